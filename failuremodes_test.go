@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Each failure of docs/failure-modes.md has one row in docs/failure-tests.md, each row there belongs to a failure, and the tests
-// that it names exist.
+// Each failure of docs/failure-modes.md has one row in docs/failure-tests.md, each row there
+// belongs to a failure, and the tests that it names exist.
 func TestFailureModesNameExistingTests(t *testing.T) {
 	failures, err := os.ReadFile("docs/failure-modes.md")
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 )
 
-// The recording of row "replay": 1,000,000 requests in 67 minutes. With this seed, 103,895 of the users send at least one.
+// The recording of row "replay": 1,000,000 requests in 67 minutes. With this seed, 103,895 of the
+// users send at least one.
 const (
 	replayLoad  = "steady rate=250 duration=4000s users=150000 zipf=1 seed=1 descriptor=user_id={user},action={read|read|post|login}"
 	replayRules = `domain: ugc
@@ -87,7 +88,8 @@ func runCommand(ctx context.Context, name string, args ...string) (*measurement,
 // A gobench is a benchmark of `go test`, for figures that need no server.
 type gobench struct{ pkg, pattern, unit string }
 
-// run runs the benchmark once and returns a measurement for each line: Benchmark/SUBJECT or Benchmark/SUBJECT/X.
+// run runs the benchmark once and returns a measurement for each line: Benchmark/SUBJECT or
+// Benchmark/SUBJECT/X.
 func (g *gobench) run(ctx context.Context, _ binaries) ([]*measurement, error) {
 	root, err := harness.Root()
 	if err != nil {

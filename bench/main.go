@@ -1,5 +1,5 @@
-// Command bench measures Weir, a bare grpc-go server and envoyproxy/ratelimit in turns, each as a process on loopback. It
-// writes docs/benchmarks.md.
+// Command bench measures Weir, a bare grpc-go server and envoyproxy/ratelimit in turns, each as a
+// process on loopback. It writes docs/benchmarks.md.
 //
 //	make bench                                  every row, at most 20 minutes
 //	make bench ROWS='one|five' ROUNDS=5 SECONDS=5

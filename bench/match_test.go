@@ -13,15 +13,16 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// BenchmarkMatch finds the rule of a request of two entries among many rules. "one" asks for the same rule each time, "all" for all
-// rules in random order.
+// BenchmarkMatch finds the rule of a request of two entries among many rules. "one" asks for the
+// same rule each time, "all" for all rules in random order.
 func BenchmarkMatch(b *testing.B) {
 	for _, among := range []string{"one", "all"} {
 		for _, n := range []int{10, 100, 1_000, 10_000, 100_000} {
 			b.Run(fmt.Sprintf("%s/%d", among, n), func(b *testing.B) {
 				rules, err := readRules(b.TempDir(), "fixed_window", n)
 				must.Succeed(b, err)
-				// The names are contiguous, like those of a request, so only the rules miss the cache.
+				// The names are contiguous, like those of a request, so only the rules miss the
+				// cache.
 				const length = len("user-00000000")
 				names := &strings.Builder{}
 				for _, user := range rand.Perm(n) {

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/internal/loadclient"
 )
 
-// A measurement is one run of one subject under one load. CPU times are user and system time per request.
+// A measurement is one run of one subject under one load. CPU times are user and system time per
+// request.
 type measurement struct {
 	Run       string  `json:"run"` // when it began
 	Machine   string  `json:"machine"`
@@ -185,7 +186,8 @@ func (up *setup) measure(ctx context.Context, s subject, rate float64, d span) (
 	return m, err
 }
 
-// fill sends requests of all users in turn, several users in each request. Leases are opened by a request each.
+// fill sends requests of all users in turn, several users in each request. Leases are opened by a
+// request each.
 func fill(ctx context.Context, addr string, l load) error {
 	const at, maxTime = 20, 30 * time.Minute
 	o := loadclient.Options{Addr: addr, Conns: 4, Duration: maxTime}

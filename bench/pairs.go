@@ -21,7 +21,8 @@ type comparison struct {
 	duration span
 }
 
-// rows measures both builds in turns for each row, case and subject, and prints a line with the ratios.
+// rows measures both builds in turns for each row, case and subject, and prints a line with the
+// ratios.
 func (c *comparison) rows(ctx context.Context, all []row, wanted func(string) bool, compared func(subject) bool) error {
 	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
 	for _, row := range all {
@@ -70,7 +71,8 @@ func (c *comparison) subject(ctx context.Context, row string, l load, s subject)
 	return err
 }
 
-// A ratio is the geometric mean of after/before over all pairs, with its 95 % confidence interval by Student's t on logarithms.
+// A ratio is the geometric mean of after/before over all pairs, with its 95 % confidence interval
+// by Student's t on logarithms.
 type ratio struct{ mean, low, high float64 }
 
 func (r ratio) String() string {
@@ -80,7 +82,8 @@ func (r ratio) String() string {
 	return fmt.Sprintf("%.3f (%.3f to %.3f)", r.mean, r.low, r.high)
 }
 
-// ratioOf needs at least two pairs for an interval. It returns the zero ratio if a figure is missing.
+// ratioOf needs at least two pairs for an interval. It returns the zero ratio if a figure is
+// missing.
 func ratioOf(pairs []pair) ratio {
 	n := float64(len(pairs))
 	sum, squares := 0.0, 0.0
@@ -101,7 +104,8 @@ func ratioOf(pairs []pair) ratio {
 	return ratio{math.Exp(mean), math.Exp(mean - half), math.Exp(mean + half)}
 }
 
-// studentT returns the two-sided 95 % quantile of Student's t for the given degrees of freedom, at least 1.
+// studentT returns the two-sided 95 % quantile of Student's t for the given degrees of freedom, at
+// least 1.
 func studentT(degrees int) float64 {
 	table := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131}
 	if degrees <= len(table) {

@@ -22,7 +22,8 @@ func TestRatioOfPairsHasAnInterval(t *testing.T) {
 	}
 }
 
-// A subject with further settings is measured in turns with the plain subject before it, and with no other.
+// A subject with further settings is measured in turns with the plain subject before it, and with
+// no other.
 func TestSidesAreMeasuredWithTheirPlainSubject(t *testing.T) {
 	r := row{inTurns: true, subjects: recordings}
 	groups := r.sides(binaries{})
@@ -35,8 +36,8 @@ func TestSidesAreMeasuredWithTheirPlainSubject(t *testing.T) {
 	}
 }
 
-// Each lease subject is measured in turns with the funnel, under rules that Weir accepts and a load of its own. The table compares them at the
-// same number of open leases.
+// Each lease subject is measured in turns with the funnel, under rules that Weir accepts and a load
+// of its own. The table compares them at the same number of open leases.
 func TestLeaseRowComparesWithFunnel(t *testing.T) {
 	all := rows()
 	row := &all[slices.IndexFunc(all, func(r row) bool { return r.name == "leases" })]

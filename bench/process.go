@@ -36,8 +36,8 @@ func cpuOf(p *harness.Process) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// allocations returns the number of allocations of a server, from its heap profile. Unlike a page of metrics, its cost does not
-// grow with the number of rules.
+// allocations returns the number of allocations of a server, from its heap profile. Unlike a page
+// of metrics, its cost does not grow with the number of rules.
 func allocations(ctx context.Context, debug string) (float64, error) {
 	text, err := harness.Get(ctx, debug+"/debug/pprof/heap?debug=1")
 	if err != nil {

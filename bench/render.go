@@ -14,7 +14,8 @@ import (
 //go:embed page.md
 var page string
 
-// publish writes docs/benchmarks.md and its pictures from the results. It replaces {{NAME}} in page.md.
+// publish writes docs/benchmarks.md and its pictures from the results. It replaces {{NAME}} in
+// page.md.
 func publish(r *results, docs string) error {
 	pictures := filepath.Join(docs, "benchmarks")
 	if err := os.MkdirAll(pictures, 0o755); err != nil {
@@ -52,8 +53,8 @@ func publish(r *results, docs string) error {
 	return os.WriteFile(filepath.Join(docs, "benchmarks.md"), []byte(text), 0o644)
 }
 
-// summary returns the results of three rows in sentences: the rates and the CPU of "one", and how "five" and "single" differ from it.
-// A value of Weir is over all algorithms.
+// summary returns the results of three rows in sentences: the rates and the CPU of "one", and how
+// "five" and "single" differ from it. A value of Weir is over all algorithms.
 func summary(r *results) string {
 	over := func(store string, of func(subject) (float64, bool)) string {
 		values := make([]float64, len(algorithms))
@@ -213,7 +214,8 @@ func table(r *results, row *row) string {
 	return b.String()
 }
 
-// draw returns the SVG of a row, or "" if the row has no picture or more lines than there are colours.
+// draw returns the SVG of a row, or "" if the row has no picture or more lines than there are
+// colours.
 func draw(r *results, row *row) string {
 	if len(row.subjects) == 0 && row.x == "" {
 		return ""

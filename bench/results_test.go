@@ -56,7 +56,8 @@ func TestServerThatDoesNotStopFailsItsRound(t *testing.T) {
 	}
 }
 
-// A ratio compares values of the same round, so a machine that is slow for a while does not change it.
+// A ratio compares values of the same round, so a machine that is slow for a while does not change
+// it.
 func TestRatioComparesTheSameRound(t *testing.T) {
 	r := &results{}
 	for round, slow := range []float64{1, 3, 9} {

@@ -55,8 +55,8 @@ var (
 
 const tenThousand = 10_000
 
-// baseLoad returns the load of the first row: 4 connections with 16 requests in flight on each, one descriptor of two entries and
-// 10,000 users with equal probability. Other rows change one thing.
+// baseLoad returns the load of the first row: 4 connections with 16 requests in flight on each, one
+// descriptor of two entries and 10,000 users with equal probability. Other rows change one thing.
 func baseLoad(change func(l *load)) load {
 	l := load{request: loadclient.NewRequest(domain, action(0)), users: loadclient.Uniform(tenThousand), conns: 4, inflight: 16}
 	if change != nil {
@@ -76,11 +76,12 @@ func sweep(values []float64, change func(l *load, x float64)) (cases []load) {
 	return cases
 }
 
-// openLeases is the number of open leases of all users. The row of the leases has fewer users if each has more leases.
+// openLeases is the number of open leases of all users. The row of the leases has fewer users if
+// each has more leases.
 const openLeases = 100_000
 
-// of returns the load of a subject. If the subject has leases, half of its requests open a lease, and half end the oldest one.
-// The cost that a reservation settles differs from its estimate.
+// of returns the load of a subject. If the subject has leases, half of its requests open a lease,
+// and half end the oldest one. The cost that a reservation settles differs from its estimate.
 func (l load) of(s subject) load {
 	if l.open == 0 {
 		return l
@@ -187,7 +188,8 @@ func scaleRows() []row {
 			x:     "keys", subjects: few[:2],
 			cases: sweep([]float64{1e3, 1e4, 1e5, 1e6, 1e7}, func(l *load, x float64) {
 				l.request, l.fill, l.users = loadclient.NewRequest(domain, daily), int(x), loadclient.Uniform(int(x))
-				// Raise Weir's own bounds above the number of keys, and bound the heap to the machine.
+				// Raise Weir's own bounds above the number of keys, and bound the heap to the
+				// machine.
 				l.env = []string{"MEMORY_MAX_KEYS=20000000", "MEMORY_MAX_BYTES=17179869184", "GOMEMLIMIT=8GiB"}
 			}),
 		}, {

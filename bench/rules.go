@@ -35,9 +35,10 @@ var leaseLimits = map[string]string{
 // usersPerFile keeps a file within Weir's size limit.
 const usersPerFile = 20_000
 
-// writeRules writes rules into a new folder below root, in the layout of envoyproxy/ratelimit. It returns the folder. users is the
-// number of users with rules of their own, in addition to the general rules. An empty algorithm means a fixed window, the only
-// algorithm of envoyproxy/ratelimit. With a name of leaseLimits there is only that limit.
+// writeRules writes rules into a new folder below root, in the layout of envoyproxy/ratelimit. It
+// returns the folder. users is the number of users with rules of their own, in addition to the
+// general rules. An empty algorithm means a fixed window, the only algorithm of
+// envoyproxy/ratelimit. With a name of leaseLimits there is only that limit.
 func writeRules(root, algorithm string, users int) (string, error) {
 	dir := filepath.Join(root, "ratelimit", "config")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -18,9 +18,10 @@ import (
 // bareGOGC is the GOGC that Weir sets for itself while it holds few keys.
 const bareGOGC = 1600
 
-// ratelimitSettings are settings of envoyproxy/ratelimit. Row "settings" found the first to be the fastest. It turns statistics
-// off, has a pool so small that requests share writes to Redis, and a large local cache, which also reduces garbage collections.
-// REDIS_PIPELINE_WINDOW affects only clusters; on a cluster of one node it is no faster.
+// ratelimitSettings are settings of envoyproxy/ratelimit. Row "settings" found the first to be the
+// fastest. It turns statistics off, has a pool so small that requests share writes to Redis, and a
+// large local cache, which also reduces garbage collections. REDIS_PIPELINE_WINDOW affects only
+// clusters; on a cluster of one node it is no faster.
 var ratelimitSettings = []struct {
 	name subject
 	env  []string
@@ -39,29 +40,31 @@ var ratelimitSettings = []struct {
 // bigCache is the size of the local cache, for both services.
 const bigCache = "LOCAL_CACHE_SIZE_IN_BYTES=67108864"
 
-// lateIsNoError makes a late answer of Redis count as latency instead of as an error, as in envoyproxy/ratelimit.
+// lateIsNoError makes a late answer of Redis count as latency instead of as an error, as in
+// envoyproxy/ratelimit.
 const lateIsNoError = "STORE_TIMEOUT=1s"
 
 // mergeFiles allows a domain in several files.
 const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
 
-// observed turns on everything that names the limit of a denial or its key: the sketches of the heaviest
-// keys, the denial log, the header and receipts.
+// observed turns on everything that names the limit of a denial or its key: the sketches of the
+// heaviest keys, the denial log, the header and receipts.
 const observed = "observed"
 
 var observedSettings = []string{
 	"TOP_KEYS=1000", "DENIAL_LOG=0.01", "RESPONSE_HEADER_DENIED_BY=x-denied-by", "RECEIPT_HEADER=x-weir-receipt",
 }
 
-// shadow has candidate rules decide every request a second time. Their limits are those of the rules in force.
+// shadow has candidate rules decide every request a second time. Their limits are those of the
+// rules in force.
 const shadow = "shadow"
 
 // recorded has Weir record all requests, and sampled those of a tenth of the keys.
 const recorded, sampled = "recorded", "sampled"
 
-// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or ratelimit/SETTINGS. With /observed after its
-// algorithm, Weir has observedSettings; with /shadow, its rules are the candidate too; with /recorded or /sampled, it
-// records requests.
+// A subject is a server to measure: bare, memory/ALGORITHM, redis/ALGORITHM, ratelimit or
+// ratelimit/SETTINGS. With /observed after its algorithm, Weir has observedSettings; with /shadow,
+// its rules are the candidate too; with /recorded or /sampled, it records requests.
 type subject string
 
 const (

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// A target is a bound that Weir should keep: of a ratio between two values of one row, or of a value.
+// A target is a bound that Weir should keep: of a ratio between two values of one row, or of a
+// value.
 type target struct {
 	what    string
 	atLeast bool // the ratio must be at least the bound; otherwise at most
@@ -106,7 +107,8 @@ func costOf(row string, extra subject, store string, maxRatio float64) bound {
 	return bound{store, maxRatio, func(r *results) (float64, bool) { return r.ratio(row, allCPU, plain+"/"+extra, 0, plain, 0) }}
 }
 
-// lineOnPath is the time that a request spends on its line, as a fraction of the CPU per decision on a store.
+// lineOnPath is the time that a request spends on its line, as a fraction of the CPU per decision
+// on a store.
 func lineOnPath(store string, maxRatio float64) bound {
 	return bound{store, maxRatio, func(r *results) (float64, bool) {
 		line, measured := r.median("record", "all", 0, benchmarkValue) // ns
@@ -115,7 +117,8 @@ func lineOnPath(store string, maxRatio float64) bound {
 	}}
 }
 
-// pacedP99 compares with the p99 of envoyproxy/ratelimit in a closed loop: each client waits for an answer.
+// pacedP99 compares with the p99 of envoyproxy/ratelimit in a closed loop: each client waits for an
+// answer.
 func pacedP99() (all []bound) {
 	for _, algorithm := range algorithms {
 		all = append(all, bound{algorithm, 0.3, func(r *results) (float64, bool) {
@@ -127,7 +130,8 @@ func pacedP99() (all []bound) {
 	return all
 }
 
-// ratio returns the median over all rounds of the ratio of two values of the same round, or false if no round has both.
+// ratio returns the median over all rounds of the ratio of two values of the same round, or false
+// if no round has both.
 func (r *results) ratio(row string, of value, a subject, ax float64, b subject, bx float64) (float64, bool) {
 	var ratios []float64
 	for _, m := range r.of(row, a, ax) {

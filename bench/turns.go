@@ -20,9 +20,10 @@ const (
 	warmUpOfTurn = 50 * time.Millisecond // connections open, and the processor's caches fill
 )
 
-// measureInterleaved starts all sides and loads one at a time, in turns of a part of d. A slow moment of the machine then slows all sides
-// alike. So the ratio of two sides is several times as precise as that of two measurements one after the other. The figures of a
-// side are the means of its turns. Odd rounds begin with the last side.
+// measureInterleaved starts all sides and loads one at a time, in turns of a part of d. A slow
+// moment of the machine then slows all sides alike. So the ratio of two sides is several times as
+// precise as that of two measurements one after the other. The figures of a side are the means of
+// its turns. Odd rounds begin with the last side.
 func measureInterleaved(ctx context.Context, sides []side, l load, round int, d span) (_ []*measurement, err error) {
 	running, order := make([]*setup, len(sides)), make([]int, len(sides))
 	for i, s := range sides {
@@ -56,7 +57,8 @@ func measureInterleaved(ctx context.Context, sides []side, l load, round int, d 
 	return means, nil
 }
 
-// meanOf returns the means of the figures, and the sum of the errors. Memory is that of the last measurement.
+// meanOf returns the means of the figures, and the sum of the errors. Memory is that of the last
+// measurement.
 func meanOf(all []*measurement) *measurement {
 	mean := *all[len(all)-1]
 	mean.Errors = 0
@@ -79,7 +81,8 @@ func meanOf(all []*measurement) *measurement {
 	return &mean
 }
 
-// plain returns the subject without its further settings: memory/fixed_window for memory/fixed_window/recorded.
+// plain returns the subject without its further settings: memory/fixed_window for
+// memory/fixed_window/recorded.
 func (s subject) plain() subject {
 	parts := strings.SplitN(string(s), "/", 3)
 	return subject(strings.Join(parts[:min(2, len(parts))], "/"))
@@ -93,7 +96,8 @@ func (row *row) plainOf(s subject) subject {
 	return s.plain()
 }
 
-// sides returns the groups of subjects that a round of the row measures in turns. Most rows measure each subject by itself.
+// sides returns the groups of subjects that a round of the row measures in turns. Most rows measure
+// each subject by itself.
 func (row *row) sides(b binaries) (groups [][]side) {
 	for _, s := range row.subjects {
 		k := len(groups) - 1
@@ -105,7 +109,8 @@ func (row *row) sides(b binaries) (groups [][]side) {
 	return groups
 }
 
-// ratioToPlain returns the CPU of a subject to that of the plain subject at the same x, round by round. It is empty for the plain subject.
+// ratioToPlain returns the CPU of a subject to that of the plain subject at the same x, round by
+// round. It is empty for the plain subject.
 func (r *results) ratioToPlain(row *row, s subject, x float64, of value) string {
 	plain := row.plainOf(s)
 	if !row.inTurns || s == plain {

@@ -1,4 +1,5 @@
-// Package docs holds the documentation. Its tests check the links of every page, the index, the list of packages, and the recipes.
+// Package docs holds the documentation. Its tests check the links of every page, the index, the
+// list of packages, and the recipes.
 package docs
 
 import (
@@ -109,7 +110,8 @@ func TestPackagesInContributingExist(t *testing.T) {
 	}
 }
 
-// maxRecordWords bounds the words of a decision record outside of tables, so that a reader has it on one page.
+// maxRecordWords bounds the words of a decision record outside of tables, so that a reader has it
+// on one page.
 const maxRecordWords = 450
 
 func TestDecisionRecordsAreShort(t *testing.T) {
@@ -131,8 +133,8 @@ func TestDecisionRecordsAreShort(t *testing.T) {
 
 var exampleOfRules = regexp.MustCompile("(?ms)^```yaml([^\n]*)\n([^`]*^domain:.*?)^```$")
 
-// weir check --strict is silent about every example of rules, and about the rules files. docs/lint.md has examples of warnings, and a
-// test of its own.
+// weir check --strict is silent about every example of rules, and about the rules files.
+// docs/lint.md has examples of warnings, and a test of its own.
 func TestExamplesHaveNoWarning(t *testing.T) {
 	examples := map[string]string{}
 	for _, path := range pages(t) {
@@ -170,7 +172,8 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 	}
 }
 
-// e2e runs the recipes on an Envoy. This test reports faults and warnings of their rules, with the page.
+// e2e runs the recipes on an Envoy. This test reports faults and warnings of their rules, with the
+// page.
 func TestRecipesParseAsRules(t *testing.T) {
 	for _, page := range recipes(t) {
 		text, err := os.ReadFile(page)
@@ -225,7 +228,8 @@ var (
 	unnamedYAML      = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 )
 
-// The section Envoy of a recipe shows parts of the listener at the end of the page, which the tests in e2e run.
+// The section Envoy of a recipe shows parts of the listener at the end of the page, which the tests
+// in e2e run.
 func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 	for _, page := range recipes(t) {
 		text, err := os.ReadFile(page)
@@ -249,7 +253,8 @@ func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 	}
 }
 
-// containsIndented reports whether text contains the lines of part, all with the same additional indentation.
+// containsIndented reports whether text contains the lines of part, all with the same additional
+// indentation.
 func containsIndented(text, part string) bool {
 	for indent := ""; len(indent) < 80; indent += " " {
 		if strings.Contains("\n"+text, "\n"+regexp.MustCompile("(?m)^(.)").ReplaceAllString(part, indent+"$1")) {
@@ -282,7 +287,8 @@ var (
 	namedLink = regexp.MustCompile(`\[([^\]]*)\]\(([^)#]*)\)`)
 )
 
-// The tables of the index name each page by its title, so that a reader can find the title that a search has shown.
+// The tables of the index name each page by its title, so that a reader can find the title that a
+// search has shown.
 func TestIndexNamesPagesByTheirTitles(t *testing.T) {
 	index, err := os.ReadFile("README.md")
 	if err != nil {

@@ -22,7 +22,8 @@ var (
 	snake    = regexp.MustCompile(`^[a-z]+(_[a-z]+)*$`)
 )
 
-// logs.md lists the fields of log lines. Fields of one name share a type, and the name of a duration ends in _seconds.
+// logs.md lists the fields of log lines. Fields of one name share a type, and the name of a
+// duration ends in _seconds.
 func TestLogFieldsMatchTheCode(t *testing.T) {
 	page, err := os.ReadFile("logs.md")
 	if err != nil {

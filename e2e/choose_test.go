@@ -157,8 +157,8 @@ func (s *chooseStory) follow(t *testing.T) string {
 	return out
 }
 
-// The users that the enforced limit denies are those that weir diff and the shadow file named before. The commands and the output are
-// those of docs/choose-limits.md.
+// The users that the enforced limit denies are those that weir diff and the shadow file named
+// before. The commands and the output are those of docs/choose-limits.md.
 func TestLimitIsChosenByEvidence(t *testing.T) {
 	t.Parallel()
 	s := startChooseStory(t)

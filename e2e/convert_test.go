@@ -101,8 +101,8 @@ func logTo(text, dir string) string {
 
 const loggedFormat = `%START_TIME(%s.%6f)% %RESPONSE_CODE% "%REQ(X-USER-ID)%" [%REQ(:PATH)%] cost=%REQ(X-COST)%`
 
-// A recording from each kind of log of a real Envoy has the requests, in the order of their starts. A simulation of the recording denies
-// the requests that were denied.
+// A recording from each kind of log of a real Envoy has the requests, in the order of their starts.
+// A simulation of the recording denies the requests that were denied.
 func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -199,7 +199,8 @@ func TestLogsOfEnvoyBecomeRecordings(t *testing.T) {
 	}
 }
 
-// runWeir runs a command of Weir, and returns its standard output or, if that is empty, standard error, and its exit code.
+// runWeir runs a command of Weir, and returns its standard output or, if that is empty, standard
+// error, and its exit code.
 func runWeir(t *testing.T, arguments ...string) (string, int) {
 	t.Helper()
 	bin := binary(t)

@@ -1,5 +1,6 @@
-// Package e2e_test specifies the behavior that a user of Envoy sees: a real Envoy, with the files in envoy/, in front of a
-// real Weir, on each store. It has no fakes and skips nothing: `make test` installs the servers.
+// Package e2e_test specifies the behavior that a user of Envoy sees: a real Envoy, with the files
+// in envoy/, in front of a real Weir, on each store. It has no fakes and skips nothing: `make test`
+// installs the servers.
 package e2e_test
 
 import (
@@ -27,8 +28,8 @@ var stores = []struct {
 	{"redis", func(t *testing.T) string { return redistest.Start(t).Addr }},
 }
 
-// startWeir starts Weir and stops it with the test; it must exit without an error. On a busy machine a call of Redis takes long,
-// and many requests are in flight: neither is an error here.
+// startWeir starts Weir and stops it with the test; it must exit without an error. On a busy
+// machine a call of Redis takes long, and many requests are in flight: neither is an error here.
 func startWeir(t *testing.T, redis, rules string) *harness.Weir {
 	t.Helper()
 	return harness.MustStartWeir(t, harness.WeirOptions{
@@ -47,7 +48,8 @@ func onEachStore(t *testing.T, rules string, f func(t *testing.T, w *harness.Wei
 	}
 }
 
-// startEnvoy starts Envoy in front of Weir and stops it with the test; it must exit without an error.
+// startEnvoy starts Envoy in front of Weir and stops it with the test; it must exit without an
+// error.
 func startEnvoy(t *testing.T, bootstrap string, w *harness.Weir) *client {
 	t.Helper()
 	e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
@@ -86,8 +88,8 @@ func (c *client) denied(t *testing.T, user, action string) harness.Answer {
 	return a
 }
 
-// hourly returns a rules file with limit hits an hour for each user and action, so that no window ends during a test. Each algorithm
-// has two actions.
+// hourly returns a rules file with limit hits an hour for each user and action, so that no window
+// ends during a test. Each algorithm has two actions.
 func hourly(limit int) string {
 	rule := func(action, algorithm string) string {
 		return fmt.Sprintf("      - {key: action, value: %s, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: %d}}\n",

@@ -14,9 +14,10 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Envoy learns Weir's bound of 128 streams for each connection only from Weir's first frame, and Weir refuses the streams of a new
-// connection beyond it. With the bound in its configuration, Envoy opens more connections instead. Weir is stopped while Envoy connects,
-// so that all requests wait for the first connection.
+// Envoy learns Weir's bound of 128 streams for each connection only from Weir's first frame, and
+// Weir refuses the streams of a new connection beyond it. With the bound in its configuration,
+// Envoy opens more connections instead. Weir is stopped while Envoy connects, so that all requests
+// wait for the first connection.
 func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 	t.Parallel()
 	const requests, limit, bound = 1000, 10, "max_concurrent_streams: 128"
@@ -60,8 +61,8 @@ func signal(t *testing.T, p *harness.Process, s syscall.Signal) {
 	must.Succeed(t, syscall.Kill(p.PID(), s))
 }
 
-// sendTogether sends n requests of one user, each on a connection of its own. The function that it returns waits for the answers, and
-// counts them by status.
+// sendTogether sends n requests of one user, each on a connection of its own. The function that it
+// returns waits for the answers, and counts them by status.
 func sendTogether(t *testing.T, addr string, n int) (wait func() map[int]int) {
 	t.Helper()
 	conns := make([]net.Conn, n)

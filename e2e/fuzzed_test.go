@@ -31,9 +31,9 @@ const onceAYearEach = "domain: weir\ndescriptors:\n" +
 	"  - {key: action, rate_limit: {algorithm: sliding_log, unit: year, requests_per_unit: 10}}\n" +
 	"  - {key: path, value_to_metric: true, rate_limit: {algorithm: funnel, unit: year, requests_per_unit: 10}}\n"
 
-// Malformed requests: random bytes, changed bytes, wrong lengths, unknown methods, half-open streams, streams that are reset
-// at once, invalid frames, and connections that end within a frame. Weir never panics and answers other clients meanwhile.
-// Afterwards it holds no more than before.
+// Malformed requests: random bytes, changed bytes, wrong lengths, unknown methods, half-open
+// streams, streams that are reset at once, invalid frames, and connections that end within a frame.
+// Weir never panics and answers other clients meanwhile. Afterwards it holds no more than before.
 func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 	onEachStore(t, onceAYearEach, func(t *testing.T, w *harness.Weir) {
 		const senders = 8
@@ -62,15 +62,17 @@ func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 			})
 			all.Wait()
 		}
-		// Memory that is allocated once, such as a series for each name up to the bound, is allocated before.
+		// Memory that is allocated once, such as a series for each name up to the bound, is
+		// allocated before.
 		send(*fuzzedRequests / 3)
 		before := footprintOf(t, w, footprint{goroutines: 120, files: 60})
 		send(*fuzzedRequests - *fuzzedRequests/3)
-		// 20 goroutines and 10 files allow for connections of the admin API and of Redis that have not ended.
+		// 20 goroutines and 10 files allow for connections of the admin API and of Redis that have
+		// not ended.
 		after := footprintOf(t, w, footprint{goroutines: before.goroutines + 20, files: before.files + 10})
 		t.Logf("%d requests, seed %#x: %v before the last two thirds, %v after", *fuzzedRequests, seed, before, after)
-		// If each request leaks, enough requests exceed these bounds. Half of the heap and 16 MiB allow for caches and pools
-		// that are not full yet.
+		// If each request leaks, enough requests exceed these bounds. Half of the heap and 16 MiB
+		// allow for caches and pools that are not full yet.
 		if after.heap > before.heap+before.heap/2+16<<20 || after.series > maxSeries {
 			t.Errorf("the footprint grew from %v to %v", before, after)
 		}
@@ -85,8 +87,9 @@ func (f footprint) String() string {
 	return fmt.Sprintf("%.1f MB of heap, %d goroutines, %d open files, %d series", float64(f.heap)/1e6, f.goroutines, f.files, f.series)
 }
 
-// footprintOf waits until w has at most the goroutines and files of bound, and returns the footprint. The goroutines of a connection
-// that has ended may take seconds to end on a busy machine.
+// footprintOf waits until w has at most the goroutines and files of bound, and returns the
+// footprint. The goroutines of a connection that has ended may take seconds to end on a busy
+// machine.
 func footprintOf(t *testing.T, w *harness.Weir, bound footprint) (f footprint) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
@@ -129,7 +132,8 @@ type fuzzer struct {
 	stream  uint32
 }
 
-// connection opens a connection, sends requests over it, and ends it in a random manner. It returns the number of requests.
+// connection opens a connection, sends requests over it, and ends it in a random manner. It returns
+// the number of requests.
 func (f *fuzzer) connection(t *testing.T) int {
 	if f.random.IntN(50) == 0 {
 		f.json()

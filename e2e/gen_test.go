@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// generatedFlags are the arguments of weir gen for pages whose rules do not state where Envoy finds a value.
+// generatedFlags are the arguments of weir gen for pages whose rules do not state where Envoy finds
+// a value.
 var generatedFlags = map[string][]string{
 	"allow-list.md":    {"--trusted-hops", "1", "--from", "client=match:monitor=x-api-key:KEY-OF-THE-MONITOR", "--from", "client=match:partner=x-api-key:KEY-OF-THE-PARTNER"},
 	"bandwidth.md":     {"--from", "tenant=header:x-tenant-id", "--cost", "tenant=%BYTES_SENT%"},

@@ -106,7 +106,8 @@ func TestHostileValuesHaveTheirOwnCounters(t *testing.T) {
 	})
 }
 
-// Ten thousand users with names of 50 KB take no more memory than ten thousand users with short names.
+// Ten thousand users with names of 50 KB take no more memory than ten thousand users with short
+// names.
 func TestGiantValuesAreNotStored(t *testing.T) {
 	onEachStore(t, onceAYear, func(t *testing.T, w *harness.Weir) {
 		ask := directCalls(t, w)

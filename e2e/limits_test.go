@@ -57,7 +57,8 @@ func TestEnvoyAppliesLimitsOfEveryAlgorithm(t *testing.T) {
 	}
 }
 
-// spend sends four requests of a new user. On a busy machine hits may expire before the fourth. spend then tries another user.
+// spend sends four requests of a new user. On a busy machine hits may expire before the fourth.
+// spend then tries another user.
 func spend(t *testing.T, c *client, action string, slot time.Duration) (passed []harness.Answer, denied harness.Answer) {
 	t.Helper()
 	deadline := time.Now().Add(testTimeout)

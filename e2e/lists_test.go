@@ -20,7 +20,8 @@ descriptors:
   - {key: user_id, values: [pro, team], share_threshold: true, rate_limit: *two}
 `
 
-// The client's address, as Envoy trusts it, matches a prefix, and a header matches a list of values.
+// The client's address, as Envoy trusts it, matches a prefix, and a header matches a list of
+// values.
 func TestEnvoyLimitsAddressesAndLists(t *testing.T) {
 	onEachStore(t, listRules, func(t *testing.T, w *harness.Weir) {
 		e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
@@ -65,7 +66,8 @@ func TestEnvoyLimitsAddressesAndLists(t *testing.T) {
 	})
 }
 
-// sendAddress makes Envoy trust one proxy in front, and send the client's address and the user, each in a descriptor.
+// sendAddress makes Envoy trust one proxy in front, and send the client's address and the user,
+// each in a descriptor.
 func sendAddress(bootstrap string) string {
 	const actions = `                              - actions:
                                   - request_headers: {header_name: x-user-id, descriptor_key: user_id}

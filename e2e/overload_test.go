@@ -13,9 +13,9 @@ import (
 
 var overloadRequests = flag.Uint64("overload-requests", 10_000, "requests of each load of TestOverloadChargesNoShedRequest")
 
-// Three and ten times MAX_IN_FLIGHT clients send requests, and retry a millisecond after a request is shed. Every request is decided
-// or shed, no shed request is charged, and memory does not grow. To compare the logged rates of decisions, run the test with more
-// requests on an idle machine.
+// Three and ten times MAX_IN_FLIGHT clients send requests, and retry a millisecond after a request
+// is shed. Every request is decided or shed, no shed request is charged, and memory does not grow.
+// To compare the logged rates of decisions, run the test with more requests on an idle machine.
 func TestOverloadChargesNoShedRequest(t *testing.T) {
 	t.Parallel()
 	const bound, streams = 64, 128

@@ -36,11 +36,13 @@ type recipe struct {
 	steps    []recipeStep
 }
 
-// A recipeStep is a block of commands and the block of their output. Without output, the commands must succeed.
+// A recipeStep is a block of commands and the block of their output. Without output, the commands
+// must succeed.
 type recipeStep struct{ commands, output string }
 
-// The commands of each recipe print the output on its page. The test takes rules, listeners, commands and output from the pages. Recipes
-// without settings share one Envoy, with a listener for each page, and one Weir with the rules of all pages.
+// The commands of each recipe print the output on its page. The test takes rules, listeners,
+// commands and output from the pages. Recipes without settings share one Envoy, with a listener for
+// each page, and one Weir with the rules of all pages.
 func TestRecipesPrintShownOutput(t *testing.T) {
 	t.Parallel()
 	frame, recipes := readRecipes(t)
@@ -156,8 +158,8 @@ func readRecipes(t *testing.T) (frame string, recipes []recipe) {
 	return frame, recipes
 }
 
-// runRecipes runs the commands of each page on a new Weir and a new Envoy. It returns the pages whose output differs, and the
-// differences.
+// runRecipes runs the commands of each page on a new Weir and a new Envoy. It returns the pages
+// whose output differs, and the differences.
 func runRecipes(t *testing.T, redis, frame string, recipes []recipe) (left []recipe, failed []string) {
 	t.Helper()
 	w := startRecipeWeir(t, redis, recipes)
@@ -205,8 +207,8 @@ func startRecipeWeir(t *testing.T, redis string, recipes []recipe) *harness.Weir
 	})
 }
 
-// startRecipeEnvoy starts an Envoy with a listener for each page and returns their addresses. Envoy merges listener.yaml into
-// envoy.yaml in the same manner.
+// startRecipeEnvoy starts an Envoy with a listener for each page and returns their addresses. Envoy
+// merges listener.yaml into envoy.yaml in the same manner.
 func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []recipe) (addresses []string) {
 	t.Helper()
 	type bootstrap struct {

@@ -73,7 +73,8 @@ func readResponsesPage(t *testing.T) responsesPage {
 	return p
 }
 
-// loggingTo returns an edit of a bootstrap that adds the page's access log, and removes Envoy's own rate limit headers.
+// loggingTo returns an edit of a bootstrap that adds the page's access log, and removes Envoy's own
+// rate limit headers.
 func (p *responsesPage) loggingTo(path string) func(string) string {
 	return func(bootstrap string) string {
 		lines := strings.ReplaceAll(strings.Replace(p.accessLog, "access.log", path, 1), "\n", "\n                ")
@@ -96,8 +97,8 @@ func comparableText(text string) string {
 	return strings.TrimSpace(secondsText.ReplaceAllString(receiptText.ReplaceAllString(text, "RECEIPT"), "${1}N"))
 }
 
-// startEarlyIn waits for the next window of the clock if less than two minutes of this window remain. Otherwise a test that fills a
-// limit could end in another window.
+// startEarlyIn waits for the next window of the clock if less than two minutes of this window
+// remain. Otherwise a test that fills a limit could end in another window.
 func startEarlyIn(t *testing.T, window time.Duration) {
 	t.Helper()
 	if left := untilNext(time.Now(), window); left < 2*time.Minute {
@@ -149,7 +150,8 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 	}
 }
 
-// run runs the commands of a section against an Envoy, compares what they print, and returns the last receipt.
+// run runs the commands of a section against an Envoy, compares what they print, and returns the
+// last receipt.
 func (part *responsesPart) run(t *testing.T, envoy string) (receipt string) {
 	t.Helper()
 	if len(part.steps) == 0 {
@@ -185,7 +187,8 @@ func (part *responsesPart) mustExplain(t *testing.T, bin, dir, receipt string) {
 	}
 }
 
-// Even if Envoy adds its own headers, a 429 has only one Retry-After, and the standard headers parse.
+// Even if Envoy adds its own headers, a 429 has only one Retry-After, and the standard headers
+// parse.
 func TestStandardHeadersBesideEnvoysOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

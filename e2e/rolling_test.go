@@ -36,10 +36,10 @@ const (
 	checkEvery   = 100 * time.Millisecond
 )
 
-// Two replicas are replaced one after the other under load, and each request is decided exactly once. This holds for each
-// method by which Envoy finds replicas, if new requests avoid a replica that is not ready within DRAIN_DELAY, here its
-// default. Less than a second is not enough for health checks: Envoy applies changes that follow closely once a second
-// (update_merge_window).
+// Two replicas are replaced one after the other under load, and each request is decided exactly
+// once. This holds for each method by which Envoy finds replicas, if new requests avoid a replica
+// that is not ready within DRAIN_DELAY, here its default. Less than a second is not enough for
+// health checks: Envoy applies changes that follow closely once a second (update_merge_window).
 func TestRollingRestartLosesNoRequest(t *testing.T) {
 	t.Parallel()
 	for _, find := range []struct {
@@ -52,8 +52,8 @@ func TestRollingRestartLosesNoRequest(t *testing.T) {
 		for _, store := range stores {
 			t.Run(find.how+"/"+store.name, func(t *testing.T) {
 				t.Parallel()
-				// A request that is lost while the machine stalls for half of the delay proves nothing. The test then
-				// repeats the roll with a longer delay.
+				// A request that is lost while the machine stalls for half of the delay proves
+				// nothing. The test then repeats the roll with a longer delay.
 				for drain := 2 * time.Second; ; drain *= 3 {
 					lost, slow := roll(t, store.redis(t), drain, find.by)
 					if lost == "" {
@@ -69,8 +69,8 @@ func TestRollingRestartLosesNoRequest(t *testing.T) {
 	}
 }
 
-// roll replaces both replicas under load. lost describes requests that were not decided exactly once; slow is the longest latency
-// of the load.
+// roll replaces both replicas under load. lost describes requests that were not decided exactly
+// once; slow is the longest latency of the load.
 func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *replicas) finding) (lost string, slow time.Duration) {
 	t.Helper()
 	r := startReplicas(t, redis, drain)
@@ -133,7 +133,8 @@ type replicas struct {
 	shared  bool
 }
 
-// startReplicas starts both replicas, on 127.0.0.2 and 127.0.0.3 with the same port, because a DNS name has no port.
+// startReplicas starts both replicas, on 127.0.0.2 and 127.0.0.3 with the same port, because a DNS
+// name has no port.
 func startReplicas(t *testing.T, redis string, drain time.Duration) *replicas {
 	t.Helper()
 	ports := harness.MustFreePorts(t, 1)
@@ -275,7 +276,8 @@ func byHealthChecks(t *testing.T, r *replicas) finding {
 	return finding{edit: edits(t, aStaticCluster, aStaticCluster+healthChecks, theEndpoint, both), found: healthy}
 }
 
-// byRetries: Envoy knows both addresses, does not check them, and retries at the other one if a port is closed.
+// byRetries: Envoy knows both addresses, does not check them, and retries at the other one if a
+// port is closed.
 func byRetries(t *testing.T, r *replicas) finding {
 	t.Helper()
 	both := endpoint("127.0.0.2", 8081) + endpoint("127.0.0.3", 8081)
@@ -295,7 +297,8 @@ func byRetries(t *testing.T, r *replicas) finding {
 	}
 }
 
-// byDNS: Envoy resolves a name repeatedly. DNS answers with the ready replicas, as for a headless Service.
+// byDNS: Envoy resolves a name repeatedly. DNS answers with the ready replicas, as for a headless
+// Service.
 func byDNS(t *testing.T, r *replicas) finding {
 	t.Helper()
 	cluster, server := dnsCluster(t, r)
@@ -317,8 +320,9 @@ func dnsCluster(t *testing.T, r *replicas) (oldnew []string, server int) {
 `, server), theEndpoint, endpoint("weir.test", 8081)}, server
 }
 
-// byService: all connections go to one address, which forwards each new one to a ready replica, like a Service of Kubernetes.
-// Envoy has one connection, so it asks one replica until that replica closes it.
+// byService: all connections go to one address, which forwards each new one to a ready replica,
+// like a Service of Kubernetes. Envoy has one connection, so it asks one replica until that replica
+// closes it.
 func byService(t *testing.T, r *replicas) finding {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -399,7 +403,8 @@ func stat(t *testing.T, e *harness.Envoy, name string) int {
 	return 0
 }
 
-// serveDNS answers each question for A with the replicas that are ready, until the test ends. It returns its port.
+// serveDNS answers each question for A with the replicas that are ready, until the test ends. It
+// returns its port.
 func serveDNS(t *testing.T, r *replicas) int {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -24,7 +24,8 @@ descriptors:
 - {key: deny, rate_limit: {unit: year, requests_per_unit: 1000, on_store_error: deny}}
 `
 
-// While Redis is frozen, on_store_error of the rule decides. When Redis continues, limits hold as before.
+// While Redis is frozen, on_store_error of the rule decides. When Redis continues, limits hold as
+// before.
 func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -84,7 +85,8 @@ func TestReadyWithoutRedisIfNoRuleNeedsIt(t *testing.T) {
 	}
 }
 
-// startWeirWith is startWeir with rules as text, settings, and a STORE_TIMEOUT that is short enough for a test.
+// startWeirWith is startWeir with rules as text, settings, and a STORE_TIMEOUT that is short enough
+// for a test.
 func startWeirWith(t *testing.T, redis, rules string, env ...string) *harness.Weir {
 	t.Helper()
 	return harness.MustStartWeir(t, harness.WeirOptions{

@@ -24,7 +24,8 @@ type supportStep struct {
 	code             int
 }
 
-// A supportPage holds the examples of docs/support.md. named has the blocks that set up the example, here and in docs/admin.md.
+// A supportPage holds the examples of docs/support.md. named has the blocks that set up the
+// example, here and in docs/admin.md.
 type supportPage struct {
 	named map[string]string
 	steps []supportStep
@@ -58,7 +59,8 @@ func readSupportPage(t *testing.T) supportPage {
 	return p
 }
 
-// A supportStory is the example of docs/support.md: one Envoy, two replicas behind it, and their Redis.
+// A supportStory is the example of docs/support.md: one Envoy, two replicas behind it, and their
+// Redis.
 type supportStory struct {
 	dir      string
 	replicas [2]*harness.Weir
@@ -88,7 +90,8 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 	for i := range s.replicas {
 		ports := harness.MustFreePorts(t, 1)
 		s.admins[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-		// Without the message of the other replica, a denial stays in the deny cache for half an hour.
+		// Without the message of the other replica, a denial stays in the deny cache for half an
+		// hour.
 		env := []string{"DENY_CACHE_MAX=1h", "STORE_TIMEOUT=1m"}
 		for _, setting := range settings {
 			for _, file := range []string{"token", "receipt-keys"} {
@@ -123,8 +126,8 @@ func (s *supportStory) startEnvoy(t *testing.T, accessLog string) {
 	})
 }
 
-// run runs commands of the page, and returns what they print and their exit code. The page's receipt is replaced by the real one, and
-// any other receipt of the page by a forged one.
+// run runs commands of the page, and returns what they print and their exit code. The page's
+// receipt is replaced by the real one, and any other receipt of the page by a forged one.
 func (s *supportStory) run(t *testing.T, commands string) (string, int) {
 	t.Helper()
 	commands = receiptText.ReplaceAllStringFunc(commands, func(shown string) string {
@@ -158,7 +161,8 @@ var (
 	names = regexp.MustCompile(`(?m)replica \S{1,8}$`) // as long as a receipt can hold
 )
 
-// comparable replaces the texts that differ from run to run, and the columns and line breaks that depend on their lengths.
+// comparable replaces the texts that differ from run to run, and the columns and line breaks that
+// depend on their lengths.
 func (s *supportStory) comparable(text string) string {
 	text = strings.ReplaceAll(comparableText(text+"\n."), s.dir+"/", "/etc/weir/")
 	text = spans.ReplaceAllString(times.ReplaceAllString(names.ReplaceAllString(text, "replica NAME"), "TIME"), "SPAN")
@@ -184,8 +188,8 @@ func (s *supportStory) deny(t *testing.T) {
 	}
 }
 
-// passAfterReset returns the time until user 42 passes on every replica. Before the reset, each replica remembers the denial for
-// far longer than the test waits.
+// passAfterReset returns the time until user 42 passes on every replica. Before the reset, each
+// replica remembers the denial for far longer than the test waits.
 func (s *supportStory) passAfterReset(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -195,8 +199,9 @@ func (s *supportStory) passAfterReset(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// Every part of a denial names the same limit: header, receipt, access log, peek, explain and reset. After the reset, the next request
-// passes on every replica within a second. The commands and the output are those of docs/support.md.
+// Every part of a denial names the same limit: header, receipt, access log, peek, explain and
+// reset. After the reset, the next request passes on every replica within a second. The commands
+// and the output are those of docs/support.md.
 func TestSupportFindsAndResetsALimit(t *testing.T) {
 	t.Parallel()
 	page := readSupportPage(t)
@@ -220,7 +225,8 @@ func TestSupportFindsAndResetsALimit(t *testing.T) {
 	}
 	s.expectSameLimit(t)
 
-	// A busy machine delays most attempts. If each attempt takes longer, the message of the reset does.
+	// A busy machine delays most attempts. If each attempt takes longer, the message of the reset
+	// does.
 	took := time.Hour
 	for deadline := time.Now().Add(testTimeout); took >= time.Second && time.Now().Before(deadline); {
 		s.deny(t)
@@ -240,7 +246,8 @@ func TestSupportFindsAndResetsALimit(t *testing.T) {
 	}
 }
 
-// follow runs a step of the page, and returns its output. A line of the log and a reset take up to a second to arrive.
+// follow runs a step of the page, and returns its output. A line of the log and a reset take up to
+// a second to arrive.
 func (s *supportStory) follow(t *testing.T, step supportStep) string {
 	t.Helper()
 	repeats := strings.HasPrefix(step.commands, "grep") || strings.HasPrefix(step.commands, "curl -si")

@@ -15,9 +15,10 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// The test follows docs/tutorial.md: it saves the files, starts the three processes and runs each command, on ports of its own.
-// A block of text is the expected output of the commands before it. A command runs again until its output is the expected one,
-// because a window may end between two commands and a reload takes some time.
+// The test follows docs/tutorial.md: it saves the files, starts the three processes and runs each
+// command, on ports of its own. A block of text is the expected output of the commands before it. A
+// command runs again until its output is the expected one, because a window may end between two
+// commands and a reload takes some time.
 func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 	t.Parallel()
 	page := must.Read(t, "../docs/tutorial.md")
@@ -60,7 +61,8 @@ func onFreePorts(t *testing.T, text string) string {
 	return strings.ReplaceAll(text, "timeout: 0.1s", "timeout: 120s") // a busy machine
 }
 
-// tutorialFolder has the root of the repository as the page needs it: weir, and a tools/ensure that names the Envoy of the tests.
+// tutorialFolder has the root of the repository as the page needs it: weir, and a tools/ensure that
+// names the Envoy of the tests.
 func tutorialFolder(t *testing.T) string {
 	t.Helper()
 	weir := binary(t)

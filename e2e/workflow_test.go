@@ -19,7 +19,8 @@ type workflowStep struct {
 	Env               map[string]string
 }
 
-// diffPage returns the steps of the workflow in docs/diff.md, and the files of the page by their names.
+// diffPage returns the steps of the workflow in docs/diff.md, and the files of the page by their
+// names.
 func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 	t.Helper()
 	text := must.Read(t, "../docs/diff.md")
@@ -34,8 +35,8 @@ func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 	return workflow.Jobs["diff"].Steps, files
 }
 
-// The commands of the workflow in docs/diff.md, in a repository with a pull request. Only the build of Weir and the call of GitHub are
-// replaced.
+// The commands of the workflow in docs/diff.md, in a repository with a pull request. Only the build
+// of Weir and the call of GitHub are replaced.
 func TestWorkflowOfDiffRuns(t *testing.T) {
 	t.Parallel()
 	bin := binary(t)

@@ -1,5 +1,5 @@
-// Command bare is a grpc-go server that answers OK to every descriptor. It shows the least that a rate limit service in Go costs,
-// so it has the gRPC options of Weir's own server and nothing else.
+// Command bare is a grpc-go server that answers OK to every descriptor. It shows the least that a
+// rate limit service in Go costs, so it has the gRPC options of Weir's own server and nothing else.
 package main
 
 import (
@@ -33,7 +33,8 @@ func main() {
 	}
 }
 
-// options are a copy of those in cmd/server/grpc.go, because a command cannot be imported. Change both together.
+// options are a copy of those in cmd/server/grpc.go, because a command cannot be imported. Change
+// both together.
 var options = []grpc.ServerOption{
 	grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 24 * time.Hour, MaxConnectionAgeGrace: time.Hour}),
 	grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

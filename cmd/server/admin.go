@@ -118,7 +118,8 @@ func adminAuth(s *settings.Serve, log *zap.Logger) (auth admin.Auth, err error) 
 	return auth, nil
 }
 
-// adminTLS wraps l in TLS if the settings have a certificate. Client certificates are optional if clients may send a token instead.
+// adminTLS wraps l in TLS if the settings have a certificate. Client certificates are optional if
+// clients may send a token instead.
 func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener, error) {
 	if s.AdminCert == "" {
 		return l, nil

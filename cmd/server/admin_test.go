@@ -219,7 +219,8 @@ func TestResetInMemory(t *testing.T) {
 	}
 }
 
-// adminReplicas starts two servers on one Redis, with the admin API and deny caches that forget nothing by themselves.
+// adminReplicas starts two servers on one Redis, with the admin API and deny caches that forget
+// nothing by themselves.
 func adminReplicas(t *testing.T, settings ...string) (a, b *server) {
 	t.Helper()
 	redis := redistest.Start(t)
@@ -315,7 +316,8 @@ func TestAdminAPIReportsStoreFailure(t *testing.T) {
 	s.term()
 }
 
-// weir peek and weir reset work on a running server: with exit code 1 for an unknown key and 2 for a fault.
+// weir peek and weir reset work on a running server: with exit code 1 for an unknown key and 2 for
+// a fault.
 func TestPeekAndResetCommands(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	for range 3 {

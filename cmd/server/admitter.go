@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// An admitter implements [rls.Admission] for gRPC: it receives a message, and then applies load shedding.
+// An admitter implements [rls.Admission] for gRPC: it receives a message, and then applies load
+// shedding.
 type admitter struct {
 	*admission.Gate
 	service  *rls.Service
@@ -22,8 +23,8 @@ func newAdmitter(gate *admission.Gate, service *rls.Service) *admitter {
 	return &admitter{Gate: gate, service: service, receiver: grpcmessage.Receiver{Codec: rls.Codec()}}
 }
 
-// Receive implements [rls.Admission]. It observes a request that ends before its message is decoded, because Envoy's failure mode may
-// let that request pass.
+// Receive implements [rls.Admission]. It observes a request that ends before its message is
+// decoded, because Envoy's failure mode may let that request pass.
 func (a *admitter) Receive(ctx context.Context, _ func(any) error, request rls.PendingRequest) error {
 	err := a.receiver.Receive(ctx, request)
 	if err != nil {

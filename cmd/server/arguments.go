@@ -35,7 +35,8 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 	}, options...)...)
 }
 
-// mustBe returns an option by which kong decodes values of T's kind, with errors that name the form of the value.
+// mustBe returns an option by which kong decodes values of T's kind, with errors that name the form
+// of the value.
 func mustBe[T any](form string) kong.Option {
 	mapper := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeFor[T]())
 	return kong.KindMapper(reflect.TypeFor[T]().Kind(), value(func(ctx *kong.DecodeContext, into reflect.Value) error {
@@ -47,8 +48,8 @@ func mustBe[T any](form string) kong.Option {
 	}))
 }
 
-// value returns a mapper of flags and variables, which checks that there is a value before it calls decode. kong puts the name of the
-// flag before the errors.
+// value returns a mapper of flags and variables, which checks that there is a value before it calls
+// decode. kong puts the name of the flag before the errors.
 func value(decode kong.MapperFunc) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, into reflect.Value) error {
 		token, flag := ctx.Scan.Peek(), ctx.Value
@@ -100,13 +101,16 @@ func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 // IsBool implements [kong.BoolMapper], so that the flag needs no value.
 func (boolean) IsBool() bool { return true }
 
-// fromVariable matches kong's error for an invalid environment variable. kong names the flag, although the user set the variable.
+// fromVariable matches kong's error for an invalid environment variable. kong names the flag,
+// although the user set the variable.
 var fromVariable = regexp.MustCompile(`^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
 
-// aboutSubject matches an error about a command, flag or variable whose text continues the name: kong puts a colon between them.
+// aboutSubject matches an error about a command, flag or variable whose text continues the name:
+// kong puts a colon between them.
 var aboutSubject = regexp.MustCompile(`^([a-z ]+|-[a-z0-9-]+|[A-Z0-9_]+): (must|needs|cannot be used) `)
 
-// argumentError returns err as a message that names the flag or variable that the user set, and the remedy.
+// argumentError returns err as a message that names the flag or variable that the user set, and the
+// remedy.
 func argumentError(err error, args []string) string {
 	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
 	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
@@ -131,7 +135,8 @@ func oneOf(choices []string) string {
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// usageExitCode returns the exit code for invalid arguments: 2, unless the command has a method UsageExitCode.
+// usageExitCode returns the exit code for invalid arguments: 2, unless the command has a method
+// UsageExitCode.
 func usageExitCode(parser *kong.Kong, args []string) int {
 	for _, command := range parser.Model.Children {
 		if len(args) == 0 || command.Name != args[0] {
@@ -144,8 +149,8 @@ func usageExitCode(parser *kong.Kong, args []string) int {
 	return 2
 }
 
-// unknownCommand returns an error if args name an unknown command or subcommand. The error suggests the nearest command, or lists
-// all of them.
+// unknownCommand returns an error if args name an unknown command or subcommand. The error suggests
+// the nearest command, or lists all of them.
 func unknownCommand(parser *kong.Kong, args []string) error {
 	known, path := parser.Model.Children, ""
 	for _, arg := range args {
@@ -172,8 +177,8 @@ func unknownCommand(parser *kong.Kong, args []string) error {
 	return nil
 }
 
-// dropUnknown removes unknown flags from args and warns about each one. envoyproxy/ratelimit ignores its arguments, and some
-// manifests contain flags of its forks.
+// dropUnknown removes unknown flags from args and warns about each one. envoyproxy/ratelimit
+// ignores its arguments, and some manifests contain flags of its forks.
 func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	known := map[string]bool{"help": true}
 	for _, command := range parser.Model.Children {

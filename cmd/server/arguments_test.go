@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// An invalid value of each type is rejected with the name of its flag or variable, and with the form that it must have.
+// An invalid value of each type is rejected with the name of its flag or variable, and with the
+// form that it must have.
 func TestInvalidValuesNameTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
 		"--port=http":                    `--port must be a whole number from 0 to 65535, not "http"`,

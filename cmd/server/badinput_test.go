@@ -24,7 +24,8 @@ var badInputFiles = map[string]string{
 	"junk.zst":         "\x28\xb5\x2f\xfd\x00garbage",
 }
 
-// Each of these errors can be caused by a user. It names the cause, its position and the remedy, and does not quote a library.
+// Each of these errors can be caused by a user. It names the cause, its position and the remedy,
+// and does not quote a library.
 func TestErrorsNameTheRemedy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range badInputFiles {

@@ -33,7 +33,8 @@ func checkSettings() cli.SettingsReport {
 	return report
 }
 
-// parseSettings parses the settings that serve parses only when it opens the part that uses them. It opens no file and no connection.
+// parseSettings parses the settings that serve parses only when it opens the part that uses them.
+// It opens no file and no connection.
 func parseSettings(s *settings.Serve) error {
 	var errs []error
 	if s.BackendType == settings.Redis {

@@ -40,7 +40,8 @@ func (c commandTest) test(t *testing.T) {
 	}
 }
 
-// singleLine returns text on one line, without the lines of a tree. Where text breaks depends on the length of the folder's name.
+// singleLine returns text on one line, without the lines of a tree. Where text breaks depends on
+// the length of the folder's name.
 func singleLine(text string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(text, "│", " ")), " ")
 }

@@ -11,7 +11,8 @@ import (
 
 func TestConvertPage(t *testing.T) { testPage(t, "convert.md", 1, 0, 0, 0) }
 
-// A log, its recording, and a simulation: each request of the log is one of the simulation, and the limit denies as often as it must.
+// A log, its recording, and a simulation: each request of the log is one of the simulation, and the
+// limit denies as often as it must.
 func TestConvertedLogsCanBeSimulated(t *testing.T) {
 	dir := t.TempDir()
 	log, rules, recording := filepath.Join(dir, "access.log"), filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "day.ndjson.zst")
@@ -64,7 +65,8 @@ func TestConvertCommand(t *testing.T) {
 		{convert + "--format csv " + in("escape.csv", "a\x1b[2J,b\n1,2\n"), 2, nil, []string{`fields are a\x1b[2J, b`}},
 		{convert + "--format csv --out " + out + " " + bad + " " + filepath.Join(dir, "none"), 2, nil, []string{"none: no such file"}},
 		{convert + "--format csv --out " + good + " " + good, 2, nil, []string{"--out is the log"}},
-		// A recording that cannot be written is reported before a log is read, which may take minutes.
+		// A recording that cannot be written is reported before a log is read, which may take
+		// minutes.
 		{convert + "--format csv --out " + filepath.Join(dir, "none", "out") + " " + filepath.Join(dir, "missing.csv"), 2, nil, []string{"none does not exist: create it first"}},
 		{convert + "--format csv " + good + " " + good, 2, nil, []string{"given twice"}},
 		{convert + "--format csv " + dir, 2, nil, []string{"is a folder: name the files in it"}},

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// The deny cache denies keys over their limits without a call to Redis, until the rules change. The server counts the
-// remaining denied hits in Redis when it stops.
+// The deny cache denies keys over their limits without a call to Redis, until the rules change. The
+// server counts the remaining denied hits in Redis when it stops.
 func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -17,8 +17,8 @@ var (
 	argument = regexp.MustCompile(`'[^']*'|[^\s']+`)
 )
 
-// testPage writes the files of a page and runs its commands in order. Their output must be what the page shows, and their exit
-// codes must be codes. The flag -update writes the output into the page.
+// testPage writes the files of a page and runs its commands in order. Their output must be what the
+// page shows, and their exit codes must be codes. The flag -update writes the output into the page.
 func testPage(t *testing.T, name string, codes ...int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)

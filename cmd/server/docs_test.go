@@ -117,7 +117,8 @@ func cell(text string) string {
 	return pageName.ReplaceAllString(strings.ReplaceAll(text, "|", "\\|"), "[$1]($1)")
 }
 
-// defaultOf returns the default of a flag, and its help without the sentence that states the default.
+// defaultOf returns the default of a flag, and its help without the sentence that states the
+// default.
 func defaultOf(f *kong.Flag) (otherwise, meaning string) {
 	if f.Default != "" {
 		return "`" + cell(f.Default) + "`", f.Help

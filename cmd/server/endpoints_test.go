@@ -164,7 +164,8 @@ func TestSecondLimitsUseThePerSecondRedis(t *testing.T) {
 	}
 }
 
-// With FORCE_START_WITHOUT_INITIAL_CONFIG and without files, requests get UNAVAILABLE until there are rules.
+// With FORCE_START_WITHOUT_INITIAL_CONFIG and without files, requests get UNAVAILABLE until there
+// are rules.
 func TestStartWithoutRules(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A pageRun runs the commands of a page in a folder with the page's files, and returns the page with their output.
+// A pageRun runs the commands of a page in a folder with the page's files, and returns the page
+// with their output.
 type pageRun struct {
 	t    *testing.T
 	last struct{ out, errs string }
@@ -20,9 +21,9 @@ var (
 	pageBlock = regexp.MustCompile("(?ms)^```(sh|sh run|sh error|text|notes|errors)\n(.*?)^```$")
 )
 
-// runShownPage writes the files of a page, runs its commands, and returns the page with their current output. A block "sh" is
-// followed by its output in a block "text"; a block "notes" or "errors" has its standard error. The command of "sh error" must
-// fail.
+// runShownPage writes the files of a page, runs its commands, and returns the page with their
+// current output. A block "sh" is followed by its output in a block "text"; a block "notes" or
+// "errors" has its standard error. The command of "sh error" must fail.
 func runShownPage(t *testing.T, page string) (want string, commands int) {
 	t.Helper()
 	text, err := os.ReadFile(page)

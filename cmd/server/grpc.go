@@ -28,33 +28,36 @@ import (
 // serviceName is the health-check name of the service, the same as in envoyproxy/ratelimit.
 const serviceName = "ratelimit"
 
-// pingsAllowed permits keepalive pings of idle connections every five seconds. By default grpc-go closes such connections with
-// GOAWAY too_many_pings.
+// pingsAllowed permits keepalive pings of idle connections every five seconds. By default grpc-go
+// closes such connections with GOAWAY too_many_pings.
 var pingsAllowed = keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}
 
-// maxStreams bounds the requests in flight on one connection. 128 keep its one reader and one writer goroutine busy; beyond that,
-// Envoy should open another connection, which another CPU or replica can serve.
+// maxStreams bounds the requests in flight on one connection. 128 keep its one reader and one
+// writer goroutine busy; beyond that, Envoy should open another connection, which another CPU or
+// replica can serve.
 const maxStreams = 128
 
-// connWindow and streamWindow are the flow-control windows of a connection and of a stream, in bytes. Fixed windows turn off grpc-go's
-// bandwidth estimation, whose PING in each round trip pays off only for long streams. A client can fill the window of each of its
-// streams with bytes that nobody reads, so the window of a stream is the smallest that grpc-go accepts.
+// connWindow and streamWindow are the flow-control windows of a connection and of a stream, in
+// bytes. Fixed windows turn off grpc-go's bandwidth estimation, whose PING in each round trip pays
+// off only for long streams. A client can fill the window of each of its streams with bytes that
+// nobody reads, so the window of a stream is the smallest that grpc-go accepts.
 const (
 	connWindow   = 1 << 20
 	streamWindow = 64 << 10
 )
 
-// maxHeaderBytes bounds the headers of a request, in bytes. Envoy sends a few hundred; grpc-go would allow 16 MiB for each of
-// maxStreams.
+// maxHeaderBytes bounds the headers of a request, in bytes. Envoy sends a few hundred; grpc-go
+// would allow 16 MiB for each of maxStreams.
 const maxHeaderBytes = 64 << 10
 
-// workersPerCPU is the number of worker goroutines for each CPU. Without workers, growing the stack of a new goroutine takes a
-// fifth of a request's CPU time. More workers than concurrent requests would evict each other's stacks from the CPU caches. If all
-// workers are busy, grpc-go starts a goroutine for the request.
+// workersPerCPU is the number of worker goroutines for each CPU. Without workers, growing the stack
+// of a new goroutine takes a fifth of a request's CPU time. More workers than concurrent requests
+// would evict each other's stacks from the CPU caches. If all workers are busy, grpc-go starts a
+// goroutine for the request.
 const workersPerCPU = 32
 
-// maxConnectionAge bounds the age of a connection, to 146 years. grpc-go adds a random tenth, and would end a connection at once if
-// the sum overflowed.
+// maxConnectionAge bounds the age of a connection, to 146 years. grpc-go adds a random tenth, and
+// would end a connection at once if the sum overflowed.
 const maxConnectionAge time.Duration = math.MaxInt64 / 2
 
 // grpcOptions returns the server options for the settings.
@@ -125,12 +128,13 @@ func (p *process) newGRPC(service *rls.Service, options ...grpc.ServerOption) *g
 	return server
 }
 
-// idleToStop is how long no request may be in flight before stopGRPC closes the connections. It leaves time for messages whose
-// headers have arrived, and for responses to reach their clients.
+// idleToStop is how long no request may be in flight before stopGRPC closes the connections. It
+// leaves time for messages whose headers have arrived, and for responses to reach their clients.
 const idleToStop = time.Second
 
-// stopGRPC rejects new connections and waits until no request is in flight, or ctx ends. Then it closes all connections, because a
-// client could keep a health watch or an incomplete request open forever. It returns when all handlers have returned.
+// stopGRPC rejects new connections and waits until no request is in flight, or ctx ends. Then it
+// closes all connections, because a client could keep a health watch or an incomplete request open
+// forever. It returns when all handlers have returned.
 func stopGRPC(ctx context.Context, server *grpc.Server, gate *admission.Gate) {
 	var wg sync.WaitGroup
 	defer wg.Wait()

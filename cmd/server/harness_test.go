@@ -28,7 +28,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// TestMain makes the test binary the server if WEIR_TEST_AS_SERVER is set, so that tests can send it signals.
+// TestMain makes the test binary the server if WEIR_TEST_AS_SERVER is set, so that tests can send
+// it signals.
 func TestMain(m *testing.M) {
 	if os.Getenv("WEIR_TEST_AS_SERVER") != "" {
 		main()
@@ -46,7 +47,8 @@ descriptors:
 // maxWait bounds the wait for each event, also on a busy machine.
 const maxWait = 2 * time.Minute
 
-// write writes a file in one step: on a busy machine, a server that watches the file would otherwise read it empty.
+// write writes a file in one step: on a busy machine, a server that watches the file would
+// otherwise read it empty.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	next := filepath.Join(filepath.Dir(path), ".next-"+filepath.Base(path))
@@ -139,7 +141,8 @@ func startServer(t *testing.T, settings ...string) *server {
 	return s
 }
 
-// startProcess is like startServer, but returns immediately. The server has no client until [server.connect].
+// startProcess is like startServer, but returns immediately. The server has no client until
+// [server.connect].
 func startProcess(t *testing.T, settings ...string) *server {
 	t.Helper()
 	s := &server{t: t, cmd: exec.Command(os.Args[0])}

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// helpArgs rewrites common spellings of help and version to those of kong. It reports whether --help=all was given.
+// helpArgs rewrites common spellings of help and version to those of kong. It reports whether
+// --help=all was given.
 func helpArgs(args []string) (_ []string, all bool) {
 	if len(args) == 0 {
 		return args, false
@@ -29,7 +30,8 @@ func helpArgs(args []string) (_ []string, all bool) {
 	return args, all
 }
 
-// help prints the most common settings of serve, or all of them if all is true. Other commands use kong's printer.
+// help prints the most common settings of serve, or all of them if all is true. Other commands use
+// kong's printer.
 func help(all bool) kong.HelpPrinter {
 	return func(o kong.HelpOptions, ctx *kong.Context) error {
 		node := ctx.Selected()

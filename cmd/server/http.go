@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// newHTTP returns the server of /healthcheck, /livez, /metrics and, unless jsonHandler is nil, /json.
+// newHTTP returns the server of /healthcheck, /livez, /metrics and, unless jsonHandler is nil,
+// /json.
 func newHTTP(jsonHandler http.Handler, ready *readiness, metrics *telemetry.Metrics) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +71,8 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 	return newServer(mux, 5*time.Minute)
 }
 
-// newServer returns a server with timeouts for headers, body, response and idle connections. write is the timeout of a response.
+// newServer returns a server with timeouts for headers, body, response and idle connections. write
+// is the timeout of a response.
 func newServer(h http.Handler, write time.Duration) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write,
@@ -78,7 +80,8 @@ func newServer(h http.Handler, write time.Duration) *http.Server {
 	}
 }
 
-// stopHTTP rejects new connections and waits for the requests in flight. When ctx ends, it closes all connections.
+// stopHTTP rejects new connections and waits for the requests in flight. When ctx ends, it closes
+// all connections.
 func stopHTTP(ctx context.Context, s *http.Server) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

@@ -23,8 +23,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// Requests past MAX_IN_FLIGHT are shed immediately, by gRPC and /json. Health checks are not. Once Redis answers, requests are
-// decided again.
+// Requests past MAX_IN_FLIGHT are shed immediately, by gRPC and /json. Health checks are not. Once
+// Redis answers, requests are decided again.
 func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -69,7 +69,8 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	}
 }
 
-// Partial requests by HTTP delay only other partial requests. Each is counted, and a late one gets the reason.
+// Partial requests by HTTP delay only other partial requests. Each is counted, and a late one gets
+// the reason.
 func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
@@ -123,8 +124,8 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	}
 }
 
-// A request that frees what another holds is shed only beyond twice the limit. Without its release, a slot would be held until the TTL,
-// and deny requests long after the load.
+// A request that frees what another holds is shed only beyond twice the limit. Without its release,
+// a slot would be held until the TTL, and deny requests long after the load.
 func TestReleasesAreShedLast(t *testing.T) {
 	gate := admission.NewGate(2)
 	client := ratelimitv3.NewRateLimitServiceClient(inMemoryWith(t, gate, rls.Options{}))

@@ -25,8 +25,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A proxy may ping its idle connection every five seconds; by default grpc-go would end it with GOAWAY too_many_pings. A proxy
-// that pings every second is disconnected.
+// A proxy may ping its idle connection every five seconds; by default grpc-go would end it with
+// GOAWAY too_many_pings. A proxy that pings every second is disconnected.
 func TestKeepalivePingsAreAllowed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -63,7 +63,8 @@ func TestLongestConnectionAgeEndsNoConnection(t *testing.T) {
 	}
 }
 
-// pingsEndConnection pings over a connection without streams, and reports whether the server answers with GOAWAY.
+// pingsEndConnection pings over a connection without streams, and reports whether the server
+// answers with GOAWAY.
 func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times int) bool {
 	t.Helper()
 	refused := make(chan bool, 1)
@@ -74,7 +75,8 @@ func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times 
 		defer writing.Unlock()
 		return f()
 	}
-	// The preface must precede the acknowledgement of the server's settings, which may arrive first.
+	// The preface must precede the acknowledgement of the server's settings, which may arrive
+	// first.
 	writing.Lock()
 	go func() {
 		pongs := 0
@@ -124,8 +126,8 @@ func processWith(t *testing.T, gate *admission.Gate) *process {
 	return &process{gate: gate, ready: &readiness{}, panicked: unexpectedPanic(t), stats: stats}
 }
 
-// connInMemory returns a connection to a new gRPC server, both of which end with the test. It needs no network, so that it
-// can be in a bubble of synctest.
+// connInMemory returns a connection to a new gRPC server, both of which end with the test. It needs
+// no network, so that it can be in a bubble of synctest.
 func connInMemory(t *testing.T, options ...grpc.ServerOption) net.Conn {
 	t.Helper()
 	_, client := serverInMemory(t, rls.Options{}, options...)

@@ -18,8 +18,9 @@ import (
 // A listenerSet holds the open listeners of the process. prometheus and admin may be nil.
 type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 
-// openListeners opens the ports. A draining process may still hold a port, so openListeners retries for slightly longer than
-// DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port would silently count separately.
+// openListeners opens the ports. A draining process may still hold a port, so openListeners retries
+// for slightly longer than DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port
+// would silently count separately.
 func (p *process) openListeners(ctx context.Context) (l listenerSet, err error) {
 	s := p.settings
 	tcp := func(host string, port uint16) func() (net.Listener, error) {
@@ -62,7 +63,8 @@ func (p *process) openListeners(ctx context.Context) (l listenerSet, err error) 
 // bindBackoff is the wait between attempts to open a port that is in use.
 var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
 
-// bind calls open until the port is free or ctx ends. Its error is [context.Canceled] if ctx was canceled.
+// bind calls open until the port is free or ctx ends. Its error is [context.Canceled] if ctx was
+// canceled.
 func bind(ctx context.Context, setting string, open func() (net.Listener, error), log *zap.Logger) (net.Listener, error) {
 	for failures := 0; ; failures++ {
 		l, err := open()

@@ -19,8 +19,9 @@
 //	weir conform 127.0.0.1:8081                                  grade any rate limit service for Envoy from outside
 //	weir version
 //
-// weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM stops the server once
-// proxies have had time to stop sending, SIGINT immediately. SIGHUP reloads the rules.
+// weir serve --help shows the settings that most users need, and --help=all every setting. SIGTERM
+// stops the server once proxies have had time to stop sending, SIGINT immediately. SIGHUP reloads
+// the rules.
 package main
 
 import (
@@ -66,10 +67,12 @@ type commands struct {
 	Conform cli.Conform `cmd:"" group:"running" help:"Grade any rate limit service for Envoy from outside."`
 }
 
-// run runs a command and returns its exit code. Most commands return 0 for success, 1 for a negative result and 2
-// after an error; docs/commands.md lists the others. program is the name under which weir was started.
+// run runs a command and returns its exit code. Most commands return 0 for success, 1 for a
+// negative result and 2 after an error; docs/commands.md lists the others. program is the name
+// under which weir was started.
 func run(ctx context.Context, program string, args []string, stdout, stderr io.Writer) int {
-	// Manifests for envoyproxy/ratelimit start /bin/ratelimit, because its image has no entry point.
+	// Manifests for envoyproxy/ratelimit start /bin/ratelimit, because its image has no entry
+	// point.
 	asRatelimit := filepath.Base(program) == "ratelimit"
 	if len(args) > 0 && args[0] == "/bin/ratelimit" {
 		args, asRatelimit = args[1:], true

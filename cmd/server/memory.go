@@ -18,8 +18,8 @@ import (
 // maxKeyBytes caps the default of MEMORY_MAX_BYTES.
 const maxKeyBytes = 4 << 30
 
-// keyBytes returns the bytes that keys in memory may take: set or, if it is 0, half of the memory limit and at most maxKeyBytes.
-// The other half is for garbage, rules, connections and requests.
+// keyBytes returns the bytes that keys in memory may take: set or, if it is 0, half of the memory
+// limit and at most maxKeyBytes. The other half is for garbage, rules, connections and requests.
 func keyBytes(set int64, limit memlimit.Provider) int64 {
 	if set > 0 {
 		return set
@@ -47,7 +47,8 @@ type memoryBackend struct {
 	stats telemetry.SnapshotStats
 }
 
-// openMemory opens the in-memory backend with the counters of its snapshot, or with none if the snapshot cannot be loaded.
+// openMemory opens the in-memory backend with the counters of its snapshot, or with none if the
+// snapshot cannot be loaded.
 func (p *process) openMemory() *memoryBackend {
 	s := p.settings
 	m := &memoryBackend{path: s.MemorySnapshot, every: s.MemorySnapshotInterval, log: p.log.With(zap.String("snapshot", s.MemorySnapshot))}
@@ -65,7 +66,8 @@ func (p *process) openMemory() *memoryBackend {
 	return m
 }
 
-// load returns a store with the counters of the snapshot, or an empty one, and whether snapshots can be saved.
+// load returns a store with the counters of the snapshot, or an empty one, and whether snapshots
+// can be saved.
 func (m *memoryBackend) load(o memstore.Options) (_ *memstore.Store, canSave bool) {
 	since := time.Now()
 	store, loaded, err := snapshot.Load(m.path, o)

@@ -30,8 +30,9 @@ const messageTimeout = 10 * time.Second
 
 const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 
-// partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection. The connection stays open until
-// the test ends. statuses receives the grpc-status of each stream that the server ends.
+// partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection.
+// The connection stays open until the test ends. statuses receives the grpc-status of each stream
+// that the server ends.
 func partialRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {
 	t.Helper()
 	return partialRequestsOf(t, conn, shouldRateLimit, n, header...)
@@ -104,7 +105,8 @@ func (s *server) askMany(n int) {
 	askers.Wait()
 }
 
-// Requests that have sent only their headers are not in flight, which is the only cause of load shedding and of slow reading.
+// Requests that have sent only their headers are not in flight, which is the only cause of load
+// shedding and of slow reading.
 func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
@@ -218,7 +220,8 @@ func TestLargeRequestsOfOtherServicesAreRejected(t *testing.T) {
 	}
 }
 
-// Headers beyond 64 KiB are not kept. HPACK does not compress a tilde, which would take most of the time of this test.
+// Headers beyond 64 KiB are not kept. HPACK does not compress a tilde, which would take most of the
+// time of this test.
 func TestLargeHeadersAreNotKept(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()

@@ -81,8 +81,8 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (*process, er
 	return p, nil
 }
 
-// openParts opens the rules first, to report their faults immediately. It opens the listeners before the store, because a process that
-// still holds a port has not saved its snapshot yet.
+// openParts opens the rules first, to report their faults immediately. It opens the listeners
+// before the store, because a process that still holds a port has not saved its snapshot yet.
 func (p *process) openParts(ctx context.Context) error {
 	if err := p.openSender(); err != nil {
 		return err
@@ -141,8 +141,9 @@ func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 // tracesTimeout bounds the export of the last spans.
 const tracesTimeout = 5 * time.Second
 
-// openTracing returns a store with a span for each call of b, if the settings enable tracing; otherwise b. It is called after b was
-// opened, so that the last spans are sent before b closes, which may wait for a Redis that hangs.
+// openTracing returns a store with a span for each call of b, if the settings enable tracing;
+// otherwise b. It is called after b was opened, so that the last spans are sent before b closes,
+// which may wait for a Redis that hangs.
 func (p *process) openTracing(ctx context.Context, b backend) (limiters.Store, error) {
 	if !p.settings.TracingEnabled {
 		return b, nil
@@ -156,7 +157,8 @@ func (p *process) openTracing(ctx context.Context, b backend) (limiters.Store, e
 	return t.Store(b), nil
 }
 
-// flushAtClose makes close call flush, which writes the unwritten data of a part. It logs failure if flush returns an error.
+// flushAtClose makes close call flush, which writes the unwritten data of a part. It logs failure
+// if flush returns an error.
 func (p *process) flushAtClose(flush func(context.Context) error, timeout time.Duration, failure string) {
 	p.closers = append(p.closers, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
@@ -174,14 +176,16 @@ func (p *process) close() {
 	}
 }
 
-// readyWithoutStore marks the process ready without an answer of the store if on_store_error decides every request.
+// readyWithoutStore marks the process ready without an answer of the store if on_store_error
+// decides every request.
 func (p *process) readyWithoutStore(rules *descriptors.Rules) {
 	if canDecideWithoutStore(rules) {
 		p.ready.storeAnswered()
 	}
 }
 
-// run serves until stop receives a signal, the end of ctx, or the failure of a part. It closes the store after the last call to it.
+// run serves until stop receives a signal, the end of ctx, or the failure of a part. It closes the
+// store after the last call to it.
 func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -207,8 +211,8 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 	return err
 }
 
-// drain waits for a signal or the failure of a part, and then makes the process not ready. After SIGTERM it keeps serving for
-// DRAIN_DELAY, so that proxies stop sending.
+// drain waits for a signal or the failure of a part, and then makes the process not ready. After
+// SIGTERM it keeps serving for DRAIN_DELAY, so that proxies stop sending.
 func (p *process) drain(ctx context.Context, stop *stopper) {
 	received := stop.wait(ctx)
 	if received != nil {

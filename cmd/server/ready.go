@@ -2,8 +2,8 @@ package main
 
 import "sync"
 
-// A readiness reports whether proxies should send requests: from the first rules and the first answer of the store until stop. The
-// zero value is ready for use.
+// A readiness reports whether proxies should send requests: from the first rules and the first
+// answer of the store until stop. The zero value is ready for use.
 type readiness struct {
 	mu                            sync.Mutex
 	hasRules, hasStore, isStopped bool

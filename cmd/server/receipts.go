@@ -21,7 +21,8 @@ type receiptKeys struct {
 	live atomic.Pointer[receipt.Keys]
 }
 
-// openReceipts reads the keys of receipts, if the settings enable receipts. Otherwise it returns the zero value.
+// openReceipts reads the keys of receipts, if the settings enable receipts. Otherwise it returns
+// the zero value.
 func (p *process) openReceipts() (rls.Receipts, error) {
 	s := p.settings
 	if s.ReceiptHeader == "" {

@@ -36,7 +36,8 @@ descriptors:
       - {unit: minute, requests_per_unit: 60}
 `
 
-// askRecorded sends random requests of 64 callers, with refunds or without, and returns how many were sent and how many denied.
+// askRecorded sends random requests of 64 callers, with refunds or without, and returns how many
+// were sent and how many denied.
 func (s *server) askRecorded(each int, refunds bool) (sent, denied int) {
 	s.t.Helper()
 	var over atomic.Int64
@@ -76,8 +77,8 @@ func (s *server) askRecorded(each int, refunds bool) (sent, denied int) {
 	return all * each, int(over.Load())
 }
 
-// The recording of a live server on Redis, under 64 concurrent callers, returns every verdict in a replay. So do the denials of the deny
-// cache, which are marked.
+// The recording of a live server on Redis, under 64 concurrent callers, returns every verdict in a
+// replay. So do the denials of the deny cache, which are marked.
 func TestReplayOfALiveServerReturnsEveryVerdict(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string][]string{
@@ -102,7 +103,8 @@ func TestReplayOfALiveServerReturnsEveryVerdict(t *testing.T) {
 	}
 }
 
-// replaysLive replays the recordings in a folder, and returns how many lines have a denial by the cache.
+// replaysLive replays the recordings in a folder, and returns how many lines have a denial by the
+// cache.
 func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*"))

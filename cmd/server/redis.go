@@ -150,7 +150,8 @@ func (r *redisBackend) close() {
 	}
 }
 
-// A redisPairBackend is a backend on two Redis servers: perSecond has the limits per second, and main all others.
+// A redisPairBackend is a backend on two Redis servers: perSecond has the limits per second, and
+// main all others.
 type redisPairBackend struct {
 	*guard.PerSecond
 	main, perSecond *redisBackend

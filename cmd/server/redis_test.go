@@ -76,7 +76,8 @@ func TestReadyWhenRedisStartsLate(t *testing.T) {
 	}
 }
 
-// A Redis whose round trip exceeds STORE_TIMEOUT does not make Weir ready. The log names the round trip and the remedy.
+// A Redis whose round trip exceeds STORE_TIMEOUT does not make Weir ready. The log names the round
+// trip and the remedy.
 func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	redis := redistest.Start(t)
 	far := redistest.SlowProxy(t, redis.Addr, 50*time.Millisecond)

@@ -50,7 +50,8 @@ func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	}
 }
 
-// If Envoy gives up before Weir has read its message, failure_mode_deny decides. Operators must see these requests in the metrics.
+// If Envoy gives up before Weir has read its message, failure_mode_deny decides. Operators must see
+// these requests in the metrics.
 func TestRequestAbandonedBeforeItIsReadIsCountedInMetrics(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -95,7 +96,8 @@ func inMemoryWith(t *testing.T, gate *admission.Gate, o rls.Options) *grpc.Clien
 	return grpctest.Serve(t, processWith(t, gate).newGRPC(rls.New(decider, o)))
 }
 
-// The response to a body that is too large states the bound, and the metrics count the request, as they do by gRPC.
+// The response to a body that is too large states the bound, and the metrics count the request, as
+// they do by gRPC.
 func TestTooLargeJSONRequestIsExplainedAndCounted(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
@@ -109,7 +111,8 @@ func TestTooLargeJSONRequestIsExplainedAndCounted(t *testing.T) {
 	if got := s.metricOrNone(`weir_requests_total{code="InvalidArgument",overall=""}`); got != "2" {
 		t.Errorf("%s requests counted as invalid, want 2", got)
 	}
-	// net/http must know that the body was cut. Otherwise it resets the connection while the client still sends, and the response may be lost.
+	// net/http must know that the body was cut. Otherwise it resets the connection while the client
+	// still sends, and the response may be lost.
 	for range 50 {
 		fetch(t, "POST", "http://"+s.httpAddr+"/json", strings.Repeat(" ", 8*rls.MaxBodyBytes))
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// writeRules writes one line for each limit, in the form of envoyproxy/ratelimit followed by Weir's own settings.
+// writeRules writes one line for each limit, in the form of envoyproxy/ratelimit followed by Weir's
+// own settings.
 func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	for r := range rules.All() {
@@ -32,7 +33,8 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 	}
 }
 
-// onDenySetting describes a response to a denied request, with the length of its body instead of the body.
+// onDenySetting describes a response to a denied request, with the length of its body instead of
+// the body.
 func onDenySetting(o *descriptors.OnDeny) string {
 	switch {
 	case o == nil:
@@ -65,8 +67,9 @@ func nameSetting(name string) string {
 	return fmt.Sprintf(", name: %q", name)
 }
 
-// parameterSettings returns the parameters of an algorithm except its capacity, which writeRules prints for every limit. It prints
-// defaults, except that of a time zone, and omits objects that are not set.
+// parameterSettings returns the parameters of an algorithm except its capacity, which writeRules
+// prints for every limit. It prints defaults, except that of a time zone, and omits objects that
+// are not set.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	params, given := spec.Params, spec.Params.String()

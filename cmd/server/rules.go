@@ -51,7 +51,8 @@ func (p *process) openRules() (err error) {
 	return nil
 }
 
-// rulesLoaded returns a function that reports rules that have come into force, or the error of a failed load.
+// rulesLoaded returns a function that reports rules that have come into force, or the error of a
+// failed load.
 func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.Rules, error) {
 	return func(rules *descriptors.Rules, err error) {
 		p.metrics.Loaded(rules, time.Now(), err)
@@ -72,7 +73,8 @@ func (p *process) rulesReplaced(rules *descriptors.Rules) {
 	p.readyWithoutStore(rules)
 }
 
-// reloadOn reads the files of the rules, the shadow file and the keys of receipts after each signal, until ctx ends.
+// reloadOn reads the files of the rules, the shadow file and the keys of receipts after each
+// signal, until ctx ends.
 func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 	message := "reloading the rules"
 	if p.settings.ConfigType == settings.FromXDS && p.settings.Overlay == "" {
@@ -91,7 +93,8 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// ruleWarnings returns a function that logs a warning for rules that do not suit the settings. It logs each warning once.
+// ruleWarnings returns a function that logs a warning for rules that do not suit the settings. It
+// logs each warning once.
 func ruleWarnings(s *settings.Serve, log *zap.Logger) func(*descriptors.Rules) {
 	warnLocal := s.BackendType == settings.Redis && s.Replicas == nil && s.ReplicasDNS == ""
 	warnLeases := s.StoreTimeout > limiters.EndedTTL

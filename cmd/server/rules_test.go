@@ -103,8 +103,8 @@ func TestReloadLogsChanges(t *testing.T) {
 	s.log.await(t, seen, "rules not loaded") // a second SIGHUP logs the fault that remains
 }
 
-// With FORCE_START_WITHOUT_INITIAL_CONFIG a faulty overlay does not end the server. It does not serve the rules without
-// their overlay either.
+// With FORCE_START_WITHOUT_INITIAL_CONFIG a faulty overlay does not end the server. It does not
+// serve the rules without their overlay either.
 func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	t.Parallel()
 	overlay := filepath.Join(t.TempDir(), "overlay.yaml")
@@ -124,7 +124,8 @@ func TestForceStartWithAFaultyOverlay(t *testing.T) {
 	}
 }
 
-// startWithOverlay starts a server with files of rules and of an empty overlay. seen is the index after the log line of the load.
+// startWithOverlay starts a server with files of rules and of an empty overlay. seen is the index
+// after the log line of the load.
 func startWithOverlay(t *testing.T) (s *server, path, overlay string, seen int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -179,7 +180,8 @@ func TestOverlayAndRulesMayChangeTogether(t *testing.T) {
 	}
 }
 
-// A store remembers the end of a lease for 5 s. A lease that is opened later would hold its slot until its TTL.
+// A store remembers the end of a lease for 5 s. A lease that is opened later would hold its slot
+// until its TTL.
 func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 	leases := limiters.Spec{Algorithm: "concurrency", Max: 1}
 	window := limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour}

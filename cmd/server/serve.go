@@ -22,8 +22,8 @@ type serve struct {
 	settings.Serve `embed:""`
 }
 
-// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it prints the error, because a
-// terminal shows a multi-line error better than a log line.
+// Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it
+// prints the error, because a terminal shows a multi-line error better than a log line.
 func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	log := telemetry.NewLog(to.Err, s.Level(), s.LogFormat)
 	defer func() { _ = log.Sync() }()
@@ -56,7 +56,8 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	}
 	limitMemory(log)
 
-	// Signals stay caught until the process ends, so that a late signal does not kill a process that is saving its counters.
+	// Signals stay caught until the process ends, so that a late signal does not kill a process
+	// that is saving its counters.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	reload := make(chan os.Signal, 1)
@@ -75,14 +76,15 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	case err := <-ended:
 		return err
 	case <-stop.abandoned:
-		// Closing a store under a call is unsafe. The end of the process closes its connections. The exit code is 0, because a
-		// signal asked for the stop.
+		// Closing a store under a call is unsafe. The end of the process closes its connections.
+		// The exit code is 0, because a signal asked for the stop.
 		log.Warn("stop timed out, ending with calls or a save in progress")
 		return nil
 	}
 }
 
-// openUntilSignal is [open], but the first signal ends the wait for ports. Then it returns no process.
+// openUntilSignal is [open], but the first signal ends the wait for ports. Then it returns no
+// process.
 func openUntilSignal(ctx context.Context, s *settings.Serve, log *zap.Logger, stop *stopper) (*process, error) {
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -95,7 +97,8 @@ func openUntilSignal(ctx context.Context, s *settings.Serve, log *zap.Logger, st
 	return p, err
 }
 
-// limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before the kernel kills the process.
+// limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before
+// the kernel kills the process.
 func limitMemory(log *zap.Logger) {
 	limit, err := gctune.LimitMemory()
 	switch {

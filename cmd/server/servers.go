@@ -139,8 +139,9 @@ func (s *servers) serve(group *errgroup.Group) {
 // unwindTimeout is how long stopServers waits for handlers after it has closed their connections.
 const unwindTimeout = time.Second
 
-// stopServers waits for the requests and admin calls in flight, at most until the stop is forced, saves the counters, and closes the
-// HTTP servers. It frees their ports last, so that the next process, which binds them first, loads a complete snapshot.
+// stopServers waits for the requests and admin calls in flight, at most until the stop is forced,
+// saves the counters, and closes the HTTP servers. It frees their ports last, so that the next
+// process, which binds them first, loads a complete snapshot.
 func (p *process) stopServers(stop *stopper) {
 	s, ctx := p.servers, stop.forced
 	stopGRPC(ctx, s.grpc, p.gate)

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail the server or its start.
+// A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail
+// the server or its start.
 type shadowFile struct {
 	*shadow.Comparison
 	path string

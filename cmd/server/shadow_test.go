@@ -32,8 +32,8 @@ func (s *server) shadowed(done func(*api.ShadowReport) bool) *api.ShadowReport {
 	return &got
 }
 
-// The candidate denies no request, and its diff is in the API and the metrics. Its file may be broken, mended and removed: requests and
-// readiness never depend on it.
+// The candidate denies no request, and its diff is in the API and the metrics. Its file may be
+// broken, mended and removed: requests and readiness never depend on it.
 func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -71,8 +71,8 @@ func TestStopLogsTheNameOfItsSignal(t *testing.T) {
 	}
 }
 
-// Streams that never end do not delay the stop, and the server saves its counters. The first SIGTERM starts the drain delay, and the
-// second ends it.
+// Streams that never end do not delay the stop, and the server saves its counters. The first
+// SIGTERM starts the drain delay, and the second ends it.
 func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
 	t.Parallel()
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
@@ -138,10 +138,11 @@ func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
 	}
 }
 
-// The end of a server waits for requests in flight, and then closes connections on which half a request is open.
+// The end of a server waits for requests in flight, and then closes connections on which half a
+// request is open.
 func TestStopWaitsForRequestsInFlight(t *testing.T) {
-	// stopGRPC looks at the requests every hundredth of idleToStop. The request leaves between two looks: at a look, it might be
-	// seen or not.
+	// stopGRPC looks at the requests every hundredth of idleToStop. The request leaves between two
+	// looks: at a look, it might be seen or not.
 	const between = idleToStop / 200
 	for name, c := range map[string]struct{ left, canceled, want time.Duration }{
 		"until they are decided": {5*idleToStop + between, time.Hour, 6 * idleToStop},
@@ -269,7 +270,8 @@ func port(l net.Listener) string {
 	return port
 }
 
-// A save on a slow disk may take longer than STOP_TIMEOUT. The process must not end before it, unless it takes minutes.
+// A save on a slow disk may take longer than STOP_TIMEOUT. The process must not end before it,
+// unless it takes minutes.
 func TestForcedStopWaitsForTheSave(t *testing.T) {
 	const stopTimeout = 10 * time.Second
 	for name, c := range map[string]struct {

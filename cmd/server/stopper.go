@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A stopper stops a process at signals. The first one requests the stop, and each further one ends the wait at that time. No signal
-// kills the process before it has saved its counters.
+// A stopper stops a process at signals. The first one requests the stop, and each further one ends
+// the wait at that time. No signal kills the process before it has saved its counters.
 type stopper struct {
 	signals   <-chan os.Signal // further ones, once requested has ended
 	requested context.Context  // ends at the first signal, or when wait returns
@@ -65,7 +65,8 @@ func (s *stopper) forceAfter(timeout time.Duration) {
 }
 
 const (
-	// forcedStopTimeout bounds a forced stop without its save. A store call in flight may last longer, up to STORE_TIMEOUT.
+	// forcedStopTimeout bounds a forced stop without its save. A store call in flight may last
+	// longer, up to STORE_TIMEOUT.
 	forcedStopTimeout = 2 * time.Second
 	// saveTimeout bounds a save after forcedStopTimeout. A slow disk needs more time than calls.
 	saveTimeout = 30 * time.Second

@@ -21,7 +21,8 @@ import (
 // A backend keeps the counters: memory, one Redis, or two.
 type backend interface {
 	limiters.Store
-	// run maintains the backend until ctx ends or no maintenance is left. It calls answered once the backend has answered.
+	// run maintains the backend until ctx ends or no maintenance is left. It calls answered once
+	// the backend has answered.
 	run(ctx context.Context, answered func())
 	// check returns an error if the backend does not answer. It charges nothing.
 	check(ctx context.Context) error
@@ -35,7 +36,8 @@ type backend interface {
 //	tracing     makes a span for each call to the backend
 //	backend     keeps the counters
 //
-// openStore opens the parts from the backend outwards, because closing denyCache and ends calls the backend.
+// openStore opens the parts from the backend outwards, because closing denyCache and ends calls the
+// backend.
 type store struct {
 	backend   backend
 	save      func()            // saves counters in memory if they have a snapshot; to be called after the last request
@@ -181,7 +183,8 @@ func (s *store) forget() {
 	s.fallback.ForgetShares()
 }
 
-// canDecideWithoutStore reports whether on_store_error decides every request while the store is unreachable.
+// canDecideWithoutStore reports whether on_store_error decides every request while the store is
+// unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {
 	return rules != nil && !rules.UsesOnError(limiters.OnErrorFail)
 }

@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// Messages of 4 MiB that lack their last byte are held in bounded memory, and no ordinary request is rejected meanwhile.
+// Messages of 4 MiB that lack their last byte are held in bounded memory, and no ordinary request
+// is rejected meanwhile.
 func TestUnfinishedMessagesAreBounded(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
 	s.awaitHealthy()
 	const conns, streams, size = 2, 100, 4 << 20
-	// The messages may take 64 MiB, and garbage 128 MiB. A busy machine collects late. Without the bound, the messages take 800 MiB.
+	// The messages may take 64 MiB, and garbage 128 MiB. A busy machine collects late. Without the
+	// bound, the messages take 800 MiB.
 	const maxInUse = 400 << 20
 	progress, message := make(chan struct{}, conns*streams), make([]byte, size-1)
 	for range conns {

@@ -72,7 +72,8 @@ func (m *xdsMonitor) notify(e xds.Event) {
 	}
 }
 
-// disconnected logs the first failed attempt of an outage and each new error at level error, and all others at debug.
+// disconnected logs the first failed attempt of an outage and each new error at level error, and
+// all others at debug.
 func (m *xdsMonitor) disconnected(e xds.Event) {
 	if e.Err == nil {
 		return

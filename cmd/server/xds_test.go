@@ -62,8 +62,8 @@ func (p *controlPlane) StreamAggregatedResources(to discovery.AggregatedDiscover
 	}
 }
 
-// push sends the rules of the domain ugc, which allow each user a number of requests in a year. It returns the text with which the
-// client rejects them, if it does.
+// push sends the rules of the domain ugc, which allow each user a number of requests in a year. It
+// returns the text with which the client rejects them, if it does.
 func (p *controlPlane) push(version string, perYear uint32) (rejection string) {
 	p.t.Helper()
 	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "ugc", Domain: "ugc", Descriptors: []*conf.RateLimitDescriptor{{
@@ -92,8 +92,8 @@ func (p *controlPlane) push(version string, perYear uint32) (rejection string) {
 	}
 }
 
-// Rules that only the overlay made faulty come into force with the next overlay, and are saved. The server may then return to the
-// rules before them.
+// Rules that only the overlay made faulty come into force with the next overlay, and are saved. The
+// server may then return to the rules before them.
 func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	t.Parallel()
 	plane, address := startControlPlane(t)
@@ -131,7 +131,8 @@ func TestCorrectedOverlayPutsRejectedRulesInForce(t *testing.T) {
 	}
 }
 
-// Weir starts with the rules of the file while the control plane is unreachable, and is ready. A file with faults is not used.
+// Weir starts with the rules of the file while the control plane is unreachable, and is ready. A
+// file with faults is not used.
 func TestStartWithReceivedRules(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.json")

@@ -1,4 +1,5 @@
-// Package img holds the pictures of the documentation. This test draws algorithms.svg from the algorithms themselves:
+// Package img holds the pictures of the documentation. This test draws algorithms.svg from the
+// algorithms themselves:
 //
 //	go test ./docs/img -update
 package img
@@ -23,7 +24,8 @@ const (
 	length = 40 * time.Second
 )
 
-// traffic is one client: five requests before the end of a window, five after it, then one request each second.
+// traffic is one client: five requests before the end of a window, five after it, then one request
+// each second.
 func traffic() (at []time.Duration) {
 	for i := range 5 {
 		at = append(at, 7*time.Second+time.Duration(i)*600*time.Millisecond)

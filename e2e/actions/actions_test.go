@@ -1,5 +1,5 @@
-// Package actions tests package envoyactions against a real Envoy: the descriptors that it derives are those that Envoy sends.
-// The package has tests only.
+// Package actions tests package envoyactions against a real Envoy: the descriptors that it derives
+// are those that Envoy sends. The package has tests only.
 package actions
 
 import (
@@ -28,7 +28,8 @@ import (
 
 const testTimeout = 2 * time.Minute // longer than any step takes on a busy machine
 
-// A recorder is a rate limit service that admits every request, and keeps its descriptors by domain. Each test case has a domain of its own.
+// A recorder is a rate limit service that admits every request, and keeps its descriptors by
+// domain. Each test case has a domain of its own.
 type recorder struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 	addr string
@@ -95,14 +96,16 @@ func derivedText(r envoyactions.RateLimit) string {
 	return b.String()
 }
 
-// A check is a request, with the number of descriptors that it makes, so that a test without any effect fails.
+// A check is a request, with the number of descriptors that it makes, so that a test without any
+// effect fails.
 type check struct {
 	domain  string
 	request envoyactions.Request
 	sends   int
 }
 
-// The descriptors that package envoyactions derives are those that Envoy sends: for every action, with what it needs and without.
+// The descriptors that package envoyactions derives are those that Envoy sends: for every action,
+// with what it needs and without.
 func TestDerivedDescriptorsAreSent(t *testing.T) {
 	hosts, checks := actionHosts()
 	moreHosts, moreChecks := routeHosts()
@@ -191,7 +194,8 @@ var (
 // metadata is set by the filter set_metadata of the bootstrap. The number is not a string.
 var metadata = map[string]string{"app:plan": "gold", "app:user.id": "u1", "app:empty": ""}
 
-// An actionCase is a list of rate_limits and the requests for it. The number is that of the descriptors.
+// An actionCase is a list of rate_limits and the requests for it. The number is that of the
+// descriptors.
 type actionCase struct {
 	name, limits string
 	requests     []actionRequest
@@ -204,7 +208,8 @@ type actionRequest struct {
 	address netip.Addr
 }
 
-// actions has each action, with what it needs and without. Each case runs as rate_limits of the route and as those of RateLimitPerRoute.
+// actions has each action, with what it needs and without. Each case runs as rate_limits of the
+// route and as those of RateLimitPerRoute.
 var actions = []actionCase{
 	{"source_cluster", `[{actions: [{source_cluster: {}}]}]`, []actionRequest{{sends: 1}}},
 	{"destination_cluster", `[{actions: [{destination_cluster: {}}]}]`, []actionRequest{{sends: 1}}},
@@ -327,7 +332,8 @@ func (r actionRequest) request(host, path string) envoyactions.Request {
 	return made
 }
 
-// routeHosts returns virtual hosts whose routes differ in how they match. Each route has a domain of its own.
+// routeHosts returns virtual hosts whose routes differ in how they match. Each route has a domain
+// of its own.
 func routeHosts() (hosts string, checks []check) {
 	add := func(domain string, sends int, method, host, path, headers string) {
 		r := actionRequest{headers: headers}.request(host, path)

@@ -41,7 +41,8 @@ func TestWeirConforms(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			// A busy machine may need longer for a call of the store than the default, and sheds load at the default bound.
+			// A busy machine may need longer for a call of the store than the default, and sheds
+			// load at the default bound.
 			w := startWeir(t, append(c.store(t), "STORE_TIMEOUT="+callTimeout.String(), "MAX_IN_FLIGHT=100000")...)
 			report := grade(t, conform.Options{Target: w.GRPC, Algorithms: conform.Algorithms(), CallTimeout: callTimeout})
 			for _, r := range report.Checks {
@@ -54,7 +55,8 @@ func TestWeirConforms(t *testing.T) {
 	}
 }
 
-// ratelimitDefects are the checks that envoyproxy/ratelimit of January 2026 always fails. Under load it fails others at times.
+// ratelimitDefects are the checks that envoyproxy/ratelimit of January 2026 always fails. Under
+// load it fails others at times.
 var ratelimitDefects = []string{
 	"semantics.pairs", "semantics.counters", "semantics.refund", "crash.hits_64_bit", "crash.refund_64_bit", "crash.override_unit_unknown",
 }

@@ -1,5 +1,6 @@
-// Package conform runs weir conform against Weir on each store, and against envoyproxy/ratelimit. It has tests only. With -update it
-// records the results in results.json and writes docs/conformance.md from them:
+// Package conform runs weir conform against Weir on each store, and against envoyproxy/ratelimit.
+// It has tests only. With -update it records the results in results.json and writes
+// docs/conformance.md from them:
 //
 //	go test ./e2e/conform -update
 package conform

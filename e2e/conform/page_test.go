@@ -193,7 +193,8 @@ func wrong(n int) string {
 	return fmt.Sprintf("%d wrong answers", n)
 }
 
-// failures are the numbers of different checks: those that ran, that failed, and after which the service had stopped.
+// failures are the numbers of different checks: those that ran, that failed, and after which the
+// service had stopped.
 type failures struct{ ran, failed, stops int }
 
 func failuresOf(runs []recordedRun) (f failures) {

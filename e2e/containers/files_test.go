@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A configMap is a folder as Kubernetes mounts a ConfigMap or a Secret. Its files are links into ..data, a link to a folder
-// that is replaced as a whole.
+// A configMap is a folder as Kubernetes mounts a ConfigMap or a Secret. Its files are links into
+// ..data, a link to a folder that is replaced as a whole.
 type configMap struct {
 	dir string
 	n   int
@@ -56,7 +56,8 @@ func rules(t *testing.T, text string) *configMap {
 	return newConfigMap(t, map[string]string{"rules.yaml": text})
 }
 
-// certificates makes a folder with tls.crt and tls.key for these hosts, and ca.crt, like cert-manager and Envoy Gateway.
+// certificates makes a folder with tls.crt and tls.key for these hosts, and ca.crt, like
+// cert-manager and Envoy Gateway.
 func certificates(t *testing.T, a *certtest.Authority, hosts ...string) string {
 	t.Helper()
 	pair := a.Issue(t, hosts...)
@@ -75,7 +76,8 @@ func read(t *testing.T, path ...string) string {
 	return string(b)
 }
 
-// hourly is a rules file with a limit per hour for each user and action, so no window ends during a test.
+// hourly is a rules file with a limit per hour for each user and action, so no window ends during a
+// test.
 func hourly(limit int) string {
 	rule := func(action, algorithm string) string {
 		return fmt.Sprintf("      - {key: action, value: %s, rate_limit: {algorithm: %s, unit: hour, requests_per_unit: %d}}\n",
@@ -88,10 +90,12 @@ func hourly(limit int) string {
 // actions are the actions of hourly and of envoy/rules.yaml, one for each algorithm.
 var actions = []string{"login", "reply", "post"}
 
-// A change is an edit of envoy/bootstrap.yaml. Its text must occur exactly once, so that no edit is lost silently.
+// A change is an edit of envoy/bootstrap.yaml. Its text must occur exactly once, so that no edit is
+// lost silently.
 type change struct{ from, to string }
 
-// bootstrap returns envoy/bootstrap.yaml for a container: reachable from outside, and with the rate limit service by name.
+// bootstrap returns envoy/bootstrap.yaml for a container: reachable from outside, and with the rate
+// limit service by name.
 func bootstrap(t *testing.T, changes ...change) string {
 	t.Helper()
 	text := read(t, "envoy", "bootstrap.yaml")

@@ -16,7 +16,8 @@ import (
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
 
-// The names that Envoy Gateway gives a listener, an HTTPRoute and a rule of its BackendTrafficPolicy.
+// The names that Envoy Gateway gives a listener, an HTTPRoute and a rule of its
+// BackendTrafficPolicy.
 const (
 	listener = "default/eg/http"
 	route    = "httproute/default/backend/rule/0/match/0/*"
@@ -75,8 +76,9 @@ func (g *gateway) acknowledged(version string) {
 	}
 }
 
-// The image replaces envoyproxy/ratelimit in the Deployment that Envoy Gateway creates: with its command, uid, rights,
-// environment, certificates, probes and ports, and nothing else. It starts before the gateway.
+// The image replaces envoyproxy/ratelimit in the Deployment that Envoy Gateway creates: with its
+// command, uid, rights, environment, certificates, probes and ports, and nothing else. It starts
+// before the gateway.
 func TestEnvoyGatewayConfiguresContainer(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)

@@ -100,8 +100,8 @@ func buildGateway(ctx context.Context, temp string) (image, error) {
 	return buildFrom(ctx, binary, "/bin/envoy-gateway")
 }
 
-// findPullOrBuild returns the public image if it is present or can be pulled. Otherwise it builds one from the local binary
-// that tools/ensure found or installed. It logs which.
+// findPullOrBuild returns the public image if it is present or can be pulled. Otherwise it builds
+// one from the local binary that tools/ensure found or installed. It logs which.
 func findPullOrBuild(ctx context.Context, public, binary, program string) (image, error) {
 	say := func(what string) { fmt.Fprintf(os.Stderr, "containers: %s %s\n", public, what) }
 	if _, err := docker.ImageInspect(ctx, public); err == nil {
@@ -138,11 +138,12 @@ func pull(ctx context.Context, name string) error {
 	return failed(progress)
 }
 
-// library matches the path in a line of ldd: "libc.so.6 => /lib/libc.so.6 (0x7f)" or "/lib64/ld-linux.so.2 (0x7f)".
+// library matches the path in a line of ldd: "libc.so.6 => /lib/libc.so.6 (0x7f)" or
+// "/lib64/ld-linux.so.2 (0x7f)".
 var library = regexp.MustCompile(`^\s*(?:\S+ => )?(/\S+) \(0x`)
 
-// buildFrom makes an image of a binary and its libraries. The name is a hash of the content, and an existing image is
-// reused.
+// buildFrom makes an image of a binary and its libraries. The name is a hash of the content, and an
+// existing image is reused.
 func buildFrom(ctx context.Context, binary, program string) (image, error) {
 	files := map[string][]byte{}
 	add := func(name, path string) error {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Each algorithm, on each store, through Envoy to a 429. A client that waits for the reported time gets in.
+// Each algorithm, on each store, through Envoy to a 429. A client that waits for the reported time
+// gets in.
 func TestContainerLimitsByEveryAlgorithm(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"memory", "redis"} {
@@ -46,7 +47,8 @@ func TestContainerLimitsByEveryAlgorithm(t *testing.T) {
 	}
 }
 
-// A change of the ConfigMap reaches a running container, and its counts stay. A change with a fault has no effect.
+// A change of the ConfigMap reaches a running container, and its counts stay. A change with a fault
+// has no effect.
 func TestConfigMapChangeReloadsRules(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)

@@ -1,7 +1,9 @@
-// Package containers_test tests Weir as a user with containers sees it: the image of Weir, Redis and Envoy, each in a
-// container, on one network. It is a module of its own, because the product needs none of its dependencies.
+// Package containers_test tests Weir as a user with containers sees it: the image of Weir, Redis
+// and Envoy, each in a container, on one network. It is a module of its own, because the product
+// needs none of its dependencies.
 //
-// It needs a Docker daemon on this machine, which `make e2e` finds or starts. Ports are published only on 127.0.0.1.
+// It needs a Docker daemon on this machine, which `make e2e` finds or starts. Ports are published
+// only on 127.0.0.1.
 package containers_test
 
 import (

@@ -9,8 +9,9 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Weir outlives its Redis. While Redis is down or hangs, requests get an error before Envoy gives up, and Envoy lets them pass.
-// When Redis is back, limits hold again, with the earlier counts if Redis kept them.
+// Weir outlives its Redis. While Redis is down or hangs, requests get an error before Envoy gives
+// up, and Envoy lets them pass. When Redis is back, limits hold again, with the earlier counts if
+// Redis kept them.
 func TestContainerSurvivesRedisOutage(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {

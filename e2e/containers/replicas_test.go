@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Two replicas behind one Envoy, on one Redis, together admit exactly the limit, and both answer requests.
+// Two replicas behind one Envoy, on one Redis, together admit exactly the limit, and both answer
+// requests.
 func TestTwoReplicasAdmitExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit, requests, workers = 100, 300, 8
@@ -81,8 +82,9 @@ func (c *proxy) replicas() (n int) {
 	return c.stat("cluster.weir.membership_healthy")
 }
 
-// All replicas are replaced one by one under load, as in a Deployment with maxSurge 1 and maxUnavailable 0. A new replica
-// starts, and once Envoy knows it, an old one stops. No request is lost, and each counts once.
+// All replicas are replaced one by one under load, as in a Deployment with maxSurge 1 and
+// maxUnavailable 0. A new replica starts, and once Envoy knows it, an old one stops. No request is
+// lost, and each counts once.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	s := newStack(t)
@@ -167,7 +169,8 @@ func load(c *proxy) *running {
 	return r
 }
 
-// one sends a request to its end, even if the test ends, and expects an answer that the rate limit service approved.
+// one sends a request to its end, even if the test ends, and expects an answer that the rate limit
+// service approved.
 func one(url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()

@@ -153,8 +153,8 @@ func (s *stack) redis() *service {
 // onRedis returns the settings of a Weir that counts on the redis of its network.
 var onRedis = map[string]string{"REDIS_SOCKET_TYPE": "tcp", "REDIS_URL": "redis:6379"}
 
-// weir starts the unchanged image as user nobody, without privileges, with rules at /etc/weir. Its settings make it insensitive to
-// delays of a busy machine.
+// weir starts the unchanged image as user nobody, without privileges, with rules at /etc/weir. Its
+// settings make it insensitive to delays of a busy machine.
 func (s *stack) weir(rules string, env ...map[string]string) *service {
 	s.t.Helper()
 	return s.weirNamed("weir", rules, env...)

@@ -65,8 +65,9 @@ func ask(address string) error {
 	return err
 }
 
-// BenchmarkStart measures the time from the start to the first answer with 1,000 rules. It starts the binary as a process, and in a
-// container with and without Docker's part. On a busy machine the minimum is the useful figure.
+// BenchmarkStart measures the time from the start to the first answer with 1,000 rules. It starts
+// the binary as a process, and in a container with and without Docker's part. On a busy machine the
+// minimum is the useful figure.
 //
 //	tools/with-docker go test -run '^$' -bench Start -benchtime 20x .
 func BenchmarkStart(b *testing.B) {

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Weir's image replaces the image of envoyproxy/ratelimit, and is replaced again. Command, environment, ConfigMap, Redis
-// and Envoy stay the same. docker-compose passes the command as arguments, Kubernetes instead of the entry point; both
-// start the server.
+// Weir's image replaces the image of envoyproxy/ratelimit, and is replaced again. Command,
+// environment, ConfigMap, Redis and Envoy stay the same. docker-compose passes the command as
+// arguments, Kubernetes instead of the entry point; both start the server.
 func TestSwitchFromRatelimitAndBack(t *testing.T) {
 	t.Parallel()
 	if images.incumbent.name == "" {
@@ -20,7 +20,8 @@ func TestSwitchFromRatelimitAndBack(t *testing.T) {
 		}
 		t.Skip("INCUMBENT is not set: envoyproxy/ratelimit could not be built here")
 	}
-	// The window of a year is the one that turns least: envoyproxy/ratelimit has no windows that begin with the first hit.
+	// The window of a year is the one that turns least: envoyproxy/ratelimit has no windows that
+	// begin with the first hit.
 	const limits = `
 domain: weir
 descriptors:

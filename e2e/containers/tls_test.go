@@ -7,7 +7,8 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// byTLS makes Envoy speak TLS to Weir under the certificate's name, optionally with a client certificate.
+// byTLS makes Envoy speak TLS to Weir under the certificate's name, optionally with a client
+// certificate.
 func byTLS(shows bool) change {
 	clientCertificate := ""
 	if shows {
@@ -23,7 +24,8 @@ func byTLS(shows bool) change {
 		"              match_typed_subject_alt_names:\n                - {san_type: DNS, matcher: {exact: weir}}\n" + before}
 }
 
-// Over TLS Weir answers Envoy. If Weir requires a client certificate, it answers only clients that have one.
+// Over TLS Weir answers Envoy. If Weir requires a client certificate, it answers only clients that
+// have one.
 func TestContainerServesTLSAndMutualTLS(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)

@@ -1,6 +1,6 @@
-// Command demo demonstrates Weir behind a real Envoy. It sends one request a second under each algorithm of envoy/rules.yaml. Then
-// it exceeds each limit, waits as the response says, and shows that the next request is admitted. The servers stay up for manual
-// requests.
+// Command demo demonstrates Weir behind a real Envoy. It sends one request a second under each
+// algorithm of envoy/rules.yaml. Then it exceeds each limit, waits as the response says, and shows
+// that the next request is admitted. The servers stay up for manual requests.
 //
 //	make demo                 counters in memory
 //	make demo STORE=redis     counters in a real Redis, which the demo starts
@@ -40,7 +40,8 @@ var acts = []act{
 const (
 	burst  = 3 // requests that each rule admits at once
 	rounds = 10
-	// interval is the time between two rounds. It is not a whole second, so that no request coincides with the end of a window.
+	// interval is the time between two rounds. It is not a whole second, so that no request
+	// coincides with the end of a window.
 	interval = 1050 * time.Millisecond
 )
 
@@ -168,7 +169,8 @@ Edit envoy/rules.yaml, and Weir loads it within two seconds. Its log follows. Ct
 	}
 }
 
-// play sends a request for each act in each round. Then each act exceeds its limit, waits for retry-after and is admitted.
+// play sends a request for each act in each round. Then each act exceeds its limit, waits for
+// retry-after and is admitted.
 func play(ctx context.Context, envoy *harness.Envoy) error {
 	fmt.Printf("\nOne request a second for each action: the status, then the remaining requests or retry-after.\n\n  second")
 	for _, a := range acts {
@@ -205,7 +207,8 @@ func play(ctx context.Context, envoy *harness.Envoy) error {
 	return err
 }
 
-// obey sends requests until one is denied, waits for its retry-after, and expects the next request to be admitted.
+// obey sends requests until one is denied, waits for its retry-after, and expects the next request
+// to be admitted.
 func (a act) obey(ctx context.Context, envoy *harness.Envoy) error {
 	var denied harness.Answer
 	for range 2 * burst {

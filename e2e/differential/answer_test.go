@@ -17,8 +17,8 @@ type answer struct {
 	err      error
 }
 
-// String returns the whole answer as text; equal answers have equal texts. It does not include the code of an error, because
-// the codes differ intentionally (see the table differences).
+// String returns the whole answer as text; equal answers have equal texts. It does not include the
+// code of an error, because the codes differ intentionally (see the table differences).
 func (a answer) String() string {
 	if a.err != nil {
 		return "error"
@@ -26,7 +26,8 @@ func (a answer) String() string {
 	return canonical(a.response)
 }
 
-// canonical returns a message as JSON with sorted keys. The text of protojson itself changes from build to build.
+// canonical returns a message as JSON with sorted keys. The text of protojson itself changes from
+// build to build.
 func canonical(m proto.Message) string {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
@@ -42,8 +43,8 @@ func canonical(m proto.Message) string {
 	return string(b)
 }
 
-// brief returns the parts of an answer that do not depend on the clock: the overall code, and per descriptor the code, the
-// limit and the remaining hits. For an error it returns the gRPC code.
+// brief returns the parts of an answer that do not depend on the clock: the overall code, and per
+// descriptor the code, the limit and the remaining hits. For an error it returns the gRPC code.
 func (a answer) brief() string {
 	if a.err != nil {
 		return status.Code(a.err).String()

@@ -19,8 +19,9 @@ const (
 	plain = "plain words, with the remedy"
 )
 
-// configs are rules files, most of them with a fault. want is the error text of envoyproxy/ratelimit, which Weir's text must
-// contain. If the two differ, ours or theirs is set, and why gives the reason.
+// configs are rules files, most of them with a fault. want is the error text of
+// envoyproxy/ratelimit, which Weir's text must contain. If the two differ, ours or theirs is set,
+// and why gives the reason.
 var configs = []struct {
 	name, text   string
 	want         string
@@ -118,8 +119,8 @@ var configs = []struct {
 	{name: "null where a limit stands", text: begin + "  - {key: k, value: null, rate_limit: null}\n", want: loads},
 }
 
-// `weir check` and envoyproxy/ratelimit must give the texts in configs, and Weir must load every file that
-// envoyproxy/ratelimit loads.
+// `weir check` and envoyproxy/ratelimit must give the texts in configs, and Weir must load every
+// file that envoyproxy/ratelimit loads.
 func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 	t.Parallel()
 	binary := weirBinary(t)

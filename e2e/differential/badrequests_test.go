@@ -17,8 +17,8 @@ descriptors:
   - {key: k, rate_limit: {unit: year, requests_per_unit: 1000}}
 `
 
-// badRequests crash or block envoyproxy/ratelimit, or are absurdly large. Only Weir receives them. want is the text of
-// answer.brief.
+// badRequests crash or block envoyproxy/ratelimit, or are absurdly large. Only Weir receives them.
+// want is the text of answer.brief.
 var badRequests = []struct {
 	name string
 	ask  *request
@@ -101,7 +101,8 @@ func TestBadRequestsAreAnswered(t *testing.T) {
 		}
 		good()
 	}
-	// Any client can send a header of invalid UTF-8. If Weir rejected it, Envoy might let the request pass.
+	// Any client can send a header of invalid UTF-8. If Weir rejected it, Envoy might let the
+	// request pass.
 	value := "\x0a\x03bad\x12\x08\x0a\x06\x0a\x01k\x12\x01\xff"
 	if err := weir.conn.Invoke(t.Context(), "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
 		value, new(string), grpc.ForceCodec(rawCodec{})); err != nil {

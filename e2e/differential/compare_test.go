@@ -18,8 +18,9 @@ import (
 // maxExcepted is the largest share of requests that exceptions about counters may discard.
 const maxExcepted = 0.35
 
-// minLateness is the least tolerance for a cached denial. Weir's deny cache remembers a denial too long by the duration of the call
-// that was denied, and reports a wait that is too long by it. So the tolerance grows with the slowest recent call.
+// minLateness is the least tolerance for a cached denial. Weir's deny cache remembers a denial too
+// long by the duration of the call that was denied, and reports a wait that is too long by it. So
+// the tolerance grows with the slowest recent call.
 const minLateness = 50 * time.Millisecond
 
 // maxReported is the number of differences that a run reports.
@@ -76,8 +77,9 @@ func (c *comparison) ask(ctx context.Context, r *request) pair {
 	return p
 }
 
-// counters returns, per descriptor, the name of its counter in envoyproxy/ratelimit, or "" without one. The name is the text of
-// the key in the window at the given time. A shared counter has the name of its rule instead of the text.
+// counters returns, per descriptor, the name of its counter in envoyproxy/ratelimit, or "" without
+// one. The name is the text of the key in the window at the given time. A shared counter has the
+// name of its rule instead of the text.
 func (p *pair) counters(at time.Time) []string {
 	names := make([]string, len(p.request.GetDescriptors()))
 	for i, s := range p.theirs.response.GetStatuses() {
@@ -152,7 +154,8 @@ func (c *comparison) compare(t *testing.T, r *request) {
 	}
 }
 
-// drop records the counters on which the two sides may differ from now on. It returns the reason not to compare p, or "".
+// drop records the counters on which the two sides may differ from now on. It returns the reason
+// not to compare p, or "".
 func (c *comparison) drop(p *pair, before, after []string) (why string) {
 	seen := map[string]bool{}
 	for i, name := range after {
@@ -198,7 +201,8 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 		seen[name] = true
 	}
 	for name := range seen {
-		// If a counter over its limit keeps the others from being charged, a doubt about one counter is a doubt about all.
+		// If a counter over its limit keeps the others from being charged, a doubt about one
+		// counter is a doubt about all.
 		if c.settings.stops && why != "" && c.lost[name] == "" {
 			c.lost[name] = why
 		}
@@ -206,7 +210,8 @@ func (c *comparison) drop(p *pair, before, after []string) (why string) {
 	return why
 }
 
-// agree reports whether the answers are equal after the exceptions, and which exceptions were needed.
+// agree reports whether the answers are equal after the exceptions, and which exceptions were
+// needed.
 func agree(p *pair) (same bool, used []string) {
 	if p.theirs.String() == p.ours.String() {
 		return true, nil
@@ -224,8 +229,8 @@ func agree(p *pair) (same bool, used []string) {
 	return canonical(theirs) == canonical(ours), used
 }
 
-// alignResets replaces our resets, in seconds, by theirs if both are right. No window ended during the request, so two resets of a
-// limit differ by the seconds that began between the two decisions.
+// alignResets replaces our resets, in seconds, by theirs if both are right. No window ended during
+// the request, so two resets of a limit differ by the seconds that began between the two decisions.
 func (p *pair) alignResets(theirs, ours *response) {
 	began := p.to.Unix() - p.late.Unix()
 	if began == 0 {

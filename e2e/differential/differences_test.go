@@ -16,9 +16,10 @@ type step struct {
 	theirs, ours string
 }
 
-// A difference is intentional. Its rules are the descriptors of a domain of its own; its steps show the difference. The units
-// are long, so that no window turns between two steps. "January" and "July" are versions of envoyproxy/ratelimit in 2026: the
-// tests run January's, and Weir follows July's.
+// A difference is intentional. Its rules are the descriptors of a domain of its own; its steps show
+// the difference. The units are long, so that no window turns between two steps. "January" and
+// "July" are versions of envoyproxy/ratelimit in 2026: the tests run January's, and Weir follows
+// July's.
 type difference struct {
 	name, reason string
 	env          string
@@ -46,7 +47,8 @@ func noKey() *descriptor {
 	return &descriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{{Value: "v"}}}
 }
 
-// differences are the intentional differences that random requests do not meet. Together with exceptions the list is complete.
+// differences are the intentional differences that random requests do not meet. Together with
+// exceptions the list is complete.
 var differences = []difference{
 	{
 		name: "wildcards anywhere", domain: "wild",

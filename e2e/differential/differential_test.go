@@ -61,7 +61,8 @@ func TestRandomRequestsGetSameAnswers(t *testing.T) {
 		}
 	})
 	for _, e := range exceptions {
-		// An exception without a rewrite depends on the time of day. One that nothing needs must leave the table.
+		// An exception without a rewrite depends on the time of day. One that nothing needs must
+		// leave the table.
 		if e.rewrite != nil && counted.of[e.name] == 0 && flag.Lookup("test.run").Value.String() == "" {
 			t.Errorf("the exception %q was never needed", e.name)
 		}

@@ -22,9 +22,10 @@ const (
 	chargedTwice    = "a counter twice in one request"
 )
 
-// exceptions is the complete list of reasons for which answers to random requests may differ. If rewrite is nil, the counter
-// concerned is not compared until its window ends. Otherwise rewrite changes theirs to the expected answer, or removes from both
-// the parts that are not compared. It reports whether it changed anything.
+// exceptions is the complete list of reasons for which answers to random requests may differ. If
+// rewrite is nil, the counter concerned is not compared until its window ends. Otherwise rewrite
+// changes theirs to the expected answer, or removes from both the parts that are not compared. It
+// reports whether it changed anything.
 var exceptions = []struct {
 	name, reason string
 	rewrite      func(p *pair, theirs, ours *response) bool

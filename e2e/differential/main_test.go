@@ -1,11 +1,14 @@
-// Package differential compares Weir with envoyproxy/ratelimit. Both run with the same rules files and environment, each on a
-// Redis of its own. They receive the same requests and must give the same answers. The package has tests only.
+// Package differential compares Weir with envoyproxy/ratelimit. Both run with the same rules files
+// and environment, each on a Redis of its own. They receive the same requests and must give the
+// same answers. The package has tests only.
 //
-// Two tables list where the answers may differ, with the reasons: exceptions for random requests, and differences for chosen
-// requests. The binary is envoyproxy/ratelimit of January 2026, the newest that `go install` builds. Weir follows the version of
-// July 2026, so some entries are changes of envoyproxy/ratelimit itself.
+// Two tables list where the answers may differ, with the reasons: exceptions for random requests,
+// and differences for chosen requests. The binary is envoyproxy/ratelimit of January 2026, the
+// newest that `go install` builds. Weir follows the version of July 2026, so some entries are
+// changes of envoyproxy/ratelimit itself.
 //
-// The variable INCUMBENT names the binary of envoyproxy/ratelimit; `tools/ensure incumbent` builds it.
+// The variable INCUMBENT names the binary of envoyproxy/ratelimit; `tools/ensure incumbent` builds
+// it.
 package differential
 
 import (
@@ -44,8 +47,8 @@ func run(m *testing.M) int {
 	return code
 }
 
-// incumbentBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or fails it if INCUMBENT is set or
-// INCUMBENT_REQUIRED is 1.
+// incumbentBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or
+// fails it if INCUMBENT is set or INCUMBENT_REQUIRED is 1.
 func incumbentBinary(t *testing.T) string {
 	t.Helper()
 	path, err := harness.FindRatelimit()

@@ -30,9 +30,9 @@ const (
 	never = "{}"
 )
 
-// The metadata of allowed descriptors is merged, and the first value wins. January's envoyproxy/ratelimit has no metadata, so
-// only Weir is tested. Two bugs of July's must not exist here: one request's metadata in the next response, and no metadata with
-// detailed_metric.
+// The metadata of allowed descriptors is merged, and the first value wins. January's
+// envoyproxy/ratelimit has no metadata, so only Weir is tested. Two bugs of July's must not exist
+// here: one request's metadata in the next response, and no metadata with detailed_metric.
 func TestMetadataIsMerged(t *testing.T) {
 	weir := startWeir(t, []file{{"meta.yaml", metadataRules}}, "RESPONSE_DYNAMIC_METADATA=true")
 	cases := []struct {

@@ -38,8 +38,8 @@ func withLimit(d *descriptor, requests uint32, unit typev3.RateLimitUnit) *descr
 	return d
 }
 
-// requestsFor generates random requests for the rules of ds. Values that no rule names change over time, so that some counters
-// stay below their limits.
+// requestsFor generates random requests for the rules of ds. Values that no rule names change over
+// time, so that some counters stay below their limits.
 type requestsFor struct {
 	*generator
 	ds   []*domain
@@ -133,7 +133,8 @@ func (g *requestsFor) value(r *rule) string {
 	return g.fill(r.Value)
 }
 
-// fill replaces each star by a text. Rarely it returns the pattern itself, which is a valid text, too.
+// fill replaces each star by a text. Rarely it returns the pattern itself, which is a valid text,
+// too.
 func (g *requestsFor) fill(pattern string) string {
 	if g.percent(3) {
 		return pattern

@@ -42,7 +42,8 @@ type domain struct {
 	Descriptors []*rule `yaml:"descriptors"`
 }
 
-// The names of limits mark properties that an answer does not show: quota mode, shadow mode, and shared counters.
+// The names of limits mark properties that an answer does not show: quota mode, shadow mode, and
+// shared counters.
 const (
 	quotaName  = "quota"
 	shadowName = "shadow"
@@ -52,8 +53,9 @@ const (
 type generator struct {
 	*rand.Rand
 	names int
-	// calm avoids most exceptions: no shared counters, no limits of 0, no descriptor twice, no shadow mode and no quota mode.
-	// It is for settings.stops, under which an exception for one counter soon affects all.
+	// calm avoids most exceptions: no shared counters, no limits of 0, no descriptor twice, no
+	// shadow mode and no quota mode. It is for settings.stops, under which an exception for one
+	// counter soon affects all.
 	calm bool
 }
 
@@ -66,8 +68,9 @@ func one[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
 // percent returns true with a probability of p percent.
 func (g *generator) percent(p int) bool { return g.IntN(100) < p }
 
-// domains returns three domains, one without rules. If merged is set, the first is in two files. Their order is random in
-// envoyproxy/ratelimit. Therefore the two share no key, and no key at their top level has a wildcard.
+// domains returns three domains, one without rules. If merged is set, the first is in two files.
+// Their order is random in envoyproxy/ratelimit. Therefore the two share no key, and no key at
+// their top level has a wildcard.
 func (g *generator) domains(merged bool) []*domain {
 	keys := []string{"k0", "k1", "k2", "k3"}
 	ds := []*domain{
@@ -111,8 +114,8 @@ func (g *generator) level(keys []string, depth int, shared, wildKeys bool) []*ru
 	return rules
 }
 
-// entry returns a rule with a key, and with a value, a pattern or neither. No key has a "_", because envoyproxy/ratelimit joins
-// key and value with it: see the table differences.
+// entry returns a rule with a key, and with a value, a pattern or neither. No key has a "_",
+// because envoyproxy/ratelimit joins key and value with it: see the table differences.
 func (g *generator) entry(keys []string, wildKeys bool) *rule {
 	r := &rule{Key: one(g, keys...)}
 	switch p := g.IntN(100); {

@@ -39,8 +39,8 @@ type side struct {
 	cmd    *exec.Cmd
 }
 
-// startIncumbent starts envoyproxy/ratelimit with files and env on a Redis of its own. startWeir does the same for Weir, with two
-// more settings, which affect timing only.
+// startIncumbent starts envoyproxy/ratelimit with files and env on a Redis of its own. startWeir
+// does the same for Weir, with two more settings, which affect timing only.
 func startIncumbent(t *testing.T, files []file, env ...string) *side {
 	t.Helper()
 	return startSide(t, incumbentBinary(t), files, env...)

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Clients that send partial requests, and clients that do not read responses, delay no other client. After they disconnect, Weir
-// holds nothing for them.
+// Clients that send partial requests, and clients that do not read responses, delay no other
+// client. After they disconnect, Weir holds nothing for them.
 func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	t.Parallel()
 	w := startWeir(t, rules(many))
@@ -51,8 +51,8 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	}
 	during, err := sizeOf(t.Context(), w)
 	must.Succeed(t, err)
-	// Each of a connection's 128 concurrent requests has a goroutine, and the connection a few: fewer than 140. 256 MiB is 1 MiB
-	// for each connection.
+	// Each of a connection's 128 concurrent requests has a goroutine, and the connection a few:
+	// fewer than 140. 256 MiB is 1 MiB for each connection.
 	if grown := during.resident - before.resident; grown > 256<<20 || during.goroutines > before.goroutines+len(slow)*140 {
 		t.Errorf("Weir grew from %+v to %+v for %d connections", before, during, len(slow))
 	}
@@ -66,7 +66,8 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	})
 }
 
-// wholeRequests returns the bytes of a client that sends as many requests as times and reads no answer.
+// wholeRequests returns the bytes of a client that sends as many requests as times and reads no
+// answer.
 func wholeRequests(t *testing.T, times int) []byte {
 	t.Helper()
 	var said, block bytes.Buffer

@@ -10,8 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// storedCounts returns the counts in Redis for each user of the actions window and first, read from the keys themselves. It reads
-// only the given server, which may be a replica or a node of a cluster.
+// storedCounts returns the counts in Redis for each user of the actions window and first, read from
+// the keys themselves. It reads only the given server, which may be a replica or a node of a
+// cluster.
 func storedCounts(tb testing.TB, addr string) map[counter]int {
 	tb.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// Weir is killed and restarted behind a real Envoy. Meanwhile requests pass or get 500, as failure_mode_deny says. When
-// Weir is back, limits hold as before.
+// Weir is killed and restarted behind a real Envoy. Meanwhile requests pass or get 500, as
+// failure_mode_deny says. When Weir is back, limits hold as before.
 func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 	t.Parallel()
 	for _, deny := range []bool{false, true} {
@@ -77,8 +77,8 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 	}
 }
 
-// If Envoy's timeout is shorter than Weir's, a user waits for Envoy's timeout only. Hits that Envoy gave up on are not charged
-// when Redis continues.
+// If Envoy's timeout is shorter than Weir's, a user waits for Envoy's timeout only. Hits that Envoy
+// gave up on are not charged when Redis continues.
 func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -101,7 +101,8 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 			t.Errorf("an answer took %v, beside the stalls of the machine", took)
 		}
 	}
-	// Weir reads Envoy's connection in order. When it answers a request without a rule, it knows which calls Envoy has given up.
+	// Weir reads Envoy's connection in order. When it answers a request without a rule, it knows
+	// which calls Envoy has given up.
 	decided := e.decided(t)
 	must.Until(t, "Weir answers a request without a rule", func() bool {
 		e.ask(t.Context(), "nobody", "nothing")
@@ -120,8 +121,8 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	}
 }
 
-// givenUp returns how many requests Envoy has given up, as Weir counts them. Envoy resets a request at its timeout, at about the time at
-// which its deadline passes in Weir.
+// givenUp returns how many requests Envoy has given up, as Weir counts them. Envoy resets a request
+// at its timeout, at about the time at which its deadline passes in Weir.
 func givenUp(t *testing.T, w *harness.Weir) float64 {
 	t.Helper()
 	metrics := mustMetrics(t, w)
@@ -143,7 +144,8 @@ func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration)
 	})}
 }
 
-// A visit is the response to a user. limit reports whether it carries the limit, so whether Weir decided.
+// A visit is the response to a user. limit reports whether it carries the limit, so whether Weir
+// decided.
 type visit struct {
 	begin, end time.Time
 	status     int
@@ -170,7 +172,8 @@ func (e *envoy) decided(t *testing.T) (n int) {
 	return n
 }
 
-// browse sends requests of that many users, each user one at a time, until stop is called. It counts the responses without a limit.
+// browse sends requests of that many users, each user one at a time, until stop is called. It
+// counts the responses without a limit.
 func (e *envoy) browse(t *testing.T, users int) (stop func() []visit, undecided *atomic.Int64) {
 	t.Helper()
 	undecided = &atomic.Int64{}

@@ -89,7 +89,8 @@ func freeze(t *testing.T, clients []*client, redis *redistest.Server, weir *harn
 	return r
 }
 
-// signal sends SIGSTOP or SIGCONT to a server, and returns once the server has stopped or continued.
+// signal sends SIGSTOP or SIGCONT to a server, and returns once the server has stopped or
+// continued.
 func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	t.Helper()
 	must.Succeed(t, s.Signal(sig))
@@ -100,14 +101,16 @@ func signal(t *testing.T, s *redistest.Server, sig syscall.Signal) {
 	})
 }
 
-// While Redis is frozen, no answer waits for it and Weir does not grow. The charges match the answers.
+// While Redis is frozen, no answer waits for it and Weir does not grow. The charges match the
+// answers.
 func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	w := startWeir(t, rules(many), withLongTimeout(onRedis(redis.Addr)...)...)
 	r := freeze(t, []*client{dial(t, w.GRPC)}, redis, w)
 
-	// On a quiet machine no request fails before the freeze. More than a tenth means that the latencies below measure the machine.
+	// On a quiet machine no request fails before the freeze. More than a tenth means that the
+	// latencies below measure the machine.
 	if n := len(r.before.withVerdict(failed)); *full && n > len(r.before)/10 {
 		t.Fatalf("%d of %d requests failed before: this machine is too busy to measure", n, len(r.before))
 	}
@@ -117,7 +120,8 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 	if got := r.frozen.withVerdict(failed).codes(); got != fmt.Sprintf("map[Unavailable:%d]", len(r.frozen.withVerdict(failed))) {
 		t.Errorf("answers were %s, want all UNAVAILABLE", got)
 	}
-	// 25 ms is STORE_TIMEOUT (15 ms) and 10 ms for the rest of the request. A second is enough for the breaker to close.
+	// 25 ms is STORE_TIMEOUT (15 ms) and 10 ms for the rest of the request. A second is enough for
+	// the breaker to close.
 	if *full {
 		if p := r.all.between(r.stopped, r.resumed.Add(time.Hour)).quantile(.999); p > 25*time.Millisecond {
 			t.Errorf("99.9 %% of answers came within %v, want 25ms", p)
@@ -135,8 +139,9 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 			t.Errorf("%d requests were not sent: 4096 were in flight", r.unsent)
 		}
 	}
-	// Requests fail after STORE_TIMEOUT, so 5000 requests/s leave about a hundred in flight. 3000 goroutines and 256 MiB are far
-	// above that, and far below a goroutine for each request of the freeze.
+	// Requests fail after STORE_TIMEOUT, so 5000 requests/s leave about a hundred in flight. 3000
+	// goroutines and 256 MiB are far above that, and far below a goroutine for each request of the
+	// freeze.
 	if r.size.goroutines > 3000 || r.size.resident > 256<<20 {
 		t.Errorf("Weir grew to %+v, want at most 3000 goroutines and 256 MiB", r.size)
 	}
@@ -165,7 +170,8 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 	})
 }
 
-// The same load on envoyproxy/ratelimit, for the table. One client waits for each answer, the other gives up after 20 ms like Envoy.
+// The same load on envoyproxy/ratelimit, for the table. One client waits for each answer, the other
+// gives up after 20 ms like Envoy.
 func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv("INCUMBENT")

@@ -19,7 +19,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A client sends requests to one server. Its timeout is far longer than Envoy's, so that the latency of the server is measured.
+// A client sends requests to one server. Its timeout is far longer than Envoy's, so that the
+// latency of the server is measured.
 type client struct {
 	conns   []ratelimitv3.RateLimitServiceClient
 	closers []*grpc.ClientConn
@@ -110,8 +111,8 @@ func (a *answer) took() time.Duration { return a.end.Sub(a.due) }
 // answers holds the answers to a load, in no order.
 type answers []answer
 
-// A load sends requests at a rate, whether or not they are answered. In a short run it omits the requests that were due while
-// the machine stalled: all at once they would be another load.
+// A load sends requests at a rate, whether or not they are answered. In a short run it omits the
+// requests that were due while the machine stalled: all at once they would be another load.
 type load struct {
 	clients []*client           // in turn
 	rate    int                 // per second, of all clients
@@ -287,8 +288,9 @@ func (all answers) quantile(q float64) time.Duration {
 	return took[min(int(q*float64(len(took))), len(took)-1)]
 }
 
-// failingFor returns how long after from requests still failed. That is the end of the last slice of time in which more than
-// the fraction part of the due requests failed. A busy machine delays single answers at any time, so part is not 0.
+// failingFor returns how long after from requests still failed. That is the end of the last slice
+// of time in which more than the fraction part of the due requests failed. A busy machine delays
+// single answers at any time, so part is not 0.
 func (all answers) failingFor(from time.Time, part float64) (d time.Duration) {
 	slice := either(500*time.Millisecond, 100*time.Millisecond)
 	var failures, n []int

@@ -1,9 +1,10 @@
-// Package faults tests Weir while its dependencies fail. Real processes are frozen, killed, disconnected and restarted under
-// load, and every answer is compared with the counters in Redis. It has tests only.
+// Package faults tests Weir while its dependencies fail. Real processes are frozen, killed,
+// disconnected and restarted under load, and every answer is compared with the counters in Redis.
+// It has tests only.
 //
-// As a part of `make test`, each test takes some seconds under a small load, and asserts only bounds that hold on a busy
-// machine. `make chaos` runs the tests at full length, asserts the bounds of docs/failure-modes.md too, and writes the
-// measurements into docs/failure-tests.md.
+// As a part of `make test`, each test takes some seconds under a small load, and asserts only
+// bounds that hold on a busy machine. `make chaos` runs the tests at full length, asserts the
+// bounds of docs/failure-modes.md too, and writes the measurements into docs/failure-tests.md.
 package faults
 
 import (

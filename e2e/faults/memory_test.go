@@ -11,8 +11,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A process with its counters in memory is killed and replaced. Without a snapshot, every limit may be spent once more. With a
-// snapshot, the new process has the counters of the last save.
+// A process with its counters in memory is killed and replaced. Without a snapshot, every limit may
+// be spent once more. With a snapshot, the new process has the counters of the last save.
 func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/conform"
 )
 
-// Three replicas reach one Redis over networks that delay, cut and halve their traffic. Whatever is lost, no counter admits
-// more than its limit, and no hit counts twice.
+// Three replicas reach one Redis over networks that delay, cut and halve their traffic. Whatever is
+// lost, no counter admits more than its limit, and no hit counts twice.
 func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -23,7 +23,8 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	l := &load{rate: either(600, 3000)}
 	const limit = 30
 	users := l.rate / 100
-	// Each counter gets 1.5 times its limit before other counters follow, because hits of denied clients do not reach Redis.
+	// Each counter gets 1.5 times its limit before other counters follow, because hits of denied
+	// clients do not reach Redis.
 	round := users * len(actions) * limit * 3 / 2
 	l.pick = func(n int) counter {
 		return counter{actions[n%len(actions)].name, n/round*users + n/len(actions)%users}
@@ -56,8 +57,8 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	disturbed := l.end()
 	all := spend(t, l.clients, disturbed)
 
-	// Denied hits count in a window, so its counter may be higher. The counters of the other actions are the admitted hits, plus
-	// at most the failed ones.
+	// Denied hits count in a window, so its counter may be higher. The counters of the other
+	// actions are the admitted hits, plus at most the failed ones.
 	admitted, unknown, over := all.withVerdict(allowed).byCounter(), all.withVerdict(failed).byCounter(), 0
 	for c := range all.byCounter() {
 		if n := admitted[c]; n > limit {
@@ -76,8 +77,8 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	})
 }
 
-// Over the same network, weir conform finds an order of single calls that explains each history: a call that failed was charged once or
-// not at all.
+// Over the same network, weir conform finds an order of single calls that explains each history: a
+// call that failed was charged once or not at all.
 func TestHistoriesOnFaultyNetworkAreLinearizable(t *testing.T) {
 	t.Parallel()
 	text, err := conform.Rules(conform.Algorithms())

@@ -22,26 +22,31 @@ type outage struct {
 
 	// fail ends the master.
 	fail func()
-	// countsAtPromotion returns the count of each counter on the new master, after fail and before the new master serves.
+	// countsAtPromotion returns the count of each counter on the new master, after fail and before
+	// the new master serves.
 	countsAtPromotion func() map[counter]int
 	// awaitRecovery waits until a master serves, and returns that time.
 	awaitRecovery func() time.Time
 	// countsAtEnd returns the count of each counter after all its hits.
 	countsAtEnd func() map[counter]int
 
-	// stopReplication, if not nil, is called half a second before fail. The new master then lacks the charges of that time.
+	// stopReplication, if not nil, is called half a second before fail. The new master then lacks
+	// the charges of that time.
 	stopReplication func()
-	// wasOnFailedMaster reports whether the failed master stored a counter. If nil, it stored every counter.
+	// wasOnFailedMaster reports whether the failed master stored a counter. If nil, it stored every
+	// counter.
 	wasOnFailedMaster func(counter) bool
-	// localExtra is the number of hits per counter that on_store_error: local may admit beyond the limit.
+	// localExtra is the number of hits per counter that on_store_error: local may admit beyond the
+	// limit.
 	localExtra int
 }
 
-// outageLimit is the limit of each user. It is half spent when the store fails, and fully spent at the end.
+// outageLimit is the limit of each user. It is half spent when the store fails, and fully spent at
+// the end.
 const outageLimit = policyLimit
 
-// run puts a load on the servers, makes the store fail in the middle of it, and compares the admitted hits with the counts.
-// It returns the number of charges that were acknowledged and lost.
+// run puts a load on the servers, makes the store fail in the middle of it, and compares the
+// admitted hits with the counts. It returns the number of charges that were acknowledged and lost.
 func (o *outage) run(t *testing.T) (lostAll int) {
 	t.Helper()
 	rate := either(400, 2000)
@@ -74,8 +79,8 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	}
 	all := l.end()
 
-	// Answers before the successor served were acknowledged by the dead master. So were requests that were due while it lived:
-	// a busy client may receive their answers later.
+	// Answers before the successor served were acknowledged by the dead master. So were requests
+	// that were due while it lived: a busy client may receive their answers later.
 	early := all.withVerdict(allowed).filter(func(a *answer) bool {
 		if o.localExtra > 0 {
 			return a.end.Before(diedAt)
@@ -114,8 +119,8 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	if len(errs) == 0 {
 		took = 0
 	}
-	// The breaker tries Redis again every 200 ms, and the client of a cluster or Sentinels finds the new master at its next call: a
-	// second is enough.
+	// The breaker tries Redis again every 200 ms, and the client of a cluster or Sentinels finds
+	// the new master at its next call: a second is enough.
 	if *full && slack > time.Second {
 		t.Errorf("requests failed until %v after recovery, want 1s", slack)
 	}
@@ -197,7 +202,8 @@ func TestRedisRestartLosesOnlyUnsavedCharges(t *testing.T) {
 	}
 }
 
-// A master is killed, and Sentinels promote its replica, which lacks the charges that were not yet replicated.
+// A master is killed, and Sentinels promote its replica, which lacks the charges that were not yet
+// replicated.
 func TestSentinelFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"error", "local"} {
@@ -293,7 +299,8 @@ func TestClusterFailoverLosesOnlyUnreplicatedCharges(t *testing.T) {
 	}
 }
 
-// Slots move to another node under load: no request fails, no charge is lost, and no request beyond a limit is admitted.
+// Slots move to another node under load: no request fails, no charge is lost, and no request beyond
+// a limit is admitted.
 func TestClusterReshardingLosesNoCharge(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)

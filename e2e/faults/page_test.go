@@ -35,7 +35,8 @@ func record(r row) {
 	recorded.rows = append(recorded.rows, r)
 }
 
-// These lines enclose each measured table of the page. A row begins with its fault, and a run replaces the rows of its faults.
+// These lines enclose each measured table of the page. A row begins with its fault, and a run
+// replaces the rows of its faults.
 const (
 	begin = "<!-- measured: make chaos -->\n"
 	end   = "<!-- end -->\n"
@@ -111,8 +112,8 @@ func publish() error {
 	return os.WriteFile(*page, []byte(text), 0o644)
 }
 
-// replaced returns the page with these lines instead of the rows of the same faults, in all measured tables. The first table gets
-// the lines of faults that have no row yet.
+// replaced returns the page with these lines instead of the rows of the same faults, in all
+// measured tables. The first table gets the lines of faults that have no row yet.
 func replaced(text string, lines []string) (string, error) {
 	lines = slices.Clone(lines)
 	tables := strings.Split(text, begin)

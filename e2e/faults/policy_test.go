@@ -16,8 +16,9 @@ const (
 	shareOf2    = 43 // the share of one replica of two in policyLimit, from the table of docs/design.md
 )
 
-// Two replicas lose their Redis under load. No response is an error: rules with allow admit, rules with deny admit nothing, and rules with
-// local admit at most the shares. When Redis returns, it decides again without any action.
+// Two replicas lose their Redis under load. No response is an error: rules with allow admit, rules
+// with deny admit nothing, and rules with local admit at most the shares. When Redis returns, it
+// decides again without any action.
 func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	t.Parallel()
 	policies := []string{"allow", "deny", "local"}

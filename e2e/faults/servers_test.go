@@ -26,7 +26,8 @@ var actions = []struct{ name, rule string }{
 	{"funnel", "algorithm: funnel, unit: year"},
 }
 
-// rules limits each user to that many of each action per day or year. what is YAML before the descriptors.
+// rules limits each user to that many of each action per day or year. what is YAML before the
+// descriptors.
 func rules(limit int, what ...string) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "domain: %s\n%sdescriptors:\n  - key: user_id\n    descriptors:\n", domain, strings.Join(what, ""))
@@ -39,8 +40,8 @@ func rules(limit int, what ...string) string {
 // many is a limit that no test reaches.
 const many = 1_000_000
 
-// startWeir starts Weir with these rules, and stops it with the test: it must exit without an error. env names the store, and
-// any setting that is not Weir's default.
+// startWeir starts Weir with these rules, and stops it with the test: it must exit without an
+// error. env names the store, and any setting that is not Weir's default.
 func startWeir(t *testing.T, rules string, env ...string) *harness.Weir {
 	t.Helper()
 	return harness.MustStartWeir(t, harness.WeirOptions{
@@ -53,8 +54,8 @@ func onRedis(addr string) []string {
 	return []string{"BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + addr}
 }
 
-// withLongTimeout returns the settings of a Weir on a busy machine. There Redis sometimes takes longer than 15 ms, and many
-// requests are in flight, which is not the fault under test.
+// withLongTimeout returns the settings of a Weir on a busy machine. There Redis sometimes takes
+// longer than 15 ms, and many requests are in flight, which is not the fault under test.
 func withLongTimeout(env ...string) []string {
 	return either(append(env, "STORE_TIMEOUT=150ms", "MAX_IN_FLIGHT=100000"), env)
 }

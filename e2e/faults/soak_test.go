@@ -13,8 +13,9 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// The load has all algorithms, new users, ending windows, reloads, short connections and restarts of Redis. After it Weir has as
-// many goroutines and open files as before. In a full run it has as much memory at the end of the load as after the warm-up.
+// The load has all algorithms, new users, ending windows, reloads, short connections and restarts
+// of Redis. After it Weir has as many goroutines and open files as before. In a full run it has as
+// much memory at the end of the load as after the warm-up.
 func TestSoakLeaksNothing(t *testing.T) {
 	t.Parallel()
 	for _, store := range []string{"redis", "memory"} {
@@ -131,8 +132,9 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	before, after := median(sizes[n/5:max(2*n/5, n/5+1)]), median(sizes[n-max(n/5, 1):])
 	t.Logf("%d answers, %d failed, %d reloads, %d restarts of Redis; from %+v to %+v; at most %+v",
 		l.counted[allowed]+l.counted[denied]+l.counted[failed], l.counted[failed], reloads, restarts, before, after, most(sizes))
-	// A leak grows with each of the hundreds of connections and reloads. 50 goroutines and 20 files are more than Weir's connections
-	// to Redis need. A quarter of the memory is more than the connections that are open at one time need.
+	// A leak grows with each of the hundreds of connections and reloads. 50 goroutines and 20 files
+	// are more than Weir's connections to Redis need. A quarter of the memory is more than the
+	// connections that are open at one time need.
 	var last size
 	must.Until(t, fmt.Sprintf("Weir is as idle as before: %+v", idle), func() bool {
 		var err error
@@ -155,7 +157,8 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 	})
 }
 
-// connectAndDisconnect connects, sends a request and disconnects, every second time before the answer.
+// connectAndDisconnect connects, sends a request and disconnects, every second time before the
+// answer.
 func (s *soaked) connectAndDisconnect(t *testing.T, n int) {
 	t.Helper()
 	c := dialFor(t, s.weir.GRPC, 1)

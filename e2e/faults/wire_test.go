@@ -83,7 +83,8 @@ func (w *wire) accept() {
 	}
 }
 
-// pump forwards the bytes of one side until either side ends. replica is closed when a client turns out to be a replica.
+// pump forwards the bytes of one side until either side ends. replica is closed when a client turns
+// out to be a replica.
 func (w *wire) pump(from, to net.Conn, replica chan struct{}, asks bool) {
 	defer func() {
 		_, _ = from.Close(), to.Close()

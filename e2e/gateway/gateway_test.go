@@ -1,5 +1,6 @@
-// Package gateway_test tests Weir under a real Envoy Gateway, which configures a real Envoy and sends Weir its rules by mTLS. It is
-// a module and a step of CI of its own, because Envoy Gateway takes minutes to build.
+// Package gateway_test tests Weir under a real Envoy Gateway, which configures a real Envoy and
+// sends Weir its rules by mTLS. It is a module and a step of CI of its own, because Envoy Gateway
+// takes minutes to build.
 package gateway_test
 
 import (
@@ -33,9 +34,11 @@ type policy struct {
 	rule   string // YAML in flow form
 }
 
-// policies has one policy for each kind of selector. perUser is the limit of the first one, which the test changes.
+// policies has one policy for each kind of selector. perUser is the limit of the first one, which
+// the test changes.
 func policies(perUser int) []policy {
-	// The window of a year is the one that turns least: policies have no windows that begin with the first hit.
+	// The window of a year is the one that turns least: policies have no windows that begin with
+	// the first hit.
 	select3 := func(selector string, limit int, more string) string {
 		return fmt.Sprintf("{clientSelectors: [{%s}], limit: {requests: %d, unit: Year}%s}", selector, limit, more)
 	}
@@ -107,7 +110,8 @@ type setup struct {
 	upstream upstream
 }
 
-// envoyGateway returns the binary in $ENVOY_GATEWAY. Without one the test is skipped, unless GATEWAY_REQUIRED is 1.
+// envoyGateway returns the binary in $ENVOY_GATEWAY. Without one the test is skipped, unless
+// GATEWAY_REQUIRED is 1.
 func envoyGateway(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("ENVOY_GATEWAY")
@@ -179,7 +183,8 @@ func begin(t *testing.T) *setup {
 	return s
 }
 
-// startWeir starts Weir with the environment that Envoy Gateway gives its container and that of the overlay envoy-gateway.
+// startWeir starts Weir with the environment that Envoy Gateway gives its container and that of the
+// overlay envoy-gateway.
 func (s *setup) startWeir(ports []int) {
 	s.t.Helper()
 	weir := build(s.t)

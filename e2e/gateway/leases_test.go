@@ -28,8 +28,9 @@ func pageBlocks(t *testing.T, info string) (all []string) {
 	return all
 }
 
-// pageOverlay returns the overlay of the manifests with the entries of the page. On a busy machine a test takes longer than a
-// minute, so a lease lasts longer than on the page: no slot becomes free by itself.
+// pageOverlay returns the overlay of the manifests with the entries of the page. On a busy machine
+// a test takes longer than a minute, so a lease lasts longer than on the page: no slot becomes free
+// by itself.
 func pageOverlay(t *testing.T) string {
 	t.Helper()
 	text := must.Read(t, "../../deploy/k8s/overlays/envoy-gateway/overlay.yaml")
@@ -60,7 +61,8 @@ func pageManifests(t *testing.T) string {
 	return text
 }
 
-// An upstream answers immediately, except on the paths of leases, where a request waits until its user's gate opens.
+// An upstream answers immediately, except on the paths of leases, where a request waits until its
+// user's gate opens.
 type upstream struct {
 	mu    sync.Mutex
 	gates map[string]*gate // by user
@@ -106,8 +108,9 @@ func (u *upstream) hold(user string) *gate {
 	return g
 }
 
-// together sends requests of one user at the same time and holds each that arrives until all others are answered. It returns the
-// number of requests that arrived, and reports an error if another request got anything but a 429.
+// together sends requests of one user at the same time and holds each that arrives until all others
+// are answered. It returns the number of requests that arrived, and reports an error if another
+// request got anything but a 429.
 func (s *setup) together(t *testing.T, path, user string, requests int) (arrived int) {
 	t.Helper()
 	g := s.upstream.hold(user)

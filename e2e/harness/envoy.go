@@ -45,10 +45,12 @@ type EnvoyOptions struct {
 	Weir      string // host:port of the RateLimitService
 	Dir       string // for the log and the file with the real ports
 	Port      int    // the port for clients; 0: a free one
-	// Upstream is the host:port of the upstream. If empty, it is the stub of the file on port 10001.
+	// Upstream is the host:port of the upstream. If empty, it is the stub of the file on port
+	// 10001.
 	Upstream string
-	// Timeout overrides Envoy's timeouts for Weir and for connections; 0 keeps those of the file. On a busy machine a test needs
-	// longer timeouts than a user, because Envoy may let a request pass after a timeout.
+	// Timeout overrides Envoy's timeouts for Weir and for connections; 0 keeps those of the file.
+	// On a busy machine a test needs longer timeouts than a user, because Envoy may let a request
+	// pass after a timeout.
 	Timeout time.Duration
 	// Edit, if not nil, edits the text of the file. Ports has the ports that it adds.
 	Edit  func(text string) string
@@ -105,7 +107,8 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	if err := rewrite(text, o.Bootstrap, conf, o.Timeout, ports); err != nil {
 		return nil, err
 	}
-	// Without hot restart, several Envoys on one machine do not interfere. By default, Envoy writes access logs every 10 s.
+	// Without hot restart, several Envoys on one machine do not interfere. By default, Envoy writes
+	// access logs every 10 s.
 	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning",
 		"--file-flush-interval-msec", "100")
 	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
@@ -135,7 +138,8 @@ func Validate(ctx context.Context, bootstrap string) error {
 	return nil
 }
 
-// rewrite writes a bootstrap file with other ports. It fails if the file has any other port, which might be in use.
+// rewrite writes a bootstrap file with other ports. It fails if the file has any other port, which
+// might be in use.
 func rewrite(text []byte, from, to string, timeout time.Duration, ports map[int]string) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
@@ -197,7 +201,8 @@ type Answer struct {
 	RetryAfter int    // retry-after, seconds; -1: missing
 }
 
-// Do sends one request of user for action through Envoy. If user or action is empty, its header is omitted.
+// Do sends one request of user for action through Envoy. If user or action is empty, its header is
+// omitted.
 func (e *Envoy) Do(ctx context.Context, user, action string) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

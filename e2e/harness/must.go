@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// Main runs the tests m, at most parallel at a time, and then remove. It returns the exit code. Without Envoy it prints an error
-// once and runs no test.
+// Main runs the tests m, at most parallel at a time, and then remove. It returns the exit code.
+// Without Envoy it prints an error once and runs no test.
 func Main(m *testing.M, name, parallel string, remove func() error) int {
 	flag.Parse()
 	_, err := FindEnvoy()
@@ -33,9 +33,10 @@ func Main(m *testing.M, name, parallel string, remove func() error) int {
 	return code
 }
 
-// BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a new folder, which remove
-// deletes. An override, the value of a flag of the tests, may name a binary instead; nil names none. So may $WEIR, with which make test
-// builds Weir once for all packages.
+// BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a
+// new folder, which remove deletes. An override, the value of a flag of the tests, may name a
+// binary instead; nil names none. So may $WEIR, with which make test builds Weir once for all
+// packages.
 func BuildOnce(override *string) (binary func(testing.TB) string, remove func() error) {
 	dir := ""
 	build := sync.OnceValues(func() (path string, err error) {
@@ -68,7 +69,8 @@ func MustStart(t testing.TB, cmd *exec.Cmd, ready func(context.Context) error) *
 	return p
 }
 
-// MustStartWeir is [StartWeir] for a test, with [MustStop] at its end. If o.Dir is empty, the log is in a folder of the test.
+// MustStartWeir is [StartWeir] for a test, with [MustStop] at its end. If o.Dir is empty, the log
+// is in a folder of the test.
 func MustStartWeir(t testing.TB, o WeirOptions) *Weir {
 	t.Helper()
 	if o.Dir == "" {
@@ -80,7 +82,8 @@ func MustStartWeir(t testing.TB, o WeirOptions) *Weir {
 	return w
 }
 
-// MustStartEnvoy is [StartEnvoy] for a test, with [MustStop] at its end. If o.Dir is empty, its files are in a folder of the test.
+// MustStartEnvoy is [StartEnvoy] for a test, with [MustStop] at its end. If o.Dir is empty, its
+// files are in a folder of the test.
 func MustStartEnvoy(t testing.TB, o EnvoyOptions) *Envoy {
 	t.Helper()
 	if o.Dir == "" {
@@ -92,7 +95,8 @@ func MustStartEnvoy(t testing.TB, o EnvoyOptions) *Envoy {
 	return e
 }
 
-// MustStop stops a process. The test fails unless the process exits with 0, or has been killed by [Process.Kill].
+// MustStop stops a process. The test fails unless the process exits with 0, or has been killed by
+// [Process.Kill].
 func MustStop(t testing.TB, p *Process) {
 	t.Helper()
 	if code, err := p.Stop(); err != nil || code != 0 && !p.killed {

@@ -33,7 +33,8 @@ type Process struct {
 	killed bool // by Kill
 }
 
-// Start runs cmd with its output in the file log, and waits until ready returns nil. On Linux, the process dies with its parent.
+// Start runs cmd with its output in the file log, and waits until ready returns nil. On Linux, the
+// process dies with its parent.
 func Start(ctx context.Context, cmd *exec.Cmd, log string, ready func(context.Context) error) (*Process, error) {
 	f, err := os.Create(log)
 	if err != nil {
@@ -79,8 +80,8 @@ func (p *Process) await(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
-// Stop sends SIGTERM and returns the exit code. It kills a process that does not exit in time, and returns an error. It is
-// idempotent.
+// Stop sends SIGTERM and returns the exit code. It kills a process that does not exit in time, and
+// returns an error. It is idempotent.
 func (p *Process) Stop() (int, error) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended
 	select {
@@ -159,8 +160,9 @@ var ports struct {
 	given map[int]bool
 }
 
-// FreePorts returns n free loopback ports, different from those of earlier calls, because Envoys can share a port unnoticed. They
-// are below the ephemeral range, so that no client takes the port of a server that restarts.
+// FreePorts returns n free loopback ports, different from those of earlier calls, because Envoys
+// can share a port unnoticed. They are below the ephemeral range, so that no client takes the port
+// of a server that restarts.
 func FreePorts(n int) ([]int, error) {
 	ports.Lock()
 	defer ports.Unlock()

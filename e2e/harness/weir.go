@@ -1,5 +1,6 @@
-// Package harness starts real servers for the demo and the end-to-end tests: Weir, built from this tree, and Envoy with the files
-// in envoy/. They listen only on free loopback ports, and end with their parent process.
+// Package harness starts real servers for the demo and the end-to-end tests: Weir, built from this
+// tree, and Envoy with the files in envoy/. They listen only on free loopback ports, and end with
+// their parent process.
 package harness
 
 import (
@@ -16,7 +17,8 @@ import (
 	"time"
 )
 
-// Root returns the root of the repository: the nearest parent folder with cmd/server. Some tests are separate modules.
+// Root returns the root of the repository: the nearest parent folder with cmd/server. Some tests
+// are separate modules.
 func Root() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

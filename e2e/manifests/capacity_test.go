@@ -48,7 +48,8 @@ func bytesByKeys(t *testing.T, measured, title, algorithm string) string {
 	return fmt.Sprintf("%.0f to %.0f", least, most)
 }
 
-// The table of replicas follows from the CPU time of a request: half a core each, at 70 %, and one more.
+// The table of replicas follows from the CPU time of a request: half a core each, at 70 %, and one
+// more.
 func TestCapacityPageComputesReplicas(t *testing.T) {
 	cpu := chapter(t, readFile(t, root+"/docs/capacity.md"), "## CPU")
 	for _, rate := range []int{1_000, 10_000, 50_000, 100_000} {

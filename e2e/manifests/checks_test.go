@@ -86,7 +86,8 @@ func pods(all overlay) map[string]*appsv1.Deployment {
 	return found
 }
 
-// ofEnvoyGatewaysPods reports whether Envoy Gateway creates the pods of a Service. See TestEnvoyGatewayPodsSurviveRedisOutage.
+// ofEnvoyGatewaysPods reports whether Envoy Gateway creates the pods of a Service. See
+// TestEnvoyGatewayPodsSurviveRedisOutage.
 func ofEnvoyGatewaysPods(deployments map[string]*appsv1.Deployment, s *corev1.Service) bool {
 	return deployments["weir"] == nil && s.Name == "weir-headless"
 }
@@ -142,8 +143,8 @@ func TestSelectorsMatchTheirPods(t *testing.T) {
 	})
 }
 
-// scraped returns the Services that a ServiceMonitor selects and that have a port of that name. A ServiceMonitor selects
-// Services of its own namespace only.
+// scraped returns the Services that a ServiceMonitor selects and that have a port of that name. A
+// ServiceMonitor selects Services of its own namespace only.
 func scraped(t *testing.T, all overlay, m *monitoringv1.ServiceMonitor, port string) (found []*corev1.Service) {
 	t.Helper()
 	for _, s := range of[*corev1.Service](all) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// definitions lists the files with custom resource definitions, by module. See operators for others.
+// definitions lists the files with custom resource definitions, by module. See operators for
+// others.
 var definitions = map[string]string{
 	"github.com/cert-manager/cert-manager": "deploy/crds/cert-manager.io_*.yaml",
 	"github.com/projectcontour/contour":    "examples/contour/01-crds.yaml",
@@ -68,7 +69,8 @@ func define(t *testing.T, all map[string]validation.SchemaCreateValidator, docum
 	}
 }
 
-// Custom resources have only values that their definitions allow: enumerations, patterns, required fields.
+// Custom resources have only values that their definitions allow: enumerations, patterns, required
+// fields.
 func TestCustomResourcesMatchTheirSchemas(t *testing.T) {
 	all, n := schemas(t), 0
 	check := func(where string, text []byte) {

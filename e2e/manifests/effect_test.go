@@ -14,15 +14,17 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// gatewaysOwn are the values of the pods' details, which are Envoy Gateway's own in mode envoy-gateway. Their defaults are not empty, so
-// the chart cannot reject them. docs/deploy/helm.md lists them.
+// gatewaysOwn are the values of the pods' details, which are Envoy Gateway's own in mode
+// envoy-gateway. Their defaults are not empty, so the chart cannot reject them. docs/deploy/helm.md
+// lists them.
 var gatewaysOwn = []string{
 	"autoscaling.behavior", "image.pullPolicy", "livenessProbe", "networkPolicy.enabled", "networkPolicy.metricsFrom", "podDisruptionBudget.enabled",
 	"podSecurityContext", "readinessProbe", "revisionHistoryLimit", "securityContext", "serviceAccount.create", "startupProbe",
 	"terminationGracePeriodSeconds", "topologySpread.enabled",
 }
 
-// Every value changes what the chart renders, or is rejected. A value without an effect is one of another mode or another store.
+// Every value changes what the chart renders, or is rejected. A value without an effect is one of
+// another mode or another store.
 func TestChartIgnoresNoValue(t *testing.T) {
 	const all = "monitoring.serviceMonitor.enabled=true,monitoring.prometheusRule.enabled=true,monitoring.dashboard.enabled=true,"
 	c, defaults := loadChart(t), valuesOf(t, readFile(t, helmChart+"/values.yaml"))
@@ -100,7 +102,8 @@ func TestChartAdmitsThePerSecondRedis(t *testing.T) {
 	}
 }
 
-// With a Redis of its own, Envoy Gateway's pods get the type, the password and the TLS of the store.
+// With a Redis of its own, Envoy Gateway's pods get the type, the password and the TLS of the
+// store.
 func TestChartPassesTheStoreToEnvoyGateway(t *testing.T) {
 	values := valuesOf(t, `
 mode: envoy-gateway

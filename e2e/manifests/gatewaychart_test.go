@@ -53,7 +53,8 @@ func gatewayOf(t *testing.T, c *chart.Chart, values map[string]any) *gatewayv1al
 	return nil
 }
 
-// The values in the notes of Weir's chart make Envoy Gateway's chart run Weir. One further value makes it run its own image again.
+// The values in the notes of Weir's chart make Envoy Gateway's chart run Weir. One further value
+// makes it run its own image again.
 func TestEnvoyGatewayChartGoesBackWithOneValue(t *testing.T) {
 	_, notes, err := renderText(loadChart(t), "weir", "envoy-gateway-system", map[string]any{"mode": "envoy-gateway"})
 	must.Succeed(t, err)

@@ -63,8 +63,9 @@ func TestEnvoyGatewayConfigurationIsValid(t *testing.T) {
 	}
 }
 
-// Envoy Gateway's probes all use /healthcheck, which fails without Redis. The patch makes such a pod unready without restarting
-// it. REPLICAS_DNS counts the pods by the labels that Envoy Gateway sets.
+// Envoy Gateway's probes all use /healthcheck, which fails without Redis. The patch makes such a
+// pod unready without restarting it. REPLICAS_DNS counts the pods by the labels that Envoy Gateway
+// sets.
 func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 	config, all := envoyGateway(t), build(t, k8s+"/overlays/envoy-gateway")
 	health := func() *corev1.Probe {
@@ -106,7 +107,8 @@ func TestEnvoyGatewayPodsSurviveRedisOutage(t *testing.T) {
 	t.Error("REPLICAS_DNS is not set")
 }
 
-// atLeast fails the test if a proxy's timeout is not longer than STORE_TIMEOUT. Otherwise Weir could not report the reason.
+// atLeast fails the test if a proxy's timeout is not longer than STORE_TIMEOUT. Otherwise Weir
+// could not report the reason.
 func atLeast(t *testing.T, timeout string) {
 	t.Helper()
 	got, err := time.ParseDuration(timeout)
@@ -184,7 +186,8 @@ func recode(t *testing.T, from, into proto.Message) {
 	must.Succeed(t, err)
 }
 
-// Istio passes the patches to Envoy unchanged. The test inserts them into envoy/bootstrap.yaml where Istio would.
+// Istio passes the patches to Envoy unchanged. The test inserts them into envoy/bootstrap.yaml
+// where Istio would.
 func TestEnvoyAcceptsIstioPatches(t *testing.T) {
 	all := build(t, k8s+"/overlays/istio")
 	filter, host := istioPatches(t, named[*istiov1alpha3.EnvoyFilter](all, "weir"))
@@ -277,7 +280,8 @@ descriptors:
 	if out, err := weirCommand(t, "check", "--strict", "--overlay", over, file); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	// 2,000,000 is too large for a sliding log, so a fault proves that the overlay has set the algorithm.
+	// 2,000,000 is too large for a sliding log, so a fault proves that the overlay has set the
+	// algorithm.
 	for _, line := range []string{"3}", "%s}"} {
 		must.Write(t, file, strings.ReplaceAll(strings.Replace(rules, line, "2000000}", 1), "%s", "3"))
 		if out, err := weirCommand(t, "check", "--overlay", over, file); err == nil || !strings.Contains(out, "the overlay sets 'algorithm'") {
@@ -286,7 +290,8 @@ descriptors:
 	}
 }
 
-// The configuration of Envoy Gateway accepts what the page adds to it, and weir check accepts the overlay of the page.
+// The configuration of Envoy Gateway accepts what the page adds to it, and weir check accepts the
+// overlay of the page.
 func TestEnvoyGatewayPageAdditionsAreValid(t *testing.T) {
 	config := envoyGateway(t)
 	fromYAML(t, blocks(t, "yaml envoy-gateway")[0].text, config)
@@ -312,8 +317,9 @@ func TestEnvoyGatewayPageAdditionsAreValid(t *testing.T) {
 	}
 }
 
-// The monitoring component scrapes the pods that Envoy Gateway creates, on the port that Envoy Gateway sets for metrics. The alert
-// WeirDown needs the job label "weir", which comes from the Service.
+// The monitoring component scrapes the pods that Envoy Gateway creates, on the port that Envoy
+// Gateway sets for metrics. The alert WeirDown needs the job label "weir", which comes from the
+// Service.
 func TestMonitoringScrapesEnvoyGatewayPods(t *testing.T) {
 	all := build(t, k8s+"/overlays/envoy-gateway-monitoring")
 	monitors := of[*monitoringv1.ServiceMonitor](all)

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// An EnvoyFilter that weir gen writes has only fields and values that Istio's types and definitions allow, with every kind of patch.
+// An EnvoyFilter that weir gen writes has only fields and values that Istio's types and definitions
+// allow, with every kind of patch.
 func TestGeneratedEnvoyFilterMatchesItsSchema(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(rules, []byte(`domain: d

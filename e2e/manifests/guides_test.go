@@ -26,7 +26,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A page is documentation for operators. The info string of a code block decides how the block is run or checked.
+// A page is documentation for operators. The info string of a code block decides how the block is
+// run or checked.
 type page struct {
 	path, text string
 }
@@ -107,7 +108,8 @@ func TestEveryCodeBlockIsChecked(t *testing.T) {
 	}
 }
 
-// A cluster finds one image under one name: the manifests have it, docs/install.md builds and loads it, and a release publishes it.
+// A cluster finds one image under one name: the manifests have it, docs/install.md builds and loads
+// it, and a release publishes it.
 func TestOneNameOfTheImage(t *testing.T) {
 	image := weirOf(t, build(t, k8s+"/overlays/redis")).Spec.Template.Spec.Containers[0].Image
 	name, tag, _ := strings.Cut(image, ":")

@@ -173,9 +173,9 @@ func kustomization(t *testing.T, name, component string) overlay {
 // hashed matches the name of a ConfigMap that kustomize ends with a hash.
 var hashed = regexp.MustCompile(`\bweir-(settings|store)-[a-z0-9]{10}\b`)
 
-// normalised returns each object as JSON, by kind and name, without the parts that only one of the two can have. These are the
-// labels that Helm needs, the Namespace, and the checksum that restarts pods. kustomize has names with hashes instead of the
-// checksum. Files of YAML lose their comments.
+// normalised returns each object as JSON, by kind and name, without the parts that only one of the
+// two can have. These are the labels that Helm needs, the Namespace, and the checksum that restarts
+// pods. kustomize has names with hashes instead of the checksum. Files of YAML lose their comments.
 func normalised(t *testing.T, all overlay) map[string]string {
 	t.Helper()
 	objects := map[string]string{}
@@ -289,7 +289,8 @@ func TestChartFilesAreCopies(t *testing.T) {
 	}
 }
 
-// Values that cannot work fail when the templates are rendered, with a sentence that names the value.
+// Values that cannot work fail when the templates are rendered, with a sentence that names the
+// value.
 func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 	c := loadChart(t)
 	for _, bad := range []struct{ set, want string }{
@@ -338,7 +339,8 @@ func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 	}
 }
 
-// A release may have any name that Helm accepts: its labels are texts, and its Services have names that Kubernetes accepts.
+// A release may have any name that Helm accepts: its labels are texts, and its Services have names
+// that Kubernetes accepts.
 func TestChartAcceptsNamesOfReleases(t *testing.T) {
 	c := loadChart(t)
 	for release, name := range map[string]string{"true": "true-weir", "null": "null-weir", "shop.eu": "shop-eu-weir"} {

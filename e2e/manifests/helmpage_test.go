@@ -34,7 +34,8 @@ func valuesSchema(t *testing.T) valueSchema {
 	return s
 }
 
-// leaves calls yield for each value that a user sets, by path. default is nil if values.yaml has none.
+// leaves calls yield for each value that a user sets, by path. default is nil if values.yaml has
+// none.
 func (s valueSchema) leaves(path string, defaults any, yield func(path string, s valueSchema, otherwise any)) {
 	if len(s.Properties) == 0 {
 		yield(path, s, defaults)
@@ -81,8 +82,8 @@ func TestHelmPageListsAllValues(t *testing.T) {
 	}
 }
 
-// Every map of the schema that holds named values rejects others, every value has a description, and values.yaml and the schema
-// have the same values.
+// Every map of the schema that holds named values rejects others, every value has a description,
+// and values.yaml and the schema have the same values.
 func TestValuesSchemaIsClosed(t *testing.T) {
 	var closed func(path string, s valueSchema)
 	closed = func(path string, s valueSchema) {

@@ -43,7 +43,8 @@ func decode(text []byte) (runtime.Object, error) {
 	return typed, strictIstio(text, kind)
 }
 
-// strictIstio parses the spec of an Istio object strictly, because Istio's types ignore unknown fields.
+// strictIstio parses the spec of an Istio object strictly, because Istio's types ignore unknown
+// fields.
 func strictIstio(text []byte, kind *schema.GroupVersionKind) error {
 	if !strings.HasSuffix(kind.Group, "istio.io") {
 		return nil

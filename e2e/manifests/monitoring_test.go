@@ -97,7 +97,8 @@ func queries(t *testing.T) []query {
 	return all
 }
 
-// seen holds the label values of each metric that servers have exported, under the names that Prometheus stores.
+// seen holds the label values of each metric that servers have exported, under the names that
+// Prometheus stores.
 type seen map[string]map[string]map[string]bool
 
 func (s seen) add(name string, pairs []*dto.LabelPair) {
@@ -136,7 +137,8 @@ func (s seen) scrape(t *testing.T, p *pod) {
 	}
 }
 
-// drive makes servers on Redis, in memory and with xDS export every kind of metric, and returns the metrics.
+// drive makes servers on Redis, in memory and with xDS export every kind of metric, and returns the
+// metrics.
 func drive(t *testing.T) seen {
 	t.Helper()
 	all := seen{}
@@ -169,8 +171,8 @@ func drive(t *testing.T) seen {
 // ofTheTarget lists the labels that Prometheus adds to all metrics of a target.
 var ofTheTarget = []string{"job", "namespace", "pod", "instance", "service", "container", "endpoint"}
 
-// Every metric, label and label value in a query of the dashboard, the alerts and the runbooks exists. The label key3 exists
-// only for rules with three levels.
+// Every metric, label and label value in a query of the dashboard, the alerts and the runbooks
+// exists. The label key3 exists only for rules with three levels.
 func TestQueriesUseExistingMetrics(t *testing.T) {
 	there := drive(t)
 	for _, q := range queries(t) {
@@ -334,7 +336,8 @@ var raised = map[string]string{
 	"WeirSeriesFull":      `weir_metrics_overflow_total{namespace="weir", pod="a"} 0+1x60`,
 }
 
-// Each alert fires for its own series and for no other. Prometheus' engine evaluates the expressions.
+// Each alert fires for its own series and for no other. Prometheus' engine evaluates the
+// expressions.
 func TestAlertsFire(t *testing.T) {
 	alerts := theAlerts(t)
 	if got := firing(t, alerts, calm); len(got) > 0 {
@@ -364,7 +367,8 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
-// A rule denies by one of two limits. The hits that the other limit would allow do not hide the denials.
+// A rule denies by one of two limits. The hits that the other limit would allow do not hide the
+// denials.
 func TestAlertSeesDenialsByOneOfTwoLimits(t *testing.T) {
 	p := run(t, build(t, k8s+"/overlays/memory"), nil)
 	p.mount("/etc/weir/rules", map[string]string{"rules.yaml": `domain: weir
@@ -443,8 +447,9 @@ func firing(t *testing.T, alerts []monitoringv1.Rule, series string) (names []st
 	return names
 }
 
-// load returns series with one value per minute, such as `up{job="weir"} 1x60`, from 1970 on. Prometheus' own storage would triple
-// the time to compile this module, because it imports the clients of several clouds.
+// load returns series with one value per minute, such as `up{job="weir"} 1x60`, from 1970 on.
+// Prometheus' own storage would triple the time to compile this module, because it imports the
+// clients of several clouds.
 func load(t *testing.T, text string) storage.Queryable {
 	t.Helper()
 	var all []promql.Series
@@ -487,8 +492,8 @@ type seriesSet struct {
 func (s *seriesSet) Next() bool         { s.at++; return s.at < len(s.series) }
 func (s *seriesSet) At() storage.Series { return s.series[s.at] }
 
-// Each alert has a section in docs/runbooks.md with its severity. The section's meaning ends with the alert's description, apart from
-// Markdown: alerts.yaml is the source.
+// Each alert has a section in docs/runbooks.md with its severity. The section's meaning ends with
+// the alert's description, apart from Markdown: alerts.yaml is the source.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	runbooks := readFile(t, root+"/docs/runbooks.md")
 	type section struct{ severity, meaning string }

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// The policies allow Envoy to reach gRPC, Prometheus to reach /metrics, and Weir to reach its store. No pod may reach /json.
+// The policies allow Envoy to reach gRPC, Prometheus to reach /metrics, and Weir to reach its
+// store. No pod may reach /json.
 func TestNetworkPoliciesAllowOnlyNeededTraffic(t *testing.T) {
 	eachOverlay(t, func(t *testing.T, all overlay) {
 		weir := weirOf(t, all)

@@ -1,5 +1,6 @@
-// Package manifests tests deploy/k8s, its dashboard and alerts, and the guides in docs/. The tests need no cluster: kustomize's
-// library builds the overlays, Kubernetes' types parse them, and the tests run their containers as processes.
+// Package manifests tests deploy/k8s, its dashboard and alerts, and the guides in docs/. The tests
+// need no cluster: kustomize's library builds the overlays, Kubernetes' types parse them, and the
+// tests run their containers as processes.
 package manifests
 
 import (

@@ -22,7 +22,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// settingsOf returns the variables of Weir's container, with the defaults of those that are not set.
+// settingsOf returns the variables of Weir's container, with the defaults of those that are not
+// set.
 func settingsOf(t *testing.T, all overlay, d *appsv1.Deployment) map[string]string {
 	t.Helper()
 	set := knownSettings(t)
@@ -60,8 +61,8 @@ func environment(t *testing.T, all overlay, d *appsv1.Deployment) map[string]str
 	return env
 }
 
-// knownSettings returns all variables that Weir reads, with their defaults, from docs/settings.md. A test of cmd/server
-// generates that page. Variables without effect are left out.
+// knownSettings returns all variables that Weir reads, with their defaults, from docs/settings.md.
+// A test of cmd/server generates that page. Variables without effect are left out.
 func knownSettings(t *testing.T) map[string]string {
 	t.Helper()
 	page, _, _ := strings.Cut(readFile(t, root+"/docs/settings.md"), "## Without effect")

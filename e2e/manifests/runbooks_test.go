@@ -26,7 +26,8 @@ func onlyBlock(t *testing.T, info string) string {
 	return found[0].text
 }
 
-// mustRun runs a block and returns its output. Replacements adapt it from a cluster to this machine.
+// mustRun runs a block and returns its output. Replacements adapt it from a cluster to this
+// machine.
 func mustRun(t *testing.T, text string, replacements ...string) string {
 	t.Helper()
 	adapted := strings.NewReplacer(replacements...).Replace(text)
@@ -50,7 +51,8 @@ func (p *pod) allows(domain string, entries ...string) bool {
 	return err == nil && code == rlsv3.RateLimitResponse_OK
 }
 
-// The runbook's commands find and delete the key of a user in Redis. The deny cache may deny for one second more.
+// The runbook's commands find and delete the key of a user in Redis. The deny cache may deny for
+// one second more.
 func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	host, port, err := net.SplitHostPort(redis.Addr)
@@ -131,7 +133,8 @@ func TestRunbookTurnsLimitingOff(t *testing.T) {
 	if rules == nil {
 		t.Fatal("the runbook does not replace the rules")
 	}
-	// A ConfigMap that Helm wrote, with a file of another name. kubectl apply keeps it: it deletes only the keys of an earlier apply.
+	// A ConfigMap that Helm wrote, with a file of another name. kubectl apply keeps it: it deletes
+	// only the keys of an earlier apply.
 	after := map[string]string{}
 	if rules[3] == "apply" {
 		after["limits.yaml"] = named[*corev1.ConfigMap](all, "weir-rules").Data["rules.yaml"]

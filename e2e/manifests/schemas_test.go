@@ -19,12 +19,12 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// kubernetesVersions are the oldest version that the tests check, and the newest that the module proxy has. testdata holds the
-// schemas of usedKinds, from the OpenAPI description of each version.
+// kubernetesVersions are the oldest version that the tests check, and the newest that the module
+// proxy has. testdata holds the schemas of usedKinds, from the OpenAPI description of each version.
 var kubernetesVersions = []string{"v1.30.14", "v1.37.2"}
 
-// An operator is a source of custom resource definitions. testdata holds those definitions, because its module is large, or its types
-// are a module of their own.
+// An operator is a source of custom resource definitions. testdata holds those definitions, because
+// its module is large, or its types are a module of their own.
 type operator struct{ name, module, version, path string }
 
 var operators = []operator{
@@ -37,7 +37,8 @@ const prometheusOperator = "github.com/prometheus-operator/prometheus-operator"
 
 func (o operator) file() string { return "testdata/" + o.name + "-" + o.version + ".json" }
 
-// usedKinds lists the kinds of Kubernetes in the manifests, by apiVersion and kind, with their definitions.
+// usedKinds lists the kinds of Kubernetes in the manifests, by apiVersion and kind, with their
+// definitions.
 var usedKinds = map[string]string{
 	"v1 Namespace": "io.k8s.api.core.v1.Namespace", "v1 Service": "io.k8s.api.core.v1.Service",
 	"v1 ConfigMap": "io.k8s.api.core.v1.ConfigMap", "v1 ServiceAccount": "io.k8s.api.core.v1.ServiceAccount",
@@ -46,7 +47,8 @@ var usedKinds = map[string]string{
 	"networking.k8s.io/v1 NetworkPolicy":     "io.k8s.api.networking.v1.NetworkPolicy",
 }
 
-// TestSchemasAreUpToDate writes testdata with -update. Without it, the test needs no network and checks that the files are there.
+// TestSchemasAreUpToDate writes testdata with -update. Without it, the test needs no network and
+// checks that the files are there.
 func TestSchemasAreUpToDate(t *testing.T) {
 	if *update {
 		for _, version := range kubernetesVersions {
@@ -83,8 +85,8 @@ func module(t *testing.T, name string) string {
 	return m.Dir
 }
 
-// extract returns the definitions of usedKinds and of all that they refer to. A definition with properties allows no others, as
-// an API server with strict field validation.
+// extract returns the definitions of usedKinds and of all that they refer to. A definition with
+// properties allows no others, as an API server with strict field validation.
 func extract(t *testing.T, swagger string) string {
 	t.Helper()
 	var whole struct{ Definitions map[string]map[string]any }
@@ -166,7 +168,8 @@ func strictSchemas(t *testing.T, version string) map[string]*jsonschema.Schema {
 	return all
 }
 
-// A validator checks objects against the schemas of all versions, and custom resources against their definitions.
+// A validator checks objects against the schemas of all versions, and custom resources against
+// their definitions.
 type validator struct {
 	kubernetes map[string]map[string]*jsonschema.Schema // by version
 	custom     map[string]validation.SchemaCreateValidator
@@ -207,7 +210,8 @@ func (v *validator) check(t *testing.T, where string, text []byte) {
 		}
 	}
 	if usedKinds[kind] == "" && !strings.HasPrefix(kind, "keda.sh/") {
-		// The schema of a custom resource allows unknown fields, which an API server removes. The types do not.
+		// The schema of a custom resource allows unknown fields, which an API server removes. The
+		// types do not.
 		if _, err := decode(text); err != nil {
 			t.Errorf("%s: %s: %v", where, kind, err)
 		}
@@ -233,7 +237,8 @@ func TestManifestsMatchKubernetesSchemas(t *testing.T) {
 	}
 }
 
-// toggles are single changes of values. TestChartMatrix renders each on top of each sample value set.
+// toggles are single changes of values. TestChartMatrix renders each on top of each sample value
+// set.
 var toggles = []string{
 	"", "replicaCount=1", "replicaCount=0", "autoscaling.enabled=false", "networkPolicy.enabled=false", "podDisruptionBudget.enabled=false",
 	"topologySpread.enabled=false", "serviceAccount.create=false", "admin.enabled=true", "fullnameOverride=edge", "store.memory.existingClaim=counters",
@@ -245,7 +250,8 @@ var toggles = []string{
 	"autoscaling.type=keda,autoscaling.keda.triggers[0].type=cron,autoscaling.keda.triggers[0].metadata.timezone=UTC",
 }
 
-// Every sample value set, with every toggle, is valid in all versions or is rejected with a sentence.
+// Every sample value set, with every toggle, is valid in all versions or is rejected with a
+// sentence.
 func TestChartMatrix(t *testing.T) {
 	v, c := newValidator(t), loadChart(t)
 	rendered, rejected := 0, 0

@@ -66,8 +66,9 @@ func TestShippedRulesHaveNoErrors(t *testing.T) {
 	})
 }
 
-// A pod is the container of an overlay's Deployment, run as a process with the container's variables. Its files are in a folder
-// of the test, in the layout of a mounted ConfigMap. The test chooses ports and addresses.
+// A pod is the container of an overlay's Deployment, run as a process with the container's
+// variables. Its files are in a folder of the test, in the layout of a mounted ConfigMap. The test
+// chooses ports and addresses.
 type pod struct {
 	*harness.Process
 	t          *testing.T
@@ -127,7 +128,8 @@ func run(t *testing.T, all overlay, env map[string]string) *pod {
 	return p
 }
 
-// mount writes files as the kubelet does: into a new folder, to which it then switches the link ..data.
+// mount writes files as the kubelet does: into a new folder, to which it then switches the link
+// ..data.
 func (p *pod) mount(path string, files map[string]string) {
 	p.t.Helper()
 	p.generation++
@@ -180,7 +182,8 @@ func (p *pod) ask(domain string, entries ...string) (rlsv3.RateLimitResponse_Cod
 	return r.GetOverallCode(), err
 }
 
-// countAllowed sends hits and returns the number of allowed ones. It fails the test if an allowed hit follows a denied one.
+// countAllowed sends hits and returns the number of allowed ones. It fails the test if an allowed
+// hit follows a denied one.
 func (p *pod) countAllowed(times int, domain string, entries ...string) (allowed int) {
 	p.t.Helper()
 	for i := range times {
@@ -212,7 +215,8 @@ func storeOf(t *testing.T, all overlay) map[string]string {
 	}
 }
 
-// certificates issues the certificates of an overlay, as cert-manager would. Without TLS in the overlay it returns nil.
+// certificates issues the certificates of an overlay, as cert-manager would. Without TLS in the
+// overlay it returns nil.
 func certificates(t *testing.T, all overlay) (map[string]string, *tls.Config) {
 	t.Helper()
 	if settingsOf(t, all, weirOf(t, all))["GRPC_SERVER_USE_TLS"] != "true" {
@@ -264,7 +268,8 @@ func checkTLS(t *testing.T, p *pod, trusted *tls.Config) {
 	}
 }
 
-// handshake connects and reads the server's first HTTP/2 frame. With TLS 1.3 a rejected client gets an error only then.
+// handshake connects and reads the server's first HTTP/2 frame. With TLS 1.3 a rejected client gets
+// an error only then.
 func handshake(p *pod, config *tls.Config) error {
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: stepTimeout}, "tcp", "127.0.0.1:"+p.ports["grpc"], config)
 	if err != nil {

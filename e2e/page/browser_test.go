@@ -69,7 +69,8 @@ func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
 	w := harness.MustStartWeir(t, harness.WeirOptions{
 		Binary: path, Rules: filepath.Join(dir, "rules.yaml"), Dir: dir, Redis: redis,
-		// Weir admits a hit that Redis does not decide in time, and a busy machine takes longer than the default of 15 ms.
+		// Weir admits a hit that Redis does not decide in time, and a busy machine takes longer
+		// than the default of 15 ms.
 		Env: append([]string{"ADMIN_ADDR=" + addr, "ADMIN_TOKEN_FILE=" + filepath.Join(dir, "tokens"), "STORE_TIMEOUT=1m"}, env...),
 	})
 	return &site{w, t, "http://" + addr + "/"}
@@ -85,7 +86,8 @@ func (s *site) hit(key, value string) int {
 	return r.StatusCode
 }
 
-// deny sends requests for a descriptor until one is denied. A call of a busy Redis may time out, and is then not counted.
+// deny sends requests for a descriptor until one is denied. A call of a busy Redis may time out,
+// and is then not counted.
 func (s *site) deny(key, value string) {
 	s.t.Helper()
 	for range 1000 {
@@ -96,7 +98,8 @@ func (s *site) deny(key, value string) {
 	s.t.Fatal("no request is denied")
 }
 
-// open opens the page. Its calls may take long, because a busy machine must not look like an outage.
+// open opens the page. Its calls may take long, because a busy machine must not look like an
+// outage.
 func (s *site) open(width int64, scheme string) *tab {
 	s.t.Helper()
 	return open(s.t, s.admin, width, scheme, callsLast)
@@ -123,10 +126,12 @@ var browser = sync.OnceValues(func() (context.Context, error) {
 // closeBrowser ends the Chromium, if a test has started it.
 var closeBrowser = func() error { return nil }
 
-// callsLast makes the page wait longer for a call than it does for a user, because a busy machine must not look like an outage.
+// callsLast makes the page wait longer for a call than it does for a user, because a busy machine
+// must not look like an outage.
 const callsLast = "AbortSignal.timeout = ((timeout) => (ms) => timeout.call(AbortSignal, 20 * ms))(AbortSignal.timeout)"
 
-// open opens a page of a width and a colour scheme in a tab with a profile of its own. A script may run before those of the page.
+// open opens a page of a width and a colour scheme in a tab with a profile of its own. A script may
+// run before those of the page.
 func open(t *testing.T, url string, width int64, scheme string, scripts ...string) *tab {
 	t.Helper()
 	all, err := browser()
@@ -183,7 +188,8 @@ func window(width int64, scheme string) chromedp.Tasks {
 	}
 }
 
-// restart loads the page again, signed out, in a window of another width and colour scheme. It costs less than another tab.
+// restart loads the page again, signed out, in a window of another width and colour scheme. It
+// costs less than another tab.
 func (b *tab) restart(width int64, scheme string) {
 	b.t.Helper()
 	b.run(chromedp.Evaluate("sessionStorage.clear()", nil), window(width, scheme), chromedp.Reload())
@@ -231,7 +237,8 @@ func (b *tab) lookUp(entries string) {
 	b.await("document.querySelector('#answer .badge')")
 }
 
-// isReadable checks that the page is not wider than the window, and that each text has enough contrast.
+// isReadable checks that the page is not wider than the window, and that each text has enough
+// contrast.
 func (b *tab) isReadable(name string, width int64) {
 	b.t.Helper()
 	if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {

@@ -1,4 +1,5 @@
-// Package page tests the page of the admin API in a real Chromium: a real Weir serves it, and a real Redis is its store.
+// Package page tests the page of the admin API in a real Chromium: a real Weir serves it, and a
+// real Redis is its store.
 package page
 
 import (

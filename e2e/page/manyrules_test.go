@@ -30,12 +30,14 @@ func manyRules() string {
 	return b.String()
 }
 
-// anyText are values that clients may send. The last ones have no glyph, or turn the text behind them.
+// anyText are values that clients may send. The last ones have no glyph, or turn the text behind
+// them.
 var anyText = []string{
 	strings.Repeat("x", 120), "שלום עולם 42", "東京都庁舎展望室北東京都庁舎", "👩‍👩‍👧‍👦🚀🇩🇪", "مرحبا", "two\nlines", "\u202Etxt.exe", "42\u200b", " 42 ",
 }
 
-// The page holds 200 limits and any text of clients: it fits each window, finds a limit, and stays where the reader is while figures change.
+// The page holds 200 limits and any text of clients: it fits each window, finds a limit, and stays
+// where the reader is while figures change.
 func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 	redis := redistest.Start(t)
 	s := serveRules(t, redis.Addr, manyRules())

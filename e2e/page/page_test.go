@@ -177,7 +177,8 @@ func TestPageWorksWithAKeyboard(t *testing.T) {
 	}
 }
 
-// At three widths and in both colour schemes the page is no wider than the window, and no text touches its background in contrast.
+// At three widths and in both colour schemes the page is no wider than the window, and no text
+// touches its background in contrast.
 func TestPageFitsEachWindow(t *testing.T) {
 	s := serve(t, "")
 	for range 9 {
@@ -204,7 +205,8 @@ func TestPageFitsEachWindow(t *testing.T) {
 	}
 }
 
-// contrasts lists the texts whose contrast with their background is below 4.5, as WCAG 2.2 defines it for AA.
+// contrasts lists the texts whose contrast with their background is below 4.5, as WCAG 2.2 defines
+// it for AA.
 const contrasts = `(() => {
   const parse = (c) => c.match(/[\d.]+/g).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -249,7 +251,8 @@ descriptors:
   - {key: admin, shadow_mode: true, rate_limit: {unit: hour, window_start: first_hit, requests_per_unit: 0}}
 `
 
-// The page compares the candidate rules of a shadow file live, and fits each window. Without a shadow file it has no such section.
+// The page compares the candidate rules of a shadow file live, and fits each window. Without a
+// shadow file it has no such section.
 func TestPageComparesCandidateRules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "candidate.yaml")
 	write := func(text string) {

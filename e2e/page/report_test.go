@@ -36,7 +36,8 @@ descriptors:
   - {key: never, rate_limit: {unit: hour, requests_per_unit: 3}}
 `
 
-// record writes a recording of an hour. One user bursts at the boundaries of minutes, and one has an evil name. Two lines cannot be read.
+// record writes a recording of an hour. One user bursts at the boundaries of minutes, and one has
+// an evil name. Two lines cannot be read.
 func record(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Create(path)
@@ -93,8 +94,8 @@ func report(t *testing.T, args ...string) string {
 	return "file://" + page
 }
 
-// At three widths and in both colour schemes the report fits its window and has enough contrast. It asks for no other file, and
-// shows the keys of clients as text.
+// At three widths and in both colour schemes the report fits its window and has enough contrast. It
+// asks for no other file, and shows the keys of clients as text.
 func TestReportFitsEachWindow(t *testing.T) {
 	url := report(t, "--sample-share", "0.5")
 	b := open(t, url, 390, "light")

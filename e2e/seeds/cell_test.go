@@ -11,9 +11,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// cell is the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis does not have. Its
-// times are integer nanoseconds. A finer tick makes the interval between two hits exact; redis-cell truncates it to whole
-// nanoseconds. A key expires here when its funnel is empty; redis-cell truncates that time to whole milliseconds.
+// cell is the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis
+// does not have. Its times are integer nanoseconds. A finer tick makes the interval between two
+// hits exact; redis-cell truncates it to whole nanoseconds. A key expires here when its funnel is
+// empty; redis-cell truncates that time to whole milliseconds.
 type cell struct {
 	limit    int64            // max_burst + 1
 	interval int64            // in ticks
@@ -35,7 +36,8 @@ func newEvenCell(maxBurst, count, period int64) *cell {
 	return &cell{limit: maxBurst + 1, interval: period * 1e9, tick: count, tat: map[string]int64{}}
 }
 
-// A reply is redis-cell's reply before rounding to seconds. Times are in ticks; a negative time is redis-cell's -1.
+// A reply is redis-cell's reply before rounding to seconds. Times are in ticks; a negative time is
+// redis-cell's -1.
 type reply struct {
 	limited          bool
 	limit, remaining int64
@@ -110,7 +112,8 @@ func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, c
 	})}
 }
 
-// reply returns a verdict in redis-cell's terms, in ns rounded to microseconds. A hit that never fits has no retry delay.
+// reply returns a verdict in redis-cell's terms, in ns rounded to microseconds. A hit that never
+// fits has no retry delay.
 func (w throttle) reply(t *testing.T, y try) reply {
 	t.Helper()
 	v := take(t, w.store, w.limit, y)
@@ -242,7 +245,8 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 	}
 
 	t.Run("flaw: an interval cut to whole nanoseconds lets hits through early", func(t *testing.T) {
-		// Three a second, with a burst of one: after 3,000 hits redis-cell is 1 µs ahead of the configured rate.
+		// Three a second, with a burst of one: after 3,000 hits redis-cell is 1 µs ahead of the
+		// configured rate.
 		trace := tries(0)
 		for i := range 1000 {
 			trace = append(trace, tries(times(3, time.Duration(i)*time.Second)...)...)
@@ -276,7 +280,8 @@ func (c *cell) allow(t *testing.T) limiter {
 	}
 }
 
-// cellTraffic compares all figures on a random trace. The trace includes peeks, refunds and hits that never fit.
+// cellTraffic compares all figures on a random trace. The trace includes peeks, refunds and hits
+// that never fit.
 func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurst, count, period int64) *cell) {
 	t.Helper()
 	interval := time.Duration(period) * time.Second / time.Duration(count)

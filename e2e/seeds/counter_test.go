@@ -41,8 +41,8 @@ func byTheClock(n int64, window time.Duration) limiters.Spec {
 	return limiters.Spec{Algorithm: "fixed_window", Max: n, Window: window, CountDenied: true}
 }
 
-// minutes is a trace for limits per minute, seconds one for limits per second. Both reach the edges of windows to the
-// millisecond, and both contain tries at the same time.
+// minutes is a trace for limits per minute, seconds one for limits per second. Both reach the edges
+// of windows to the millisecond, and both contain tries at the same time.
 var (
 	minutes = traffic(1, 500*time.Millisecond, []int{0, 0, 1, 2, 5}, []int{119, 120, 121, 300})
 	seconds = traffic(8, 10*time.Millisecond, []int{0, 0, 0, 1, 1, 2, 3}, []int{99, 100, 101})
@@ -109,8 +109,8 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 	})
 
 	t.Run("flaw: nearly twice the limit passes across a boundary", func(t *testing.T) {
-		// The first hit opens the window, so the burst is 2·N - 1 here. Every fixed window has this flaw; a sliding log
-		// does not.
+		// The first hit opens the window, so the burst is 2·N - 1 here. Every fixed window has this
+		// flaw; a sliding log does not.
 		at := append(times(1, 0), times(4, time.Minute-time.Millisecond)...)
 		trace := tries(append(at, times(6, time.Minute)...)...)
 		oracle := play(trace, countdown(newOracle(t), 60, 5))
@@ -129,8 +129,8 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 	})
 }
 
-// perMinute is a counter per minute of the clock. The article draws it. The commands are those of perSecond, which does the
-// same per second, with a corrected comparison.
+// perMinute is a counter per minute of the clock. The article draws it. The commands are those of
+// perSecond, which does the same per second, with a corrected comparison.
 func perMinute(o *oracle, n int64) limiter {
 	return func(y try) bool {
 		o.moveTo(y.at)
@@ -146,7 +146,8 @@ func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 	})
 
 	t.Run("flaw: twice the limit passes within 20 ms", func(t *testing.T) {
-		// The article's picture: a thousand at the end of a minute, and a thousand and more at the start of the next.
+		// The article's picture: a thousand at the end of a minute, and a thousand and more at the
+		// start of the next.
 		var at []time.Duration
 		for i := range 2100 {
 			at = append(at, time.Minute-10*time.Millisecond+time.Duration(i)*10*time.Microsecond)
@@ -182,7 +183,8 @@ func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 	})
 }
 
-// The articles' limit is ten a second, and their check is current > 10, made before the hit is counted.
+// The articles' limit is ten a second, and their check is current > 10, made before the hit is
+// counted.
 func asWritten(current int64) bool { return current > 10 }
 
 // mended is the comparison that enforces the limit the articles name.
@@ -257,8 +259,8 @@ func listAdd(o *oracle, key string, seen bool) {
 	}
 }
 
-// tenASecond checks that an article as written equals Weir with a limit of eleven, and the corrected article Weir with a
-// limit of ten.
+// tenASecond checks that an article as written equals Weir with a limit of eleven, and the
+// corrected article Weir with a limit of ten.
 func tenASecond(
 	t *testing.T, article func(*oracle, func(int64) bool) limiter, spec func(int64, time.Duration) limiters.Spec,
 ) {

@@ -1,8 +1,10 @@
-// Package seeds compares Weir with the limiters of the articles that inspired it. It has only tests.
+// Package seeds compares Weir with the limiters of the articles that inspired it. It has only
+// tests.
 //
-// Each test runs an article's commands against a real Redis, or its classes in Go, as an oracle. Oracle and Weir decide the same
-// trace and must agree. Each article's limiter has a flaw: a test shows the flaw beside Weir's behavior, and another test removes
-// only the flaw from the oracle and checks that both then agree.
+// Each test runs an article's commands against a real Redis, or its classes in Go, as an oracle.
+// Oracle and Weir decide the same trace and must agree. Each article's limiter has a flaw: a test
+// shows the flaw beside Weir's behavior, and another test removes only the flaw from the oracle and
+// checks that both then agree.
 //
 //	oracle                article                              Weir's algorithm
 //	countdown             EXISTS, GET, INCRBY, SETEX           fixed_window from the first hit
@@ -17,9 +19,10 @@
 //	list                  a list                               fixed_window from the first hit
 //	bucket                the leaky bucket                     funnel, capacity 1 for even spacing
 //
-// Four flaws are in the articles' code but not in their text. In countdown, a user is locked out if the key expires between
-// GET and INCRBY. In Java, zset limits nothing if the period is a month. The script zsetLua counts before it removes. The
-// guard of javaFunnel never acts.
+// Four flaws are in the articles' code but not in their text. In countdown, a user is locked out if
+// the key expires between GET and INCRBY. In Java, zset limits nothing if the period is a month.
+// The script zsetLua counts before it removes. The guard of javaFunnel never acts.
 //
-// No test sleeps: Weir and the oracles take the time as an argument (see oracle in harness_test.go).
+// No test sleeps: Weir and the oracles take the time as an argument (see oracle in
+// harness_test.go).
 package seeds

@@ -57,7 +57,8 @@ func python(capacity, leakingRate float64, continuous bool) limiter {
 	}
 }
 
-// javaFunnel is the class Funnel in Java. Its rate is per millisecond, although the article says otherwise.
+// javaFunnel is the class Funnel in Java. Its rate is per millisecond, although the article says
+// otherwise.
 type javaFunnel struct {
 	capacity    int32
 	leakingRate float32
@@ -66,7 +67,8 @@ type javaFunnel struct {
 	guarded     int // how often the overflow guard acted
 }
 
-// toInt is Java's (int): a value that is too large becomes the largest int, never a negative one (JLS 5.1.3).
+// toInt is Java's (int): a value that is too large becomes the largest int, never a negative one
+// (JLS 5.1.3).
 func toInt(f float32) int32 {
 	switch {
 	case f != f:
@@ -174,7 +176,8 @@ func halfASecond(capacity int64) limiters.Spec {
 	return limiters.Spec{Algorithm: "funnel", Max: 1, Window: 2 * time.Second, Params: limiters.Params{Capacity: capacity}}
 }
 
-// onEighths uses a grid of 1/8 s, on which the class's floating point is exact, so no difference comes from rounding.
+// onEighths uses a grid of 1/8 s, on which the class's floating point is exact, so no difference
+// comes from rounding.
 var (
 	onEighths = withHits(5, traffic(5, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8, 15, 16, 17}, []int{40}), 4)
 	onUnits   = withHits(6, traffic(6, 2*time.Second, []int{0, 0, 0, 1, 1, 2}, []int{5}), 4)
@@ -211,7 +214,8 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 		// Emptied at 0 s, it has leaked 1.5 units at 3 s and 2 at 4 s, so two fit in all.
 		late := tries(0, 0, 0, 3*time.Second, 4*time.Second)
 		want(t, "the article", play(late, python(3, 0.5, false)), "yyyyn")
-		// Empty and unused from 2 s and filled at 3.5 s, it leaks at 4 s for the time in which there was nothing to leak.
+		// Empty and unused from 2 s and filled at 3.5 s, it leaks at 4 s for the time in which
+		// there was nothing to leak.
 		early := []try{
 			{0, "liziba", 1}, {2 * time.Second, "liziba", 4},
 			{3500 * time.Millisecond, "liziba", 3}, {4 * time.Second, "liziba", 1},
@@ -234,7 +238,8 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 	})
 
 	t.Run("flaw: Java discards the rest of a unit", func(t *testing.T) {
-		// One try each 3/4 of a unit: Java admits one in two, but its rate should admit three in four.
+		// One try each 3/4 of a unit: Java admits one in two, but its rate should admit three in
+		// four.
 		var at []time.Duration
 		for i := range 1001 {
 			at = append(at, time.Duration(i)*384*time.Millisecond)
@@ -301,8 +306,8 @@ func TestFunnelInRedisHashMatchesFunnel(t *testing.T) {
 	})
 }
 
-// bucket is the leaky bucket that the article describes: requests join a queue that is served at a constant rate, and requests that
-// find it full overflow.
+// bucket is the leaky bucket that the article describes: requests join a queue that is served at a
+// constant rate, and requests that find it full overflow.
 func bucket(capacity int, interval time.Duration) limiter {
 	leave := map[string][]time.Duration{}
 	return func(y try) bool {

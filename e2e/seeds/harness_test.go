@@ -43,8 +43,8 @@ func times(n int, at time.Duration) []time.Duration {
 	return slices.Repeat([]time.Duration{at}, n)
 }
 
-// traffic returns a random trace of three users. The ticks between tries are drawn from busy, and sometimes from idle.
-// Times on a coarse grid often hit the edges of windows.
+// traffic returns a random trace of three users. The ticks between tries are drawn from busy, and
+// sometimes from idle. Times on a coarse grid often hit the edges of windows.
 func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
 	r := rand.New(rand.NewPCG(seed, 0))
 	users := []string{"laoqian", "liziba", "peter"}
@@ -72,10 +72,12 @@ func play(trace []try, l limiter) []bool {
 	return verdicts
 }
 
-// same checks that two limiters agree on every try, and that the trace has many verdicts of both kinds.
+// same checks that two limiters agree on every try, and that the trace has many verdicts of both
+// kinds.
 func same(t *testing.T, trace []try, oracle, weir []bool) {
 	t.Helper()
-	// A fiftieth of the trace for each verdict, and at least one try, keeps a limiter that always gives one verdict from passing.
+	// A fiftieth of the trace for each verdict, and at least one try, keeps a limiter that always
+	// gives one verdict from passing.
 	if yes, few := admitted(oracle), len(trace)/50+1; yes < few || yes > len(trace)-few {
 		t.Fatalf("the trace proves little: the oracle admitted %d of %d", yes, len(trace))
 	}
@@ -191,8 +193,9 @@ func parity(t *testing.T, spec limiters.Spec, trace []try, oracle []bool) {
 	})
 }
 
-// atOnce sends n tries from as many callers at the same moment and checks how many are admitted. It is Weir's side of an
-// oracle with callers interleaved by hand: nothing can come between the steps of one Take.
+// atOnce sends n tries from as many callers at the same moment and checks how many are admitted. It
+// is Weir's side of an oracle with callers interleaved by hand: nothing can come between the steps
+// of one Take.
 func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 		store, limit := open(t), newLimit(t, spec)
@@ -221,11 +224,12 @@ func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 
 // An oracle is a real Redis that runs an article's commands at the times of a trace.
 //
-// The articles let Redis' TTLs decide. To move time without waiting, the harness takes over each TTL as soon as a command
-// sets it: in the same transaction it sends PTTL and PERSIST. A transaction runs at one instant, so PTTL returns the whole
-// TTL. The harness keeps the TTL in the trace's time and deletes the key when that time comes. No command of the articles
-// reads a TTL, so the commands run unchanged. (In Redis a key lives through the millisecond in which it expires. Here it
-// has expired then.)
+// The articles let Redis' TTLs decide. To move time without waiting, the harness takes over each
+// TTL as soon as a command sets it: in the same transaction it sends PTTL and PERSIST. A
+// transaction runs at one instant, so PTTL returns the whole TTL. The harness keeps the TTL in the
+// trace's time and deletes the key when that time comes. No command of the articles reads a TTL, so
+// the commands run unchanged. (In Redis a key lives through the millisecond in which it expires.
+// Here it has expired then.)
 type oracle struct {
 	t     *testing.T
 	redis *redis.Client

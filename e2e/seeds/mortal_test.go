@@ -17,8 +17,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A mortal is a connection to Redis whose client dies after a given number of bytes, even in the middle of a command. Redis
-// receives these bytes and then the end of the connection.
+// A mortal is a connection to Redis whose client dies after a given number of bytes, even in the
+// middle of a command. Redis receives these bytes and then the end of the connection.
 type mortal struct {
 	listener net.Listener
 	redis    string
@@ -94,7 +94,8 @@ func (m *mortal) accept() {
 	}
 }
 
-// listen forwards the client's bytes while it lives. It closes only its own half, so Redis reads to the end.
+// listen forwards the client's bytes while it lives. It closes only its own half, so Redis reads to
+// the end.
 func (m *mortal) listen(client, server net.Conn) {
 	buf := make([]byte, 4096)
 	for lives := true; lives; {
@@ -111,7 +112,8 @@ func (m *mortal) listen(client, server net.Conn) {
 	_ = server.(*net.TCPConn).CloseWrite()
 }
 
-// This is the answer to oneCounter: wherever in a call the client dies, either nothing is written or the key has an expiry.
+// This is the answer to oneCounter: wherever in a call the client dies, either nothing is written
+// or the key has an expiry.
 func TestEveryKeyHasAnExpiry(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// zset is a sorted set of the milliseconds of all tries, in one pipelined transaction. Each flaw can be mended
-// separately.
+// zset is a sorted set of the milliseconds of all tries, in one pipelined transaction. Each flaw
+// can be mended separately.
 type zset struct {
 	*oracle
 	period, max int64
@@ -95,7 +95,8 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 	})
 
 	t.Run("flaw: denied tries starve a user who keeps trying", func(t *testing.T) {
-		// One try every ten seconds for ten minutes: each minute has six tries, and five are allowed.
+		// One try every ten seconds for ten minutes: each minute has six tries, and five are
+		// allowed.
 		var at []time.Duration
 		for i := range 60 {
 			at = append(at, time.Duration(i)*10*time.Second)
@@ -130,7 +131,8 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 	})
 
 	t.Run("flaw: two hits in one millisecond are one member", func(t *testing.T) {
-		// As in the article's own run, in which ten of fifteen passed: two tries in each millisecond.
+		// As in the article's own run, in which ten of fifteen passed: two tries in each
+		// millisecond.
 		var at []time.Duration
 		for i := range 15 {
 			at = append(at, time.Duration(i/2)*time.Millisecond)
@@ -174,8 +176,8 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	t.Run("flaw: it counts before it removes", func(t *testing.T) {
-		// The last try shares its minute with only one other, and is denied because of entries that the script has not
-		// removed yet.
+		// The last try shares its minute with only one other, and is denied because of entries that
+		// the script has not removed yet.
 		trace := tries(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
 		want(t, "the article", play(trace, lua(newOracle(t), zsetLua, 60, 5)), "yyyyyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A gate is a proxy in front of Redis. While it is closed, Redis receives commands, and its replies wait.
+// A gate is a proxy in front of Redis. While it is closed, Redis receives commands, and its replies
+// wait.
 type gate struct {
 	addr string
 
@@ -151,7 +152,8 @@ func (g *closedGate) forward() func(context.Context, forward) (*ratelimitv3.Rate
 	}
 }
 
-// open opens the gate, and reports whether Weir gave up the lease of the call. Otherwise it answered before it saw that Envoy canceled.
+// open opens the gate, and reports whether Weir gave up the lease of the call. Otherwise it
+// answered before it saw that Envoy canceled.
 func (g *closedGate) open(t *testing.T) (ended bool) {
 	t.Helper()
 	g.slow.gate.open()

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A stream that lasts longer than the TTL loses its slot, and another request is admitted beside it. Its late release frees nothing
-// of the other request.
+// A stream that lasts longer than the TTL loses its slot, and another request is admitted beside
+// it. Its late release frees nothing of the other request.
 func TestStreamOutlivesLease(t *testing.T) {
 	t.Parallel()
 	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=5s"}})
@@ -69,8 +69,9 @@ func TestKilledEnvoyLeaksLeasesForTTL(t *testing.T) {
 	}
 }
 
-// A Weir that is killed while streams run loses their releases, and the slots are missing until their TTL is over. A request that
-// Envoy admitted meanwhile has no slot, and its release frees none.
+// A Weir that is killed while streams run loses their releases, and the slots are missing until
+// their TTL is over. A request that Envoy admitted meanwhile has no slot, and its release frees
+// none.
 func TestKilledWeirLeaksSlotForTTL(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

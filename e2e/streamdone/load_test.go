@@ -24,9 +24,10 @@ const (
 	slowReply = 200 * time.Millisecond // Redis's delay; clients leave meanwhile
 )
 
-// Three replicas share one Redis, which restarts once. Some clients leave during the first call, some while the upstream works.
-// With a durable Redis, the upstream never has more requests in flight than the limit. Without persistence, a restart admits at
-// most the limit once more. After the last stream every slot is free, long before the TTL of ten minutes.
+// Three replicas share one Redis, which restarts once. Some clients leave during the first call,
+// some while the upstream works. With a durable Redis, the upstream never has more requests in
+// flight than the limit. Without persistence, a restart admits at most the limit once more. After
+// the last stream every slot is free, long before the TTL of ten minutes.
 func TestConcurrencyHoldsUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -95,8 +96,9 @@ func enoughLoad(counts map[string]int) bool {
 	return counts["200"] >= 50 && counts["left during the first call"] > 0 && counts["left the upstream"] > 0 && counts["429"] > 0
 }
 
-// load has clients send requests while disturb runs, for atLeast at least and until there is enough. A busy machine needs longer than
-// atLeast. It returns the number of requests by outcome once all streams have ended.
+// load has clients send requests while disturb runs, for atLeast at least and until there is
+// enough. A busy machine needs longer than atLeast. It returns the number of requests by outcome
+// once all streams have ended.
 func (s *stack) load(t *testing.T, clients int, atLeast time.Duration, enough func(counts map[string]int) bool,
 	send func(t *testing.T, name string, random *rand.Rand) string, disturb func(),
 ) map[string]int {
@@ -141,7 +143,8 @@ func (s *stack) visit(t *testing.T, name string, random *rand.Rand) string {
 			start := time.Now()
 			select {
 			case <-time.After(soon):
-				// A client that leaves while the answer is on its way to Envoy keeps its slot until the TTL, see ADR 16.
+				// A client that leaves while the answer is on its way to Envoy keeps its slot until
+				// the TTL, see ADR 16.
 				if time.Since(start) < slowReply/2 {
 					return "left during the first call"
 				}
@@ -160,8 +163,8 @@ func (s *stack) visit(t *testing.T, name string, random *rand.Rand) string {
 	return outcome
 }
 
-// sendLoad sends one request and returns its outcome: the status, or the result of leave, which runs meanwhile. The client leaves if
-// that result is not "".
+// sendLoad sends one request and returns its outcome: the status, or the result of leave, which
+// runs meanwhile. The client leaves if that result is not "".
 func (s *stack) sendLoad(t *testing.T, path, name string, headers map[string]string, leave func(ended <-chan struct{}) string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
@@ -201,7 +204,8 @@ func (s *stack) sendLoad(t *testing.T, path, name string, headers map[string]str
 	return strconv.Itoa(res.StatusCode)
 }
 
-// reachesUpstream waits until a request is at the upstream. It returns false if the request ends before.
+// reachesUpstream waits until a request is at the upstream. It returns false if the request ends
+// before.
 func (s *stack) reachesUpstream(name string, ended <-chan struct{}) bool {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -1,5 +1,6 @@
-// Package streamdone tests concurrency leases and reservations behind a real Envoy, which calls Weir again when a stream ends.
-// A recorder between Envoy and Weir keeps each call, and can lose it. The package has tests only.
+// Package streamdone tests concurrency leases and reservations behind a real Envoy, which calls
+// Weir again when a stream ends. A recorder between Envoy and Weir keeps each call, and can lose
+// it. The package has tests only.
 package streamdone
 
 import (

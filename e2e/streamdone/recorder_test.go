@@ -60,7 +60,8 @@ type forward func(context.Context) (*ratelimitv3.RateLimitResponse, error)
 // An interceptor answers a call in place of Weir, or forwards it.
 type interceptor func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error)
 
-// A recorder is a rate limit service that passes each call to a Weir, with its deadline and its cancellation, and keeps it.
+// A recorder is a rate limit service that passes each call to a Weir, with its deadline and its
+// cancellation, and keeps it.
 type recorder struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 	addr string
@@ -139,7 +140,8 @@ func (r *recorder) intercept(user string, f interceptor) {
 	r.interceptors[user] = f
 }
 
-// of returns the calls for a user so far: the first calls of its requests, and those at the end of a stream.
+// of returns the calls for a user so far: the first calls of its requests, and those at the end of
+// a stream.
 func (r *recorder) of(user string) (first, done []call) {
 	for _, c := range r.all() {
 		switch {
@@ -164,8 +166,8 @@ func (r *recorder) all() []call {
 	return all
 }
 
-// received reports whether so many first calls and calls at the end of a stream have ended. It waits for them until a lost call is
-// more likely than a late one.
+// received reports whether so many first calls and calls at the end of a stream have ended. It
+// waits for them until a lost call is more likely than a late one.
 func (r *recorder) received(user string, first, done int) bool {
 	under := func(c call) bool { return c.ended.IsZero() }
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {

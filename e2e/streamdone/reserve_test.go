@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// The cost comes from the response: a header of the upstream, or its size. Without the header, Envoy makes no call at the end, and
-// the estimate stays.
+// The cost comes from the response: a header of the upstream, or its size. Without the header,
+// Envoy makes no call at the end, and the estimate stays.
 func TestSettleWithCostOfResponse(t *testing.T) {
 	t.Parallel()
 	w := startWeir(t, harness.WeirOptions{Env: []string{"STORE_TIMEOUT=5s"}})
@@ -39,7 +39,8 @@ func TestSettleWithCostOfResponse(t *testing.T) {
 			s.wantUsed(t, r.kind, r.user, 400, "while the upstream works")
 			st.answer(200, c.cost)
 			if c.calls == 0 {
-				// Envoy makes its calls in order: a call for this request would come before that of the next one.
+				// Envoy makes its calls in order: a call for this request would come before that of
+				// the next one.
 				next := request{path: "/bytes", kind: "budget", user: "after " + c.name, estimate: 1}
 				s.open(t, next).answer(200, "")
 				s.rec.awaitDone(t, next.user, 1)
@@ -50,9 +51,10 @@ func TestSettleWithCostOfResponse(t *testing.T) {
 	}
 }
 
-// Estimates are off by up to 80 %, clients leave, and replicas are killed. At the end, the counter of a fixed window is the sum of
-// the settled costs and of the estimates that were not settled. A call that was lost may have counted or not, so that the sum is an
-// interval. Without kills it is exact.
+// Estimates are off by up to 80 %, clients leave, and replicas are killed. At the end, the counter
+// of a fixed window is the sum of the settled costs and of the estimates that were not settled. A
+// call that was lost may have counted or not, so that the sum is an interval. Without kills it is
+// exact.
 func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 	t.Parallel()
 	for _, kills := range []int{0, 4} {
@@ -75,7 +77,8 @@ func TestCounterEqualsSettledCostsAndUnsettledEstimates(t *testing.T) {
 					weirs[at] = startWeir(t, reserving(redis.Addr, ports[at]))
 				}
 			})
-			// Envoy may make the last settlements after its clients have left, also between the two readings.
+			// Envoy may make the last settlements after its clients have left, also between the two
+			// readings.
 			var used, least, most int
 			defer func() { t.Logf("%v; %d charged, want %d to %d", outcomes, used, least, most) }()
 			must.Until(t, "the counter to be the sum of the calls", func() bool {
@@ -114,9 +117,11 @@ func (s *stack) awaitCalls(t *testing.T) {
 // enoughSpent reports whether requests were served and clients left.
 func enoughSpent(outcomes map[string]int) bool { return outcomes["200"] >= 100 && outcomes["left"] > 0 }
 
-// spend sends one request with an estimate that is off by up to 80 %. Of ten clients one leaves while the upstream works.
+// spend sends one request with an estimate that is off by up to 80 %. Of ten clients one leaves
+// while the upstream works.
 func (s *stack) spend(t *testing.T, name string, random *rand.Rand) string {
-	// At the end of a request without a response, /cost has no cost and Envoy makes no call; /settle has one.
+	// At the end of a request without a response, /cost has no cost and Envoy makes no call;
+	// /settle has one.
 	path := []string{"/cost", "/settle"}[random.IntN(2)]
 	actual := 1 + random.IntN(1000)
 	estimate := max(1, actual*(20+random.IntN(161))/100)
@@ -159,7 +164,8 @@ func (s *stack) expected() (least, most int) {
 	return least, most
 }
 
-// inDoubt reports whether a call failed after it may have reached a Weir, which was killed before it answered.
+// inDoubt reports whether a call failed after it may have reached a Weir, which was killed before
+// it answered.
 func inDoubt(err error) bool {
 	return status.Code(err) == codes.Unavailable && !strings.Contains(err.Error(), "while dialing")
 }

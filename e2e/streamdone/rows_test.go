@@ -20,7 +20,8 @@ import (
 // envoyTimeout is the wait of the Envoy of row 3 for Weir. Row 3 waits that long.
 const envoyTimeout = 2 * time.Second
 
-// A variant is a limit under which the first call opens a lease, which is released or settled at the end of the stream. Two requests fit.
+// A variant is a limit under which the first call opens a lease, which is released or settled at
+// the end of the stream. Two requests fit.
 type variant struct {
 	name, path       string
 	kind             string         // the kind of limit, with a TTL of 600 s
@@ -57,7 +58,8 @@ func (s *scene) in(t *testing.T) *scene {
 	return &scene{s.stack, s.variant, fmt.Sprint(t.Name(), " ", lastScene.Add(1)), s.store}
 }
 
-// A store is a stack, another one for row 3, and on Redis a second Weir whose Redis can be made slow.
+// A store is a stack, another one for row 3, and on Redis a second Weir whose Redis can be made
+// slow.
 type store struct {
 	*stack
 	hasty *stack // its Envoy waits for envoyTimeout only
@@ -80,8 +82,9 @@ func newStore(t *testing.T, name string) *store {
 	}
 }
 
-// TestStreamDone has a subtest for each situation in which Envoy calls Weir at the end of a stream, or should and does not. In
-// each of them it checks the calls that Envoy makes, and the usage that remains.
+// TestStreamDone has a subtest for each situation in which Envoy calls Weir at the end of a stream,
+// or should and does not. In each of them it checks the calls that Envoy makes, and the usage that
+// remains.
 func TestStreamDone(t *testing.T) {
 	t.Parallel()
 	stores := []*store{newStore(t, "memory"), newStore(t, "redis")}
@@ -156,7 +159,8 @@ func testServedRequest(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
-// Row 2: the request is denied, and Envoy calls again all the same. A denied request must not free what others hold.
+// Row 2: the request is denied, and Envoy calls again all the same. A denied request must not free
+// what others hold.
 func testDeniedRequest(t *testing.T, s *scene) {
 	streams := []*stream{s.open(t, s.request()), s.open(t, s.request())}
 	for n := range 3 {
@@ -171,8 +175,9 @@ func testDeniedRequest(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, 2*s.left, "after the end")
 }
 
-// Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end comes although the first call was
-// not answered. It ends the lease of the first call, and nothing else.
+// Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end
+// comes although the first call was not answered. It ends the lease of the first call, and nothing
+// else.
 func testFirstCallTimedOut(t *testing.T, s *scene) {
 	s.stack = s.store.hasty
 	t.Run("Weir does not receive the call", func(t *testing.T) {
@@ -203,16 +208,16 @@ func testFirstCallTimedOut(t *testing.T, s *scene) {
 			gate := s.store.slow.closeGate(t, s)
 			defer gate.abandon()
 			return s.admitUndecided(t, gate.forward(), func() bool {
-				// If Weir saw in time that Envoy canceled, it has ended the lease of the call. Otherwise the call at
-				// the end frees it.
+				// If Weir saw in time that Envoy canceled, it has ended the lease of the call.
+				// Otherwise the call at the end frees it.
 				return !gate.open(t)
 			})
 		})
 	})
 }
 
-// repeat runs an attempt with new users until it reports that the recorder has received all calls. On a busy machine Envoy gives up
-// some before it has sent them.
+// repeat runs an attempt with new users until it reports that the recorder has received all calls.
+// On a busy machine Envoy gives up some before it has sent them.
 func (s *scene) repeat(t *testing.T, attempt func(*scene) bool) {
 	t.Helper()
 	for deadline := time.Now().Add(testTimeout); !attempt(s.in(t)); {
@@ -223,8 +228,9 @@ func (s *scene) repeat(t *testing.T, attempt func(*scene) bool) {
 	}
 }
 
-// admitUndecided sends a request beside another one. Envoy does not wait for its first call. opened is called once Envoy has admitted
-// the request. It reports whether the request holds a lease. admitUndecided returns false if Envoy has not sent a call.
+// admitUndecided sends a request beside another one. Envoy does not wait for its first call. opened
+// is called once Envoy has admitted the request. It reports whether the request holds a lease.
+// admitUndecided returns false if Envoy has not sent a call.
 func (s *scene) admitUndecided(
 	t *testing.T, answer func(context.Context, forward) (*ratelimitv3.RateLimitResponse, error), opened func() bool,
 ) (sent bool) {
@@ -270,7 +276,8 @@ func (s *scene) admitUndecided(
 	return true
 }
 
-// Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one at the end.
+// Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one
+// at the end.
 func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 	t.Run("Weir does not receive the call", func(t *testing.T) {
 		t.Parallel()
@@ -328,8 +335,8 @@ func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 	})
 }
 
-// leaveWhileRedisIsLate has the client leave when Redis has run the first call and not replied yet. It reports whether
-// Weir gave up the lease of the call.
+// leaveWhileRedisIsLate has the client leave when Redis has run the first call and not replied yet.
+// It reports whether Weir gave up the lease of the call.
 func (s *scene) leaveWhileRedisIsLate(t *testing.T) bool {
 	t.Helper()
 	gate := s.store.slow.closeGate(t, s)
@@ -354,8 +361,8 @@ func (s *scene) leaveDuringFirstCall(t *testing.T, st *stream) {
 	})
 }
 
-// wantNoCallAtEnd checks that Envoy made no call at the end of the stream. Envoy makes its calls in order, so it would precede the
-// call of a later request.
+// wantNoCallAtEnd checks that Envoy made no call at the end of the stream. Envoy makes its calls in
+// order, so it would precede the call of a later request.
 func (s *scene) wantNoCallAtEnd(t *testing.T) {
 	t.Helper()
 	s.rec.intercept(s.user, nil)
@@ -377,7 +384,8 @@ func testClientLeavesDuringWork(t *testing.T, s *scene) {
 	}
 }
 
-// Row 6: the client sends ids. Envoy keeps its x-request-id, and replaces the header that holds the id of the lease.
+// Row 6: the client sends ids. Envoy keeps its x-request-id, and replaces the header that holds the
+// id of the lease.
 func testForgedID(t *testing.T, s *scene) {
 	const forged = "11111111-2222-4333-8444-555555555555"
 	r := s.request()
@@ -410,7 +418,8 @@ func testUpstreamFails(t *testing.T, s *scene) {
 
 var errDown = status.Error(codes.Unavailable, "the service is down")
 
-// Row 8: Weir is down at the first call and back at the end. It receives a release or a settlement of nothing.
+// Row 8: Weir is down at the first call and back at the end. It receives a release or a settlement
+// of nothing.
 func testServiceDownAtFirstCall(t *testing.T, s *scene) {
 	other := s.open(t, s.request())
 	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
@@ -429,7 +438,8 @@ func testServiceDownAtFirstCall(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
-// Row 9: Weir is down at the end of the stream. The call is lost, and the lease of the request stays until its TTL is over.
+// Row 9: Weir is down at the end of the stream. The call is lost, and the lease of the request
+// stays until its TTL is over.
 func testServiceDownAtEnd(t *testing.T, s *scene) {
 	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
 		if c.done {

@@ -67,7 +67,8 @@ func startWeir(t *testing.T, o harness.WeirOptions) *harness.Weir {
 	return harness.MustStartWeir(t, o)
 }
 
-// newStack starts the upstream, the recorder and Envoy. timeout is Envoy's wait for Weir. edit may change the bootstrap.
+// newStack starts the upstream, the recorder and Envoy. timeout is Envoy's wait for Weir. edit may
+// change the bootstrap.
 func newStack(t *testing.T, timeout time.Duration, edit func(string) string, weirs ...string) *stack {
 	t.Helper()
 	s := &stack{up: startUpstream(t), rec: startRecorder(t, weirs...)}
@@ -158,7 +159,8 @@ func (s *stack) denied(t *testing.T, r request) {
 	}
 }
 
-// admitted waits until the upstream has received the request or the client has a response, and reports whether it was the upstream.
+// admitted waits until the upstream has received the request or the client has a response, and
+// reports whether it was the upstream.
 func (st *stream) admitted() bool {
 	select {
 	case <-st.up.arrived:
@@ -230,8 +232,9 @@ func (s *stack) wantUsed(t *testing.T, kind, user string, want int, when string)
 	}
 }
 
-// wantHeldForTTL reads the usage of a kind until only left is used, and returns how long held was used. The leases of the calls in opened
-// must last until the TTL of the first call is over. After the TTL of the last call, none of them may be left.
+// wantHeldForTTL reads the usage of a kind until only left is used, and returns how long held was
+// used. The leases of the calls in opened must last until the TTL of the first call is over. After
+// the TTL of the last call, none of them may be left.
 func (s *stack) wantHeldForTTL(t *testing.T, kind, user string, opened []call, held, left int) time.Duration {
 	t.Helper()
 	first, last := opened[0], opened[len(opened)-1]

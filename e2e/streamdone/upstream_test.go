@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// An upstream is the service behind Envoy. It counts the requests in flight. A request with x-work lasts that many milliseconds, and
-// one with x-hold until the test answers it.
+// An upstream is the service behind Envoy. It counts the requests in flight. A request with x-work
+// lasts that many milliseconds, and one with x-hold until the test answers it.
 type upstream struct {
 	addr string
 
@@ -84,7 +84,8 @@ func (u *upstream) leave(name string) {
 	delete(u.inFlight, name)
 }
 
-// clientLeaves stops counting a request. Envoy may release its slot before the upstream notices that the client left.
+// clientLeaves stops counting a request. Envoy may release its slot before the upstream notices
+// that the client left.
 func (u *upstream) clientLeaves(name string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

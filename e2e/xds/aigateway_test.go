@@ -18,8 +18,8 @@ import (
 // aiNode is the node id to which Envoy AI Gateway's controller sends the rules of QuotaPolicies.
 const aiNode = "envoy-ai-gateway-ratelimit"
 
-// quotas returns the message of Envoy AI Gateway's controller for one backend. The model small has a quota, the model big has
-// bucket rules, and all other models have a quota each.
+// quotas returns the message of Envoy AI Gateway's controller for one backend. The model small has
+// a quota, the model big has bucket rules, and all other models have a quota each.
 func quotas() *conf.RateLimitConfig {
 	limit := func(unit conf.RateLimitUnit, n uint32) *conf.RateLimitPolicy {
 		return &conf.RateLimitPolicy{Unit: unit, RequestsPerUnit: n}
@@ -39,8 +39,8 @@ func quotas() *conf.RateLimitConfig {
 	}}}
 }
 
-// aiWeir starts Weir as Envoy AI Gateway's manifest starts the service: with its arguments and variables. Ports and files belong
-// to the test.
+// aiWeir starts Weir as Envoy AI Gateway's manifest starts the service: with its arguments and
+// variables. Ports and files belong to the test.
 func aiWeir(t *testing.T, controller, rulesFile string) (p *harness.Process, grpc, http string) {
 	t.Helper()
 	ports := harness.MustFreePorts(t, 3)
@@ -62,8 +62,8 @@ func healthy(url string) bool {
 	return code == http.StatusOK
 }
 
-// aiBootstrap changes a bootstrap file as Envoy AI Gateway's controller changes the configuration of its Envoys. Headers replace
-// its external processor: they set the metadata that it sets.
+// aiBootstrap changes a bootstrap file as Envoy AI Gateway's controller changes the configuration
+// of its Envoys. Headers replace its external processor: they set the metadata that it sets.
 func aiBootstrap(t *testing.T) func(text string) string {
 	metadata := func(key, name string) string {
 		return fmt.Sprintf("{metadata: {descriptor_key: %s, metadata_key: {key: io.envoy.ai_gateway, path: [{key: %s}]}, source: DYNAMIC}}", key, name)
@@ -113,8 +113,8 @@ func aiBootstrap(t *testing.T) func(text string) string {
 	}
 }
 
-// Weir is the rate limit service of Envoy AI Gateway's QuotaPolicies. A real Envoy with its configuration asks at the start of a
-// request, and charges the tokens at the end.
+// Weir is the rate limit service of Envoy AI Gateway's QuotaPolicies. A real Envoy with its
+// configuration asks at the start of a request, and charges the tokens at the end.
 func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	controller := newServer(t)
 	controller.Node = aiNode
@@ -147,7 +147,8 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 		}
 		return n
 	}
-	// ask sends one request and waits until its tokens are charged: Envoy asks once at its start and once at its end.
+	// ask sends one request and waits until its tokens are charged: Envoy asks once at its start
+	// and once at its end.
 	ask := func(model, tokens string, headers ...string) int {
 		t.Helper()
 		before := decided()
@@ -190,8 +191,8 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	}
 }
 
-// A process that starts while the control plane is unreachable has the rules that an earlier process received. The control
-// plane's answer replaces them.
+// A process that starts while the control plane is unreachable has the rules that an earlier
+// process received. The control plane's answer replaces them.
 func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	controller, file := newServer(t), filepath.Join(t.TempDir(), "rules.json")
 	controller.Node = aiNode

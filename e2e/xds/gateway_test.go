@@ -60,8 +60,9 @@ func asRatelimit(t *testing.T) string {
 	return path
 }
 
-// Weir starts as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with its variables and
-// certificates and without its mapping file, before the gateway answers. Only ports and paths belong to the test.
+// Weir starts as Envoy Gateway starts envoyproxy/ratelimit: /bin/ratelimit without arguments, with
+// its variables and certificates and without its mapping file, before the gateway answers. Only
+// ports and paths belong to the test.
 func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	a := certtest.New(t)
 	trusted := a.Issue(t, "envoy-ratelimit")

@@ -1,5 +1,5 @@
-// Package xds_test tests Weir's xDS source against go-control-plane's server, which Envoy Gateway uses. It is a module of
-// its own, because the product does not need go-control-plane's server.
+// Package xds_test tests Weir's xDS source against go-control-plane's server, which Envoy Gateway
+// uses. It is a module of its own, because the product does not need go-control-plane's server.
 package xds_test
 
 import (

@@ -111,7 +111,8 @@ func TestXDSAppliesChangesAndKeepsRulesOnBadConfig(t *testing.T) {
 		t.Error("the rules are others, want the same")
 	}
 
-	// Bad config: the old rules stay, and the server receives the reason. It pushes again immediately; the answer is delayed.
+	// Bad config: the old rules stay, and the server receives the reason. It pushes again
+	// immediately; the answer is delayed.
 	began := time.Now()
 	s.set("4", config("a", 11), broken("b"))
 	for range 3 {

@@ -1,5 +1,5 @@
-// Package admission sheds load: it bounds the requests decided at a time, the rate at which connections are read, and the time in
-// which an HTTP body must arrive.
+// Package admission sheds load: it bounds the requests decided at a time, the rate at which
+// connections are read, and the time in which an HTTP body must arrive.
 package admission
 
 import (
@@ -12,15 +12,17 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 )
 
-// defaultPerCPU is the default limit for each CPU. A CPU decides this many requests in about 10 ms with Redis and 5 ms in memory. A
-// longer queue would only add latency, and Envoy times out after 20 ms.
+// defaultPerCPU is the default limit for each CPU. A CPU decides this many requests in about 10 ms
+// with Redis and 5 ms in memory. A longer queue would only add latency, and Envoy times out after
+// 20 ms.
 const defaultPerCPU = 256
 
-// ErrOverloaded is returned for a request that is shed: too many are in flight, or the server is stopping.
+// ErrOverloaded is returned for a request that is shed: too many are in flight, or the server is
+// stopping.
 var ErrOverloaded = errors.New("too many requests in flight")
 
-// A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them, because a queued request
-// would outlive its client's timeout and delay others.
+// A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them,
+// because a queued request would outlive its client's timeout and delay others.
 type Gate struct {
 	limit  int64
 	busy   int64 // three quarters of limit; above it, connections are read more slowly
@@ -36,11 +38,12 @@ func NewGate(limit int) *Gate {
 	return &Gate{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
 }
 
-// Enter admits a request or returns ErrOverloaded. An admitted request must call Leave. Call Enter only once the whole request has
-// arrived, so that slow clients do not occupy the limit.
+// Enter admits a request or returns ErrOverloaded. An admitted request must call Leave. Call Enter
+// only once the whole request has arrived, so that slow clients do not occupy the limit.
 //
-// A request that may free a slot is admitted up to twice the limit. If its release were lost, a slot would be held until
-// the TTL of the lease, and deny requests long after the load. Enter calls ends only beyond the limit; if nil, the request frees nothing.
+// A request that may free a slot is admitted up to twice the limit. If its release were lost, a
+// slot would be held until the TTL of the lease, and deny requests long after the load. Enter calls
+// ends only beyond the limit; if nil, the request frees nothing.
 func (g *Gate) Enter(ends func() bool) error {
 	n := g.count.Add(1)
 	if n > g.limit && (n > 2*g.limit || ends == nil || !ends()) || g.closed.Load() {

@@ -11,11 +11,12 @@ import (
 // bodyTimeout bounds the time in which an HTTP body must arrive.
 const bodyTimeout = 2 * time.Second
 
-// Handler wraps next with the limit. It reads the body before it admits the request, so that slow clients do not occupy the limit.
-// Bodies being read have a second limit of the same size. Beyond either limit it answers 503, because 429 means a denied request.
+// Handler wraps next with the limit. It reads the body before it admits the request, so that slow
+// clients do not occupy the limit. Bodies being read have a second limit of the same size. Beyond
+// either limit it answers 503, because 429 means a denied request.
 //
-// next must reject a body of more than maxBody bytes, of which it gets maxBody+1. A body that does not arrive within two seconds ends with
-// an error, and next must reject it too.
+// next must reject a body of more than maxBody bytes, of which it gets maxBody+1. A body that does
+// not arrive within two seconds ends with an error, and next must reject it too.
 func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 	reading := make(chan struct{}, g.limit)
 	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {
@@ -57,5 +58,6 @@ func reject(w http.ResponseWriter) {
 	http.Error(w, http.StatusText(http.StatusServiceUnavailable), http.StatusServiceUnavailable)
 }
 
-// closeAfter closes the connection after the response. Otherwise the server reads the rest of the body before answering.
+// closeAfter closes the connection after the response. Otherwise the server reads the rest of the
+// body before answering.
 func closeAfter(w http.ResponseWriter) { w.Header().Set("Connection", "close") }

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// Shedding a request costs half the CPU time of deciding it, so clients that retry immediately could exhaust the server with shed
-// requests. While many requests are in flight, connections are therefore read in small steps, and excess bytes stay in the socket
-// buffers.
+// Shedding a request costs half the CPU time of deciding it, so clients that retry immediately
+// could exhaust the server with shed requests. While many requests are in flight, connections are
+// therefore read in small steps, and excess bytes stay in the socket buffers.
 const (
 	minReadBytes    = 512                    // bytes that a read may always take: a few requests
 	minRequestBytes = 64                     // bytes; few requests are smaller
@@ -33,14 +33,15 @@ type listener struct {
 	closed     bool
 }
 
-// NewListener returns a listener for grpc-go that slows down reading while gate is busy. Its Close also closes the connections that have
-// not ended their handshake. Otherwise grpc-go would wait for them for two minutes before it stops, and meanwhile close no other connection.
+// NewListener returns a listener for grpc-go that slows down reading while gate is busy. Its Close
+// also closes the connections that have not ended their handshake. Otherwise grpc-go would wait for
+// them for two minutes before it stops, and meanwhile close no other connection.
 func NewListener(inner net.Listener, gate *Gate) net.Listener {
 	return &listener{Listener: inner, gate: gate, handshakes: map[*conn]struct{}{}}
 }
 
-// load returns the number of requests in flight. It yields first, so that requests already read are counted before a connection
-// reads more.
+// load returns the number of requests in flight. It yields first, so that requests already read are
+// counted before a connection reads more.
 func (l *listener) load() int64 {
 	runtime.Gosched()
 	return l.gate.count.Load()

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// While many requests are in flight, a connection that sends many is read in small steps: after some are answered, or after
-// maxPause. Other connections are read as always.
+// While many requests are in flight, a connection that sends many is read in small steps: after
+// some are answered, or after maxPause. Other connections are read as always.
 func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := NewGate(100)
@@ -22,7 +22,8 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		defer here.Close()
 		c := &conn{Conn: there, listener: l}
 		buffer := make([]byte, 1<<15)
-		// read returns the most bytes that were read at a time, and how long it took until all had been.
+		// read returns the most bytes that were read at a time, and how long it took until all had
+		// been.
 		read := func(sent int) (maximum int, took time.Duration) {
 			go func() { _, _ = here.Write(make([]byte, sent)) }()
 			start := time.Now()
@@ -76,8 +77,8 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 	})
 }
 
-// A client that has not ended its handshake does not delay the stop of a gRPC server: grpc-go would wait for it for two minutes, also after
-// Server.Stop, and meanwhile close no other connection.
+// A client that has not ended its handshake does not delay the stop of a gRPC server: grpc-go would
+// wait for it for two minutes, also after Server.Stop, and meanwhile close no other connection.
 func TestUnfinishedHandshakesDoNotDelayTheStop(t *testing.T) {
 	for name, sent := range map[string]string{"nothing": "", "half a preface": "PRI * HTTP/2", "no settings": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 		for how, stop := range map[string]func(*grpc.Server){"Stop": (*grpc.Server).Stop, "GracefulStop": (*grpc.Server).GracefulStop} {
@@ -104,7 +105,8 @@ func TestUnfinishedHandshakesDoNotDelayTheStop(t *testing.T) {
 	}
 }
 
-// The end of a listener closes connections within their handshake, and those accepted at the same time, but no others.
+// The end of a listener closes connections within their handshake, and those accepted at the same
+// time, but no others.
 func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 	inner := newPipes()
 	l := NewListener(inner, NewGate(1))

@@ -11,8 +11,9 @@ import (
 	"path/filepath"
 )
 
-// Write replaces the file at path by the bytes that content writes, even if the machine crashes. If it returns an error before
-// the rename, the old file stays. Only the owner of the process can read the file, because it may contain data of users.
+// Write replaces the file at path by the bytes that content writes, even if the machine crashes. If
+// it returns an error before the rename, the old file stays. Only the owner of the process can read
+// the file, because it may contain data of users.
 func Write(path string, content func(io.Writer) error) (err error) {
 	temporary := path + ".tmp"
 	// A killed process may have left one.

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// A Backoff is an exponential backoff: the first wait is Initial, and each further wait doubles, up to Max.
+// A Backoff is an exponential backoff: the first wait is Initial, and each further wait doubles, up
+// to Max.
 type Backoff struct {
 	Initial, Max time.Duration
-	// Jitter is the random fraction of each wait, from 0 to 1. With 1, a wait is uniform between 0 and its full length, which
-	// spreads the attempts of many replicas.
+	// Jitter is the random fraction of each wait, from 0 to 1. With 1, a wait is uniform between 0
+	// and its full length, which spreads the attempts of many replicas.
 	Jitter float64
 }
 

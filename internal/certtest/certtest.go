@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// An Authority is a test CA. All authorities have the same name, so that a client sends its certificate to a server that asks for
-// another authority's, and the server must reject it.
+// An Authority is a test CA. All authorities have the same name, so that a client sends its
+// certificate to a server that asks for another authority's, and the server must reject it.
 type Authority struct {
 	File string // its own certificate, in PEM
 
@@ -50,8 +50,8 @@ func (a *Authority) Pool() *x509.CertPool {
 	return pool
 }
 
-// Server returns a strict server configuration: TLS 1.3, a certificate for hosts, and required client certificates of this
-// authority.
+// Server returns a strict server configuration: TLS 1.3, a certificate for hosts, and required
+// client certificates of this authority.
 func (a *Authority) Server(tb testing.TB, hosts ...string) *tls.Config {
 	tb.Helper()
 	return &tls.Config{
@@ -71,7 +71,8 @@ func (p Pair) Load(tb testing.TB) tls.Certificate {
 	return pair
 }
 
-// Issue issues a certificate for servers and clients with these hosts, addresses and URIs, in new files.
+// Issue issues a certificate for servers and clients with these hosts, addresses and URIs, in new
+// files.
 func (a *Authority) Issue(tb testing.TB, hosts ...string) Pair {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -129,7 +130,8 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// writePEM replaces a file by renaming, like a mounted Secret, so that readers never see a partial file.
+// writePEM replaces a file by renaming, like a mounted Secret, so that readers never see a partial
+// file.
 func writePEM(tb testing.TB, path, kind string, der []byte) {
 	tb.Helper()
 	check(tb, os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))

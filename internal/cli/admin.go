@@ -125,7 +125,8 @@ func (k *adminKey) request(ctx context.Context, c *client.Client) (api.KeyReques
 	return api.KeyRequest{Domain: domain, Descriptor: explain.EntriesOf(entries)}, err
 }
 
-// failedIfNotFound gives the exit code [Failed] to an error of a server that does not know the key or the domain.
+// failedIfNotFound gives the exit code [Failed] to an error of a server that does not know the key
+// or the domain.
 func failedIfNotFound(err error) error {
 	if client.IsNotFound(err) {
 		return failedError{err}

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Check validates rules and settings without serving, and warns about valid rules that probably do not have the intended effect.
+// Check validates rules and settings without serving, and warns about valid rules that probably do
+// not have the intended effect.
 type Check struct {
 	Settings     bool   `help:"Check the settings in the environment. The check reads no file that they name, and connects to nothing."`
 	Strict       bool   `help:"Treat warnings as faults."`
@@ -48,7 +49,8 @@ func (c *Check) Validate() error {
 	return nil
 }
 
-// Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if Strict is set.
+// Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if
+// Strict is set.
 func (c *Check) Run(to Streams, settings SettingsChecker) error {
 	report := &checkReport{lines: map[string][][]byte{}}
 	replicasKnown := c.Replicas != "" || c.ReplicasDNS != ""

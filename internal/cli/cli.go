@@ -1,5 +1,5 @@
-// Package cli contains the commands of weir except serve. A command is a struct with kong's tags and a method Run, which calls a package
-// under pkg and prints its result.
+// Package cli contains the commands of weir except serve. A command is a struct with kong's tags
+// and a method Run, which calls a package under pkg and prints its result.
 package cli
 
 import (
@@ -53,8 +53,8 @@ func printResult(w io.Writer, output string, v any, text func() string) error {
 	return err
 }
 
-// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0 without an error, and [Error] for an
-// error that names no other.
+// ExitCode prints the error of a command, unless it is an [Exit], and returns the exit code: 0
+// without an error, and [Error] for an error that names no other.
 func ExitCode(err error, stderr io.Writer) int {
 	if err == nil {
 		return 0
@@ -75,7 +75,8 @@ type failedError struct{ error }
 // Unwrap returns the error.
 func (e failedError) Unwrap() error { return e.error }
 
-// printError prints an error, prefixed by the program's name or, for faults of rules, by file and line.
+// printError prints an error, prefixed by the program's name or, for faults of rules, by file and
+// line.
 func printError(err error, stderr io.Writer) {
 	if errors.As(err, new(rulesfile.Faults)) {
 		printEscaped(stderr, err)

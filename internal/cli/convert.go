@@ -55,7 +55,8 @@ A value is a string with fields as %{name}. Filters change a field: %{path|segme
 The exit code is 0 if every line was read, 1 if some lines could not be read, and 2 after an error.`
 }
 
-// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were unreadable.
+// Run writes the recording, and a report on standard error. It returns [Failed] if some lines were
+// unreadable.
 func (c *Convert) Run(ctx context.Context, to Streams) error {
 	report, err := c.convert(ctx, to)
 	if err != nil {

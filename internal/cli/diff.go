@@ -29,14 +29,15 @@ type Diff struct {
 	Recordings []string `arg:"" optional:"" name:"recording" help:"Further recordings."`
 }
 
-// Exit codes of [Diff]. They follow the convention of similar tools in pipelines, in which changes are not an error, and so differ
-// from those of other commands.
+// Exit codes of [Diff]. They follow the convention of similar tools in pipelines, in which changes
+// are not an error, and so differ from those of other commands.
 const (
 	diffFault   Exit = 1
 	diffChanges Exit = 2
 )
 
-// UsageExitCode returns the exit code for invalid arguments. That of the other commands, 2, means changes here.
+// UsageExitCode returns the exit code for invalid arguments. That of the other commands, 2, means
+// changes here.
 func (*Diff) UsageExitCode() int { return int(diffFault) }
 
 // Help returns the text after the flags in the command's help.

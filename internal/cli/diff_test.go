@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A condition on a count of keys that is a lower bound is decided only if further keys cannot change it.
+// A condition on a count of keys that is a lower bound is decided only if further keys cannot
+// change it.
 func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 	dir := t.TempDir()
 	old, now, recording := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "new.yaml"), filepath.Join(dir, "day.ndjson")

@@ -14,8 +14,9 @@ const (
 	beforeColumn = 60      // characters shown before the column, if the line is longer
 )
 
-// excerpt returns a line for a terminal, and the indentation of a caret below column, which counts characters from 1. It shortens a
-// long line, and replaces control and bidirectional characters, because the file may be untrusted.
+// excerpt returns a line for a terminal, and the indentation of a caret below column, which counts
+// characters from 1. It shortens a long line, and replaces control and bidirectional characters,
+// because the file may be untrusted.
 func excerpt(line []byte, column int) (shown, indent string) {
 	runes := []rune(string(bytes.TrimSuffix(line[:min(len(line), maxLineBytes)], []byte("\r"))))
 	at := min(max(column-1, 0), len(runes))

@@ -110,7 +110,8 @@ func (e *Explain) explanation(ctx context.Context, to Streams) (*explain.Explana
 	return explain.ForRequest(options, rules, request), nil
 }
 
-// request returns the request that the arguments describe. The domain is optional if the rules have only one.
+// request returns the request that the arguments describe. The domain is optional if the rules have
+// only one.
 func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Request, error) {
 	request := &decide.Request{}
 	if e.Request != "" {
@@ -141,7 +142,8 @@ func (e *Explain) body(stdin io.Reader) (name string, body []byte, err error) {
 	return readNamed(e.Request, stdin, rls.MaxBodyBytes, "write fewer descriptors")
 }
 
-// requestDomain returns the domain of the request, of the flag, or of the rules if they have only one.
+// requestDomain returns the domain of the request, of the flag, or of the rules if they have only
+// one.
 func (e *Explain) requestDomain(inRequest string, rules *descriptors.Rules) (string, error) {
 	switch {
 	case inRequest != "" && e.Domain != "" && inRequest != e.Domain:

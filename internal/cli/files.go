@@ -20,7 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// readBounded reads at most maximum bytes. The error for a longer input contains the name and the remedy.
+// readBounded reads at most maximum bytes. The error for a longer input contains the name and the
+// remedy.
 func readBounded(from io.Reader, name string, maximum int64, remedy string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(from, maximum+1))
 	switch {
@@ -34,7 +35,8 @@ func readBounded(from io.Reader, name string, maximum int64, remedy string) ([]b
 	return data, nil
 }
 
-// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy are those of readBounded.
+// readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy
+// are those of readBounded.
 func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name string, data []byte, err error) {
 	if path == "-" {
 		data, err = readBounded(stdin, "standard input", maximum, remedy)
@@ -58,8 +60,8 @@ func writeFile(name string, flags int, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// writeAtomically writes a file that only its owner can read, and renames it to path once it is complete. It replaces only a
-// regular file.
+// writeAtomically writes a file that only its owner can read, and renames it to path once it is
+// complete. It replaces only a regular file.
 func writeAtomically(path string, write func(io.Writer) error) error {
 	if err := checkWritable(path); err != nil {
 		return err
@@ -88,7 +90,8 @@ func checkWritable(path string) error {
 	return nil
 }
 
-// writeRecording is [writeAtomically] for a recording, which is compressed if its name ends with .zst.
+// writeRecording is [writeAtomically] for a recording, which is compressed if its name ends with
+// .zst.
 func writeRecording(path string, write func(io.Writer) error) error {
 	if !strings.HasSuffix(path, ".zst") {
 		return writeAtomically(path, write)
@@ -112,7 +115,8 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
-// ReadError adds a remedy to the error of reading a file or folder. It returns other errors, and nil, unchanged.
+// ReadError adds a remedy to the error of reading a file or folder. It returns other errors, and
+// nil, unchanged.
 func ReadError(err error) error { return withRemedy(err, "read", "correct the path") }
 
 // writeError is [ReadError] for writing.
@@ -190,7 +194,8 @@ func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader)
 	return rules, err
 }
 
-// readRules reads files, folders, and standard input for the path "-". The names of files in a folder begin with its path.
+// readRules reads files, folders, and standard input for the path "-". The names of files in a
+// folder begin with its path.
 func readRules(stdin io.Reader, paths ...string) (all []rulesfile.File, err error) {
 	for _, path := range paths {
 		if path == "-" {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/cli"
 )
 
-// No input makes the check panic. Each finding has an id, a position in the file, and an excerpt without control characters.
+// No input makes the check panic. Each finding has an id, a position in the file, and an excerpt
+// without control characters.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{clean, zero, "domain: [", "domain: d\ndescriptors:\n\t- {key: 日本, value: *}\n", "# weir:ignore x\r\n--- 7\n--- 8\n",
 		"domain: d\ndescriptors: [{key: a, cidr: [10.0.0.0/9, 10.128.0.0/9]}, {key: a, cidr: [10.0.0.0/8]}, {key: a, value: '*'}, {key: a}]\n",

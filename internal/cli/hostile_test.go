@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// hostile are files whose names and values have escape sequences, as a pull request of a stranger may have them.
+// hostile are files whose names and values have escape sequences, as a pull request of a stranger
+// may have them.
 var hostile = map[string]string{
 	"rules.yaml": `{domain: "d\e[31m", descriptors: [
   {key: "k\e[32m", rate_limit: {unit: hour, requests_per_unit: 3, name: "n\e[34m"}}, {key: user_id, value: "w\e[36m", rate_limit: {unit: hour, requests_per_unit: 3}}]}`,
@@ -31,7 +32,8 @@ var hostile = map[string]string{
   {actions: [{generic_key: {descriptor_key: "g\e[33m", descriptor_value: "v\e[34m"}}, {request_headers: {header_name: "x\e[35m", descriptor_key: k}}]}]}}]}]}`,
 }
 
-// Names and values of a file reach a terminal without control characters, in the output and in the errors.
+// Names and values of a file reach a terminal without control characters, in the output and in the
+// errors.
 func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range hostile {

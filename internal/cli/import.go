@@ -40,8 +40,8 @@ func (f *importFlags) missing(command, example string) error {
 	return nil
 }
 
-// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit; it then prints these
-// limits and the notes, but no rules.
+// run reads the file and prints the rules. It returns [Failed] if the rules would lack a limit; it
+// then prints these limits and the notes, but no rules.
 func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rulesimport.Imported, error)) error {
 	name, data, err := readNamed(f.File, to.In, rulesimport.MaxFile, "pass only the part that has the limits")
 	if err != nil {

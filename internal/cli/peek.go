@@ -34,7 +34,8 @@ func (p *Peek) Validate() error {
 	return nil
 }
 
-// Run prints the limits of the descriptor with their states. The exit code is [Failed] if the descriptor has no limit.
+// Run prints the limits of the descriptor with their states. The exit code is [Failed] if the
+// descriptor has no limit.
 func (p *Peek) Run(ctx context.Context, to Streams) error { return failedIfNotFound(p.run(ctx, to)) }
 
 func (p *Peek) run(ctx context.Context, to Streams) error {

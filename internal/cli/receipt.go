@@ -56,7 +56,8 @@ func (e *Explain) validateReceipt() error {
 	return nil
 }
 
-// openReceipt prints a receipt. It returns [Failed] if the rules lack the limit or the key is that of another descriptor.
+// openReceipt prints a receipt. It returns [Failed] if the rules lack the limit or the key is that
+// of another descriptor.
 func (e *Explain) openReceipt(to Streams) error {
 	record, err := e.denial(to.In)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// recordings reads the recordings in the arguments of a command as one, and shows the progress on a terminal.
+// recordings reads the recordings in the arguments of a command as one, and shows the progress on a
+// terminal.
 type recordings struct {
 	*replay.Files
 	paths []string
@@ -47,7 +48,8 @@ func (r *recordings) Next(into *replay.Line) error {
 	return err
 }
 
-// each calls do with each line. At the end of all recordings, or of ctx, it returns the error of ctx.
+// each calls do with each line. At the end of all recordings, or of ctx, it returns the error of
+// ctx.
 func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) error {
 	var line replay.Line
 	for ctx.Err() == nil {
@@ -65,8 +67,8 @@ func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) erro
 	return ctx.Err()
 }
 
-// recordedShare returns the share of the keys that all recordings have: 1 without a note of a recorder. It may fail only at the end,
-// because a file may consist of several recordings.
+// recordedShare returns the share of the keys that all recordings have: 1 without a note of a
+// recorder. It may fail only at the end, because a file may consist of several recordings.
 func (r *recordings) recordedShare() (float64, error) {
 	smallest, largest := 1.0, 0.0
 	for _, note := range r.Recorded() {
@@ -102,8 +104,8 @@ var skippedTexts = map[replay.Kind]string{
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 
-// finish removes the progress bar, warns of lines that were skipped and of different secrets, and closes the recordings. It fails if
-// they have no request that can be replayed.
+// finish removes the progress bar, warns of lines that were skipped and of different secrets, and
+// closes the recordings. It fails if they have no request that can be replayed.
 func (r *recordings) finish(errs io.Writer) error {
 	r.bar.clear()
 	skipped := r.Skipped()

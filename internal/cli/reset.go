@@ -47,7 +47,8 @@ func (r *Reset) Validate() error {
 	return nil
 }
 
-// Run resets the key. The exit code is [Failed] if nothing is stored for the key, or the user does not confirm.
+// Run resets the key. The exit code is [Failed] if nothing is stored for the key, or the user does
+// not confirm.
 func (r *Reset) Run(ctx context.Context, to Streams) error { return failedIfNotFound(r.run(ctx, to)) }
 
 func (r *Reset) run(ctx context.Context, to Streams) error {

@@ -17,7 +17,8 @@ import (
 
 var updateSimulatePage = flag.Bool("update-simulate", false, "write the output of the examples into docs/simulate.md")
 
-// runCommand runs a command, which is the only one of command. The code is 2 for invalid arguments, too.
+// runCommand runs a command, which is the only one of command. The code is 2 for invalid arguments,
+// too.
 func runCommand(t *testing.T, command any, name, stdin string, args []string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer

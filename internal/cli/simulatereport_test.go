@@ -28,7 +28,8 @@ func TestSimulateWritesAReport(t *testing.T) {
 	if !strings.Contains(string(text), "2 of 7 requests denied") || !strings.Contains(string(text), "user=&lt;b&gt;42") {
 		t.Errorf("the report is\n%s", text)
 	}
-	// A file that cannot be written is a fault before the run. After the run too, it leaves no file.
+	// A file that cannot be written is a fault before the run. After the run too, it leaves no
+	// file.
 	s.HTML = filepath.Join(dir, "folder")
 	must.Succeed(t, os.MkdirAll(filepath.Join(s.HTML, "not-empty"), 0o700))
 	if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "--html: "+s.HTML+" is a folder: name a file in it") {

@@ -74,7 +74,8 @@ type tables struct {
 
 func (t *tables) printf(format string, args ...any) { fmt.Fprintf(&t.text, format+"\n", args...) }
 
-// addTable adds a table of the first values after an empty line, and the number of those that it omits. It adds nothing without values.
+// addTable adds a table of the first values after an empty line, and the number of those that it
+// omits. It adds nothing without values.
 func addTable[T any](t *tables, header string, all []T, maximum int, what string, cells func(T) []any) {
 	if len(all) == 0 {
 		return

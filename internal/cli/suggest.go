@@ -65,7 +65,8 @@ func (s *Suggest) Validate() error {
 	return nil
 }
 
-// Run prints limits for the traffic of the recordings. The exit code is [Failed] if none is recommended.
+// Run prints limits for the traffic of the recordings. The exit code is [Failed] if none is
+// recommended.
 func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	report, err := s.report(ctx, to)
 	if err != nil {

@@ -47,8 +47,8 @@ func (t *Tail) Validate() error {
 	return nil
 }
 
-// Run prints decisions until a signal. If the server is unreachable, it connects again. It returns an error if the server refuses the
-// call.
+// Run prints decisions until a signal. If the server is unreachable, it connects again. It returns
+// an error if the server refuses the call.
 func (t *Tail) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
@@ -91,7 +91,8 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	}
 }
 
-// warnUnknown warns if the server has no such domain, or no rule of the path. It does not fail, because the rules may change later.
+// warnUnknown warns if the server has no such domain, or no rule of the path. It does not fail,
+// because the rules may change later.
 func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams) {
 	if t.Rule == "" && t.Domain == "" {
 		return

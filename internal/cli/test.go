@@ -56,8 +56,8 @@ func (t *Test) Validate() error {
 	return err
 }
 
-// Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too low, and [Error] if a file has a
-// fault, which it has printed.
+// Run runs the tests of all files. Its error is [Failed] if a test fails or the coverage is too
+// low, and [Error] if a file has a fault, which it has printed.
 func (t *Test) Run(ctx context.Context, to Streams) error {
 	if t.Init != "" {
 		return t.init(to)

@@ -160,7 +160,8 @@ func TestTestCommandRejectsInvalidArguments(t *testing.T) {
 	}
 }
 
-// The commands of docs/test.md print what the page shows, except for the explanations, whose lines begin with a bar.
+// The commands of docs/test.md print what the page shows, except for the explanations, whose lines
+// begin with a bar.
 func TestTestPageShowsTheOutput(t *testing.T) {
 	page := must.Read(t, "../../docs/test.md")
 	t.Chdir(t.TempDir())

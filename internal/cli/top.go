@@ -21,8 +21,8 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// Top shows the busiest or the most denied keys of a running server. In a terminal it refreshes them until q; into a pipe it prints
-// one table.
+// Top shows the busiest or the most denied keys of a running server. In a terminal it refreshes
+// them until q; into a pipe it prints one table.
 type Top struct {
 	AdminServer
 	By       string        `enum:"hits,denied" default:"hits" help:"The order: hits, or denied for denied hits."`
@@ -52,7 +52,8 @@ func (t *Top) Validate() error {
 	return nil
 }
 
-// Run prints or shows the keys. It returns an error if the server refuses the call, or, without an interval, does not answer.
+// Run prints or shows the keys. It returns an error if the server refuses the call, or, without an
+// interval, does not answer.
 func (t *Top) Run(ctx context.Context, to Streams) error {
 	conn, err := t.client()
 	if err != nil {
@@ -70,7 +71,8 @@ func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (api.To
 	return conn.Top(ctx, by == "denied", t.Domain, t.N)
 }
 
-// print prints the keys, once or at each interval. While the server cannot be reached, an interval is an attempt to reach it.
+// print prints the keys, once or at each interval. While the server cannot be reached, an interval
+// is an attempt to reach it.
 func (t *Top) print(ctx context.Context, conn *client.Client, to Streams) error {
 	failures := 0
 	for {

@@ -59,7 +59,8 @@ func (o observedKeys) Subscribe(f api.Filter) (*api.Subscription, error) {
 	return &api.Subscription{C: decisions, Dropped: func() int64 { return 7 }, Close: func() {}}, nil
 }
 
-// observing returns a running admin API and the flags to reach it. While down is set, it answers 503.
+// observing returns a running admin API and the flags to reach it. While down is set, it answers
+// 503.
 func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bool) {
 	t.Helper()
 	path := t.TempDir() + "/token"
@@ -246,7 +247,8 @@ func TestTopAndTailRejectInvalidValues(t *testing.T) {
 	}
 }
 
-// In a terminal, top shows the table, follows the keys and the size of the terminal, and quits with q.
+// In a terminal, top shows the table, follows the keys and the size of the terminal, and quits with
+// q.
 func TestTopInATerminal(t *testing.T) {
 	fastRetries(t)
 	flags, down := observing(t, observedKeys{})

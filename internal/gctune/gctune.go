@@ -14,8 +14,8 @@ import (
 // memoryRatio is the fraction of the cgroup's memory used as the soft limit.
 const memoryRatio = 0.9
 
-// LimitMemory sets Go's soft memory limit to 90 % of the cgroup's limit and returns it, or math.MaxInt64 if there is none.
-// GOMEMLIMIT and AUTOMEMLIMIT take precedence.
+// LimitMemory sets Go's soft memory limit to 90 % of the cgroup's limit and returns it, or
+// math.MaxInt64 if there is none. GOMEMLIMIT and AUTOMEMLIMIT take precedence.
 func LimitMemory() (bytes int64, err error) {
 	return memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
 }
@@ -26,15 +26,15 @@ const (
 	maxGarbageBytes = 512 << 20 // more would save no CPU time, because it exceeds the CPU caches
 )
 
-// percent returns GOGC for a number of live bytes. It allows garbage of twice the live bytes, within the bounds, and GOGC from 50
-// to 1600.
+// percent returns GOGC for a number of live bytes. It allows garbage of twice the live bytes,
+// within the bounds, and GOGC from 50 to 1600.
 func percent(live uint64) int {
 	garbage := max(minGarbageBytes, min(2*live, maxGarbageBytes), live/2)
 	return int(max(50, min(100*garbage/max(live, 1), 1600)))
 }
 
-// Run adjusts GOGC to the live bytes every second until ctx ends, and then restores it. It does nothing if the environment sets
-// GOGC.
+// Run adjusts GOGC to the live bytes every second until ctx ends, and then restores it. It does
+// nothing if the environment sets GOGC.
 func Run(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return

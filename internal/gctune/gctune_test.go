@@ -16,8 +16,8 @@ func currentPercent() int {
 	return int(set[0].Value.Uint64())
 }
 
-// Garbage is at most half of the live bytes or 512 MiB, whichever is more. GOGC is never below 50, because more collections would
-// cost too much.
+// Garbage is at most half of the live bytes or 512 MiB, whichever is more. GOGC is never below 50,
+// because more collections would cost too much.
 func TestGCPercentBoundsGarbage(t *testing.T) {
 	last := uint64(0)
 	for live := uint64(1 << 20); live < 1<<36; live += live/7 + 1 {

@@ -1,14 +1,15 @@
 // Package grpcmessage receives the messages of gRPC requests in bounded time and memory.
 //
-// A [Receiver] reads large messages, such as rate limit requests, from the streams of grpc-go's transport. The decode function that
-// grpc-go passes to a handler lacks three bounds:
+// A [Receiver] reads large messages, such as rate limit requests, from the streams of grpc-go's
+// transport. The decode function that grpc-go passes to a handler lacks three bounds:
 //
 //   - Time: a handler waits for its message as long as the client likes, because only the client sets a deadline.
 //   - Memory: MaxRecvMsgSize bounds each message. The unfinished messages of one connection held 550 MB, and each further
 //     connection as much again.
 //   - Compression: grpc-go inflates a message before the handler can reject it.
 //
-// Services with small messages, such as health checks, keep their decode functions: [ServerOptions] and [Registrar] bound them.
+// Services with small messages, such as health checks, keep their decode functions: [ServerOptions]
+// and [Registrar] bound them.
 package grpcmessage
 
 import (
@@ -28,20 +29,23 @@ import (
 )
 
 const (
-	// maxMessageBytes bounds a message of a Receiver. Envoy repeats client data in every descriptor, and rejecting a large request could
-	// let a client bypass its limit.
+	// maxMessageBytes bounds a message of a Receiver. Envoy repeats client data in every
+	// descriptor, and rejecting a large request could let a client bypass its limit.
 	maxMessageBytes = 4 << 20
-	// pieceSize is the size of the pieces in which a message is received, in bytes. An ordinary request has one piece.
+	// pieceSize is the size of the pieces in which a message is received, in bytes. An ordinary
+	// request has one piece.
 	pieceSize = 4 << 10
-	// maxUnfinishedBytes bounds the bytes of all messages that have arrived in part. The first piece of a message does not count, so
-	// unfinished messages cannot make Weir reject ordinary requests.
+	// maxUnfinishedBytes bounds the bytes of all messages that have arrived in part. The first
+	// piece of a message does not count, so unfinished messages cannot make Weir reject ordinary
+	// requests.
 	maxUnfinishedBytes = 64 << 20
 	// timeout bounds the wait for a message after the headers of its request.
 	timeout = 10 * time.Second
 )
 
 var (
-	// grpc-go uses INTERNAL for most of these faults of a client. Weir uses INTERNAL only for its own bugs.
+	// grpc-go uses INTERNAL for most of these faults of a client. Weir uses INTERNAL only for its
+	// own bugs.
 	errNoMessage     = status.Error(codes.InvalidArgument, "the request ended before its message")
 	errCutMessage    = status.Error(codes.InvalidArgument, "the request ended within its message")
 	errSecondMessage = status.Error(codes.InvalidArgument, "the request has more than one message")
@@ -55,8 +59,9 @@ var (
 	errTransport = status.Error(codes.Internal, "the transport of grpc-go has changed: build Weir with the version in its go.mod")
 )
 
-// A transportStream is the stream of a request in grpc-go's transport, with the methods that Weir calls. The stream's type is internal
-// to grpc-go (ADR 18). The errors of its methods are io.EOF, io.ErrUnexpectedEOF and statuses.
+// A transportStream is the stream of a request in grpc-go's transport, with the methods that Weir
+// calls. The stream's type is internal to grpc-go (ADR 18). The errors of its methods are io.EOF,
+// io.ErrUnexpectedEOF and statuses.
 type transportStream interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
@@ -64,8 +69,8 @@ type transportStream interface {
 	WriteStatus(*status.Status) error
 }
 
-// uncompressedStream returns the stream of a request whose message is not compressed. Envoy never compresses, and 4 kB can inflate to
-// 4 MiB, so one client could keep all CPUs busy.
+// uncompressedStream returns the stream of a request whose message is not compressed. Envoy never
+// compresses, and 4 kB can inflate to 4 MiB, so one client could keep all CPUs busy.
 func uncompressedStream(ctx context.Context) (transportStream, error) {
 	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(transportStream)
 	if !ok {
@@ -77,14 +82,15 @@ func uncompressedStream(ctx context.Context) (transportStream, error) {
 	return stream, nil
 }
 
-// abortIfLate starts a timer that ends the stream with errTimeout. The caller stops the timer. Only the status of a stream interrupts a
-// Read of it.
+// abortIfLate starts a timer that ends the stream with errTimeout. The caller stops the timer. Only
+// the status of a stream interrupts a Read of it.
 func abortIfLate(stream transportStream) *time.Timer {
 	return time.AfterFunc(timeout, func() { _ = stream.WriteStatus(errTimeout) })
 }
 
-// A Receiver receives the messages of unary requests, of up to 4 MiB each. Together, messages that have arrived in part take at most
-// 64 MiB. A Receiver is safe for concurrent use, and must not be copied after the first use.
+// A Receiver receives the messages of unary requests, of up to 4 MiB each. Together, messages that
+// have arrived in part take at most 64 MiB. A Receiver is safe for concurrent use, and must not be
+// copied after the first use.
 type Receiver struct {
 	Codec encoding.CodecV2 // decodes messages; required
 
@@ -92,8 +98,8 @@ type Receiver struct {
 	unfinished atomic.Int64 // bytes; see maxUnfinishedBytes
 }
 
-// A streamTimer ends its stream with errTimeout. With a new timer for each request, a decision in memory needs about 6 % more
-// CPU than with the pool (ADR 18).
+// A streamTimer ends its stream with errTimeout. With a new timer for each request, a decision in
+// memory needs about 6 % more CPU than with the pool (ADR 18).
 type streamTimer struct {
 	timer  *time.Timer
 	stream transportStream
@@ -111,7 +117,8 @@ func (r *Receiver) start(stream transportStream) *streamTimer {
 	return t
 }
 
-// stop stops the timer. It reports whether the timer is too late to stop, so that Reads of the stream are canceled.
+// stop stops the timer. It reports whether the timer is too late to stop, so that Reads of the
+// stream are canceled.
 func (r *Receiver) stop(t *streamTimer) (late bool) {
 	if !t.timer.Stop() {
 		return true
@@ -121,8 +128,9 @@ func (r *Receiver) stop(t *streamTimer) (late bool) {
 	return false
 }
 
-// Receive receives the only message of the request with ctx, which a gRPC server has passed to the handler. The handler must not call
-// its decode function. The error has the status that the client should get. If ctx has ended, Receive reads nothing.
+// Receive receives the only message of the request with ctx, which a gRPC server has passed to the
+// handler. The handler must not call its decode function. The error has the status that the client
+// should get. If ctx has ended, Receive reads nothing.
 func (r *Receiver) Receive(ctx context.Context, message any) (err error) {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
@@ -174,9 +182,10 @@ func (r *Receiver) read(stream transportStream, message any) error {
 	return r.Codec.Unmarshal(data, message)
 }
 
-// readPieces reads size bytes. It copies the pieces of a large message, because grpc-go needs some 80 bytes for each DATA frame, and a
-// frame may have one byte. Before it waits for a piece after the first, it reserves the piece's bytes in r.unfinished. The caller
-// releases what was reserved, also after an error.
+// readPieces reads size bytes. It copies the pieces of a large message, because grpc-go needs some
+// 80 bytes for each DATA frame, and a frame may have one byte. Before it waits for a piece after
+// the first, it reserves the piece's bytes in r.unfinished. The caller releases what was reserved,
+// also after an error.
 func (r *Receiver) readPieces(stream transportStream, size int) (data mem.BufferSlice, reserved int64, err error) {
 	if size <= pieceSize {
 		data, err = stream.Read(size)

@@ -65,7 +65,8 @@ func framed(flags byte, size int, message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(size)), message...)
 }
 
-// A message arrives as it was sent, whatever its size. Every other stream has an error. In the end no byte is counted as unfinished.
+// A message arrives as it was sent, whatever its size. Every other stream has an error. In the end
+// no byte is counted as unfinished.
 func TestMessagesOfAnySizeArriveAsSent(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456"), maxMessageBytes/7+1)[:maxMessageBytes]
 	canceled := status.Error(codes.Canceled, "canceled")
@@ -143,7 +144,8 @@ func TestUnknownTransportStreamIsInternalError(t *testing.T) {
 	}
 }
 
-// A request ends with DEADLINE_EXCEEDED if its message, or a part of the message, does not arrive. Requests before it do not matter.
+// A request ends with DEADLINE_EXCEEDED if its message, or a part of the message, does not arrive.
+// Requests before it do not matter.
 func TestPartialRequestsTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Receiver{Codec: rawCodec{}}

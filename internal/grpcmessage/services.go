@@ -9,16 +9,19 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// maxSmallMessageBytes bounds a message that a decode function of grpc-go accepts. These messages hold a name.
+// maxSmallMessageBytes bounds a message that a decode function of grpc-go accepts. These messages
+// hold a name.
 const maxSmallMessageBytes = 64 << 10
 
-// ServerOptions returns the options of a server that bound messages not received by a [Receiver]: to 64 KiB each and, of streams, to
-// uncompressed messages that arrive in time. Unary methods need a [Registrar] as well.
+// ServerOptions returns the options of a server that bound messages not received by a [Receiver]:
+// to 64 KiB each and, of streams, to uncompressed messages that arrive in time. Unary methods need
+// a [Registrar] as well.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxSmallMessageBytes), grpc.ChainStreamInterceptor(boundStream)}
 }
 
-// boundStream is an interceptor. Each message of a stream must be uncompressed and arrive within timeout.
+// boundStream is an interceptor. Each message of a stream must be uncompressed and arrive within
+// timeout.
 func boundStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	return handle(service, boundedStream{stream})
 }
@@ -30,8 +33,9 @@ func (s boundedStream) RecvMsg(message any) error {
 	return decodeInTime(s.Context(), s.ServerStream.RecvMsg, message)
 }
 
-// A Registrar registers services whose unary methods accept only uncompressed messages that arrive in time. An interceptor cannot do
-// so, because grpc-go decodes the message of a unary method first.
+// A Registrar registers services whose unary methods accept only uncompressed messages that arrive
+// in time. An interceptor cannot do so, because grpc-go decodes the message of a unary method
+// first.
 type Registrar struct{ grpc.ServiceRegistrar }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -59,13 +63,15 @@ func decodeInTime(ctx context.Context, decode func(any) error, message any) erro
 	return decode(message)
 }
 
-// A HealthServer is a [health.Server] whose watches do not retain their requests, which may last as long as their connections.
+// A HealthServer is a [health.Server] whose watches do not retain their requests, which may last as
+// long as their connections.
 type HealthServer struct {
 	*health.Server
 	Service string // the only service with a status, except the empty one
 }
 
-// Watch implements healthv1.HealthServer. The status of services other than Service is SERVICE_UNKNOWN.
+// Watch implements healthv1.HealthServer. The status of services other than Service is
+// SERVICE_UNKNOWN.
 func (s HealthServer) Watch(request *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
 	service := request.GetService()
 	if service != "" && service != s.Service {

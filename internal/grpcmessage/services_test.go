@@ -17,8 +17,8 @@ import (
 	"github.com/weir-rls/weir/internal/grpctest"
 )
 
-// serve returns a connection to a server with a bounded health service, and with the service "received", whose method Check answers
-// with the message of a Receiver.
+// serve returns a connection to a server with a bounded health service, and with the service
+// "received", whose method Check answers with the message of a Receiver.
 func serve(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	server := grpc.NewServer(ServerOptions()...)
@@ -34,7 +34,8 @@ func serve(t *testing.T) *grpc.ClientConn {
 	return grpctest.Serve(t, server)
 }
 
-// A release of grpc-go may change the type of its transport streams, which is internal. Then every call here gets errTransport.
+// A release of grpc-go may change the type of its transport streams, which is internal. Then every
+// call here gets errTransport.
 func TestTransportStreamTypeOfGRPCIsKnown(t *testing.T) {
 	conn := serve(t)
 	packed := grpc.UseCompressor(gzip.Name)
@@ -81,7 +82,8 @@ func TestTransportStreamTypeOfGRPCIsKnown(t *testing.T) {
 	}
 }
 
-// A watch may last as long as its connection. It must not keep the name that the client sent, which may have 64 KiB.
+// A watch may last as long as its connection. It must not keep the name that the client sent, which
+// may have 64 KiB.
 func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
 	checks := health.NewServer()
 	checks.SetServingStatus("ratelimit", healthv1.HealthCheckResponse_SERVING)

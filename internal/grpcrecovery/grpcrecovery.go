@@ -14,7 +14,8 @@ import (
 // errInternal reveals nothing of a panic.
 var errInternal = status.Error(codes.Internal, "internal error")
 
-// recoverTo recovers from a panic, reports it, and sets the error of the function that panicked. The caller must defer it.
+// recoverTo recovers from a panic, reports it, and sets the error of the function that panicked.
+// The caller must defer it.
 func recoverTo(report recovery.Report, err *error, where string) {
 	if value := recover(); value != nil {
 		report(where, value)
@@ -22,8 +23,8 @@ func recoverTo(report recovery.Report, err *error, where string) {
 	}
 }
 
-// Methods makes the unary methods of desc recover without an interceptor. It replaces their interceptors by nil. A request whose
-// method panics gets INTERNAL.
+// Methods makes the unary methods of desc recover without an interceptor. It replaces their
+// interceptors by nil. A request whose method panics gets INTERNAL.
 func Methods(desc *grpc.ServiceDesc, report recovery.Report) {
 	for i := range desc.Methods {
 		m := &desc.Methods[i]

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/recovery"
 )
 
-// Each kind of request that panics is reported once, by its name, and gets an error that does not show the panic.
+// Each kind of request that panics is reported once, by its name, and gets an error that does not
+// show the panic.
 func TestPanicFailsOnlyItsRequest(t *testing.T) {
 	var reported []string
 	report := recovery.Report(func(where string, value any) { reported = append(reported, where+": "+value.(string)) })
@@ -41,7 +42,8 @@ func TestPanicFailsOnlyItsRequest(t *testing.T) {
 	}
 }
 
-// Without a panic, replies and errors of handlers are returned as they are, and nothing is reported.
+// Without a panic, replies and errors of handlers are returned as they are, and nothing is
+// reported.
 func TestRequestsWithoutPanicAreUnchanged(t *testing.T) {
 	report := recovery.Report(func(where string, value any) { t.Errorf("reported %s, %v", where, value) })
 	want := status.Error(codes.Unavailable, "the store is down")

@@ -1,4 +1,5 @@
-// Package keysample selects a share of all keys, which is the same in all processes: the keys whose hash is at most a threshold.
+// Package keysample selects a share of all keys, which is the same in all processes: the keys whose
+// hash is at most a threshold.
 package keysample
 
 import (
@@ -21,7 +22,8 @@ func Threshold(share float64) uint64 {
 	return uint64(share * (1 << 32) * (1 << 32))
 }
 
-// Hash returns the hash of the key of descriptor i. A descriptor without a limit has a key too. It does not allocate for most keys.
+// Hash returns the hash of the key of descriptor i. A descriptor without a limit has a key too. It
+// does not allocate for most keys.
 func Hash(r *decide.Result, i int) uint64 {
 	if key := r.Key(i); key != "" {
 		return xxhash.Sum64String(key)

@@ -20,8 +20,9 @@ type Reader struct {
 // NewReader returns a Reader of lines that have at most maximum bytes with their ends.
 func NewReader(in *bufio.Reader, maximum int) *Reader { return &Reader{in: in, maximum: maximum} }
 
-// Next returns the next line with its end, which only the last line may lack. The line is valid until the next call, and empty if it is
-// too long. A byte order mark before the first line is skipped. After the last line, the error is that of the input, io.EOF at its end.
+// Next returns the next line with its end, which only the last line may lack. The line is valid
+// until the next call, and empty if it is too long. A byte order mark before the first line is
+// skipped. After the last line, the error is that of the input, io.EOF at its end.
 func (r *Reader) Next() (line []byte, tooLong bool, err error) {
 	if r.err != nil {
 		return nil, false, r.err

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/internal/lines"
 )
 
-// A byte order mark at the beginning, as editors on Windows write it, is not part of the first line.
+// A byte order mark at the beginning, as editors on Windows write it, is not part of the first
+// line.
 func TestLinesBeginAfterByteOrderMark(t *testing.T) {
 	r := lines.NewReader(bufio.NewReader(strings.NewReader("\ufeffa\n\ufeffb")), 8)
 	for _, want := range []string{"a\n", "\ufeffb"} {
@@ -21,7 +22,8 @@ func TestLinesBeginAfterByteOrderMark(t *testing.T) {
 	}
 }
 
-// A line that is too long has a number, and the line behind it is whole. The last line needs no end.
+// A line that is too long has a number, and the line behind it is whole. The last line needs no
+// end.
 func TestLinesAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 40)
 	r := lines.NewReader(bufio.NewReaderSize(strings.NewReader("a\n"+long+"\n\n1234567\n12345678\nb"), 16), 8)

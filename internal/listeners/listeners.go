@@ -25,8 +25,8 @@ func TCP(host string, port uint16) (net.Listener, error) {
 // ErrInUse is returned for a unix socket on which another process listens.
 var ErrInUse = errors.New("another process listens on the socket")
 
-// Unix listens on a unix socket at path. It replaces a stale socket, but no other file. It returns ErrInUse if another process
-// listens.
+// Unix listens on a unix socket at path. It replaces a stale socket, but no other file. It returns
+// ErrInUse if another process listens.
 func Unix(path string) (net.Listener, error) {
 	info, err := os.Lstat(path)
 	switch {
@@ -46,7 +46,8 @@ func Unix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// isInUse reports whether a process listens on the socket, including one whose accept queue is full.
+// isInUse reports whether a process listens on the socket, including one whose accept queue is
+// full.
 func isInUse(path string) bool {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {

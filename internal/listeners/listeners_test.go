@@ -46,7 +46,8 @@ func TestUnixReplacesAStaleSocket(t *testing.T) {
 	}
 }
 
-// A server that is too busy to accept still has its socket. A second server on its path would have counters of its own.
+// A server that is too busy to accept still has its socket. A second server on its path would have
+// counters of its own.
 func TestUnixLeavesTheSocketOfABusyServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)

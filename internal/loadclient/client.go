@@ -1,8 +1,9 @@
-// Package loadclient is a load generator for Envoy's RateLimitService and for HTTP/2 proxies. It uses little CPU time, because it
-// often shares a machine with the server under test.
+// Package loadclient is a load generator for Envoy's RateLimitService and for HTTP/2 proxies. It
+// uses little CPU time, because it often shares a machine with the server under test.
 //
-// It writes HTTP/2 frames from templates, batches them, decodes only the verdict, and does not allocate for a request. It supports
-// one message per request, responses below 1 MB, plaintext connections, and no CONTINUATION frames.
+// It writes HTTP/2 frames from templates, batches them, decodes only the verdict, and does not
+// allocate for a request. It supports one message per request, responses below 1 MB, plaintext
+// connections, and no CONTINUATION frames.
 package loadclient
 
 import (
@@ -27,20 +28,23 @@ type Options struct {
 	Conns    int // connections; 0: 1
 	InFlight int // concurrent requests on each, 0: 1; with a Rate, the maximum of them, 0: 1024
 
-	// Rate is the number of requests per second over all connections, independent of the server's speed. Each connection sends a
-	// batch every millisecond, and latencies count from the scheduled time. If Rate is 0, each response triggers the next request.
+	// Rate is the number of requests per second over all connections, independent of the server's
+	// speed. Each connection sends a batch every millisecond, and latencies count from the
+	// scheduled time. If Rate is 0, each response triggers the next request.
 	Rate float64
 
 	// Backoff is a client's wait after RESOURCE_EXHAUSTED. It cannot be combined with Rate.
 	Backoff time.Duration
 
-	// Count is the total number of requests. If 0, the run ends after Duration. It cannot be combined with Rate.
+	// Count is the total number of requests. If 0, the run ends after Duration. It cannot be
+	// combined with Rate.
 	Count uint64
 
 	WarmUp   time.Duration // not measured
 	Duration time.Duration // measured
 
-	// Begin and End, if not nil, are called when the measurement begins and ends, on the goroutine of Run.
+	// Begin and End, if not nil, are called when the measurement begins and ends, on the goroutine
+	// of Run.
 	Begin, End func()
 }
 
@@ -69,7 +73,8 @@ const (
 	stopping
 )
 
-// Run generates load until Duration is over or ctx ends. It returns an error if it could not start. Result counts failed requests.
+// Run generates load until Duration is over or ctx ends. It returns an error if it could not start.
+// Result counts failed requests.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	o.setDefaults()
 	r := &run{o: o, result: &Result{}}
@@ -141,7 +146,8 @@ func (r *run) close() {
 	}
 }
 
-// start starts the goroutines of all connections. It returns a channel that is closed when they have ended.
+// start starts the goroutines of all connections. It returns a channel that is closed when they
+// have ended.
 func (r *run) start() <-chan struct{} {
 	var all sync.WaitGroup
 	for _, c := range r.conns {

@@ -104,7 +104,8 @@ func TestEveryAnswerIsCounted(t *testing.T) {
 				Addr: s.addr, Request: loadclient.NewRequest("d", "a"), Users: loadclient.RoundRobin(10),
 				Conns: conns, InFlight: inFlight, Rate: rate, Duration: 500 * time.Millisecond,
 			})
-			// Answers after measuring are not counted: those in flight, and those that a connection sends at the same time.
+			// Answers after measuring are not counted: those in flight, and those that a connection
+			// sends at the same time.
 			const after = 2 * conns * inFlight
 			if total := s.total(); r.Errors != 0 || r.Requests() > total || r.Requests()+after < total {
 				t.Errorf("counted %d and %d errors (%s), the server %d", r.Requests(), r.Errors, r.Error, total)
@@ -147,8 +148,9 @@ func TestRequestCarriesDomainDescriptorsAndUser(t *testing.T) {
 	}
 }
 
-// Each of many users sends requests, in proportion to the distribution. The bounds are about the expected share: 0.1 of ten users,
-// and 0.341 by Zipf. A thousand requests in a second keep a random share well within them.
+// Each of many users sends requests, in proportion to the distribution. The bounds are about the
+// expected share: 0.1 of ten users, and 0.341 by Zipf. A thousand requests in a second keep a
+// random share well within them.
 func TestUsersFollowDistribution(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -175,11 +177,12 @@ func TestUsersFollowDistribution(t *testing.T) {
 	}
 }
 
-// Each lease is opened once, and ended once, by the same user and after it was opened. About as many as wanted stay open, over several runs.
+// Each lease is opened once, and ended once, by the same user and after it was opened. About as
+// many as wanted stay open, over several runs.
 func TestLeasesAreOpenedAndThenEnded(t *testing.T) {
 	t.Parallel()
-	// A lease is ended at least wanted requests after it was opened. Each connection sends a third of perRun, so even if one of them
-	// stalls, the end does not overtake the opening.
+	// A lease is ended at least wanted requests after it was opened. Each connection sends a third
+	// of perRun, so even if one of them stalls, the end does not overtake the opening.
 	const wanted, perRun = 300, 300
 	s, open, opened := start(t, allow), map[string]string{}, map[string]bool{}
 	s.onRequest = func(r *ratelimitv3.RateLimitRequest) {
@@ -216,7 +219,8 @@ func TestLeasesAreOpenedAndThenEnded(t *testing.T) {
 	}
 }
 
-// Errors are counted separately, so a failing server does not look fast. The result has the first message.
+// Errors are counted separately, so a failing server does not look fast. The result has the first
+// message.
 func TestErrorsAreCounted(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -264,7 +268,8 @@ func TestClosedConnectionIsAnError(t *testing.T) {
 	}
 }
 
-// At a rate, a frozen server shows in the latency: requests that were due meanwhile have waited, sent or not.
+// At a rate, a frozen server shows in the latency: requests that were due meanwhile have waited,
+// sent or not.
 func TestLatencyCountsFromDueTime(t *testing.T) {
 	t.Parallel()
 	const pause, rate, total = 100 * time.Millisecond, 2000, 500
@@ -288,8 +293,8 @@ func TestLatencyCountsFromDueTime(t *testing.T) {
 	if r.Requests() < total/2 {
 		t.Fatalf("%d requests counted, want nearly %d", r.Requests(), total)
 	}
-	// Requests that were due in the first half of the pause have waited for its second half. Half of them are enough, because a request
-	// is due with its batch, and a quantile has a whole rank.
+	// Requests that were due in the first half of the pause have waited for its second half. Half
+	// of them are enough, because a request is due with its batch, and a quantile has a whole rank.
 	const waited = rate * float64(pause/4) / float64(time.Second)
 	if least := r.Latency.Quantile(1 - waited/float64(r.Requests())); least < pause/2 {
 		t.Errorf("%.0f of %d requests have waited %v, want %v", waited, r.Requests(), least, pause/2)
@@ -362,7 +367,8 @@ func TestResetStreamIsAnError(t *testing.T) {
 	}
 }
 
-// The client sends no more DATA than the window of the server allows. It ignores frames of ended streams.
+// The client sends no more DATA than the window of the server allows. It ignores frames of ended
+// streams.
 func TestFlowControlWindowIsRespected(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -385,7 +391,8 @@ func TestFlowControlWindowIsRespected(t *testing.T) {
 			if err != nil {
 				return
 			}
-			// It answers each request with an error and one frame too many, and never updates the window.
+			// It answers each request with an error and one frame too many, and never updates the
+			// window.
 			if d, is := frame.(*http2.DataFrame); is {
 				data += uint64(d.Length)
 				requests++
@@ -404,7 +411,8 @@ func TestFlowControlWindowIsRespected(t *testing.T) {
 		Addr: l.Addr().String(), Request: loadclient.NewRequest("d", "a"), InFlight: 2, Duration: 2 * time.Minute,
 	})
 	serving.Wait()
-	// The client may leave less of the window unused than one request needs, which is below 200 bytes.
+	// The client may leave less of the window unused than one request needs, which is below 200
+	// bytes.
 	if data > window || data < window-200 || r.Errors != requests {
 		t.Errorf("%d bytes in %d requests were sent, want %d; %d errors", data, requests, window, r.Errors)
 	}

@@ -27,7 +27,8 @@ const (
 	minTableBytes = 1 << 10         // no template uses more of HPACK's table
 )
 
-// A conn is a connection. Its goroutine receives and, without a rate, also sends. With a rate, pace sends for all connections.
+// A conn is a connection. Its goroutine receives and, without a rate, also sends. With a rate, pace
+// sends for all connections.
 type conn struct {
 	o     *Options
 	net   net.Conn
@@ -104,8 +105,8 @@ func (c *conn) handshake() error {
 	return c.acknowledge()
 }
 
-// run receives and, without a rate, sends. It returns when the run has ended and all requests are answered, or when the connection
-// fails.
+// run receives and, without a rate, sends. It returns when the run has ended and all requests are
+// answered, or when the connection fails.
 func (c *conn) run() {
 	if err := c.serve(); err != nil {
 		c.fail(err)

@@ -19,8 +19,8 @@ const (
 	grpcExhausted
 )
 
-// headers decodes header blocks. Servers repeat a block as references to HPACK's dynamic table, so decoded blocks are cached until
-// the table changes.
+// headers decodes header blocks. Servers repeat a block as references to HPACK's dynamic table, so
+// decoded blocks are cached until the table changes.
 type headers struct {
 	decoder *hpack.Decoder
 	status  status
@@ -92,7 +92,8 @@ func (h *headers) read(block []byte) (status, error) {
 	return h.status, nil
 }
 
-// onlyReferences reports whether a block has only one-byte references, which do not change the table.
+// onlyReferences reports whether a block has only one-byte references, which do not change the
+// table.
 func onlyReferences(block []byte) bool {
 	for _, b := range block {
 		if b < 0x80 {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// bucketsPerPower is the number of buckets for each power of two nanoseconds. A quantile is at most 1/64 too high.
+// bucketsPerPower is the number of buckets for each power of two nanoseconds. A quantile is at most
+// 1/64 too high.
 const bucketsPerPower = 64
 
 // A Histogram counts durations. The zero value is empty.

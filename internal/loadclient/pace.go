@@ -2,8 +2,8 @@ package loadclient
 
 import "time"
 
-// Requests at a rate are sent in batches, like those of a proxy that polls its sockets. Connections alternate, one write per batch.
-// Waking for each request would use more CPU time than the server.
+// Requests at a rate are sent in batches, like those of a proxy that polls its sockets. Connections
+// alternate, one write per batch. Waking for each request would use more CPU time than the server.
 const (
 	batchEvery = time.Millisecond
 	minTick    = 100 * time.Microsecond
@@ -22,7 +22,8 @@ func (t *timetable) next() time.Duration {
 	return t.begin + (turn+batchEvery-1)/batchEvery*batchEvery
 }
 
-// pace sends each request at its scheduled time, or as soon as its connection accepts it, until the run ends.
+// pace sends each request at its scheduled time, or as soon as its connection accepts it, until the
+// run ends.
 func pace(conns []*conn) error {
 	tick := max(batchEvery/time.Duration(len(conns)), minTick)
 	begin := conns[0].now()

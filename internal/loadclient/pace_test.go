@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// The number of requests matches the rate. Each is sent at most one interval after its turn, and none before it.
+// The number of requests matches the rate. Each is sent at most one interval after its turn, and
+// none before it.
 func TestTimetableMatchesRate(t *testing.T) {
 	t.Parallel()
 	const begin = 7 * time.Millisecond
@@ -27,8 +28,8 @@ func TestTimetableMatchesRate(t *testing.T) {
 	}
 }
 
-// Each write contains all requests that are due, and no other. A tick makes at most one write, because a client that wakes for each request
-// takes CPU from the server.
+// Each write contains all requests that are due, and no other. A tick makes at most one write,
+// because a client that wakes for each request takes CPU from the server.
 func TestDueRequestsShareOneWrite(t *testing.T) {
 	const rate, writes = 20_000, 300
 	phase := &atomic.Int32{}
@@ -41,7 +42,8 @@ func TestDueRequestsShareOneWrite(t *testing.T) {
 		if most := rate*(c.now()-c.times.begin).Seconds() + 1; float64(sent) > most {
 			t.Errorf("write %d: %d requests sent, of which %.0f were due", written, sent, most)
 		}
-		// Requests that were due after the write before are in this one, as far as they may be in flight.
+		// Requests that were due after the write before are in this one, as far as they may be in
+		// flight.
 		due := rate * (last - batchEvery - c.times.begin).Seconds()
 		if least := min(due, float64(before+maxInFlight)); last > 0 && float64(sent) < least {
 			t.Errorf("write %d: %d requests sent, but %.0f were due", written, sent, least)

@@ -26,8 +26,8 @@ type Request struct {
 	actions  []string
 }
 
-// A call keeps separate templates for the first request of a connection, which fills HPACK's table, and for later ones, whose headers
-// take one byte each.
+// A call keeps separate templates for the first request of a connection, which fills HPACK's table,
+// and for later ones, whose headers take one byte each.
 type call struct{ first, later template }
 
 type template struct {
@@ -41,7 +41,8 @@ type template struct {
 // data returns the maximum bytes of a request that count for flow control.
 func (r *Request) data() int { return max(r.call.later.data, r.end.later.data) }
 
-// NewRequest returns a ShouldRateLimit request with a descriptor for each action: (user_id, user-00000000), (action, <action>).
+// NewRequest returns a ShouldRateLimit request with a descriptor for each action: (user_id,
+// user-00000000), (action, <action>).
 func NewRequest(domain string, actions ...string) *Request {
 	message := appendField(nil, 1, domain)
 	var users []int // offsets in the message
@@ -54,8 +55,9 @@ func NewRequest(domain string, actions ...string) *Request {
 	return &Request{domain: domain, actions: actions, call: shouldRateLimit(message, users, nil)}
 }
 
-// NewLeaseRequest returns a pair of ShouldRateLimit requests, for [Leasing]. The first opens a lease: (user_id, user-00000000), (action,
-// <action>), (lease, <id>). The second ends it, with marker as a further last entry: release or settle. Each has its own hits.
+// NewLeaseRequest returns a pair of ShouldRateLimit requests, for [Leasing]. The first opens a
+// lease: (user_id, user-00000000), (action, <action>), (lease, <id>). The second ends it, with
+// marker as a further last entry: release or settle. Each has its own hits.
 func NewLeaseRequest(domain, action, marker string, hits, endHits uint64) *Request {
 	of := func(hits uint64, last []byte) call {
 		user := appendEntry(nil, "user_id", userPrefix+zeros)
@@ -104,7 +106,8 @@ func (r *Request) Repeated(times int) *Request {
 	return more
 }
 
-// Get returns a GET of / with the headers x-user-id and x-action. Its verdict is the status: 200 or 429.
+// Get returns a GET of / with the headers x-user-id and x-action. Its verdict is the status: 200 or
+// 429.
 func Get(action string) *Request {
 	r, block := &Request{byStatus: true}, newBlock()
 	for _, t := range []*template{&r.call.first, &r.call.later} {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// A ticker is a kernel timer. The runtime's timer has a resolution of a millisecond when the process is idle.
+// A ticker is a kernel timer. The runtime's timer has a resolution of a millisecond when the
+// process is idle.
 type ticker struct {
 	file   *os.File
 	reader io.Reader

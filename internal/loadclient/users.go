@@ -20,8 +20,8 @@ type choice struct {
 	end         bool
 }
 
-// aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise the
-// user alias.
+// aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise
+// the user alias.
 type aliased struct{ part, alias uint32 }
 
 // Uniform returns n equally likely users.
@@ -30,8 +30,9 @@ func Uniform(n int) *Users { return &Users{n: uint64(n)} }
 // RoundRobin returns n users in round-robin order.
 func RoundRobin(n int) *Users { return &Users{n: uint64(n), next: &atomic.Uint64{}} }
 
-// Leasing returns n equally likely users, for [NewLeaseRequest]. The first open requests of a run open leases. After that, each new lease
-// is followed by the end of the oldest one. Later runs with the same Users continue.
+// Leasing returns n equally likely users, for [NewLeaseRequest]. The first open requests of a run
+// open leases. After that, each new lease is followed by the end of the oldest one. Later runs with
+// the same Users continue.
 func Leasing(n, open int) *Users {
 	return &Users{n: uint64(n), open: uint64(open), next: &atomic.Uint64{}}
 }
@@ -77,8 +78,8 @@ func (u *Users) choose(random *rand.PCG) choice {
 	return choice{user: u.random(random)}
 }
 
-// leasing returns the choice for a request, numbered from 0. It derives the user from the lease's number, so that leases need no
-// memory.
+// leasing returns the choice for a request, numbered from 0. It derives the user from the lease's
+// number, so that leases need no memory.
 func (u *Users) leasing(request uint64) choice {
 	p := choice{lease: request}
 	if request >= u.open {

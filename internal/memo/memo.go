@@ -12,7 +12,8 @@ type Cache[K comparable, V any] struct {
 	values map[K]V
 }
 
-// Get returns the value of key. If the cache does not have it, Get computes it. An error is not remembered.
+// Get returns the value of key. If the cache does not have it, Get computes it. An error is not
+// remembered.
 func (c *Cache[K, V]) Get(key K, compute func() (V, error)) (V, error) {
 	c.mu.RLock()
 	v, found := c.values[key]

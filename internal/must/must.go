@@ -35,8 +35,9 @@ func Write(t testing.TB, path, text string) string {
 // maxWait is far longer than any step of a test takes, even on a busy machine.
 const maxWait = 2 * time.Minute
 
-// Until polls done, and returns the time at which it was first true, to 2 % of the wait. It polls less often the longer it waits,
-// because done may cost a request to a container. The test fails after 2 minutes, see [LongestWait].
+// Until polls done, and returns the time at which it was first true, to 2 % of the wait. It polls
+// less often the longer it waits, because done may cost a request to a container. The test fails
+// after 2 minutes, see [LongestWait].
 func Until(t testing.TB, what string, done func() bool) time.Time {
 	t.Helper()
 	wait, start := LongestWait(t, maxWait), time.Now()
@@ -50,8 +51,8 @@ func Until(t testing.TB, what string, done func() bool) time.Time {
 	return time.Now()
 }
 
-// LongestWait returns atMost or, if go test ends the tests sooner, the time until 5 seconds before that. So a test that waits
-// without success fails with its own message.
+// LongestWait returns atMost or, if go test ends the tests sooner, the time until 5 seconds before
+// that. So a test that waits without success fails with its own message.
 func LongestWait(t testing.TB, atMost time.Duration) time.Duration {
 	if t, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
 		if deadline, ok := t.Deadline(); ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// BenchmarkObserve measures what an Observer adds to a decided request, for users of a Zipf distribution. "off" is a process that only
-// serves the admin API.
+// BenchmarkObserve measures what an Observer adds to a decided request, for users of a Zipf
+// distribution. "off" is a process that only serves the admin API.
 func BenchmarkObserve(b *testing.B) {
 	zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 1)), 1.1, 1, 1_000_000)
 	f := observing(b, Options{})

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// A Denial is a denial for the log. Of the values that a user sent, it contains only those that the rules name.
+// A Denial is a denial for the log. Of the values that a user sent, it contains only those that the
+// rules name.
 type Denial struct {
 	Domain, Rule, Limit, Algorithm string // Limit is that of [decide.Decision.LimitLabel]
 	KeyHash                        string
@@ -31,7 +32,8 @@ type denialLog struct {
 	skipped int64 // denials left out since the last logged one
 }
 
-// admit reports whether another denial may be logged now, and how many were skipped since the last one.
+// admit reports whether another denial may be logged now, and how many were skipped since the last
+// one.
 func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,6 @@
-// Package observe reports decisions: the heaviest and the most denied keys, a stream for subscribers, and a sample of denials for
-// the log. An [Observer] reads each [decide.Result] after the decision. Its work is bounded, and it never waits for a reader.
+// Package observe reports decisions: the heaviest and the most denied keys, a stream for
+// subscribers, and a sample of denials for the log. An [Observer] reads each [decide.Result] after
+// the decision. Its work is bounded, and it never waits for a reader.
 package observe
 
 import (
@@ -19,8 +20,8 @@ type Options struct {
 	Secret []byte
 	// Replica names this process in decisions.
 	Replica string
-	// LogDenial, if not nil, receives the denials of a fraction DenialShare of all keys, from 0 to 1, at most DenialsPerSecond of
-	// them.
+	// LogDenial, if not nil, receives the denials of a fraction DenialShare of all keys, from 0 to
+	// 1, at most DenialsPerSecond of them.
 	LogDenial        func(*Denial)
 	DenialShare      float64
 	DenialsPerSecond int
@@ -43,7 +44,8 @@ func New(o Options) *Observer {
 	return observer
 }
 
-// Run ages the counts of the heaviest keys, and adapts the sample to the rate of requests, until ctx ends.
+// Run ages the counts of the heaviest keys, and adapts the sample to the rate of requests, until
+// ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	if o.top == nil {
 		return
@@ -91,7 +93,8 @@ func (o *Observer) Observe(r *decide.Result) {
 
 func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
 
-// keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream of decisions.
+// keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream
+// of decisions.
 func keyOf(r *decide.Result, i int) string {
 	if key := r.Key(i); key != "" {
 		return key

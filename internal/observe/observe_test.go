@@ -51,7 +51,8 @@ func observing(tb testing.TB, o Options) *fixture {
 	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
 }
 
-// decide decides hits of one descriptor, such as "user_id=42 action=login", and observes the result.
+// decide decides hits of one descriptor, such as "user_id=42 action=login", and observes the
+// result.
 func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
 	var entries []descriptors.Entry

@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// countedPerSecond is the maximum number of additions to the sketches in a second, over all shards. Beyond it, additions are
-// sampled, so that the cost does not grow with the load.
+// countedPerSecond is the maximum number of additions to the sketches in a second, over all shards.
+// Beyond it, additions are sampled, so that the cost does not grow with the load.
 const countedPerSecond = 10_000
 
-// A sampler selects the additions to the sketches of one order. Of n hits, it counts all if n >= weight; otherwise it counts
-// weight, with probability n / weight. So a count is unbiased, and its variance is at most weight times the true count. At low
-// rates weight is 1, and counts are exact.
+// A sampler selects the additions to the sketches of one order. Of n hits, it counts all if n >=
+// weight; otherwise it counts weight, with probability n / weight. So a count is unbiased, and its
+// variance is at most weight times the true count. At low rates weight is 1, and counts are exact.
 type sampler struct {
 	weight atomic.Uint64 // a power of two
 	_      [56]byte      // the fields below change more often, and must not share its cache line
@@ -52,13 +52,14 @@ func (s *sampler) note(n uint64) {
 	s.doubles += countedPerSecond
 	if weight := s.weight.Load(); weight < math.MaxUint64/2 {
 		s.weight.Store(2 * weight)
-		// Additions of the last window may still be in progress, and those of the current one have the new weight.
+		// Additions of the last window may still be in progress, and those of the current one have
+		// the new weight.
 		s.largest[0], s.largest[1] = max(s.largest[0], 2*weight), max(s.largest[1], 2*weight)
 	}
 }
 
-// adapt lowers the weight after a second with few additions, such that the same load would cause at most countedPerSecond
-// additions.
+// adapt lowers the weight after a second with few additions, such that the same load would cause at
+// most countedPerSecond additions.
 func (s *sampler) adapt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,11 +85,13 @@ func (s *sampler) largestWeight() uint64 {
 	return max(s.largest[0], s.largest[1])
 }
 
-// outside is the probability that a true count is outside of its bounds if the largest weight exceeds 1.
+// outside is the probability that a true count is outside of its bounds if the largest weight
+// exceeds 1.
 const outside = .001
 
-// bounds returns bounds of a key's true count. low and high are the bounds of the sampled count, and weight is the largest weight.
-// With weight 1 they are low and high. Otherwise they follow from Freedman's inequality ("On tail probabilities for martingales",
+// bounds returns bounds of a key's true count. low and high are the bounds of the sampled count,
+// and weight is the largest weight. With weight 1 they are low and high. Otherwise they follow from
+// Freedman's inequality ("On tail probabilities for martingales",
 // 1975) for a variance of at most weight times the true count.
 func bounds(low, high, weight uint64) (lower, upper uint64) {
 	if weight <= 1 {

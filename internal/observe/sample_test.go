@@ -29,8 +29,8 @@ func (f *fixture) fix(seed uint64) *rand.Rand {
 
 func userKey(user uint64) string { return fmt.Sprint("4:shop|7:user_id*7:", 1_000_000+user) }
 
-// The true top ten of a Zipf load are within the stated error, whether all requests are counted or a sample of them. So are the other
-// keys of the sketch, except one of 1,000.
+// The true top ten of a Zipf load are within the stated error, whether all requests are counted or
+// a sample of them. So are the other keys of the sketch, except one of 1,000.
 func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 	const size, seconds = 1000, 4
 	for _, perSecond := range []int{5_000, 20_000, 80_000} {
@@ -92,7 +92,8 @@ func withinBounds(k *api.TopKey, count int64) bool {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// A support engineer sees each of five denials, also during a high rate of other requests, and each of five requests after it.
+// A support engineer sees each of five denials, also during a high rate of other requests, and each
+// of five requests after it.
 func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := observing(t, Options{TopKeys: 100})
@@ -229,7 +230,8 @@ func TestHeaviestKeysDoNotRetainRequests(t *testing.T) {
 	}
 }
 
-// A window that begins at a high rate has the weight of this rate, and so have the lists until it is over.
+// A window that begins at a high rate has the weight of this rate, and so have the lists until it
+// is over.
 func TestBoundsUseTheWeightOfBothWindows(t *testing.T) {
 	s := newSampler()
 	s.weight.Store(16)
@@ -245,8 +247,8 @@ func TestBoundsUseTheWeightOfBothWindows(t *testing.T) {
 	}
 }
 
-// Additions of the last window may arrive in the current one, and double its weight. The current window keeps that weight although the last
-// one is forgotten.
+// Additions of the last window may arrive in the current one, and double its weight. The current
+// window keeps that weight although the last one is forgotten.
 func TestWeightDoubledByLateAdditionsIsKept(t *testing.T) {
 	s := newSampler()
 	s.beginWindow(1)

@@ -54,8 +54,8 @@ type subscribers struct {
 	dropped atomic.Int64
 }
 
-// Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the queue of the subscription is
-// full, or beyond MaxPerSecond.
+// Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the
+// queue of the subscription is full, or beyond MaxPerSecond.
 func (o *Observer) Subscribe(f api.Filter) (*api.Subscription, error) {
 	s := &subscription{
 		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan api.Decision, queueSize), owner: &o.subscribers,

@@ -19,10 +19,12 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// Window is the interval at which counts age. [Observer.Top] reports the current and the last window, which is one to two minutes.
+// Window is the interval at which counts age. [Observer.Top] reports the current and the last
+// window, which is one to two minutes.
 const Window = time.Minute
 
-// topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so that several cores can count.
+// topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so
+// that several cores can count.
 type topKeys struct {
 	hash                      func(key string) uint64
 	random                    func() uint64
@@ -37,8 +39,8 @@ type topKeys struct {
 // maxShards bounds the memory, because a shard has four sketches.
 const maxShards = 8
 
-// maxBuffered is the number of buffered hits of a shard. Counting in batches keeps the sketches in the CPU's caches; counting each
-// request would cost several times as much.
+// maxBuffered is the number of buffered hits of a shard. Counting in batches keeps the sketches in
+// the CPU's caches; counting each request would cost several times as much.
 const maxBuffered = 64
 
 type topShard struct {
@@ -158,8 +160,9 @@ func (s *topShard) beginWindow(current uint64) {
 	s.window = current
 }
 
-// Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered by their requested hits or, if
-// denied, by their denied hits, in shadow mode too, with a denied peek as one hit. Without sketches the list is empty.
+// Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered
+// by their requested hits or, if denied, by their denied hits, in shadow mode too, with a denied
+// peek as one hit. Without sketches the list is empty.
 func (o *Observer) Top(denied bool, domain string, n int) api.Top {
 	top := api.Top{Keys: []api.TopKey{}}
 	if o.top == nil {
@@ -192,7 +195,8 @@ func (o *Observer) topKey(item spacesaving.Item[keyInfo]) api.TopKey {
 
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// list returns all keys, heaviest first, the total of all counts, and the largest error of a count, see [api.Top].
+// list returns all keys, heaviest first, the total of all counts, and the largest error of a count,
+// see [api.Top].
 func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
 	t.mu.Lock() // no window begins
 	defer t.mu.Unlock()

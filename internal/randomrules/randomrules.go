@@ -173,7 +173,8 @@ func (r *Rules) limit(text *strings.Builder, n *node, pad string) {
 	}
 }
 
-// Entries returns a random request. Most requests match the rules, and some differ from a match in one entry.
+// Entries returns a random request. Most requests match the rules, and some differ from a match in
+// one entry.
 func (r *Rules) Entries() []descriptors.Entry {
 	var entries []descriptors.Entry
 	at, depth := r.root, 1+r.random.IntN(maxDepth)

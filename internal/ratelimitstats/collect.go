@@ -8,9 +8,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A seriesCollector collects the series, with a label for the domain and one for each level (key1, key2, ...). Prometheus treats an
-// absent label as empty, so the output equals that of envoyproxy/ratelimit. Because the labels vary, it is an unchecked collector,
-// which describes nothing.
+// A seriesCollector collects the series, with a label for the domain and one for each level (key1,
+// key2, ...). Prometheus treats an absent label as empty, so the output equals that of
+// envoyproxy/ratelimit. Because the labels vary, it is an unchecked collector, which describes
+// nothing.
 type seriesCollector struct{ stats *Stats }
 
 // Describe implements prometheus.Collector. It describes nothing.
@@ -39,8 +40,8 @@ func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// constMetric is [prometheus.NewConstMetric] of a counter, but returns an invalid metric instead of an error, so that a bad label fails
-// a scrape and not the process.
+// constMetric is [prometheus.NewConstMetric] of a counter, but returns an invalid metric instead of
+// an error, so that a bad label fails a scrape and not the process.
 func constMetric(desc *prometheus.Desc, n uint64, labels []string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
 	if err != nil {
@@ -61,8 +62,8 @@ func descsOf(depth int) *[counters]*prometheus.Desc {
 	return descs
 }
 
-// EnableSending enables the collection of response times, and keeps dropped series until [Stats.Counters] has sent their last
-// counts. Call it before the first Observe.
+// EnableSending enables the collection of response times, and keeps dropped series until
+// [Stats.Counters] has sent their last counts. Call it before the first Observe.
 func (s *Stats) EnableSending() {
 	for _, t := range []*table{&s.rates, &s.domains} {
 		t.mu.Lock()
@@ -72,8 +73,8 @@ func (s *Stats) EnableSending() {
 	s.methods.sending.Store(true)
 }
 
-// Counters calls send for each counter with its statsd name, its total, and the part of the total sent before, which send updates.
-// It is not safe for concurrent use.
+// Counters calls send for each counter with its statsd name, its total, and the part of the total
+// sent before, which send updates. It is not safe for concurrent use.
 func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
 	for _, c := range []*scalar{&s.configLoaded, &s.configFailed, &s.redisErrors, &s.serviceErrors, &s.shadowed} {
 		send(c.statsd, c.n.Load(), &c.sent)
@@ -103,8 +104,8 @@ func (t *table) counters(names []string, send func(name string, total uint64, se
 	}
 }
 
-// ResponseTimes calls send for each gRPC method with the number of calls since the last time and a uniform sample of their response
-// times. It is not safe for concurrent use.
+// ResponseTimes calls send for each gRPC method with the number of calls since the last time and a
+// uniform sample of their response times. It is not safe for concurrent use.
 func (s *Stats) ResponseTimes(send func(name string, calls int, sample []time.Duration)) {
 	s.methods.each(func(m *method) {
 		calls, sample := m.times.take()

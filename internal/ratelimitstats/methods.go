@@ -12,7 +12,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// methods counts gRPC calls by method. Their number is bounded, because only methods with a handler are counted.
+// methods counts gRPC calls by method. Their number is bounded, because only methods with a handler
+// are counted.
 type methods struct {
 	took            *prometheus.HistogramVec
 	unit            time.Duration // the unit of the observed times
@@ -28,7 +29,8 @@ type method struct {
 	times sample
 }
 
-// responseSeconds holds the buckets of envoyproxy/ratelimit, from 5 ms, and smaller ones for usual response times.
+// responseSeconds holds the buckets of envoyproxy/ratelimit, from 5 ms, and smaller ones for usual
+// response times.
 var responseSeconds = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
 }
@@ -52,8 +54,8 @@ func newMethods(milliseconds bool) *methods {
 	return m
 }
 
-// Unary is a gRPC interceptor that counts calls and measures their durations. It should be outermost. Calls that [Stats.Observe]
-// counts must not pass it.
+// Unary is a gRPC interceptor that counts calls and measures their durations. It should be
+// outermost. Calls that [Stats.Observe] counts must not pass it.
 func (s *Stats) Unary(
 	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
 ) (any, error) {
@@ -84,7 +86,8 @@ func (m *methods) methodOf(full string) *method {
 	return found.(*method)
 }
 
-// Describe implements prometheus.Collector for the numbers of calls. The durations are a collector of their own.
+// Describe implements prometheus.Collector for the numbers of calls. The durations are a collector
+// of their own.
 func (m *methods) Describe(to chan<- *prometheus.Desc) { to <- totalRequests }
 
 var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Calls of the gRPC server, by method.", []string{"grpc_method"}, nil)
@@ -98,7 +101,8 @@ func (m *methods) each(do func(*method)) {
 	m.byName.Range(func(_, found any) bool { do(found.(*method)); return true })
 }
 
-// A sample is a uniform sample of the response times since the last take, all of them up to maxTimes (reservoir sampling).
+// A sample is a uniform sample of the response times since the last take, all of them up to
+// maxTimes (reservoir sampling).
 type sample struct {
 	mu    sync.Mutex
 	calls int

@@ -5,12 +5,12 @@ import "github.com/weir-rls/weir/pkg/descriptors"
 // levelEnd separates the domain and the levels of a series' name. It never occurs in valid UTF-8.
 const levelEnd = '\xff'
 
-// maxNameBytes bounds a domain and a level, because both may come from a request. A longer text is truncated and ends with a
-// hash. Names that gateways derive from their routes are shorter.
+// maxNameBytes bounds a domain and a level, because both may come from a request. A longer text is
+// truncated and ends with a hash. Names that gateways derive from their routes are shorter.
 const maxNameBytes = 700
 
-// maxLevelsBytes bounds all levels of a series together. Each scrape repeats them for every counter, so 10,000 series with many
-// long levels would make a scrape of gigabytes.
+// maxLevelsBytes bounds all levels of a series together. Each scrape repeats them for every
+// counter, so 10,000 series with many long levels would make a scrape of gigabytes.
 const maxLevelsBytes = 4096
 
 // appendName appends the name of a series.
@@ -24,7 +24,8 @@ func appendName(dst []byte, domain string, levels []string) []byte {
 	return dst
 }
 
-// levelBound returns the bound of each level, in bytes: maxNameBytes, or less if the levels would exceed maxLevelsBytes together.
+// levelBound returns the bound of each level, in bytes: maxNameBytes, or less if the levels would
+// exceed maxLevelsBytes together.
 func levelBound(levels []string) int {
 	sum := 0
 	for _, level := range levels {
@@ -36,9 +37,9 @@ func levelBound(levels []string) int {
 	return maxNameBytes
 }
 
-// appendClean appends s with an underscore for each character that is special in statsd: colons, bars, and the dots of an IPv4
-// address, as in envoyproxy/ratelimit, whose names dashboards use. It also replaces control characters, because a line feed could
-// forge a line of statsd.
+// appendClean appends s with an underscore for each character that is special in statsd: colons,
+// bars, and the dots of an IPv4 address, as in envoyproxy/ratelimit, whose names dashboards use. It
+// also replaces control characters, because a line feed could forge a line of statsd.
 func appendClean(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {

@@ -34,7 +34,8 @@ func cloneID(id descriptors.RuleID) descriptors.RuleID {
 	return descriptors.RuleID{Domain: strings.Clone(id.Domain), Name: strings.Clone(id.Name)}
 }
 
-// A seriesRef refers to the series on which a rule counts, and is cached for the rule. It is immutable.
+// A seriesRef refers to the series on which a rule counts, and is cached for the rule. It is
+// immutable.
 type seriesRef struct {
 	table  *table
 	series *series
@@ -62,7 +63,8 @@ func (s *series) load() (t tally) {
 	return t
 }
 
-// overflowRef returns the reference of a rule to the shared series s because the table was full at drops.
+// overflowRef returns the reference of a rule to the shared series s because the table was full at
+// drops.
 func (s *series) overflowRef(drops uint64) *seriesRef {
 	if r := s.overflow.Load(); r != nil && r.drops == drops {
 		return r
@@ -72,8 +74,8 @@ func (s *series) overflowRef(drops uint64) *seriesRef {
 	return r
 }
 
-// A table holds at most max series, because some names come from requests. Beyond the bound, new names of a domain count on one
-// shared series. A series unchanged for the time idle is dropped.
+// A table holds at most max series, because some names come from requests. Beyond the bound, new
+// names of a domain count on one shared series. A series unchanged for the time idle is dropped.
 type table struct {
 	max        int
 	idle       time.Duration
@@ -122,7 +124,8 @@ func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *s
 	return s
 }
 
-// find returns the series with a name, or the shared one if the table is full. It returns nil if get must modify the table.
+// find returns the series with a name, or the shared one if the table is full. It returns nil if
+// get must modify the table.
 func (t *table) find(name []byte, domain string) *series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -156,7 +159,8 @@ func (t *table) addOwner(s *series, owner descriptors.RuleID) {
 	}
 }
 
-// isStillFull reports whether a name that had no room at drops still has none. If so, it counts an overflow.
+// isStillFull reports whether a name that had no room at drops still has none. If so, it counts an
+// overflow.
 func (t *table) isStillFull(drops uint64) bool {
 	if t.drops.Load() != drops || t.canEvict(t.now()) {
 		return false
@@ -188,7 +192,8 @@ func (t *table) sweep() {
 	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
 }
 
-// isIdle reports whether the counts are unchanged for the time idle. It compares sums, so that counting needs no clock.
+// isIdle reports whether the counts are unchanged for the time idle. It compares sums, so that
+// counting needs no clock.
 func (s *series) isIdle(now time.Time, idle time.Duration) bool {
 	sum := uint64(0)
 	for i := range s.counts {

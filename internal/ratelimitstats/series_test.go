@@ -77,7 +77,8 @@ func TestIdleSeriesExpire(t *testing.T) {
 
 const dayLimit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
 
-// While the table is full a rule counts on the shared series. It gets a series of its own as soon as there is room.
+// While the table is full a rule counts on the shared series. It gets a series of its own as soon
+// as there is room.
 func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 1, idle: time.Hour, now: clock.Now})
@@ -174,8 +175,8 @@ func TestReloadKeepsSeriesOfUnchangedRules(t *testing.T) {
 	}
 }
 
-// Two rules may share a series, because envoyproxy/ratelimit joins keys and values with an underscore. The series stays
-// while one of the rules does.
+// Two rules may share a series, because envoyproxy/ratelimit joins keys and values with an
+// underscore. The series stays while one of the rules does.
 func TestSharedSeriesStaysWhileOneRuleStays(t *testing.T) {
 	m := newStats(Options{})
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`
@@ -267,7 +268,8 @@ ratelimit_service_rate_limit_total_hits{domain="envoy/gw_http",key1="masked_remo
 	}
 }
 
-// Different values may be equal once they are clean. They must share one series, or every scrape would fail.
+// Different values may be equal once they are clean. They must share one series, or every scrape
+// would fail.
 func TestEqualCleanNamesShareASeries(t *testing.T) {
 	m := newStats(Options{})
 	for _, value := range []string{"a:b", "a|b", "a_b", "a\nb", "\xff", "\xfe"} {

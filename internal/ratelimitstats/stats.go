@@ -1,7 +1,8 @@
-// Package ratelimitstats exports the metrics of envoyproxy/ratelimit under their names, so that its dashboards and alerts keep
-// working. Prometheus scrapes them; package statsd sends them.
+// Package ratelimitstats exports the metrics of envoyproxy/ratelimit under their names, so that its
+// dashboards and alerts keep working. Prometheus scrapes them; package statsd sends them.
 //
-// Some label values come from requests, so the number of series is bounded, and unused series expire.
+// Some label values come from requests, so the number of series is bounded, and unused series
+// expire.
 package ratelimitstats
 
 import (
@@ -35,7 +36,8 @@ type Stats struct {
 
 // Options configures Stats.
 type Options struct {
-	// NearLimitRatio is the fraction of a limit, from 0 to 1, above which allowed hits count as near_limit.
+	// NearLimitRatio is the fraction of a limit, from 0 to 1, above which allowed hits count as
+	// near_limit.
 	NearLimitRatio float32
 	// Milliseconds makes ratelimit_service_response_time_seconds observe milliseconds.
 	Milliseconds bool
@@ -106,8 +108,8 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	}, func() float64 { return float64(s.rates.len()) })
 }
 
-// Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases and reservations, which
-// envoyproxy/ratelimit lacks, are not counted.
+// Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases
+// and reservations, which envoyproxy/ratelimit lacks, are not counted.
 func (s *Stats) Observe(o *rls.Observation) {
 	switch {
 	case !o.GRPC:
@@ -145,11 +147,12 @@ func (s *Stats) Observe(o *rls.Observation) {
 	}
 }
 
-// Panicked counts a call of ShouldRateLimit that panicked before Observe could count it. Its duration is not observed.
+// Panicked counts a call of ShouldRateLimit that panicked before Observe could count it. Its
+// duration is not observed.
 func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 
-// seriesOf returns the series of a decision. It is cached by rule, so that a rule without runtime values in its names does not need the
-// descriptor's entries.
+// seriesOf returns the series of a decision. It is cached by rule, so that a rule without runtime
+// values in its names does not need the descriptor's entries.
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override {
@@ -193,8 +196,8 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 	return found
 }
 
-// appendLevels appends the metric names of the levels. As in envoyproxy/ratelimit, a limit in the request uses the names of the
-// request even if a rule matches.
+// appendLevels appends the metric names of the levels. As in envoyproxy/ratelimit, a limit in the
+// request uses the names of the request even if a rule matches.
 func appendLevels(dst []string, d *decide.Decision) []string {
 	if d.Override {
 		return descriptors.AppendOverrideStatLevels(dst, d.Rule, d.Entries)
@@ -211,7 +214,8 @@ func cloneAll(texts []string) []string {
 	return clones
 }
 
-// Loaded counts an attempt to load rules. After a successful load it drops the series of rules that no longer exist.
+// Loaded counts an attempt to load rules. After a successful load it drops the series of rules that
+// no longer exist.
 func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 	if err != nil {
 		s.configFailed.n.Add(1)

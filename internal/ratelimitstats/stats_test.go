@@ -55,7 +55,8 @@ func entriesOf(texts ...string) []descriptors.Entry {
 	return entries
 }
 
-// hit returns an answer to one descriptor: one allowed hit under the rule that matches it, or under a limit in the request.
+// hit returns an answer to one descriptor: one allowed hit under the rule that matches it, or under
+// a limit in the request.
 func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Observation {
 	d := decide.Decision{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay},
 		Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}

@@ -44,15 +44,18 @@ var counterHelp = [counters]string{
 
 // tallyOf returns the increment for the verdict of limit i of a descriptor.
 //
-// For a fixed window that counts denied hits, it equals that of envoyproxy/ratelimit: the window holds v.Used hits after this hit
-// of n, and v.Used - n before. A hit that crosses the limit is split: the part above the limit is over_limit, and the part between
-// near limit and limit is near_limit.
+// For a fixed window that counts denied hits, it equals that of envoyproxy/ratelimit: the window
+// holds v.Used hits after this hit of n, and v.Used - n before. A hit that crosses the limit is
+// split: the part above the limit is over_limit, and the part between near limit and limit is
+// near_limit.
 //
-// Other algorithms follow the same rule, with three differences. The limit of a funnel is its capacity. A denied hit that is not
-// counted is over_limit as a whole. So is a denied hit of a log or funnel whose usage already exceeds the limit.
+// Other algorithms follow the same rule, with three differences. The limit of a funnel is its
+// capacity. A denied hit that is not counted is over_limit as a whole. So is a denied hit of a log
+// or funnel whose usage already exceeds the limit.
 //
-// A denial by the deny cache is over_limit and over_limit_with_local_cache as a whole. A peek adds nothing. A refund adds only to
-// total_negative_hits. An undecided hit adds only to total_hits, because it may not have been charged.
+// A denial by the deny cache is over_limit and over_limit_with_local_cache as a whole. A peek adds
+// nothing. A refund adds only to total_negative_hits. An undecided hit adds only to total_hits,
+// because it may not have been charged.
 func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Compiled
 	if n < 0 {
@@ -95,8 +98,8 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 	return t
 }
 
-// nearLimitFrom returns the number of hits that are not near the limit. It computes in 32-bit floats, as envoyproxy/ratelimit does, but
-// never rounds above the limit.
+// nearLimitFrom returns the number of hits that are not near the limit. It computes in 32-bit
+// floats, as envoyproxy/ratelimit does, but never rounds above the limit.
 func nearLimitFrom(limit int64, ratio float32) int64 {
 	near := math.Floor(float64(float32(limit) * ratio))
 	if !(near > 0) { // nor NaN
@@ -105,7 +108,8 @@ func nearLimitFrom(limit int64, ratio float32) int64 {
 	return int64(min(near, float64(limit)))
 }
 
-// worse returns the tally of a descriptor under two limits. Its hits count once, with the outcome of the tighter limit.
+// worse returns the tally of a descriptor under two limits. Its hits count once, with the outcome
+// of the tighter limit.
 func worse(a, b tally) tally {
 	for _, by := range []int{overLimit, nearLimit, totalHits} {
 		if a[by] != b[by] {

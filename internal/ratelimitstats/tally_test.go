@@ -60,7 +60,8 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 		{"a ratio of 1, across", fixed(10), 1, 3, 12, false, false, tally{totalHits: 3, overLimit: 2}},
 		{"a ratio of 0", fixed(10), 0, 4, 4, true, false, tally{totalHits: 4, withinLimit: 4, nearLimit: 4}},
 		{"a ratio above 1", fixed(10), 5, 3, 12, false, false, tally{totalHits: 3, overLimit: 2}},
-		// 100 * 0.29 is 28.999999999999996 in 64 bits, and 29 in the 32 bits of envoyproxy/ratelimit.
+		// 100 * 0.29 is 28.999999999999996 in 64 bits, and 29 in the 32 bits of
+		// envoyproxy/ratelimit.
 		{"32 bits", fixed(100), .29, 30, 30, true, false, tally{totalHits: 30, withinLimit: 30, nearLimit: 1}},
 		{"the largest limit", fixed(limiters.LargestMax), 1, 1, limiters.LargestMax, true, false,
 			tally{totalHits: 1, withinLimit: 1}},
@@ -123,7 +124,8 @@ func TestTallyNeverUnderflows(t *testing.T) {
 	}
 }
 
-// Over one window the tallies add up: each hit is within_limit or over_limit, except the part of the crossing hit that fitted.
+// Over one window the tallies add up: each hit is within_limit or over_limit, except the part of
+// the crossing hit that fitted.
 func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 	limit := limitOf(t, fixed(100))
 	states := make([]limiters.State, 1)

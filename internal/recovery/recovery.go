@@ -1,10 +1,11 @@
-// Package recovery makes a panic fail only its own HTTP request or task. Package grpcrecovery does the same for gRPC.
+// Package recovery makes a panic fail only its own HTTP request or task. Package grpcrecovery does
+// the same for gRPC.
 package recovery
 
 import "net/http"
 
-// A Report receives the value of each recovered panic, and the method, path or task that panicked. It runs on the stack of the panic,
-// and must not panic.
+// A Report receives the value of each recovered panic, and the method, path or task that panicked.
+// It runs on the stack of the panic, and must not panic.
 type Report func(where string, value any)
 
 // Recover recovers from a panic. The caller must defer it.
@@ -14,7 +15,8 @@ func (r Report) Recover(where string) {
 	}
 }
 
-// HTTP returns a handler that calls next. A request for which next panics gets 500, see [Report.Serve].
+// HTTP returns a handler that calls next. A request for which next panics gets 500, see
+// [Report.Serve].
 func (r Report) HTTP(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		response := &Response{ResponseWriter: w}
@@ -24,9 +26,10 @@ func (r Report) HTTP(next http.Handler) http.Handler {
 	})
 }
 
-// Serve calls serve, which writes a response. If serve panics, Serve reports where, and fail writes the response. If the response has
-// begun, Serve panics with [http.ErrAbortHandler] instead, so that the client does not take the response for complete. A panic with
-// that value is passed on without a report.
+// Serve calls serve, which writes a response. If serve panics, Serve reports where, and fail writes
+// the response. If the response has begun, Serve panics with [http.ErrAbortHandler] instead, so
+// that the client does not take the response for complete. A panic with that value is passed on
+// without a report.
 func (r Report) Serve(response *Response, where string, serve, fail func()) {
 	defer func() {
 		value := recover()

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A request or task that panics is reported once, by its name, and a request gets an error that does not show the panic.
+// A request or task that panics is reported once, by its name, and a request gets an error that
+// does not show the panic.
 func TestPanicFailsOnlyItsRequest(t *testing.T) {
 	var reported []string
 	report := Report(func(where string, value any) { reported = append(reported, where+": "+value.(string)) })
@@ -28,7 +29,8 @@ func TestPanicFailsOnlyItsRequest(t *testing.T) {
 	}
 }
 
-// A response that has begun gets no 500. The client sees a broken connection, so it does not take the response for complete.
+// A response that has begun gets no 500. The client sees a broken connection, so it does not take
+// the response for complete.
 func TestPanicAbortsAResponseThatHasBegun(t *testing.T) {
 	var reported []string
 	report := Report(func(where string, value any) { reported = append(reported, fmt.Sprint(where, ": ", value)) })

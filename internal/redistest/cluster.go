@@ -23,15 +23,15 @@ type Cluster struct {
 	bus     []string // the ports of the cluster bus
 }
 
-// StartCluster starts a cluster until the end of the test. It returns once every node knows all slots. settings are arguments of
-// each redis-server.
+// StartCluster starts a cluster until the end of the test. It returns once every node knows all
+// slots. settings are arguments of each redis-server.
 func StartCluster(tb testing.TB, nodes int, settings ...string) *Cluster {
 	tb.Helper()
 	return StartClusterBehind(tb, nodes, func(addr string) string { return addr }, settings...)
 }
 
-// StartClusterBehind starts a cluster with a proxy in front of each node. behind receives a node's address and returns the
-// address that the node announces to clients.
+// StartClusterBehind starts a cluster with a proxy in front of each node. behind receives a node's
+// address and returns the address that the node announces to clients.
 func StartClusterBehind(tb testing.TB, nodes int, behind func(addr string) string, settings ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{}
@@ -93,7 +93,8 @@ func (c *Cluster) Replicate(tb testing.TB) []*Server {
 	return replicas
 }
 
-// AddReplica adds a replica of a node. It returns once the replica is in sync and all nodes know it.
+// AddReplica adds a replica of a node. It returns once the replica is in sync and all nodes know
+// it.
 func (c *Cluster) AddReplica(tb testing.TB, node int) *Server {
 	tb.Helper()
 	s, bus := startNode(tb, func(addr string) string { return addr })
@@ -124,8 +125,8 @@ func (c *Cluster) AddReplica(tb testing.TB, node int) *Server {
 	return s
 }
 
-// DetectFailures lets a node fail over, here and at its replica, when a master has not replied for a second. Until then, a busy machine
-// that stops a node causes no failover.
+// DetectFailures lets a node fail over, here and at its replica, when a master has not replied for
+// a second. Until then, a busy machine that stops a node causes no failover.
 func (c *Cluster) DetectFailures(tb testing.TB, replicas ...*Server) {
 	tb.Helper()
 	for _, s := range slices.Concat(c.Servers, replicas) {
@@ -135,8 +136,8 @@ func (c *Cluster) DetectFailures(tb testing.TB, replicas ...*Server) {
 	}
 }
 
-// freeForCluster returns a free address for a node, and its bus port. Before Redis 7 the bus port is always 10,000 above the
-// other one.
+// freeForCluster returns a free address for a node, and its bus port. Before Redis 7 the bus port
+// is always 10,000 above the other one.
 func freeForCluster(tb testing.TB) (addr, bus string) {
 	tb.Helper()
 	const above, last = 10_000, 22_000

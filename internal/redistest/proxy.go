@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A Proxy is a proxy in front of a Redis. It can cut the connection after Redis has run a script and before the reply.
+// A Proxy is a proxy in front of a Redis. It can cut the connection after Redis has run a script
+// and before the reply.
 type Proxy struct {
 	Addr string
 
@@ -38,8 +39,8 @@ func NewProxy(tb testing.TB) *Proxy {
 	return p
 }
 
-// SlowProxy starts a proxy in front of a Redis that adds roundTrip to each round trip. It returns its address. The proxy
-// ends with the test.
+// SlowProxy starts a proxy in front of a Redis that adds roundTrip to each round trip. It returns
+// its address. The proxy ends with the test.
 func SlowProxy(tb testing.TB, addr string, roundTrip time.Duration) string {
 	tb.Helper()
 	p := NewProxy(tb)
@@ -168,7 +169,8 @@ func (d *delayed) Close() {
 	d.writing.Wait()
 }
 
-// countCalls counts the scripts in data from a client, assuming that each command is written at once.
+// countCalls counts the scripts in data from a client, assuming that each command is written at
+// once.
 func countCalls(said []byte) int {
 	said = bytes.ToLower(said)
 	return strings.Count(string(said), "\r\nevalsha\r\n") + strings.Count(string(said), "\r\neval\r\n")

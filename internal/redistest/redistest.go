@@ -33,14 +33,15 @@ type Server struct {
 	stop  sync.Once
 }
 
-// Start starts a Redis without persistence until the end of the test. settings are arguments of redis-server. Without a server on
-// PATH or in $REDIS_SERVER, the test fails.
+// Start starts a Redis without persistence until the end of the test. settings are arguments of
+// redis-server. Without a server on PATH or in $REDIS_SERVER, the test fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	return startAtFree(tb, FreeAddr, settings...)
 }
 
-// startAtFree starts a Redis at an address of free. Another process may take that address first, so it tries several.
+// startAtFree starts a Redis at an address of free. Another process may take that address first, so
+// it tries several.
 func startAtFree(tb testing.TB, free func(testing.TB) string, settings ...string) *Server {
 	tb.Helper()
 	for attempt := 1; ; attempt++ {
@@ -51,7 +52,8 @@ func startAtFree(tb testing.TB, free func(testing.TB) string, settings ...string
 	}
 }
 
-// stopAtCleanup stops a server at the end of the test. It fails the test if the server has not started.
+// stopAtCleanup stops a server at the end of the test. It fails the test if the server has not
+// started.
 func stopAtCleanup(tb testing.TB, s *Server, err error) *Server {
 	tb.Helper()
 	if err != nil {
@@ -77,11 +79,13 @@ func arguments(addr string, settings ...string) []string {
 	return append([]string{"--bind", host, "--port", port, "--save", "", "--appendonly", "no"}, settings...)
 }
 
-// launch starts a redis-server. It returns once a client with these options gets an answer, possibly one of the given errors.
+// launch starts a redis-server. It returns once a client with these options gets an answer,
+// possibly one of the given errors.
 func launch(login redis.Options, args []string, answers ...string) (*Server, error) {
 	path := cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server")
 	login.MaxRetries = -1
-	// The defaults of go-redis are shorter than a busy machine can stop a server. The context of a command ends it earlier.
+	// The defaults of go-redis are shorter than a busy machine can stop a server. The context of a
+	// command ends it earlier.
 	login.DialTimeout, login.ReadTimeout, login.WriteTimeout, login.ContextTimeoutEnabled = timeout, timeout, timeout, true
 	s := &Server{Addr: login.Addr, login: login, cmd: exec.Command(path, args...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
@@ -99,8 +103,9 @@ func launch(login redis.Options, args []string, answers ...string) (*Server, err
 	return s, nil
 }
 
-// timeout exceeds the duration of any step on a busy machine. The longest step is the promotion of a replica. A Sentinel that did not
-// run for 2 s does nothing for 30 s (its TILT mode). It repeats a failed election only after twice failover-timeout, here 10 s.
+// timeout exceeds the duration of any step on a busy machine. The longest step is the promotion of
+// a replica. A Sentinel that did not run for 2 s does nothing for 30 s (its TILT mode). It repeats
+// a failed election only after twice failover-timeout, here 10 s.
 const timeout = 3 * time.Minute
 
 func (s *Server) awaitPong(answers []string) error {
@@ -148,7 +153,8 @@ func await(timeout time.Duration, ask func(ctx context.Context) error) error {
 	}
 }
 
-// Await calls ask until it returns no error. It fails the test after 3 minutes, or 5 seconds before the timeout of go test.
+// Await calls ask until it returns no error. It fails the test after 3 minutes, or 5 seconds before
+// the timeout of go test.
 func Await(tb testing.TB, what string, ask func(ctx context.Context) error) {
 	tb.Helper()
 	if err := await(must.LongestWait(tb, timeout), ask); err != nil {
@@ -261,8 +267,8 @@ func FreeAddr(tb testing.TB) string {
 	return addr
 }
 
-// FindFreeAddr returns a loopback address on which nothing listens. Its port is below the ephemeral range, so that no outgoing connection
-// of another test takes it.
+// FindFreeAddr returns a loopback address on which nothing listens. Its port is below the ephemeral
+// range, so that no outgoing connection of another test takes it.
 func FindFreeAddr() (string, error) {
 	const first, end = 10_000, 32_000
 	var err error

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A SentinelSet is a master, its replica, and their Sentinels, which promote the replica only after [SentinelSet.DetectFailures].
+// A SentinelSet is a master, its replica, and their Sentinels, which promote the replica only after
+// [SentinelSet.DetectFailures].
 type SentinelSet struct {
 	Name            string // the master's name, for Sentinels
 	Master, Replica *Server
@@ -24,15 +25,15 @@ type SentinelSet struct {
 // Secrets are the passwords of a SentinelSet. An empty one disables authentication.
 type Secrets struct{ Redis, Sentinel string }
 
-// StartSentinels starts a master, a replica, and Sentinels that decide by majority. It returns once every Sentinel knows the
-// replica and the other Sentinels. All of them end with the test.
+// StartSentinels starts a master, a replica, and Sentinels that decide by majority. It returns once
+// every Sentinel knows the replica and the other Sentinels. All of them end with the test.
 func StartSentinels(tb testing.TB, name string, sentinels int, secrets Secrets) *SentinelSet {
 	tb.Helper()
 	return StartSentinelsBehind(tb, name, sentinels, secrets, func(addr string) string { return addr })
 }
 
-// StartSentinelsBehind is like StartSentinels with a proxy in front of the master. behind receives the master's address and
-// returns the address that the replica and the Sentinels use.
+// StartSentinelsBehind is like StartSentinels with a proxy in front of the master. behind receives
+// the master's address and returns the address that the replica and the Sentinels use.
 func StartSentinelsBehind(
 	tb testing.TB, name string, sentinels int, secrets Secrets, behind func(addr string) string,
 ) *SentinelSet {
@@ -61,14 +62,16 @@ func StartSentinelsBehind(
 	return set
 }
 
-// A busy machine can stop a server for longer than a Sentinel waits for a reply. The failover that follows closes every connection
-// to the old master, so each test selects the time from which a failover is possible.
+// A busy machine can stop a server for longer than a Sentinel waits for a reply. The failover that
+// follows closes every connection to the old master, so each test selects the time from which a
+// failover is possible.
 const (
 	never     = 24 * time.Hour
 	downAfter = time.Second
 )
 
-// DetectFailures lets the Sentinels promote the replica when the master has not replied for a second.
+// DetectFailures lets the Sentinels promote the replica when the master has not replied for a
+// second.
 func (set *SentinelSet) DetectFailures(tb testing.TB) {
 	tb.Helper()
 	for _, s := range set.Sentinels {

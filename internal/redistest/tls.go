@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// StartTLS starts a Redis that accepts only TLS. Its certificate is for hosts, and clients need a certificate of the same
-// authority. It ends with the test.
+// StartTLS starts a Redis that accepts only TLS. Its certificate is for hosts, and clients need a
+// certificate of the same authority. It ends with the test.
 func StartTLS(tb testing.TB, a *certtest.Authority, hosts ...string) *Server {
 	tb.Helper()
 	needTLS(tb)
@@ -39,8 +39,9 @@ func needTLS(tb testing.TB) {
 	}
 }
 
-// StartTLSCluster starts a cluster with TLS, with one certificate for hosts. Clients need no certificate. The tests' own clients use
-// further ports without TLS, and the nodes report those to them. It returns the address of the first node.
+// StartTLSCluster starts a cluster with TLS, with one certificate for hosts. Clients need no
+// certificate. The tests' own clients use further ports without TLS, and the nodes report those to
+// them. It returns the address of the first node.
 func StartTLSCluster(tb testing.TB, a *certtest.Authority, nodes int, hosts []string, settings ...string) (*Cluster, string) {
 	tb.Helper()
 	needTLS(tb)

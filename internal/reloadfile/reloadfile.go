@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// A Value is the last value that was read from files without an error. It is safe for concurrent use.
+// A Value is the last value that was read from files without an error. It is safe for concurrent
+// use.
 type Value[T any] struct {
 	prefix string
 	paths  []string
@@ -21,15 +22,15 @@ type Value[T any] struct {
 	reported string        // the error passed to failed last; empty once a load succeeds
 }
 
-// New reads a value from the files at paths. It returns the error of read, and passes a later error to failed, once for each
-// different error. The error of a missing file begins with prefix.
+// New reads a value from the files at paths. It returns the error of read, and passes a later error
+// to failed, once for each different error. The error of a missing file begins with prefix.
 func New[T any](prefix string, paths []string, read func() (T, error), failed func(error)) (*Value[T], error) {
 	v := &Value[T]{prefix: prefix, paths: paths, read: read, failed: failed}
 	return v, v.load()
 }
 
-// Current returns the value of the files. If a file has changed, Current reads the files first. If that fails, the last value stays,
-// and the next call reads them again.
+// Current returns the value of the files. If a file has changed, Current reads the files first. If
+// that fails, the last value stays, and the next call reads them again.
 func (v *Value[T]) Current() T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -43,7 +44,8 @@ func (v *Value[T]) Current() T {
 	return v.value
 }
 
-// load reads the files if they have changed. It takes their versions before reading, so that the next call notices a later change.
+// load reads the files if they have changed. It takes their versions before reading, so that the
+// next call notices a later change.
 func (v *Value[T]) load() error {
 	versions, changed := make([]fs.FileInfo, len(v.paths)), v.versions == nil
 	for i, path := range v.paths {

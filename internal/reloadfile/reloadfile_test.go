@@ -80,7 +80,8 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	f.expect("923", 4, 0)
 }
 
-// A renewed key may become readable a moment after it was written: chown and chmod change neither its size nor its modification time.
+// A renewed key may become readable a moment after it was written: chown and chmod change neither
+// its size nor its modification time.
 func TestFailedReadIsRepeatedAndReportedOnce(t *testing.T) {
 	f := newFiles(t)
 	f.write("a", "10")

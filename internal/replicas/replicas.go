@@ -84,8 +84,8 @@ func (c *Counter) lookUp(ctx context.Context) error {
 	return nil
 }
 
-// countHosts returns the number of hosts behind addresses. A dual-stack host has an address of each family, so the larger family
-// counts.
+// countHosts returns the number of hosts behind addresses. A dual-stack host has an address of each
+// family, so the larger family counts.
 func countHosts(addresses []string) int {
 	v4, v6 := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	for _, text := range addresses {

@@ -1,4 +1,5 @@
-// Package resets removes keys from the store, and their cached denials and local counters from all replicas.
+// Package resets removes keys from the store, and their cached denials and local counters from all
+// replicas.
 package resets
 
 import (
@@ -19,18 +20,20 @@ import (
 type PubSub interface {
 	// Publish sends a message to the replicas that are connected.
 	Publish(ctx context.Context, message []byte) error
-	// Receive calls connected once it is connected, and then received with each message, until ctx ends or the connection is lost.
+	// Receive calls connected once it is connected, and then received with each message, until ctx
+	// ends or the connection is lost.
 	Receive(ctx context.Context, connected func(), received func([]byte)) error
 }
 
-// A Service removes the usage of keys from the store, and notifies the other replicas, which cache denials and local counters.
-// docs/adr/0020-admin-api.md explains the order of the steps.
+// A Service removes the usage of keys from the store, and notifies the other replicas, which cache
+// denials and local counters. docs/adr/0020-admin-api.md explains the order of the steps.
 type Service struct {
 	Store     *guard.Fallback
 	Local     *memstore.Store  // the counters of Store for on_store_error: local; not used without PubSub
 	DenyCache *guard.DenyCache // nil if disabled
 	PubSub    PubSub           // nil if no other replica shares the store
-	// Warn receives the failures of messages. The error is ErrMessage if another version of Weir has sent the message.
+	// Warn receives the failures of messages. The error is ErrMessage if another version of Weir
+	// has sent the message.
 	Warn     func(what string, err error)
 	Panicked recovery.Report
 }
@@ -46,8 +49,8 @@ func (m message) matcher() func(key string) bool {
 	return descriptors.EntryMatcher(m.Domain, descriptors.Entry{Key: m.Entry[0], Value: m.Entry[1]})
 }
 
-// resetDelay is the delay between the first message and the reset. Without it, denied hits that another replica has buffered
-// could arrive after the reset and charge the key again.
+// resetDelay is the delay between the first message and the reset. Without it, denied hits that
+// another replica has buffered could arrive after the reset and charge the key again.
 const resetDelay = 20 * time.Millisecond
 
 // publishTimeout bounds the second message of a reset that failed.
@@ -74,8 +77,9 @@ func (r *Service) ResetEntry(
 	return done, notified, err
 }
 
-// resetAndNotify sends m before and after reset. If it returns no error, notified reports whether the second message was sent or is not
-// needed. It sends the second message even if reset failed, because some states may be removed.
+// resetAndNotify sends m before and after reset. If it returns no error, notified reports whether
+// the second message was sent or is not needed. It sends the second message even if reset failed,
+// because some states may be removed.
 func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
 	if r.PubSub == nil {
 		return true, reset()
@@ -107,8 +111,8 @@ func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() er
 // subscribeBackoff is the wait between attempts to subscribe.
 var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
-// Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends. After a lost connection it
-// forgets all denials, because it may have missed messages.
+// Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends.
+// After a lost connection it forgets all denials, because it may have missed messages.
 func (r *Service) Run(ctx context.Context) {
 	if r.PubSub == nil {
 		return

@@ -31,7 +31,8 @@ func (c *channel) Receive(context.Context, func(), func([]byte)) error {
 	return errors.New("the connection is lost")
 }
 
-// A reset that fails, or whose caller has left, may have removed some states. The other replicas get both messages.
+// A reset that fails, or whose caller has left, may have removed some states. The other replicas
+// get both messages.
 func TestFailedResetSendsBothMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -48,8 +49,9 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 	})
 }
 
-// newReplica returns the resets of a replica, with a deny cache in front of a shared store, and with local counters. A call of take
-// takes one hit of a key by the cache, and a call of local takes one by the local counters.
+// newReplica returns the resets of a replica, with a deny cache in front of a shared store, and
+// with local counters. A call of take takes one hit of a key by the cache, and a call of local
+// takes one by the local counters.
 func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, take, local func(key string) limiters.Verdict) {
 	t.Helper()
 	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
@@ -75,7 +77,8 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 	return r, on(cache), on(counters)
 }
 
-// A reset by one replica removes the denials and the local counters of that key at the other, and no others.
+// A reset by one replica removes the denials and the local counters of that key at the other, and
+// no others.
 func TestResetReachesOtherReplicas(t *testing.T) {
 	b := descriptors.NewBuilder()
 	b.Domain("ugc").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}}).SetRule(descriptors.Rule{})

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// A CandidateFile keeps candidate rules, which are compared with the rules in force. It parses them with the overlay in force. Its
-// errors are only logged and counted. It is safe for concurrent use.
+// A CandidateFile keeps candidate rules, which are compared with the rules in force. It parses them
+// with the overlay in force. Its errors are only logged and counted. It is safe for concurrent use.
 type CandidateFile struct {
 	inForce *Loader
 	file    *sources.File
@@ -32,8 +32,8 @@ type CandidateFileState struct {
 	Faults int64 // loads with an error
 }
 
-// OpenCandidateFile loads a candidate from the file or folder path. It calls use with the candidate after each load, and with nil once
-// the file is missing. use reports whether that is a change.
+// OpenCandidateFile loads a candidate from the file or folder path. It calls use with the candidate
+// after each load, and with nil once the file is missing. use reports whether that is a change.
 func (l *Loader) OpenCandidateFile(path string, use func(*descriptors.Rules) (changed bool), log *zap.Logger) *CandidateFile {
 	c := &CandidateFile{inForce: l, file: sources.NewFile(path), use: use, log: log}
 	c.load(c.file.Read())
@@ -55,7 +55,8 @@ func (c *CandidateFile) State() CandidateFileState {
 	return c.state
 }
 
-// load makes files the candidate. Files with faults leave the old candidate; a missing file removes it.
+// load makes files the candidate. Files with faults leave the old candidate; a missing file removes
+// it.
 func (c *CandidateFile) load(files []rulesfile.File, err error) {
 	var rules *descriptors.Rules
 	if err == nil {
@@ -76,7 +77,8 @@ func (c *CandidateFile) load(files []rulesfile.File, err error) {
 	}
 }
 
-// handleFailure removes a candidate whose file is missing. It logs err, unless err repeats the error of the load before.
+// handleFailure removes a candidate whose file is missing. It logs err, unless err repeats the
+// error of the load before.
 func (c *CandidateFile) handleFailure(err, before error) {
 	missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
 	if missing {

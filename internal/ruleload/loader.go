@@ -1,5 +1,5 @@
-// Package ruleload keeps the rules in force. It loads them from files or from a control plane, and again when they change. Rules
-// with faults leave the old rules in force.
+// Package ruleload keeps the rules in force. It loads them from files or from a control plane, and
+// again when they change. Rules with faults leave the old rules in force.
 //
 // It logs by itself, because most of what it has to report is for the log only.
 package ruleload
@@ -30,12 +30,14 @@ type Options struct {
 
 	MergeDomains, CalendarMonths bool // see [rulesfile.Options]
 
-	// MayStartWithoutRules makes Open log an error of the rules or the overlay instead of returning it.
+	// MayStartWithoutRules makes Open log an error of the rules or the overlay instead of returning
+	// it.
 	MayStartWithoutRules bool
 
 	Log *zap.Logger
-	// Loaded is called with the rules that have come into force, or with the error of a failed load. Calls of Loaded and of the
-	// function that Watch gets do not overlap, and may call no method of the Loader except Rules.
+	// Loaded is called with the rules that have come into force, or with the error of a failed
+	// load. Calls of Loaded and of the function that Watch gets do not overlap, and may call no
+	// method of the Loader except Rules.
 	Loaded func(rules *descriptors.Rules, err error)
 }
 
@@ -59,7 +61,8 @@ type Loader struct {
 // ErrNoRules is returned by [Open] if the file or folder of the rules cannot be read.
 var ErrNoRules = errors.New("no rules")
 
-// Open loads the rules from files. Rules from xDS arrive during [Loader.Watch]; until then, the rules of ReceivedPath are in force.
+// Open loads the rules from files. Rules from xDS arrive during [Loader.Watch]; until then, the
+// rules of ReceivedPath are in force.
 func Open(o Options) (*Loader, error) {
 	l := &Loader{
 		options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}, replaced: func(*descriptors.Rules) {},
@@ -114,8 +117,8 @@ func (l *Loader) Source() string {
 	return l.options.Path
 }
 
-// Watch loads the rules and the overlay when they change, until ctx ends. It calls replaced with rules that have come into force, after
-// Loaded.
+// Watch loads the rules and the overlay when they change, until ctx ends. It calls replaced with
+// rules that have come into force, after Loaded.
 func (l *Loader) Watch(ctx context.Context, replaced func(*descriptors.Rules)) error {
 	l.mu.Lock()
 	l.replaced = replaced
@@ -206,7 +209,8 @@ func (l *Loader) apply(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// reportFailure reports err and makes the next load parse its files even if they are unchanged. l.mu must be held.
+// reportFailure reports err and makes the next load parse its files even if they are unchanged.
+// l.mu must be held.
 func (l *Loader) reportFailure(err error) {
 	l.current = ""
 	l.options.Loaded(nil, err)

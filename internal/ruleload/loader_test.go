@@ -39,7 +39,8 @@ func opened(t *testing.T) (l *Loader, logged *observer.ObservedLogs, failures *[
 
 func yaml(text string) []rulesfile.File { return []rulesfile.File{{Name: "f", Data: []byte(text)}} }
 
-// A fault keeps the rules in force. The log names its source once, and again after Reload; each failed load is reported.
+// A fault keeps the rules in force. The log names its source once, and again after Reload; each
+// failed load is reported.
 func TestFaultsLeaveTheRulesInForce(t *testing.T) {
 	l, logged, failures := opened(t)
 	overlay := func(text string) { l.loadOverlay(yaml(text), nil) }

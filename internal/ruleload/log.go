@@ -21,7 +21,8 @@ func logWarnings(log *zap.Logger, warnings []rulesfile.Diagnostic) {
 	}
 }
 
-// logLoaded logs rules that have come into force, and their differences from old rules, unless old is nil.
+// logLoaded logs rules that have come into force, and their differences from old rules, unless old
+// is nil.
 func logLoaded(log *zap.Logger, old, rules *descriptors.Rules) {
 	fields := countFields(rules)
 	if old != nil {
@@ -39,8 +40,8 @@ func countFields(rules *descriptors.Rules) []zap.Field {
 	return []zap.Field{zap.Int("domains", domains), zap.Int("rules", n)}
 }
 
-// faultFields returns log fields for rules that were not loaded: the first maxLoggedDiagnostics faults, or the error if it is not a
-// fault.
+// faultFields returns log fields for rules that were not loaded: the first maxLoggedDiagnostics
+// faults, or the error if it is not a fault.
 func faultFields(err error) []zap.Field {
 	var faults rulesfile.Faults
 	if !errors.As(err, &faults) {

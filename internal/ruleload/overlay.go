@@ -39,7 +39,8 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
 }
 
-// openOverlay reads the overlay if there is one. A missing overlay may be added later. l.mu must be held.
+// openOverlay reads the overlay if there is one. A missing overlay may be added later. l.mu must be
+// held.
 func (l *Loader) openOverlay() error {
 	path := l.options.Overlay
 	if path == "" {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// A receivedRules stores the last rules from the control plane in a file, so that a process can start while the control plane is
-// unreachable. An empty path disables the file.
+// A receivedRules stores the last rules from the control plane in a file, so that a process can
+// start while the control plane is unreachable. An empty path disables the file.
 type receivedRules struct {
 	path  string
 	log   *zap.Logger

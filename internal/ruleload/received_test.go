@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// The file holds the rules that were saved last. A file that cannot be read or written costs a warning and no rules.
+// The file holds the rules that were saved last. A file that cannot be read or written costs a
+// warning and no rules.
 func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
 	core, logged := observer.New(zap.InfoLevel)

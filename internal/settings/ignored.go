@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// parsedBy returns a function that reports whether envoyproxy/ratelimit, which calls parse, accepts the value of a variable.
+// parsedBy returns a function that reports whether envoyproxy/ratelimit, which calls parse, accepts
+// the value of a variable.
 func parsedBy[T any](parse func(string) (T, error)) func(string) bool {
 	return func(value string) bool {
 		_, err := parse(value)
@@ -22,8 +23,8 @@ var (
 	number   = parsedBy(func(value string) (float64, error) { return strconv.ParseFloat(value, 64) })
 )
 
-// IgnoredVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the reason. Weir validates their
-// values and logs each at start.
+// IgnoredVariables are the variables of envoyproxy/ratelimit without an effect in Weir, with the
+// reason. Weir validates their values and logs each at start.
 var IgnoredVariables = []struct {
 	Variable, Why string
 	isValid       func(value string) bool
@@ -57,7 +58,8 @@ var IgnoredVariables = []struct {
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "memcache is not supported", boolean},
 }
 
-// ignored returns the variables of [IgnoredVariables] in environ, or an error if envoyproxy/ratelimit would reject one.
+// ignored returns the variables of [IgnoredVariables] in environ, or an error if
+// envoyproxy/ratelimit would reject one.
 func ignored(environ map[string]string) (found []Ineffective, err error) {
 	var errs settingErrors
 	for _, v := range IgnoredVariables {

@@ -8,8 +8,9 @@ type Ineffective struct {
 	Expected        bool // the variable is one of [IgnoredVariables]; any other is probably a mistake
 }
 
-// Ineffective returns the variables of environ, a list of name=value, and the settings that are set without effect. It returns an
-// error if envoyproxy/ratelimit would reject a variable of [IgnoredVariables].
+// Ineffective returns the variables of environ, a list of name=value, and the settings that are set
+// without effect. It returns an error if envoyproxy/ratelimit would reject a variable of
+// [IgnoredVariables].
 func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 	values := map[string]string{}
 	for _, pair := range environ {

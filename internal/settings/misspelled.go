@@ -16,15 +16,16 @@ var prefixes = []string{
 	"REDIS_TLS_", "REDIS_SENTINEL_", "STORE_MAX_", "DENY_CACHE_", "MEMORY_MAX_", "MEMORY_SNAPSHOT_", "TRACING_EXPORTER_", "ADMIN_TLS_",
 }
 
-// ofService matches the variables that Kubernetes sets in each pod for a Service, for example one named redis-sentinel.
+// ofService matches the variables that Kubernetes sets in each pod for a Service, for example one
+// named redis-sentinel.
 var ofService = regexp.MustCompile(`_SERVICE_(HOST|PORT)(_[A-Z0-9_]+)?$|_PORT(_\d+_[A-Z]+(_PROTO|_PORT|_ADDR)?)?$`)
 
-// minCheckedBytes is the minimum length of a setting whose misspellings are reported. Shorter names, such as PORT and HOST, resemble
-// variables of other programs.
+// minCheckedBytes is the minimum length of a setting whose misspellings are reported. Shorter
+// names, such as PORT and HOST, resemble variables of other programs.
 const minCheckedBytes = 6
 
-// misspelled returns the variables of environ that are probably misspelled settings: one typing mistake away from a setting, or with
-// a prefix of settings.
+// misspelled returns the variables of environ that are probably misspelled settings: one typing
+// mistake away from a setting, or with a prefix of settings.
 func misspelled(environ map[string]string) (found []Ineffective) {
 	known := variables()
 	long := slices.DeleteFunc(slices.Clone(known), func(v string) bool { return len(v) < minCheckedBytes })
@@ -54,7 +55,8 @@ func variables() []string {
 	return names
 }
 
-// variablesOf returns the variables of a struct. kong puts the prefix of an embedded struct before those of its fields.
+// variablesOf returns the variables of a struct. kong puts the prefix of an embedded struct before
+// those of its fields.
 func variablesOf(settings reflect.Type, prefix string) (names []string) {
 	for i := range settings.NumField() {
 		f := settings.Field(i)

@@ -29,7 +29,8 @@ func (p *Process) complete(errs *settingErrors) {
 	}
 }
 
-// completeLevel parses LOG_LEVEL. Levels of envoyproxy/ratelimit that zap lacks map to the nearest one.
+// completeLevel parses LOG_LEVEL. Levels of envoyproxy/ratelimit that zap lacks map to the nearest
+// one.
 func (p *Process) completeLevel(errs *settingErrors) {
 	switch strings.ToLower(p.LogLevel) {
 	case "trace", "debug":

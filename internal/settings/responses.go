@@ -51,7 +51,8 @@ func (r *Responses) complete(errs *settingErrors) {
 	}
 }
 
-// completeLimitHeaders validates the names of LIMIT_*_HEADER, if they are used. Their case stays, because Envoy converts it.
+// completeLimitHeaders validates the names of LIMIT_*_HEADER, if they are used. Their case stays,
+// because Envoy converts it.
 func (r *Responses) completeLimitHeaders(errs *settingErrors) {
 	if !r.ResponseHeaders {
 		return
@@ -70,14 +71,16 @@ var framing = []string{
 // taken are response headers with another meaning.
 var taken = append([]string{"ratelimit", "ratelimit-policy", "retry-after"}, framing...)
 
-// completeHeader validates a header name, if it is set, and converts it to lower case, as HTTP/2 requires.
+// completeHeader validates a header name, if it is set, and converts it to lower case, as HTTP/2
+// requires.
 func (r *Responses) completeHeader(errs *settingErrors, variable string, name *string) {
 	if *name = strings.ToLower(*name); *name != "" {
 		checkHeader(errs, variable, *name, taken, "x-denied-by")
 	}
 }
 
-// checkHeader requires that name is a header, and none of the reserved ones, which are in lower case.
+// checkHeader requires that name is a header, and none of the reserved ones, which are in lower
+// case.
 func checkHeader(errs *settingErrors, variable, name string, reserved []string, example string) {
 	switch {
 	case !httpguts.ValidHeaderFieldName(name):

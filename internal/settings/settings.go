@@ -1,6 +1,7 @@
-// Package settings declares Weir's settings. Each is a field with its flag, environment variable, default and help, from which
-// --help and docs/settings.md are generated. Variables of envoyproxy/ratelimit keep their names, values and defaults; those without
-// an effect in Weir are in [IgnoredVariables].
+// Package settings declares Weir's settings. Each is a field with its flag, environment variable,
+// default and help, from which --help and docs/settings.md are generated. Variables of
+// envoyproxy/ratelimit keep their names, values and defaults; those without an effect in Weir are
+// in [IgnoredVariables].
 package settings
 
 import (
@@ -98,7 +99,8 @@ func (errs *settingErrors) require(variable, format string, args ...any) {
 	*errs = append(*errs, fmt.Errorf(variable+" must "+format, args...))
 }
 
-// oneOf replaces a value by the allowed value that is equal except for case. If there is none, it adds an error.
+// oneOf replaces a value by the allowed value that is equal except for case. If there is none, it
+// adds an error.
 func (errs *settingErrors) oneOf(variable string, value *string, allowed ...string) {
 	i := slices.IndexFunc(allowed, func(a string) bool { return strings.EqualFold(a, *value) })
 	if i < 0 {
@@ -123,7 +125,8 @@ func setDefault(value *string, def string) {
 	}
 }
 
-// minInterval is the minimum time between two repetitions. A shorter one, such as one with a wrong unit, keeps a CPU busy.
+// minInterval is the minimum time between two repetitions. A shorter one, such as one with a wrong
+// unit, keeps a CPU busy.
 const minInterval = 10 * time.Millisecond
 
 func (errs *settingErrors) interval(variable string, d time.Duration) {

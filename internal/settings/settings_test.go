@@ -159,7 +159,8 @@ func named(err error, variable string) bool {
 	return strings.HasPrefix(err.Error(), variable+": ") || strings.HasPrefix(err.Error(), variable+" must ")
 }
 
-// Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values that are out of range.
+// Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values
+// that are out of range.
 func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 	s := defaults()
 	s.ConfigType, s.Redis.Type, s.PerSecondRedis.Type, s.LogLevel, s.LogFormat = "", "", "", "", ""
@@ -247,8 +248,8 @@ func TestLogLevelsOfRatelimitAreAccepted(t *testing.T) {
 	}
 }
 
-// ratelimit are the variables of envoyproxy/ratelimit (settings.go), without those of memcache and of its libraries. docs/settings.md
-// marks all others.
+// ratelimit are the variables of envoyproxy/ratelimit (settings.go), without those of memcache and
+// of its libraries. docs/settings.md marks all others.
 //
 //go:embed testdata/ratelimit.txt
 var ratelimit string

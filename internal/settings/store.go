@@ -34,7 +34,8 @@ type Store struct {
 	MemorySnapshotInterval time.Duration `env:"MEMORY_SNAPSHOT_INTERVAL" default:"1m" help:"The time between two saves, at least 10ms. A crash loses the counts since the last one."`
 }
 
-// RedisSocket is the address of Redis if BACKEND_TYPE is redis and REDIS_URL is empty, as in envoyproxy/ratelimit.
+// RedisSocket is the address of Redis if BACKEND_TYPE is redis and REDIS_URL is empty, as in
+// envoyproxy/ratelimit.
 const RedisSocket = "/var/run/nutcracker/ratelimit.sock"
 
 // The stores.
@@ -98,13 +99,15 @@ func (s *Store) ReplicaCount() int {
 	return *s.Replicas
 }
 
-// PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are those of the first.
+// PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are
+// those of the first.
 type PerSecond struct {
 	UsePerSecondRedis bool        `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
 	PerSecondRedis    RedisServer `embed:"" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"server=REDIS_PERSECOND" set:"url=/var/run/nutcracker/ratelimitpersecond.sock" set:"no_url="` //nolint:staticcheck // kong reads every "set" of a tag
 }
 
-// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, with the settings to connect to it.
+// A RedisServer is one Redis, a Redis Cluster or a Redis behind Sentinels, with the settings to
+// connect to it.
 type RedisServer struct {
 	Type         string        `env:"TYPE" default:"SINGLE" placeholder:"SINGLE|CLUSTER|SENTINEL" help:"The kind of ${server}_URL: one Redis, a Redis Cluster, or Sentinels."`
 	URL          string        `env:"URL" default:"${url}" placeholder:"URL" help:"One Redis: host:port, redis:// or rediss://user:password@host:port/db, or the path of a unix socket. A cluster: several hosts separated by commas. Sentinels: the master's name, then their hosts.${no_url}"`
@@ -118,7 +121,8 @@ type RedisServer struct {
 	TLS          bool          `env:"TLS" help:"Connect to Redis with TLS."`
 }
 
-// maxPoolSize is more connections than Redis or a network address takes. The pool reserves memory for all of them.
+// maxPoolSize is more connections than Redis or a network address takes. The pool reserves memory
+// for all of them.
 const maxPoolSize = 65_535
 
 // complete completes the settings whose variables begin with prefix.

@@ -22,7 +22,8 @@ const (
 	maxKeys = 1000
 )
 
-// A candidate holds the rules of a shadow file, their counters and the comparison. Only one goroutine calls compare.
+// A candidate holds the rules of a shadow file, their counters and the comparison. Only one
+// goroutine calls compare.
 type candidate struct {
 	rules   *descriptors.Rules
 	loaded  time.Time
@@ -55,7 +56,8 @@ type limitCounts struct {
 }
 
 func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
-	// The virtual clock must not step back, and the first request may have been decided before the candidate was loaded.
+	// The virtual clock must not step back, and the first request may have been decided before the
+	// candidate was loaded.
 	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
 	c.store = s.options.newStore(func() time.Time { return c.now })
 	c.decider = decide.New(func() *descriptors.Rules { return rules }, c.store, s.options.Decide)

@@ -29,11 +29,13 @@ type denials struct {
 	limits []keyDenial
 }
 
-// A keyDenial is the denial of a key by a limit. If several limits deny a descriptor, it is that by the limit with the longest wait.
+// A keyDenial is the denial of a key by a limit. If several limits deny a descriptor, it is that by
+// the limit with the longest wait.
 type keyDenial struct {
 	limitID
 	key string
-	// shadow reports that the rule is in shadow mode, so that the denial does not affect the response.
+	// shadow reports that the rule is in shadow mode, so that the denial does not affect the
+	// response.
 	shadow bool
 	limit  *descriptors.RateLimit // nil if none is known
 }

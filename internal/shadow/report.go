@@ -30,7 +30,8 @@ func (s *Comparison) Stats() Stats {
 	return stats
 }
 
-// Report returns the diff, without the fields about the shadow file and the replica. The parameters bound the lengths of its lists.
+// Report returns the diff, without the fields about the shadow file and the replica. The parameters
+// bound the lengths of its lists.
 func (s *Comparison) Report(limits, keys int) api.ShadowReport {
 	none := api.DiffKeys{Worst: []api.DiffKey{}}
 	stats := s.Stats()

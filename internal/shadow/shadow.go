@@ -1,10 +1,13 @@
-// Package shadow decides live requests again under the candidate rules of a shadow file, and counts the differences.
+// Package shadow decides live requests again under the candidate rules of a shadow file, and counts
+// the differences.
 //
-// [Comparison.Observe] copies decided requests to a bounded queue, and drops and counts them if it is full. [Comparison.Run] decides the
-// copies in order, with a [decide.Decider] on a separate memory store, at the times of the live decisions. So a candidate cannot
-// deny, fail or delay a request.
+// [Comparison.Observe] copies decided requests to a bounded queue, and drops and counts them if it
+// is full. [Comparison.Run] decides the copies in order, with a [decide.Decider] on a separate
+// memory store, at the times of the live decisions. So a candidate cannot deny, fail or delay a
+// request.
 //
-// A Comparison sees only the requests of its process. With several replicas, each counts its part of a key's hits.
+// A Comparison sees only the requests of its process. With several replicas, each counts its part
+// of a key's hits.
 package shadow
 
 import (
@@ -23,7 +26,8 @@ import (
 type Options struct {
 	// Decide contains the settings with which the server decides.
 	Decide decide.Options
-	// MaxBytes bounds the counters of the candidate; default 128 MiB, which is enough for about a million keys.
+	// MaxBytes bounds the counters of the candidate; default 128 MiB, which is enough for about a
+	// million keys.
 	MaxBytes int64
 	// Secret, if not empty, hides keys, see [descriptors.KeyHash].
 	Secret []byte
@@ -66,8 +70,8 @@ func New(o Options) *Comparison {
 	return &Comparison{options: o, queue: make(chan *job, maxQueued)}
 }
 
-// Use makes rules the candidate, with empty counters. Nil rules end the comparison. It returns false, and changes nothing, if the
-// candidate already has the version of rules.
+// Use makes rules the candidate, with empty counters. Nil rules end the comparison. It returns
+// false, and changes nothing, if the candidate already has the version of rules.
 func (s *Comparison) Use(rules *descriptors.Rules) bool {
 	old := s.current.Load()
 	switch {
@@ -81,7 +85,8 @@ func (s *Comparison) Use(rules *descriptors.Rules) bool {
 	return true
 }
 
-// Observe queues a decided request, or drops it. It never waits, and does not retain request and result.
+// Observe queues a decided request, or drops it. It never waits, and does not retain request and
+// result.
 func (s *Comparison) Observe(request *decide.Request, result *decide.Result) {
 	if len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
 		return

@@ -77,7 +77,8 @@ func request(hits int64, texts ...string) *decide.Request {
 	return r
 }
 
-// decide decides a request and shows it to the shadow. Then it spoils the memory of the request, as the next request would.
+// decide decides a request and shows it to the shadow. Then it spoils the memory of the request, as
+// the next request would.
 func (s *server) decide(r *decide.Request) *decide.Result {
 	s.tb.Helper()
 	result := &decide.Result{}
@@ -91,7 +92,8 @@ func (s *server) decide(r *decide.Request) *decide.Result {
 	return result
 }
 
-// The diff is that of a replay of both rules over the same requests at the same times, for each limit and each key.
+// The diff is that of a replay of both rules over the same requests at the same times, for each
+// limit and each key.
 func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
@@ -256,7 +258,8 @@ func TestQueuedTextIsBounded(t *testing.T) {
 	})
 }
 
-// The queue's bound includes the descriptors and entries, which may need far more memory than their text.
+// The queue's bound includes the descriptors and entries, which may need far more memory than their
+// text.
 func TestQueuedEntriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
@@ -316,8 +319,8 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 	}
 }
 
-// A request that a store could not decide says nothing about the rules. The candidate charges it.
-// A full quota denies nothing while another has room, also if a limit beside them denies the request.
+// A request that a store could not decide says nothing about the rules. The candidate charges it. A
+// full quota denies nothing while another has room, also if a limit beside them denies the request.
 func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
 	const candidate = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
@@ -441,7 +444,8 @@ func TestShadowIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// BenchmarkObserve measures what a Comparison adds to a decided request: off without a candidate, and on.
+// BenchmarkObserve measures what a Comparison adds to a decided request: off without a candidate,
+// and on.
 func BenchmarkObserve(b *testing.B) {
 	r := request(1, "user_id=user-1000042")
 	for _, name := range []string{"off", "on"} {

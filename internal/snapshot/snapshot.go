@@ -24,7 +24,8 @@ func (e *RejectedError) Error() string { return e.Reason.Error() }
 
 func (e *RejectedError) Unwrap() error { return e.Reason }
 
-// Load returns a store with the snapshot at path. Without one it returns fs.ErrNotExist, and else it fails with a [RejectedError].
+// Load returns a store with the snapshot at path. Without one it returns fs.ErrNotExist, and else
+// it fails with a [RejectedError].
 func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
 	store, loaded, err := load(path, o)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +72,8 @@ func checkRegular(path string) error {
 	return nil
 }
 
-// Save atomically replaces the snapshot at path, see [atomicfile.Write]. It returns the number of keys.
+// Save atomically replaces the snapshot at path, see [atomicfile.Write]. It returns the number of
+// keys.
 func Save(path string, from *memstore.Store) (keys int64, err error) {
 	err = atomicfile.Write(path, func(w io.Writer) error {
 		keys, err = from.Save(w)

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Package syscall tells the race detector that sending a byte happens before receiving it. On 386 it has no number of
-// recvfrom.
+// Package syscall tells the race detector that sending a byte happens before receiving it. On 386
+// it has no number of recvfrom.
 
 func read(fd uintptr, b []byte) (int, syscall.Errno) { return result(syscall.Read(int(fd), b)) }
 

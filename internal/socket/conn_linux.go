@@ -9,9 +9,10 @@ import (
 	"syscall"
 )
 
-// Wrap returns a connection whose Read and Write bypass the scheduler. Each is one system call if the socket has data or room, and
-// otherwise waits as in c, up to the deadline of c. Wrap returns c itself unless c is a TCP or Unix socket of package net, because
-// a wrapper such as TLS must not be bypassed.
+// Wrap returns a connection whose Read and Write bypass the scheduler. Each is one system call if
+// the socket has data or room, and otherwise waits as in c, up to the deadline of c. Wrap returns c
+// itself unless c is a TCP or Unix socket of package net, because a wrapper such as TLS must not be
+// bypassed.
 func Wrap(c net.Conn) net.Conn {
 	var raw syscall.RawConn
 	var err error
@@ -32,7 +33,8 @@ func Wrap(c net.Conn) net.Conn {
 	return q
 }
 
-// Reader returns a reader of a non-blocking descriptor, such as a kernel timer, that bypasses the scheduler as [Wrap] does.
+// Reader returns a reader of a non-blocking descriptor, such as a kernel timer, that bypasses the
+// scheduler as [Wrap] does.
 func Reader(raw syscall.RawConn) io.Reader {
 	t := &transfer{call: read}
 	t.try = t.transferOnce
@@ -149,7 +151,8 @@ func (c *conn) error(call string, err error) error {
 	return err
 }
 
-// SyscallConn implements [syscall.Conn]. go-redis uses it before each call to check whether the peer has closed the connection.
+// SyscallConn implements [syscall.Conn]. go-redis uses it before each call to check whether the
+// peer has closed the connection.
 func (c *conn) SyscallConn() (syscall.RawConn, error) { return rawConn{c.raw}, nil }
 
 type rawConn struct{ syscall.RawConn }

@@ -125,7 +125,8 @@ func TestErrorsMatchPackageNet(t *testing.T) {
 	})
 }
 
-// peek checks a connection as go-redis does before a call. It returns -1 if there is nothing to read, 0 if the peer has closed it.
+// peek checks a connection as go-redis does before a call. It returns -1 if there is nothing to
+// read, 0 if the peer has closed it.
 func peek(t *testing.T, c net.Conn) (n int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()

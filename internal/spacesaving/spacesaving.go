@@ -1,13 +1,14 @@
-// Package spacesaving finds the heaviest keys of a stream in bounded memory. It implements the Space-Saving algorithm of Metwally,
-// Agrawal and El Abbadi, "Efficient Computation of Frequent and Top-k Elements in Data Streams" (ICDT 2005).
+// Package spacesaving finds the heaviest keys of a stream in bounded memory. It implements the
+// Space-Saving algorithm of Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and
+// Top-k Elements in Data Streams" (ICDT 2005).
 //
-// A [Sketch] of size m counts m keys. A new key replaces the key with the smallest count and adds to that count. So a count is
-// never too low, and has a known error:
+// A [Sketch] of size m counts m keys. A new key replaces the key with the smallest count and adds
+// to that count. So a count is never too low, and has a known error:
 //
 //	Count - Error <= true count <= Count
 //
-// An error, and the true count of a key that is not in the sketch, is at most the smallest count, and so at most the total divided
-// by m. Every key with a larger true count is in the sketch.
+// An error, and the true count of a key that is not in the sketch, is at most the smallest count,
+// and so at most the total divided by m. Every key with a larger true count is in the sketch.
 package spacesaving
 
 import (
@@ -16,8 +17,8 @@ import (
 	"slices"
 )
 
-// A Sketch counts keys, which the caller identifies by 64-bit hashes. V is the caller's data for a key. Keys with equal hashes are
-// the same key. A Sketch is not safe for concurrent use.
+// A Sketch counts keys, which the caller identifies by 64-bit hashes. V is the caller's data for a
+// key. Keys with equal hashes are the same key. A Sketch is not safe for concurrent use.
 type Sketch[V any] struct {
 	heap      []counter // a min-heap by count, in which each counter has arity children
 	slots     []slot[V]
@@ -26,7 +27,8 @@ type Sketch[V any] struct {
 	total     uint64
 }
 
-// arity is the number of children in the heap. Eight children fill two cache lines, and a heap of 1,000 keys has four levels.
+// arity is the number of children in the heap. Eight children fill two cache lines, and a heap of
+// 1,000 keys has four levels.
 const arity = 8
 
 // A counter holds what the heap compares, so that a search for the smallest count reads no slot.
@@ -40,7 +42,8 @@ type slot[V any] struct {
 	value              V
 }
 
-// An Item is a key of a sketch with its count. The true count is at least Count - Error and at most Count.
+// An Item is a key of a sketch with its count. The true count is at least Count - Error and at most
+// Count.
 type Item[V any] struct {
 	Hash  uint64
 	Value V
@@ -56,7 +59,8 @@ func New[V any](size int) *Sketch[V] {
 	}
 }
 
-// Add counts n for a key in O(log size) without allocating. It stores value only for a new key. Counts saturate at 2^64 - 1.
+// Add counts n for a key in O(log size) without allocating. It stores value only for a new key.
+// Counts saturate at 2^64 - 1.
 func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	if n == 0 {
 		return
@@ -85,8 +89,8 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	s.down(0)
 }
 
-// MaxError bounds the error of a count, and the true count of a key that is not in the sketch. It is 0 until the sketch is full,
-// and at most the sum of all counts divided by the size.
+// MaxError bounds the error of a count, and the true count of a key that is not in the sketch. It
+// is 0 until the sketch is full, and at most the sum of all counts divided by the size.
 func (s *Sketch[V]) MaxError() uint64 {
 	if len(s.slots) < cap(s.slots) {
 		return 0
@@ -117,9 +121,9 @@ func (s *Sketch[V]) List() List[V] {
 	return l
 }
 
-// Top returns the k keys with the highest counts over all lists, highest first and then by hash. The lists must be of disjoint
-// parts of a stream. Counts and errors of a key are added; a list without the key adds its MaxError to both. So an error is at most
-// the sum of the lists' MaxError.
+// Top returns the k keys with the highest counts over all lists, highest first and then by hash.
+// The lists must be of disjoint parts of a stream. Counts and errors of a key are added; a list
+// without the key adds its MaxError to both. So an error is at most the sum of the lists' MaxError.
 func Top[V any](k int, lists ...List[V]) []Item[V] {
 	var all []Item[V]
 	missing := uint64(0) // the sum of MaxError

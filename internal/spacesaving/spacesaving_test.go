@@ -35,7 +35,8 @@ func expectBounds(t *testing.T, s *Sketch[uint64], adds []add) {
 	}
 }
 
-// expectItems checks that every count is within its error, no error is above the bound, and no key above the bound is missing.
+// expectItems checks that every count is within its error, no error is above the bound, and no key
+// above the bound is missing.
 func expectItems(t *testing.T, items []Item[uint64], truth map[uint64]uint64, bound uint64) {
 	t.Helper()
 	kept := map[uint64]bool{}

@@ -3,10 +3,12 @@ package spelling
 
 import "strings"
 
-// Nearest returns the element of words that word probably misspells, or "". It ignores case and separators.
+// Nearest returns the element of words that word probably misspells, or "". It ignores case and
+// separators.
 func Nearest(word string, words []string) string { return nearest(word, words, 2) }
 
-// OneMistake returns the element of words that is at most one typing mistake away from word, or "". It ignores case and separators.
+// OneMistake returns the element of words that is at most one typing mistake away from word, or "".
+// It ignores case and separators.
 func OneMistake(word string, words []string) string { return nearest(word, words, 1) }
 
 // nearest returns the nearest of words within a number of mistakes, or "".
@@ -31,7 +33,8 @@ var withoutSeparators = strings.NewReplacer("_", "", "-", "", " ", "")
 // plain normalizes spellings such as rateLimit, rate-limit and RATE_LIMIT.
 func plain(word string) string { return withoutSeparators.Replace(strings.ToLower(word)) }
 
-// distance returns the edit distance of a and b with insertions, deletions, substitutions and transpositions of neighbors.
+// distance returns the edit distance of a and b with insertions, deletions, substitutions and
+// transpositions of neighbors.
 func distance(a, b string) int {
 	d := make([][]int, len(a)+1)
 	for i := range d {

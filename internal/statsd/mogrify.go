@@ -15,9 +15,9 @@ type Mogrifier struct {
 	tags    [][2]string
 }
 
-// Mogrifiers returns the mogrifiers in list, the comma-separated USE_DOG_STATSD_MOGRIFIERS, from the variables
-// DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first one whose pattern matches rewrites a name. The error joins the
-// errors of all mogrifiers.
+// Mogrifiers returns the mogrifiers in list, the comma-separated USE_DOG_STATSD_MOGRIFIERS, from
+// the variables DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS. The first one whose pattern
+// matches rewrites a name. The error joins the errors of all mogrifiers.
 func Mogrifiers(list string, getenv func(string) string) ([]Mogrifier, error) {
 	var made []Mogrifier
 	var errs []error

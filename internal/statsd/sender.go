@@ -19,12 +19,14 @@ import (
 
 // A Source supplies the metrics of a Sender.
 type Source interface {
-	// EnableSending makes the source sample response times, and keep dropped series until Counters has sent their last counts.
+	// EnableSending makes the source sample response times, and keep dropped series until Counters
+	// has sent their last counts.
 	EnableSending()
-	// Counters calls send for each counter with its name, its total, and the part of the total sent before, which send updates.
+	// Counters calls send for each counter with its name, its total, and the part of the total sent
+	// before, which send updates.
 	Counters(send func(name string, total uint64, sent *uint64))
-	// ResponseTimes calls send for each kind of call with the number of calls since the last time and a sample of their response
-	// times.
+	// ResponseTimes calls send for each kind of call with the number of calls since the last time
+	// and a sample of their response times.
 	ResponseTimes(send func(name string, calls int, sample []time.Duration))
 }
 
@@ -39,8 +41,9 @@ type Destination struct {
 	Mogrifiers []Mogrifier       // for dogstatsd
 }
 
-// A Sender sends increments of counters, and response times, to a Destination. While the server is unreachable, nothing is queued:
-// increments are sent after it returns, and response times are dropped.
+// A Sender sends increments of counters, and response times, to a Destination. While the server is
+// unreachable, nothing is queued: increments are sent after it returns, and response times are
+// dropped.
 type Sender struct {
 	to      Destination
 	from    Source
@@ -133,7 +136,8 @@ func (s *Sender) Run(ctx context.Context) {
 	}
 }
 
-// flush calls each of sends with a connection, and sends the last packet. Without a connection it drops the response times.
+// flush calls each of sends with a connection, and sends the last packet. Without a connection it
+// drops the response times.
 func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	s.timeLeft = s.bounds.wait
 	if !s.connected(ctx) {
@@ -174,7 +178,8 @@ func (s *Sender) sendTimes(ctx context.Context) {
 	})
 }
 
-// sendCounters sends the increments of the counters. If sending fails or ctx ends, unsent increments remain for the next flush.
+// sendCounters sends the increments of the counters. If sending fails or ctx ends, unsent
+// increments remain for the next flush.
 func (s *Sender) sendCounters(ctx context.Context) {
 	s.from.Counters(func(name string, total uint64, sent *uint64) {
 		if s.conn != nil && ctx.Err() == nil && total != *sent {
@@ -196,7 +201,8 @@ func (s *Sender) line(ctx context.Context, line []byte) {
 	s.lines++
 }
 
-// send writes the packet. If it fails, send drops the packet, because a part may have arrived, and closes the connection.
+// send writes the packet. If it fails, send drops the packet, because a part may have arrived, and
+// closes the connection.
 func (s *Sender) send(ctx context.Context) {
 	packet, lines := s.packet, s.lines
 	s.packet, s.lines = s.packet[:0], 0
@@ -222,7 +228,8 @@ func (s *Sender) send(ctx context.Context) {
 	s.sent.Add(uint64(lines))
 }
 
-// writePacket writes within the remaining time for the writes of this flush. Pauses between packets do not count.
+// writePacket writes within the remaining time for the writes of this flush. Pauses between packets
+// do not count.
 func (s *Sender) writePacket(packet []byte) error {
 	start := time.Now()
 	if err := s.conn.SetWriteDeadline(start.Add(s.timeLeft)); err != nil {
@@ -233,7 +240,8 @@ func (s *Sender) writePacket(packet []byte) error {
 	return err
 }
 
-// connected reports whether there is a connection. If not, it tries to connect, subject to the backoff.
+// connected reports whether there is a connection. If not, it tries to connect, subject to the
+// backoff.
 func (s *Sender) connected(ctx context.Context) bool {
 	if s.conn != nil {
 		err := s.closed()
@@ -266,7 +274,8 @@ func (s *Sender) connected(ctx context.Context) bool {
 	return true
 }
 
-// closed returns an error if the server has closed the connection. A write might not report that, and its data would be lost.
+// closed returns an error if the server has closed the connection. A write might not report that,
+// and its data would be lost.
 func (s *Sender) closed() error {
 	var one [1]byte
 	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {

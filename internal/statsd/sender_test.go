@@ -22,7 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listener collects the lines that a sender sends. sums has, by name, the sum of a counter or the number of times.
+// A listener collects the lines that a sender sends. sums has, by name, the sum of a counter or the
+// number of times.
 type listener struct {
 	mu    sync.Mutex
 	lines []string
@@ -124,7 +125,8 @@ func listenUDP(t *testing.T, l *listener) string {
 	return conn.LocalAddr().String()
 }
 
-// listenTCP accepts connections. The function that it returns closes the listener and all connections.
+// listenTCP accepts connections. The function that it returns closes the listener and all
+// connections.
 func listenTCP(t *testing.T, address string, l *listener) (string, func()) {
 	t.Helper()
 	listening, err := net.Listen("tcp", address)
@@ -222,10 +224,11 @@ func TestCountersSurviveStatsdOutage(t *testing.T) {
 	}
 }
 
-// Without a server, UDP reports an error only after the first packet. The kernel may take its time for that, so the test waits
-// for the error between two flushes.
+// Without a server, UDP reports an error only after the first packet. The kernel may take its time
+// for that, so the test waits for the error between two flushes.
 func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
-	// A socket with a peer refuses the packets of all others, and keeps the port from other programs.
+	// A socket with a peer refuses the packets of all others, and keeps the port from other
+	// programs.
 	nobody, err := net.Dial("udp", "127.0.0.1:9")
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +258,8 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// awaitError waits until the socket of conn has an error, and leaves the error for the next read or write.
+// awaitError waits until the socket of conn has an error, and leaves the error for the next read or
+// write.
 func awaitError(t *testing.T, conn net.Conn) {
 	t.Helper()
 	raw, err := conn.(*net.UDPConn).SyscallConn()
@@ -304,7 +308,8 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	}
 }
 
-// manySeries are the lines of 10,000 series with names as long as those of Envoy Gateway, of which three counters change.
+// manySeries are the lines of 10,000 series with names as long as those of Envoy Gateway, of which
+// three counters change.
 const manySeries = 30_000
 
 func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
@@ -324,7 +329,8 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	}
 }
 
-// On UDP, many series need pauses of more than bounds.wait together, which must not count as a failure of the server.
+// On UDP, many series need pauses of more than bounds.wait together, which must not count as a
+// failure of the server.
 func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.InfoLevel)
@@ -395,7 +401,8 @@ func (*idleConn) SetReadDeadline(time.Time) error      { return nil }
 func (*idleConn) Read([]byte) (int, error)             { return 0, os.ErrDeadlineExceeded }
 func (*idleConn) Close() error                         { return nil }
 
-// A flush that is interrupted keeps the increments that it has not sent, and the next flush sends them.
+// A flush that is interrupted keeps the increments that it has not sent, and the next flush sends
+// them.
 func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 	l := newListener()
 	f := newFake(1000)

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// RegisterAdmin registers the metrics of the admin API. The returned function counts a call. Callers must bound the set of routes.
+// RegisterAdmin registers the metrics of the admin API. The returned function counts a call.
+// Callers must bound the set of routes.
 func (m *Metrics) RegisterAdmin() func(route string, code int) {
 	calls := promauto.With(m.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_admin_requests_total",

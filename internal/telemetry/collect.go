@@ -14,7 +14,8 @@ func (collectFunc) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector].
 func (f collectFunc) Collect(to chan<- prometheus.Metric) { f(to) }
 
-// readers returns functions that register a gauge or a counter. Each reads one field of stats at each scrape.
+// readers returns functions that register a gauge or a counter. Each reads one field of stats at
+// each scrape.
 func readers[S any](registry prometheus.Registerer, stats func() S, labels prometheus.Labels) (
 	gauge, counter func(name, help string, value func(S) int64),
 ) {
@@ -29,8 +30,8 @@ func readers[S any](registry prometheus.Registerer, stats func() S, labels prome
 	return gauge, counter
 }
 
-// constMetric is [prometheus.NewConstMetric], but returns an invalid metric instead of an error, so that a bad label fails a scrape
-// and not the process.
+// constMetric is [prometheus.NewConstMetric], but returns an invalid metric instead of an error, so
+// that a bad label fails a scrape and not the process.
 func constMetric(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) prometheus.Metric {
 	m, err := prometheus.NewConstMetric(desc, kind, value, labels...)
 	if err != nil {

@@ -18,8 +18,8 @@ type labelSet [4]string
 // rule returns the rule of a label set that begins with the labels domain and rule.
 func (l labelSet) rule() descriptors.RuleID { return descriptors.RuleID{Domain: l[0], Name: l[1]} }
 
-// A counterMap collects a counter for each label set. Unlike a prometheus.CounterVec it can list its label sets, and a lookup does
-// not allocate.
+// A counterMap collects a counter for each label set. Unlike a prometheus.CounterVec it can list
+// its label sets, and a lookup does not allocate.
 type counterMap struct {
 	desc   *prometheus.Desc
 	labels int // used in a labelSet

@@ -30,7 +30,8 @@ descriptors:
       - {unit: day, requests_per_unit: 1}
 `
 
-// observed returns the observation of one descriptor under the rule "user", with the verdicts of its limits.
+// observed returns the observation of one descriptor under the rule "user", with the verdicts of
+// its limits.
 func observed(rules *descriptors.Rules, hits int64, denied bool, verdicts ...limiters.Verdict) *rls.Observation {
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}})
 	return &rls.Observation{Result: decide.Result{Domain: "d", Denied: denied, Decisions: []decide.Decision{{
@@ -49,7 +50,8 @@ func expectDenials(t *testing.T, m *Metrics, lines ...string) {
 	}
 }
 
-// A peek charges nothing, so weir_hits_total does not count it, but its response is a 429 like any other.
+// A peek charges nothing, so weir_hits_total does not count it, but its response is a 429 like any
+// other.
 func TestDeniedPeeksAreCounted(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	for range 3 {
@@ -192,7 +194,8 @@ func TestScrapesAreBounded(t *testing.T) {
 	under.Wait()
 }
 
-// A hit under several limits counts once. Otherwise a rule that denies everything by one of two limits would seem to deny half.
+// A hit under several limits counts once. Otherwise a rule that denies everything by one of two
+// limits would seem to deny half.
 func TestHitsUnderSeveralLimitsCountOnce(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	allowed, denied, failed := limiters.Verdict{Allowed: true}, limiters.Verdict{}, limiters.Verdict{Err: http.ErrAbortHandler}

@@ -36,7 +36,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
 
-// sections orders docs/metrics.md. use is the conclusion that an operator draws from a metric, beyond its help, or empty.
+// sections orders docs/metrics.md. use is the conclusion that an operator draws from a metric,
+// beyond its help, or empty.
 var sections = []struct {
 	title, intro string
 	metrics      []struct{ name, use string }
@@ -274,7 +275,8 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// writeLabels writes the table of labels. It fails the test unless the table has exactly the labels of the families.
+// writeLabels writes the table of labels. It fails the test unless the table has exactly the labels
+// of the families.
 func writeLabels(t *testing.T, page *bytes.Buffer, families map[string]*dto.MetricFamily) {
 	used := map[string]bool{}
 	for name, f := range families {
@@ -316,7 +318,8 @@ func labelsOf(f *dto.MetricFamily) string {
 	return strings.Join(names, ", ")
 }
 
-// allMetrics returns every metric that a server can export, by name. It registers all of them and counts one of each kind.
+// allMetrics returns every metric that a server can export, by name. It registers all of them and
+// counts one of each kind.
 func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// RegisterFallback registers the metrics of the fallback. rules returns the rules in force, whose domains are reported with their modes.
+// RegisterFallback registers the metrics of the fallback. rules returns the rules in force, whose
+// domains are reported with their modes.
 func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
 	mode := prometheus.NewDesc("weir_domain_mode", "1 if this mode decides hits of the domain now, else 0. The mode is store or, "+
 		"while the store fails, the on_store_error of a limit.", []string{"domain", "mode"}, nil)

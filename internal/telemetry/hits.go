@@ -24,8 +24,9 @@ var verdictNames = [hitDeniedBySeveral]string{"allowed", "denied", "error"}
 const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, also in shadow mode. Peeks, refunds, releases " +
 	"and settles are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
 
-// hitMetrics collects weir_hits_total: three counters for each rule, by name, so that they survive reloads. For a hundred thousand rules
-// they take a few MB instead of a hundred with prometheus.Counter.
+// hitMetrics collects weir_hits_total: three counters for each rule, by name, so that they survive
+// reloads. For a hundred thousand rules they take a few MB instead of a hundred with
+// prometheus.Counter.
 type hitMetrics struct {
 	desc   *prometheus.Desc
 	byRule descriptors.PerRule[ruleHits]
@@ -36,7 +37,8 @@ type hitMetrics struct {
 	next  map[descriptors.RuleID]*ruleHits // replaces rules once dropRemoved has filled it
 }
 
-// A ruleHits counts the hits of a rule by verdict. It fills a cache line, to which Go aligns it, because several cores count concurrently.
+// A ruleHits counts the hits of a rule by verdict. It fills a cache line, to which Go aligns it,
+// because several cores count concurrently.
 type ruleHits struct {
 	counts
 	_ [64 - 8*hitCounters]byte
@@ -80,7 +82,8 @@ func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 // rulesPerLock is the number of rules that dropRemoved visits before it briefly releases the lock.
 const rulesPerLock = 1024
 
-// dropRemoved drops the counters of rules that are no longer in rules. It is not safe for concurrent use.
+// dropRemoved drops the counters of rules that are no longer in rules. It is not safe for
+// concurrent use.
 func (h *hitMetrics) dropRemoved(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,7 +109,8 @@ func (h *hitMetrics) dropRemoved(rules *descriptors.Rules) {
 	h.byRule.Reset(rules)
 }
 
-// Describe implements prometheus.Collector. It describes nothing, because the label limit is absent from most series.
+// Describe implements prometheus.Collector. It describes nothing, because the label limit is absent
+// from most series.
 func (h *hitMetrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It omits counters that are 0.

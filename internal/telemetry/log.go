@@ -18,7 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// NewLog returns a log that writes to w as text or, if format is json, as JSON with the field names of envoyproxy/ratelimit.
+// NewLog returns a log that writes to w as text or, if format is json, as JSON with the field names
+// of envoyproxy/ratelimit.
 func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
@@ -30,14 +31,16 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(w)), level))
 }
 
-// OncePerSecond returns a logger that drops repetitions of a message within a second. The logger takes half a megabyte.
+// OncePerSecond returns a logger that drops repetitions of a message within a second. The logger
+// takes half a megabyte.
 func OncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
 	}))
 }
 
-// PanicLog returns a function that logs the value of a recovered panic, where it was recovered, and the stack.
+// PanicLog returns a function that logs the value of a recovered panic, where it was recovered, and
+// the stack.
 func PanicLog(log *zap.Logger) func(where string, value any) {
 	return func(where string, value any) {
 		log.Error("bug in Weir, please report it", zap.String("method", where), zap.Any("panic", value),
@@ -45,8 +48,8 @@ func PanicLog(log *zap.Logger) func(where string, value any) {
 	}
 }
 
-// StoreLog returns functions that log failures and recoveries of the store, at most one line of each in a second. A cluster
-// without one of its nodes may alternate between them.
+// StoreLog returns functions that log failures and recoveries of the store, at most one line of
+// each in a second. A cluster without one of its nodes may alternate between them.
 func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.Outage)) {
 	sampled := OncePerSecond(log)
 	failed = func(reason error) { sampled.Error("store failed: on_store_error decides", zap.Error(reason)) }
@@ -56,8 +59,9 @@ func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.
 	return failed, recovered
 }
 
-// RequestLog returns a function that logs undecided requests, at most one line in a second for each gRPC code, and leases that could
-// not be ended. At level debug, it also logs denials and unmatched descriptors, one line of each in a second.
+// RequestLog returns a function that logs undecided requests, at most one line in a second for each
+// gRPC code, and leases that could not be ended. At level debug, it also logs denials and unmatched
+// descriptors, one line of each in a second.
 func RequestLog(log *zap.Logger) func(*rls.Observation) {
 	sampled := OncePerSecond(log)
 	var undecided [codes.Unauthenticated + 1]func() *zap.Logger
@@ -101,7 +105,8 @@ func logUnmatched(log *zap.Logger, o *rls.Observation) {
 	}
 }
 
-// logDenials logs the denying limits and the descriptors with their values, which show operators which user is denied.
+// logDenials logs the denying limits and the descriptors with their values, which show operators
+// which user is denied.
 func logDenials(log *zap.Logger, o *rls.Observation) {
 	for i := range o.Decisions {
 		d := &o.Decisions[i]

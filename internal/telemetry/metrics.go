@@ -1,4 +1,5 @@
-// Package telemetry contains Weir's own metrics and its log. It observes finished results, and depends on no store.
+// Package telemetry contains Weir's own metrics and its log. It observes finished results, and
+// depends on no store.
 //
 // All labels come from the rules, so the number of series is bounded.
 package telemetry
@@ -43,8 +44,8 @@ type Metrics struct {
 	handler     http.Handler
 }
 
-// seconds are the bucket bounds. They include the default timeouts, 15 ms of Weir and 20 ms of Envoy, and the thresholds of the
-// alerts, so that quantiles near these values are exact.
+// seconds are the bucket bounds. They include the default timeouts, 15 ms of Weir and 20 ms of
+// Envoy, and the thresholds of the alerts, so that quantiles near these values are exact.
 var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .025, .05, .1, .25, 1}
 
 // NewMetrics returns Metrics with a new registry.
@@ -104,7 +105,8 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
-// maxScrapes bounds concurrent scrapes, each of which holds all series in memory. Further scrapes get 503.
+// maxScrapes bounds concurrent scrapes, each of which holds all series in memory. Further scrapes
+// get 503.
 const maxScrapes = 4
 
 // Handler returns the handler of the metrics. All users share the bound on concurrent scrapes.
@@ -184,8 +186,8 @@ func decidedByCache(decisions []decide.Decision) bool {
 	return cached
 }
 
-// Loaded counts an attempt to load rules. After a successful one, it drops the series of removed rules. It is not safe for
-// concurrent use.
+// Loaded counts an attempt to load rules. After a successful one, it drops the series of removed
+// rules. It is not safe for concurrent use.
 func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	if err != nil {
 		m.loads.WithLabelValues("error").Inc()

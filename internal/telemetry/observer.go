@@ -8,8 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
-// DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains only those values of users that the rules name,
-// so that it may be kept and shared.
+// DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains only those values
+// of users that the rules name, so that it may be kept and shared.
 func DenialLog(log *zap.Logger) func(*observe.Denial) {
 	return func(d *observe.Denial) {
 		fields := []zap.Field{

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
-// ShadowStats holds the report of the candidate rules of a shadow file, and counts the loads of the file.
+// ShadowStats holds the report of the candidate rules of a shadow file, and counts the loads of the
+// file.
 type ShadowStats struct {
 	Report        api.ShadowReport
 	Stats         shadow.Stats

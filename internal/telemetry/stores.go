@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// MemoryStats repeats the fields of memstore.Stats, so that one converts to the other. This package imports decorators of stores, such as those
-// in guard, but no store.
+// MemoryStats repeats the fields of memstore.Stats, so that one converts to the other. This package
+// imports decorators of stores, such as those in guard, but no store.
 type MemoryStats struct {
 	Keys, Bytes int64
 	Evicted     int64 // keys evicted for room before they expired

@@ -199,7 +199,8 @@ func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
 		failed(errors.New("no redis"))
 		recovered(guard.Outage{Duration: 90 * time.Second, Ops: 12})
 	}
-	// One line a second of each kind is logged. Three allow for a machine on which the loop takes two seconds.
+	// One line a second of each kind is logged. Three allow for a machine on which the loop takes
+	// two seconds.
 	lost, back := strings.Count(out.String(), "store failed"), strings.Count(out.String(), "store recovered")
 	if lost < 1 || lost > 3 || back < 1 || back > 3 ||
 		!strings.Contains(out.String(), "no redis") || !strings.Contains(out.String(), `{"outage_seconds": 90, "fallback_hits": 12}`) {

@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// Printable returns text with every control character as an escape, because clients choose the values of keys, and a terminal obeys some
-// control characters.
+// Printable returns text with every control character as an escape, because clients choose the
+// values of keys, and a terminal obeys some control characters.
 func Printable(text string) string {
 	for _, r := range text {
 		if !strconv.IsPrint(r) || r == '\uFFFD' {
@@ -50,8 +50,8 @@ func Row(cells ...any) string {
 // Table returns rows as [Columns] aligns them to the left, each with a line end.
 func Table(rows ...string) string { return strings.Join(Columns(rows, 0), "\n") + "\n" }
 
-// Columns aligns rows of cells that are separated by tabs. It returns a line for each row, without spaces at its end. The flags are those of
-// [tabwriter.NewWriter].
+// Columns aligns rows of cells that are separated by tabs. It returns a line for each row, without
+// spaces at its end. The flags are those of [tabwriter.NewWriter].
 func Columns(rows []string, flags uint) []string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 8, 2, ' ', flags)

@@ -6,7 +6,8 @@ import (
 	"errors"
 )
 
-// Client names the PEM files of a TLS client. The zero value has no client certificate and trusts the system's CAs.
+// Client names the PEM files of a TLS client. The zero value has no client certificate and trusts
+// the system's CAs.
 type Client struct {
 	Cert, Key string // the client's certificate and its key; both or neither
 	CA        string // the authorities that may sign the server's certificate; empty: those of the system
@@ -15,8 +16,8 @@ type Client struct {
 	SkipHostname bool   // accept any name in the server's certificate
 }
 
-// Config reads the files. Its error names the failing file. The client certificate is read again for each connection; a changed CA
-// takes effect with the next call of Config.
+// Config reads the files. Its error names the failing file. The client certificate is read again
+// for each connection; a changed CA takes effect with the next call of Config.
 func (c Client) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
@@ -33,7 +34,8 @@ func (c Client) Config() (*tls.Config, error) {
 		config.GetClientCertificate = c.pair
 	}
 	if c.SkipHostname {
-		// InsecureSkipVerify alone would accept any certificate; VerifyConnection verifies the chain.
+		// InsecureSkipVerify alone would accept any certificate; VerifyConnection verifies the
+		// chain.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, config.RootCAs) }
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
-// connect makes one connection to a server that requires client certificates of authority, and reads one byte from it.
+// connect makes one connection to a server that requires client certificates of authority, and
+// reads one byte from it.
 func connect(t *testing.T, authority *certtest.Authority, serverName string, config *tls.Config) error {
 	t.Helper()
 	server := authority.Server(t, serverName)

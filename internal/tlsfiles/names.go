@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// Names are the accepted names of clients. A certificate must have at least one of them. An empty list accepts every certificate.
+// Names are the accepted names of clients. A certificate must have at least one of them. An empty
+// list accepts every certificate.
 type Names []name
 
 // A name is a host, an IP address or a URI.
@@ -19,8 +20,9 @@ type name struct {
 	uri  string
 }
 
-// ParseNames parses comma-separated DNS names, IP addresses, and URIs such as spiffe://cluster.local/ns/edge/sa/envoy. Names must
-// not contain wildcards, but a certificate for *.edge.example has every DNS name one level below edge.example.
+// ParseNames parses comma-separated DNS names, IP addresses, and URIs such as
+// spiffe://cluster.local/ns/edge/sa/envoy. Names must not contain wildcards, but a certificate for
+// *.edge.example has every DNS name one level below edge.example.
 func ParseNames(list string) (Names, error) {
 	if list == "" {
 		return nil, nil

@@ -16,9 +16,9 @@ type Server struct {
 	Protocols []string // the protocols that ALPN offers; default h2 only
 }
 
-// Config returns the configuration of a server. Each handshake reloads changed files. If changed files are invalid, the last good
-// configuration stays in use, each handshake retries, and failed is called once for each different error. The error of Config names
-// the invalid file.
+// Config returns the configuration of a server. Each handshake reloads changed files. If changed
+// files are invalid, the last good configuration stays in use, each handshake retries, and failed
+// is called once for each different error. The error of Config names the invalid file.
 func (s Server) Config(failed func(error)) (*tls.Config, error) {
 	if s.Cert == "" || s.Key == "" {
 		return nil, errors.New("a TLS server needs both a certificate and a key: set the files of both")

@@ -1,4 +1,5 @@
-// Package tlsfiles loads TLS configurations from PEM files, and reloads changed certificates without a restart.
+// Package tlsfiles loads TLS configurations from PEM files, and reloads changed certificates
+// without a restart.
 package tlsfiles
 
 import (
@@ -32,8 +33,9 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// readCA reads CA certificates. It fails if the last one is incomplete, because the file may still be written. As in crypto/x509, it
-// skips certificates that Go does not accept, which bundles of operating systems contain.
+// readCA reads CA certificates. It fails if the last one is incomplete, because the file may still
+// be written. As in crypto/x509, it skips certificates that Go does not accept, which bundles of
+// operating systems contain.
 func readCA(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

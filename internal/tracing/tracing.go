@@ -1,5 +1,5 @@
-// Package tracing exports traces over OTLP. Each request gets a span from the instrumentation of grpc-go, and a child span for the store
-// call. Without TRACING_ENABLED, none of this code runs.
+// Package tracing exports traces over OTLP. Each request gets a span from the instrumentation of
+// grpc-go, and a child span for the store call. Without TRACING_ENABLED, none of this code runs.
 package tracing
 
 import (
@@ -36,8 +36,8 @@ type Tracing struct {
 	propagators propagation.TextMapPropagator
 }
 
-// Start starts the exporter, configured by s and the OTEL_EXPORTER_OTLP_* variables. If the collector is unreachable, spans are lost
-// and failed is called with the error.
+// Start starts the exporter, configured by s and the OTEL_EXPORTER_OTLP_* variables. If the
+// collector is unreachable, spans are lost and failed is called with the error.
 func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracing, error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
 	otel.SetLogger(logr.New(&sink{failed: failed}))
@@ -70,7 +70,8 @@ func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracin
 	}, nil
 }
 
-// A sink receives what OpenTelemetry would write to stderr, and reports its errors: variables that it cannot read.
+// A sink receives what OpenTelemetry would write to stderr, and reports its errors: variables that
+// it cannot read.
 type sink struct {
 	logr.LogSink // nil: without a level that is enabled, only Init and Error are called
 	failed       func(error)

@@ -18,7 +18,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// collected starts tracing to a collector that takes spans by OTLP over HTTP. stop ends it and returns what the collector received.
+// collected starts tracing to a collector that takes spans by OTLP over HTTP. stop ends it and
+// returns what the collector received.
 func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.ExportTraceServiceRequest) {
 	t.Helper()
 	got := make(chan *collectorv1.ExportTraceServiceRequest, 16)

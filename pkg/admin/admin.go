@@ -1,9 +1,12 @@
-// Package admin serves the admin API of a process: the state of the process, the rules in force, and the state of a key, which a
-// caller can also reset. It is an HTTP handler for a listener of its own. docs/admin.md describes every route.
+// Package admin serves the admin API of a process: the state of the process, the rules in force,
+// and the state of a key, which a caller can also reset. It is an HTTP handler for a listener of
+// its own. docs/admin.md describes every route.
 //
-// Every call needs a bearer token or a client certificate. Every change is reported to [Options].Audit before it is answered.
+// Every call needs a bearer token or a client certificate. Every change is reported to
+// [Options].Audit before it is answered.
 //
-// The process passes in the rules and the parts that the API shows, see [Options]. The package opens and closes nothing.
+// The process passes in the rules and the parts that the API shows, see [Options]. The package
+// opens and closes nothing.
 package admin
 
 import (
@@ -23,13 +26,14 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Options configures an [API]. Store, Resets and all functions are required, except Unauthorized, Answered, Panicked, Top and Shadow.
-// Without Top or Shadow, the route that needs it answers 404.
+// Options configures an [API]. Store, Resets and all functions are required, except Unauthorized,
+// Answered, Panicked, Top and Shadow. Without Top or Shadow, the route that needs it answers 404.
 type Options struct {
 	Version string // Weir's version
 	// Rules returns the rules in force, nil if none have been loaded yet.
 	Rules func() *descriptors.Rules
-	// Store holds the states of the keys. It must return an error if it cannot read a state, instead of deciding by on_store_error.
+	// Store holds the states of the keys. It must return an error if it cannot read a state,
+	// instead of deciding by on_store_error.
 	Store limiters.Store
 	// Resets removes the states of keys.
 	Resets Resets
@@ -41,7 +45,8 @@ type Options struct {
 	Status func() api.Status
 	// Hits returns how many hits of a rule were allowed and denied since the start.
 	Hits func(*descriptors.Rule) (allowed, denied uint64)
-	// StoreCalls returns the number of store calls since the start, and their total duration in seconds.
+	// StoreCalls returns the number of store calls since the start, and their total duration in
+	// seconds.
 	StoreCalls func() (calls uint64, seconds float64)
 	// KeySecret hides keys: if it is set, responses have the HMAC of a key instead of its text.
 	KeySecret []byte
@@ -53,15 +58,20 @@ type Options struct {
 	Unauthorized func(Attempt)
 	// Answered is called for every finished call, with the path of its route or "other".
 	Answered func(route string, code int)
-	// Panicked is called with the route and the value of a panic, which is a bug. The call gets 500.
+	// Panicked is called with the route and the value of a panic, which is a bug. The call gets
+	// 500.
 	Panicked func(route string, value any)
-	// Page serves every path that is not part of the API, without credentials. It must contain no data of the process.
+	// Page serves every path that is not part of the API, without credentials. It must contain no
+	// data of the process.
 	Page http.Handler
-	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true. An empty domain means all domains.
+	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true.
+	// An empty domain means all domains.
 	Top func(denied bool, domain string, n int) api.Top
-	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many subscribers.
+	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many
+	// subscribers.
 	Subscribe func(api.Filter) (*api.Subscription, error)
-	// Shadow returns the comparison of the candidate rules with the rules in force. The parameters bound the lengths of its lists.
+	// Shadow returns the comparison of the candidate rules with the rules in force. The parameters
+	// bound the lengths of its lists.
 	Shadow func(limits, keys int) api.ShadowReport
 }
 
@@ -69,7 +79,8 @@ type Options struct {
 const (
 	maxBodyBytes = 64 << 10
 	maxInFlight  = 32
-	// maxStreams bounds the calls of GET /v1/decisions in progress. They do not count for maxInFlight.
+	// maxStreams bounds the calls of GET /v1/decisions in progress. They do not count for
+	// maxInFlight.
 	maxStreams  = 8
 	bodyTimeout = 5 * time.Second
 )
@@ -89,7 +100,8 @@ type API struct {
 	stopping chan struct{} // closed by Stop
 }
 
-// storeTimeout bounds a call of Store. It is longer than the default of STORE_TIMEOUT, because a person, unlike Envoy, can wait.
+// storeTimeout bounds a call of Store. It is longer than the default of STORE_TIMEOUT, because a
+// person, unlike Envoy, can wait.
 const storeTimeout = time.Second
 
 // New returns an API.
@@ -114,8 +126,8 @@ func (a *API) Run(ctx context.Context) { a.rates.run(ctx) }
 // Stop ends all streams. The server must already reject new calls.
 func (a *API) Stop() { a.stop.Do(func() { close(a.stopping) }) }
 
-// config returns the configuration of the routes. It turns off the documentation pages of huma, which load scripts from other
-// servers.
+// config returns the configuration of the routes. It turns off the documentation pages of huma,
+// which load scripts from other servers.
 func (a *API) config() huma.Config {
 	c := huma.DefaultConfig("Weir admin API", a.options.Version)
 	c.CreateHooks, c.DocsPath, c.SchemasPath = nil, "", ""
@@ -130,7 +142,8 @@ func (a *API) config() huma.Config {
 	return c
 }
 
-// explainInvalid adds the remedy to the response to an invalid request. Its list of errors names the invalid parts.
+// explainInvalid adds the remedy to the response to an invalid request. Its list of errors names
+// the invalid parts.
 func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 	if problem, ok := response.(*huma.ErrorModel); ok && len(problem.Errors) > 0 {
 		problem.Detail = "the request is invalid, correct the parts in errors: /openapi.json has the form of each request, with examples"

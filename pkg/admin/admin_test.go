@@ -143,8 +143,8 @@ func (f *fixture) send(method, path, body, token string) *httptest.ResponseRecor
 	return recorded
 }
 
-// call sends a call with a token, and validates the response against the document. If the response is no error, it also validates
-// the call.
+// call sends a call with a token, and validates the response against the document. If the response
+// is no error, it also validates the call.
 func (f *fixture) call(method, path, body string, into any) (code int, text string) {
 	f.t.Helper()
 	return f.callAs(token, method, path, body, into)
@@ -292,7 +292,8 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	}
 }
 
-// A denied peek of Envoy is an offence. A denied peek of an operator is not, however often it is repeated.
+// A denied peek of Envoy is an offence. A denied peek of an operator is not, however often it is
+// repeated.
 func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 	f := newFixture(t, nil)
 	f.hit(1, "banned", "x")

@@ -40,20 +40,22 @@ const (
 	minTokenBytes = 16
 )
 
-// Tokens are the bearer tokens in a file, one on each line. A line that begins with # is a comment. Tokens reads the file again
-// when it changes. While the file is unreadable, the last tokens stay valid.
+// Tokens are the bearer tokens in a file, one on each line. A line that begins with # is a comment.
+// Tokens reads the file again when it changes. While the file is unreadable, the last tokens stay
+// valid.
 type Tokens struct{ sums *reloadfile.Value[[]tokenSum] }
 
 type tokenSum [sha256.Size]byte
 
-// ReadTokens reads tokens from a file. failed is called with the error of a changed file, once for each different error.
+// ReadTokens reads tokens from a file. failed is called with the error of a changed file, once for
+// each different error.
 func ReadTokens(path string, failed func(error)) (*Tokens, error) {
 	sums, err := reloadfile.New("the tokens", []string{path}, func() ([]tokenSum, error) { return readTokenSums(path) }, failed)
 	return &Tokens{sums}, err
 }
 
-// find returns the name of a token for the audit log, which is the start of its SHA-256. It compares the token with every valid one
-// in constant time.
+// find returns the name of a token for the audit log, which is the start of its SHA-256. It
+// compares the token with every valid one in constant time.
 func (t *Tokens) find(token string) (who string, ok bool) {
 	sum, found := sha256.Sum256([]byte(token)), 0
 	for _, valid := range t.sums.Current() {

@@ -38,7 +38,8 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	return &explainOutput{explanation}, nil
 }
 
-// requestOf returns the request to explain. Its hits are 1, unless the request in Envoy's form sets them.
+// requestOf returns the request to explain. Its hits are 1, unless the request in Envoy's form sets
+// them.
 func (a *API) requestOf(in *api.ExplainRequest) (*decide.Request, error) {
 	switch {
 	case len(in.Request) == 0:

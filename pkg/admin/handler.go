@@ -81,8 +81,8 @@ func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string)
 	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
 }
 
-// checkOrigin returns false if a page of another origin sent the request, which it answers. A browser sends a client certificate with
-// the requests of every site.
+// checkOrigin returns false if a page of another origin sent the request, which it answers. A
+// browser sends a client certificate with the requests of every site.
 func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) bool {
 	if a.crossing.Check(r) == nil {
 		return true
@@ -110,7 +110,8 @@ func isAPI(path string) bool {
 // decisionsPath is the route of streams.
 const decisionsPath = "/v1/decisions"
 
-// routeOf returns the path of a route, or one name for all other paths, so that the number of names is bounded.
+// routeOf returns the path of a route, or one name for all other paths, so that the number of names
+// is bounded.
 func (a *API) routeOf(path string) string {
 	if a.routes.OpenAPI().Paths[path] != nil {
 		return path

@@ -27,7 +27,8 @@ type target struct {
 	key  string
 }
 
-// targetsOf returns the rule that matches a descriptor, and the rules with leases one level below, whose last entry is a lease id.
+// targetsOf returns the rule that matches a descriptor, and the rules with leases one level below,
+// whose last entry is a lease id.
 func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []descriptors.Entry) (all []target) {
 	if rule := domain.Match(entries); rule != nil {
 		all = append(all, target{rule, descriptors.Key(domain.Name(), rule, entries)})
@@ -134,7 +135,8 @@ func stateOf(v limiters.Verdict) explain.State {
 	}
 }
 
-// inspect returns what each limit of a descriptor decides on one more hit of its key, in the order of the limits. It charges nothing.
+// inspect returns what each limit of a descriptor decides on one more hit of its key, in the order
+// of the limits. It charges nothing.
 func inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
 	group := make(limiters.Group, len(limits))
 	for i := range limits {

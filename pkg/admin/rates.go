@@ -22,7 +22,8 @@ type rates struct {
 	all []sample // the oldest first
 }
 
-// A sample is the value of all counters at one time. The counters of rules are in the order of [descriptors.Rules.All].
+// A sample is the value of all counters at one time. The counters of rules are in the order of
+// [descriptors.Rules.All].
 type sample struct {
 	at      time.Time
 	rules   *descriptors.Rules
@@ -67,7 +68,8 @@ func (r *rates) sample(now time.Time) {
 	r.all = append(r.all, s)
 }
 
-// span returns the oldest and the newest sample and the seconds between them. It returns false without two samples.
+// span returns the oldest and the newest sample and the seconds between them. It returns false
+// without two samples.
 func (r *rates) span() (first, last sample, seconds float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +102,8 @@ func (r *rates) total(rules *descriptors.Rules, n int) (allowed, denied float64)
 	return allowed, denied
 }
 
-// ruleRates returns a function that returns the rates of rule i of rules. All samples have the same rules.
+// ruleRates returns a function that returns the rates of rule i of rules. All samples have the same
+// rules.
 func (r *rates) ruleRates(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
 	first, last, seconds, ok := r.span()
 	if !ok || last.rules != rules {

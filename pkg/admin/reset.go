@@ -36,8 +36,8 @@ const (
 	Failed  = "failed"  // some keys may have been reset
 )
 
-// Resets removes the states of keys from the store, and the denials that replicas remember. notified reports whether the other
-// replicas were notified; ignore it if there is an error.
+// Resets removes the states of keys from the store, and the denials that replicas remember.
+// notified reports whether the other replicas were notified; ignore it if there is an error.
 type Resets interface {
 	Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error)
 	// ResetEntry makes one step of a pass over all keys, as [limiters.Store] does.

@@ -95,7 +95,8 @@ func unknownDomain(rules *descriptors.Rules, domain string) error {
 // maxSuggestedKeys bounds the keys that a misspelled one is compared with.
 const maxSuggestedKeys = 1000
 
-// keyHint returns a sentence about the first key of the descriptor that probably misspells the key of a rule; "" if there is none.
+// keyHint returns a sentence about the first key of the descriptor that probably misspells the key
+// of a rule; "" if there is none.
 func keyHint(rules *descriptors.Rules, in *api.KeyRequest) string {
 	known := map[string]bool{}
 	var keys []string

@@ -28,8 +28,8 @@ type decisionsInput struct {
 const (
 	pingInterval = 10 * time.Second // an idle stream gets a comment
 	writeTimeout = 10 * time.Second // for each write: a client that does not read loses its stream
-	// checkInterval is the time between two checks of the caller's credentials. The stream ends after its token was removed from
-	// the file.
+	// checkInterval is the time between two checks of the caller's credentials. The stream ends
+	// after its token was removed from the file.
 	checkInterval = time.Second
 )
 
@@ -64,7 +64,8 @@ type stream struct {
 	known   int64 // the drops that the client has been sent
 }
 
-// send sends decisions until the client leaves, decisions or stopping is closed, or the caller's credentials are no longer valid.
+// send sends decisions until the client leaves, decisions or stopping is closed, or the caller's
+// credentials are no longer valid.
 func (s *stream) send(ctx context.Context, decisions <-chan api.Decision, stopping <-chan struct{}, valid func() bool) {
 	ping, check := time.NewTicker(pingInterval), time.NewTicker(checkInterval)
 	defer ping.Stop()

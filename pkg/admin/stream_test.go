@@ -180,7 +180,8 @@ func (s *scripted) wantCancels(t *testing.T, want int64) {
 	}
 }
 
-// A stream ends when the token of its caller is removed from the file. The streams of other callers stay.
+// A stream ends when the token of its caller is removed from the file. The streams of other callers
+// stay.
 func TestStreamEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,8 @@ func boundaryChecks(a algorithm) []check {
 	return all
 }
 
-// hammer calls from several clients at short intervals for the duration d. Each call charges one hit.
+// hammer calls from several clients at short intervals for the duration d. Each call charges one
+// hit.
 func (t *trial) hammer(rule string, d time.Duration) []op {
 	const callers, pause = 8, 20 * time.Millisecond
 	r := t.request(t.key(rule))
@@ -91,8 +92,8 @@ func checkBoundaryOfMinute(t *trial) {
 	}
 }
 
-// windowFault tries each phase of the clock at which windows may begin. It returns nil if all calls are right at one phase.
-// Otherwise it returns the first fault at the phase with the fewest faults.
+// windowFault tries each phase of the clock at which windows may begin. It returns nil if all calls
+// are right at one phase. Otherwise it returns the first fault at the phase with the fewest faults.
 func windowFault(ops []op, limit int64, window, skew time.Duration) (best *boundaryFault) {
 	const step = time.Millisecond
 	fewest := -1
@@ -116,8 +117,8 @@ func floorDiv(d, window time.Duration) int64 {
 	return int64(d / window)
 }
 
-// faultsAt counts the windows beginning at a phase that admit the wrong number of hits. A call counts for a window only if it
-// certainly fell into it.
+// faultsAt counts the windows beginning at a phase that admit the wrong number of hits. A call
+// counts for a window only if it certainly fell into it.
 func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, first *boundaryFault) {
 	inside := func(o op) (from, to int64) {
 		return floorDiv(o.call-skew-phase, window), floorDiv(o.ret+skew-phase, window)
@@ -163,8 +164,8 @@ func faultsAt(ops []op, limit int64, window, phase, skew time.Duration) (n int, 
 	return n, first
 }
 
-// logFault returns a fault of a sliding log, or nil. A log admits at most the limit in every interval as long as the window, and
-// denies only beyond it.
+// logFault returns a fault of a sliding log, or nil. A log admits at most the limit in every
+// interval as long as the window, and denies only beyond it.
 func logFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault {
 	for _, o := range ops {
 		var all []op
@@ -193,7 +194,8 @@ func logFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault 
 	return nil
 }
 
-// funnelFault returns a fault of a funnel that holds limit hits, and leaks as many in a window, or nil.
+// funnelFault returns a fault of a funnel that holds limit hits, and leaks as many in a window, or
+// nil.
 func funnelFault(ops []op, limit int64, window, skew time.Duration) *boundaryFault {
 	capacity, rate := float64(limit), float64(limit)/window.Seconds()
 	for _, o := range ops {
@@ -225,8 +227,8 @@ func funnelFault(ops []op, limit int64, window, skew time.Duration) *boundaryFau
 	return nil
 }
 
-// highestLevel returns an upper bound of the level of a funnel when it denies a call, as if every hit had been charged as late as
-// possible.
+// highestLevel returns an upper bound of the level of a funnel when it denies a call, as if every
+// hit had been charged as late as possible.
 func highestLevel(ops []op, denied op, rate float64, skew time.Duration) (level float64, before []op) {
 	for _, p := range ops {
 		if (p.isOK() || p.err != nil) && p.call <= denied.ret+skew {

@@ -89,8 +89,8 @@ func (c *client) call(ctx context.Context, conn *grpc.ClientConn, message any, o
 	return a
 }
 
-// alive calls the service on a new connection until it answers. After two seconds, or after CallTimeout with AllowErrors if that is
-// longer, it returns the last error.
+// alive calls the service on a new connection until it answers. After two seconds, or after
+// CallTimeout with AllowErrors if that is longer, it returns the last error.
 func (c *client) alive(ctx context.Context) error {
 	maximum := 2 * time.Second
 	if c.options.AllowErrors {
@@ -114,7 +114,8 @@ func (c *client) alive(ctx context.Context) error {
 	}
 }
 
-// isConnectionLost reports whether err means that the connection failed or the service did not answer.
+// isConnectionLost reports whether err means that the connection failed or the service did not
+// answer.
 func isConnectionLost(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled

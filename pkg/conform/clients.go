@@ -54,8 +54,9 @@ func (c *client) open(ctx context.Context) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Now().Add(c.options.CallTimeout))
 }
 
-// begin writes the requests of a client that stalls. The flow-control window for the answers is 0 bytes, so the service must keep
-// them. If part is less than 1, begin writes only that part of each message.
+// begin writes the requests of a client that stalls. The flow-control window for the answers is 0
+// bytes, so the service must keep them. If part is less than 1, begin writes only that part of each
+// message.
 func begin(conn net.Conn, authority string, wire []byte, requests int, part float64) error {
 	var b bytes.Buffer
 	b.WriteString(http2.ClientPreface)
@@ -85,8 +86,9 @@ func begin(conn net.Conn, authority string, wire []byte, requests int, part floa
 	return err
 }
 
-// checkOtherClient calls from another client while some stall. The check fails if this client gets no answer in time, or an error
-// after its first answer. Earlier errors do not count, because a service may shed load.
+// checkOtherClient calls from another client while some stall. The check fails if this client gets
+// no answer in time, or an error after its first answer. Earlier errors do not count, because a
+// service may shed load.
 func (t *trial) checkOtherClient(what string) {
 	conn, err := t.client.connect()
 	if err != nil {
@@ -115,7 +117,8 @@ func (t *trial) checkOtherClient(what string) {
 	}
 }
 
-// stall opens connections and starts requests on each. It returns a function that closes the connections.
+// stall opens connections and starts requests on each. It returns a function that closes the
+// connections.
 func (t *trial) stall(n, requests int, part float64) (done func()) {
 	var all []net.Conn
 	wire := t.wire(t.request(t.key("day_1000")))
@@ -174,8 +177,8 @@ func checkMalformedLoad(t *trial) {
 	}
 }
 
-// checkCanceledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate error is a choice of a service under
-// load. A missing answer is a fault.
+// checkCanceledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate
+// error is a choice of a service under load. A missing answer is a fault.
 func checkCanceledCalls(t *trial) {
 	short := t.request(t.key("day_1000"))
 	defer t.background(func(i int) {
@@ -245,7 +248,8 @@ func checkManyConnections(t *trial) {
 	})
 }
 
-// callTogether makes n calls at once, and fails the check if one gets neither OK nor an error that is allowed.
+// callTogether makes n calls at once, and fails the check if one gets neither OK nor an error that
+// is allowed.
 func (t *trial) callTogether(n int64, what string, call func(*request) answer) {
 	r := t.request(t.key("day_1000"))
 	all := make([]op, n)

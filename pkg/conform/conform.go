@@ -1,5 +1,6 @@
-// Package conform grades a rate limit service for Envoy from outside. It sends requests over gRPC to a service that holds the rules of
-// [Rules], and compares the answers with the protocol and with models of the algorithms.
+// Package conform grades a rate limit service for Envoy from outside. It sends requests over gRPC
+// to a service that holds the rules of [Rules], and compares the answers with the protocol and with
+// models of the algorithms.
 package conform
 
 import (
@@ -25,7 +26,8 @@ type Options struct {
 	Target string      // host:port of the service
 	TLS    *tls.Config // nil: plain text
 
-	// Algorithms are the algorithms whose rules the service holds, see [Rules]. Nil means fixed_window only.
+	// Algorithms are the algorithms whose rules the service holds, see [Rules]. Nil means
+	// fixed_window only.
 	Algorithms []string
 	// Only, if not nil, selects the checks whose ids match.
 	Only *regexp.Regexp
@@ -36,8 +38,8 @@ type Options struct {
 	Skew time.Duration
 	// MinuteTurn also tests the end of a window of one minute, which takes up to a minute.
 	MinuteTurn bool
-	// AllowErrors accepts gRPC errors under concurrency, for a service on a faulty network. The models allow either outcome for the
-	// charge of a failed call.
+	// AllowErrors accepts gRPC errors under concurrency, for a service on a faulty network. The
+	// models allow either outcome for the charge of a failed call.
 	AllowErrors bool
 
 	// Done, if not nil, is called with each result, in the order of the report.
@@ -91,7 +93,8 @@ type Evidence struct {
 	Request  string `json:"request,omitempty"`
 	Answer   string `json:"answer,omitempty"`
 	Expected string `json:"expected,omitempty"`
-	// History lists the calls that no order of single calls explains, oldest first. It is empty for a fault that one client shows.
+	// History lists the calls that no order of single calls explains, oldest first. It is empty for
+	// a fault that one client shows.
 	History []string `json:"history,omitempty"`
 }
 
@@ -104,7 +107,8 @@ type Check struct {
 	Asks string `json:"asks"`
 }
 
-// Checks returns the checks of a run with the algorithms, in the order of a run. Nil means fixed_window only.
+// Checks returns the checks of a run with the algorithms, in the order of a run. Nil means
+// fixed_window only.
 func Checks(algorithms []string) ([]Check, error) {
 	chosen, err := parseAlgorithms(algorithms)
 	if err != nil {
@@ -117,7 +121,8 @@ func Checks(algorithms []string) ([]Check, error) {
 	return all, nil
 }
 
-// ErrTimeout reports that a run exceeded its timeout. The report lists the checks that did not run as skipped.
+// ErrTimeout reports that a run exceeded its timeout. The report lists the checks that did not run
+// as skipped.
 var ErrTimeout = errors.New("the run took longer than its timeout: raise --timeout, or select fewer checks with --only")
 
 // A check asks one question of the service.
@@ -137,8 +142,9 @@ type runner struct {
 	count     int // the number of values that fresh has returned
 }
 
-// Run grades a service. It returns an error if the service is unreachable or lacks the rules, and [ErrTimeout] or the cause of ctx
-// if the run ended early. After an early end, the report lists the unfinished checks as skipped.
+// Run grades a service. It returns an error if the service is unreachable or lacks the rules, and
+// [ErrTimeout] or the cause of ctx if the run ended early. After an early end, the report lists the
+// unfinished checks as skipped.
 func Run(caller context.Context, o Options) (report Report, err error) {
 	r, err := newRunner(o)
 	if err != nil {
@@ -310,7 +316,8 @@ func checks(chosen []algorithm) []check {
 	return slices.Concat(all, clientChecks(), crashChecks())
 }
 
-// Text returns a result as lines: the outcome and the id, and below them what was observed and why it failed.
+// Text returns a result as lines: the outcome and the id, and below them what was observed and why
+// it failed.
 func (r *Result) Text() string {
 	var b strings.Builder
 	outcome := map[Outcome]string{Pass: "pass", Fail: "FAIL", Skipped: "skip", Observation: "note"}[r.Outcome]

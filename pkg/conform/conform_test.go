@@ -38,7 +38,8 @@ func serve(t *testing.T, l net.Listener, register func(*grpc.Server), options ..
 	return l.Addr().String()
 }
 
-// newWeir returns Weir with the rules of fixed windows, in memory and with a deny cache, as on Redis.
+// newWeir returns Weir with the rules of fixed windows, in memory and with a deny cache, as on
+// Redis.
 func newWeir(t *testing.T, o decide.Options) *rls.Service {
 	t.Helper()
 	text, err := conform.Rules(nil)
@@ -55,7 +56,8 @@ func weir(t *testing.T, o decide.Options) (target string) {
 	return serve(t, listen(t), func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
 }
 
-// The race detector makes the search in histories slow, so e2e/conform runs the checks of all algorithms.
+// The race detector makes the search in histories slow, so e2e/conform runs the checks of all
+// algorithms.
 func TestWeirConforms(t *testing.T) {
 	t.Parallel()
 	report, err := conform.Run(t.Context(), busy(weir(t, decide.Options{}), ""))
@@ -70,7 +72,8 @@ func TestWeirConforms(t *testing.T) {
 	}
 }
 
-// A run that ends early skips the checks that have not finished. It blames no service for its own end.
+// A run that ends early skips the checks that have not finished. It blames no service for its own
+// end.
 func TestUnfinishedChecksAreSkippedNotFailed(t *testing.T) {
 	t.Parallel()
 	target := weir(t, decide.Options{})

@@ -22,7 +22,8 @@ func countingChecks(a algorithm) []check {
 	}
 }
 
-// concurrently calls a function for each of n clients at once, and returns when all calls have returned.
+// concurrently calls a function for each of n clients at once, and returns when all calls have
+// returned.
 func concurrently(n int, run func(i int)) {
 	var all sync.WaitGroup
 	start := make(chan struct{})
@@ -57,7 +58,8 @@ func withSignedHits(d *descriptor, n int64) *descriptor {
 	return withHits(d, uint64(n))
 }
 
-// countErrors returns the number of ops with an error. Each error fails the check, unless errors are allowed.
+// countErrors returns the number of ops with an error. Each error fails the check, unless errors
+// are allowed.
 func (t *trial) countErrors(ops []op) (n int64) {
 	for _, o := range ops {
 		if o.err == nil {
@@ -175,7 +177,8 @@ func checkConcurrentGroup(t *trial, a algorithm) {
 	}
 }
 
-// The size of the histories is bounded, because the checker tries the possible orders of the calls of a key.
+// The size of the histories is bounded, because the checker tries the possible orders of the calls
+// of a key.
 const (
 	historyKeys    = 48
 	historyClients = 6
@@ -232,7 +235,8 @@ func checkHistories(t *trial, a algorithm, withRefunds bool) {
 	}
 }
 
-// explained returns the lowest staleness that explains a history. If none does, it returns the calls that show this.
+// explained returns the lowest staleness that explains a history. If none does, it returns the
+// calls that show this.
 func explained(ops []op, c choices, withRefunds bool) (stale staleness, witness []op, gaveUp bool) {
 	const limit = 5
 	maximum := staleRemaining

@@ -267,7 +267,8 @@ func TestFaultsAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target, _ := startFaulty(t, c.answer, c.options...)
-			// A busy machine sends too few calls at once, or within a window, to find each fault in every run.
+			// A busy machine sends too few calls at once, or within a window, to find each fault in
+			// every run.
 			for deadline := time.Now().Add(2 * time.Minute); ; {
 				report, err := conform.Run(t.Context(), busy(target, c.only))
 				must.Succeed(t, err)

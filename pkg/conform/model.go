@@ -10,7 +10,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// choices are behaviors that the protocol leaves to the service, for the limits of one algorithm. The models follow them.
+// choices are behaviors that the protocol leaves to the service, for the limits of one algorithm.
+// The models follow them.
 type choices struct {
 	countDenied bool // denied hits count
 	peekOver    bool // a key exactly at its limit allows 0 hits
@@ -18,7 +19,8 @@ type choices struct {
 	group       bool // a denied request charges none of the limits that allow it
 }
 
-// choices returns the choices of the service. It finds them by single calls, once for each algorithm.
+// choices returns the choices of the service. It finds them by single calls, once for each
+// algorithm.
 func (t *trial) choices(a algorithm) choices {
 	c, known := t.chosen[a.name]
 	if !known {
@@ -58,7 +60,8 @@ func (t *trial) findChoices(a algorithm) (c choices, err error) {
 	return c, err
 }
 
-// withRetries repeats run until it returns no error, if errors are allowed. Otherwise an error fails and ends the check.
+// withRetries repeats run until it returns no error, if errors are allowed. Otherwise an error
+// fails and ends the check.
 func (t *trial) withRetries(run func() error) {
 	for attempt := 0; ; attempt++ {
 		err := run()
@@ -72,7 +75,8 @@ func (t *trial) withRetries(run func() error) {
 	}
 }
 
-// A staleness is how far a denial may describe an earlier moment. Services that cache denials are stale.
+// A staleness is how far a denial may describe an earlier moment. Services that cache denials are
+// stale.
 type staleness int
 
 const (
@@ -112,8 +116,9 @@ func (o op) String() string {
 
 func millis(d time.Duration) string { return fmt.Sprintf("%.3f ms", float64(d.Microseconds())/1000) }
 
-// model returns the model of a limit within one window, in which fixed windows, logs and funnels decide alike. The state is the
-// usage of the key. An op without an answer may or may not have been charged.
+// model returns the model of a limit within one window, in which fixed windows, logs and funnels
+// decide alike. The state is the usage of the key. An op without an answer may or may not have been
+// charged.
 func model(limit int64, c choices, stale staleness) porcupine.Model {
 	step := func(state, input, output any) []any {
 		used, n, o := state.(int64), input.(int64), output.(op)
@@ -147,8 +152,8 @@ func states(a, b int64) []any {
 	return []any{a, b}
 }
 
-// apply charges n hits to a key with the usage used. It returns the next usage and the remaining hits; a denial may report 0
-// instead.
+// apply charges n hits to a key with the usage used. It returns the next usage and the remaining
+// hits; a denial may report 0 instead.
 func apply(used, n, limit int64, c choices) (next int64, ok bool, remaining int64) {
 	switch {
 	case n < 0:
@@ -165,8 +170,8 @@ func apply(used, n, limit int64, c choices) (next int64, ok bool, remaining int6
 	return next, ok, max(0, limit-next)
 }
 
-// linearizable returns the shortest beginning of a history that no order of single calls explains, or nil if every beginning has an
-// explanation. unknown reports that the checker gave up.
+// linearizable returns the shortest beginning of a history that no order of single calls explains,
+// or nil if every beginning has an explanation. unknown reports that the checker gave up.
 func linearizable(ops []op, limit int64, c choices, stale staleness) (witness []op, unknown bool) {
 	m := model(limit, c, stale)
 	switch porcupine.CheckOperationsTimeout(m, history(ops), 5*time.Second) {

@@ -55,8 +55,8 @@ func checkStatuses(t *trial) {
 	}
 }
 
-// mayReject sends a request that a service may reject with an error. It fails the check if the service gives no answer at all. It
-// returns false without an answer.
+// mayReject sends a request that a service may reject with an error. It fails the check if the
+// service gives no answer at all. It returns false without an answer.
 func (t *trial) mayReject(r *request, what string) (a answer, ok bool) {
 	a = t.call(r)
 	switch {

@@ -12,13 +12,15 @@ import (
 // Domain is the domain of the rules, and of most requests.
 const Domain = "weir_conform"
 
-// version is the version of the rules. It must change with the rules, so that a run reports a service with older ones.
+// version is the version of the rules. It must change with the rules, so that a run reports a
+// service with older ones.
 const version = "1"
 
 const day = 24 * time.Hour
 
-// rulesYAML has the rules of fixed windows, in the grammar of envoyproxy/ratelimit, and then those that each algorithm has. The value of the
-// entry run is different for each key of a check. Most windows are a day long, so a window rarely ends during a run, see trial.steady.
+// rulesYAML has the rules of fixed windows, in the grammar of envoyproxy/ratelimit, and then those
+// that each algorithm has. The value of the entry run is different for each key of a check. Most
+// windows are a day long, so a window rarely ends during a run, see trial.steady.
 //
 //go:embed rules.yaml
 var rulesYAML string
@@ -34,7 +36,8 @@ type algorithm struct {
 
 func (a algorithm) rule(name string) string { return a.Prefix + name }
 
-// Algorithms returns the names of the algorithms that can be graded. envoyproxy/ratelimit has only the first.
+// Algorithms returns the names of the algorithms that can be graded. envoyproxy/ratelimit has only
+// the first.
 func Algorithms() []string { return []string{"fixed_window", "sliding_log", "funnel"} }
 
 func parseAlgorithms(names []string) ([]algorithm, error) {
@@ -59,8 +62,9 @@ func parseAlgorithms(names []string) ([]algorithm, error) {
 	return all, nil
 }
 
-// Rules returns the rules that the service must hold, in the grammar of envoyproxy/ratelimit, and with the keys that Weir adds for the
-// other algorithms. Nil means fixed_window only. The rules of fixed windows are always included: the checks of the protocol use them.
+// Rules returns the rules that the service must hold, in the grammar of envoyproxy/ratelimit, and
+// with the keys that Weir adds for the other algorithms. Nil means fixed_window only. The rules of
+// fixed windows are always included: the checks of the protocol use them.
 func Rules(algorithms []string) (string, error) {
 	chosen, err := parseAlgorithms(append([]string{"fixed_window"}, algorithms...))
 	if err != nil {

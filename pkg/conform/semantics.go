@@ -280,8 +280,8 @@ func checkResets(t *trial) {
 	}
 }
 
-// checkAlignment compares the resets of one request. Windows by the clock begin at multiples of their length, so their resets must be
-// consistent.
+// checkAlignment compares the resets of one request. Windows by the clock begin at multiples of
+// their length, so their resets must be consistent.
 func checkAlignment(t *trial) {
 	all := []*descriptor{t.key("minute_100"), t.key("hour_100"), t.key("day_100")}
 	r := t.request(all...)

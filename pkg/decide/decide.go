@@ -1,11 +1,13 @@
-// Package decide decides rate limit requests. It takes a domain, descriptors and hits, and returns one [Decision] per descriptor.
+// Package decide decides rate limit requests. It takes a domain, descriptors and hits, and returns
+// one [Decision] per descriptor.
 //
-// The package knows no protocol. Envoy's RateLimitService (package rls) and everything else that needs a decision call
-// [Decider.Decide] with plain Go values, as in the example of the package.
+// The package knows no protocol. Envoy's RateLimitService (package rls) and everything else that
+// needs a decision call [Decider.Decide] with plain Go values, as in the example of the package.
 //
-// Decide takes four steps: validate the request, match each descriptor to its limits, charge all limits in one call of
-// the store, and combine the verdicts. If a denied request opened leases, a second call ends them. Only the store does I/O. A
-// [Planner] takes the first two steps alone, for code that explains or counts requests.
+// Decide takes four steps: validate the request, match each descriptor to its limits, charge all
+// limits in one call of the store, and combine the verdicts. If a denied request opened leases, a
+// second call ends them. Only the store does I/O. A [Planner] takes the first two steps alone, for
+// code that explains or counts requests.
 package decide
 
 import (
@@ -28,36 +30,44 @@ type Options struct {
 	ShadowMode bool
 	// QuotaMode treats all descriptors, even without a rule, as if their rules were in quota mode.
 	QuotaMode bool
-	// AllOrNothing charges all limits of a request together: if one of them denies it, those that allow it are not charged. Limits
-	// that deny it still count denied hits. Rules in shadow mode are excluded, because they deny nothing, and so are rules in quota
-	// mode if the request has more than one.
+	// AllOrNothing charges all limits of a request together: if one of them denies it, those that
+	// allow it are not charged. Limits that deny it still count denied hits. Rules in shadow mode
+	// are excluded, because they deny nothing, and so are rules in quota mode if the request has
+	// more than one.
 	AllOrNothing bool
-	// LeaseSecret is the secret of [limiters.NewLeaseID]. All processes that share a store need the same secret.
+	// LeaseSecret is the secret of [limiters.NewLeaseID]. All processes that share a store need the
+	// same secret.
 	LeaseSecret []byte
-	// EndTimeout bounds the store call that ends the leases of a denied or canceled request; default 1 s.
+	// EndTimeout bounds the store call that ends the leases of a denied or canceled request;
+	// default 1 s.
 	EndTimeout time.Duration
-	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and StoreUncharged. Set it to that of the
-	// guard.Fallback, if there is one. If nil, nothing grants such leases.
+	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and
+	// StoreUncharged. Set it to that of the guard.Fallback, if there is one. If nil, nothing grants
+	// such leases.
 	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Op)
-	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule sets window_start.
+	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule
+	// sets window_start.
 	CalendarMonths bool
 }
 
-// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded yet. An operation that store cannot
-// decide fails, unless store is a guard.Fallback, which applies its on_store_error.
+// New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded
+// yet. An operation that store cannot decide fails, unless store is a guard.Fallback, which applies
+// its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
 	return &Decider{Planner: Planner{rules: rules, options: o}, store: store}
 }
 
 // Decide decides r and writes the outcome to result, which it clears first.
 //
-// The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little more than the key of each descriptor.
-// Result refers to the Request and to that memory, so copy what must outlive the next call.
+// The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little
+// more than the key of each descriptor. Result refers to the Request and to that memory, so copy
+// what must outlive the next call.
 //
-// If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in a store call that is independent
-// of ctx, before it returns.
+// If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in
+// a store call that is independent of ctx, before it returns.
 //
-// A non-nil error is an [*Error], and means that the request is undecided. Result is then only for metrics and logs.
+// A non-nil error is an [*Error], and means that the request is undecided. Result is then only for
+// metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	err := d.decide(ctx, r, result, start)

@@ -69,7 +69,8 @@ func failsOn(name string) func(key string) error {
 	}
 }
 
-// hasEntry reports whether a counter's key, as [descriptors.Key] makes it, has an entry with the key name.
+// hasEntry reports whether a counter's key, as [descriptors.Key] makes it, has an entry with the
+// key name.
 func hasEntry(key, name string) bool {
 	return strings.Contains(key, fmt.Sprintf("|%d:%s", len(name), name))
 }
@@ -85,7 +86,8 @@ func newDecider(t testing.TB, rules string, o Options) *Decider {
 	return newDeciderOn(t, newStore(), rules, o)
 }
 
-// request returns a request of one hit for each of keys. A key with a "!" has a limit in the request, of 0 a day.
+// request returns a request of one hit for each of keys. A key with a "!" has a limit in the
+// request, of 0 a day.
 func request(keys string) *Request {
 	r := &Request{Domain: "modes"}
 	for _, key := range strings.Fields(keys) {
@@ -108,9 +110,10 @@ func decideKeys(t testing.TB, d *Decider, keys string) string {
 	return short(&result)
 }
 
-// short returns a result as text: the outcome of the request, a colon, and the outcome of each descriptor. In brackets it has the remaining
-// hits, the limit and its name. For example, "over: ok(99/100 free) over(0/0)" is a denied request of two descriptors. The first has 99 of
-// the 100 hits of the limit "free" left, and the second is denied by a limit of 0 without a name.
+// short returns a result as text: the outcome of the request, a colon, and the outcome of each
+// descriptor. In brackets it has the remaining hits, the limit and its name. For example, "over:
+// ok(99/100 free) over(0/0)" is a denied request of two descriptors. The first has 99 of the 100
+// hits of the limit "free" left, and the second is denied by a limit of 0 without a name.
 func short(r *Result) string {
 	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
 	text := "ok:"
@@ -163,7 +166,8 @@ func TestUndecidedQuotaFailsARequestOnlyIfNoQuotaAllowsIt(t *testing.T) {
 // storeFailed is the want of a request that Decide rejects with an error of the kind [StoreFailed].
 const storeFailed = "StoreFailed"
 
-// mustFailOnly decides keys while the store fails for keys with failEntry. It compares the result with want, or expects storeFailed.
+// mustFailOnly decides keys while the store fails for keys with failEntry. It compares the result
+// with want, or expects storeFailed.
 func mustFailOnly(t *testing.T, o Options, failEntry, keys, want string) {
 	t.Helper()
 	store := newStore()
@@ -196,7 +200,8 @@ func TestOnStoreErrorDecides(t *testing.T) {
 		"unset": "ok: ok", "unset!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
 		"denied": "over: over", "denied!": "over: over", "unset denied": "over: ok over",
 		"local": "ok: ok(4/5)",
-		// A limit that on_store_error: allow decided has no numbers, so the result has those of the other limit.
+		// A limit that on_store_error: allow decided has no numbers, so the result has those of the
+		// other limit.
 		"mixed": "ok: ok(2/3)", "known": "ok: ok(29/30)",
 		// The request is denied, even if the store failed for another limit.
 		"failing denied": "over: undecided over",
@@ -349,7 +354,8 @@ func TestUnknownDomainAllowsEveryDescriptor(t *testing.T) {
 	}
 }
 
-// Hits that can never fit have no retry delay. Reset is then the time until the key is empty, 0 for an unused key.
+// Hits that can never fit have no retry delay. Reset is then the time until the key is empty, 0 for
+// an unused key.
 func TestHitsThatNeverFitHaveNoRetryAfter(t *testing.T) {
 	const rules = `
 domain: modes

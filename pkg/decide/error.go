@@ -23,10 +23,12 @@ type Error struct {
 // Error returns a text without details of the store, which may be shown to the client.
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns the error of the store or of the context. It may contain keys, and so data of users.
+// Unwrap returns the error of the store or of the context. It may contain keys, and so data of
+// users.
 func (e *Error) Unwrap() error { return e.cause }
 
-// storeError returns the error for a failed store call. If ctx has ended, it blames ctx, which probably caused the failure.
+// storeError returns the error for a failed store call. If ctx has ended, it blames ctx, which
+// probably caused the failure.
 func storeError(ctx context.Context, text string, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Kind: ContextEnded, text: err.Error(), cause: err}

@@ -13,14 +13,16 @@ import (
 // MaxLeaseIDBytes is the maximum length of a lease id.
 const MaxLeaseIDBytes = 256
 
-// Keys of an additional last entry, directly after the lease id, that makes a descriptor end its lease. Its value is ignored, but
-// must not be empty because Envoy omits empty entries. Elsewhere they are ordinary keys.
+// Keys of an additional last entry, directly after the lease id, that makes a descriptor end its
+// lease. Its value is ignored, but must not be empty because Envoy omits empty entries. Elsewhere
+// they are ordinary keys.
 const (
 	ReleaseKey = "release"
 	SettleKey  = "settle"
 )
 
-// MarksEnd reports whether the last of entries may end a lease. It does if a rule with leases matches the entries before it.
+// MarksEnd reports whether the last of entries may end a lease. It does if a rule with leases
+// matches the entries before it.
 func MarksEnd(entries []descriptors.Entry) bool {
 	last := len(entries) - 1
 	return last > 0 && (entries[last].Key == ReleaseKey || entries[last].Key == SettleKey)
@@ -42,7 +44,8 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 }
 
-// completeEnd restricts an end to the limits with leases, so that it refunds nothing else. A release charges no hits.
+// completeEnd restricts an end to the limits with leases, so that it refunds nothing else. A
+// release charges no hits.
 func (d *Decision) completeEnd() {
 	d.Limits = withLeases(d.Limits)
 	if d.Reason == Released {
@@ -74,8 +77,9 @@ const defaultEndTimeout = time.Second
 
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// endLeases ends the leases that a denied or canceled request may have opened, because Envoy may make no further call for it. If ctx is
-// canceled, it also repeats ends with an unknown outcome. It waits for the store and sets EndedLeases and EndErr.
+// endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
+// make no further call for it. If ctx is canceled, it also repeats ends with an unknown outcome. It
+// waits for the store and sets EndedLeases and EndErr.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
 	if !result.call.hasLeases {
 		return
@@ -112,8 +116,9 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	result.EndErr = err
 }
 
-// ends returns operations that end the leases that r may have opened; local ends those that only this process granted. With retryEnds, ends
-// includes the ends of r that the store may not have decided.
+// ends returns operations that end the leases that r may have opened; local ends those that only
+// this process granted. With retryEnds, ends includes the ends of r that the store may not have
+// decided.
 func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	for first, g := range limiters.EachGroup(r.call.groups) {
 		verdicts := r.call.verdicts[first : first+len(g)]
@@ -136,8 +141,8 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 	return ends, local
 }
 
-// deniedByStore reports whether the store denied an operation, so that its group opened no leases. After a denial by on_store_error, it
-// may have opened them.
+// deniedByStore reports whether the store denied an operation, so that its group opened no leases.
+// After a denial by on_store_error, it may have opened them.
 func deniedByStore(v limiters.Verdict) bool {
 	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

@@ -88,8 +88,9 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	return s.intercept(len(s.calls)-1, ctx, take, out)
 }
 
-// leaseRequest returns a request with a descriptor for each text: [-][hits] key[=value]... The default hits are 1, and the default value
-// is "1". A "-" makes the hits a refund. "7 user=u lease=a settle" has 7 hits and the entries (user, u), (lease, a) and (settle, 1).
+// leaseRequest returns a request with a descriptor for each text: [-][hits] key[=value]... The
+// default hits are 1, and the default value is "1". A "-" makes the hits a refund. "7 user=u
+// lease=a settle" has 7 hits and the entries (user, u), (lease, a) and (settle, 1).
 func leaseRequest(texts ...string) *Request {
 	r := &Request{Domain: "modes"}
 	for _, text := range texts {
@@ -123,8 +124,9 @@ func decideReasons(t *testing.T, d *Decider, texts ...string) string {
 	return reasons(&result)
 }
 
-// reasons returns a result as text: the outcome of the request, a colon, and the reason of each descriptor, with its remaining hits in
-// brackets if a limit decides. For example, "over: within_limit(99) over_limit(0)" is a denied request of two descriptors.
+// reasons returns a result as text: the outcome of the request, a colon, and the reason of each
+// descriptor, with its remaining hits in brackets if a limit decides. For example, "over:
+// within_limit(99) over_limit(0)" is a denied request of two descriptors.
 func reasons(r *Result) string {
 	text := "ok:"
 	if r.Denied {
@@ -221,7 +223,8 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit(1) bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
-// Waiting does not help a request with a bad lease id, so another quota that only needs time sets the wait.
+// Waiting does not help a request with a bad lease id, so another quota that only needs time sets
+// the wait.
 func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
 	wantReasons(t, d, "ok: within_limit(1) within_limit(0)", "quota=u lease=a", "quota=u lease=c")
@@ -247,7 +250,8 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	}
 }
 
-// A key with as many open reservations as it may have denies a further one. An error would let Envoy admit the request.
+// A key with as many open reservations as it may have denies a further one. An error would let
+// Envoy admit the request.
 func TestTooManyReservationsAreDenied(t *testing.T) {
 	d := newLeaseDecider(t, newStore(), Options{})
 	for i := range limiters.MaxLeases {
@@ -258,7 +262,8 @@ func TestTooManyReservationsAreDenied(t *testing.T) {
 	wantReasons(t, d, "ok: within_limit(100)", "0 budget=u lease=further")
 }
 
-// The end of a lease is in no group: it succeeds even if another descriptor of its request is denied.
+// The end of a lease is in no group: it succeeds even if another descriptor of its request is
+// denied.
 func TestEndSucceedsBesideADeniedDescriptor(t *testing.T) {
 	for _, o := range []Options{{}, {AllOrNothing: true}, {QuotaMode: true}} {
 		store := newLeaseStore()
@@ -321,7 +326,8 @@ func TestRequestDeniedByALeaseLimitEndsNoLease(t *testing.T) {
 	}
 }
 
-// The client disconnects while the store decides. Envoy then cancels the call, and sends no release, so Weir must end the lease.
+// The client disconnects while the store decides. Envoy then cancels the call, and sends no
+// release, so Weir must end the lease.
 func TestCanceledRequestEndsItsLease(t *testing.T) {
 	for name, intercept := range map[string]func(cancel func(), ctx context.Context, take func(context.Context) error) error{
 		"the store answers": func(cancel func(), ctx context.Context, take func(context.Context) error) error {
@@ -433,7 +439,8 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 	}
 }
 
-// If a request is not decided, failure_mode_deny of Envoy decides. If Envoy admits it, the lease must stay until the stream ends.
+// If a request is not decided, failure_mode_deny of Envoy decides. If Envoy admits it, the lease
+// must stay until the stream ends.
 func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	store := newLeaseStore()
 	store.OfKey = failsOn("free")
@@ -444,8 +451,8 @@ func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	}
 }
 
-// At the end of a stream, Envoy waits for the release no longer than the timeout of its filter. Weir must end the lease even after
-// that.
+// At the end of a stream, Envoy waits for the release no longer than the timeout of its filter.
+// Weir must end the lease even after that.
 func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	store := newLeaseStore()
@@ -572,8 +579,8 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 	}
 }
 
-// If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this replica allowed the lease, the end is only
-// for the local store.
+// If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this
+// replica allowed the lease, the end is only for the local store.
 func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
 		store := newLeaseStore()
@@ -600,7 +607,8 @@ func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 	}
 }
 
-// An end that fails is not an error of its request, because Envoy ignores the answer, and the store repeats the end.
+// An end that fails is not an error of its request, because Envoy ignores the answer, and the store
+// repeats the end.
 func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})

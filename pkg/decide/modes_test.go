@@ -19,7 +19,8 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		{Options{}, "shadowed", "ok: ok(0/0)"},
 		{Options{}, "shadowed full", "over: ok(0/0) over(0/0)"},
 		{Options{ShadowMode: true}, "full free", "ok: over(0/0) ok(99/100 free)"},
-		// Quota mode: the request is denied only if all its descriptors in quota mode are over their limits.
+		// Quota mode: the request is denied only if all its descriptors in quota mode are over
+		// their limits.
 		{Options{}, "quota_full", "over: over(0/0)"},
 		{Options{}, "quota_full quota_free", "ok: over(0/0) ok(99/100)"},
 		{Options{}, "quota_full free", "over: over(0/0) ok(99/100 free)"},
@@ -33,7 +34,8 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		// Unlimited: the descriptor has no current limit.
 		{Options{}, "unlimited", "ok: ok(unlimited)"},
 		{Options{}, "unlimited full", "over: ok(unlimited) over(0/0)"},
-		// Replaces: a rule replaces others by name, even if it is replaced itself. An unlimited rule replaces, but is never replaced.
+		// Replaces: a rule replaces others by name, even if it is replaced itself. An unlimited
+		// rule replaces, but is never replaced.
 		{Options{}, "named", "over: over(0/0 small)"},
 		{Options{}, "named replacing", "ok: ok ok(49/50 big)"},
 		{Options{}, "named replacing replacing_replacing", "ok: ok ok ok(9/10)"},
@@ -61,7 +63,8 @@ func TestAllOrNothingChargesNoLimitOfADeniedRequest(t *testing.T) {
 	}
 }
 
-// A rule that never denies is in no group. Otherwise nothing would be charged to the other limits while it is over its limit.
+// A rule that never denies is in no group. Otherwise nothing would be charged to the other limits
+// while it is over its limit.
 func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
 	for _, c := range []struct {
 		options    Options

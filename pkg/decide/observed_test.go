@@ -18,7 +18,8 @@ descriptors:
   - {key: free, rate_limit: {unlimited: true}}
 `
 
-// Observers get the key and the limit that denies with the decision, so that they need not compute them again.
+// Observers get the key and the limit that denies with the decision, so that they need not compute
+// them again.
 func TestResultNamesKeyAndDenyingLimit(t *testing.T) {
 	for _, allOrNothing := range []bool{false, true} {
 		d := newDecider(t, observedRules, Options{AllOrNothing: allOrNothing})

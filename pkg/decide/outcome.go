@@ -9,8 +9,9 @@ import (
 // An Outcome classifies the hits of a descriptor as allowed, denied or undecided.
 type Outcome uint8
 
-// The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end of a lease is Allowed even then,
-// because Envoy ignores the response and guard.EndRetrier retries the end.
+// The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end
+// of a lease is Allowed even then, because Envoy ignores the response and guard.EndRetrier retries
+// the end.
 const (
 	Allowed Outcome = iota
 	Denied
@@ -44,7 +45,8 @@ var reasonNames = [...]string{
 	StorePolicy: "store_policy", StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
-// PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of the decision.
+// PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of
+// the decision.
 const PenaltyReason = "penalty"
 
 // ReasonNames returns all reasons in snake_case.
@@ -102,7 +104,8 @@ func (c *CombinedOutcome) Add(d *Decision) {
 	}
 }
 
-// Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode]. Quotas deny it only together.
+// Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode]. Quotas
+// deny it only together.
 func (c *CombinedOutcome) Denied() bool {
 	return c.others[Denied] || c.quotasDeny()
 }
@@ -114,8 +117,9 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.others[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// decidingVerdict returns the index of the verdict that decides the outcome: the denial with the longest wait, else the first error,
-// else the verdict with the fewest remaining hits. Of equal verdicts it is the first.
+// decidingVerdict returns the index of the verdict that decides the outcome: the denial with the
+// longest wait, else the first error, else the verdict with the fewest remaining hits. Of equal
+// verdicts it is the first.
 func decidingVerdict(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {

@@ -7,20 +7,22 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is safe for concurrent use.
+// A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is
+// safe for concurrent use.
 type Planner struct {
 	rules     func() *descriptors.Rules
 	options   Options
 	overrides overrideCache
 }
 
-// NewPlanner returns a Planner. It calls rules once for each request; nil rules mean that none are loaded yet.
+// NewPlanner returns a Planner. It calls rules once for each request; nil rules mean that none are
+// loaded yet.
 func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
 	return &Planner{rules: rules, options: o}
 }
 
-// Plan validates r and writes a decision without Verdicts for each descriptor to result, which it clears first. Its error is that of
-// [Decider.Decide] for an invalid request or missing rules.
+// Plan validates r and writes a decision without Verdicts for each descriptor to result, which it
+// clears first. Its error is that of [Decider.Decide] for an invalid request or missing rules.
 func (p *Planner) Plan(r *Request, result *Result) error {
 	result.Clear()
 	if err := r.validate(); err != nil {
@@ -39,8 +41,8 @@ func (p *Planner) Plan(r *Request, result *Result) error {
 	return nil
 }
 
-// planDescriptors matches each descriptor of r to its limits and lists the operations of the store call. Without rules for the domain,
-// there are no limits, not even overrides.
+// planDescriptors matches each descriptor of r to its limits and lists the operations of the store
+// call. Without rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
 	result.Decisions = resize(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
@@ -71,7 +73,8 @@ func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	return p.listOps(domain, result)
 }
 
-// resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be zero.
+// resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be
+// zero.
 func resize[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
@@ -121,8 +124,9 @@ func (d *Decision) replaces() bool {
 	return d.Rule != nil && !d.Override && !d.End && len(d.Rule.Replaces) > 0
 }
 
-// removeReplaced removes the limits of rules that another matched rule replaces by name, even if that rule is itself replaced. An
-// unlimited rule may replace others and is never replaced. Descriptors that end a lease do not take part.
+// removeReplaced removes the limits of rules that another matched rule replaces by name, even if
+// that rule is itself replaced. An unlimited rule may replace others and is never replaced.
+// Descriptors that end a lease do not take part.
 func removeReplaced(decisions []Decision) {
 	var names []string
 	for i := range decisions {
@@ -154,7 +158,8 @@ func (p *Planner) setModes(decisions []Decision) {
 		return
 	}
 	for i := range decisions {
-		// Only a descriptor that can deny the request by itself may prevent the charge of the others.
+		// Only a descriptor that can deny the request by itself may prevent the charge of the
+		// others.
 		decision := &decisions[i]
 		decision.inRequestGroup = !decision.End && !decision.ShadowMode && (!decision.QuotaMode || quotas == 1)
 	}
@@ -170,15 +175,17 @@ func (p *Planner) listOps(domain *descriptors.Domain, result *Result) error {
 		}
 	}
 	call := &result.call
-	// The groups are slices of ops, so ops must not be reallocated. The additional one is for addRequestGroup.
+	// The groups are slices of ops, so ops must not be reallocated. The additional one is for
+	// addRequestGroup.
 	call.ops = slices.Grow(call.ops, limits+1)
 	p.addGroups(call, result.Decisions, domain)
 	call.verdicts = resize(call.verdicts, len(call.ops))
 	return nil
 }
 
-// addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can deny the request share one group,
-// at the position of the first of them. An operation that ends a lease is ungrouped.
+// addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can
+// deny the request share one group, at the position of the first of them. An operation that ends a
+// lease is ungrouped.
 func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
 	shared := false
 	for i := range decisions {
@@ -202,7 +209,8 @@ func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descr
 	}
 }
 
-// addRequestGroup adds the operations of all descriptors that can deny the request. A bad lease id adds one that denies them all.
+// addRequestGroup adds the operations of all descriptors that can deny the request. A bad lease id
+// adds one that denies them all.
 func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
 	first, denied := len(call.ops), false
 	for i := range decisions {

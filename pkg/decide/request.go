@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Bounds of a request. Envoy sends one descriptor for each entry of rate_limits on a route, and one entry for each action. All
-// limits are charged in one store call, which must be short.
+// Bounds of a request. Envoy sends one descriptor for each entry of rate_limits on a route, and one
+// entry for each action. All limits are charged in one store call, which must be short.
 const (
 	MaxDescriptors = 100
 	MaxEntries     = 64  // maximum entries of a descriptor
@@ -26,8 +26,8 @@ type Request struct {
 // A Descriptor is a list of entries. At most one rule matches it.
 type Descriptor struct {
 	Entries []descriptors.Entry
-	// Hits is the number of hits to charge: 0 peeks, and a negative number refunds. Its absolute value is capped at
-	// [limiters.MaxHits].
+	// Hits is the number of hits to charge: 0 peeks, and a negative number refunds. Its absolute
+	// value is capped at [limiters.MaxHits].
 	Hits int64
 	// Refund marks a refund even if Hits is 0. Under a rule with leases it ends the lease.
 	Refund bool

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Result holds the decisions of a request, and reports whether it is denied. The zero Result is ready for [Decider.Decide].
+// A Result holds the decisions of a request, and reports whether it is denied. The zero Result is
+// ready for [Decider.Decide].
 //
 // These fields and methods report denials:
 //   - Denied: Weir denies the request.
@@ -23,15 +24,17 @@ type Result struct {
 	UnknownDomain bool               // no rules have the domain, so nothing is limited
 	Denied        bool
 	Shadowed      bool
-	// Decisions holds one element for each descriptor, in request order. It is empty if the request is invalid.
+	// Decisions holds one element for each descriptor, in request order. It is empty if the request
+	// is invalid.
 	Decisions []Decision
-	// StoreErr is the first error of the store, even if the request was decided without that verdict. It may contain keys, and so
-	// data of users, and must only be logged.
+	// StoreErr is the first error of the store, even if the request was decided without that
+	// verdict. It may contain keys, and so data of users, and must only be logged.
 	StoreErr  error
 	Took      time.Duration // the time from the call of Decide until the store had answered
 	StoreTook time.Duration // the time of the store call; 0: no limit had to be charged
-	// EndedLeases counts the leases and reservations that Decide has ended because the request is denied or canceled. EndErr is the
-	// first error of these ends, for logs only; after an error, a lease may last until its TTL.
+	// EndedLeases counts the leases and reservations that Decide has ended because the request is
+	// denied or canceled. EndErr is the first error of these ends, for logs only; after an error, a
+	// lease may last until its TTL.
 	EndedLeases int
 	EndErr      error
 
@@ -56,14 +59,14 @@ func (c *storeCall) clear() {
 	*c = storeCall{ops: c.ops[:0], groups: c.groups[:0], verdicts: c.verdicts[:0], key: c.key[:0]}
 }
 
-// Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does so only if all others in quota mode
-// are denied too.
+// Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does
+// so only if all others in quota mode are denied too.
 func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// EnforcesDenialsBy reports whether r is Denied and d is not in shadow mode. In quota mode, it is true even if only another descriptor
-// denies the request.
+// EnforcesDenialsBy reports whether r is Denied and d is not in shadow mode. In quota mode, it is
+// true even if only another descriptor denies the request.
 func (r *Result) EnforcesDenialsBy(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
 // A Decision holds the outcome of one descriptor and its reason.
@@ -75,24 +78,27 @@ type Decision struct {
 	Override bool                // the limit came with the request
 	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
 	ShadowMode bool
-	// QuotaMode marks a rule in quota mode, see [Result.Denies]. It is false for an unlimited rule and with End.
+	// QuotaMode marks a rule in quota mode, see [Result.Denies]. It is false for an unlimited rule
+	// and with End.
 	QuotaMode bool
 
-	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its Limits are only those with
-	// leases.
+	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its
+	// Limits are only those with leases.
 	End bool
 
-	// Limits are the limits of the descriptor, and Verdicts the store's verdicts on them in the same order.
+	// Limits are the limits of the descriptor, and Verdicts the store's verdicts on them in the
+	// same order.
 	Limits   []descriptors.RateLimit
 	Verdicts []limiters.Verdict
 
 	Outcome Outcome
 	Reason  Reason
-	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with the fewest remaining hits. It is nil
-	// if no limit's state is known, see Reason.
+	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with
+	// the fewest remaining hits. It is nil if no limit's state is known, see Reason.
 	DecidingLimit *descriptors.RateLimit
 	Remaining     int64 // further hits that fit under DecidingLimit
-	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the time until the key has fully reset.
+	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the
+	// time until the key has fully reset.
 	UntilReset time.Duration
 
 	first          int  // index of the first operation of the store call
@@ -114,8 +120,8 @@ func (r *Result) clearDecisions() {
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 
-// setOutcomes sets the outcome of each descriptor from its verdicts or the reason in its plan. From the outcomes it sets Denied or, in
-// shadow mode, Shadowed.
+// setOutcomes sets the outcome of each descriptor from its verdicts or the reason in its plan. From
+// the outcomes it sets Denied or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
@@ -145,7 +151,8 @@ func (d *Decision) storeErr(i int) error {
 	return nil
 }
 
-// Key returns the key of descriptor i, see [descriptors.Key]; "" if it has no limits. The result may be retained.
+// Key returns the key of descriptor i, see [descriptors.Key]; "" if it has no limits. The result
+// may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
 	if len(d.Limits) == 0 || d.first >= len(r.call.ops) {
@@ -154,7 +161,8 @@ func (r *Result) Key(i int) string {
 	return r.call.ops[d.first].Key
 }
 
-// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode; -1 if none denies.
+// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;
+// -1 if none denies.
 func (d *Decision) DenyingIndex() int {
 	if len(d.Verdicts) == 0 {
 		return -1
@@ -169,7 +177,8 @@ func (d *Decision) DenyingIndex() int {
 // OverrideName is the name of a limit that came with the request, in metrics, headers and logs.
 const OverrideName = "override"
 
-// LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it came with the request.
+// LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it
+// came with the request.
 func (d *Decision) LimitLabel(i int) string {
 	if d.Override {
 		return OverrideName

@@ -8,9 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// RetryAfter returns how long the client of a denied request should wait, and the index of the descriptor that explains the denial: the
-// one with the longest wait. Descriptors in quota mode deny a request only together, so the shortest of their waits counts. A wait of 0
-// is unknown. The index is -1 if no descriptor denies the request.
+// RetryAfter returns how long the client of a denied request should wait, and the index of the
+// descriptor that explains the denial: the one with the longest wait. Descriptors in quota mode
+// deny a request only together, so the shortest of their waits counts. A wait of 0 is unknown. The
+// index is -1 if no descriptor denies the request.
 func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	descriptor, quota := -1, -1
 	longer := func(i, j int) bool { return j < 0 || r.Decisions[i].untilAllowed() > r.Decisions[j].untilAllowed() }
@@ -36,7 +37,8 @@ func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	return wait, descriptor
 }
 
-// untilAllowed returns a wait that orders denied descriptors. It is the longest if waiting does not help.
+// untilAllowed returns a wait that orders denied descriptors. It is the longest if waiting does not
+// help.
 func (d *Decision) untilAllowed() time.Duration {
 	if !d.CanWait() {
 		return math.MaxInt64
@@ -57,8 +59,8 @@ func (d *Decision) retryAfter() (wait time.Duration) {
 	return wait
 }
 
-// WaitUnder returns how long a client should wait after limit l denied its hits with v. For hits that never fit, it is at least one
-// window, because only changed rules can help.
+// WaitUnder returns how long a client should wait after limit l denied its hits with v. For hits
+// that never fit, it is at least one window, because only changed rules can help.
 func WaitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
 	if v.RetryAfter < 0 {
 		return max(v.ResetAfter, l.Compiled.Window())

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A client waits until all limits that deny its request admit it. Of quotas, which deny only together, one is enough.
+// A client waits until all limits that deny its request admit it. Of quotas, which deny only
+// together, one is enough.
 func TestRetryAfterIsTheLongestWait(t *testing.T) {
 	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Builder builds [Rules]. Nodes must be added in file order, because the first matching wildcard wins. Call [NewBuilder];
-// the zero value is not usable. A Builder is not safe for concurrent use.
+// A Builder builds [Rules]. Nodes must be added in file order, because the first matching wildcard
+// wins. Call [NewBuilder]; the zero value is not usable. A Builder is not safe for concurrent use.
 type Builder struct {
 	domains map[string]*Domain
 	roots   map[string]*Node
@@ -58,9 +58,9 @@ func (b *Builder) Build() *Rules {
 	return rules
 }
 
-// A Level is one node on the path to a rule: what it matches, and its modifiers. At most one of Value, Values and Prefixes is
-// set; without any, the level matches every value. A '*' in Key or Value matches any characters. With Values or Prefixes, Key has
-// no '*'.
+// A Level is one node on the path to a rule: what it matches, and its modifiers. At most one of
+// Value, Values and Prefixes is set; without any, the level matches every value. A '*' in Key or
+// Value matches any characters. With Values or Prefixes, Key has no '*'.
 type Level struct {
 	Entry
 	Values         []string       // each an exact value, not empty
@@ -75,7 +75,8 @@ func (l Level) IsShareable() bool {
 	return m != exact && m != keyOnly
 }
 
-// A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the tree.
+// A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the
+// tree.
 type Node struct {
 	builder *Builder
 	domain  string
@@ -83,7 +84,8 @@ type Node struct {
 	level   level
 	rule    *Rule // nil if n has no limits
 
-	// children are in file order. The fields after it hold some of them again, for Exempts and the index.
+	// children are in file order. The fields after it hold some of them again, for Exempts and the
+	// index.
 	children []*Node
 	byIP     map[string]*prefixTable
 	wild     []wild           // in file order
@@ -98,7 +100,8 @@ type wild struct {
 	node    *Node
 }
 
-// Add adds a node below n. Siblings must not have the same entry, including those of Values, or the same key and prefix.
+// Add adds a node below n. Siblings must not have the same entry, including those of Values, or the
+// same key and prefix.
 func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	n.builder.nodes++
@@ -146,8 +149,8 @@ func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list 
 	return &list{prefixes: added, siblings: siblings}
 }
 
-// SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will hold. Call it at most once for
-// each Node, and not for the root.
+// SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will
+// hold. Call it at most once for each Node, and not for the root.
 func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
@@ -193,9 +196,10 @@ func (n *Node) emptyPaths(dst [][]level) [][]level {
 	return dst
 }
 
-// Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone would otherwise match at its
-// level. It is meant for a node that IsEmpty. With more than 100 wildcards, and for lists, it returns true without a complete
-// search, so that loading stays linear.
+// Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone
+// would otherwise match at its level. It is meant for a node that IsEmpty. With more than 100
+// wildcards, and for lists, it returns true without a complete search, so that loading stays
+// linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	siblings, key := n.parent, n.level.key

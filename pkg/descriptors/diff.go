@@ -15,8 +15,8 @@ type Changes struct {
 // Any reports whether there is a difference.
 func (c Changes) Any() bool { return c != Changes{} }
 
-// Diff returns the differences between two sets of rules. A rule is identified by its domain and path; a list counts as its smallest
-// value or its first prefix.
+// Diff returns the differences between two sets of rules. A rule is identified by its domain and
+// path; a list counts as its smallest value or its first prefix.
 func Diff(before, after *Rules) Changes {
 	var c Changes
 	for d := range after.Domains() {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ParseEntries parses a descriptor such as user_id=42,action=login. '\' escapes ',', '=' and '\'. The first unescaped '=' of an entry
-// ends its key. An empty text has no entries.
+// ParseEntries parses a descriptor such as user_id=42,action=login. '\' escapes ',', '=' and '\'.
+// The first unescaped '=' of an entry ends its key. An empty text has no entries.
 func ParseEntries(text string) ([]Entry, error) {
 	if text == "" {
 		return nil, nil
@@ -30,7 +30,8 @@ func ParseEntries(text string) ([]Entry, error) {
 
 const escapable = `,=\`
 
-// cutAll splits text at unescaped separators into at most n parts, or any number if n < 0. The parts keep their escapes.
+// cutAll splits text at unescaped separators into at most n parts, or any number if n < 0. The
+// parts keep their escapes.
 func cutAll(text string, separator byte, n int) []string {
 	var parts []string
 	start := 0
@@ -60,7 +61,8 @@ func unescape(text string) string {
 	return b.String()
 }
 
-// ParsePath parses the keys of a path, each with or without a value, such as user_id,action=login. The escapes are those of [ParseEntries].
+// ParsePath parses the keys of a path, each with or without a value, such as user_id,action=login.
+// The escapes are those of [ParseEntries].
 func ParsePath(text string) ([]Level, error) {
 	var levels []Level
 	for i, part := range cutAll(text, ',', -1) {

@@ -34,7 +34,8 @@ func TestParseEntriesReadsEscapes(t *testing.T) {
 	}
 }
 
-// Entries that are written with escapes are read back, and no text makes the parser fail otherwise than with an error.
+// Entries that are written with escapes are read back, and no text makes the parser fail otherwise
+// than with an error.
 func FuzzParseEntries(f *testing.F) {
 	for _, text := range []string{"a=1,b=2", `a=1\,2`, `\\\=\,==,=`, "a", "", `a=\`} {
 		f.Add(text, text)

@@ -2,8 +2,8 @@ package descriptors
 
 import "strings"
 
-// A glob is a pattern in which '*' matches any number of characters. It matches greedily in one pass: each text between two stars
-// at its first occurrence.
+// A glob is a pattern in which '*' matches any number of characters. It matches greedily in one
+// pass: each text between two stars at its first occurrence.
 type glob struct {
 	prefix, suffix string
 	middle         []string
@@ -44,8 +44,8 @@ func (g *glob) match(s string) bool {
 	return true
 }
 
-// Covers reports whether a node with the key and value of e matches every entry that a node with those of other matches. In a
-// node, an empty value matches every value.
+// Covers reports whether a node with the key and value of e matches every entry that a node with
+// those of other matches. In a node, an empty value matches every value.
 func (e Entry) Covers(other Entry) bool {
 	if e.Value == "" {
 		return covers(e.Key, other.Key)
@@ -56,8 +56,9 @@ func (e Entry) Covers(other Entry) bool {
 	return covers(e.Key, other.Key) && covers(e.Value, other.Value)
 }
 
-// covers reports whether pattern matches every text that other matches. It tests this by matching other with each '*' replaced by a
-// character that is not in pattern, so that only a '*' of pattern can match it.
+// covers reports whether pattern matches every text that other matches. It tests this by matching
+// other with each '*' replaced by a character that is not in pattern, so that only a '*' of pattern
+// can match it.
 func covers(pattern, other string) bool {
 	const fresh = "\x00"
 	if !strings.Contains(pattern, "*") || strings.Contains(pattern, fresh) {

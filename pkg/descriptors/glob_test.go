@@ -30,7 +30,8 @@ func TestEntryCoversTheTextsOfItsPattern(t *testing.T) {
 	}
 }
 
-// A pattern covers another if it matches every text that the other matches. The test tries all texts of up to five characters.
+// A pattern covers another if it matches every text that the other matches. The test tries all
+// texts of up to five characters.
 func TestCoversEqualsMatchesOfAllTexts(t *testing.T) {
 	texts := []string{""}
 	for i := 0; len(texts[i]) < 5; i++ {

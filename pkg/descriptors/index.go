@@ -6,11 +6,13 @@ import (
 	"math/bits"
 )
 
-// A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among many rules. Each level costs
-// a bucket and a record with its texts; a map in each node would cost a dozen cache lines. The record of an only child follows
-// that of its parent. Only patterns and prefixes contain pointers, so the garbage collector has little to mark.
+// A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among
+// many rules. Each level costs a bucket and a record with its texts; a map in each node would cost
+// a dozen cache lines. The record of an only child follows that of its parent. Only patterns and
+// prefixes contain pointers, so the garbage collector has little to mark.
 //
-// A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a record; 0 is an empty bucket.
+// A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a
+// record; 0 is an empty bucket.
 type ruleIndex struct {
 	seed    maphash.Seed
 	records []byte
@@ -60,8 +62,8 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	return id
 }
 
-// add adds n and the nodes below it and returns n's record. It is called several times for a pattern (as a wildcard and by its own
-// text) and for a node with Values (once for each value).
+// add adds n and the nodes below it and returns n's record. It is called several times for a
+// pattern (as a wildcard and by its own text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	if n.id > 0 && n.level.kind == oneOf {
 		id := x.newRecord(n, parent, e)
@@ -191,7 +193,8 @@ func (x *ruleIndex) isChild(id, parent recordID, e *Entry) bool {
 
 func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }
 
-// A ruleTable stores rules contiguously, so that finding a rule by its number takes one memory access.
+// A ruleTable stores rules contiguously, so that finding a rule by its number takes one memory
+// access.
 type ruleTable struct {
 	chunks [][]Rule
 	n      uint32

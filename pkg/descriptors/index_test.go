@@ -21,7 +21,8 @@ type described struct {
 	below        []described
 }
 
-// claims returns the identities of a descriptor. Two descriptors at one level must not share any of them.
+// claims returns the identities of a descriptor. Two descriptors at one level must not share any of
+// them.
 func (d described) claims() []string {
 	var all []string
 	for _, prefix := range d.cidr {
@@ -116,8 +117,8 @@ func match(all []described, entries []descriptors.Entry) string {
 	return ""
 }
 
-// naiveAddress returns the address that a prefix must contain. For text that is not an address, it returns the zero Addr, which no
-// prefix contains.
+// naiveAddress returns the address that a prefix must contain. For text that is not an address, it
+// returns the zero Addr, which no prefix contains.
 func naiveAddress(text string) netip.Addr {
 	address, err := netip.ParseAddr(text)
 	if err != nil {
@@ -126,7 +127,8 @@ func naiveAddress(text string) netip.Addr {
 	return address.WithZone("").Unmap()
 }
 
-// For random trees and requests, the index finds the same rule as a search of one descriptor after the other.
+// For random trees and requests, the index finds the same rule as a search of one descriptor after
+// the other.
 func TestMatchAgreesWithLinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

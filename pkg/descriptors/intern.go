@@ -11,8 +11,9 @@ const (
 	levelBlock = 1024
 )
 
-// An interner stores one copy of each text and limit that rules share, in contiguous blocks. Shared parts stay in the processor's
-// cache, and the garbage collector scans one block faster than a thousand texts.
+// An interner stores one copy of each text and limit that rules share, in contiguous blocks. Shared
+// parts stay in the processor's cache, and the garbage collector scans one block faster than a
+// thousand texts.
 type interner struct {
 	keys    map[string]string
 	limits  map[limiters.Spec]*limiters.Limit

@@ -24,8 +24,9 @@ const leaseMark = '!'
 //
 //	3:ugc|7:user_id*5:alice|6:action=5:reply
 //
-// The rule is the result of [Rules.Match], or nil for an override that no rule matches. Every text is preceded by its length
-// in bytes. The character between a key and its value encodes how the rule matched:
+// The rule is the result of [Rules.Match], or nil for an override that no rule matches. Every text
+// is preceded by its length in bytes. The character between a key and its value encodes how the
+// rule matched:
 //
 //	=  the key and the value
 //	,  the key and one of a list of values
@@ -38,15 +39,17 @@ const leaseMark = '!'
 //	!  a rule with leases; nothing follows, because the value is the id of a request
 //	?  no rule
 //
-// A canonical address has no zone, and is IPv4 if it is IPv4-mapped. Different domains, rules and entries have different keys,
-// apart from share_threshold and two spellings of one address. Changes of other rules do not affect a key. A text longer than
-// 128 bytes is encoded as "#" and its SHA-256, which bounds the length of a key. A key begins with a digit or "#".
+// A canonical address has no zone, and is IPv4 if it is IPv4-mapped. Different domains, rules and
+// entries have different keys, apart from share_threshold and two spellings of one address. Changes
+// of other rules do not affect a key. A text longer than 128 bytes is encoded as "#" and its
+// SHA-256, which bounds the length of a key. A key begins with a digit or "#".
 func Key(domain string, rule *Rule, entries []Entry) string {
 	var stack [256]byte
 	return string(AppendKey(stack[:0], domain, rule, entries))
 }
 
-// DomainOf returns the part of a key that encodes its domain: 3:ugc of 3:ugc|6:action=5:reply. It differs between domains.
+// DomainOf returns the part of a key that encodes its domain: 3:ugc of 3:ugc|6:action=5:reply. It
+// differs between domains.
 func DomainOf(key string) string {
 	length, _, _ := strings.Cut(key, ":")
 	if n, err := strconv.ParseUint(length, 10, 8); err == nil && len(length)+1+int(n) <= len(key) {
@@ -61,7 +64,8 @@ func AppendKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
 	return appendKey(dst, domain, rule, entries, true)
 }
 
-// AppendOverrideKey appends to dst the key for a limit in the request, which ignores share_threshold.
+// AppendOverrideKey appends to dst the key for a limit in the request, which ignores
+// share_threshold.
 func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) []byte {
 	return appendKey(dst, domain, rule, entries, false)
 }
@@ -89,7 +93,8 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 	return b
 }
 
-// appendValue appends the matchKind of l, and the value or the shared name that identifies the counter.
+// appendValue appends the matchKind of l, and the value or the shared name that identifies the
+// counter.
 func (l *level) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
 	case l.kind == addresses:
@@ -132,7 +137,8 @@ func appendText(b []byte, s string) []byte {
 	return append(appendLength(b, len(s)), s...)
 }
 
-// appendLength appends n and a colon. Most texts are short, and with strconv for all of them a key took 42 % more CPU.
+// appendLength appends n and a colon. Most texts are short, and with strconv for all of them a key
+// took 42 % more CPU.
 func appendLength(b []byte, n int) []byte {
 	if n < 10 {
 		return append(b, '0'+byte(n), ':')

@@ -41,8 +41,8 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	}
 }
 
-// A rule names a value if it matches the value exactly, or by a wildcard with more than *. It does not if it matches by the key
-// alone, or if the entry is below the rule.
+// A rule names a value if it matches the value exactly, or by a wildcard with more than *. It does
+// not if it matches by the key alone, or if the entry is below the rule.
 func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 	rules := rulesfiletest.Parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
 	for _, tt := range []struct {
@@ -63,7 +63,8 @@ func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 	}
 }
 
-// The key does not contain the lease id, so all requests of a client share a counter. No other rule has this counter.
+// The key does not contain the lease id, so all requests of a client share a counter. No other rule
+// has this counter.
 func TestKeyOfLeasesHasNoID(t *testing.T) {
 	b := descriptors.NewBuilder()
 	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
@@ -192,7 +193,8 @@ func decode(t *testing.T, key string) (domain string, parts []part, hashed bool)
 	return domain, parts, hashed
 }
 
-// FuzzKey looks for two requests with the same key, and for keys that do not decode to their request.
+// FuzzKey looks for two requests with the same key, and for keys that do not decode to their
+// request.
 func FuzzKey(f *testing.F) {
 	f.Add("d", "a", "b", "a", "b", "d", "a", "b", "a|1:b", "")
 	f.Add("d", "k*", "", "kx", "v", "d", "k", "v*", "k", "vw")
@@ -210,8 +212,8 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// A subject is a request under a file with one rule, which may match both its entries, or neither. A rule whose value begins
-// with ',' has a list of values, and with '/' a list of prefixes.
+// A subject is a request under a file with one rule, which may match both its entries, or neither.
+// A rule whose value begins with ',' has a list of values, and with '/' a list of prefixes.
 type subject struct {
 	domain   string
 	rule     descriptors.Entry

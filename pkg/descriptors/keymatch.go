@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// EntryMatcher returns a function that reports whether a [Key] belongs to the domain and contains e. Under a rule with prefixes, it
-// compares canonical addresses. A counter shared by several values matches only by its shared text, such as the prefix. Lease ids
-// are in no key and never match.
+// EntryMatcher returns a function that reports whether a [Key] belongs to the domain and contains
+// e. Under a rule with prefixes, it compares canonical addresses. A counter shared by several
+// values matches only by its shared text, such as the prefix. Lease ids are in no key and never
+// match.
 func EntryMatcher(domain string, e Entry) func(key string) bool {
 	// Comparing encoded texts keeps a hashed text distinct from the same hash sent as plain text.
 	start := string(appendText(nil, domain))

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// ParseKey returns the domain and the entries of a [Key], or false if key is malformed. A hashed text is returned as "#" and its
-// digits. The value of a shared counter is its shared text: the wildcard, the smallest value of the list, or the prefix. The value
-// of a lease id is empty.
+// ParseKey returns the domain and the entries of a [Key], or false if key is malformed. A hashed
+// text is returned as "#" and its digits. The value of a shared counter is its shared text: the
+// wildcard, the smallest value of the list, or the prefix. The value of a lease id is empty.
 func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 	domain, rest, ok := cutText(key)
 	if !ok {
@@ -59,7 +59,8 @@ func cutKeyParts(rest string) (parts []keyPart, ok bool) {
 	return parts, ok
 }
 
-// cutWildcard cuts the rule's key and value and, unless shared, the entry's value. It returns the last of them.
+// cutWildcard cuts the rule's key and value and, unless shared, the entry's value. It returns the
+// last of them.
 func cutWildcard(s string, shared bool) (value, rest string, ok bool) {
 	parts := 3
 	if shared {

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// KeyHash returns an identifier of a [Key] that is safe to log: 16 lower-case hexadecimal digits of its SHA-256 or, if secret is
-// not empty, of its HMAC-SHA-256. It is the same on all replicas. Without a secret, a reader can confirm a guessed key.
+// KeyHash returns an identifier of a [Key] that is safe to log: 16 lower-case hexadecimal digits of
+// its SHA-256 or, if secret is not empty, of its HMAC-SHA-256. It is the same on all replicas.
+// Without a secret, a reader can confirm a guessed key.
 func KeyHash(secret []byte, key string) string {
 	if len(secret) == 0 {
 		sum := sha256.Sum256([]byte(key))
@@ -21,7 +22,8 @@ func KeyHash(secret []byte, key string) string {
 
 var escapeArgument = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
 
-// KeyText returns the entries of a [Key] as the arguments of weir have them: user_id=42,action=login. It returns any other text unchanged.
+// KeyText returns the entries of a [Key] as the arguments of weir have them:
+// user_id=42,action=login. It returns any other text unchanged.
 func KeyText(key string) string {
 	_, entries, ok := ParseKey(key)
 	if !ok {

@@ -61,7 +61,8 @@ func FuzzParseKey(f *testing.F) {
 	})
 }
 
-// The hash of a key must never change, because receipts and log lines from before an upgrade contain it.
+// The hash of a key must never change, because receipts and log lines from before an upgrade
+// contain it.
 func TestKeyHashIsStable(t *testing.T) {
 	const key = "3:ugc|7:user_id*5:alice"
 	if got := descriptors.KeyHash(nil, key); got != "2de2641123bb8c2d" {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// A walk that compares a list with the request once for each rule below it would take seconds among 10,000 items and as many rules.
+// A walk that compares a list with the request once for each rule below it would take seconds among
+// 10,000 items and as many rules.
 func TestLevelOfSeveralRulesIsReadOnce(t *testing.T) {
 	b := NewBuilder()
 	list := b.Domain("d").Add(Level{Entry: Entry{Key: "k"}, Values: []string{"v1", "v2"}})

@@ -16,8 +16,8 @@ type list struct {
 	siblings *prefixTable // the prefixes of all levels with this key below one node; nil for values
 }
 
-// name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...", but it always has the first item,
-// so that two lists at one level have different names.
+// name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...",
+// but it always has the first item, so that two lists at one level have different names.
 func (l *list) name() string {
 	const maximum = 64
 	name := ""
@@ -50,7 +50,8 @@ func (l *list) items() iter.Seq[string] {
 	}
 }
 
-// A prefixTable maps addresses to the children of a node, by the longest prefix that contains the address. Nil is empty.
+// A prefixTable maps addresses to the children of a node, by the longest prefix that contains the
+// address. Nil is empty.
 type prefixTable struct {
 	lists []*Node               // nil once the index is built
 	table *bart.Table[recordID] // the record of each prefix in the index
@@ -69,7 +70,8 @@ func (p *prefixTable) fill(record func(*Node) recordID) {
 			sorted = append(sorted, recordOf{prefix, id})
 		}
 	}
-	// Cloning a table that was filled in sorted order makes its nodes contiguous, which halves the time of a lookup.
+	// Cloning a table that was filled in sorted order makes its nodes contiguous, which halves the
+	// time of a lookup.
 	slices.SortFunc(sorted, func(a, b recordOf) int { return a.Prefix.Compare(b.Prefix) })
 	var table bart.Table[recordID]
 	for _, prefix := range sorted {
@@ -78,7 +80,8 @@ func (p *prefixTable) fill(record func(*Node) recordID) {
 	p.lists, p.table = nil, table.Clone()
 }
 
-// find returns the record of the longest prefix that contains value; 0 if there is none, or if value is not an address.
+// find returns the record of the longest prefix that contains value; 0 if there is none, or if
+// value is not an address.
 func (p *prefixTable) find(value string) recordID {
 	if p == nil {
 		return 0
@@ -97,7 +100,8 @@ func (p *prefixTable) longest(address netip.Addr) netip.Prefix {
 	return longest
 }
 
-// longest returns the longest prefix that contains the address; the zero Prefix if there is none, or if value is not an address.
+// longest returns the longest prefix that contains the address; the zero Prefix if there is none,
+// or if value is not an address.
 func (l *list) longest(value string) (longest netip.Prefix) {
 	address, _ := parseAddress(value)
 	for _, prefix := range l.prefixes {
@@ -108,8 +112,8 @@ func (l *list) longest(value string) (longest netip.Prefix) {
 	return longest
 }
 
-// parseAddress parses an IP address into its canonical form: without a zone, and IPv4 if it is IPv4-mapped. It allocates only for
-// the error of an address such as 10.0.0.256.
+// parseAddress parses an IP address into its canonical form: without a zone, and IPv4 if it is
+// IPv4-mapped. It allocates only for the error of an address such as 10.0.0.256.
 func parseAddress(text string) (netip.Addr, bool) {
 	text, zone, zoned := strings.Cut(text, "%")
 	if !mayBeAddress(text) {

@@ -278,7 +278,8 @@ func manyAddresses(addresses []string) *descriptors.Rules {
 	return b.Build()
 }
 
-// BenchmarkMatchPrefix finds the rules of random addresses among 100,000 prefixes, and among as many exact values.
+// BenchmarkMatchPrefix finds the rules of random addresses among 100,000 prefixes, and among as
+// many exact values.
 func BenchmarkMatchPrefix(b *testing.B) {
 	for _, perRule := range []int{1, 100_000} {
 		rules, addresses := manyPrefixes(100_000, perRule)
@@ -304,8 +305,9 @@ func matchAll(b *testing.B, rules *descriptors.Rules, addresses []string) {
 	}
 }
 
-// A match among 100,000 prefixes takes at most three times as long as that of an exact value. The test allows six times, and
-// compares the medians of alternating runs, so that it holds on a busy machine.
+// A match among 100,000 prefixes takes at most three times as long as that of an exact value. The
+// test allows six times, and compares the medians of alternating runs, so that it holds on a busy
+// machine.
 func TestMatchOfPrefixIsFast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a measurement")

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
-// manyRules returns n rules with different values, like the rules that a gateway generates for its routes.
+// manyRules returns n rules with different values, like the rules that a gateway generates for its
+// routes.
 func manyRules(tb testing.TB, n int) *descriptors.Rules {
 	tb.Helper()
 	const perFile = 20_000
@@ -31,8 +32,8 @@ func manyRules(tb testing.TB, n int) *descriptors.Rules {
 	return rules
 }
 
-// Requests hit the rules at random, so the processor's caches hold few of many rules. The text of a request is made for
-// each call and is cached, as in a server that has just read it.
+// Requests hit the rules at random, so the processor's caches hold few of many rules. The text of a
+// request is made for each call and is cached, as in a server that has just read it.
 func BenchmarkMatchAmong(b *testing.B) {
 	for _, n := range []int{10, 1000, 100_000} {
 		domain := manyRules(b, n).Domain("many")

@@ -27,7 +27,8 @@ func entries(text string) []descriptors.Entry {
 	return es
 }
 
-// tree writes rules from lines of "k=v k=v", with a level for each entry. A '!' after an entry adds a limit.
+// tree writes rules from lines of "k=v k=v", with a level for each entry. A '!' after an entry adds
+// a limit.
 func tree(lines string) string {
 	var b strings.Builder
 	b.WriteString("domain: d\n")
@@ -188,7 +189,8 @@ func TestOverrideReplacesTheLimit(t *testing.T) {
 	}
 }
 
-// Under USE_CALENDAR_MONTH_RATE_LIMIT, a limit in a request has calendar months too, unless its rule sets window_start.
+// Under USE_CALENDAR_MONTH_RATE_LIMIT, a limit in a request has calendar months too, unless its
+// rule sets window_start.
 func TestOverrideHasCalendarMonths(t *testing.T) {
 	for _, tt := range []struct {
 		rule, want string

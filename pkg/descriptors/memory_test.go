@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// maxBytesPerRule bounds the memory of a rule with one entry, a text of 18 bytes and a limit that other rules share.
+// maxBytesPerRule bounds the memory of a rule with one entry, a text of 18 bytes and a limit that
+// other rules share.
 const maxBytesPerRule = 380
 
 func TestMemoryPerRuleIsBounded(t *testing.T) {

@@ -7,12 +7,14 @@ const (
 	MaxDenyHeaderValueBytes = 4 << 10
 )
 
-// An OnDeny is the response to a denied request. It is immutable. If it is nil, the proxy chooses the response.
+// An OnDeny is the response to a denied request. It is immutable. If it is nil, the proxy chooses
+// the response.
 type OnDeny struct {
 	Body        string   // "": none
 	ContentType string   // the type of Body; "" without a Body and with Problem
 	Headers     []Header // sorted by name
-	// Problem sends a body of type application/problem+json that names the limits that denied the request.
+	// Problem sends a body of type application/problem+json that names the limits that denied the
+	// request.
 	Problem bool
 }
 

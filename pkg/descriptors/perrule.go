@@ -2,8 +2,8 @@ package descriptors
 
 import "sync/atomic"
 
-// A PerRule caches a pointer for each rule in force, which saves observers a lookup by name. It is safe for concurrent use. The
-// zero value is empty.
+// A PerRule caches a pointer for each rule in force, which saves observers a lookup by name. It is
+// safe for concurrent use. The zero value is empty.
 type PerRule[T any] struct{ current atomic.Pointer[perRule[T]] }
 
 type perRule[T any] struct {

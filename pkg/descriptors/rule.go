@@ -15,9 +15,11 @@ type RateLimit struct {
 	UnitMultiplier  uint32 // units per window, at least 1
 	RequestsPerUnit int64  // hits per window, at most limiters.LargestMax; 0 denies every hit
 	Compiled        *limiters.Limit
-	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no window_start.
+	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
+	// window_start.
 	CalendarMonth bool
-	// ByClock reports whether the rule sets window_start: clock, which Compiled omits because it is the default.
+	// ByClock reports whether the rule sets window_start: clock, which Compiled omits because it is
+	// the default.
 	ByClock bool
 	Name    string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
@@ -26,7 +28,8 @@ type RateLimit struct {
 	OnDeny *OnDeny
 }
 
-// RateText returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under concurrency.
+// RateText returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under
+// concurrency.
 func (l *RateLimit) RateText() string {
 	switch {
 	case l.Compiled.IsConcurrency():
@@ -39,39 +42,46 @@ func (l *RateLimit) RateText() string {
 
 // A Rule is a node of the tree that has limits or is unlimited. It is immutable.
 //
-// The fields that every request reads come first and close together, because a large set of rules exceeds the CPU caches.
+// The fields that every request reads come first and close together, because a large set of rules
+// exceeds the CPU caches.
 type Rule struct {
-	// Limits form a [limiters.Group]. Their Compiled limits have different StateIDs. It is empty if and only if the rule is Unlimited.
+	// Limits form a [limiters.Group]. Their Compiled limits have different StateIDs. It is empty if
+	// and only if the rule is Unlimited.
 	Limits []RateLimit
 	number uint32 // from 1, see ruleTable and PerRule
-	// plain is the matchKind of the first levels, or 0 for a wildcard, for addresses and for a level with share_threshold. Key reads it
-	// instead of path, which would be a cache miss: with 100,000 rules, a request of one descriptor would take 19 % more CPU.
+	// plain is the matchKind of the first levels, or 0 for a wildcard, for addresses and for a
+	// level with share_threshold. Key reads it instead of path, which would be a cache miss: with
+	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
 	plain [4]matchKind
-	// Replaces names the limits of the domain that this rule disables for a request, see HasLimitNamed.
+	// Replaces names the limits of the domain that this rule disables for a request, see
+	// HasLimitNamed.
 	Replaces []string
 	// Unlimited allows every hit without counting it.
 	Unlimited bool
 	// ShadowMode counts and reports hits over the limit, and allows them.
 	ShadowMode bool
-	// QuotaMode denies a request only if all of its descriptors in quota mode are over their limits.
+	// QuotaMode denies a request only if all of its descriptors in quota mode are over their
+	// limits.
 	QuotaMode bool
 	hasLeases bool // a limit has leases
 	// DetailedMetric puts the request's values into metric names.
 	DetailedMetric bool
 
-	// Metadata is sent to Envoy with an allowed hit. It is nil, or a JSON object of the types string, float64, bool, nil, []any and
-	// map[string]any. Callers must not modify it.
+	// Metadata is sent to Envoy with an allowed hit. It is nil, or a JSON object of the types
+	// string, float64, bool, nil, []any and map[string]any. Callers must not modify it.
 	Metadata map[string]any
 	Domain   string
-	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It is valid UTF-8 of at most 200
-	// bytes (see [TruncateWithHash]) and has no text of a request. Two rules whose keys contain dots or equals signs may share a name.
+	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
+	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and has no text of a request.
+	// Two rules whose keys contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
 	path      []level
 }
 
-// A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the RuleID of their domain without a name.
+// A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the
+// RuleID of their domain without a name.
 type RuleID struct{ Domain, Name string }
 
 // ID returns the domain and the name of r.
@@ -88,12 +98,12 @@ func (r *Rule) Mode() string {
 	return "enforced"
 }
 
-// UsesLeases reports whether a limit of r has leases or reservations. Then the last entry is the id of a request, which belongs to
-// no [Key].
+// UsesLeases reports whether a limit of r has leases or reservations. Then the last entry is the id
+// of a request, which belongs to no [Key].
 func (r *Rule) UsesLeases() bool { return r.hasLeases }
 
-// MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a wildcard other than "*". It
-// returns false beyond the path of r.
+// MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a
+// wildcard other than "*". It returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
 	if i >= len(r.path) {
 		return false
@@ -102,7 +112,8 @@ func (r *Rule) MatchesValue(i int) bool {
 	return l.kind != keyOnly && (l.kind != wildcard || strings.Trim(l.value, "*") != "")
 }
 
-// HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is not charged to r at all.
+// HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is
+// not charged to r at all.
 func (r *Rule) HasLimitNamed(name string) bool {
 	has := func(l RateLimit) bool { return l.Name == name }
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
@@ -160,7 +171,8 @@ func (l *level) values() iter.Seq[string] {
 	return func(yield func(string) bool) { yield(l.value) }
 }
 
-// text returns "key=value", or the key if the level matches every value. A list is shortened, see [list.name].
+// text returns "key=value", or the key if the level matches every value. A list is shortened, see
+// [list.name].
 func (l *level) text() string {
 	if l.value == "" {
 		return l.key
@@ -194,8 +206,8 @@ func ruleName(path []level) string {
 	return TruncateWithHash(b.String(), maxRuleNameBytes)
 }
 
-// An OverrideBase holds the settings of a rule that a limit in the request keeps. It is comparable and holds no reference to the
-// rule.
+// An OverrideBase holds the settings of a rule that a limit in the request keeps. It is comparable
+// and holds no reference to the rule.
 type OverrideBase struct {
 	spec           limiters.Spec
 	onError        limiters.OnError
@@ -203,14 +215,16 @@ type OverrideBase struct {
 	byClock        bool // the rule sets window_start: clock
 }
 
-// WithCalendarMonths returns o with months of the calendar, in UTC, unless the rule sets window_start.
+// WithCalendarMonths returns o with months of the calendar, in UTC, unless the rule sets
+// window_start.
 func (o OverrideBase) WithCalendarMonths() OverrideBase {
 	o.calendarMonths = !o.byClock
 	return o
 }
 
-// OverrideBase returns the settings of r that a limit in the request keeps: algorithm, parameters, count_denied and on_store_error,
-// from its first limit. A nil or unlimited r has the defaults of the default algorithm.
+// OverrideBase returns the settings of r that a limit in the request keeps: algorithm, parameters,
+// count_denied and on_store_error, from its first limit. A nil or unlimited r has the defaults of
+// the default algorithm.
 func (r *Rule) OverrideBase() OverrideBase {
 	if r == nil || len(r.Limits) == 0 {
 		return OverrideBase{spec: limiters.Spec{
@@ -226,10 +240,11 @@ func (r *Rule) OverrideBase() OverrideBase {
 	return o
 }
 
-// Limit returns the limit that a request carries, with the settings of o. A multiplier of 0 means 1. Under concurrency,
-// requestsPerUnit is the number of slots, at most [limiters.MaxLeases], and unit and multiplier are ignored. If the unit is shorter
-// than a day, windows start by the clock even if those of the rule follow the calendar. The error reports an unknown unit, a window
-// over 10 years, or a number that the algorithm rejects.
+// Limit returns the limit that a request carries, with the settings of o. A multiplier of 0 means
+// 1. Under concurrency, requestsPerUnit is the number of slots, at most [limiters.MaxLeases], and
+// unit and multiplier are ignored. If the unit is shorter than a day, windows start by the clock
+// even if those of the rule follow the calendar. The error reports an unknown unit, a window over
+// 10 years, or a number that the algorithm rejects.
 func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32) (RateLimit, error) {
 	spec, requests := o.spec, int64(requestsPerUnit)
 	if !limiters.HasWindow(spec.Algorithm) {
@@ -247,17 +262,19 @@ func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32
 	return l, err
 }
 
-// A Rate is a number of requests for each window of Multiplier units. Without windows, it is only a number.
+// A Rate is a number of requests for each window of Multiplier units. Without windows, it is only a
+// number.
 type Rate struct {
 	Requests   int64
 	Unit       Unit
 	Multiplier uint32 // at least 1
-	// CalendarMonth makes the window of a fixed window by the Month a calendar month in UTC, unless the Spec sets window_start.
+	// CalendarMonth makes the window of a fixed window by the Month a calendar month in UTC, unless
+	// the Spec sets window_start.
 	CalendarMonth bool
 }
 
-// NewRateLimit returns a limit of r. It sets Max and Window of spec. An algorithm without windows ignores the unit, and its limit has
-// UnitUnknown.
+// NewRateLimit returns a limit of r. It sets Max and Window of spec. An algorithm without windows
+// ignores the unit, and its limit has UnitUnknown.
 func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, ByClock: spec.Params.WindowStart == limiters.StartByClock}
 	spec.Max, spec.Window = r.Requests, 0

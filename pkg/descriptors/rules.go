@@ -38,7 +38,8 @@ func (r *Rules) Domain(name string) *Domain {
 // Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns on_store_error of a limit in the domain: its own, or that of the domain, or [limiters.OnErrorFail].
+// OnError returns on_store_error of a limit in the domain: its own, or that of the domain, or
+// [limiters.OnErrorFail].
 func (d *Domain) OnError(l *RateLimit) limiters.OnError {
 	return cmp.Or(l.OnError, d.onError, limiters.OnErrorFail)
 }
@@ -51,7 +52,8 @@ func (d *Domain) OnDeny() *OnDeny {
 	return d.onDeny
 }
 
-// OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is empty if the domain has no limits.
+// OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is
+// empty if the domain has no limits.
 func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.onErrors) }
 
 // collectOnErrors computes OnErrors of all domains.
@@ -92,8 +94,9 @@ func (r *Rules) UsesLeases() bool {
 // Match calls [Domain.Match] on the named domain.
 func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(domain).Match(entries) }
 
-// Match returns the rule for entries, which may be unlimited; nil if the last entry reaches no rule. It does not allocate. Each
-// entry selects the first of these nodes at its level, and Match never tries another one:
+// Match returns the rule for entries, which may be unlimited; nil if the last entry reaches no
+// rule. It does not allocate. Each entry selects the first of these nodes at its level, and Match
+// never tries another one:
 //
 //  1. the node with its key and value, alone or in a list of values
 //  2. the node with its key and the longest prefix that contains the address

@@ -5,13 +5,15 @@ import "strconv"
 // A source is where nodes come from: a file, and the position in an overlay that sets keys of them.
 type source struct{ file, overlay string }
 
-// SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines, such as an xDS resource. Call it
-// before SetOverlay, and before SetRule of n and of the nodes below it.
+// SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines,
+// such as an xDS resource. Call it before SetOverlay, and before SetRule of n and of the nodes
+// below it.
 func (n *Node) SetSource(file string, line int) {
 	n.level.from, n.level.line = n.builder.intern.source(source{file: file}), uint32(line)
 }
 
-// SetOverlay sets the position of the overlay entry that sets keys of n's rule. Call it before SetRule.
+// SetOverlay sets the position of the overlay entry that sets keys of n's rule. Call it before
+// SetRule.
 func (n *Node) SetOverlay(position string) {
 	from := source{overlay: position}
 	if n.level.from != nil {
@@ -20,12 +22,14 @@ func (n *Node) SetOverlay(position string) {
 	n.level.from = n.builder.intern.source(from)
 }
 
-// Source returns the position of r, such as "rules.yaml:12", or the name of an xDS resource; "" if unknown.
+// Source returns the position of r, such as "rules.yaml:12", or the name of an xDS resource; "" if
+// unknown.
 func (r *Rule) Source() string {
 	return r.lastLevel().source()
 }
 
-// OverlaySource returns the position of the overlay entry that sets keys of r, such as "overlay.yaml:3"; "" if there is none.
+// OverlaySource returns the position of the overlay entry that sets keys of r, such as
+// "overlay.yaml:3"; "" if there is none.
 func (r *Rule) OverlaySource() string {
 	if from := r.lastLevel().from; from != nil {
 		return from.overlay

@@ -2,17 +2,18 @@ package descriptors
 
 import "slices"
 
-// AppendStatLevels appends to dst the name of each entry in metrics, unescaped. The entries must be those that r matched. A
-// name is
+// AppendStatLevels appends to dst the name of each entry in metrics, unescaped. The entries must be
+// those that r matched. A name is
 //
 //	key_value     for a node with a value
 //	key           for a node without a value; with value_to_metric the key_value of the request
 //	key_pattern*  for a wildcard; with value_to_metric the key_value of the request
 //	key_a,b       for a list of values or prefixes; with value_to_metric the key_value of the request
 //
-// With detailed_metric every name is the key_value of the request. With share_threshold the name of a wildcard is always
-// key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes is cut and ends with ",...". Names never contain the
-// lease id of a request. Names that contain a value of the request are unbounded.
+// With detailed_metric every name is the key_value of the request. With share_threshold the name of
+// a wildcard is always key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes
+// is cut and ends with ",...". Names never contain the lease id of a request. Names that contain a
+// value of the request are unbounded.
 func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 	withValues := r.DetailedMetric && !slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i, e := range entries {
@@ -49,7 +50,8 @@ func (r *Rule) statLevel(l *level, e Entry) string {
 	return l.statName
 }
 
-// pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request comes first.
+// pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request
+// comes first.
 func (l *level) pattern(key string) string {
 	if n := len(key); n < len(l.statName) && l.statName[:n] == key && l.statName[n] == '_' {
 		return l.statName
@@ -57,7 +59,8 @@ func (l *level) pattern(key string) string {
 	return key + "_" + l.statName
 }
 
-// Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries in this form.
+// Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries
+// in this form.
 func (e Entry) Joined() string {
 	if e.Value == "" {
 		return e.Key
@@ -65,8 +68,9 @@ func (e Entry) Joined() string {
 	return e.Key + "_" + e.Value
 }
 
-// AppendOverrideStatLevels appends to dst the metric names of entries under a limit in the request: [Entry.Joined] of each, but the
-// key alone of a lease id. The names are unbounded. A nil rule has no leases.
+// AppendOverrideStatLevels appends to dst the metric names of entries under a limit in the request:
+// [Entry.Joined] of each, but the key alone of a lease id. The names are unbounded. A nil rule has
+// no leases.
 func AppendOverrideStatLevels(dst []string, rule *Rule, entries []Entry) []string {
 	for i, e := range entries {
 		if rule != nil && rule.hasLeases && i == len(entries)-1 {

@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// TruncateWithHash returns text as valid UTF-8 of at most n bytes, for metric labels and logs. A text that is longer or invalid is
-// changed and ends with "~" and 8 bytes of its SHA-256, so that different texts stay different. n must be at least 17.
+// TruncateWithHash returns text as valid UTF-8 of at most n bytes, for metric labels and logs. A
+// text that is longer or invalid is changed and ends with "~" and 8 bytes of its SHA-256, so that
+// different texts stay different. n must be at least 17.
 func TruncateWithHash(text string, n int) string {
 	if len(text) <= n && utf8.ValidString(text) {
 		return text
@@ -19,8 +20,8 @@ func TruncateWithHash(text string, n int) string {
 	return strings.ToValidUTF8(valid[:min(len(valid), n-len(tail))], "") + tail
 }
 
-// Truncate returns the first n bytes of text, without a partial character, and "...", for error messages. It returns a text of at
-// most n bytes unchanged.
+// Truncate returns the first n bytes of text, without a partial character, and "...", for error
+// messages. It returns a text of at most n bytes unchanged.
 func Truncate(text string, n int) string {
 	if len(text) <= n {
 		return text

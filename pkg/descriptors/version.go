@@ -14,9 +14,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Version returns a fingerprint of the decisions of r: 16 lower-case hexadecimal digits, equal in all processes with the same
-// rules. File names, comments and the order of nodes do not affect it, except the order of wildcards at one level. Nil and
-// the zero value have the version "".
+// Version returns a fingerprint of the decisions of r: 16 lower-case hexadecimal digits, equal in
+// all processes with the same rules. File names, comments and the order of nodes do not affect it,
+// except the order of wildcards at one level. Nil and the zero value have the version "".
 func (r *Rules) Version() string {
 	if r == nil {
 		return ""
@@ -49,7 +49,8 @@ func (d *Domain) digester() digester {
 	return digester{cmp.Or(d.onError, limiters.OnErrorFail), d.onDeny}
 }
 
-// effect encodes the path of r and every field that affects a decision or a response. The domain is that of r.
+// effect encodes the path of r and every field that affects a decision or a response. The domain is
+// that of r.
 func (r *Rule) effect(domain *Domain) (b []byte) {
 	for i := range r.path {
 		b = r.path[i].appendDigest(b)
@@ -68,8 +69,8 @@ func (r *Rule) identity() []byte {
 	return b
 }
 
-// node returns the digest of n and all nodes below it. Children that no wildcard matches are sorted, because their order has no
-// effect.
+// node returns the digest of n and all nodes below it. Children that no wildcard matches are
+// sorted, because their order has no effect.
 func (d *digester) node(n *Node) digest {
 	var sorted, wild []digest
 	for _, child := range n.children {
@@ -157,14 +158,15 @@ func bit(set bool) byte {
 	return 0
 }
 
-// Hash identifies limit i of r by its domain, path, and name or index, but not by its numbers or algorithm. For an unlimited rule,
-// pass 0.
+// Hash identifies limit i of r by its domain, path, and name or index, but not by its numbers or
+// algorithm. For an unlimited rule, pass 0.
 func (r *Rule) Hash(i int) uint64 {
 	sum := sha256.Sum256(appendPart(append(r.identity(), 0), r.limitIdentity(i)))
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// limitIdentity returns the name of limit i, or its index if the name is empty or repeats that of an earlier limit of r.
+// limitIdentity returns the name of limit i, or its index if the name is empty or repeats that of
+// an earlier limit of r.
 func (r *Rule) limitIdentity(i int) string {
 	if i < 0 || i >= len(r.Limits) {
 		return "name " + r.LimitName
@@ -176,7 +178,8 @@ func (r *Rule) limitIdentity(i int) string {
 	return "name " + name
 }
 
-// ByHash returns the rule and the index of the limit with a [Rule.Hash]; nil and 0 if there is none. It hashes every limit.
+// ByHash returns the rule and the index of the limit with a [Rule.Hash]; nil and 0 if there is
+// none. It hashes every limit.
 func (r *Rules) ByHash(hash uint64) (*Rule, int) {
 	for rule := range r.All() {
 		for i := range max(len(rule.Limits), 1) {

@@ -118,7 +118,8 @@ func TestVersionChangesWithMeaning(t *testing.T) {
 	note("order of wildcards", parseWith(t, rulesfile.Options{}, strings.Replace(versioned, a+b, b+a, 1)))
 }
 
-// Receipts and logs outlive a process, so the hash of a limit and the version of rules stay the same in later versions of Weir.
+// Receipts and logs outlive a process, so the hash of a limit and the version of rules stay the
+// same in later versions of Weir.
 func TestHashAndVersionAreStable(t *testing.T) {
 	rules := parseWith(t, rulesfile.Options{}, versioned)
 	if got, want := rules.Version(), "f321465f135e4772"; got != want {

@@ -54,13 +54,15 @@ func (r StepResult) String() string { return stepResultNames[r] }
 // Matched reports whether r is a selection.
 func (r StepResult) Matched() bool { return r <= MatchedKey }
 
-// A Hidden is a more general node that leads to a rule. Match does not try it, because its selection is final.
+// A Hidden is a more general node that leads to a rule. Match does not try it, because its
+// selection is final.
 type Hidden struct {
 	Node, Source string // the more general node and its position
 	Rule         *Rule  // at which the request would have ended
 }
 
-// A branch is a path from the root to a rule, or to a node that has neither a rule nor nodes below it.
+// A branch is a path from the root to a rule, or to a node that has neither a rule nor nodes below
+// it.
 type branch struct {
 	path []level
 	rule *Rule // nil: no limits
@@ -93,9 +95,10 @@ type node struct {
 	prefix netip.Prefix // set for MatchedPrefix
 }
 
-// Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects nothing. If all entries select a
-// node, the Rule of the last step is the result of Match; otherwise the result is nil. Walk reads every rule, so it is slow for
-// many rules. Nil has no steps.
+// Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects
+// nothing. If all entries select a node, the Rule of the last step is the result of Match;
+// otherwise the result is nil. Walk reads every rule, so it is slow for many rules. Nil has no
+// steps.
 func (d *Domain) Walk(entries []Entry) []Step {
 	if d == nil || len(entries) == 0 {
 		return nil
@@ -140,8 +143,8 @@ func hidden(nodes []*node, entries []Entry) *Hidden {
 	return nil
 }
 
-// findAny returns a rule that entries reach from n through any matching nodes, not only through those that [Domain.Match] selects;
-// nil if there is none.
+// findAny returns a rule that entries reach from n through any matching nodes, not only through
+// those that [Domain.Match] selects; nil if there is none.
 func (n *node) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return n.rule
@@ -181,7 +184,8 @@ func (n *node) childrenMatching(e Entry) []*node {
 	})
 }
 
-// rank returns the result, which is in the order of [Domain.Match]. But the text of a pattern itself is matched as a value.
+// rank returns the result, which is in the order of [Domain.Match]. But the text of a pattern
+// itself is matched as a value.
 func (n *node) rank(e Entry) StepResult {
 	if n.value != "" && n.entry() == e {
 		return MatchedValue
@@ -267,8 +271,8 @@ func (d *Domain) levels() iter.Seq[*level] {
 	return levelsOf(d.branches(), func(path []level) []level { return path })
 }
 
-// levelsOf returns the levels in a part of each path. It returns a level that several branches share once, because a level may have a
-// long list.
+// levelsOf returns the levels in a part of each path. It returns a level that several branches
+// share once, because a level may have a long list.
 func levelsOf(branches []branch, part func(path []level) []level) iter.Seq[*level] {
 	return func(yield func(*level) bool) {
 		returned := map[uint32]bool{}
@@ -288,8 +292,8 @@ func levelsOf(branches []branch, part func(path []level) []level) iter.Seq[*leve
 	}
 }
 
-// PrefixKeys returns the keys that nodes of the domain, with or without limits, match with prefixes. It reads every rule. Nil has no
-// nodes.
+// PrefixKeys returns the keys that nodes of the domain, with or without limits, match with
+// prefixes. It reads every rule. Nil has no nodes.
 func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	for l := range d.levels() {
@@ -300,8 +304,8 @@ func (d *Domain) PrefixKeys() map[string]bool {
 	return keys
 }
 
-// ExactValues returns the values that nodes of the domain, with or without limits, have for the key, without wildcards. It reads every
-// rule. Nil has no nodes.
+// ExactValues returns the values that nodes of the domain, with or without limits, have for the
+// key, without wildcards. It reads every rule. Nil has no nodes.
 func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	for l := range d.levels() {

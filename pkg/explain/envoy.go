@@ -26,7 +26,8 @@ type EnvoyRateLimit struct {
 	Ignored    []string `json:"ignored" nullable:"false" doc:"The fields that Envoy ignores in this element, each with the reason."`
 }
 
-// ForEnvoy explains the descriptors that Envoy sends before the request and at its end. Either request may have none.
+// ForEnvoy explains the descriptors that Envoy sends before the request and at its end. Either
+// request may have none.
 func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *decide.Request) *Explanation {
 	explanation, _ := newExplanation(rules, before.Domain)
 	explanation.Envoy = envoy
@@ -41,7 +42,8 @@ func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *
 	return explanation
 }
 
-// covered reports whether Envoy sends a descriptor, and each one is known. No Envoy covers any request.
+// covered reports whether Envoy sends a descriptor, and each one is known. No Envoy covers any
+// request.
 func (e *Envoy) covered() bool {
 	if e == nil {
 		return true

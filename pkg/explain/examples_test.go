@@ -60,7 +60,8 @@ func examples(t *testing.T) map[string]*descriptors.Rules {
 	return all
 }
 
-// requestsOf returns requests that a rule matches, and requests that differ from those in one entry.
+// requestsOf returns requests that a rule matches, and requests that differ from those in one
+// entry.
 func requestsOf(r *descriptors.Rule) (all [][]descriptors.Entry) {
 	var fitting []descriptors.Entry
 	for _, l := range r.Levels() {

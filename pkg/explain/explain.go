@@ -1,10 +1,12 @@
-// Package explain reports which limits a request is under, and why. It charges nothing and needs no store.
+// Package explain reports which limits a request is under, and why. It charges nothing and needs no
+// store.
 //
 //	explanation := explain.ForRequest(explain.Options{}, rules, &request)
 //	fmt.Print(explanation.Text(false))
 //
-// Package decide makes the plan, and package descriptors the walk. So a server with the same rules and settings decides as the
-// explanation reports. The JSON of an [Explanation] is a contract: fields may be added, but not renamed.
+// Package decide makes the plan, and package descriptors the walk. So a server with the same rules
+// and settings decides as the explanation reports. The JSON of an [Explanation] is a contract:
+// fields may be added, but not renamed.
 package explain
 
 import (
@@ -48,7 +50,8 @@ type Descriptor struct {
 	planned []descriptors.RateLimit // in the order of Limits
 }
 
-// Planned returns the key and the limits of a descriptor of [ForRequest], in the order of d.Limits, for a caller that sets their State.
+// Planned returns the key and the limits of a descriptor of [ForRequest], in the order of d.Limits,
+// for a caller that sets their State.
 func (d *Descriptor) Planned() (key string, limits []descriptors.RateLimit) { return d.key, d.planned }
 
 // An Entry is a key and a value.
@@ -125,8 +128,9 @@ func NearestDomain(rules *descriptors.Rules, name string) string {
 	return spelling.Nearest(name, names[:min(len(names), maximum)])
 }
 
-// Covered reports whether the request reaches the rules as intended: each descriptor has a limit, or is unlimited, is replaced by
-// another rule, or ends a lease. If Envoy makes the descriptors, each must be known, and there must be one.
+// Covered reports whether the request reaches the rules as intended: each descriptor has a limit,
+// or is unlimited, is replaced by another rule, or ends a lease. If Envoy makes the descriptors,
+// each must be known, and there must be one.
 func (e *Explanation) Covered() bool {
 	return e.Error == "" && e.Envoy.covered() && !slices.ContainsFunc(e.Descriptors, func(d Descriptor) bool { return !d.covered() })
 }
@@ -177,7 +181,8 @@ const (
 	noMatch       = "no_match"
 )
 
-// walk sets the steps of descriptor i. It skips a marker that ends a lease, because the marker is not an entry of the rules.
+// walk sets the steps of descriptor i. It skips a marker that ends a lease, because the marker is
+// not an entry of the rules.
 func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 	d.Walk = []Step{}
 	planned := e.plan.Decisions[i].Entries
@@ -246,7 +251,8 @@ func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) strin
 	return reason
 }
 
-// unknownDomain returns the reason for a domain without rules. It names the nearest domain and the first ones.
+// unknownDomain returns the reason for a domain without rules. It names the nearest domain and the
+// first ones.
 func unknownDomain(rules *descriptors.Rules, e *Explanation) string {
 	reason := "no rules have the domain " + shown(e.Domain)
 	domains, _ := rules.Counts()
@@ -263,7 +269,8 @@ func unknownDomain(rules *descriptors.Rules, e *Explanation) string {
 	return reason + "; the domains are " + DomainNames(rules)
 }
 
-// DomainNames returns the names of the first domains of rules, such as shop, ugc and 3 more. It returns "" for no rules.
+// DomainNames returns the names of the first domains of rules, such as shop, ugc and 3 more. It
+// returns "" for no rules.
 func DomainNames(rules *descriptors.Rules) string {
 	const most = 5
 	names, more := rules.DomainNames(), ""

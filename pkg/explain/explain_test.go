@@ -31,7 +31,8 @@ func shop(t testing.TB) *descriptors.Rules {
 	return rules
 }
 
-// request reads "domain: k=v k=v, k=v": a descriptor of two entries and another. Hits follow a '#', and a limit of requests per hour a '!'.
+// request reads "domain: k=v k=v, k=v": a descriptor of two entries and another. Hits follow a '#',
+// and a limit of requests per hour a '!'.
 func request(text string) *decide.Request {
 	domain, rest, _ := strings.Cut(text, ": ")
 	r := &decide.Request{Domain: domain}

@@ -56,8 +56,9 @@ func WaitText(wait time.Duration) string {
 	return wait.String()
 }
 
-// RoundUp returns the text of a duration with three significant digits, or in whole seconds from 100 s. It rounds up, because the
-// hit does not fit before the wait has passed. It returns any other text, such as never, unchanged.
+// RoundUp returns the text of a duration with three significant digits, or in whole seconds from
+// 100 s. It rounds up, because the hit does not fit before the wait has passed. It returns any
+// other text, such as never, unchanged.
 func RoundUp(text string) string {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
@@ -105,8 +106,8 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	return out
 }
 
-// parametersOf returns the parameters of a limit that differ from the default, and its capacity or slots, under their keys in
-// rules. The value of an object is a map.
+// parametersOf returns the parameters of a limit that differ from the default, and its capacity or
+// slots, under their keys in rules. The value of an object is a map.
 func parametersOf(limit *limiters.Limit) map[string]any {
 	all, spec := map[string]any{}, limit.Spec()
 	for _, p := range limiters.Parameters(spec.Algorithm) {

@@ -85,8 +85,8 @@ const (
 	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
 )
 
-// alternatives returns the first alternatives of s after a verb phrase, and the one that the request probably misspells. plural and
-// singular are the phrases.
+// alternatives returns the first alternatives of s after a verb phrase, and the one that the
+// request probably misspells. plural and singular are the phrases.
 func alternatives(s *descriptors.Step, misspelled, plural, singular string) string {
 	all := s.Alternatives
 	texts := make([]string, min(len(all), maxAlternatives))

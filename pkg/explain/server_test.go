@@ -27,8 +27,8 @@ func newServer(rules *descriptors.Rules, o decide.Options) *server {
 	return &server{rules, o, decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), o)}
 }
 
-// difference decides a request and returns the first difference between the decision and the explanation, "" if there
-// is none. seen counts the results.
+// difference decides a request and returns the first difference between the decision and the
+// explanation, "" if there is none. seen counts the results.
 func difference(t *testing.T, s *server, request *decide.Request, seen map[string]int) string {
 	t.Helper()
 	explanation := explain.ForRequest(explain.Options{Decide: s.options}, s.rules, request)

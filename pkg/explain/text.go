@@ -15,7 +15,8 @@ const (
 	maxShownBytes = 200 // bound on a text from the request or the rules
 )
 
-// shown returns a text of a request or of rules: bounded, and without control characters, which could drive a terminal.
+// shown returns a text of a request or of rules: bounded, and without control characters, which
+// could drive a terminal.
 func shown(text string) string { return printable(descriptors.TruncateWithHash(text, maxShownBytes)) }
 
 func printable(text string) string {
@@ -108,7 +109,8 @@ func (p *painter) wrap(color, first, rest, text string) {
 	p.lines(color, first, rest, strings.Fields(printable(text)))
 }
 
-// path writes a summary in lines. It breaks lines before arrows, and within a part only if the part is too long.
+// path writes a summary in lines. It breaks lines before arrows, and within a part only if the part
+// is too long.
 func (p *painter) path(color, summary string) {
 	var words []string
 	for i, part := range strings.Split(printable(summary), " → ") {

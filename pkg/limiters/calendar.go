@@ -12,11 +12,12 @@ import (
 	_ "time/tzdata" // for systems without a time zone database
 )
 
-// A calendar divides time into windows of whole days, weeks, months or years in a time zone. Windows of several units count from
-// 1970-01-01 local time, or, for weeks, from Monday, 1969-12-29.
+// A calendar divides time into windows of whole days, weeks, months or years in a time zone.
+// Windows of several units count from 1970-01-01 local time, or, for weeks, from Monday,
+// 1969-12-29.
 //
-// A window starts at the first instant of its first day: if a clock change skips midnight, at the change; if it repeats midnight,
-// at the first one. It lasts until the next window starts.
+// A window starts at the first instant of its first day: if a clock change skips midnight, at the
+// change; if it repeats midnight, at the first one. It lasts until the next window starts.
 type calendar struct {
 	zone  *time.Location
 	unit  calendarUnit
@@ -34,7 +35,8 @@ const (
 	calendarYear
 )
 
-// calendarUnitNames are the values of Params.CalendarUnit, and calendarUnitLengths the corresponding Spec.Window.
+// calendarUnitNames are the values of Params.CalendarUnit, and calendarUnitLengths the
+// corresponding Spec.Window.
 var (
 	calendarUnitNames   = []string{calendarDay: "day", calendarWeek: "week", calendarMonth: "month", calendarYear: "year"}
 	calendarUnitLengths = [...]time.Duration{
@@ -42,7 +44,8 @@ var (
 	}
 )
 
-// calendarParameters are the parameters of calendar windows. In rules, calendar_unit follows from the unit of the limit.
+// calendarParameters are the parameters of calendar windows. In rules, calendar_unit follows from
+// the unit of the limit.
 var calendarParameters = []Parameter{
 	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Default: calendarUnitNames[calendarDay], Hidden: true,
 		text: func(p *Params) *string { return &p.CalendarUnit }},
@@ -87,8 +90,8 @@ func (c *calendar) startAt(storedStart, now int64) int64 {
 	return w.start(max(now, storedStart))
 }
 
-// calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2) and next [2, 3). Only the
-// previous one may be empty, if the current one starts in 1970.
+// calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2)
+// and next [2, 3). Only the previous one may be empty, if the current one starts in 1970.
 type calendarWindows struct {
 	starts [4]int64
 }
@@ -128,7 +131,8 @@ func (c *calendar) end(start int64) int64 {
 func (c *calendar) compute(now int64) *calendarWindows {
 	now = max(now, 0) // start is never less, so the search below would not end
 	i := c.index(now)
-	// If clocks are turned back over midnight, the end of the old day may already be in the new window.
+	// If clocks are turned back over midnight, the end of the old day may already be in the new
+	// window.
 	for c.start(i) > now {
 		i--
 	}
@@ -190,8 +194,9 @@ func (c *calendar) start(i int64) int64 {
 	return max(0, firstInstant(date.Unix(), c.zone)*int64(time.Second/time.Microsecond))
 }
 
-// firstInstant returns the first time, in seconds since 1970, at which clocks in zone show midnight or later. midnight is in
-// seconds of local time. If midnight is skipped, time.Date would return a time on the previous day.
+// firstInstant returns the first time, in seconds since 1970, at which clocks in zone show midnight
+// or later. midnight is in seconds of local time. If midnight is skipped, time.Date would return a
+// time on the previous day.
 func firstInstant(midnight int64, zone *time.Location) int64 {
 	// Every zone is within 26 hours of UTC. Between two clock changes, the offset is constant.
 	for t := time.Unix(midnight-26*60*60, 0).In(zone); ; {
@@ -216,15 +221,15 @@ func floorDiv(a, b int64) int64 {
 //go:embed zones.txt
 var zoneNames string
 
-// TimeZones returns the valid time zones, sorted: the names in Go's copy of the IANA database. Other names that a system may know
-// are rejected, so that the validity of rules does not depend on the system. The clock changes of a zone are those of the system's database,
-// if it has one.
+// TimeZones returns the valid time zones, sorted: the names in Go's copy of the IANA database.
+// Other names that a system may know are rejected, so that the validity of rules does not depend on
+// the system. The clock changes of a zone are those of the system's database, if it has one.
 func TimeZones() []string { return slices.Clone(timeZones()) }
 
 var timeZones = sync.OnceValue(func() []string { return strings.Fields(zoneNames) })
 
-// zones caches the [time.Location] of each name in TimeZones that was used, because a scaled limit is created for most charges of
-// more than 1 hit under on_store_error: local.
+// zones caches the [time.Location] of each name in TimeZones that was used, because a scaled limit
+// is created for most charges of more than 1 hit under on_store_error: local.
 var zones sync.Map
 
 // utc is the default time zone.

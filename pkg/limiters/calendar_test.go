@@ -77,7 +77,8 @@ func TestCalendarWindowStartsAndEnds(t *testing.T) {
 	}
 }
 
-// The windows of each zone follow each other without a gap, at most one of them is current, and each begins with its date.
+// The windows of each zone follow each other without a gap, at most one of them is current, and
+// each begins with its date.
 func TestCalendarWindowsFollowEachOther(t *testing.T) {
 	names := TimeZones()
 	if testing.Short() {

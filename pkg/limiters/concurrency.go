@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// A concurrencyLimit bounds the slots that requests hold at one time. A charge of n > 0 hits with a [LeaseID] takes n slots until the
-// id ends or its lease expires. There are four kinds of charges:
+// A concurrencyLimit bounds the slots that requests hold at one time. A charge of n > 0 hits with a
+// [LeaseID] takes n slots until the id ends or its lease expires. There are four kinds of charges:
 //
 //   - with a new id: it opens a lease of n slots if they are free
 //   - with the id of an open lease: it is allowed and changes nothing
 //   - a peek: it is allowed if one more slot is free
 //   - without an id: it is allowed if n slots are free, but takes none
 //
-// An operation removes at most [LeasesPerOp] expired leases, the earliest first, and the expired lease of its own id. The other expired
-// leases hold their slots until a later operation removes them. A key whose leases and ended ids have all expired holds no slot.
+// An operation removes at most [LeasesPerOp] expired leases, the earliest first, and the expired
+// lease of its own id. The other expired leases hold their slots until a later operation removes
+// them. A key whose leases and ended ids have all expired holds no slot.
 //
-// The retry-after of a denial is at most one second, because a lease may end at any time. If the clock stepped back or the TTL was
-// shortened, each operation shortens at most [LeasesPerOp] later expiries to now plus the TTL.
+// The retry-after of a denial is at most one second, because a lease may end at any time. If the
+// clock stepped back or the TTL was shortened, each operation shortens at most [LeasesPerOp] later
+// expiries to now plus the TTL.
 //
 // A State under this limit uses only its leases.
 type concurrencyLimit struct {
@@ -59,8 +61,8 @@ var concurrencyDefinition = definition{
 // idPrefix is not "c", under which an earlier version kept another form of the state in Redis.
 func (l *concurrencyLimit) idPrefix() string { return "s" }
 
-// heldSlots returns the slots held at now. A lease that has expired holds its slots until an operation removes it, or until the key has
-// fully reset.
+// heldSlots returns the slots held at now. A lease that has expired holds its slots until an
+// operation removes it, or until the key has fully reset.
 func (s *State) heldSlots(now int64) int64 {
 	leases := &s.extraOrEmpty().leases
 	if leases.latest() <= now {
@@ -69,7 +71,8 @@ func (s *State) heldSlots(now int64) int64 {
 	return leases.open.sum
 }
 
-// leaseWait returns the retry-after of a denial because too many leases are open: until the first of them expires, at most a second.
+// leaseWait returns the retry-after of a denial because too many leases are open: until the first
+// of them expires, at most a second.
 func (s *State) leaseWait(now, ttl int64) int64 {
 	const longest = int64(time.Second / time.Microsecond)
 	return max(1, min(s.extraOrEmpty().leases.open.earliest()-now, ttl, longest))

@@ -1,8 +1,9 @@
 package limiters
 
-// NeedsRoom reports whether s may need more memory after op at now, in µs since 1970. Expired leases of s are removed only when op is
-// decided, so hits that do not fit before the decision may fit during it. For the end of an open reservation, it returns false even if
-// the actual cost exceeds the estimate, because an end must not fail for lack of memory.
+// NeedsRoom reports whether s may need more memory after op at now, in µs since 1970. Expired
+// leases of s are removed only when op is decided, so hits that do not fit before the decision may
+// fit during it. For the end of an open reservation, it returns false even if the actual cost
+// exceeds the estimate, because an end must not fail for lack of memory.
 func (op *Op) NeedsRoom(s *State, now int64) bool {
 	l, n := op.Limit, op.checkedHits()
 	if op.Kind == OpInspect {
@@ -31,8 +32,9 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
-// DecideWithoutRoom returns the verdict on op at now, in µs since 1970, for a store without room for its result: nothing is charged, and an
-// end is not remembered. It removes expired leases of s, as every decision does.
+// DecideWithoutRoom returns the verdict on op at now, in µs since 1970, for a store without room
+// for its result: nothing is charged, and an end is not remembered. It removes expired leases of s,
+// as every decision does.
 func (op *Op) DecideWithoutRoom(s *State, now int64) Verdict {
 	op.expireLeases(s, now)
 	if op.Kind == OpEnd {
@@ -49,10 +51,11 @@ func (op *Op) checkedHits() int64 {
 	return ClampHits(op.N)
 }
 
-// Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is a [Store] without storage.
-// Operations, stateIndex and out are indexed across all groups. Operation i uses states[stateIndex[i]], and operations on one key share
-// a state. If stateIndex[i] is negative, operation i cannot be decided: its verdict is unchanged, and it denies its group. Decide
-// allocates only for sliding logs, leases and penalties.
+// Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is
+// a [Store] without storage. Operations, stateIndex and out are indexed across all groups.
+// Operation i uses states[stateIndex[i]], and operations on one key share a state. If stateIndex[i]
+// is negative, operation i cannot be decided: its verdict is unchanged, and it denies its group.
+// Decide allocates only for sliding logs, leases and penalties.
 func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
@@ -67,8 +70,8 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 	}
 }
 
-// decideSingle decides an ungrouped operation under a limit without extra state. Most operations are of this kind, and groupDecision
-// would use a third more CPU for a Take in memory.
+// decideSingle decides an ungrouped operation under a limit without extra state. Most operations
+// are of this kind, and groupDecision would use a third more CPU for a Take in memory.
 func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	l, n := op.Limit, op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
@@ -84,8 +87,8 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	*v = verdict(now, l, s, ok, retryAfter)
 }
 
-// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always fits. A peek fits if one more hit
-// would, or with peek=over if the usage is within the limit.
+// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always
+// fits. A peek fits if one more hit would, or with peek=over if the usage is within the limit.
 func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 	if n < 0 {
 		return true, 0
@@ -154,7 +157,8 @@ func (d *groupDecision) state(i int) *State {
 	return &d.states[d.stateIndex[i]]
 }
 
-// check sets Allowed and TooManyReservations of each verdict. It reports whether all operations are allowed.
+// check sets Allowed and TooManyReservations of each verdict. It reports whether all operations are
+// allowed.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
 		if s := d.state(i); s != nil {
@@ -189,7 +193,8 @@ func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
 	return ok && !tooMany, tooMany
 }
 
-// sums returns how many hits the group would charge to the key of operation i, and how many leases it would open.
+// sums returns how many hits the group would charge to the key of operation i, and how many leases
+// it would open.
 func (d *groupDecision) sums(i int) (sum int64, opens int) {
 	s := d.state(i)
 	for j := range d.group {
@@ -216,7 +221,8 @@ func (d *groupDecision) charge() {
 	}
 }
 
-// deny charges the denied hits whose limit counts them, records offences, and completes the verdicts.
+// deny charges the denied hits whose limit counts them, records offences, and completes the
+// verdicts.
 func (d *groupDecision) deny() {
 	for i := range d.group {
 		op, s := &d.group[i], d.state(i)

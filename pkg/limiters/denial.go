@@ -2,14 +2,17 @@ package limiters
 
 import "time"
 
-// Denied reports whether v denies its operation. One that was not decided is neither allowed nor denied.
+// Denied reports whether v denies its operation. One that was not decided is neither allowed nor
+// denied.
 func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 
-// CertainDenial reports which further hits are certain to be denied after v, the verdict of n ungrouped hits. Until v.RetryAfter has
-// passed, and unless hits are refunded, minHits or more hits of the key under l are denied. If minHits is 0, peeks are denied too.
+// CertainDenial reports which further hits are certain to be denied after v, the verdict of n
+// ungrouped hits. Until v.RetryAfter has passed, and unless hits are refunded, minHits or more hits
+// of the key under l are denied. If minHits is 0, peeks are denied too.
 //
-// It returns false if nothing is certain: v allows, the hits can never fit, or denied hits prolong the denial, as in a sliding log
-// or funnel that counts them. Under a limit with a penalty, only denials by the penalty are certain.
+// It returns false if nothing is certain: v allows, the hits can never fit, or denied hits prolong
+// the denial, as in a sliding log or funnel that counts them. Under a limit with a penalty, only
+// denials by the penalty are certain.
 func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool) {
 	if l.peekOver && !l.spec.CountDenied {
 		minHits = 1 // at its limit, a key has a hit denied and a peek allowed
@@ -21,7 +24,8 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 	case v.Allowed || v.Err != nil || v.RetryAfter <= 0 || n < 0:
 		return 0, false
 	case l.HasPenalty():
-		// During a penalty everything is denied and nothing counted. Every other denial is an offence, which the store must count.
+		// During a penalty everything is denied and nothing counted. Every other denial is an
+		// offence, which the store must count.
 		return minHits, v.Penalized && (n > 0 || !l.peekOver)
 	case n < minHits:
 		return 0, false
@@ -30,14 +34,17 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 	case !l.countsDenied():
 		return minHits, true
 	default:
-		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong the denial.
+		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong
+		// the denial.
 		return minHits, l.hitAlgorithm.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
-// MaxRetryAfter returns an upper bound on the wait of n hits, given that minHits <= n hits wait for retryAfter and the key has fully
-// reset after resetAfter, see [Limit.CertainDenial]. The bound is negative if n hits can never fit. For a sliding log it returns resetAfter,
-// because only its entries would give a tighter bound. l must not be a concurrency limit, under which no denial is certain.
+// MaxRetryAfter returns an upper bound on the wait of n hits, given that minHits <= n hits wait for
+// retryAfter and the key has fully reset after resetAfter, see [Limit.CertainDenial]. The bound is
+// negative if n hits can never fit. For a sliding log it returns resetAfter, because only its
+// entries would give a tighter bound. l must not be a concurrency limit, under which no denial is
+// certain.
 func (l *Limit) MaxRetryAfter(n, minHits int64, retryAfter, resetAfter time.Duration) time.Duration {
 	n, minHits = max(1, n), max(1, minHits) // a peek waits as long as one hit
 	switch {

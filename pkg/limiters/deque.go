@@ -5,11 +5,11 @@ import (
 	"unsafe"
 )
 
-// A deque is a queue of log entries in chunks. It never moves more than one chunk at once, so that no call copies a million
-// entries.
+// A deque is a queue of log entries in chunks. It never moves more than one chunk at once, so that
+// no call copies a million entries.
 //
-// The struct caches all that an operation reads if no entry expires. Without that, a denied hit took 22 % more CPU with 100,000 logs of
-// 50 hits.
+// The struct caches all that an operation reads if no entry expires. Without that, a denied hit
+// took 22 % more CPU with 100,000 logs of 50 hits.
 type deque struct {
 	chunks  [][]entry // chunks of chunkLen entries; a single chunk may be smaller and still growing; the last may be empty
 	head, n int32     // head is the index of the first entry in chunks[0]
@@ -87,7 +87,8 @@ func (d *deque) grow(end int) int {
 	return int(d.head + d.n)
 }
 
-// removeFront removes the n oldest entries. It keeps one chunk, so that a log in steady use does not allocate.
+// removeFront removes the n oldest entries. It keeps one chunk, so that a log in steady use does
+// not allocate.
 func (d *deque) removeFront(n int) {
 	if n == 0 {
 		return

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// entryLen and baseLen are the encoded lengths of a log's entry and of the head before the entries, in bytes.
+// entryLen and baseLen are the encoded lengths of a log's entry and of the head before the entries,
+// in bytes.
 const entryLen, baseLen = 12, 4
 
 // maxTime bounds times and counts in an encoded state. It is exact in a double and cannot overflow.
@@ -42,7 +43,8 @@ func (s *State) SetWords(b []byte) {
 	}
 }
 
-// AppendState appends the encoding of s, a state under l, to b: its words, its penalty if l has penalties, and its log, if any.
+// AppendState appends the encoding of s, a state under l, to b: its words, its penalty if l has
+// penalties, and its log, if any.
 func AppendState(b []byte, l *Limit, s *State) []byte {
 	start := len(b)
 	b = append(b, make([]byte, 8*l.StateWords())...)
@@ -86,8 +88,8 @@ func baseStateLen(l *Limit) int {
 	return 8 * l.StateWords()
 }
 
-// ReadState decodes a state under l. It validates its input: for arbitrary bytes it returns an error, or a state that is safe for
-// every function of this package.
+// ReadState decodes a state under l. It validates its input: for arbitrary bytes it returns an
+// error, or a state that is safe for every function of this package.
 func ReadState(l *Limit, b []byte) (State, error) {
 	n := 8 * l.StateWords()
 	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.grows {

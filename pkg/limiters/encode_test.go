@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A log gives the same verdicts after it was written and read. The logs have all lengths, expired hits at the front and refunded
-// hits at the end.
+// A log gives the same verdicts after it was written and read. The logs have all lengths, expired
+// hits at the front and refunded hits at the end.
 func TestLogIsReadAsItWasWritten(t *testing.T) {
 	l, err := New(Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Second})
 	if err != nil {

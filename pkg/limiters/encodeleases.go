@@ -34,8 +34,9 @@ func LeasesLen(s *State) int {
 	return 2*4 + leaseLen*s.extraOrEmpty().leases.len()
 }
 
-// ReadLeases decodes leases at the start of b and returns the remaining bytes. It validates its input: for arbitrary bytes it
-// returns an error, or leases that are safe for every function of this package.
+// ReadLeases decodes leases at the start of b and returns the remaining bytes. It validates its
+// input: for arbitrary bytes it returns an error, or leases that are safe for every function of
+// this package.
 func ReadLeases(b []byte) (leases Leases, rest []byte, err error) {
 	for _, set := range leases.sets() {
 		if len(b) < 4 {

@@ -7,12 +7,13 @@ import (
 	"slices"
 )
 
-// Uncharged wraps an error of a Take or of an operation to report that nothing was charged, for example because nothing was sent.
-// After any other error hits may have been charged. [errors.Is] and [errors.As] see err.
+// Uncharged wraps an error of a Take or of an operation to report that nothing was charged, for
+// example because nothing was sent. After any other error hits may have been charged. [errors.Is]
+// and [errors.As] see err.
 func Uncharged(err error) error { return &unchargedError{err} }
 
-// IsUncharged reports whether err or an error that it wraps was returned by [Uncharged]. An error that wraps several, such as that
-// of [errors.Join], is uncharged only if all of them are.
+// IsUncharged reports whether err or an error that it wraps was returned by [Uncharged]. An error
+// that wraps several, such as that of [errors.Join], is uncharged only if all of them are.
 func IsUncharged(err error) bool {
 	switch err := err.(type) { //nolint:errorlint // it walks the chain itself: errors.As would accept any branch
 	case *unchargedError:
@@ -33,8 +34,8 @@ func (e *unchargedError) Unwrap() error { return e.error }
 // ErrPanic is the error of operations whose store panicked. Hits may have been charged.
 var ErrPanic = errors.New("a bug, please report it: panic")
 
-// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every goroutine that decides operations must use
-// CatchPanic.
+// CatchPanic calls f. A panic becomes an error with the stack that wraps [ErrPanic]. Every
+// goroutine that decides operations must use CatchPanic.
 func CatchPanic(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -44,7 +45,8 @@ func CatchPanic(f func() error) (err error) {
 	return f()
 }
 
-// An OnError is the on_store_error of an operation, which it decides if the store cannot. It may differ within one Take.
+// An OnError is the on_store_error of an operation, which it decides if the store cannot. It may
+// differ within one Take.
 type OnError uint8
 
 // The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorFail.
@@ -67,18 +69,21 @@ func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onEr
 // String returns the name of o; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// DecidedBy names the decider of an operation: the store with the counters, or this process in place of that store.
+// DecidedBy names the decider of an operation: the store with the counters, or this process in
+// place of that store.
 type DecidedBy uint8
 
 // The values of DecidedBy.
 const (
 	ByStore DecidedBy = iota
-	// ByCache: a remembered denial of this process. Usage and times are those of the store's last verdict. RetryAfter is never too
-	// short.
+	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
+	// verdict. RetryAfter is never too short.
 	ByCache
-	// ByShare: the store failed, and this process decided by its share of the limit, which the verdict describes.
+	// ByShare: the store failed, and this process decided by its share of the limit, which the
+	// verdict describes.
 	ByShare
-	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the key.
+	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
+	// key.
 	ByPolicy
 )
 

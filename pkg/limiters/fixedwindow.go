@@ -2,16 +2,18 @@ package limiters
 
 import "slices"
 
-// A windowLimit is a fixed window: it counts hits in consecutive windows. By the clock, windows start at multiples of their length
-// since 1970, as in envoyproxy/ratelimit, so a week begins on Thursday, a month has 30 days and a year 365. With
-// window_start=first_hit, a window starts with the first charge and ends one window later. With window_start=calendar, see
-// [calendar].
+// A windowLimit is a fixed window: it counts hits in consecutive windows. By the clock, windows
+// start at multiples of their length since 1970, as in envoyproxy/ratelimit, so a week begins on
+// Thursday, a month has 30 days and a year 365. With window_start=first_hit, a window starts with
+// the first charge and ends one window later. With window_start=calendar, see [calendar].
 //
-// Around a boundary, twice the maximum may be admitted at once. A sliding log avoids this at the cost of memory for each hit.
+// Around a boundary, twice the maximum may be admitted at once. A sliding log avoids this at the
+// cost of memory for each hit.
 //
-// If the limit counts denied hits, a denied hit of any size is added to the count. Under a limit of 100, one denied hit of 150 uses
-// up the window. Such a limit has peek=over by default, as in envoyproxy/ratelimit: a peek is allowed while the count is at most
-// the maximum, that is, until the first denied hit. Gateways that charge afterwards rely on this. For other limits, a peek is
+// If the limit counts denied hits, a denied hit of any size is added to the count. Under a limit of
+// 100, one denied hit of 150 uses up the window. Such a limit has peek=over by default, as in
+// envoyproxy/ratelimit: a peek is allowed while the count is at most the maximum, that is, until
+// the first denied hit. Gateways that charge afterwards rely on this. For other limits, a peek is
 // denied by default if one more hit would be.
 type windowLimit struct {
 	max, window int64     // window in µs
@@ -73,7 +75,8 @@ func (l *windowLimit) idPrefix() string {
 	}
 }
 
-// current returns the window at now. With window_start=first_hit, its start is 0 if no window is open.
+// current returns the window at now. With window_start=first_hit, its start is 0 if no window is
+// open.
 func (l *windowLimit) current(s counterState, now int64) windowState {
 	w := windowStateOf(s)
 	if start := l.startAt(w.start, now); start != w.start {
@@ -82,8 +85,9 @@ func (l *windowLimit) current(s counterState, now int64) windowState {
 	return w
 }
 
-// startAt returns the start of the window at now; 0 if none is open. The window that began at storedStart is current until its end, and
-// may begin up to a window ahead of now, because a clock may have stepped back.
+// startAt returns the start of the window at now; 0 if none is open. The window that began at
+// storedStart is current until its end, and may begin up to a window ahead of now, because a clock
+// may have stepped back.
 func (l *windowLimit) startAt(storedStart, now int64) int64 {
 	switch {
 	case l.calendar != nil:
@@ -128,7 +132,8 @@ func (l *windowLimit) charge(s counterState, now, n int64) counterState {
 	return w.counterState()
 }
 
-// reserve opens a window even for an estimate of 0, because settle identifies the charge by the start of its window.
+// reserve opens a window even for an estimate of 0, because settle identifies the charge by the
+// start of its window.
 func (l *windowLimit) reserve(s counterState, now, n int64) (counterState, int64) {
 	s = l.charge(s, now, n)
 	return s, windowStateOf(s).start

@@ -8,27 +8,29 @@ import (
 	"time"
 )
 
-// A funnelLimit is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell: it holds hits up to its capacity
-// and drains at max per window. Its level is stored as the time to drain. A hit takes window/max to drain, which is stored as whole
-// microseconds and a fraction, so that the rate is exact.
+// A funnelLimit is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell:
+// it holds hits up to its capacity and drains at max per window. Its level is stored as the time to
+// drain. A hit takes window/max to drain, which is stored as whole microseconds and a fraction, so
+// that the rate is exact.
 //
 // A hit larger than the capacity never fits.
 type funnelLimit struct {
 	max, window int64 // window in µs
 	capacity    int64 // the largest level, in hits
 	drain       drain
-	// refund is the drain of a refunded hit. A hit takes longer to drain under a share, so a share refunds at the rate of the whole limit:
-	// a refund is then never worth more than its charge.
+	// refund is the drain of a refunded hit. A hit takes longer to drain under a share, so a share
+	// refunds at the rate of the whole limit: a refund is then never worth more than its charge.
 	refund    drain
 	full      span // time until the capacity has drained
 	overdraft span // time until twice the capacity has drained: the bound for counted denied hits
 }
 
-// maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that products are exact in the doubles
-// of the Lua twin.
+// maxCapacity bounds the capacity, and maxDen the denominator of the time to drain a hit, so that
+// products are exact in the doubles of the Lua twin.
 const maxCapacity, maxDen = 1<<32 - 1, 1<<32 - 1
 
-// maxDrainMicros bounds the time to drain a full funnel: about 71 years. A time plus twice maxDrainMicros is exact in a double.
+// maxDrainMicros bounds the time to drain a full funnel: about 71 years. A time plus twice
+// maxDrainMicros is exact in a double.
 const maxDrainMicros = 1 << 51
 
 // maxUsed bounds the reported usage: twice the maximum capacity.
@@ -83,8 +85,8 @@ var funnelDefinition = definition{
 	},
 }
 
-// stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires denominators of at most maxDen.
-// It returns false if there is none.
+// stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires
+// denominators of at most maxDen. It returns false if there is none.
 func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	us := window.Microseconds()
 	smallest := max(1, (maximum+maxDen-1)/maxDen)
@@ -99,7 +101,8 @@ func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	return step, ok
 }
 
-// divisorsOf returns the divisors of n > 0, unsorted. To try each number up to n instead would take seconds for a long window.
+// divisorsOf returns the divisors of n > 0, unsorted. To try each number up to n instead would take
+// seconds for a long window.
 func divisorsOf(n int64) []int64 {
 	divisors := []int64{1}
 	for factor := int64(2); n > 1; factor++ {
@@ -128,7 +131,8 @@ func impreciseError(spec Spec) error {
 
 func (l *funnelLimit) idPrefix() string { return "f" }
 
-// level returns the level, as the time to drain, at a time: the later of now and the time of the state.
+// level returns the level, as the time to drain, at a time: the later of now and the time of the
+// state.
 func (l *funnelLimit) level(s counterState, now int64) (level span, at int64) {
 	f := funnelStateOf(s)
 	if f.time-now > l.window {
@@ -252,7 +256,8 @@ func (f funnelState) counterState() counterState {
 // A drain is the time to drain one hit: num/den µs, in lowest terms.
 type drain struct{ num, den uint64 }
 
-// newDrain returns the drain of a limit. Under a limit of 0, which never charges, a hit takes no time.
+// newDrain returns the drain of a limit. Under a limit of 0, which never charges, a hit takes no
+// time.
 func newDrain(spec Spec) drain {
 	maximum, window := spec.Max, spec.Window.Microseconds()
 	if maximum == 0 {

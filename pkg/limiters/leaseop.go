@@ -1,7 +1,7 @@
 package limiters
 
-// MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency, and elsewhere a reservation with an
-// estimate of 0.
+// MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency,
+// and elsewhere a reservation with an estimate of 0.
 func (op *Op) MayOpenLease() bool {
 	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
@@ -41,8 +41,9 @@ func (s *State) hasExpiredLease(now int64) bool {
 	return open.len() > 0 && open.earliest() <= now
 }
 
-// expireLeases removes the expired lease of op and up to [LeasesPerOp] others, the earliest first. It settles expired reservations to 0
-// if the limit releases them. It shortens expiries beyond now plus the TTL, which stem from a clock that stepped back or a shortened TTL.
+// expireLeases removes the expired lease of op and up to [LeasesPerOp] others, the earliest first.
+// It settles expired reservations to 0 if the limit releases them. It shortens expiries beyond now
+// plus the TTL, which stem from a clock that stepped back or a shortened TTL.
 func (op *Op) expireLeases(s *State, now int64) {
 	l := op.Limit
 	if s.Extra == nil || !l.UsesLeases() {
@@ -100,8 +101,8 @@ func (op *Op) apply(s *State, now int64) {
 	}
 }
 
-// end ends the lease of op or settles its reservation. It remembers the end of an unknown id, because the charge that opens the lease
-// may arrive later.
+// end ends the lease of op or settles its reservation. It remembers the end of an unknown id,
+// because the charge that opens the lease may arrive later.
 func (op *Op) end(s *State, now int64) {
 	l := op.Limit
 	op.expireLeases(s, now)
@@ -120,7 +121,8 @@ func (op *Op) end(s *State, now int64) {
 	s.removeEmptyExtraState()
 }
 
-// addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids are remembered.
+// addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids
+// are remembered.
 func (ls *Leases) addEnded(id LeaseID, ended lease) {
 	if _, known := ls.ended.byID[id]; known || ls.ended.len() < MaxLeases {
 		ls.ended.set(id, ended)

@@ -9,21 +9,24 @@ import (
 	"unsafe"
 )
 
-// MaxLeases bounds the open leases of a key, and the unknown ids whose ends it remembers. Further reservations are denied, see
-// [Verdict].TooManyReservations. It is also the maximum of a concurrency limit.
+// MaxLeases bounds the open leases of a key, and the unknown ids whose ends it remembers. Further
+// reservations are denied, see [Verdict].TooManyReservations. It is also the maximum of a
+// concurrency limit.
 const MaxLeases = 10_000
 
-// LeasesPerOp bounds the work of one operation: the expiries shortened, the expired leases removed, and the ended ids forgotten.
+// LeasesPerOp bounds the work of one operation: the expiries shortened, the expired leases removed,
+// and the ended ids forgotten.
 const LeasesPerOp = 1000
 
-// EndedTTL is how long a key remembers the end of an unknown id. The charge that opens its lease may still be in flight.
+// EndedTTL is how long a key remembers the end of an unknown id. The charge that opens its lease
+// may still be in flight.
 const EndedTTL = 5 * time.Second
 
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
 
-// NewLeaseID returns the first 16 bytes of the HMAC-SHA256 of id under secret or, without a secret, of its SHA-256. It is never
-// zero.
+// NewLeaseID returns the first 16 bytes of the HMAC-SHA256 of id under secret or, without a secret,
+// of its SHA-256. It is never zero.
 func NewLeaseID(secret []byte, id string) (l LeaseID) {
 	if len(secret) == 0 {
 		sum := sha256.Sum256([]byte(id))
@@ -42,13 +45,14 @@ func NewLeaseID(secret []byte, id string) (l LeaseID) {
 // IsZero reports whether l names no lease.
 func (l LeaseID) IsZero() bool { return l == LeaseID{} }
 
-// Leases are the open leases of a key, and the ids that ended before they were opened. The zero value is empty.
+// Leases are the open leases of a key, and the ids that ended before they were opened. The zero
+// value is empty.
 type Leases struct {
 	open, ended leaseSet
 }
 
-// A lease belongs to one request: it has slots of a concurrency limit or, as a reservation, an estimate of the cost. If it ended before
-// it was opened, n is the actual cost.
+// A lease belongs to one request: it has slots of a concurrency limit or, as a reservation, an
+// estimate of the cost. If it ended before it was opened, n is the actual cost.
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate
@@ -104,7 +108,8 @@ func (s *leaseSet) set(id LeaseID, l lease) {
 	s.order = slices.Insert(s.order, s.indexOf(e), e)
 }
 
-// indexOf returns the index of e in order, or where it belongs. Most leases are added at the end, and many are removed at the start.
+// indexOf returns the index of e in order, or where it belongs. Most leases are added at the end,
+// and many are removed at the start.
 func (s *leaseSet) indexOf(e expiry) int {
 	switch n := len(s.order); {
 	case n == 0 || s.order[0] == e:
@@ -174,7 +179,8 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 	slices.SortFunc(s.order[equal:to], expiry.compare)
 }
 
-// earliest returns when the first of s expires, in µs since 1970. It may have expired already. It is 0 if s is empty.
+// earliest returns when the first of s expires, in µs since 1970. It may have expired already. It
+// is 0 if s is empty.
 func (s *leaseSet) earliest() int64 {
 	if len(s.order) == 0 {
 		return 0

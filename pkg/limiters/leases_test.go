@@ -150,7 +150,8 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	}
 }
 
-// A charge whose end arrived first is replaced by the actual cost, so a store needs room for it even if its estimate is 0.
+// A charge whose end arrived first is replaced by the actual cost, so a store needs room for it
+// even if its estimate is 0.
 func TestChargeAfterItsEndNeedsRoom(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})

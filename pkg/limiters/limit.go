@@ -12,7 +12,8 @@ import (
 // MaxWindow is the maximum window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// LargestMax is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger maximum would never deny.
+// LargestMax is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger
+// maximum would never deny.
 const LargestMax = MaxHits - 1
 
 // A Spec describes a limit.
@@ -21,14 +22,14 @@ type Spec struct {
 	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // the parameters of the algorithm
-	// CountDenied charges denied hits of any size: under a limit of 100, one denied hit of 150 keeps the key over its limit
-	// although nothing was admitted. It suits gateways that peek first and charge the actual cost afterwards, and should be off for
-	// other limits charged by cost.
+	// CountDenied charges denied hits of any size: under a limit of 100, one denied hit of 150
+	// keeps the key over its limit although nothing was admitted. It suits gateways that peek first
+	// and charge the actual cost afterwards, and should be off for other limits charged by cost.
 	CountDenied bool
 }
 
-// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of scale. The maximum is rounded up
-// if the algorithm needs it. A parameter of 0 becomes its default.
+// Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of
+// scale. The maximum is rounded up if the algorithm needs it. A parameter of 0 becomes its default.
 func (s Spec) Scaled(scale func(int64) int64) Spec {
 	s.Max = scale(s.Max)
 	d := definitionOf(s.Algorithm)
@@ -68,12 +69,15 @@ const (
 	reservations               // the limit reserves: a charge is an estimate, which an end corrects
 )
 
-// An algorithm decides whether hits fit. Its methods do no I/O and read no clock. Times and durations are in µs.
+// An algorithm decides whether hits fit. Its methods do no I/O and read no clock. Times and
+// durations are in µs.
 type algorithm interface {
-	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the state changes, and only then.
+	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
+	// state changes, and only then.
 	idPrefix() string
-	// fits reports whether n hits fit at now; 0 hits fit if the usage is within the capacity and the maximum is not 0. If they do not fit,
-	// retryAfter is the wait until they do; negative means never.
+	// fits reports whether n hits fit at now; 0 hits fit if the usage is within the capacity and
+	// the maximum is not 0. If they do not fit, retryAfter is the wait until they do; negative
+	// means never.
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
@@ -81,8 +85,8 @@ type algorithm interface {
 	appendNumbers(b []int64, now int64) []int64
 }
 
-// A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. A concurrencyLimit is not one,
-// because its slots are in [Leases].
+// A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. A
+// concurrencyLimit is not one, because its slots are in [Leases].
 type hitAlgorithm interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
@@ -93,7 +97,8 @@ type hitAlgorithm interface {
 	extraWait(k int64) int64
 	// mostAdmitted returns [Limit.MostAdmitted].
 	mostAdmitted() int64
-	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time that identifies the charge for settle.
+	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time
+	// that identifies the charge for settle.
 	reserve(s counterState, now, n int64) (counterState, int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s counterState, now int64, corrections []correction) counterState
@@ -110,15 +115,16 @@ type definition struct {
 	leases     leaseKind // the leases of every limit, apart from reservations
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
-	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum in a window.
+	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum
+	// in a window.
 	drains bool
-	// countsDeniedByDefault makes count_denied the default in rules, and peek=over that of limits which count denied hits, as in
-	// envoyproxy/ratelimit.
+	// countsDeniedByDefault makes count_denied the default in rules, and peek=over that of limits
+	// which count denied hits, as in envoyproxy/ratelimit.
 	countsDeniedByDefault bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
-	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are in range. A spec that was scaled is a
-	// share of whole; otherwise the two are equal.
+	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are
+	// in range. A spec that was scaled is a share of whole; otherwise the two are equal.
 	newAlgorithm func(spec, whole Spec) (algorithm, error)
 }
 
@@ -145,7 +151,8 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
-// LargestMaxFor returns the largest Spec.Max of an algorithm whose other parameters have their defaults.
+// LargestMaxFor returns the largest Spec.Max of an algorithm whose other parameters have their
+// defaults.
 func LargestMaxFor(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
@@ -174,7 +181,8 @@ func specError(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }
 
-// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field that New finds, which may not be all.
+// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field
+// that New finds, which may not be all.
 func New(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
 
 func newLimit(spec, whole Spec) (*Limit, error) {
@@ -230,21 +238,23 @@ func (d *definition) checkWindow(w time.Duration) error {
 	return nil
 }
 
-// Scaled returns l with its Spec scaled down, see [Spec.Scaled], for a store in memory. All scaled versions of l may use one state. A
-// refund under a scaled limit is never worth more than the charge that it takes back, whatever the scale of that charge was.
+// Scaled returns l with its Spec scaled down, see [Spec.Scaled], for a store in memory. All scaled
+// versions of l may use one state. A refund under a scaled limit is never worth more than the
+// charge that it takes back, whatever the scale of that charge was.
 func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
 	return newLimit(l.spec.Scaled(scale), l.spec)
 }
 
-// Spec returns the Spec that was passed to New, except that the zone UTC and each default of a Choice are empty. A number or a duration
-// that is its default stays as given, because an override of the maximum may change the default.
+// Spec returns the Spec that was passed to New, except that the zone UTC and each default of a
+// Choice are empty. A number or a duration that is its default stays as given, because an override
+// of the maximum may change the default.
 func (l *Limit) Spec() Spec { return l.spec }
 
 // Algorithm returns the name of the algorithm, such as "funnel".
 func (l *Limit) Algorithm() string { return l.definition.name }
 
-// StateID identifies the limit's algorithm and window. In every store, hits with the same key and StateID share a state. It contains no
-// braces.
+// StateID identifies the limit's algorithm and window. In every store, hits with the same key and
+// StateID share a state. It contains no braces.
 func (l *Limit) StateID() string { return l.stateID }
 
 // Grows reports whether the state of a key grows with its hits.
@@ -259,8 +269,9 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 // countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
-// MostAdmitted returns the most hits of a key that l admits in any interval as long as its window, without refunds; 0 if it has no
-// window. Windows by the calendar differ in length: the interval is then as long as the shortest.
+// MostAdmitted returns the most hits of a key that l admits in any interval as long as its window,
+// without refunds; 0 if it has no window. Windows by the calendar differ in length: the interval is
+// then as long as the shortest.
 func (l *Limit) MostAdmitted() int64 {
 	if l.hitAlgorithm == nil {
 		return 0
@@ -268,26 +279,30 @@ func (l *Limit) MostAdmitted() int64 {
 	return l.hitAlgorithm.mostAdmitted()
 }
 
-// Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under other limits with a window, a hit counts
-// until the window ends or, in a log, has passed.
+// Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under
+// other limits with a window, a hit counts until the window ends or, in a log, has passed.
 func (l *Limit) Drains() bool { return l.definition.drains }
 
 // PeeksOver reports whether a peek is allowed at exactly the limit, and denied only above it.
 func (l *Limit) PeeksOver() bool { return l.peekOver }
 
-// Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of a funnel.
+// Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of
+// a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.
 func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() }
 
-// UsesLeases reports whether charges under l open leases: l either [Limit.IsConcurrency] or [Limit.Reserves].
+// UsesLeases reports whether charges under l open leases: l either [Limit.IsConcurrency] or
+// [Limit.Reserves].
 func (l *Limit) UsesLeases() bool { return l.leases != noLeases }
 
-// IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole state, and it has no window.
+// IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole
+// state, and it has no window.
 func (l *Limit) IsConcurrency() bool { return l.leases == concurrencySlots }
 
-// Reserves reports whether the leases under l are reservations: they have an estimate, which an end corrects.
+// Reserves reports whether the leases under l are reservations: they have an estimate, which an end
+// corrects.
 func (l *Limit) Reserves() bool { return l.leases == reservations }
 
 // LeaseTTL returns the TTL of a lease under l; 0 if l uses none.

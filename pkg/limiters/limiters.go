@@ -1,21 +1,25 @@
 // Package limiters is the core of Weir: it decides whether the hits of a request fit under a limit.
 //
-// A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a fixed window; [New] makes it from a
-// [Spec]. A hit is the unit that a Limit counts. An [Op] is one operation on one key under a Limit, such as a charge of N hits. A
-// [Store] is the limiter: it keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or denied
-// with the wait.
+// A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a
+// fixed window; [New] makes it from a [Spec]. A hit is the unit that a Limit counts. An [Op] is one
+// operation on one key under a Limit, such as a charge of N hits. A [Store] is the limiter: it
+// keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
+// denied with the wait.
 //
-// An algorithm computes the next State from a State, the time and a number of hits, without I/O. It may change a [Log] and [Leases] in
-// place. [Decide] is the work of a Store without the storage. Package memstore stores the States that Decide works on, redisstore
-// runs a twin of each algorithm in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in limiterstest
+// An algorithm computes the next State from a State, the time and a number of hits, without I/O. It
+// may change a [Log] and [Leases] in place. [Decide] is the work of a Store without the storage.
+// Package memstore stores the States that Decide works on, redisstore runs a twin of each algorithm
+// in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in limiterstest
 // compares every store with Decide, verdict by verdict.
 //
-// A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds, here and in the stores. Each
-// [time.Duration] of a [Spec] or a [Verdict] is a whole number of microseconds. All arithmetic is in integers, so two
-// implementations agree exactly, or one of them is wrong.
+// A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds,
+// here and in the stores. Each [time.Duration] of a [Spec] or a [Verdict] is a whole number of
+// microseconds. All arithmetic is in integers, so two implementations agree exactly, or one of them
+// is wrong.
 //
-// A key's time never runs back, because an algorithm counts from the later of now and the newest time in the key's state. If
-// a state is more than a window ahead of now, a clock jumped and was corrected, so the state counts as absent.
+// A key's time never runs back, because an algorithm counts from the later of now and the newest
+// time in the key's state. If a state is more than a window ahead of now, a clock jumped and was
+// corrected, so the state counts as absent.
 package limiters
 
 import (
@@ -26,7 +30,8 @@ import (
 	"time"
 )
 
-// MaxHits bounds hits and counts, which saturate at it. The sum of two such numbers is exact in a double, Lua's only number type.
+// MaxHits bounds hits and counts, which saturate at it. The sum of two such numbers is exact in a
+// double, Lua's only number type.
 const MaxHits = 1 << 52
 
 // An OpKind is the kind of an operation.
@@ -35,41 +40,48 @@ type OpKind uint8
 const (
 	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
 	OpCharge OpKind = iota
-	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit ignores N. An end is always
-	// allowed. It must be alone in its group, and its limit must use leases. The store remembers the end of an unknown id for [EndedTTL]:
-	// within that time, a charge with the id opens no lease, and a reservation is charged its actual cost.
+	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit
+	// ignores N. An end is always allowed. It must be alone in its group, and its limit must use
+	// leases. The store remembers the end of an unknown id for [EndedTTL]: within that time, a
+	// charge with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
-	// OpInspect reads the state of the key: it charges nothing, never counts as an offence, and is never answered by a cache. N and Lease are ignored. An
-	// inspection is allowed if one more hit would be, even with peek=over. The operations of its group must inspect too.
+	// OpInspect reads the state of the key: it charges nothing, never counts as an offence, and is
+	// never answered by a cache. N and Lease are ignored. An inspection is allowed if one more hit
+	// would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect
-	// OpChargeDenied peeks, and charges N >= 0 hits if the peek is denied and the limit counts denied hits: hits that the caller has
-	// denied from its cache. The store does both in one step, because the hits must not count in a window that began after the caller
-	// denied them. The operation must be ungrouped, under a limit without extra state.
+	// OpChargeDenied peeks, and charges N >= 0 hits if the peek is denied and the limit counts
+	// denied hits: hits that the caller has denied from its cache. The store does both in one step,
+	// because the hits must not count in a window that began after the caller denied them. The
+	// operation must be ungrouped, under a limit without extra state.
 	OpChargeDenied
 )
 
 // An Op is one operation on Key under Limit. N is its number of hits.
 type Op struct {
-	// Key names the client or resource under limit, such as a domain with the entries that matched a rule. A store keeps one state
-	// for each key, algorithm and window, so limits that differ only in their maximum share a state.
+	// Key names the client or resource under limit, such as a domain with the entries that matched
+	// a rule. A store keeps one state for each key, algorithm and window, so limits that differ
+	// only in their maximum share a state.
 	Key   string
 	Limit *Limit
 	Kind  OpKind
 	N     int64
-	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for other limits.
+	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for
+	// other limits.
 	Lease LeaseID
-	// OnError decides the operation if the store fails. guard.Fallback applies it, and other stores ignore it. It is a field of the
-	// operation so that one Take, and one group, may mix policies.
+	// OnError decides the operation if the store fails. guard.Fallback applies it, and other stores
+	// ignore it. It is a field of the operation so that one Take, and one group, may mix policies.
 	OnError OnError
 }
 
-// A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise the group is denied. Charges of one
-// key are checked by the sum of their hits. If the group is denied, those limits that deny and count denied hits charge their hits;
-// nothing else is charged or refunded.
+// A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise
+// the group is denied. Charges of one key are checked by the sum of their hits. If the group is
+// denied, those limits that deny and count denied hits charge their hits; nothing else is charged
+// or refunded.
 type Group []Op
 
-// DenyingOp returns an operation that denies its group, because its limit is 0, and writes nothing. The others are still checked, and
-// their hits counted if their limit counts denied hits. Ignore the verdict of the denying operation.
+// DenyingOp returns an operation that denies its group, because its limit is 0, and writes nothing.
+// The others are still checked, and their hits counted if their limit counts denied hits. Ignore
+// the verdict of the denying operation.
 func DenyingOp(key string) Op { return Op{Key: key, Limit: zeroLimit()} }
 
 var zeroLimit = sync.OnceValue(func() *Limit {
@@ -120,12 +132,14 @@ type Verdict struct {
 	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
-	// At is when the operation was decided, by the store's clock, in µs since 1970; 0 if on_store_error decided or it failed.
+	// At is when the operation was decided, by the store's clock, in µs since 1970; 0 if
+	// on_store_error decided or it failed.
 	At        int64
 	Used      int64 // the key's usage after this operation
 	Remaining int64 // how many further hits fit; 0 during a penalty
-	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they never fit. Under concurrency, and with
-	// TooManyReservations, it is a suggested pause of at most a second, because a lease may end at any time.
+	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they
+	// never fit. Under concurrency, and with TooManyReservations, it is a suggested pause of at
+	// most a second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
 	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
@@ -134,24 +148,28 @@ type Verdict struct {
 
 // A Store decides operations and resets keys. It is safe for concurrent use.
 type Store interface {
-	// Take decides groups in order, all at the time now. It writes one verdict for each operation to out, in the order of the operations of
-	// all groups; len(out) must be their number. If now is zero, the store uses its own clock. Otherwise now must be after 1970, and is
-	// truncated to microseconds. If a verdict has an error, its operation may or may not have taken effect, but never twice. If Take returns
-	// an error, no operation was decided. Take does not retain groups or out. Without groups, Take returns nil unless ctx has ended or the
-	// store is closed.
+	// Take decides groups in order, all at the time now. It writes one verdict for each operation
+	// to out, in the order of the operations of all groups; len(out) must be their number. If now
+	// is zero, the store uses its own clock. Otherwise now must be after 1970, and is truncated to
+	// microseconds. If a verdict has an error, its operation may or may not have taken effect, but
+	// never twice. If Take returns an error, no operation was decided. Take does not retain groups
+	// or out. Without groups, Take returns nil unless ctx has ended or the store is closed.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
-	// Reset removes the states of keys, including penalties and leases, so that each key is as if never used. A concurrent operation
-	// takes effect either before or after. found reports for each key whether it had a state. On an error, some keys may have been
-	// reset.
+	// Reset removes the states of keys, including penalties and leases, so that each key is as if
+	// never used. A concurrent operation takes effect either before or after. found reports for
+	// each key whether it had a state. On an error, some keys may have been reset.
 	Reset(ctx context.Context, keys []StateName) (found []bool, err error)
-	// ResetMatching resets the keys for which match returns true. A pass over all keys starts with an empty cursor and continues
-	// with that of Progress. A store may divide a pass into steps of bounded time, or make it in one call. A pass resets every
-	// matching key that exists from its start to its end, except keys that move between servers meanwhile, which it may miss.
-	// ResetMatching returns [ErrHiddenKeys] if the store has only hashes of keys, and [ErrCursor] for an invalid cursor.
+	// ResetMatching resets the keys for which match returns true. A pass over all keys starts with
+	// an empty cursor and continues with that of Progress. A store may divide a pass into steps of
+	// bounded time, or make it in one call. A pass resets every matching key that exists from its
+	// start to its end, except keys that move between servers meanwhile, which it may miss.
+	// ResetMatching returns [ErrHiddenKeys] if the store has only hashes of keys, and [ErrCursor]
+	// for an invalid cursor.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
 
-// A StateName names the state of a key, which all limits with one StateID share. It can be sent to another process.
+// A StateName names the state of a key, which all limits with one StateID share. It can be sent to
+// another process.
 type StateName struct {
 	Key    string        `json:"key"`
 	ID     string        `json:"id"`     // the StateID of the limit, see [Limit.StateID]
@@ -174,7 +192,8 @@ var ErrHiddenKeys = errors.New("the store has hashes of keys only")
 // ErrCursor is returned for a cursor that the store cannot have returned.
 var ErrCursor = errors.New("invalid cursor")
 
-// NewVerdict returns the verdict on an operation under l from the key's usage after it and times in µs.
+// NewVerdict returns the verdict on an operation under l from the key's usage after it and times in
+// µs.
 func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {
 	return Verdict{
 		Allowed:    allowed,
@@ -187,5 +206,6 @@ func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verd
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Op].N themselves.
+// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Op].N
+// themselves.
 func ClampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }

@@ -70,8 +70,9 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 	}
 }
 
-// The error of a funnel that cannot count exactly names the next lower maximum. A window of a prime number of seconds has no divisor
-// from 10^6 to that prime, so a search number by number would take minutes here.
+// The error of a funnel that cannot count exactly names the next lower maximum. A window of a prime
+// number of seconds has no divisor from 10^6 to that prime, so a search number by number would take
+// minutes here.
 func TestMaximumOfAnImpreciseFunnelIsFoundQuickly(t *testing.T) {
 	const prime, funnels, longest = 315_359_983, 100, 30 * time.Second
 	began := time.Now()
@@ -214,7 +215,8 @@ func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
 	}
 }
 
-// Unit, count and zone of a calendar are in the StateID, and the StateID has no braces, which are special in Redis.
+// Unit, count and zone of a calendar are in the StateID, and the StateID has no braces, which are
+// special in Redis.
 func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	seen := map[string]string{}
 	for _, c := range []struct {

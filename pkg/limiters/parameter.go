@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Params are the parameters of a limit. Only those that its algorithm declares may be set. Zero means the default.
+// Params are the parameters of a limit. Only those that its algorithm declares may be set. Zero
+// means the default.
 type Params struct {
 	WindowStart  string // the start of a fixed window: StartByClock (default), StartByFirstHit or StartByCalendar
 	CalendarUnit string // the unit of windows by the calendar: "day" (default), "week", "month" or "year"
@@ -22,8 +23,9 @@ type Params struct {
 	Reserve      ReserveSpec
 }
 
-// A Parameter declares an algorithm's own setting, which is a field of [Params]. An algorithm declares its parameters once; rules,
-// snapshots, traces and the debug page are derived from the declaration. A test compares it with the JSON Schema of rules.
+// A Parameter declares an algorithm's own setting, which is a field of [Params]. An algorithm
+// declares its parameters once; rules, snapshots, traces and the debug page are derived from the
+// declaration. A test compares it with the JSON Schema of rules.
 type Parameter struct {
 	Key   string // the key in rules and in texts: lower case, with '_' between words; a '.' separates the keys of an object
 	About string // one sentence for users, without the name of the algorithm
@@ -31,8 +33,8 @@ type Parameter struct {
 	// Min and Max bound an Integer, or a Duration in microseconds.
 	Min, Max int64
 	Choices  []string // the values of a Choice
-	// Default is the value of a parameter that is not set, as Set takes it; "" if the parameter is required, or the value depends on
-	// the limit. DefaultText then describes it.
+	// Default is the value of a parameter that is not set, as Set takes it; "" if the parameter is
+	// required, or the value depends on the limit. DefaultText then describes it.
 	Default, DefaultText string
 	// Hits marks an Integer that counts hits, like the maximum, and scales with it.
 	Hits bool
@@ -41,7 +43,8 @@ type Parameter struct {
 	// Required marks a key of an object that must be set if another key of the object is.
 	Required bool
 
-	// number returns the field of an Integer, or of a Duration in nanoseconds; text that of a Choice or a Zone.
+	// number returns the field of an Integer, or of a Duration in nanoseconds; text that of a
+	// Choice or a Zone.
 	number func(*Params) *int64
 	text   func(*Params) *string
 }
@@ -59,7 +62,8 @@ const (
 	Duration
 	// Zone is the name of a time zone in [TimeZones].
 	Zone
-	// Object has no value. Its keys are the parameters, declared after it, whose Key begins with its own and a '.'.
+	// Object has no value. Its keys are the parameters, declared after it, whose Key begins with
+	// its own and a '.'.
 	Object
 )
 
@@ -69,8 +73,8 @@ var allParameters = slices.Concat(windowParameters, funnelParameters, leaseParam
 // counterParameters are the parameters of every algorithm but concurrency.
 var counterParameters = slices.Concat(peekParameters, penaltyParameters, reserveParameters)
 
-// With peek=would_fit, a peek is denied if one more hit would be. With over, it is denied only if the usage exceeds the limit, which
-// requires counted denied hits.
+// With peek=would_fit, a peek is denied if one more hit would be. With over, it is denied only if
+// the usage exceeds the limit, which requires counted denied hits.
 var peekParameters = []Parameter{{
 	Key: "peek", Type: Choice, Choices: []string{PeekWouldFit, PeekOver},
 	text:  func(p *Params) *string { return &p.Peek },
@@ -204,8 +208,8 @@ func (d *definition) clearTextDefaults(params *Params) {
 	}
 }
 
-// defaultParams returns the Default of each parameter, parsed once, because a limit is created for most charges of more than 1 hit
-// under on_store_error: local.
+// defaultParams returns the Default of each parameter, parsed once, because a limit is created for
+// most charges of more than 1 hit under on_store_error: local.
 var defaultParams = sync.OnceValue(func() *Params {
 	defaults := &Params{}
 	for i := range allParameters {

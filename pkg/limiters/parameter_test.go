@@ -92,7 +92,8 @@ func leafFields(t reflect.Type) (n int) {
 	return n
 }
 
-// Hashes of rules and snapshots contain the text of a limit, so all algorithms have their parameters in one order.
+// Hashes of rules and snapshots contain the text of a limit, so all algorithms have their
+// parameters in one order.
 func TestAlgorithmsHaveTheirParametersInOneOrder(t *testing.T) {
 	for _, algorithm := range Algorithms() {
 		rest := allParameters

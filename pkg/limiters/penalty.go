@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A PenaltyState records the offences and penalties of a key. An offence is a request that the limit itself denies. Enough offences
-// within a window begin a penalty, which denies every request. Times are in µs since 1970. The zero value has no offences.
+// A PenaltyState records the offences and penalties of a key. An offence is a request that the
+// limit itself denies. Enough offences within a window begin a penalty, which denies every request.
+// Times are in µs since 1970. The zero value has no offences.
 type PenaltyState struct {
 	Offences int64 // offences since the last penalty, in their window
 	Since    int64 // the time of the first of them, where their window starts
@@ -69,13 +70,14 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	return nil
 }
 
-// left returns the time left of the penalty p at now; 0 outside of a penalty. It is at most spec.Max, in case a clock stepped back or the
-// maximum was lowered.
+// left returns the time left of the penalty p at now; 0 outside of a penalty. It is at most
+// spec.Max, in case a clock stepped back or the maximum was lowered.
 func (p *PenaltyState) left(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.Until-now, spec.Max.Microseconds()))
 }
 
-// addOffence updates p for a denied request, which is an offence unless a penalty denied it. It reports whether a penalty began.
+// addOffence updates p for a denied request, which is an offence unless a penalty denied it. It
+// reports whether a penalty began.
 func (p *PenaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if left := p.left(spec, now); left > 0 {
 		p.Until = now + left
@@ -126,8 +128,9 @@ func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 	return micros(s.extraOrEmpty().penalty.left(l.penalty, now))
 }
 
-// WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends after left; v if left is 0. The penalty
-// denies the hits, unless the limit itself denies them for longer or forever.
+// WithPenalty returns v, the verdict by the limit alone, during a penalty of the key that ends
+// after left; v if left is 0. The penalty denies the hits, unless the limit itself denies them for
+// longer or forever.
 func (v Verdict) WithPenalty(left time.Duration) Verdict {
 	if left == 0 {
 		return v

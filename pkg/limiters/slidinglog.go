@@ -9,11 +9,13 @@ import (
 	"unsafe"
 )
 
-// LargestLogMax is the maximum of a sliding log, which stores every hit. For larger limits use a funnel, whose state has a constant size.
+// LargestLogMax is the maximum of a sliding log, which stores every hit. For larger limits use a
+// funnel, whose state has a constant size.
 const LargestLogMax = 1_000_000
 
-// A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the maximum, so no window, wherever it
-// begins, admits more. Denied hits are logged only if the limit counts them, up to twice the maximum.
+// A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the
+// maximum, so no window, wherever it begins, admits more. Denied hits are logged only if the limit
+// counts them, up to twice the maximum.
 type logLimit struct {
 	max, window int64 // window in µs
 }
@@ -80,8 +82,8 @@ func (l *logLimit) reserve(s counterState, now, n int64) (counterState, int64) {
 	return s, chargedAt
 }
 
-// settle corrects charged entries that are still in the window and among the newest maxMovedEntries. The log keeps at most twice the
-// maximum.
+// settle corrects charged entries that are still in the window and among the newest
+// maxMovedEntries. The log keeps at most twice the maximum.
 func (l *logLimit) settle(s counterState, now int64, corrections []correction) counterState {
 	log := logOf(s)
 	v := log.live(l.window, now)
@@ -126,7 +128,8 @@ func (l *logLimit) resetTime(s counterState) int64 {
 	return log.entries.newest.time + l.window
 }
 
-// extraWait returns the window, after which all hits have left. A tighter bound would need the entries of a log.
+// extraWait returns the window, after which all hits have left. A tighter bound would need the
+// entries of a log.
 func (l *logLimit) extraWait(int64) int64 { return l.window }
 
 func (l *logLimit) mostAdmitted() int64 { return l.max }
@@ -135,8 +138,8 @@ func (l *logLimit) appendNumbers(b []int64, _ int64) []int64 { return b }
 
 // A Log records when hits were charged.
 //
-// Hits of the same microsecond share an entry. An entry holds the cumulative count, so that the hits between two times are a
-// difference, and every query is a binary search.
+// Hits of the same microsecond share an entry. An entry holds the cumulative count, so that the
+// hits between two times are a difference, and every query is a binary search.
 type Log struct {
 	entries deque
 	base    uint32 // the count before the first entry
@@ -196,7 +199,8 @@ func (log *Log) add(v liveRange, n, maximum int64) {
 	log.entries.removeFront(v.first)
 	log.base = v.base
 	if over := v.used + n - maximum; over > 0 {
-		// Only counted denied hits exceed maximum. The oldest hits are removed, possibly part of an entry.
+		// Only counted denied hits exceed maximum. The oldest hits are removed, possibly part of an
+		// entry.
 		v.first = 0
 		over = min(over, v.used)
 		log.entries.removeFront(log.indexOfHit(v, over+1))
@@ -230,8 +234,8 @@ func (log *Log) refund(v liveRange, n int64) {
 	log.base = v.base
 }
 
-// correct changes the hits of entries, none before first, and moves later entries. Added hits make the log no longer than maximum.
-// If nothing changes, the log keeps the entries before v.
+// correct changes the hits of entries, none before first, and moves later entries. Added hits make
+// the log no longer than maximum. If nothing changes, the log keeps the entries before v.
 func (log *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
 	type hitsAt struct{ time, hits int64 }
 	from := v.first + sort.Search(log.entries.len()-v.first, func(i int) bool { return log.entries.get(v.first+i).time >= first })

@@ -2,26 +2,28 @@ package limiters
 
 import "unsafe"
 
-// A State is the state of a key under one algorithm and window. The zero State is that of an unused key. A State is not safe for
-// concurrent use.
+// A State is the state of a key under one algorithm and window. The zero State is that of an unused
+// key. A State is not safe for concurrent use.
 type State struct {
 	counterState
 	Extra *ExtraState // changed in place; nil if there is none
 }
 
-// A counterState is the count of hits for a key: a windowState or a funnelState in words, or a [Log].
+// A counterState is the count of hits for a key: a windowState or a funnelState in words, or a
+// [Log].
 type counterState struct {
 	a, b, c int64
 	Log     *Log // the hits of a sliding log, changed in place; nil if nothing is logged
 }
 
-// charge charges n > 0 hits or refunds -n, whether or not they fit, under a limit other than concurrency.
+// charge charges n > 0 hits or refunds -n, whether or not they fit, under a limit other than
+// concurrency.
 func (s *State) charge(l *Limit, now, n int64) {
 	s.counterState = l.hitAlgorithm.charge(s.counterState, now, n)
 }
 
-// GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most states have neither, so only that check
-// is inlined, and grownBytes computes the sizes.
+// GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most
+// states have neither, so only that check is inlined, and grownBytes computes the sizes.
 func (s *State) GrownBytes() int {
 	if s.Log == nil && s.Extra == nil {
 		return 0
@@ -42,7 +44,8 @@ func (s *State) grownBytes() (n int) {
 // IsZero reports whether s is the state of an unused key, which a store need not keep.
 func (s *State) IsZero() bool { return *s == State{} }
 
-// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may then discard s.
+// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may
+// then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
 	if l.hitAlgorithm != nil {
@@ -91,7 +94,8 @@ func (s *State) withExtraState() *ExtraState {
 	return s.Extra
 }
 
-// removeEmptyExtraState makes a state whose extra state is empty equal to a state that never had any.
+// removeEmptyExtraState makes a state whose extra state is empty equal to a state that never had
+// any.
 func (s *State) removeEmptyExtraState() {
 	if s.Extra != nil && s.Extra.isEmpty() {
 		s.Extra = nil

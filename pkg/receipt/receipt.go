@@ -1,8 +1,8 @@
-// Package receipt encrypts the reason of a denial into a short text that a client can send to the operator. Only the keys of the
-// operator open it, without a log and without a server.
+// Package receipt encrypts the reason of a denial into a short text that a client can send to the
+// operator. Only the keys of the operator open it, without a log and without a server.
 //
-// A receipt is a version, the id of a key, a random nonce and a box of XChaCha20-Poly1305, as base64url. Without the key, nobody
-// can read or change the content of the box.
+// A receipt is a version, the id of a key, a random nonce and a box of XChaCha20-Poly1305, as
+// base64url. Without the key, nobody can read or change the content of the box.
 package receipt
 
 import (
@@ -41,7 +41,8 @@ const (
 	version    = 1
 	keyIDSize  = 2
 	headerSize = 1 + keyIDSize
-	// nonceSize bytes of the nonce are random, and the others 0. XChaCha20 derives a key from the first 16 bytes.
+	// nonceSize bytes of the nonce are random, and the others 0. XChaCha20 derives a key from the
+	// first 16 bytes.
 	nonceSize   = 16
 	replicaSize = 8
 	numberSize  = 7
@@ -78,7 +79,8 @@ func (k *Keys) Append(dst []byte, r *Receipt) []byte {
 	return encoding.AppendEncode(dst, sealed)
 }
 
-// Open returns the receipt in a text. The error is one of the Err values of this package, and contains no part of the text.
+// Open returns the receipt in a text. The error is one of the Err values of this package, and
+// contains no part of the text.
 func (k *Keys) Open(text string) (*Receipt, error) {
 	box, err := encoding.DecodeString(strings.TrimSpace(text))
 	switch {
@@ -153,7 +155,8 @@ func number(b []byte) (n int64) {
 	return n
 }
 
-// CheckAge returns an error if r is older than maxAge at now, or from the future. Clocks may differ by five minutes.
+// CheckAge returns an error if r is older than maxAge at now, or from the future. Clocks may differ
+// by five minutes.
 func (r *Receipt) CheckAge(now time.Time, maxAge time.Duration) error {
 	const skew = 5 * time.Minute
 	switch age := now.Sub(r.Time); {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// BenchmarkRecord measures a line on the goroutine of its request, and BenchmarkWrite on that of the writer.
+// BenchmarkRecord measures a line on the goroutine of its request, and BenchmarkWrite on that of
+// the writer.
 func BenchmarkRecord(b *testing.B) {
 	result := newDeciding(b).decide("user-1000000")
 	for name, sample := range map[string]float64{"all": 1, "none": 1e-18} {
@@ -29,7 +30,8 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite has the writer's work at 100,000 lines a second: it empties the queues 20 times a second, and writes once a second.
+// BenchmarkWrite has the writer's work at 100,000 lines a second: it empties the queues 20 times a
+// second, and writes once a second.
 func BenchmarkWrite(b *testing.B) {
 	for name, plain := range map[string]bool{"zstd": false, "none": true} {
 		b.Run(name, func(b *testing.B) {

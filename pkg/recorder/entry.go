@@ -9,11 +9,11 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// An entry is a request in a queue, encoded as its length (4 bytes, which the length does not include), a head, and the
-// descriptors. Numbers are little endian. Each text follows its length.
+// An entry is a request in a queue, encoded as its length (4 bytes, which the length does not
+// include), a head, and the descriptors. Numbers are little endian. Each text follows its length.
 
-// headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out, and the number of descriptors
-// selected.
+// headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out,
+// and the number of descriptors selected.
 const headBytes = 8 + 8 + 2 + 1 + 1 + 1 + 1
 
 const (
@@ -68,8 +68,9 @@ func appendEntry(b []byte, h *head, result *decide.Result, selected *selection) 
 	return b
 }
 
-// appendDecision appends a descriptor: its hits, a bit for each entry whose value the rules match, flags, the override if there is
-// one, and the entries. With release, the hits are those of the release of its lease.
+// appendDecision appends a descriptor: its hits, a bit for each entry whose value the rules match,
+// flags, the override if there is one, and the entries. With release, the hits are those of the
+// release of its lease.
 func appendDecision(b []byte, d *decide.Decision, release bool) []byte {
 	hits, flags := d.Hits, byte(0)
 	switch {
@@ -140,8 +141,8 @@ func (r *entryReader) head() (h head, descriptors int) {
 	return h, int(r.number8())
 }
 
-// line decodes an entry, without its length, into a line, and reuses the memory of the line. The texts of the line are valid as
-// long as the entry. hide replaces a value that no rule matches.
+// line decodes an entry, without its length, into a line, and reuses the memory of the line. The
+// texts of the line are valid as long as the entry. hide replaces a value that no rule matches.
 func (r *entryReader) line(into *replay.Line, hide func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()

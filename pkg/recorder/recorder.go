@@ -5,11 +5,13 @@
 //	...
 //	r.Record(&result) // after each decision
 //
-// A recording is the input of a replay. Each line has the time at which the store decided, and the lines of a key are in the order
-// of the decisions. docs/recording.md describes the format and the bounds.
+// A recording is the input of a replay. Each line has the time at which the store decided, and the
+// lines of a key are in the order of the decisions. docs/recording.md describes the format and the
+// bounds.
 //
-// [Recorder.Record] copies a request to a queue in memory. It neither waits for the disk nor allocates. One goroutine sorts, hashes,
-// compresses and writes the lines. A line that does not fit is dropped, counted, and noted in the recording.
+// [Recorder.Record] copies a request to a queue in memory. It neither waits for the disk nor
+// allocates. One goroutine sorts, hashes, compresses and writes the lines. A line that does not fit
+// is dropped, counted, and noted in the recording.
 package recorder
 
 import (
@@ -30,21 +32,23 @@ import (
 type Options struct {
 	Path    string // the folder of the files, which the Recorder creates if it is missing
 	Replica string // names this process in the names of files
-	// FileBytes is the size at which the Recorder completes a file and begins the next one. Default 64 MiB. MaxBytes bounds all
-	// recordings in the folder, of which the Recorder removes the oldest. Default 1 GiB.
+	// FileBytes is the size at which the Recorder completes a file and begins the next one. Default
+	// 64 MiB. MaxBytes bounds all recordings in the folder, of which the Recorder removes the
+	// oldest. Default 1 GiB.
 	FileBytes, MaxBytes int64
 	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
 	Sample float64
 	// PerSecond is the maximum number of lines recorded in a second. Default 100,000.
 	PerSecond int
-	// Secret is the key of the HMACs that replace the values that rules match by key alone. Default: a random secret, so that the
-	// values of different processes cannot be compared.
+	// Secret is the key of the HMACs that replace the values that rules match by key alone.
+	// Default: a random secret, so that the values of different processes cannot be compared.
 	Secret []byte
 	// Plain writes files without compression.
 	Plain bool
 	// ShadowMode must be that of [decide.Options].
 	ShadowMode bool
-	// Changed, if not nil, is called with the reason when a file cannot be written, and again when files can be written.
+	// Changed, if not nil, is called with the reason when a file cannot be written, and again when
+	// files can be written.
 	Changed func(failing bool, reason error)
 
 	create       func(path string) (file, error) // for tests; nil: os.OpenFile
@@ -98,11 +102,13 @@ type Recorder struct {
 const (
 	queues     = 8
 	queueBytes = 1 << 20 // bound on one queue; the writer has as much again
-	// maxEntryBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at most six times as long.
+	// maxEntryBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at
+	// most six times as long.
 	maxEntryBytes = 128 << 10
 )
 
-// A queue holds entries until the writer takes them. There are several, so that requests do not wait for one lock.
+// A queue holds entries until the writer takes them. There are several, so that requests do not
+// wait for one lock.
 type queue struct {
 	mu      sync.Mutex
 	entries []byte
@@ -142,8 +148,8 @@ func New(o Options) *Recorder {
 // ErrUnwritten is returned by Close if its context ended before all lines were written.
 var ErrUnwritten = errors.New("the last lines of the recording are not written")
 
-// Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends first, Close returns [ErrUnwritten],
-// and the goroutine ends after the current write.
+// Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends first,
+// Close returns [ErrUnwritten], and the goroutine ends after the current write.
 func (r *Recorder) Close(ctx context.Context) error {
 	close(r.stop)
 	select {
@@ -185,8 +191,8 @@ func (r *Recorder) Record(result *decide.Result) {
 	r.pushWithRelease(head, result, &selected)
 }
 
-// pushWithRelease adds an entry, and an entry that releases the leases that Decide has ended, if a replay of the first entry would
-// keep them. A replay ends the leases of a denied entry by itself.
+// pushWithRelease adds an entry, and an entry that releases the leases that Decide has ended, if a
+// replay of the first entry would keep them. A replay ends the leases of a denied entry by itself.
 func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
 	r.push(head, result, selected)
 	if result.EndedLeases == 0 || head.known && !head.allowed {

@@ -81,7 +81,8 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// A full disk does not fail a request. The lines are counted, a change is reported once, and the recording goes on when there is room.
+// A full disk does not fail a request. The lines are counted, a change is reported once, and the
+// recording goes on when there is room.
 func TestFullDiskLosesLinesAndNothingElse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -246,7 +247,8 @@ func TestRecordingsAreBoundedInSize(t *testing.T) {
 	}
 }
 
-// A file that is not complete yet has every line up to the last write. A file that is cut within a write has every line before.
+// A file that is not complete yet has every line up to the last write. A file that is cut within a
+// write has every line before.
 func TestRecordingWithoutAnEndIsReadable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -329,7 +331,8 @@ func TestDiskThatHangsDelaysNoRequest(t *testing.T) {
 	}
 }
 
-// Lines wait for those of earlier decisions whose goroutines are slower. Lines of one microsecond are in the order of the store.
+// Lines wait for those of earlier decisions whose goroutines are slower. Lines of one microsecond
+// are in the order of the store.
 func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -425,7 +428,8 @@ func TestClockThatStepsBackIsCounted(t *testing.T) {
 	}
 }
 
-// A line without a time of the store has the time of this machine, moved by the difference to the store's clock.
+// A line without a time of the store has the time of this machine, moved by the difference to the
+// store's clock.
 func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

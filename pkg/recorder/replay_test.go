@@ -51,7 +51,8 @@ descriptors:
       - {key: user, rate_limit: {algorithm: sliding_log, unit: second, requests_per_unit: 10}}
 `
 
-// randomRequest returns a request with up to three descriptors of few keys, so that many are denied. It charges, peeks and refunds.
+// randomRequest returns a request with up to three descriptors of few keys, so that many are
+// denied. It charges, peeks and refunds.
 func randomRequest(random *rand.Rand) decide.Request {
 	r := decide.Request{Domain: "shop"}
 	for range 1 + random.IntN(3) {
@@ -87,7 +88,8 @@ func randomEntry(random *rand.Rand) descriptors.Entry {
 	return descriptors.Entry{Key: key, Value: value}
 }
 
-// record decides requests of 64 concurrent callers and records them. It returns the number of requests.
+// record decides requests of 64 concurrent callers and records them. It returns the number of
+// requests.
 func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.Options, perCaller int) int {
 	t.Helper()
 	rules := rulesfiletest.Parse(t, rulesText)
@@ -146,7 +148,8 @@ func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSk
 	}
 }
 
-// replays decides all lines again, and returns how many were denied. Every verdict must be that of the recording.
+// replays decides all lines again, and returns how many were denied. Every verdict must be that of
+// the recording.
 func replays(t *testing.T, all []replay.Line, o decide.Options) (denied int) {
 	t.Helper()
 	replayer := replay.New(rulesfiletest.Parse(t, rulesText), replay.Options{Decide: o})
@@ -185,8 +188,8 @@ func stores() map[string]func(t *testing.T) limiters.Store {
 	}
 }
 
-// The proof of the recorder: a recording of 64 concurrent callers has every request, and a replay returns every verdict again. Values
-// that rules match by key alone are hashed.
+// The proof of the recorder: a recording of 64 concurrent callers has every request, and a replay
+// returns every verdict again. Values that rules match by key alone are hashed.
 func TestReplayOfARecordingReturnsEveryVerdict(t *testing.T) {
 	t.Parallel()
 	for name, open := range stores() {
@@ -240,8 +243,8 @@ func checkHashed(t *testing.T, all []replay.Line) {
 	}
 }
 
-// A sample by key has all hits of each of its keys, so that its replay returns every verdict. The other descriptors of a request are left
-// out.
+// A sample by key has all hits of each of its keys, so that its replay returns every verdict. The
+// other descriptors of a request are left out.
 func TestReplayOfASampleReturnsEveryVerdict(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -261,7 +264,8 @@ func TestReplayOfASampleReturnsEveryVerdict(t *testing.T) {
 	}
 }
 
-// At a sample of 10 %, the interval of the number of keys contains the true number in at least 90 of 100 recordings.
+// At a sample of 10 %, the interval of the number of keys contains the true number in at least 90
+// of 100 recordings.
 func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 	t.Parallel()
 	rules := rulesfiletest.Parse(t, "domain: shop\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]")
@@ -345,7 +349,8 @@ func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, o
 	return nil
 }
 
-// A denial from the cache that has ended before the store decides the rest of the request has a line of its own.
+// A denial from the cache that has ended before the store decides the rest of the request has a
+// line of its own.
 func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 	dir := t.TempDir()
 	rules := rulesfiletest.Parse(t, rulesText)
@@ -377,8 +382,8 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 	}
 }
 
-// A firstStore denies the first of several operations as a deny cache does, if cachedAt is set, and gives the others to its Store. It calls
-// then after each Take.
+// A firstStore denies the first of several operations as a deny cache does, if cachedAt is set, and
+// gives the others to its Store. It calls then after each Take.
 type firstStore struct {
 	limiters.Store
 	cachedAt int64 // when the denial was cached, in µs since 1970
@@ -394,7 +399,8 @@ func (s firstStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return s.Store.Take(ctx, now, groups[1:], out[1:])
 }
 
-// A lease that Weir ended is also free in the replay, if the line of its request does not show the denial.
+// A lease that Weir ended is also free in the replay, if the line of its request does not show the
+// denial.
 func TestReplayFreesEndedLeases(t *testing.T) {
 	t.Parallel()
 	rules := rulesfiletest.Parse(t, `

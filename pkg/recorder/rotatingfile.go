@@ -18,7 +18,8 @@ import (
 // retryAfter is how long the writer waits after an error before it tries again.
 const retryAfter = time.Second
 
-// notInName matches the characters of a replica's name that are replaced by "-" in the name of a file.
+// notInName matches the characters of a replica's name that are replaced by "-" in the name of a
+// file.
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
 // A file is an open recording. It is an *os.File.
@@ -58,8 +59,9 @@ func (s *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// write writes whole lines, the last of which has the time at. It first notes how many lines have been dropped. After an error all
-// of text counts as unwritten, and write tries again in a new file after retryAfter.
+// write writes whole lines, the last of which has the time at. It first notes how many lines have
+// been dropped. After an error all of text counts as unwritten, and write tries again in a new file
+// after retryAfter.
 func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 	if time.Now().Before(f.retryAt) {
 		return f.err
@@ -104,7 +106,8 @@ func (f *rotatingFile) tryWrite(text []byte, at time.Time, dropped int64) error 
 	return nil
 }
 
-// appendFrame writes texts as a separate zstd frame and flushes them, so that the file is complete after each call.
+// appendFrame writes texts as a separate zstd frame and flushes them, so that the file is complete
+// after each call.
 func (f *rotatingFile) appendFrame(texts ...[]byte) error {
 	var to io.Writer = f.counted
 	if f.encoder != nil {
@@ -213,8 +216,8 @@ func (f *rotatingFile) finish() error {
 	return nil
 }
 
-// abandon closes the current file after an error. The file stays readable up to the last successful write. Without a successful
-// write, abandon removes the file.
+// abandon closes the current file after an error. The file stays readable up to the last successful
+// write. Without a successful write, abandon removes the file.
 func (f *rotatingFile) abandon() {
 	if f.file == nil {
 		return

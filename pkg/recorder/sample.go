@@ -23,9 +23,9 @@ func (s *selection) remove(other *selection) {
 func (s *selection) add(i int)      { s.bits[i/64] |= 1 << (i % 64); s.n++ }
 func (s *selection) has(i int) bool { return s.bits[i/64]>>(i%64)&1 > 0 }
 
-// sample selects the descriptors whose keys are in the sample, so the recording has all hits of each sampled key. A replaced
-// descriptor charges no key. It is recorded only if no other descriptor is left out, because a replay needs the descriptor that
-// replaces it.
+// sample selects the descriptors whose keys are in the sample, so the recording has all hits of
+// each sampled key. A replaced descriptor charges no key. It is recorded only if no other
+// descriptor is left out, because a replay needs the descriptor that replaces it.
 func (r *Recorder) sample(result *decide.Result) (selected selection) {
 	replaced := 0
 	for i := range result.Decisions {
@@ -69,11 +69,12 @@ const (
 	byNobody
 )
 
-// cacheOrder sorts a denial by the cache, and a release, after all decisions of the store in the same microsecond.
+// cacheOrder sorts a denial by the cache, and a release, after all decisions of the store in the
+// same microsecond.
 const cacheOrder = 1<<16 - 1
 
-// headOf returns the head of a request. Its time is that of the last operation that the store decided. On one Redis, and in memory, all
-// operations of a request have the same time.
+// headOf returns the head of a request. Its time is that of the last operation that the store
+// decided. On one Redis, and in memory, all operations of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 	h := head{leftOut: len(result.Decisions) - selected.n}
 	cached, combined := int64(0), decide.CombinedOutcome{}
@@ -116,14 +117,15 @@ func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	return leases
 }
 
-// releaseOf returns the head of the release of the leases that an entry opened. The store ends them in a later call, so the release
-// sorts after all decisions of the same microsecond.
+// releaseOf returns the head of the release of the leases that an entry opened. The store ends them
+// in a later call, so the release sorts after all decisions of the same microsecond.
 func releaseOf(opened head, leftOut int) head {
 	return head{at: opened.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}
 }
 
-// endedBefore selects the descriptors that the deny cache denied, if their denial may have ended before storeTime, when the store decided
-// the other descriptors. A replay at that time would allow and charge them, so they need a line of their own.
+// endedBefore selects the descriptors that the deny cache denied, if their denial may have ended
+// before storeTime, when the store decided the other descriptors. A replay at that time would allow
+// and charge them, so they need a line of their own.
 func endedBefore(result *decide.Result, selected *selection, storeTime int64) (ended selection) {
 	for i := range result.Decisions {
 		d := &result.Decisions[i]

@@ -17,15 +17,20 @@ import (
 )
 
 const (
-	// defaultReorderDelay is how long a line waits for earlier lines from slower goroutines. The wait may be twice as long.
+	// defaultReorderDelay is how long a line waits for earlier lines from slower goroutines. The
+	// wait may be twice as long.
 	defaultReorderDelay = time.Second
-	// drainEvery is how often the writer empties the queues. They have room for about ten times as long.
+	// drainEvery is how often the writer empties the queues. They have room for about ten times as
+	// long.
 	drainEvery = 50 * time.Millisecond
-	// chunkBytes is how much text is compressed and written together. After a crash, every complete chunk is readable.
+	// chunkBytes is how much text is compressed and written together. After a crash, every complete
+	// chunk is readable.
 	chunkBytes = 256 << 10
-	// maxBufferedBytes bounds the waiting lines. Beyond it they are written immediately, even if earlier lines may still arrive.
+	// maxBufferedBytes bounds the waiting lines. Beyond it they are written immediately, even if
+	// earlier lines may still arrive.
 	maxBufferedBytes = 32 << 20
-	// maxHashes bounds the entries of the cache of hashes, and maxCachedBytes the key and the value of an entry together.
+	// maxHashes bounds the entries of the cache of hashes, and maxCachedBytes the key and the value
+	// of an entry together.
 	maxHashes, maxCachedBytes = 1 << 16, 128
 )
 
@@ -41,7 +46,8 @@ type writer struct {
 	latest        int64 // the latest time of all lines so far
 	cutoff        int64 // latest at the start of the period: lines up to it have waited for a whole period
 
-	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this period and the last.
+	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this
+	// period and the last.
 	offset, lastOffset offset
 
 	entry entryReader
@@ -54,7 +60,8 @@ type writer struct {
 	pair   []byte            // memory of these texts
 }
 
-// A bufferedLine is the time and the position of an entry. It contains no pointer, so the garbage collector does not scan it.
+// A bufferedLine is the time and the position of an entry. It contains no pointer, so the garbage
+// collector does not scan it.
 type bufferedLine struct {
 	at    int64
 	order uint16
@@ -115,7 +122,8 @@ func (w *writer) run() {
 	w.out.close()
 }
 
-// recover ends the recording after a panic, which is a bug. The server continues, and all further lines count as dropped.
+// recover ends the recording after a panic, which is a bug. The server continues, and all further
+// lines count as dropped.
 func (w *writer) recover() {
 	if p := recover(); p != nil {
 		w.recorder.failing.Store(true)
@@ -156,7 +164,8 @@ func (w *writer) buffer(entries []byte) {
 	}
 }
 
-// clockOffset returns how far the store's clock is ahead of this machine's, in µs. It is 0 until the store has decided a request.
+// clockOffset returns how far the store's clock is ahead of this machine's, in µs. It is 0 until
+// the store has decided a request.
 func (w *writer) clockOffset() int64 {
 	o := w.lastOffset
 	if w.offset.known {
@@ -165,7 +174,8 @@ func (w *writer) clockOffset() int64 {
 	return o.micros
 }
 
-// write writes the buffered lines that have waited long enough, or all of them, in the order of the decisions.
+// write writes the buffered lines that have waited long enough, or all of them, in the order of the
+// decisions.
 func (w *writer) write(all bool) {
 	slices.SortStableFunc(w.buffered, func(a, b bufferedLine) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))

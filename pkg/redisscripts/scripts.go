@@ -1,7 +1,9 @@
-// Package redisscripts contains the Lua code that runs inside Redis: a twin of each algorithm of pkg/limiters, and a driver that decides
-// a batch of operations in one call. All of it is one script, so Redis caches a single one, and it needs no Redis module.
+// Package redisscripts contains the Lua code that runs inside Redis: a twin of each algorithm of
+// pkg/limiters, and a driver that decides a batch of operations in one call. All of it is one
+// script, so Redis caches a single one, and it needs no Redis module.
 //
-// The file wire.go documents the arguments and the reply. The header of each algorithm documents its keys and its arguments.
+// The file wire.go documents the arguments and the reply. The header of each algorithm documents
+// its keys and its arguments.
 package redisscripts
 
 import (
@@ -22,11 +24,12 @@ var extraFiles = []string{
 	"decide_concurrency", "decide_extra", "decide_reservations", "leaseset", "penalty", "reservations", "reserve", "settle",
 }
 
-// verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four values on Lua's stack.
+// verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four
+// values on Lua's stack.
 const verdictsPerPack = 64
 
-// constants holds the value of each name such as $MAX_HITS in the Lua files. Source replaces the name by its value, because a
-// Lua local that closures capture costs time in every call.
+// constants holds the value of each name such as $MAX_HITS in the Lua files. Source replaces the
+// name by its value, because a Lua local that closures capture costs time in every call.
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"CHARGE_DENIED": ChargeDeniedFlag,
@@ -75,7 +78,8 @@ func source(name string) string {
 // Source returns the source of the script: the driver with all algorithms.
 func Source() string {
 	var b strings.Builder
-	// One function runs the other files on demand, because creating closures costs time, and most batches use one algorithm.
+	// One function runs the other files on demand, because creating closures costs time, and most
+	// batches use one algorithm.
 	b.WriteString(source("prelude") + "local function module_of(name)\n")
 	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")

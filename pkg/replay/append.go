@@ -17,8 +17,8 @@ const HashedPrefix = "hmac:"
 // IsHashed reports whether a recorder has replaced the value by its HMAC.
 func IsHashed(value string) bool { return strings.HasPrefix(value, HashedPrefix) }
 
-// AppendLine appends line to b as a [Reader] reads it, with a line break. It omits hits of 1. The time must have whole
-// microseconds.
+// AppendLine appends line to b as a [Reader] reads it, with a line break. It omits hits of 1. The
+// time must have whole microseconds.
 func AppendLine(b []byte, line *Line) []byte {
 	b = appendTime(append(b, `{"t":"`...), line.At)
 	b = appendString(append(b, `","domain":`...), line.Request.Domain)

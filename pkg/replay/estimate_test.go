@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The interval contains the true number of keys in at least 90 of the samples of seeds 1 to 100. In 1,000 samples it does so in nearly
-// 95 %, for few keys and many. It is not much wider than needed.
+// The interval contains the true number of keys in at least 90 of the samples of seeds 1 to 100. In
+// 1,000 samples it does so in nearly 95 %, for few keys and many. It is not much wider than needed.
 func TestEstimateContainsTheNumber(t *testing.T) {
 	for _, tt := range []struct {
 		keys  int64

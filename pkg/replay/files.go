@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// Unreadable is the kind of the line at which a file becomes unreadable, for example because a compressed file was cut. Only
-// [Files] counts it; a [Reader] returns the error instead.
+// Unreadable is the kind of the line at which a file becomes unreadable, for example because a
+// compressed file was cut. Only [Files] counts it; a [Reader] returns the error instead.
 const Unreadable Kind = "unreadable"
 
 // A FileSkipped counts the lines of one kind that were skipped in one file.
@@ -23,8 +23,9 @@ type FileSkipped struct {
 	Error string `json:"error,omitempty"` // the error of the file, for Unreadable
 }
 
-// Files reads several recordings as one, in the order of the times. Lines of equal times are in the order of the files. A regular
-// file is closed until its first line is due, so that many rotated files need little memory. A Files is not safe for concurrent use.
+// Files reads several recordings as one, in the order of the times. Lines of equal times are in the
+// order of the files. A regular file is closed until its first line is due, so that many rotated
+// files need little memory. A Files is not safe for concurrent use.
 type Files struct {
 	o     ReaderOptions
 	all   []*file
@@ -63,11 +64,13 @@ func (c *counter) Read(b []byte) (int, error) {
 
 var recordingName = regexp.MustCompile(`^weir-\d{8}T\d{6}\.\d{6}Z-.*\.ndjson(\.zst)?$`)
 
-// IsRecordingName reports whether a recorder names its files in this way. The names sort by the times at which the files begin.
+// IsRecordingName reports whether a recorder names its files in this way. The names sort by the
+// times at which the files begin.
 func IsRecordingName(name string) bool { return recordingName.MatchString(name) }
 
-// Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The error names the first file that
-// cannot be opened or read or that is given twice, or a folder without recordings.
+// Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The
+// error names the first file that cannot be opened or read or that is given twice, or a folder
+// without recordings.
 func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
 	paths, err := expandFolders(paths)
 	if err != nil {
@@ -168,7 +171,8 @@ func (f *file) open(o ReaderOptions) error {
 	return nil
 }
 
-// advance reads the next line. It returns false at the end of the file, or when the file becomes unreadable.
+// advance reads the next line. It returns false at the end of the file, or when the file becomes
+// unreadable.
 func (f *file) advance() bool {
 	err := f.reader.Next(&f.line)
 	if err == nil {
@@ -202,8 +206,9 @@ func (f *Files) end(rec *file) error {
 	return rec.close()
 }
 
-// Next writes the next line to into. At the end of all files it returns [io.EOF]. It counts a file that becomes unreadable as
-// [Unreadable], and continues with the others. It returns any other error only for a file that could not be opened again.
+// Next writes the next line to into. At the end of all files it returns [io.EOF]. It counts a file
+// that becomes unreadable as [Unreadable], and continues with the others. It returns any other
+// error only for a file that could not be opened again.
 func (f *Files) Next(into *Line) error {
 	if len(f.next) == 0 {
 		return io.EOF
@@ -264,7 +269,8 @@ func (f *Files) Skipped() []FileSkipped {
 	return all
 }
 
-// Recorded returns the notes of the recorders in the files, each once. It is complete at the end of the files.
+// Recorded returns the notes of the recorders in the files, each once. It is complete at the end of
+// the files.
 func (f *Files) Recorded() []Recorded {
 	var all []Recorded
 	for _, rec := range f.all {
@@ -277,7 +283,8 @@ func (f *Files) Recorded() []Recorded {
 	return all
 }
 
-// Bytes returns how many bytes have been read, and the total. The total is 0 if a recording is not a regular file.
+// Bytes returns how many bytes have been read, and the total. The total is 0 if a recording is not
+// a regular file.
 func (f *Files) Bytes() (read, total int64) {
 	read = f.read
 	for _, rec := range f.all {

@@ -57,8 +57,8 @@ func readFiles(t *testing.T, f *replay.Files) []replay.Line {
 	}
 }
 
-// Plain files, compressed files and standard input are read as one, in the order of the times. Lines of equal times are in the order
-// of the files.
+// Plain files, compressed files and standard input are read as one, in the order of the times.
+// Lines of equal times are in the order of the files.
 func TestFilesAreMergedByTime(t *testing.T) {
 	plain := writeFile(t, "a.ndjson", line(1, "a1")+"\n"+line(5, "a5")+"\nnot JSON\n"+line(3, "a3")+"\n")
 	late := writeFile(t, "b.ndjson", line(9, "b9")+"\n"+line(7, "b7"))

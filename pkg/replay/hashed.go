@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A CannotMatch is a rule that a recording cannot judge, because the rule matches by value, and the recording has only hashes of
-// the values of Key.
+// A CannotMatch is a rule that a recording cannot judge, because the rule matches by value, and the
+// recording has only hashes of the values of Key.
 type CannotMatch struct {
 	Domain      string `json:"domain"`
 	Path        string `json:"path"`
@@ -20,8 +20,9 @@ type CannotMatch struct {
 	Descriptors int64  `json:"descriptors"` // descriptors that the rule could match if their values were plain
 }
 
-// A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its rules match by key alone. A hash
-// never equals such a value, so a new rule that matches the value exactly, by a list, a wildcard or a prefix would never match.
+// A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its
+// rules match by key alone. A hash never equals such a value, so a new rule that matches the value
+// exactly, by a list, a wildcard or a prefix would never match.
 type Hashed struct {
 	rules map[string][]*valueRule // by domain and keys
 	wild  []*valueRule            // those with a '*' in a key
@@ -41,8 +42,8 @@ type valueRule struct {
 	key    string // the key of the first hashed value; "" if none was found
 }
 
-// NewHashed returns a Hashed for rules. known are the rules of the recorder, which never hashes a value that they match; known may
-// be nil.
+// NewHashed returns a Hashed for rules. known are the rules of the recorder, which never hashes a
+// value that they match; known may be nil.
 func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	h := &Hashed{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[string]bool{}
@@ -71,8 +72,8 @@ func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	return h
 }
 
-// eachValue calls f for each value, wildcard and prefix of the levels of a rule. The text is unique, because it contains the
-// domain, the keys up to the level, and the value.
+// eachValue calls f for each value, wildcard and prefix of the levels of a rule. The text is
+// unique, because it contains the domain, the keys up to the level, and the value.
 func eachValue(domain string, levels []descriptors.Level, f func(level int, text string)) {
 	keys := domain
 	for i, l := range levels {
@@ -133,8 +134,8 @@ func (h *Hashed) descriptor(domain string, entries []descriptors.Entry) {
 	}
 }
 
-// hashedKey returns the key of a hashed value if only hashed values prevent a match, or "". It assumes that a wildcard beside a
-// plain value matches.
+// hashedKey returns the key of a hashed value if only hashed values prevent a match, or "". It
+// assumes that a wildcard beside a plain value matches.
 func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string {
 	if v.rule.Domain != domain || len(v.levels) != len(entries) {
 		return ""
@@ -157,8 +158,9 @@ func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string
 	return key
 }
 
-// List returns the rules that Add found, in the order of their domains and paths. It omits rules for which matched returns true.
-// Such a rule matches a request of the recording, so the recorder knew the rule and hashed other values. matched may be nil.
+// List returns the rules that Add found, in the order of their domains and paths. It omits rules
+// for which matched returns true. Such a rule matches a request of the recording, so the recorder
+// knew the rule and hashed other values. matched may be nil.
 func (h *Hashed) List(matched func(*descriptors.Rule) bool) []CannotMatch {
 	all := []CannotMatch{}
 	for _, v := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// Of rules by value that meet hashes, those are named that the recorder did not know. Package rulesdiff tests more cases.
+// Of rules by value that meet hashes, those are named that the recorder did not know. Package
+// rulesdiff tests more cases.
 func TestHashedNamesRulesUnknownToTheRecorder(t *testing.T) {
 	const known = "domain: d\ndescriptors:\n- {key: user_id, value: bigco, rate_limit: {unit: day, requests_per_unit: 9}}\n"
 	rules := rulesfiletest.Parse(t, known+"- {key: user_id, value: acme, rate_limit: {unit: day, requests_per_unit: 9}}\n")

@@ -136,9 +136,9 @@ func parseHits(raw json.RawMessage, n int) ([]int64, bool) {
 	return hits, true
 }
 
-// A scanner reads the plain form of a line, in which a recorder writes most lines. This form has the fields in the order of the
-// documentation, no spaces or escapes, only ASCII, and hits as one number. A scanner is about ten times as fast as encoding/json,
-// and rejects every other line.
+// A scanner reads the plain form of a line, in which a recorder writes most lines. This form has
+// the fields in the order of the documentation, no spaces or escapes, only ASCII, and hits as one
+// number. A scanner is about ten times as fast as encoding/json, and rejects every other line.
 type scanner struct {
 	text   string
 	offset int
@@ -254,7 +254,8 @@ func (s *scanner) time() (at time.Time, ok bool) {
 	return inRange(time.UnixMicro(micros).UTC())
 }
 
-// descriptors reads descriptors up to the end of their list. It rejects numbers beyond the bounds of a request.
+// descriptors reads descriptors up to the end of their list. It rejects numbers beyond the bounds
+// of a request.
 func (s *scanner) descriptors() (all []decide.Descriptor, ok bool) {
 	all = make([]decide.Descriptor, 0, 2)
 	for {

@@ -24,7 +24,8 @@ type Line struct {
 	// Allowed is the recorded outcome, if HasAllowed.
 	Allowed, HasAllowed bool
 	By                  Origin
-	// LeftOut is the number of descriptors of the request that the sample left out. Allowed then covers only the others.
+	// LeftOut is the number of descriptors of the request that the sample left out. Allowed then
+	// covers only the others.
 	LeftOut int
 }
 
@@ -73,8 +74,8 @@ type Skipped struct {
 // ReaderOptions configures a [Reader]. The zero value is the default configuration.
 type ReaderOptions struct {
 	MaxLineBytes int // default 1 MiB
-	// Reorder is the number of lines that the reader holds to sort them by time. Default 1,000. With 1, a line that is earlier than
-	// the line before is skipped as out of order.
+	// Reorder is the number of lines that the reader holds to sort them by time. Default 1,000.
+	// With 1, a line that is earlier than the line before is skipped as out of order.
 	Reorder int
 }
 
@@ -88,9 +89,11 @@ const maxZstdBytes = 128 << 20
 //
 //	{"t":"2026-11-22T10:00:00.000001Z","domain":"ugc","descriptors":[[["user_id","42"],["action","reply"]]],"hits":1,"allowed":true}
 //
-// The time t may be a number of µs since 1970. The field hits may be a list with one number for each descriptor. It is 1 by
-// default, and a negative number refunds. The field allowed is optional. The recorder also writes by, left_out and overrides, and
-// notes without a domain: see docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for concurrent use.
+// The time t may be a number of µs since 1970. The field hits may be a list with one number for
+// each descriptor. It is 1 by default, and a negative number refunds. The field allowed is
+// optional. The recorder also writes by, left_out and overrides, and notes without a domain: see
+// docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for concurrent
+// use.
 type Reader struct {
 	o        ReaderOptions
 	lines    *lines.Reader
@@ -142,9 +145,10 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next writes the next line to into, in the order of the times. Lines of equal times are in the order of the recording. Lines that
-// cannot be replayed are skipped and counted. The error is [io.EOF] at the end. Any other error is that of the input, such as a
-// damaged compression, and comes after all lines before it.
+// Next writes the next line to into, in the order of the times. Lines of equal times are in the
+// order of the recording. Lines that cannot be replayed are skipped and counted. The error is
+// [io.EOF] at the end. Any other error is that of the input, such as a damaged compression, and
+// comes after all lines before it.
 func (r *Reader) Next(into *Line) error {
 	for r.err == nil && len(r.buffered) < r.o.Reorder && r.bufferedBytes < maxHeldBytes {
 		r.read()
@@ -168,8 +172,9 @@ func (r *Reader) Next(into *Line) error {
 // Lines returns the number of lines read so far, including empty ones.
 func (r *Reader) Lines() int64 { return r.lines.Number }
 
-// Recorded returns the notes of recorders so far, each once. A recording contains several notes if it consists of several files. Lines
-// before the first note have the note {Sample: 1}. After [maxNotes] different notes, it returns no further ones.
+// Recorded returns the notes of recorders so far, each once. A recording contains several notes if
+// it consists of several files. Lines before the first note have the note {Sample: 1}. After
+// [maxNotes] different notes, it returns no further ones.
 func (r *Reader) Recorded() []Recorded { return r.recorded }
 
 // maxNotes bounds the different notes of a recording.

@@ -99,7 +99,8 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 	}
 }
 
-// Lines that are a little late are returned in the order of their times. A line that is too late is counted.
+// Lines that are a little late are returned in the order of their times. A line that is too late is
+// counted.
 func TestReaderOrdersLines(t *testing.T) {
 	text := strings.Join([]string{line(1, "b"), line(0, "a"), line(1, "c"), line(5, "f"), line(3, "d"), line(4, "e"), line(1, "late")}, "\n")
 	for reorder, want := range map[int]string{
@@ -148,7 +149,8 @@ func TestReaderSkipsByteOrderMark(t *testing.T) {
 	}
 }
 
-// A recording that ends in the middle, such as after a crash, is read as far as possible, and the loss is reported.
+// A recording that ends in the middle, such as after a crash, is read as far as possible, and the
+// loss is reported.
 func TestReaderNamesGzip(t *testing.T) {
 	if _, err := replay.NewReader(strings.NewReader("\x1f\x8b\x08\x00"), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "compressed by gzip: decompress it") {
 		t.Error(err)
@@ -204,7 +206,8 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// No recording makes the reader fail in another manner, each line is counted once, and the times never go back.
+// No recording makes the reader fail in another manner, each line is counted once, and the times
+// never go back.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte(line(0, "a") + "\n" + line(1, "b")))
 	f.Add(compressed(f, line(0, "a")))

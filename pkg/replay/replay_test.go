@@ -110,7 +110,8 @@ func TestReplayReportsRequestsThatNoServerDecides(t *testing.T) {
 	}
 }
 
-// The verdicts are those of the decider on the reference store, which has no clock, no expiry and no eviction.
+// The verdicts are those of the decider on the reference store, which has no clock, no expiry and
+// no eviction.
 func TestReplayEqualsTheReference(t *testing.T) {
 	rules := rulesfiletest.Parse(t, threeAlgorithms)
 	r := replay.New(rules, replay.Options{})
@@ -167,7 +168,8 @@ func TestBoundsOfAReplayAreReported(t *testing.T) {
 	}
 }
 
-// 100,000 users, each under one of three algorithms. Simulating 1,000,000 requests in 10 s needs at most 10 µs per request.
+// 100,000 users, each under one of three algorithms. Simulating 1,000,000 requests in 10 s needs at
+// most 10 µs per request.
 func BenchmarkReplay(b *testing.B) {
 	r := replay.New(rulesfiletest.Parse(b, threeAlgorithms), replay.Options{})
 	const users = 100_000

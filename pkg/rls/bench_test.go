@@ -29,7 +29,8 @@ descriptors:
       - {key: action, value: comment, rate_limit: {unit: hour, requests_per_unit: 0, on_deny: {problem: true}}}
 `
 
-// benchmark measures a request with n descriptors from its bytes to the bytes of its response, with a store in memory.
+// benchmark measures a request with n descriptors from its bytes to the bytes of its response, with
+// a store in memory.
 func benchmark(b *testing.B, serve serveFunc, action string, n int, o rls.Options) {
 	rules := rulesfiletest.Parse(b, benchRules)
 	request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}

@@ -6,7 +6,8 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// A call is a request in progress, with the memory for all of its steps. Calls are pooled: after release, nothing may refer to one.
+// A call is a request in progress, with the memory for all of its steps. Calls are pooled: after
+// release, nothing may refer to one.
 type call struct {
 	message     message        // decoded
 	malformed   error          // the gRPC status of a message that could not be decoded
@@ -34,7 +35,8 @@ const (
 	maxPooledEntries     = 16 // entries in one descriptor
 )
 
-// release returns c to the pool. A call that panicked must not be released, because it may still be in use.
+// release returns c to the pool. A call that panicked must not be released, because it may still be
+// in use.
 func (c *call) release() {
 	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Cap() > 2*maxPooledDescriptors {
 		return

@@ -28,7 +28,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// If this test fails after an update of go-control-plane, look at the new fields before you list them as unused.
+// If this test fails after an update of go-control-plane, look at the new fields before you list
+// them as unused.
 func TestTagsMatchEnvoysDefinitions(t *testing.T) {
 	request, response := (&ratelimitv3.RateLimitRequest{}).ProtoReflect().Descriptor(),
 		(&ratelimitv3.RateLimitResponse{}).ProtoReflect().Descriptor()
@@ -111,7 +112,8 @@ func (m *message) proto() *ratelimitv3.RateLimitRequest {
 	return r
 }
 
-// testSameAsProto decodes wire with this package, into a reused call, and with proto.Unmarshal. The results must be equal.
+// testSameAsProto decodes wire with this package, into a reused call, and with proto.Unmarshal. The
+// results must be equal.
 func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest
@@ -162,7 +164,8 @@ func discardUnknown(m protoreflect.Message) {
 	})
 }
 
-// randomMessage returns a message with mistakes: unknown or repeated fields, wrong wire types, over-long varints, a missing end.
+// randomMessage returns a message with mistakes: unknown or repeated fields, wrong wire types,
+// over-long varints, a missing end.
 func randomMessage(r *rand.Rand, depth int) []byte {
 	var b []byte
 	for range r.IntN(5) {
@@ -226,7 +229,8 @@ func TestUnmarshalAgreesWithProto(t *testing.T) {
 	}
 }
 
-// Clients choose values, so invalid UTF-8 in a value must not fail the request. Operators choose domains and keys.
+// Clients choose values, so invalid UTF-8 in a value must not fail the request. Operators choose
+// domains and keys.
 func TestValueWithInvalidUTF8IsDecoded(t *testing.T) {
 	request := func(domain, key, value string) []byte {
 		entry := protowire.AppendString(protowire.AppendVarint(nil, tagKey), key)
@@ -333,8 +337,8 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 	return m
 }
 
-// responseMessage returns a response as Envoy's generated type. A full one has the headers a, b and c, and the request's descriptors in
-// the dynamic metadata.
+// responseMessage returns a response as Envoy's generated type. A full one has the headers a, b and
+// c, and the request's descriptors in the dynamic metadata.
 func responseMessage(t *testing.T, r *decide.Result, full bool) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	m := &ratelimitv3.RateLimitResponse{OverallCode: overallCode(r)}
@@ -359,7 +363,8 @@ func responseMessage(t *testing.T, r *decide.Result, full bool) *ratelimitv3.Rat
 
 func isDenied(d decide.Decision) bool { return d.Outcome == decide.Denied }
 
-// headerMessages returns the headers a, b and c: of the last denied descriptor, or else of the one with the fewest remaining hits.
+// headerMessages returns the headers a, b and c: of the last denied descriptor, or else of the one
+// with the fewest remaining hits.
 func headerMessages(decisions []decide.Decision) []*corev3.HeaderValue {
 	var shown *decide.Decision
 	for i := range decisions {

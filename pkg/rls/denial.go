@@ -16,7 +16,8 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report, see [decide.Result.RetryAfter]. It returns false if no descriptor denies the request.
+// denialOf returns the denial to report, see [decide.Result.RetryAfter]. It returns false if no
+// descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
 	wait, descriptor := r.RetryAfter()
 	if descriptor < 0 {
@@ -52,7 +53,8 @@ func (d *denial) fields() [5]field {
 	}
 }
 
-// appendDenial appends the description of a denial, and the parts of it that [Options] and the rules enable.
+// appendDenial appends the description of a denial, and the parts of it that [Options] and the
+// rules enable.
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 	denied, known := denialOf(result)
 	if !known {
@@ -87,7 +89,8 @@ func appendDeniedBy(b []byte, fields *[5]field) []byte {
 	return closeMessage(closeMessage(closeMessage(closeMessage(b, object), value), entry), metadata)
 }
 
-// deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as parameters.
+// deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as
+// parameters.
 func deniedByHeader(fields *[5]field) string {
 	rule, b := decide.OverrideName, []byte(nil)
 	for _, f := range fields {

@@ -28,7 +28,8 @@ func modes(t *testing.T) string {
 	return string(text)
 }
 
-// decideKeys sends one descriptor for each of keys. A key with a "!" has a limit in the request, of 0 a day.
+// decideKeys sends one descriptor for each of keys. A key with a "!" has a limit in the request, of
+// 0 a day.
 func decideKeys(t *testing.T, s *Service, keys string) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	got, err := s.ShouldRateLimit(context.Background(), request(t, keys))
@@ -113,7 +114,8 @@ descriptors:
 - {key: fits, rate_limit: {unit: hour, requests_per_unit: 4294967295}}
 `
 
-// Numbers beyond 32 bits are saturated in the fields and headers of a response, and exact in its dynamic metadata.
+// Numbers beyond 32 bits are saturated in the fields and headers of a response, and exact in its
+// dynamic metadata.
 func TestLargeNumbersAreSaturatedOnTheWire(t *testing.T) {
 	s := serviceOf(t, large, Options{Headers: Headers{"l", "r", "t"}, DynamicMetadata: true})
 	r := decideKeys(t, s, "window smaller fits")

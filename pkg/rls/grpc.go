@@ -12,7 +12,8 @@ import (
 
 // An Admission admits or rejects gRPC requests.
 type Admission interface {
-	// Receive receives a request, for example by decode, and then admits it. A non-nil error is the response.
+	// Receive receives a request, for example by decode, and then admits it. A non-nil error is the
+	// response.
 	Receive(ctx context.Context, decode func(any) error, request PendingRequest) error
 	// Leave ends an admitted request.
 	Leave()
@@ -20,8 +21,8 @@ type Admission interface {
 
 // A PendingRequest is a request over gRPC, empty until it is decoded.
 type PendingRequest interface {
-	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. It may be true for other requests too,
-	// because ordinary keys may be named release or settle.
+	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. It may
+	// be true for other requests too, because ordinary keys may be named release or settle.
 	Ends() bool
 }
 
@@ -32,9 +33,10 @@ func (admitAll) Receive(_ context.Context, decode func(any) error, request Pendi
 }
 func (admitAll) Leave() {}
 
-// ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this package's decoder instead of the
-// generated one. A nil Admission admits every request. Unary interceptors do not see ShouldRateLimit: its metrics come from its
-// [Observation], and a request that ends before it is decoded would reach no interceptor.
+// ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this
+// package's decoder instead of the generated one. A nil Admission admits every request. Unary
+// interceptors do not see ShouldRateLimit: its metrics come from its [Observation], and a request
+// that ends before it is decoded would reach no interceptor.
 func ServiceDesc(a Admission) *grpc.ServiceDesc {
 	if a == nil {
 		a = admitAll{}
@@ -75,14 +77,14 @@ type encodedResponse struct {
 	wire    mem.SliceBuffer
 }
 
-// Codec returns the codec for [ServiceDesc], to be set with [grpc.ForceServerCodecV2]. It passes messages of other services to
-// gRPC's own codec.
+// Codec returns the codec for [ServiceDesc], to be set with [grpc.ForceServerCodecV2]. It passes
+// messages of other services to gRPC's own codec.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 
 type codec struct{ encoding.CodecV2 }
 
-// Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in call.malformed: otherwise gRPC would answer
-// INTERNAL before the service could count the request.
+// Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in
+// call.malformed: otherwise gRPC would answer INTERNAL before the service could count the request.
 func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
 	c, ours := v.(*call)
 	if !ours {

@@ -35,7 +35,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// Envoy gets INVALID_ARGUMENT for a request that cannot be decoded, and the request is counted and logged.
+// Envoy gets INVALID_ARGUMENT for a request that cannot be decoded, and the request is counted and
+// logged.
 func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 	var mu sync.Mutex
 	var observed []Observation

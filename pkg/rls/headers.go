@@ -9,12 +9,13 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// Headers names the response headers for a limit, its remaining hits, and the seconds until its reset.
+// Headers names the response headers for a limit, its remaining hits, and the seconds until its
+// reset.
 type Headers struct{ Limit, Remaining, Reset string }
 
-// append appends the headers of one limit: of the last descriptor that is denied by itself, or else of the first one
-// with the fewest remaining hits. It skips descriptors that only end a lease or whose limit is unknown. It appends nothing if none is
-// left.
+// append appends the headers of one limit: of the last descriptor that is denied by itself, or else
+// of the first one with the fewest remaining hits. It skips descriptors that only end a lease or
+// whose limit is unknown. It appends nothing if none is left.
 func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	var shown *decide.Decision
 	minimum := int64(math.MaxInt64)
@@ -37,12 +38,14 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	return appendNumberHeader(b, h.Reset, seconds(shown.UntilReset))
 }
 
-// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would round down.
+// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would
+// round down.
 func seconds(d time.Duration) int64 {
 	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
 }
 
-// retryAfter returns Retry-After in seconds, rounded up and at least 1. It adds a random part of up to jitter times wait.
+// retryAfter returns Retry-After in seconds, rounded up and at least 1. It adds a random part of up
+// to jitter times wait.
 func retryAfter(wait time.Duration, jitter float64) int64 {
 	n := max(1, seconds(wait))
 	return n + rand.Int64N(int64(float64(n)*jitter)+1)
@@ -68,7 +71,8 @@ func appendString(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// visible returns text as printable ASCII. If it has other characters, it percent-encodes them and '%'.
+// visible returns text as printable ASCII. If it has other characters, it percent-encodes them and
+// '%'.
 func visible(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
 	other := 0

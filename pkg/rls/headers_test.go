@@ -100,8 +100,8 @@ func TestStandardHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// For random rules, requests and times, both headers parse and have the same names, each once. Retry-After is at least the wait of
-// every limit that denies.
+// For random rules, requests and times, both headers parse and have the same names, each once.
+// Retry-After is at least the wait of every limit that denies.
 func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	keys := strings.Fields("minute small large slots month shadow free none odd two")

@@ -16,12 +16,14 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// MaxBodyBytes bounds the body of an HTTP request. The bound of gRPC is higher, because Envoy repeats client data in every
-// descriptor, and a request rejected as too large may bypass the limit.
+// MaxBodyBytes bounds the body of an HTTP request. The bound of gRPC is higher, because Envoy
+// repeats client data in every descriptor, and a request rejected as too large may bypass the
+// limit.
 const MaxBodyBytes = 256 << 10
 
-// ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, like /json of envoyproxy/ratelimit. The status is
-// 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request with the reason in the body, and 503 if there is no decision.
+// ServeHTTP answers a RateLimitRequest in JSON with a RateLimitResponse in JSON, like /json of
+// envoyproxy/ratelimit. The status is 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request
+// with the reason in the body, and 503 if there is no decision.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
@@ -83,8 +85,9 @@ func isClosed(err error) bool {
 
 var errClientLeft = errors.New("the client left before the end of the body")
 
-// underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell the server that a body was cut. The
-// server then lets the client read the response before it closes the connection.
+// underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell
+// the server that a body was cut. The server then lets the client read the response before it
+// closes the connection.
 func underlying(w http.ResponseWriter) http.ResponseWriter {
 	for {
 		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -102,8 +105,8 @@ func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
 	return nil
 }
 
-// ParseRequest parses a RateLimitRequest in JSON as [Service.ServeHTTP] does. Its error is shown to the sender. It does not
-// validate what [decide.Decider.Decide] validates.
+// ParseRequest parses a RateLimitRequest in JSON as [Service.ServeHTTP] does. Its error is shown to
+// the sender. It does not validate what [decide.Decider.Decide] validates.
 func ParseRequest(body []byte) (*decide.Request, error) {
 	var sent ratelimitv3.RateLimitRequest
 	if err := parseJSON(body, &sent); err != nil {

@@ -96,8 +96,9 @@ type wrapper struct{ http.ResponseWriter }
 
 func (w wrapper) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// net/http must know that a body was cut, even through a wrapper of its ResponseWriter. Otherwise it may reset the connection while the
-// client still sends, and the response is lost. If it knows, it closes the connection after the response.
+// net/http must know that a body was cut, even through a wrapper of its ResponseWriter. Otherwise
+// it may reset the connection while the client still sends, and the response is lost. If it knows,
+// it closes the connection after the response.
 func TestTooLargeBodyClosesTheConnection(t *testing.T) {
 	f := newFixture(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.ServeHTTP(wrapper{wrapper{w}}, r) }))
@@ -114,7 +115,8 @@ func TestTooLargeBodyClosesTheConnection(t *testing.T) {
 	}
 }
 
-// The response to any body is a decision as JSON, or one short line of text without control characters.
+// The response to any body is a decision as JSON, or one short line of text without control
+// characters.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"alice"},{"key":"action","value":"post"}]}]}`,

@@ -20,8 +20,8 @@ import (
 // writeRequest is the remedy for an invalid body.
 const writeRequest = `write a RateLimitRequest such as {"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`
 
-// explainJSON returns a readable error for a body that protojson rejected with cause. It looks for a syntax error, then an unknown
-// field, then a value of the wrong type.
+// explainJSON returns a readable error for a body that protojson rejected with cause. It looks for
+// a syntax error, then an unknown field, then a value of the wrong type.
 func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause error) error {
 	if len(strings.TrimSpace(string(body))) == 0 {
 		return errors.New("the body is empty: " + writeRequest)
@@ -54,7 +54,8 @@ func position(body []byte, err error) (line, column int) {
 	return 1 + strings.Count(before, "\n"), offset - strings.LastIndexByte(before, '\n')
 }
 
-// checkMessage returns the first error in a JSON value of a message type. path locates the value; "" is the body.
+// checkMessage returns the first error in a JSON value of a message type. path locates the value;
+// "" is the body.
 func checkMessage(path string, value any, message protoreflect.MessageDescriptor) error {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -128,7 +129,8 @@ func checkValue(path string, value any, field protoreflect.FieldDescriptor) erro
 	return nil
 }
 
-// checkUint returns an error unless value is a whole number that fits into an unsigned integer of that many bits, or a string with one.
+// checkUint returns an error unless value is a whole number that fits into an unsigned integer of
+// that many bits, or a string with one.
 func checkUint(path string, value any, bits int) error {
 	var number, got string
 	switch v := value.(type) {

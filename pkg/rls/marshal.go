@@ -34,11 +34,12 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 	return codeOK
 }
 
-// saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values become the maximum.
+// saturated converts n to 32 bits, as requests_per_unit and limit_remaining have; larger values
+// become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// marshal returns the response of a decided call. It appends dynamic metadata as a further message, because concatenated messages are
-// merged when they are decoded.
+// marshal returns the response of a decided call. It appends dynamic metadata as a further message,
+// because concatenated messages are merged when they are decoded.
 func (s *Service) marshal(c *call) ([]byte, error) {
 	result := &c.observation.Result
 	n := len(result.Decisions) * typicalStatusSize
@@ -137,8 +138,8 @@ func appendTextField(b []byte, name, text string) []byte {
 // openMessage begins a nested message. It returns the start of the content, for closeMessage.
 func openMessage(b []byte, tag byte) ([]byte, int) { return append(b, tag, 0), len(b) + 2 }
 
-// closeMessage ends a nested message and sets its length. It moves content that needs more than the one byte that openMessage
-// reserved for the length.
+// closeMessage ends a nested message and sets its length. It moves content that needs more than the
+// one byte that openMessage reserved for the length.
 func closeMessage(b []byte, start int) []byte {
 	n := len(b) - start
 	if n < 0x80 {

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A message is a RateLimitRequest, decoded from the wire or from Envoy's generated type. It stores at most one descriptor and one
-// entry beyond the bounds of package decide, which suffices to reject the request.
+// A message is a RateLimitRequest, decoded from the wire or from Envoy's generated type. It stores
+// at most one descriptor and one entry beyond the bounds of package decide, which suffices to
+// reject the request.
 type message struct {
 	domain      string
 	hitsAddend  uint32
@@ -39,7 +40,8 @@ type limitOverride struct {
 	multiplier      uint32
 }
 
-// next appends an empty descriptor and returns it. Beyond the bound, it returns the last descriptor again.
+// next appends an empty descriptor and returns it. Beyond the bound, it returns the last descriptor
+// again.
 func (m *message) next() *descriptor {
 	n := len(m.descriptors)
 	switch {
@@ -99,8 +101,8 @@ func (m *message) toRequest(r *decide.Request) error {
 	return nil
 }
 
-// hits returns the hits to charge. The hits_addend of a descriptor overrides that of the request, and may be 0, which peeks. A
-// hits_addend of 0 in the request means 1.
+// hits returns the hits to charge. The hits_addend of a descriptor overrides that of the request,
+// and may be 0, which peeks. A hits_addend of 0 in the request means 1.
 func (d *descriptor) hits(ofRequest uint32) int64 {
 	hits := max(1, int64(ofRequest))
 	if d.hasHitsAddend {

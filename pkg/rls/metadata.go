@@ -10,11 +10,12 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// dynamicMetadata returns the request's descriptors and the metadata of the rules that allow them. If rules disagree, the first
-// wins; maps are merged. It copies all maps, because those of the rules are shared.
+// dynamicMetadata returns the request's descriptors and the metadata of the rules that allow them.
+// If rules disagree, the first wins; maps are merged. It copies all maps, because those of the
+// rules are shared.
 //
-// Numbers that exceed the 32 bits of a response are in the metadata in full, as requestsPerUnit and limitRemaining of their
-// descriptor.
+// Numbers that exceed the 32 bits of a response are in the metadata in full, as requestsPerUnit and
+// limitRemaining of their descriptor.
 func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	sent := make([]any, len(m.descriptors))
 	for i := range m.descriptors {
@@ -45,7 +46,8 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	return s
 }
 
-// addLarge adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A double represents them exactly.
+// addLarge adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A
+// double represents them exactly.
 func addLarge(metadata map[string]any, d *decide.Decision) {
 	if d.DecidingLimit == nil || max(d.DecidingLimit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
 		return

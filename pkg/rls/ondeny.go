@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// onDeny returns the response that the rules set for the denial, or nil. A limit in the request uses that of the rule's first
-// limit.
+// onDeny returns the response that the rules set for the denial, or nil. A limit in the request
+// uses that of the rule's first limit.
 func (d *denial) onDeny() *descriptors.OnDeny {
 	var fromLimit *descriptors.OnDeny
 	switch {
@@ -23,7 +23,8 @@ func (d *denial) onDeny() *descriptors.OnDeny {
 	return cmp.Or(fromLimit, d.result.Rules.Domain(d.Domain).OnDeny())
 }
 
-// appendOnDeny appends the body and headers that the rules set, if any. Envoy takes the content type from the headers.
+// appendOnDeny appends the body and headers that the rules set, if any. Envoy takes the content
+// type from the headers.
 func appendOnDeny(b []byte, denied *denial) []byte {
 	response := denied.onDeny()
 	if response == nil {

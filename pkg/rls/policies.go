@@ -14,10 +14,12 @@ import (
 // maxPolicies bounds the items of a header, because proxies and clients bound the size of headers.
 const maxPolicies = 10
 
-// maxSentNameBytes bounds a name in a response, before its percent-encoding, which at most triples it.
+// maxSentNameBytes bounds a name in a response, before its percent-encoding, which at most triples
+// it.
 const maxSentNameBytes = 100
 
-// A headerPolicy is a limit that applies to a request, as the RateLimit-Policy header shows it to clients.
+// A headerPolicy is a limit that applies to a request, as the RateLimit-Policy header shows it to
+// clients.
 type headerPolicy struct {
 	name   string // unique in the response
 	limit  *descriptors.RateLimit
@@ -25,8 +27,8 @@ type headerPolicy struct {
 	denies bool // the request, see [decide.Result.Denies]
 }
 
-// headerPolicies returns at most maxPolicies limits of a request, in request order, including that of a non-nil denial. It omits limits
-// in shadow mode and limits whose state is unknown.
+// headerPolicies returns at most maxPolicies limits of a request, in request order, including that
+// of a non-nil denial. It omits limits in shadow mode and limits whose state is unknown.
 func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	var shown []headerPolicy
 	var names []string
@@ -57,7 +59,8 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	return shown
 }
 
-// policyName returns the name of limit i of d as printable ASCII. An unnamed limit of a rule has the path of the rule.
+// policyName returns the name of limit i of d as printable ASCII. An unnamed limit of a rule has
+// the path of the rule.
 func policyName(d *decide.Decision, i int) string {
 	name := d.Limits[i].Name
 	switch {
@@ -97,8 +100,8 @@ func appendHeaderPolicies(b []byte, policies []headerPolicy) []byte {
 	return appendHeader(appendHeader(b, "ratelimit-policy", string(quotas)), "ratelimit", string(states))
 }
 
-// appendQuota appends the quota and its window. If a funnel's capacity exceeds its rate, these are its capacity and the time to
-// drain it, because the remaining hits must not exceed the quota.
+// appendQuota appends the quota and its window. If a funnel's capacity exceeds its rate, these are
+// its capacity and the time to drain it, because the remaining hits must not exceed the quota.
 func (p *headerPolicy) appendQuota(b []byte) []byte {
 	quota, window := p.limit.RequestsPerUnit, p.limit.Compiled.Window()
 	if p.limit.Compiled.IsConcurrency() {
@@ -112,8 +115,9 @@ func (p *headerPolicy) appendQuota(b []byte) []byte {
 	return appendParameter(appendParameter(b, "q", quota), "w", seconds(window))
 }
 
-// appendState appends the remaining hits and a time in seconds: the wait of a denied request, or the time until the limit has
-// reset. A concurrency limit has a time only if it denies, because nobody knows when a running request ends.
+// appendState appends the remaining hits and a time in seconds: the wait of a denied request, or
+// the time until the limit has reset. A concurrency limit has a time only if it denies, because
+// nobody knows when a running request ends.
 func (p *headerPolicy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.state.Remaining)
 	switch {

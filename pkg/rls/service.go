@@ -1,5 +1,6 @@
-// Package rls serves Envoy's RateLimitService over gRPC, and as JSON over HTTP. It decodes a request, calls package decide, and encodes
-// the result. Metrics and logs read an [Observation] of the finished request.
+// Package rls serves Envoy's RateLimitService over gRPC, and as JSON over HTTP. It decodes a
+// request, calls package decide, and encodes the result. Metrics and logs read an [Observation] of
+// the finished request.
 package rls
 
 import (
@@ -24,18 +25,19 @@ type Service struct {
 
 // Options configures a [Service]. The zero value is the default configuration.
 type Options struct {
-	// Observe, if not nil, is called once for each finished request. It must not retain the Observation or anything reachable from
-	// it, because its memory is reused.
+	// Observe, if not nil, is called once for each finished request. It must not retain the
+	// Observation or anything reachable from it, because its memory is reused.
 	Observe func(*Observation)
-	// DynamicMetadata adds the request's descriptors and the metadata of the allowing rules to responses. The metadata of a denied
-	// request names the denying limit even without this option.
+	// DynamicMetadata adds the request's descriptors and the metadata of the allowing rules to
+	// responses. The metadata of a denied request names the denying limit even without this option.
 	DynamicMetadata bool
 	// Headers names the response headers. An empty Limit disables them.
 	Headers Headers
-	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to denials, following
-	// draft-ietf-httpapi-ratelimit-headers-11.
+	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to
+	// denials, following draft-ietf-httpapi-ratelimit-headers-11.
 	StandardHeaders bool
-	// RetryAfterJitter is the maximum random part that Retry-After adds to a wait: 0.1 adds up to 10 %.
+	// RetryAfterJitter is the maximum random part that Retry-After adds to a wait: 0.1 adds up to
+	// 10 %.
 	RetryAfterJitter float64
 	// DeniedByHeader is the header of a denied request that names the limit. Empty disables it.
 	DeniedByHeader string
@@ -52,10 +54,11 @@ type Observation struct {
 	Code    codes.Code // the gRPC status; also set for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
-	// ClientLeft reports that the client left, or its deadline passed, before the message was decoded, so that nothing was decided.
+	// ClientLeft reports that the client left, or its deadline passed, before the message was
+	// decoded, so that nothing was decided.
 	ClientLeft bool
-	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain keys, and so data of users, and
-	// must only be logged.
+	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain
+	// keys, and so data of users, and must only be logged.
 	Err error
 }
 
@@ -70,9 +73,9 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o}
 }
 
-// ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the
-// store failed or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's failure_mode_deny
-// decides.
+// ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for an
+// invalid request, UNAVAILABLE if the store failed or no rules are loaded, and CANCELLED or
+// DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's failure_mode_deny decides.
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
@@ -94,7 +97,8 @@ func (s *Service) answerMessage(
 	return r, proto.Unmarshal(wire, r)
 }
 
-// answer decides a decoded call, observes it and releases it. It returns the response in wire format.
+// answer decides a decoded call, observes it and releases it. It returns the response in wire
+// format.
 func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
 	err = s.fillResult(ctx, c)
 	if err == nil {
@@ -113,7 +117,8 @@ func malformed(err error) error {
 	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
 }
 
-// fillResult decides a decoded call unless it is malformed, and fills its Result. Its error is a gRPC status.
+// fillResult decides a decoded call unless it is malformed, and fills its Result. Its error is a
+// gRPC status.
 func (s *Service) fillResult(ctx context.Context, c *call) error {
 	if c.malformed != nil {
 		return c.malformed
@@ -143,8 +148,8 @@ func statusOf(err error) error {
 	}
 }
 
-// ObserveUndecoded observes a gRPC request that ended before it was decoded: its message is too large, or its client left or was late.
-// err is a gRPC status.
+// ObserveUndecoded observes a gRPC request that ended before it was decoded: its message is too
+// large, or its client left or was late. err is a gRPC status.
 func (s *Service) ObserveUndecoded(err error) { s.observeUndecoded(err, true) }
 
 func (s *Service) observeUndecoded(err error, overGRPC bool) {

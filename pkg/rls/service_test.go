@@ -369,7 +369,8 @@ func TestObserverReceivesDecisions(t *testing.T) {
 	}
 }
 
-// Envoy receives the slots of concurrency as requests_per_unit without a unit, and OK for each release and settle.
+// Envoy receives the slots of concurrency as requests_per_unit without a unit, and OK for each
+// release and settle.
 func TestResponsesShowSlotsAndEnds(t *testing.T) {
 	f := newFixture(t)
 	descriptor := func(key, id, rest string) string {

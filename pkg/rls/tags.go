@@ -6,8 +6,8 @@ const (
 	bytesType  = 2
 )
 
-// Tags: field number and wire type. The numbers are below 16, so each tag takes one byte. A known number with another wire type is
-// an unknown field.
+// Tags: field number and wire type. The numbers are below 16, so each tag takes one byte. A known
+// number with another wire type is an unknown field.
 const (
 	// Fields of a request.
 	tagDomain      = 1<<3 | bytesType

@@ -10,13 +10,15 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Errors of a malformed message. Unlike in google.golang.org/protobuf, a value may hold invalid UTF-8.
+// Errors of a malformed message. Unlike in google.golang.org/protobuf, a value may hold invalid
+// UTF-8.
 var (
 	errMalformed = errors.New("invalid protobuf wire format")
 	errNotUTF8   = errors.New("invalid UTF-8 in a domain or key")
 )
 
-// A reader reads a message in wire format and the messages nested in it. Strings share one copy of the message.
+// A reader reads a message in wire format and the messages nested in it. Strings share one copy of
+// the message.
 type reader struct {
 	bytes   []byte
 	text    string // a copy of bytes
@@ -24,8 +26,9 @@ type reader struct {
 	bad     bool   // the format is invalid: all further reads return zero values
 }
 
-// unmarshal fills an empty m. It accepts what proto.Unmarshal accepts, with the same result: repeated scalars overwrite, repeated
-// messages merge, and unknown fields are skipped. In addition, it accepts values with invalid UTF-8.
+// unmarshal fills an empty m. It accepts what proto.Unmarshal accepts, with the same result:
+// repeated scalars overwrite, repeated messages merge, and unknown fields are skipped. In addition,
+// it accepts values with invalid UTF-8.
 func (m *message) unmarshal(bytes []byte) error {
 	r := reader{bytes: bytes, text: string(bytes), end: len(bytes)}
 	for r.at < r.end {
@@ -160,7 +163,8 @@ func (r *reader) longVarint() uint64 {
 	return v
 }
 
-// enter begins a nested message. It returns the end of the outer message, which the caller must restore.
+// enter begins a nested message. It returns the end of the outer message, which the caller must
+// restore.
 func (r *reader) enter() (outerEnd int) {
 	n := r.varint()
 	outerEnd = r.end

@@ -1,7 +1,8 @@
-// Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a time, and expects a test to
-// fail. It runs the test that faults.txt names, then the tests nearest to the mutation, then those of pkg/limiters. It prints the
-// test that failed, because on a busy machine a test can also fail for want of time. It uses an overlay of go test and does not
-// change the tree.
+// Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a
+// time, and expects a test to fail. It runs the test that faults.txt names, then the tests nearest
+// to the mutation, then those of pkg/limiters. It prints the test that failed, because on a busy
+// machine a test can also fail for want of time. It uses an overlay of go test and does not change
+// the tree.
 package main
 
 import (
@@ -31,7 +32,8 @@ const tested = "./pkg/limiters/..."
 // errNotBuilt is the error of a mutation that is not valid Go.
 var errNotBuilt = errors.New("the mutation does not compile")
 
-// A mutation can make a test wait forever, and the servers of a test that was ended can keep its output open.
+// A mutation can make a test wait forever, and the servers of a test that was ended can keep its
+// output open.
 const (
 	maxTestTime  = time.Minute // for the test that faults.txt names; if go test ends it, the mutation is detected
 	maxTestsTime = 4 * time.Minute
@@ -129,8 +131,8 @@ func passes(mutations []mutation) error {
 
 const seenByPrefix = "# seen by "
 
-// parse reads paragraphs: a description, if known the test that sees the mutation, a file, the lines to replace and as many
-// replacement lines.
+// parse reads paragraphs: a description, if known the test that sees the mutation, a file, the
+// lines to replace and as many replacement lines.
 func parse(text string) ([]mutation, error) {
 	var mutations []mutation
 	for _, paragraph := range strings.Split(text, "\n\n") {
@@ -171,7 +173,8 @@ func (m mutation) apply(root string) (string, error) {
 	return strings.Replace(string(source), m.old, m.new, 1), nil
 }
 
-// overlay writes the mutated file, and returns the overlay of the go command that puts it in place of the original.
+// overlay writes the mutated file, and returns the overlay of the go command that puts it in place
+// of the original.
 func (m mutation) overlay(dir string) (string, error) {
 	path, err := filepath.Abs(m.file)
 	if err != nil {
@@ -193,8 +196,8 @@ func (m mutation) overlay(dir string) (string, error) {
 	return file, os.WriteFile(file, overlay, 0o600)
 }
 
-// failedConformCheck returns the first check of weir conform that fails against a Weir with the mutation: on Redis for a script, else in
-// memory. It returns "" if all pass.
+// failedConformCheck returns the first check of weir conform that fails against a Weir with the
+// mutation: on Redis for a script, else in memory. It returns "" if all pass.
 func (m mutation) failedConformCheck(dir string) (string, error) {
 	overlay, err := m.overlay(dir)
 	if err != nil {
@@ -236,7 +239,8 @@ var (
 	failedPackage = regexp.MustCompile(`(?m)^FAIL\s+(\S+)\s+[0-9.]+s$`)
 )
 
-// failedTest runs go test, and returns the first test that fails, or "". The error is errNotBuilt if the tests do not compile.
+// failedTest runs go test, and returns the first test that fails, or "". The error is errNotBuilt
+// if the tests do not compile.
 func failedTest(args ...string) (string, error) {
 	tests := exec.Command("go", append([]string{"test", "-vet=off", fmt.Sprintf("-timeout=%s", maxTestsTime)}, args...)...)
 	tests.WaitDelay = maxOpen
@@ -253,7 +257,8 @@ func failedTest(args ...string) (string, error) {
 	return firstFailure(string(out)), nil
 }
 
-// firstFailure returns the package and the name of the first test that failed, down to its first subtest that failed.
+// firstFailure returns the package and the name of the first test that failed, down to its first
+// subtest that failed.
 func firstFailure(out string) string {
 	failures := failure.FindAllStringSubmatch(out, -1)
 	if failures == nil {

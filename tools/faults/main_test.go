@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// A mutation of a line that has changed no longer applies. `make faults` runs tests on every mutation and takes about an hour.
+// A mutation of a line that has changed no longer applies. `make faults` runs tests on every
+// mutation and takes about an hour.
 func TestEveryMutationApplies(t *testing.T) {
 	mutations, err := parse(list)
 	must.Succeed(t, err)

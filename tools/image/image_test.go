@@ -212,7 +212,8 @@ func checkRoots(t *testing.T, pem []byte) {
 	}
 }
 
-// checkBinary expects a static program for this architecture that prints its version if this machine can run it.
+// checkBinary expects a static program for this architecture that prints its version if this
+// machine can run it.
 func checkBinary(t *testing.T, binary []byte, arch string) {
 	t.Helper()
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]
@@ -236,8 +237,8 @@ func checkBinary(t *testing.T, binary []byte, arch string) {
 	}
 }
 
-// checkBill expects a CycloneDX document that refers to the image, equals the one beside the layout, and lists the module's
-// linked requirements.
+// checkBill expects a CycloneDX document that refers to the image, equals the one beside the
+// layout, and lists the module's linked requirements.
 func checkBill(t *testing.T, index v1.ImageIndex, entry, of v1.Descriptor, beside string) {
 	t.Helper()
 	bill, err := index.Image(entry.Digest)

@@ -4,7 +4,8 @@
 //	weir-linux-ARCH.tar        one architecture, for docker load
 //	weir-linux-ARCH.cdx.json   the modules linked into the binary, as CycloneDX; also in oci/, as a referrer
 //
-// The same commit, Go version and libraries give the same digests. Version, commit and date come from the binary.
+// The same commit, Go version and libraries give the same digests. Version, commit and date come
+// from the binary.
 package main
 
 import (

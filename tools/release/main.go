@@ -9,8 +9,8 @@
 //	weir-VERSION.intoto.json              the SLSA provenance of the files above
 //	SHA256SUMS                            the digests of all files
 //
-// The same commit and Go version give the same bytes in every folder and on every machine. The version is the tag of the
-// commit, else a pseudo-version of Go.
+// The same commit and Go version give the same bytes in every folder and on every machine. The
+// version is the tag of the commit, else a pseudo-version of Go.
 package main
 
 import (

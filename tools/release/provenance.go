@@ -61,8 +61,9 @@ func digests(dir string) (digestList, error) {
 	return all, nil
 }
 
-// writeProvenance writes an in-toto statement about the files in o.out. It has no time and no id of a run, so each build of
-// a commit writes the same bytes. The certificate of its signature names the run.
+// writeProvenance writes an in-toto statement about the files in o.out. It has no time and no id of
+// a run, so each build of a commit writes the same bytes. The certificate of its signature names
+// the run.
 func writeProvenance(o options, builds []*oci.Build) error {
 	b := builds[0]
 	files, err := digests(o.out)
@@ -119,7 +120,8 @@ func writeJSON(path string, m proto.Message) error {
 	return os.WriteFile(path, out.Bytes(), 0o644)
 }
 
-// dependencies returns the commit, the Go release, and each module that is linked into a binary or copied into the image.
+// dependencies returns the commit, the Go release, and each module that is linked into a binary or
+// copied into the image.
 func dependencies(builds []*oci.Build) ([]*intoto.ResourceDescriptor, error) {
 	b := builds[0]
 	all := []*intoto.ResourceDescriptor{

@@ -32,8 +32,8 @@ import (
 
 const platform = "linux/amd64"
 
-// TestReleaseIsReproducible builds the last commit for one platform. make release-verify builds all platforms, and the second
-// time without a build cache.
+// TestReleaseIsReproducible builds the last commit for one platform. make release-verify builds all
+// platforms, and the second time without a build cache.
 func TestReleaseIsReproducible(t *testing.T) {
 	t.Parallel()
 	root := clone(t)
@@ -128,7 +128,8 @@ func checkSums(t *testing.T, out string) {
 	}
 }
 
-// checkBinary starts the binary of the archive, and compares its modules with the bill of materials.
+// checkBinary starts the binary of the archive, and compares its modules with the bill of
+// materials.
 func checkBinary(t *testing.T, root, out, version string) {
 	stem := "weir-" + version + "-linux-amd64"
 	f, err := os.Open(filepath.Join(out, stem+".tar.gz"))

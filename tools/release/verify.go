@@ -43,8 +43,8 @@ func refuseDirty(ctx context.Context, root string) error {
 		strings.TrimSpace(first))
 }
 
-// reproduce builds the commit in two clones at different depths and compares the digests of all files. With cold, the second
-// build has an empty build cache. The first result becomes o.out.
+// reproduce builds the commit in two clones at different depths and compares the digests of all
+// files. With cold, the second build has an empty build cache. The first result becomes o.out.
 func reproduce(ctx context.Context, o options, cold bool, report io.Writer) error {
 	if err := refuseDirty(ctx, o.root); err != nil {
 		return err

@@ -27,8 +27,8 @@ func TestWorkflowsPassActionlint(t *testing.T) {
 	}
 }
 
-// Actions are pinned to a commit. Scripts contain no expressions, so no text of a tag or a pull request is run. No workflow may
-// do more than its jobs declare.
+// Actions are pinned to a commit. Scripts contain no expressions, so no text of a tag or a pull
+// request is run. No workflow may do more than its jobs declare.
 func TestWorkflowsAreHardened(t *testing.T) {
 	t.Parallel()
 	pinned := regexp.MustCompile(`^[\w-]+/[\w-]+@[0-9a-f]{40}$`)
@@ -73,7 +73,8 @@ func TestWorkflowsAreHardened(t *testing.T) {
 	}
 }
 
-// Signatures cover exactly the bytes that two builds made, and the release is public only when all of it is signed.
+// Signatures cover exactly the bytes that two builds made, and the release is public only when all
+// of it is signed.
 func TestReleaseIsVerifiedSignedAndThenPublished(t *testing.T) {
 	t.Parallel()
 	w := parse(t, filepath.Join(workflows, "release.yml"))

@@ -1,5 +1,6 @@
-// Command stores runs the tests of the store on each server that it finds, and writes docs/stores.jsonl and the table of docs/stores.md.
-// `make stores` runs it with the servers that tools/ensure has found.
+// Command stores runs the tests of the store on each server that it finds, and writes
+// docs/stores.jsonl and the table of docs/stores.md. `make stores` runs it with the servers that
+// tools/ensure has found.
 package main
 
 import (
@@ -46,7 +47,8 @@ func operatingSystem() string {
 	return runtime.GOOS
 }
 
-// A suite is the tests of one package, in columns of the table. A test belongs to the first column that matches its name.
+// A suite is the tests of one package, in columns of the table. A test belongs to the first column
+// that matches its name.
 type suite struct {
 	folder, run, skip string
 	columns           []column
@@ -140,7 +142,8 @@ func binary(folder string, suite int) string {
 	return filepath.Join(folder, fmt.Sprintf("%d.test", suite))
 }
 
-// test runs all suites on a server. Tests that fail are run once more, alone: a busy machine fails tests of time.
+// test runs all suites on a server. Tests that fail are run once more, alone: a busy machine fails
+// tests of time.
 func test(root, binaries string, s store, path string) (*result, error) {
 	version, err := versionOf(path)
 	if err != nil {
@@ -191,7 +194,8 @@ var (
 	ended   = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (Test\w+) `)
 )
 
-// runTests returns the verdict of each test. A test without one, because the process ended, has failed.
+// runTests returns the verdict of each test. A test without one, because the process ended, has
+// failed.
 func runTests(folder, binary string, env []string, run, skip string) map[string]verdict {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
@@ -230,8 +234,9 @@ func versionOf(path string) (string, error) {
 	return m[1], nil
 }
 
-// hasTLS reports whether a server was built with TLS. Without it, the server ends because of the setting. With it, the server ends
-// because there is no certificate, after it has accepted the setting.
+// hasTLS reports whether a server was built with TLS. Without it, the server ends because of the
+// setting. With it, the server ends because there is no certificate, after it has accepted the
+// setting.
 func hasTLS(path string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

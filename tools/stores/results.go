@@ -117,7 +117,8 @@ func readResults(root string) ([]*result, error) {
 	return all, nil
 }
 
-// publish replaces the results of the servers that ran, and writes the table. Results of other servers stay.
+// publish replaces the results of the servers that ran, and writes the table. Results of other
+// servers stay.
 func publish(root string, ran []*result) error {
 	old, err := readResults(root)
 	if err != nil {

@@ -16,7 +16,8 @@ func Pod(redis string) Endpoints {
 	}
 }
 
-// Environment returns the variables that Envoy Gateway sets. There is no /data folder and no mapping file.
+// Environment returns the variables that Envoy Gateway sets. There is no /data folder and no
+// mapping file.
 func Environment(p Endpoints) map[string]string {
 	return map[string]string{
 		"RUNTIME_ROOT": "/data", "RUNTIME_SUBDIRECTORY": "ratelimit", "RUNTIME_IGNOREDOTFILES": "true", "RUNTIME_WATCH_ROOT": "false",

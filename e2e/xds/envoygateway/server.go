@@ -1,5 +1,5 @@
-// Package envoygateway imitates Envoy Gateway for a rate limit service: a control plane built with go-control-plane in the same
-// way, and the same environment variables.
+// Package envoygateway imitates Envoy Gateway for a rate limit service: a control plane built with
+// go-control-plane in the same way, and the same environment variables.
 package envoygateway
 
 import (
@@ -72,7 +72,8 @@ func (s *Server) Stop() {
 	s.stop = nil
 }
 
-// Set replaces the configs. Without configs, the snapshot has no resources of the type and the version "", as in Envoy Gateway.
+// Set replaces the configs. Without configs, the snapshot has no resources of the type and the
+// version "", as in Envoy Gateway.
 func (s *Server) Set(ctx context.Context, version string, configs ...*conf.RateLimitConfig) error {
 	resources := map[resource.Type][]types.Resource{}
 	for _, c := range configs {

@@ -1,7 +1,9 @@
-// Package api declares the types of the admin API: its requests and responses in JSON, and the stream of decisions. Package admin
-// serves them, and package client calls the API. docs/admin.md describes each route with an example.
+// Package api declares the types of the admin API: its requests and responses in JSON, and the
+// stream of decisions. Package admin serves them, and package client calls the API. docs/admin.md
+// describes each route with an example.
 //
-// The tags other than json describe a field in /openapi.json. The server rejects requests that exceed the bounds in the tags.
+// The tags other than json describe a field in /openapi.json. The server rejects requests that
+// exceed the bounds in the tags.
 package api
 
 import (
@@ -65,7 +67,8 @@ type RuleLimit struct {
 	Params          string `json:"params" doc:"Further parameters of the algorithm, such as capacity=15."`
 }
 
-// An ExplainRequest asks which limits a request is under, and why. It has either descriptors, or a request in Envoy's form.
+// An ExplainRequest asks which limits a request is under, and why. It has either descriptors, or a
+// request in Envoy's form.
 type ExplainRequest struct {
 	Domain      string            `json:"domain,omitempty" maxLength:"4096" example:"shop" doc:"The domain; not together with request."`
 	Descriptors [][]explain.Entry `json:"descriptors,omitempty" maxItems:"100" example:"[[[\"user_id\",\"42\"]]]" doc:"Lists of entries; not together with request."`

@@ -6,8 +6,9 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too small, and none exceeds the true count
-// by more than its error. At high rates the sketch counts a sample. Then this holds for a key with a probability of at least 99.9 %.
+// A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too
+// small, and none exceeds the true count by more than its error. At high rates the sketch counts a
+// sample. Then this holds for a key with a probability of at least 99.9 %.
 type Top struct {
 	Since time.Time `json:"since" doc:"The counts are those since then: the last one to two minutes."`
 	Total int64     `json:"total" doc:"All hits that the sketch has counted; an estimate if it counted a sample."`
@@ -25,7 +26,8 @@ type TopKey struct {
 	Error   int64           `json:"error" doc:"By how much the count may be too large, including the error of a sample."`
 }
 
-// A Subscription receives decisions. Its channel is bounded: a decision that finds it full is dropped and counted.
+// A Subscription receives decisions. Its channel is bounded: a decision that finds it full is
+// dropped and counted.
 type Subscription struct {
 	C       <-chan Decision // closed by Close
 	Dropped func() int64    // the number of dropped decisions so far

@@ -32,7 +32,8 @@ type ShadowReport struct {
 // ScopeReplica is the Scope of a candidate that counts the requests of one replica.
 const ScopeReplica = "replica"
 
-// ShadowRequests counts requests by their decisions under the rules in force and under the candidate.
+// ShadowRequests counts requests by their decisions under the rules in force and under the
+// candidate.
 type ShadowRequests struct {
 	Compared     int64 `json:"compared" doc:"Requests that both decided: the sum of the next four."`
 	BothAllowed  int64 `json:"both_allowed" doc:"Requests that both allow."`

@@ -96,7 +96,8 @@ func (c *Client) Status(ctx context.Context) (api.Status, error) {
 	return call[api.Status](ctx, c, http.MethodGet, "/v1/status", nil, nil)
 }
 
-// Rules returns at most limit rules in force, and skips the first offset of them. An empty domain means all domains.
+// Rules returns at most limit rules in force, and skips the first offset of them. An empty domain
+// means all domains.
 func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([]api.Rule, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}, "offset": {strconv.Itoa(offset)}}
 	set(query, "domain", domain)
@@ -113,17 +114,20 @@ func (c *Client) Peek(ctx context.Context, key api.KeyRequest) (api.KeyState, er
 	return call[api.KeyState](ctx, c, http.MethodPost, "/v1/keys/peek", nil, key)
 }
 
-// Reset resets every limit of a key. If the key has no state, [IsNotFound] reports true for the error.
+// Reset resets every limit of a key. If the key has no state, [IsNotFound] reports true for the
+// error.
 func (c *Client) Reset(ctx context.Context, key api.KeyRequest) (api.KeyReset, error) {
 	return call[api.KeyReset](ctx, c, http.MethodPost, "/v1/keys/reset", nil, key)
 }
 
-// ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the result, unless the pass is done.
+// ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the
+// result, unless the pass is done.
 func (c *Client) ResetByEntry(ctx context.Context, r api.EntryRequest) (api.EntryReset, error) {
 	return call[api.EntryReset](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
 }
 
-// Top returns the n keys with the most hits, or with the most denied hits. An empty domain means all domains.
+// Top returns the n keys with the most hits, or with the most denied hits. An empty domain means
+// all domains.
 func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (api.Top, error) {
 	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {"hits"}}
 	if denied {

@@ -18,10 +18,12 @@ import (
 // maxLineBytes bounds a line of a stream.
 const maxLineBytes = 1 << 20
 
-// Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a function returns an error, or the
-// stream ends. dropped gets the number of decisions that the client was too slow for. A nil dropped is not called.
+// Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a
+// function returns an error, or the stream ends. dropped gets the number of decisions that the
+// client was too slow for. A nil dropped is not called.
 //
-// At the end of ctx the error is that of ctx. If the server ends the stream, it is [io.ErrUnexpectedEOF].
+// At the end of ctx the error is that of ctx. If the server ends the stream, it is
+// [io.ErrUnexpectedEOF].
 func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.Decision) error, dropped func(int64) error) error {
 	query := url.Values{}
 	set(query, "domain", f.Domain)

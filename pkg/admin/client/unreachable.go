@@ -29,7 +29,8 @@ type callError struct {
 func (e *callError) Error() string { return e.text }
 func (e *callError) Unwrap() error { return e.err }
 
-// causeOf returns the cause of a call without a response. The remedy is "" if the address or the server is wrong.
+// causeOf returns the cause of a call without a response. The remedy is "" if the address or the
+// server is wrong.
 func causeOf(err error) (cause, remedy string) {
 	var (
 		name  *net.DNSError
@@ -60,7 +61,8 @@ func causeOf(err error) (cause, remedy string) {
 	case errors.As(err, &alert):
 		return "the server refuses the client certificate (" + alert.Error() + ")", "set --cert and --key"
 	case strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "readLoopPeekFail"):
-		// net/http has the second error if the server sends before the client does, as gRPC servers do.
+		// net/http has the second error if the server sends before the client does, as gRPC servers
+		// do.
 		return "this port does not speak HTTP/1.1", ""
 	}
 	return "the connection failed (" + rootOf(err).Error() + ")", ""

@@ -1,4 +1,5 @@
-// Package page contains the page of the admin API: static files without data. The page calls the API with the credentials of its user.
+// Package page contains the page of the admin API: static files without data. The page calls the
+// API with the credentials of its user.
 package page
 
 import (
@@ -10,7 +11,8 @@ import (
 //go:embed files
 var files embed.FS
 
-// policy is the Content-Security-Policy: the page may load only its own files, call only its own origin, and not be embedded.
+// policy is the Content-Security-Policy: the page may load only its own files, call only its own
+// origin, and not be embedded.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Handler returns a handler of the page's files. Other paths get 404.

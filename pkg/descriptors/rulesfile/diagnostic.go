@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A Diagnostic describes a mistake in a file. A fault, which is a certain mistake, stops the file from loading; a warning does not.
+// A Diagnostic describes a mistake in a file. A fault, which is a certain mistake, stops the file
+// from loading; a warning does not.
 type Diagnostic struct {
 	File         string
 	Line, Column int    // from 1; a column is a character
@@ -38,7 +39,8 @@ func (d Diagnostic) compare(other Diagnostic) int {
 		strings.Compare(d.Message, other.Message))
 }
 
-// Faults are the faults of a set of files, sorted by file, line and column. [Parse] returns them as its error.
+// Faults are the faults of a set of files, sorted by file, line and column. [Parse] returns them as
+// its error.
 type Faults []Diagnostic
 
 func sortedFaults(all []Diagnostic) Faults {

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Every example of docs/rules.md parses, and every key of the grammar is in a table and in an example.
+// Every example of docs/rules.md parses, and every key of the grammar is in a table and in an
+// example.
 func TestRulesPageCoversEveryKey(t *testing.T) {
 	text, err := os.ReadFile(root + "docs/rules.md")
 	must.Succeed(t, err)

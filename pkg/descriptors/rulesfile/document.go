@@ -7,16 +7,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Document reads a YAML file whose grammar is not that of rules, and finds all of its faults. It has the bounds of a rules file
-// on nodes and nesting, and stops with a fault at a bound.
+// A Document reads a YAML file whose grammar is not that of rules, and finds all of its faults. It
+// has the bounds of a rules file on nodes and nesting, and stops with a fault at a bound.
 type Document struct{ reader }
 
 // A Node is a value in a [Document]. The zero Node is an absent value.
 type Node struct{ n *yaml.Node }
 
-// NewDocument parses a file and returns its reader and the root of its first YAML document. If the file is empty or not YAML, it
-// records a fault and the root is absent. Messages refer to page, such as docs/rules.md. synonyms maps unknown keys, in lower case
-// and without '-', to advice such as "write 'after'".
+// NewDocument parses a file and returns its reader and the root of its first YAML document. If the
+// file is empty or not YAML, it records a fault and the root is absent. Messages refer to page,
+// such as docs/rules.md. synonyms maps unknown keys, in lower case and without '-', to advice such
+// as "write 'after'".
 func NewDocument(f File, page string, synonyms map[string]string) (*Document, Node) {
 	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}}
 	root, more, err := decode(f.Data)
@@ -77,7 +78,8 @@ func (f Fields) Has(name string) bool { return f.f[name].key != nil }
 // Key returns the key of a field.
 func (f Fields) Key(name string) Node { return Node{f.f[name].key} }
 
-// Value returns the value of a field, following an alias. It is absent once a bound of the file is reached.
+// Value returns the value of a field, following an alias. It is absent once a bound of the file is
+// reached.
 func (f Fields) Value(name string) Node {
 	n, ok := f.d.valueOf(f.f[name])
 	if !ok {
@@ -86,13 +88,15 @@ func (f Fields) Value(name string) Node {
 	return Node{n}
 }
 
-// Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a fault.
+// Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a
+// fault.
 func (f Fields) Text(name string) string {
 	text, _ := f.d.text(f.f[name])
 	return text
 }
 
-// Integer reads an integer from minimum to maximum. It returns def if the key is absent, or after a fault.
+// Integer reads an integer from minimum to maximum. It returns def if the key is absent, or after a
+// fault.
 func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
 	return f.d.number(f.f[name], minimum, maximum, def)
 }
@@ -105,7 +109,8 @@ func (f Fields) Choice(name string, choices ...string) string {
 	return f.d.choice(f.f[name], choices...)
 }
 
-// Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if the key is absent, or after a fault.
+// Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if
+// the key is absent, or after a fault.
 func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 	n, ok := f.d.valueOf(f.f[name])
 	if !ok {

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A Draft is a descriptor of rules to be written, with the descriptors below it. The root of a domain has no Level.
+// A Draft is a descriptor of rules to be written, with the descriptors below it. The root of a
+// domain has no Level.
 type Draft struct {
 	Level      descriptors.Level
 	Comment    string // behind the key
@@ -51,7 +52,8 @@ func (d *Draft) At(path []descriptors.Level) *Draft {
 	return d
 }
 
-// YAML returns the rules of a domain whose descriptors are below d. onError is its on_store_error, or "".
+// YAML returns the rules of a domain whose descriptors are below d. onError is its on_store_error,
+// or "".
 func (d *Draft) YAML(domain, onError string) []byte {
 	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onError}, pair{"descriptors", d.below()})
 	var b bytes.Buffer
@@ -141,7 +143,8 @@ func mapping(style yaml.Style, pairs ...pair) *yaml.Node {
 	return n
 }
 
-// LineSeparators are line breaks of YAML 1.1 but not of YAML 1.2: only a text in double quotes stays the same in both.
+// LineSeparators are line breaks of YAML 1.1 but not of YAML 1.2: only a text in double quotes
+// stays the same in both.
 const LineSeparators = "\u0085\u2028\u2029"
 
 // encoded returns a scalar or a list of scalars, each on one line.
@@ -161,7 +164,8 @@ func encoded(value any) *yaml.Node {
 	return n
 }
 
-// Quoted returns a text as YAML on one line, also for use inside of [] and {}. Plain texts have no quotes.
+// Quoted returns a text as YAML on one line, also for use inside of [] and {}. Plain texts have no
+// quotes.
 func Quoted(text string) string {
 	list, _ := yaml.Marshal(encoded([]string{text})) // a text has no error
 	return strings.TrimSuffix(strings.TrimPrefix(string(list), "["), "]\n")

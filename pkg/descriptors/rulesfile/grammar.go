@@ -10,12 +10,14 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// A Section is a kind of map in a file, with its keys. docs/rules.schema.json and docs/test.schema.json have the same keys.
+// A Section is a kind of map in a file, with its keys. docs/rules.schema.json and
+// docs/test.schema.json have the same keys.
 type Section struct {
 	Name string   // in messages, such as "a step"
 	Keys []string // in the order of messages
 
-	// lenient makes a misplaced key of envoyproxy/ratelimit a warning, because envoyproxy/ratelimit ignores it in this map.
+	// lenient makes a misplaced key of envoyproxy/ratelimit a warning, because envoyproxy/ratelimit
+	// ignores it in this map.
 	lenient bool
 }
 
@@ -50,7 +52,8 @@ func (s *Section) has(key string) bool { return slices.Contains(s.Keys, key) }
 
 func (s *Section) String() string { return strings.Join(s.Keys, ", ") }
 
-// knows reports whether a key belongs in a map of section in. If not, it records a fault or a warning.
+// knows reports whether a key belongs in a map of section in. If not, it records a fault or a
+// warning.
 func (r *reader) knows(key, value *yaml.Node, in *Section) bool {
 	switch {
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
@@ -106,7 +109,8 @@ func (r *reader) misplaced(key, value *yaml.Node, in *Section) {
 	r.unknown(key, in)
 }
 
-// ignored validates the value of a key without effect, because envoyproxy/ratelimit rejects some values.
+// ignored validates the value of a key without effect, because envoyproxy/ratelimit rejects some
+// values.
 func (r *reader) ignored(n *yaml.Node, in *Section) {
 	n, ok := r.visit(n)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 // ignoreWord begins a comment that silences warnings: # weir:ignore ID, ID -- reason
 const ignoreWord = "weir:ignore"
 
-// An ignore is one id of such a comment. It silences warnings on its line or, if the comment is alone on its line, on the next line
-// with a key.
+// An ignore is one id of such a comment. It silences warnings on its line or, if the comment is
+// alone on its line, on the next line with a key.
 type ignore struct {
 	file         string
 	line, column int // position of the id
@@ -83,7 +83,8 @@ func splitComment(line string) (code, comment string) {
 	return line, ""
 }
 
-// idsOf returns the ids of a comment that begins at column. Text after " -- " is the reason. A comment without ids has the id "".
+// idsOf returns the ids of a comment that begins at column. Text after " -- " is the reason. A
+// comment without ids has the id "".
 func idsOf(file string, line, column int, comment string) (all []ignore) {
 	text := strings.TrimLeft(comment, "#")
 	text = strings.TrimLeft(text, " \t")
@@ -112,8 +113,8 @@ func idsOf(file string, line, column int, comment string) (all []ignore) {
 	return all
 }
 
-// silence removes the silenced warnings, sorts the rest, and adds a warning for each ignore that silences nothing. It does not warn
-// about ids in unchecked, whose checks did not run.
+// silence removes the silenced warnings, sorts the rest, and adds a warning for each ignore that
+// silences nothing. It does not warn about ids in unchecked, whose checks did not run.
 func silence(warnings []Diagnostic, all []ignore, unchecked ...string) []Diagnostic {
 	type key struct {
 		file string

@@ -51,7 +51,8 @@ func TestLeaseRulesAreParsed(t *testing.T) {
 func TestOverrideSetsSlots(t *testing.T) {
 	rules, _, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(leaseRules)})
 	must.Succeed(t, err)
-	// An error would let Envoy admit the request, so a larger number is cut to the most slots that a limit can have.
+	// An error would let Envoy admit the request, so a larger number is cut to the most slots that
+	// a limit can have.
 	for slots, want := range map[uint32]int64{0: 0, 3: 3, limiters.MaxLeases: limiters.MaxLeases, limiters.MaxLeases + 1: limiters.MaxLeases, 1<<32 - 1: limiters.MaxLeases} {
 		l, err := rules.Match("d", leaseEntries("1")).OverrideBase().Limit(slots, descriptors.Minute, 7)
 		if err != nil {
@@ -64,7 +65,8 @@ func TestOverrideSetsSlots(t *testing.T) {
 	}
 }
 
-// Rules that arrive by xDS have a unit and a number. With an overlay of concurrency the number is that of the slots.
+// Rules that arrive by xDS have a unit and a number. With an overlay of concurrency the number is
+// that of the slots.
 func TestOverlaySetsConcurrency(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {unit: second, requests_per_unit: 4}}\n"
 	const overlay = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {algorithm: concurrency, lease_ttl: 5s}}\n"
@@ -76,7 +78,8 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 	if l := rule.Limits[0].Compiled; !rule.UsesLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
 		t.Errorf("%+v, want 4 slots with a TTL of 5 s", l.Spec())
 	}
-	// More slots than a key can have leases are a fault. It names the overlay, which turned the number into slots.
+	// More slots than a key can have leases are a fault. It names the overlay, which turned the
+	// number into slots.
 	_, _, err = rulesfile.ParseWith(rulesfile.Options{Overlay: o},
 		rulesfile.File{Name: "f", Data: []byte(strings.Replace(rules, "requests_per_unit: 4", "requests_per_unit: 10001", 1))})
 	const tooMany = "f:5:34: 10001 slots are too many: want at most 10000 for each key (the overlay sets 'algorithm', 'lease_ttl', at o:5:35)"

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has limits or is unlimited.
+// readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has
+// limits or is unlimited.
 func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
@@ -51,7 +52,8 @@ func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Ru
 	return ok
 }
 
-// warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its own warning.
+// warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its
+// own warning.
 func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limitSettings, rule *descriptors.Rule) {
 	if l.RequestsPerUnit > 0 || rule.ShadowMode {
 		return
@@ -127,8 +129,8 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 	return len(rule.Limits) > 0
 }
 
-// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit omits. With faultyKeys, it suppresses
-// follow-up faults, and returns false.
+// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit
+// omits. With faultyKeys, it suppresses follow-up faults, and returns false.
 func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultyKeys bool) (descriptors.RateLimit, bool) {
 	faultsBefore := p.faultCount
 	own := p.limitSettings(n, f)
@@ -159,8 +161,8 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 	return l, true
 }
 
-// readRate reads the rate of a limit with the given settings. Under concurrency, its number is that of the slots. A non-nil
-// overlayRequests replaces the number.
+// readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
+// of the slots. A non-nil overlayRequests replaces the number.
 func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, faultyKeys bool) descriptors.Rate {
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.options.CalendarMonths}
 	switch slots := f["concurrent_requests"]; {
@@ -184,7 +186,8 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 	return r
 }
 
-// requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack it.
+// requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack
+// it.
 func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int64 {
 	if !p.null(f) {
 		return p.number(f, 0, limiters.LargestMax, 0)
@@ -215,7 +218,8 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 	return unit
 }
 
-// name reads the name of a limit. It warns about a repeated name, because replaces disables all limits of a name.
+// name reads the name of a limit. It warns about a repeated name, because replaces disables all
+// limits of a name.
 func (p *parser) name(f field, domain string) string {
 	name, _ := p.text(f)
 	if name == "" {

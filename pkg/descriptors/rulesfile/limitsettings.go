@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// limitSettings are those of a limit without its rate: algorithm, parameters, and behavior on failure and denial.
+// limitSettings are those of a limit without its rate: algorithm, parameters, and behavior on
+// failure and denial.
 type limitSettings struct {
 	file     string
 	at       *yaml.Node // the map
@@ -61,8 +62,8 @@ func (r *reader) onError(f field) limiters.OnError {
 	return limiters.ParseOnError(r.choice(f, limiters.OnErrorNames()...))
 }
 
-// completedBy returns s completed by overlay, and the keys taken from the overlay. An object is taken as a whole. A nil overlay is
-// empty.
+// completedBy returns s completed by overlay, and the keys taken from the overlay. An object is
+// taken as a whole. A nil overlay is empty.
 func (s *limitSettings) completedBy(overlay *limitSettings) (merged *limitSettings, fromOverlay []string) {
 	if overlay == nil {
 		return s, nil
@@ -96,7 +97,8 @@ func (s *limitSettings) algorithm() string {
 	return limiters.DefaultAlgorithm
 }
 
-// checkApplicable finds parameters in merged that its algorithm does not have. merged is own, completed by the overlay that note names.
+// checkApplicable finds parameters in merged that its algorithm does not have. merged is own,
+// completed by the overlay that note names.
 func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
 	algorithm := merged.algorithm()
 	for _, known := range parameters {
@@ -127,7 +129,8 @@ func (s *limitSettings) spec() (limiters.Spec, error) {
 	return spec, nil
 }
 
-// overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there are none.
+// overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there
+// are none.
 func overlayNote(overlay *limitSettings, fromOverlay []string) string {
 	if len(fromOverlay) == 0 {
 		return ""

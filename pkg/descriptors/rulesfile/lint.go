@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// maxLintSteps bounds the comparisons of rules in one domain, to about a third of a second. Beyond it, lint stops.
+// maxLintSteps bounds the comparisons of rules in one domain, to about a third of a second. Beyond
+// it, lint stops.
 const maxLintSteps = 1_000_000
 
 // A branch is a descriptor with its position and its children.
@@ -99,8 +100,8 @@ func (l *linter) walk(b *branch, depth int) {
 	}
 }
 
-// similar warns, once for each spelling, about a key that differs from another key of its level only in case, '-' or '_'. It skips
-// keys with a '/', which control planes generate.
+// similar warns, once for each spelling, about a key that differs from another key of its level
+// only in case, '-' or '_'. It skips keys with a '/', which control planes generate.
 func (l *linter) similar(b *branch, depth int) {
 	key := b.level.Key
 	if strings.ContainsAny(key, "*/") {
@@ -119,7 +120,8 @@ func (l *linter) similar(b *branch, depth int) {
 	}
 }
 
-// unreachable warns about wildcards that an earlier wildcard covers, and about keys without a value that a wildcard covers.
+// unreachable warns about wildcards that an earlier wildcard covers, and about keys without a value
+// that a wildcard covers.
 func (l *linter) unreachable(ix *branchIndex) {
 	for i, later := range ix.wild {
 		for _, first := range ix.wild[:i] {
@@ -159,8 +161,8 @@ func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 	return nil
 }
 
-// coveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other rules, cover all of its
-// addresses.
+// coveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other
+// rules, cover all of its addresses.
 func (l *linter) coveredPrefixes(ix *branchIndex) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
 		all := ix.byIP[name]
@@ -201,8 +203,8 @@ func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 	return b.key
 }
 
-// isCovered reports whether every address of p has a prefix at least as long as p. It adds the branches of these prefixes to
-// covering.
+// isCovered reports whether every address of p has a prefix at least as long as p. It adds the
+// branches of these prefixes to covering.
 func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, covering map[*branch]bool) bool {
 	l.steps--
 	if l.steps < 0 {
@@ -232,7 +234,8 @@ func (l *linter) isCoveredByHalves(all *bart.Table[*branch], p netip.Prefix, cov
 		l.isCovered(all, netip.PrefixFrom(high, p.Bits()+1), covering)
 }
 
-// hiding warns if b matches requests that a more general rule would limit below it, and that nothing below b limits.
+// hiding warns if b matches requests that a more general rule would limit below it, and that
+// nothing below b limits.
 func (l *linter) hiding(ix *branchIndex, b *branch) {
 	for _, general := range l.generals(ix, b) {
 		if b.suffices(general) {
@@ -258,8 +261,9 @@ func (l *linter) hiding(ix *branchIndex, b *branch) {
 	}
 }
 
-// suffices reports whether b, unlike general, needs no descriptors below it. A branch without a limit exempts its matches on
-// purpose. If b and general both have limits, Envoy sends the shorter descriptor too.
+// suffices reports whether b, unlike general, needs no descriptors below it. A branch without a
+// limit exempts its matches on purpose. If b and general both have limits, Envoy sends the shorter
+// descriptor too.
 func (b *branch) suffices(general *branch) bool {
 	return len(b.below) == 0 && (!b.limits || general.rule != nil)
 }

@@ -441,7 +441,8 @@ func TestFaultsAndWarningsOfAFileAreBounded(t *testing.T) {
 	}
 }
 
-// The shapes are those that Envoy Gateway generates. Each file contains the resources of one push, each a document.
+// The shapes are those that Envoy Gateway generates. Each file contains the resources of one push,
+// each a document.
 func TestLintIsSilentOnEnvoyGateway(t *testing.T) {
 	paths, err := filepath.Glob("testdata/envoygateway/*.yaml")
 	if err != nil || len(paths) < 26 {

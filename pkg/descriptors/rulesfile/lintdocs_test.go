@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// A lintSection is a section of docs/lint.md or a row of its table of corrections: an id and its examples.
+// A lintSection is a section of docs/lint.md or a row of its table of corrections: an id and its
+// examples.
 type lintSection struct {
 	id, text            string
 	rules, warns, fixed string
@@ -44,7 +45,8 @@ func lintSections(t *testing.T) (all []lintSection) {
 	return append(all, lintRows(t, string(page))...)
 }
 
-// oneLine has, for each warning of the table "Corrections in one line", the rules into which the cells are put.
+// oneLine has, for each warning of the table "Corrections in one line", the rules into which the
+// cells are put.
 var oneLine = map[string]string{
 	"address-form":      "descriptors: [{key: ip, %s, rate_limit: {unlimited: true}}]",
 	"beside-unlimited":  "descriptors: [{key: a, rate_limit: %s}]",
@@ -61,7 +63,8 @@ var oneLine = map[string]string{
 	"unused-ignore":     "descriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}] %s",
 }
 
-// lintRows returns the rows of the table "Corrections in one line" as sections. A cell without code is an empty line.
+// lintRows returns the rows of the table "Corrections in one line" as sections. A cell without code
+// is an empty line.
 func lintRows(t *testing.T, page string) (all []lintSection) {
 	t.Helper()
 	_, table, _ := strings.Cut(page, "\n## Corrections in one line\n")
@@ -87,7 +90,8 @@ func lintRows(t *testing.T, page string) (all []lintSection) {
 	return all
 }
 
-// lintComments returns, by id, the last cell of the table of warnings: the line on which a comment silences the warning, or n/a.
+// lintComments returns, by id, the last cell of the table of warnings: the line on which a comment
+// silences the warning, or n/a.
 func lintComments(t *testing.T) map[string]string {
 	t.Helper()
 	page, err := os.ReadFile(root + "docs/lint.md")
@@ -132,7 +136,8 @@ func (s *lintSection) find(text string) (all []rulesfile.Diagnostic, err error) 
 	return all, err
 }
 
-// Every id has a section, or a row of the table of corrections. Its example has that finding alone, and the corrected example has none. A comment silences a warning.
+// Every id has a section, or a row of the table of corrections. Its example has that finding alone,
+// and the corrected example has none. A comment silences a warning.
 func TestLintPageHasEveryID(t *testing.T) {
 	var ids []string
 	comments := lintComments(t)

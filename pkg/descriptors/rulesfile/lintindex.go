@@ -92,7 +92,8 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	return all
 }
 
-// entries returns the value or the values of b as entries. It returns none for prefixes, for a wildcard and for the key alone.
+// entries returns the value or the values of b as entries. It returns none for prefixes, for a
+// wildcard and for the key alone.
 func (b *branch) entries() (all []descriptors.Entry) {
 	for _, v := range b.level.Values {
 		all = append(all, descriptors.Entry{Key: b.level.Key, Value: v})
@@ -103,7 +104,8 @@ func (b *branch) entries() (all []descriptors.Entry) {
 	return all
 }
 
-// general returns the more general branch for an exact entry, ignoring except and branches with the entry itself.
+// general returns the more general branch for an exact entry, ignoring except and branches with the
+// entry itself.
 func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *branch {
 	if address, err := netip.ParseAddr(e.Value); err == nil && ix.byIP[e.Key] != nil {
 		address = address.WithZone("").Unmap()
@@ -136,8 +138,8 @@ func (l *linter) after(ix *branchIndex, wild []*branch, e descriptors.Entry) *br
 	return ix.keyOnly[e.Key]
 }
 
-// counterparts returns the branches of the level ix that match what c, of another level, matches. It has a nil for each part of c
-// without a counterpart.
+// counterparts returns the branches of the level ix that match what c, of another level, matches.
+// It has a nil for each part of c without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	for _, e := range c.entries() {
 		l.steps--

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A claim is an entry, or a key and a prefix, that a descriptor matches. Claims are unique among siblings.
+// A claim is an entry, or a key and a prefix, that a descriptor matches. Claims are unique among
+// siblings.
 type claim struct {
 	descriptors.Entry
 	prefix bool
@@ -31,8 +32,8 @@ func (c *claimAt) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// readLevel reads the keys of n that select entries. After a fault it returns no claims. With faultyKeys, a missing key is not reported,
-// because it is probably misspelled.
+// readLevel reads the keys of n that select entries. After a fault it returns no claims. With
+// faultyKeys, a missing key is not reported, because it is probably misspelled.
 func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descriptors.Level, claims []claimAt) {
 	misspelled := faultyKeys && f["key"].key == nil
 	faultsBefore := r.faultCount

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Each mistake that people make in rules has exactly one error or warning. The test compares its whole text.
+// Each mistake that people make in rules has exactly one error or warning. The test compares its
+// whole text.
 func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 	limit := func(s string) string {
 		return "domain: d\ndescriptors:\n  - key: user\n    rate_limit: {" + s + "}\n"
@@ -290,7 +291,8 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 	}
 }
 
-// A mistake in a large file is found in bounded time. The reported line is the right line, or near it.
+// A mistake in a large file is found in bounded time. The reported line is the right line, or near
+// it.
 func TestErrorLineInLargeFile(t *testing.T) {
 	const good = "  - {key: user, value: a, rate_limit: {unit: day, requests_per_unit: 1}}\n"
 	for _, lines := range []int{100, 500, 8_000} {

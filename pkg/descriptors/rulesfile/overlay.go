@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// An Overlay sets the algorithm and other settings of limits that do not set their own, such as limits by xDS. It is immutable and
-// safe for concurrent use. The zero value sets nothing.
+// An Overlay sets the algorithm and other settings of limits that do not set their own, such as
+// limits by xDS. It is immutable and safe for concurrent use. The zero value sets nothing.
 type Overlay struct {
 	rules    *descriptors.Rules // index of the keys of limits; no Rule has limits
 	limits   map[*descriptors.Rule]*limitSettings
@@ -29,8 +29,8 @@ var (
 	overlayLimit = &Section{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
 )
 
-// ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit may have only requests_per_unit
-// and the keys that Weir adds. A non-nil error is [Faults].
+// ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit
+// may have only requests_per_unit and the keys that Weir adds. A non-nil error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
 	o := &Overlay{
 		limits: map[*descriptors.Rule]*limitSettings{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{},
@@ -52,8 +52,8 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	return o, nil
 }
 
-// match returns the settings for the rule at path; nil if there is none. It matches the rule's keys and values as if they were a
-// request.
+// match returns the settings for the rule at path; nil if there is none. It matches the rule's keys
+// and values as if they were a request.
 func (o *Overlay) match(domain string, path []descriptors.Entry) *limitSettings {
 	return o.limits[o.rules.Match(domain, path)]
 }

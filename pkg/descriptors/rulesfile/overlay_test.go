@@ -86,8 +86,8 @@ descriptors:
 	}
 }
 
-// TestOverlayMatchesAsRequestsDo checks the order of matching: the exact value, wildcards in the order of the file, the key alone.
-// As for requests, the first match is final.
+// TestOverlayMatchesAsRequestsDo checks the order of matching: the exact value, wildcards in the
+// order of the file, the key alone. As for requests, the first match is final.
 func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 	for _, tt := range []struct{ overlay, want string }{
 		{"[{key: k, rate_limit: {algorithm: funnel}}, {key: k, value: v, rate_limit: {algorithm: sliding_log}}]",
@@ -112,7 +112,8 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 	}
 }
 
-// An overlay's prefixes match rules whose value is an address. A rule with a list is found by its key alone.
+// An overlay's prefixes match rules whose value is an address. A rule with a list is found by its
+// key alone.
 func TestOverlayMatchesListsByKey(t *testing.T) {
 	rules, warnings, err := overlaidWarned(`domain: d
 descriptors:

@@ -18,7 +18,8 @@ type parameter struct {
 	algorithms []string
 }
 
-// parameters are the parameters of all algorithms. Algorithms that share a key must declare it identically.
+// parameters are the parameters of all algorithms. Algorithms that share a key must declare it
+// identically.
 var parameters = allParameters()
 
 func allParameters() []*parameter {

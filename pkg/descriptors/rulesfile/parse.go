@@ -14,11 +14,13 @@ import (
 
 // Options configures [ParseWith]. The zero value is the default.
 type Options struct {
-	// MergeDomains allows several files with one domain. Descriptors of later files follow those of earlier ones.
+	// MergeDomains allows several files with one domain. Descriptors of later files follow those of
+	// earlier ones.
 	MergeDomains bool
 	// CalendarMonths makes month a calendar month in UTC for fixed windows without window_start.
 	CalendarMonths bool
-	// ReplicasUnknown enables the warning about on_store_error: local without a known number of replicas.
+	// ReplicasUnknown enables the warning about on_store_error: local without a known number of
+	// replicas.
 	ReplicasUnknown bool
 	// Overlay sets Weir's own keys in limits that omit them. It may be nil.
 	Overlay *Overlay
@@ -30,9 +32,9 @@ func Parse(files ...File) (*descriptors.Rules, error) {
 	return rules, err
 }
 
-// ParseWith parses files, one for each domain unless o merges domains. The order of files is significant for wildcards of merged
-// domains. Warnings are probable mistakes in valid rules, sorted by file, line and column. A non-nil error is [Faults], with every
-// fault of the files.
+// ParseWith parses files, one for each domain unless o merges domains. The order of files is
+// significant for wildcards of merged domains. Warnings are probable mistakes in valid rules,
+// sorted by file, line and column. A non-nil error is [Faults], with every fault of the files.
 func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []Diagnostic, err error) {
 	if o.Overlay == nil {
 		o.Overlay = &Overlay{}
@@ -145,7 +147,8 @@ func manifestKind(root *yaml.Node) string {
 	return kind
 }
 
-// decode returns the root of the first document and the start of the second; nil for each that is absent.
+// decode returns the root of the first document and the start of the second; nil for each that is
+// absent.
 func decode(data []byte) (root, more *yaml.Node, err error) {
 	defer func() {
 		// The YAML library panics on some malformed input, which must not crash the server.

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// maxVisits bounds the nodes read in one file. A node behind an alias counts each time, against exponential aliases.
+	// maxVisits bounds the nodes read in one file. A node behind an alias counts each time, against
+	// exponential aliases.
 	maxVisits = 1_000_000
 	maxDepth  = 100
 	// maxFaults and maxWarnings bound the results for one file. Reading stops at maxFaults.
@@ -22,7 +23,8 @@ const (
 	textPerVisit = 1024
 )
 
-// A reader reads the nodes of one file. Its methods record faults and continue, so that one pass finds all of them.
+// A reader reads the nodes of one file. Its methods record faults and continue, so that one pass
+// finds all of them.
 type reader struct {
 	file       string
 	generated  bool // see File
@@ -102,7 +104,8 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	return n, !r.stopped
 }
 
-// fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map override keys merged by "<<".
+// fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map
+// override keys merged by "<<".
 func (r *reader) fields(n *yaml.Node, in *Section) (fields, bool) {
 	all := fields{}
 	return all, r.collect(n, in, all)
@@ -158,7 +161,8 @@ func (r *reader) notMap(n *yaml.Node, in *Section) {
 	}
 }
 
-// merge reads the value of "<<": a map, or a list of maps in which earlier maps override later ones.
+// merge reads the value of "<<": a map, or a list of maps in which earlier maps override later
+// ones.
 func (r *reader) merge(n *yaml.Node, in *Section, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
@@ -191,7 +195,8 @@ func (r *reader) maps(f field) []*yaml.Node {
 	})
 }
 
-// valueOf returns the value of a field. It returns false if the key is absent, or at a bound of the file.
+// valueOf returns the value of a field. It returns false if the key is absent, or at a bound of the
+// file.
 func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 	if f.value == nil {
 		return nil, false
@@ -217,7 +222,8 @@ func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node
 
 const listRemedy = "begin each item with '- '"
 
-// text reads a scalar as text, as it is written. An absent or empty value is "". It returns false after a fault.
+// text reads a scalar as text, as it is written. An absent or empty value is "". It returns false
+// after a fault.
 func (r *reader) text(f field) (string, bool) {
 	if f.value == nil {
 		return "", true
@@ -283,7 +289,8 @@ func (r *reader) boolean(f field) (v bool) {
 	return v
 }
 
-// flag reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value is false.
+// flag reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value
+// is false.
 func (r *reader) flag(f field) bool {
 	n, ok := r.valueOf(f)
 	if !ok || r.empty(f) {
@@ -296,7 +303,8 @@ func (r *reader) flag(f field) bool {
 	return v
 }
 
-// ParseBool accepts the booleans of YAML 1.1, such as yes, as envoyproxy/ratelimit does. The library reads YAML 1.2.
+// ParseBool accepts the booleans of YAML 1.1, such as yes, as envoyproxy/ratelimit does. The
+// library reads YAML 1.2.
 func ParseBool(n *yaml.Node) (value, ok bool) {
 	if n.Kind != yaml.ScalarNode || n.Style != 0 && n.ShortTag() != "!!bool" {
 		return false, false
@@ -325,7 +333,8 @@ func (r *reader) choice(f field, choices ...string) string {
 	return ""
 }
 
-// empty reports whether a key is absent or has no value. It warns about a missing value, but not about an explicit null.
+// empty reports whether a key is absent or has no value. It warns about a missing value, but not
+// about an explicit null.
 func (r *reader) empty(f field) bool {
 	if f.value == nil {
 		return true

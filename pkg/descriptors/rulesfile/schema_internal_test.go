@@ -110,7 +110,8 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 	same("a header", onDeny["headers"]["additionalProperties"].(map[string]any)["maxLength"], descriptors.MaxDenyHeaderValueBytes)
 }
 
-// docs/rules.md marks the keys that envoyproxy/ratelimit rejects, so that a file can be made ready for it.
+// docs/rules.md marks the keys that envoyproxy/ratelimit rejects, so that a file can be made ready
+// for it.
 func TestRulesPageMarksTheKeysOfWeir(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/rules.md")
 	must.Succeed(t, err)

@@ -26,8 +26,8 @@ func schema(t *testing.T) []byte {
 	return text
 }
 
-// The schema accepts every text that Parse accepts without a warning. The texts are the rules files of the repository and the
-// examples of this package's tests.
+// The schema accepts every text that Parse accepts without a warning. The texts are the rules files
+// of the repository and the examples of this package's tests.
 func TestSchemaAcceptsEveryRulesFile(t *testing.T) {
 	n := 0
 	for name, text := range rulesFiles(t) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// envoysKeys are the default descriptor keys of Envoy's actions. A key precedes the keys that it begins with.
+// envoysKeys are the default descriptor keys of Envoy's actions. A key precedes the keys that it
+// begins with.
 var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_address_match", "remote_address", "masked_remote_address",
 	"source_cluster", "destination_cluster"}
 
@@ -58,7 +59,8 @@ func (r *reader) suspectOctal(n *yaml.Node, key string, v int64) {
 	}
 }
 
-// suspectValues warns about values that match no request as text. value is the node of a value outside a list.
+// suspectValues warns about values that match no request as text. value is the node of a value
+// outside a list.
 func (p *parser) suspectValues(value *yaml.Node, claims []claimAt) {
 	for _, c := range claims {
 		if c.prefix {
@@ -108,8 +110,8 @@ func templateRemedy(key, value string) string {
 	return ""
 }
 
-// regexes match texts that are probably regular expressions rather than values of requests. They do not match "index.*", because
-// '*' is a wildcard.
+// regexes match texts that are probably regular expressions rather than values of requests. They do
+// not match "index.*", because '*' is a wildcard.
 var regexes = []*regexp.Regexp{
 	regexp.MustCompile(`^\^|^/.*\$$|[*+)\]]\$$`),   // anchors
 	regexp.MustCompile(`(?:^|/)\.\*|\.\+`),         // any characters: .* /.* .+

@@ -13,8 +13,8 @@ import (
 // maxSearchBytes bounds the text that is parsed again to locate a mistake.
 const maxSearchBytes = 8 << 20
 
-// syntaxMistake converts an error of the YAML library to a fault without a file. The library often reports the first line of a block
-// instead of the faulty one, in the terms of its parser.
+// syntaxMistake converts an error of the YAML library to a fault without a file. The library often
+// reports the first line of a block instead of the faulty one, in the terms of its parser.
 func syntaxMistake(data []byte, err error) Diagnostic {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	reported := 1
@@ -64,7 +64,8 @@ func syntaxMistake(data []byte, err error) Diagnostic {
 	return m
 }
 
-// firstBadLine returns the line after the longest valid prefix of data. In a large file the result is approximate.
+// firstBadLine returns the line after the longest valid prefix of data. In a large file the result
+// is approximate.
 func firstBadLine(data []byte, reported int) int {
 	ends := []int{0} // ends[i] is the end of line i
 	for i, c := range data {
@@ -102,7 +103,8 @@ func firstBadLine(data []byte, reported int) int {
 
 var closing = map[byte]byte{'{': '}', '[': ']', '"': '"', '\'': '\''}
 
-// unclosed returns the column of the last bracket or quote that line opens and does not close; 0 if there is none.
+// unclosed returns the column of the last bracket or quote that line opens and does not close; 0 if
+// there is none.
 func unclosed(line string) int {
 	var open []int
 	quote, escaped := -1, -1
@@ -141,8 +143,8 @@ func lastOpen(open []int) int {
 	return open[len(open)-1] + 1
 }
 
-// special matches an unquoted value whose first character is special in YAML and does not begin an anchor or alias. In a flow list,
-// this includes the "::" of an IPv6 prefix.
+// special matches an unquoted value whose first character is special in YAML and does not begin an
+// anchor or alias. In a flow list, this includes the "::" of an IPv6 prefix.
 var special = regexp.MustCompile("(?:^|[:,\\[{-]) *(?:- *)*([@`%]|[*&](?:[^\\w]|$))|[,\\[] *()::")
 
 // unquoted returns the column of a value that needs quotes; 0 if there is none.
@@ -159,8 +161,8 @@ func tabIn(line string) int {
 	return strings.IndexByte(indent, '\t') + 1
 }
 
-// byteOrder returns the byte order of data if it is UTF-16, or nil. Without a byte order mark, a text in ASCII has a zero byte in
-// its first character.
+// byteOrder returns the byte order of data if it is UTF-16, or nil. Without a byte order mark, a
+// text in ASCII has a zero byte in its first character.
 func byteOrder(data []byte) binary.ByteOrder {
 	switch {
 	case bytes.HasPrefix(data, []byte{0xff, 0xfe}), len(data) > 1 && data[1] == 0:

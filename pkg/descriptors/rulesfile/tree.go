@@ -24,7 +24,8 @@ type domainTree struct {
 	onDeny  point // position of the domain's on_deny
 }
 
-// siblings are the descriptors of one level, by claim and by their composite names in envoyproxy/ratelimit.
+// siblings are the descriptors of one level, by claim and by their composite names in
+// envoyproxy/ratelimit.
 type siblings struct {
 	claims map[claim]point
 	names  map[string]point
@@ -93,7 +94,8 @@ func (p *parser) domainOnError(f field, tree *domainTree) {
 
 var local = limiters.OnErrorLocal.String()
 
-// warnLocal warns once for each file about on_store_error: local if the number of replicas is unknown.
+// warnLocal warns once for each file about on_store_error: local if the number of replicas is
+// unknown.
 func (r *reader) warnLocal(key *yaml.Node) {
 	if !r.hasLocal {
 		r.hasLocal = true
@@ -115,7 +117,8 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	}
 }
 
-// A location is a node of the tree with the path to it. In the path, a descriptor with a list has only its key.
+// A location is a node of the tree with the path to it. In the path, a descriptor with a list has
+// only its key.
 type location struct {
 	node   *descriptors.Node
 	branch *branch
@@ -217,7 +220,8 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 	return nil
 }
 
-// recordClaims adds claims to taken, the siblings below a location, and records a fault for each duplicate.
+// recordClaims adds claims to taken, the siblings below a location, and records a fault for each
+// duplicate.
 func (p *parser) recordClaims(claims []claimAt, below location, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
@@ -248,7 +252,8 @@ func (r *reader) pointText(s point) string {
 	return s.String()
 }
 
-// allBelow reports whether there are limits below b and all of them have a modifier. Envoy Gateway sets shadow_mode at each level.
+// allBelow reports whether there are limits below b and all of them have a modifier. Envoy Gateway
+// sets shadow_mode at each level.
 func (b *branch) allBelow(modifier string) bool {
 	some := false
 	for _, c := range b.below {

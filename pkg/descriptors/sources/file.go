@@ -17,17 +17,20 @@ const (
 	MaxFiles = 10_000
 )
 
-// Read reads the file path, or all regular files below the folder path, sorted by relative name. It follows symbolic links and
-// skips names with a leading dot, such as ..data of a mounted ConfigMap. It may read a file that is being written.
+// Read reads the file path, or all regular files below the folder path, sorted by relative name. It
+// follows symbolic links and skips names with a leading dot, such as ..data of a mounted ConfigMap.
+// It may read a file that is being written.
 //
-// If one file cannot be read, Read returns no files, because incomplete rules are worse than old rules. It also fails for a folder
-// without files ([ErrNoFile]), a file above [MaxFileBytes] and a folder above [MaxFiles]. The error names the path.
+// If one file cannot be read, Read returns no files, because incomplete rules are worse than old
+// rules. It also fails for a folder without files ([ErrNoFile]), a file above [MaxFileBytes] and a
+// folder above [MaxFiles]. The error names the path.
 func Read(path string) ([]rulesfile.File, error) {
 	r := read(path)
 	return r.files, r.err
 }
 
-// A File is a rules file or a folder of them that changes. Call [File.Read] first and then [File.Watch], from one goroutine at a time.
+// A File is a rules file or a folder of them that changes. Call [File.Read] first and then
+// [File.Watch], from one goroutine at a time.
 type File struct {
 	Path   string
 	reload chan struct{}
@@ -44,7 +47,8 @@ func (f *File) Read() ([]rulesfile.File, error) {
 	return r.files, r.err
 }
 
-// Reload makes Watch read the files now and report them, even if they are unchanged or unstable. It may be called at any time.
+// Reload makes Watch read the files now and report them, even if they are unchanged or unstable. It
+// may be called at any time.
 func (f *File) Reload() {
 	select {
 	case f.reload <- struct{}{}:

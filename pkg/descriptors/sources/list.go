@@ -50,7 +50,8 @@ func list(path string) ([]listed, error) {
 	return l.files, nil
 }
 
-// addFolder adds the files below the folder path as name. parents are the folders from the root to path, against cyclic links.
+// addFolder adds the files below the folder path as name. parents are the folders from the root to
+// path, against cyclic links.
 func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {

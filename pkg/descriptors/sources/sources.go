@@ -1,4 +1,5 @@
-// Package sources reads rules from files and folders and reports when they change. It does not parse them.
+// Package sources reads rules from files and folders and reports when they change. It does not
+// parse them.
 //
 //	source := sources.NewFile("/etc/weir/rules")
 //	files, err := source.Read() // at start

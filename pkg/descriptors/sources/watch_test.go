@@ -38,7 +38,8 @@ type watched struct {
 	reports []string
 }
 
-// watch reads path, and runs do while a Watch runs, in virtual time. Watch reads the files at each full second.
+// watch reads path, and runs do while a Watch runs, in virtual time. Watch reads the files at each
+// full second.
 func watch(t *testing.T, path string, do func(*watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &watched{t: t, File: sources.NewFile(path)}
@@ -113,7 +114,8 @@ func TestWatchReportsChangesAfterRead(t *testing.T) {
 	})
 }
 
-// TestHalfWrittenFileIsNotLoaded writes a file in place with pauses, as scp does over a slow network.
+// TestHalfWrittenFileIsNotLoaded writes a file in place with pauses, as scp does over a slow
+// network.
 func TestHalfWrittenFileIsNotLoaded(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
 	write(t, path, rules)

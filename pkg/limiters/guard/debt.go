@@ -9,11 +9,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A debt is the number of hits of a key that the cache has denied and the store has not counted. If the limit does not count denied
-// hits, the debt is 0, and sending it only renews the denial.
+// A debt is the number of hits of a key that the cache has denied and the store has not counted. If
+// the limit does not count denied hits, the debt is 0, and sending it only renews the denial.
 //
-// A debt must be counted only while its window is current, and only the store knows the window. So the cache sends it with
-// [limiters.OpChargeDenied]: the store counts the debt if it denies a peek.
+// A debt must be counted only while its window is current, and only the store knows the window. So
+// the cache sends it with [limiters.OpChargeDenied]: the store counts the debt if it denies a peek.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
@@ -22,14 +22,16 @@ type debt struct {
 	generation uint32 // the generation of the shard when the debt was removed from it
 }
 
-// maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is far below limiters.MaxHits.
+// maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is
+// far below limiters.MaxHits.
 const maxDebtHits = 1<<32 - 1
 
 func (d *debt) op() limiters.Op {
 	return limiters.Op{Key: d.key, Limit: d.limit, Kind: limiters.OpChargeDenied, N: d.n}
 }
 
-// countSent updates the statistics after a call. It restores debts that the store certainly did not charge.
+// countSent updates the statistics after a call. It restores debts that the store certainly did not
+// charge.
 func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 	for i := range debts {
 		d, err := &debts[i], out[i].Err
@@ -44,7 +46,8 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 	}
 }
 
-// applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at the time began.
+// applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at
+// the time began.
 func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
@@ -65,7 +68,8 @@ const (
 	minSleepNanos = int64(time.Millisecond)
 )
 
-// debtDelay returns how long a debt waits: half of MaxAge, so that a denial is renewed before it expires.
+// debtDelay returns how long a debt waits: half of MaxAge, so that a denial is renewed before it
+// expires.
 func (c *DenyCache) debtDelay() int64 { return c.maxAge / 2 }
 
 // run removes expired denials and sends debts after debtDelay, until ctx ends.
@@ -79,7 +83,8 @@ func (c *DenyCache) run(ctx context.Context) {
 			return
 		}
 		now := c.clock()
-		// Debts that are nearly due are sent too, so that the goroutine wakes at most sixteen times in MaxAge.
+		// Debts that are nearly due are sent too, so that the goroutine wakes at most sixteen times
+		// in MaxAge.
 		next, err := c.flush(ctx, now-c.debtDelay()+c.maxAge/16)
 		sleep := max(minSleepNanos, min(next, now)+c.debtDelay()-c.clock())
 		if err != nil {
@@ -89,8 +94,9 @@ func (c *DenyCache) run(ctx context.Context) {
 	}
 }
 
-// flush removes expired denials and sends the debts that began no later than before. It stops when ctx ends and at the first call
-// that fails. oldest is when the oldest remaining debt began, or forever.
+// flush removes expired denials and sends the debts that began no later than before. It stops when
+// ctx ends and at the first call that fails. oldest is when the oldest remaining debt began, or
+// forever.
 func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
 	oldest = forever
 	var debts []debt

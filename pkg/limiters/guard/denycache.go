@@ -10,13 +10,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A DenyCache is a Store that answers repeated denials from memory, so that clients over their limits cost the wrapped store almost
-// nothing. It never allows an operation. Once the store has denied n hits of a key, the cache denies n or more hits of that key until
-// the denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still requested. If the limit
-// counts denied hits, the goroutine also sends those hits to the store, as the key's debt.
+// A DenyCache is a Store that answers repeated denials from memory, so that clients over their
+// limits cost the wrapped store almost nothing. It never allows an operation. Once the store has
+// denied n hits of a key, the cache denies n or more hits of that key until the denial ends, at
+// most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still
+// requested. If the limit counts denied hits, the goroutine also sends those hits to the store, as
+// the key's debt.
 //
-// A refund through the cache removes the denials of its key, whereas refunds by other replicas, raised limits and data loss in the
-// store take effect within MaxAge. Under a limit with leases, the cache answers no operation, because a lease may end at any time.
+// A refund through the cache removes the denials of its key, whereas refunds by other replicas,
+// raised limits and data loss in the store take effect within MaxAge. Under a limit with leases,
+// the cache answers no operation, because a lease may end at any time.
 //
 // On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
@@ -56,8 +59,8 @@ const (
 	minShardBytes = 8 << 10 // MaxBytes bounds each shard by itself, so a shard must hold several entries
 )
 
-// NewDenyCache returns an empty cache that wraps store, without taking ownership, and starts its goroutine. Call Close after the
-// last Take.
+// NewDenyCache returns an empty cache that wraps store, without taking ownership, and starts its
+// goroutine. Call Close after the last Take.
 func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 16 << 20
@@ -81,7 +84,8 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 	return c
 }
 
-// Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error if debts were not sent.
+// Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error
+// if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
 	defer c.stopWorker(ctx)()
 	c.ForgetDenials()
@@ -89,7 +93,8 @@ func (c *DenyCache) Close(ctx context.Context) error {
 	return err
 }
 
-// ForgetDenials removes all denials, including those that calls in flight will return. Debts are still sent.
+// ForgetDenials removes all denials, including those that calls in flight will return. Debts are
+// still sent.
 func (c *DenyCache) ForgetDenials() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
@@ -132,8 +137,8 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 
 func (c *DenyCache) shardOf(key string) *denyShard { return c.shard(maphash.String(c.seed, key)) }
 
-// Take implements [limiters.Store]. If the store fails, verdicts from memory are kept, and the others carry the error. A call with a
-// non-zero now bypasses the cache.
+// Take implements [limiters.Store]. If the store fails, verdicts from memory are kept, and the
+// others carry the error. A call with a non-zero now bypasses the cache.
 func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if !now.IsZero() {
 		return c.store.Take(ctx, now, groups, out)
@@ -161,14 +166,16 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return err
 }
 
-// A lookup decides about one operation: the cache answers it, or the store does, and the cache may then record its denial.
+// A lookup decides about one operation: the cache answers it, or the store does, and the cache may
+// then record its denial.
 type lookup struct {
 	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard before the store was called
 	forward    bool   // the operation goes to the store
 }
 
-// classify hashes the keys and marks operations that always go to the store: refunds, groups of several, and all kinds but charges.
+// classify hashes the keys and marks operations that always go to the store: refunds, groups of
+// several, and all kinds but charges.
 func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -179,8 +186,8 @@ func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 	}
 }
 
-// answer answers operations from memory and marks the others to be forwarded. It returns the number of marked operations and the debts of
-// their keys, which it removes.
+// answer answers operations from memory and marks the others to be forwarded. It returns the number
+// of marked operations and the debts of their keys, which it removes.
 func (c *DenyCache) answer(
 	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict,
 ) (forwarded int, debts []debt) {
@@ -226,8 +233,8 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// recordDenials records the denials of a call that began at the time began. It removes those of refunded keys, even if the refund
-// failed, because it may have been charged.
+// recordDenials records the denials of a call that began at the time began. It removes those of
+// refunded keys, even if the refund failed, because it may have been charged.
 func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict) {
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
@@ -249,8 +256,8 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 	}
 }
 
-// denialOf returns the denial to record for the verdict v of n hits, from a call between began and ended. It returns false if no
-// further hits are certain to be denied.
+// denialOf returns the denial to record for the verdict v of n hits, from a call between began and
+// ended. It returns false if no further hits are certain to be denied.
 func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
 	minHits, certain := l.CertainDenial(n, v)
 	offset := int64(0)
@@ -260,13 +267,15 @@ func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *
 	return denial{
 		recorded: ended, offset: offset,
 		minHits: minHits, used: v.Used,
-		// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
+		// The store's clock is truncated to microseconds, so the denial may end one microsecond
+		// early.
 		expires: began + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
 		retryAt: ended + int64(v.RetryAfter), resetAt: ended + int64(v.ResetAfter),
 	}, certain
 }
 
-// forgetDenialsOf removes the denials of a key and prevents calls in flight from recording new ones.
+// forgetDenialsOf removes the denials of a key and prevents calls in flight from recording new
+// ones.
 func (c *DenyCache) forgetDenialsOf(key string) {
 	s := c.shardOf(key)
 	s.mu.Lock()

@@ -47,8 +47,8 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 	})
 }
 
-// The cache renews the denial of a key in use before it expires, so that no request waits for the store. A renewal detects a refund by
-// another replica.
+// The cache renews the denial of a key in use before it expires, so that no request waits for the
+// store. A renewal detects a refund by another replica.
 func TestDenialInUseIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
 		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
@@ -75,7 +75,8 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 					}
 				}
 				calls, storeOps = a.link.calls.Load()-calls, a.link.ops.Load()-storeOps
-				// The first renewal is at 570 ms, half of MaxAge after the first answer. The others follow every 500 ms.
+				// The first renewal is at 570 ms, half of MaxAge after the first answer. The others
+				// follow every 500 ms.
 				if calls != 39 || storeOps != 39*keys {
 					t.Errorf("%d calls with %d operations, want 39 calls with all %d keys each", calls, storeOps, keys)
 				}
@@ -95,7 +96,8 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 	}
 }
 
-// A renewal is a peek, which checks for one hit. If one hit fits, it shows nothing about the denial of two.
+// A renewal is a peek, which checks for one hit. If one hit fits, it shows nothing about the denial
+// of two.
 func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -124,7 +126,8 @@ func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
 	})
 }
 
-// A client that retries slightly more often than once in MaxAge waits for the store only once: one answer in MaxAge is enough for a renewal.
+// A client that retries slightly more often than once in MaxAge waits for the store only once: one
+// answer in MaxAge is enough for a renewal.
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +146,8 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 	}
 }
 
-// A renewed denial must expire as of the start of the renewal, here 1.4 s, and not of the arrival of its verdict at 1.7 s.
+// A renewed denial must expire as of the start of the renewal, here 1.4 s, and not of the arrival
+// of its verdict at 1.7 s.
 func TestRenewedDenialExpiresFromTheStartOfTheRenewal(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 2 * time.Second})
@@ -292,7 +296,8 @@ func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
 	})
 }
 
-// A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms to the store and 200 ms back.
+// A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms
+// to the store and 200 ms back.
 func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})
@@ -468,7 +473,8 @@ func TestStoreDataLossTakesEffectWithinMaxAge(t *testing.T) {
 	})
 }
 
-// A replica whose rules raise a limit must not deny by a denial of the old limit. Other replicas still deny under their own limit.
+// A replica whose rules raise a limit must not deny by a denial of the old limit. Other replicas
+// still deny under their own limit.
 func TestDenialsOfTheOldLimitDoNotDenyARaisedOne(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, b, raised := f.replica(defaults), f.replica(defaults), limit(limiters.Spec{Max: 20, CountDenied: true})
@@ -512,7 +518,8 @@ func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	})
 }
 
-// An operation on a key must go to the store while a refund of the key is under way, because only the store knows the usage.
+// An operation on a key must go to the store while a refund of the key is under way, because only
+// the store knows the usage.
 func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -527,7 +534,8 @@ func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	})
 }
 
-// A denial that arrives while a refund of its key is under way must be forgotten when the refund is done.
+// A denial that arrives while a refund of its key is under way must be forgotten when the refund is
+// done.
 func TestDenialDuringARefundIsNotCached(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		withFixture(t, func(f *fixture) {
@@ -580,7 +588,8 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 	})
 }
 
-// A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a peek at the limit is allowed.
+// A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a
+// peek at the limit is allowed.
 func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -696,7 +705,8 @@ func TestOnlyOpsWithoutADenialAreForwarded(t *testing.T) {
 
 var errBroken = errors.New("broken")
 
-// The store decides groups of several operations as a whole. A group of one is an ordinary operation.
+// The store decides groups of several operations as a whole. A group of one is an ordinary
+// operation.
 func TestGroupOfSeveralOpsIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -770,7 +780,8 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 	})
 }
 
-// A debt whose call fails after the end of its window must not count in the next window, even if that window already denies the key.
+// A debt whose call fails after the end of its window must not count in the next window, even if
+// that window already denies the key.
 func TestDebtCountsInNoLaterWindow(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)

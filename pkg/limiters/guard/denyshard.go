@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denyShard holds the denials of some keys. Each entry is in one of two lists: idle, sorted by age, or pending, sorted by the time at
-// which the store must be called.
+// A denyShard holds the denials of some keys. Each entry is in one of two lists: idle, sorted by
+// age, or pending, sorted by the time at which the store must be called.
 type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
@@ -81,7 +81,8 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts of its key to debts.
+// answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts
+// of its key to debts.
 func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *lookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,9 @@ func (s *denyShard) answer(now int64, op *limiters.Op, v *limiters.Verdict) bool
 		}
 		e.debt += op.N
 	}
-	// The store renews a denial by its verdict on a peek. A peek may be allowed while several hits are denied, or while the limit
-	// allows peeks. Under a penalty, a denied peek could be an offence.
+	// The store renews a denial by its verdict on a peek. A peek may be allowed while several hits
+	// are denied, or while the limit allows peeks. Under a penalty, a denied peek could be an
+	// offence.
 	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
@@ -156,7 +158,8 @@ func ceilMicros(ns int64) time.Duration {
 	return time.Duration((ns + us - 1) / us * us)
 }
 
-// add records the denial of op, unless the shard has one of fewer hits, or of as many hits that lasts longer.
+// add records the denial of op, unless the shard has one of fewer hits, or of as many hits that
+// lasts longer.
 func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
 	e := s.find(op.Key, op.Limit)
 	if e == nil {
@@ -173,7 +176,8 @@ func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
 	}
 }
 
-// applyVerdict applies the store's verdict on a removed debt, whose entry may have been removed or changed meanwhile.
+// applyVerdict applies the store's verdict on a removed debt, whose entry may have been removed or
+// changed meanwhile.
 func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +191,8 @@ func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
 	}
 }
 
-// restore returns a removed debt to its entry, if it still exists. A debt whose window has ended must not count in the next one.
+// restore returns a removed debt to its entry, if it still exists. A debt whose window has ended
+// must not count in the next one.
 func (s *denyShard) restore(now int64, removed *debt) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,8 +303,8 @@ func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
 	return debts
 }
 
-// needsStore reports whether the store must be called for e: to count its debt while the window may be open, or to renew a denial
-// that is still requested.
+// needsStore reports whether the store must be called for e: to count its debt while the window may
+// be open, or to renew a denial that is still requested.
 func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
 	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
 }
@@ -320,15 +325,16 @@ func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	return debts
 }
 
-// sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay until the next sweep.
+// sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay
+// until the next sweep.
 func (s *denyShard) sweep(now int64) {
 	for e := s.idle.next; e != &s.idle && now >= e.expires; e = s.idle.next {
 		s.remove(e)
 	}
 }
 
-// popDue moves the debts that began no later than before to debts, up to limit in total. It returns when the oldest remaining debt
-// began, or forever.
+// popDue moves the debts that began no later than before to debts, up to limit in total. It returns
+// when the oldest remaining debt began, or forever.
 func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
 	for e := s.pending.next; e != &s.pending; e = s.pending.next {
 		if e.pendingSince > before || len(debts) >= limit {

@@ -12,12 +12,13 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide. Otherwise, each request that ends
-// during an outage would hold its slot until its lease expires. A goroutine retries each end until the store decides it or the
-// lease has expired, but the verdict of the failed end remains an error.
+// An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide.
+// Otherwise, each request that ends during an outage would hold its slot until its lease expires. A
+// goroutine retries each end until the store decides it or the lease has expired, but the verdict
+// of the failed end remains an error.
 //
-// At most 50,000 ends are pending in memory, each once, and a restart loses them. A retry of an end that the store has decided is
-// harmless, so a reset, which may fail, keeps pending ends.
+// At most 50,000 ends are pending in memory, each once, and a restart loses them. A retry of an end
+// that the store has decided is harmless, so a reset, which may fail, keeps pending ends.
 type EndRetrier struct {
 	limiters.Store // Reset and ResetMatching are its own
 
@@ -58,16 +59,16 @@ const (
 // endBackoff is the wait before pending ends are retried. It grows while no retry succeeds.
 var endBackoff = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time.Millisecond}
 
-// NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its goroutine. Call Close after the
-// last Take.
+// NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its
+// goroutine. Call Close after the last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
 	r := &EndRetrier{Store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
 
-// Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends. The error states the number of
-// remaining leases.
+// Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends.
+// The error states the number of remaining leases.
 func (r *EndRetrier) Close(ctx context.Context) error {
 	defer r.stopWorker(ctx)()
 	r.retryAll(ctx)
@@ -148,8 +149,8 @@ func (r *EndRetrier) run(ctx context.Context) {
 	}
 }
 
-// retryAll retries every pending end once. It stops at the first call that fails as a whole, and starts none after ctx has ended. It
-// reports whether any end succeeded.
+// retryAll retries every pending end once. It stops at the first call that fails as a whole, and
+// starts none after ctx has ended. It reports whether any end succeeded.
 func (r *EndRetrier) retryAll(ctx context.Context) (progress bool) {
 	for n := r.Stats().Pending; n > 0 && ctx.Err() == nil; n -= endsPerCall {
 		ends := r.popOldest()
@@ -187,7 +188,8 @@ func (r *EndRetrier) popOldest() []pendingEnd {
 	return ends
 }
 
-// retry sends ends in one call. It returns the failed ends, and the error of a call that failed as a whole.
+// retry sends ends in one call. It returns the failed ends, and the error of a call that failed as
+// a whole.
 func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error) {
 	ops := make([]limiters.Op, len(ends))
 	for i := range ends {

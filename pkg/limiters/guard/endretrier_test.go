@@ -43,7 +43,8 @@ func TestEndRetrierPassesTheSuite(t *testing.T) {
 	})
 }
 
-// A stream ends while the store is down. Its slot is free soon after the store is back, long before its TTL.
+// A stream ends while the store is down. Its slot is free soon after the store is back, long before
+// its TTL.
 func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 	for name, fail := range map[string]func(f *fixture, yes bool){
 		"unreachable": func(f *fixture, yes bool) { f.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
@@ -75,7 +76,8 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 	}
 }
 
-// Only ends are repeated: a lease that is opened later would hold a slot for a request that is long over.
+// Only ends are repeated: a lease that is opened later would hold a slot for a request that is long
+// over.
 func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()

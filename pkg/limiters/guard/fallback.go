@@ -11,17 +11,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A Fallback is a Store that decides operations that the wrapped store failed to decide. It applies the OnError of each: it allows the
-// operation, denies it, or decides it under this process's share of the limit. Every operation goes to the wrapped store first, so
-// recovery is automatic.
+// A Fallback is a Store that decides operations that the wrapped store failed to decide. It applies
+// the OnError of each: it allows the operation, denies it, or decides it under this process's share
+// of the limit. Every operation goes to the wrapped store first, so recovery is automatic.
 //
-// Local and remote counts are never merged, so in one window the replicas together admit at most the limit through the store plus
-// replicas times the share. The share depends on the size of charges, because few large ones are distributed less evenly over
-// replicas than many small ones.
+// Local and remote counts are never merged, so in one window the replicas together admit at most
+// the limit through the store plus replicas times the share. The share depends on the size of
+// charges, because few large ones are distributed less evenly over replicas than many small ones.
 //
-// Once the local store has decided an operation with a lease, ends under OnErrorLocal go to both stores, because the lease may be in
-// either. Ends are never denied, and FallbackStats does not count them. A canceled Take returns an error, but the local store still
-// receives its lease ends.
+// Once the local store has decided an operation with a lease, ends under OnErrorLocal go to both
+// stores, because the lease may be in either. Ends are never denied, and FallbackStats does not
+// count them. A canceled Take returns an error, but the local store still receives its lease ends.
 type Fallback struct {
 	store   limiters.Store
 	local   localFallback
@@ -31,16 +31,20 @@ type Fallback struct {
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides operations under this process's share. If nil, operations under OnErrorLocal fail.
+	// Local decides operations under this process's share. If nil, operations under OnErrorLocal
+	// fail.
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int
-	// FalseLimitProbability bounds the probability that a client at exactly its limit is denied by some replica; default 0.001.
+	// FalseLimitProbability bounds the probability that a client at exactly its limit is denied by
+	// some replica; default 0.001.
 	FalseLimitProbability float64
-	// Failed is called with the reason when the store, or one of several, fails. While it fails only for some keys, Failed is called with each
-	// Take that on_store_error decides. Failed and Recovered may be called concurrently.
+	// Failed is called with the reason when the store, or one of several, fails. While it fails
+	// only for some keys, Failed is called with each Take that on_store_error decides. Failed and
+	// Recovered may be called concurrently.
 	Failed func(reason error)
-	// Recovered is called when the store recovers: it decides an operation and has not failed for a second, or CheckIdle succeeds.
+	// Recovered is called when the store recovers: it decides an operation and has not failed for a
+	// second, or CheckIdle succeeds.
 	Recovered func(Outage)
 }
 
@@ -83,14 +87,16 @@ func (f *Fallback) Stats() FallbackStats {
 // ForgetShares clears the cached shares. Call it after rules were replaced.
 func (f *Fallback) ForgetShares() { f.local.shares.forget() }
 
-// CheckIdle calls check if the store is down and has received no operations for some time, and marks it as recovered if check returns nil.
-// Call CheckIdle periodically, because without requests nothing else notices a recovery.
+// CheckIdle calls check if the store is down and has received no operations for some time, and
+// marks it as recovered if check returns nil. Call CheckIdle periodically, because without requests
+// nothing else notices a recovery.
 func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) error) {
 	f.outages.checkIdle(ctx, check)
 }
 
-// EndLocally ends leases in the local store only. It is for leases that the wrapped store has certainly not charged, so that nothing
-// retries their ends there. It ignores a canceled ctx, which must not keep a slot occupied.
+// EndLocally ends leases in the local store only. It is for leases that the wrapped store has
+// certainly not charged, so that nothing retries their ends there. It ignores a canceled ctx, which
+// must not keep a slot occupied.
 func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Op) {
 	f.local.endLeases(ctx, now, ends)
 }
@@ -120,7 +126,8 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return nil
 }
 
-// takeArgs are the arguments of a Take. The verdicts are those of the wrapped store, until they are replaced.
+// takeArgs are the arguments of a Take. The verdicts are those of the wrapped store, until they are
+// replaced.
 type takeArgs struct {
 	now    time.Time
 	groups []limiters.Group
@@ -132,8 +139,8 @@ func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
-// noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed only for some keys, noteFailure reports the
-// first reason why on_store_error decides an operation.
+// noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed
+// only for some keys, noteFailure reports the first reason why on_store_error decides an operation.
 func (f *Fallback) noteFailure(err error, args takeArgs) {
 	if err != nil {
 		f.outages.noteFailure(err)
@@ -168,7 +175,8 @@ func (f *Fallback) applyOnErrors(ctx context.Context, args takeArgs) {
 	f.count(args)
 }
 
-// applyOnError replaces a failed verdict if the OnError of op allows or denies operations regardless of their keys.
+// applyOnError replaces a failed verdict if the OnError of op allows or denies operations
+// regardless of their keys.
 func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
@@ -202,8 +210,9 @@ func (f *Fallback) count(args takeArgs) {
 	}
 }
 
-// chargeAllowed retries operations that the store allowed but did not charge because another operation of their group failed. Otherwise one
-// failing limit would let a client pass uncharged under the others.
+// chargeAllowed retries operations that the store allowed but did not charge because another
+// operation of their group failed. Otherwise one failing limit would let a client pass uncharged
+// under the others.
 func (f *Fallback) chargeAllowed(ctx context.Context, args takeArgs) {
 	var retried split.Subset
 	for first, g := range limiters.EachGroup(args.groups) {
@@ -217,7 +226,8 @@ func (f *Fallback) chargeAllowed(ctx context.Context, args takeArgs) {
 	retried.Scatter(args.out)
 }
 
-// addUncharged adds the operations of g that the store allowed to retried, if on_store_error allowed the others.
+// addUncharged adds the operations of g that the store allowed to retried, if on_store_error
+// allowed the others.
 func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts []limiters.Verdict) {
 	if slices.ContainsFunc(verdicts, isNotAllowed) {
 		return

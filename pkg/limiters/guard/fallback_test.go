@@ -38,7 +38,8 @@ var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max
 
 func op(key string) limiters.Op { return limiters.Op{Key: key, Limit: hourly, N: 1} }
 
-// withOnError returns f as a store that sets one OnError for all operations of a Take, or one for each.
+// withOnError returns f as a store that sets one OnError for all operations of a Take, or one for
+// each.
 func withOnError(f *guard.Fallback, onErrors ...limiters.OnError) limiters.Store {
 	return &withOnErrors{f, onErrors}
 }
@@ -67,7 +68,8 @@ func TestFallbackPassesTheSuite(t *testing.T) {
 	})
 }
 
-// If the store is always down, the local store decides everything, by the whole share of one replica.
+// If the store is always down, the local store decides everything, by the whole share of one
+// replica.
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
@@ -109,7 +111,8 @@ func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 	}
 }
 
-// If no operation is decided, Take returns the error of the store. It also fails if the context has ended.
+// If no operation is decided, Take returns the error of the store. It also fails if the context has
+// ended.
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
@@ -163,7 +166,8 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 	})
 }
 
-// Without a report, nothing would say why on_store_error decides: a full Redis fails each operation, but not the call.
+// Without a report, nothing would say why on_store_error decides: a full Redis fails each
+// operation, but not the call.
 func TestReasonOfOnErrorIsReportedWithoutAnOutage(t *testing.T) {
 	for on, want := range map[limiters.OnError]int{
 		limiters.OnErrorFail: 0, limiters.OnErrorAllow: 2, limiters.OnErrorDeny: 2, limiters.OnErrorLocal: 2,
@@ -237,7 +241,8 @@ func TestOutageCountsConcurrentOps(t *testing.T) {
 	})
 }
 
-// While one node of a cluster is down, Takes fail and succeed in turns. The reported state must not change with each.
+// While one node of a cluster is down, Takes fail and succeed in turns. The reported state must not
+// change with each.
 func TestPartialOutageDoesNotFlap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &limiterstest.FailingStore{Store: memory()}
@@ -321,8 +326,8 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	}
 }
 
-// Under every algorithm, for every size of charges, each replica admits its share and no more. If charges reach the replicas in turn,
-// a client that uses its limit exactly is never denied.
+// Under every algorithm, for every size of charges, each replica admits its share and no more. If
+// charges reach the replicas in turn, a client that uses its limit exactly is never denied.
 func TestFallbackAdmitsTheShare(t *testing.T) {
 	const replicas = 4
 	for _, spec := range []limiters.Spec{
@@ -398,8 +403,8 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// A store charges nothing of a group that it cannot decide as a whole. The rest of the group must still be charged: clients can
-// easily make keys for which the store has no room.
+// A store charges nothing of a group that it cannot decide as a whole. The rest of the group must
+// still be charged: clients can easily make keys for which the store has no room.
 func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	store := memstore.New(memstore.Options{MaxKeys: 1})
 	take(t, store, op("k"))
@@ -446,8 +451,8 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	}
 }
 
-// A funnel may hold more than it leaks in a window. Rare charges of that size keep to the limit, and may reach the same replica
-// twice in succession.
+// A funnel may hold more than it leaks in a window. Rare charges of that size keep to the limit,
+// and may reach the same replica twice in succession.
 func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})

@@ -16,7 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// A fixture is a store that replicas share, in the virtual time of synctest, which starts at a midnight.
+// A fixture is a store that replicas share, in the virtual time of synctest, which starts at a
+// midnight.
 type fixture struct {
 	*testing.T
 	store *faultyLink
@@ -76,7 +77,8 @@ func (l *faultyLink) set(callDelay, replyDelay time.Duration, err error) {
 	l.callDelay, l.replyDelay, l.err, l.replyErr = callDelay, replyDelay, err, nil
 }
 
-// setReplyErr makes calls fail with err after the store has decided. With nil, replies arrive again.
+// setReplyErr makes calls fail with err after the store has decided. With nil, replies arrive
+// again.
 func (l *faultyLink) setReplyErr(lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,8 @@ func TestInspectionsReadTheStore(t *testing.T) {
 		a.mustTake("k", two, 1, "denied used=3 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", two, 1, "cached: denied used=4 remaining=0 retry=60s reset=60s")
 		f.mustTake(a, inspection, "denied used=4 remaining=0 retry=60s reset=60s")
-		// The N of an inspection means nothing, so its denial says nothing about charges of that size.
+		// The N of an inspection means nothing, so its denial says nothing about charges of that
+		// size.
 		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 6})
 		a.mustTake("f", funnel, 6, "ok used=6 remaining=0 reset=60s")
 		f.mustTake(a, []limiters.Op{{Key: "f", Limit: funnel, N: 3, Kind: limiters.OpInspect}}, "denied used=6 remaining=0 retry=10s reset=60s")

@@ -27,7 +27,8 @@ func end(op *limiters.Op) { op.N, op.Kind = 0, limiters.OpEnd }
 
 func peek(op *limiters.Op) { op.N = 0 }
 
-// A lease that was opened here while the store was lost is in this process only. Its end may come when the store is back.
+// A lease that was opened here while the store was lost is in this process only. Its end may come
+// when the store is back.
 func TestEndGoesToBothStores(t *testing.T) {
 	for name, c := range map[string]struct{ goneAtTake, goneAtEnd bool }{
 		"lost at the start": {true, false}, "lost at the end": {false, true}, "lost at both": {true, true}, "never lost": {},
@@ -143,7 +144,8 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	}
 }
 
-// The end of a lease that only the local store has reaches only the local store, even if its context is canceled.
+// The end of a lease that only the local store has reaches only the local store, even if its
+// context is canceled.
 func TestEndLocallyCallsNoStore(t *testing.T) {
 	store, local := &limiterstest.FailingStore{Store: memory(), Err: errGone}, memory()
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
@@ -180,7 +182,8 @@ func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return c.Store.Take(ctx, now, groups, out)
 }
 
-// on_store_error hides the error of the store, and must not hide that the store has certainly charged nothing.
+// on_store_error hides the error of the store, and must not hide that the store has certainly
+// charged nothing.
 func TestOnErrorVerdictIsUncharged(t *testing.T) {
 	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
 		for _, whole := range []bool{true, false} {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A localFallback decides operations under OnErrorLocal in this process's memory, by its share of each limit.
+// A localFallback decides operations under OnErrorLocal in this process's memory, by its share of
+// each limit.
 type localFallback struct {
 	store    limiters.Store // nil: it decides no operations
 	replicas func() int
@@ -19,7 +20,8 @@ type localFallback struct {
 	hasLeases atomic.Bool // store has decided an operation with a lease
 }
 
-// decideFailed decides the failed operations of args under OnErrorLocal. A verdict keeps its error if store fails too.
+// decideFailed decides the failed operations of args under OnErrorLocal. A verdict keeps its error
+// if store fails too.
 func (l *localFallback) decideFailed(ctx context.Context, args takeArgs) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(args.groups) {
@@ -37,8 +39,8 @@ func (l *localFallback) decideFailed(ctx context.Context, args takeArgs) {
 	}
 }
 
-// addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g was denied or failed, it adds a
-// denying operation, so that no share is charged.
+// addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g
+// was denied or failed, it adds a denying operation, so that no share is charged.
 func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, args takeArgs) {
 	var failed limiters.Group
 	var indices []int
@@ -65,7 +67,8 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 
 func hasLease(op limiters.Op) bool { return !op.Lease.IsZero() }
 
-// scale replaces the limit of op by this process's share of it. It reports whether the operation can be decided.
+// scale replaces the limit of op by this process's share of it. It reports whether the operation
+// can be decided.
 func (l *localFallback) scale(op *limiters.Op) bool {
 	replicas := int64(l.replicas())
 	if l.store == nil || replicas <= 1 {
@@ -78,8 +81,9 @@ func (l *localFallback) scale(op *limiters.Op) bool {
 	return err == nil
 }
 
-// mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease may be in either store. If ctx is
-// canceled, it repeats those that failed too, because nothing else decides them.
+// mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease
+// may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
+// else decides them.
 func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	canceled := ctx.Err() != nil
 	var ends []limiters.Op

@@ -12,7 +12,8 @@ type Outage struct {
 	Ops      int64 // operations that the store failed to decide, including those that fail
 }
 
-// An outageDetector notices the begin and the end of outages from the results of store calls, and counts their operations.
+// An outageDetector notices the begin and the end of outages from the results of store calls, and
+// counts their operations.
 type outageDetector struct {
 	failed    func(reason error)
 	recovered func(Outage)
@@ -24,7 +25,8 @@ type outageDetector struct {
 
 func (d *outageDetector) isDown() bool { return d.began.Load() != nil }
 
-// noteFailure notes a store call that failed. Call it before countOp, so that the outage has all its operations.
+// noteFailure notes a store call that failed. Call it before countOp, so that the outage has all
+// its operations.
 func (d *outageDetector) noteFailure(reason error) {
 	now := time.Now()
 	d.lastFailure.Store(&now)
@@ -40,12 +42,12 @@ func (d *outageDetector) countOp() {
 	}
 }
 
-// recoveryTime is how long a failed store must work without errors to count as recovered. Without it, the state would flap while
-// one node of a cluster is down.
+// recoveryTime is how long a failed store must work without errors to count as recovered. Without
+// it, the state would flap while one node of a cluster is down.
 const recoveryTime = time.Second
 
-// noteSuccess notes, while the store is down, a call that decided all its operations. It ends the outage unless the store has failed within
-// recoveryTime.
+// noteSuccess notes, while the store is down, a call that decided all its operations. It ends the
+// outage unless the store has failed within recoveryTime.
 func (d *outageDetector) noteSuccess() {
 	if time.Since(*d.lastFailure.Load()) >= recoveryTime {
 		d.recover()
@@ -58,8 +60,8 @@ func (d *outageDetector) recover() {
 	}
 }
 
-// idleTime is the time since the last failure after which checkIdle calls check. With requests, Take notices the recovery earlier,
-// and a store that fails only some operations stays down.
+// idleTime is the time since the last failure after which checkIdle calls check. With requests,
+// Take notices the recovery earlier, and a store that fails only some operations stays down.
 const idleTime = 10 * time.Second
 
 // checkIdle ends an outage without requests if check returns nil and no call fails meanwhile.

@@ -14,7 +14,8 @@ var twoAPenalty = limiterstest.MustLimit(limiters.Spec{
 	Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 3, Within: time.Hour, For: 90 * time.Second}},
 })
 
-// Each offence reaches the store. During the penalty the cache answers, until MaxAge or the penalty's end.
+// Each offence reaches the store. During the penalty the cache answers, until MaxAge or the
+// penalty's end.
 func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, b := f.replica(defaults), f.replica(defaults)
@@ -34,7 +35,8 @@ func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 	})
 }
 
-// The goroutine renews no penalty: a peek that arrives after its end could be denied, and would be an offence.
+// The goroutine renews no penalty: a peek that arrives after its end could be denied, and would be
+// an offence.
 func TestPenaltyIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
@@ -55,7 +57,8 @@ func TestPenaltyIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A cached penalty ends at the same time for several hits as for one, unless the limit itself denies them for longer.
+// A cached penalty ends at the same time for several hits as for one, unless the limit itself
+// denies them for longer.
 func TestCachedPenaltyEndsAtOneTimeForAnyHits(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 10, Window: time.Hour,

@@ -23,7 +23,8 @@ func TestPerSecondPassesTheSuite(t *testing.T) {
 	})
 }
 
-// A recorder is a store that records the keys of its operations. Its verdicts have each operation's N as Used.
+// A recorder is a store that records the keys of its operations. Its verdicts have each operation's
+// N as Used.
 type recorder struct {
 	limiters.Store
 	keys  []string

@@ -14,9 +14,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// With one replica, a store with a cache decides exactly as the store by itself. The calls are random: charges, peeks, refunds and
-// groups, under limits that change as in a reload. Once the debts are sent, the usage of the keys is the same too. The retry
-// time of a denial is never too short, except for hits charged after the denial was cached.
+// With one replica, a store with a cache decides exactly as the store by itself. The calls are
+// random: charges, peeks, refunds and groups, under limits that change as in a reload. Once the
+// debts are sent, the usage of the keys is the same too. The retry time of a denial is never too
+// short, except for hits charged after the denial was cached.
 func TestDenyCacheChangesNoDecision(t *testing.T) { changesNoDecision(t, limiterstest.NewGenerator) }
 
 // With penalties, no offence is hidden: every penalty begins with the same request.
@@ -67,7 +68,8 @@ func newComparison(t *testing.T, name string, calls *limiterstest.Generator) *co
 	t.Helper()
 	last, groups := calls.Next()
 	first := groups[0][0].Limit.Spec()
-	// Denials of long windows are kept longer, so that the cache does not wake each second of a year.
+	// Denials of long windows are kept longer, so that the cache does not wake each second of a
+	// year.
 	maxAge := max(time.Second, first.Window/10)
 	return &comparison{
 		name: name, calls: calls, bare: memstore.New(memstore.Options{}), maxAge: maxAge,
@@ -113,8 +115,9 @@ func (c *comparison) step(t *testing.T) {
 	c.calls.Observe(want)
 }
 
-// contradiction returns how got contradicts want, or "". The store with a cache decided got, and the store by itself decided want.
-// chargedLater reports whether the key may have been charged after its denial was cached.
+// contradiction returns how got contradicts want, or "". The store with a cache decided got, and
+// the store by itself decided want. chargedLater reports whether the key may have been charged
+// after its denial was cached.
 func contradiction(got, want limiters.Verdict, op limiters.Op, chargedLater bool) string {
 	got.Order, want.Order = 0, 0 // two stores
 	if got == want {

@@ -15,8 +15,8 @@ func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found
 	return found, err
 }
 
-// ForgetKeys removes the denials and debts of keys, including denials that calls in flight will return. Call it when another
-// process has reset the keys.
+// ForgetKeys removes the denials and debts of keys, including denials that calls in flight will
+// return. Call it when another process has reset the keys.
 func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 	if c == nil {
 		return
@@ -63,7 +63,8 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 	return orElementwise(found, local), localErr
 }
 
-// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local counters, even if the store fails.
+// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local
+// counters, even if the store fails.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	progress, err := f.store.ResetMatching(ctx, match, cursor)
 	if f.local.store == nil || cursor != "" {

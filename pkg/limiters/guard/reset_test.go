@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// The denied hits that a cache has not sent belong to the state before a reset: sent after it, they would use up the key again.
+// The denied hits that a cache has not sent belong to the state before a reset: sent after it, they
+// would use up the key again.
 func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	reset := map[string]func(*guard.DenyCache, limiters.Store) error{
@@ -99,8 +100,8 @@ func TestResetDuringAnOutageResetsLocalCounters(t *testing.T) {
 	}
 }
 
-// A reset that fails because the store is unreachable ends no lease. The slots of requests that ended meanwhile are free soon after
-// the store is back.
+// A reset that fails because the store is unreachable ends no lease. The slots of requests that
+// ended meanwhile are free soon after the store is back.
 func TestFailedResetLosesNoEnds(t *testing.T) {
 	limit := lease("a").Limit
 	for name, reset := range map[string]func(*guard.EndRetrier) error{

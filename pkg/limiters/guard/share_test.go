@@ -50,7 +50,8 @@ func TestShareIsTheSmallestThatIsRarelyExceeded(t *testing.T) {
 	}
 }
 
-// In an outage every request of another cost needs a share. Computing one for each would take a processor for itself.
+// In an outage every request of another cost needs a share. Computing one for each would take a
+// processor for itself.
 func TestShareIsNotComputedForEachSizeOfCharges(t *testing.T) {
 	const whole, replicas, p = 1_000_000_000, 10, 0.001
 	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
@@ -100,7 +101,8 @@ func TestShareOfLargeLimitsIsNearTheNormalQuantile(t *testing.T) {
 	}
 }
 
-// The share of a limit that is too large for a sum is a bound: it covers the normal distribution, and is not much larger.
+// The share of a limit that is too large for a sum is a bound: it covers the normal distribution,
+// and is not much larger.
 func TestShareBeyond32BitsCoversTheNormalQuantile(t *testing.T) {
 	for _, n := range []int64{maxExactTrials + 1, 1 << 40, limiters.LargestMax} {
 		for _, replicas := range []int64{2, 50, 1000} {

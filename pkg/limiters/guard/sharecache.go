@@ -36,7 +36,8 @@ func (c *shareCache) replicaLimit(l *limiters.Limit, n, replicas int64) (*limite
 	})
 }
 
-// shareForHits returns the share of whole for charges of n hits: at least n times the share of whole/n requests.
+// shareForHits returns the share of whole for charges of n hits: at least n times the share of
+// whole/n requests.
 func (c *shareCache) shareForHits(whole, n, replicas int64) int64 {
 	if n > whole {
 		// Such a charge never fits, or it fits a funnel whose capacity exceeds its rate.
@@ -51,8 +52,8 @@ func (c *shareCache) share(whole, replicas int64) int64 {
 	return m
 }
 
-// roundUp rounds n up to five significant bits, so that few different shares are computed. It adds less than a sixteenth, and
-// nothing below 32.
+// roundUp rounds n up to five significant bits, so that few different shares are computed. It adds
+// less than a sixteenth, and nothing below 32.
 func roundUp(n int64) int64 {
 	shift := max(0, bits.Len64(uint64(n))-5)
 	return (n + 1<<shift - 1) >> shift << shift

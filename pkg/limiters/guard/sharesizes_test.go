@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// The shares of a limit for charges of different sizes use one state. Whatever the sizes of charges, refunds and settlements are, a
-// replica admits at most the whole limit at one time.
+// The shares of a limit for charges of different sizes use one state. Whatever the sizes of
+// charges, refunds and settlements are, a replica admits at most the whole limit at one time.
 func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 	const whole, replicas = 60, 10
 	for _, name := range limiterstest.Windowed() {
@@ -33,8 +33,8 @@ func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 	}
 }
 
-// mostAdmitted takes charges of random sizes at one time, and refunds or settles parts of some. It returns the highest sum of those
-// admitted.
+// mostAdmitted takes charges of random sizes at one time, and refunds or settles parts of some. It
+// returns the highest sum of those admitted.
 func mostAdmitted(t *testing.T, store limiters.Store, limit *limiters.Limit, rnd *rand.Rand) int64 {
 	t.Helper()
 	sizes, now := []int64{1, 1, 1, 2, 7, 20, 30, 60}, time.Now()

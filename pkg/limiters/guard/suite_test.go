@@ -61,7 +61,8 @@ func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
 }
 
-// Under concurrent use no denied hit is counted twice and none is lost: the count of a window is the number of hits sent.
+// Under concurrent use no denied hit is counted twice and none is lost: the count of a window is
+// the number of hits sent.
 func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	for name, store := range map[string]limiters.Store{
@@ -173,7 +174,8 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	}
 }
 
-// Ten times as many users as the cache has room for are over their limit. The accounted bytes are close to the heap.
+// Ten times as many users as the cache has room for are over their limit. The accounted bytes are
+// close to the heap.
 func TestDenyCacheIsBounded(t *testing.T) {
 	const maxBytes = 4 << 20
 	c := cached(t, denies{}, guard.DenyCacheOptions{MaxBytes: maxBytes, MaxAge: time.Hour})
@@ -241,7 +243,8 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 	})
 }
 
-// While Redis is full it denies hits that it cannot count. Such a denial must not make the cache deny hits that fit.
+// While Redis is full it denies hits that it cannot count. Such a denial must not make the cache
+// deny hits that fit.
 func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	client := server.Client(t)

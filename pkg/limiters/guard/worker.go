@@ -10,8 +10,9 @@ import (
 // callTimeout bounds a store call of a worker.
 const callTimeout = time.Second
 
-// A worker is the goroutine of a decorator that calls a store. Stopping the goroutine does not cancel a call in flight, because the
-// operations of the call would be undecided. Only the context of stopWorker cancels the call.
+// A worker is the goroutine of a decorator that calls a store. Stopping the goroutine does not
+// cancel a call in flight, because the operations of the call would be undecided. Only the context
+// of stopWorker cancels the call.
 type worker struct {
 	callCtx     context.Context // the context of all calls, because they belong to no request
 	cancelCalls context.CancelFunc
@@ -30,8 +31,8 @@ func (w *worker) startWorker(run func(context.Context)) {
 	}()
 }
 
-// send sends operations to store in one call, each in a group of its own. If the call fails, each verdict gets the error too. It recovers,
-// because nothing else on the goroutine does.
+// send sends operations to store in one call, each in a group of its own. If the call fails, each
+// verdict gets the error too. It recovers, because nothing else on the goroutine does.
 func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdict, error) {
 	ctx, cancel := context.WithTimeout(w.callCtx, callTimeout)
 	defer cancel()
@@ -43,7 +44,8 @@ func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdi
 	return verdicts, err
 }
 
-// stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned function is called.
+// stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned
+// function is called.
 func (w *worker) stopWorker(ctx context.Context) (done func()) {
 	release := context.AfterFunc(ctx, w.cancelCalls)
 	w.stop()

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A FailingStore is a store whose Takes fail, as a whole or for some keys. If every Take has operations and fails, Store may be nil.
+// A FailingStore is a store whose Takes fail, as a whole or for some keys. If every Take has
+// operations and fails, Store may be nil.
 type FailingStore struct {
 	limiters.Store
 	Err   error                  // returned by each Take, if not nil

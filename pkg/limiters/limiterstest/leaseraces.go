@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// LeaseRaces opens and ends leases and reservations of one key from many goroutines on each of several stores that share their state.
+// LeaseRaces opens and ends leases and reservations of one key from many goroutines on each of
+// several stores that share their state.
 func LeaseRaces(t *testing.T, replicas []limiters.Store) {
 	t.Run("concurrency", func(t *testing.T) { slotRaces(t, replicas) })
 	for _, name := range Windowed() {
@@ -19,7 +20,8 @@ func LeaseRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// slotRaces checks that no more slots are held than the limit has, and that none is held after all releases.
+// slotRaces checks that no more slots are held than the limit has, and that none is held after all
+// releases.
 func slotRaces(t *testing.T, replicas []limiters.Store) {
 	const slots = 10
 	limit := MustLimit(limiters.Spec{Algorithm: "concurrency", Max: slots})

@@ -1,13 +1,15 @@
-// Package limiterstest is the conformance suite of [limiters.Store]. The test of a store calls [Run] with a function that opens
-// the store. A bug found in one store becomes a trace here, and so a test of all stores.
+// Package limiterstest is the conformance suite of [limiters.Store]. The test of a store calls
+// [Run] with a function that opens the store. A bug found in one store becomes a trace here, and so
+// a test of all stores.
 //
 // The first part is traces, in testdata:
 //
 //	+7s take 1 => ok used=3 remaining=2 reset=53s
 //
-// The second part compares a store with [Reference], verdict by verdict and field by field, over long random sequences with
-// clocks that stand still, jump and step back. The reference itself is compared with the traces, and with models that are
-// naive on purpose: a list of every hit, a fraction of big integers.
+// The second part compares a store with [Reference], verdict by verdict and field by field, over
+// long random sequences with clocks that stand still, jump and step back. The reference itself is
+// compared with the traces, and with models that are naive on purpose: a list of every hit, a
+// fraction of big integers.
 package limiterstest
 
 import (
@@ -24,14 +26,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Run runs the suite on stores that open returns. Each must be empty, and open must register its cleanup.
+// Run runs the suite on stores that open returns. Each must be empty, and open must register its
+// cleanup.
 func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 	run(t, open, sequences)
 	t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
 }
 
-// RunOverConnection is [Run] with fewer random sequences, and without keys that have many leases. It is for a store that differs
-// only in its connection, in the names of its keys, or in a decorator, from a store that passes Run.
+// RunOverConnection is [Run] with fewer random sequences, and without keys that have many leases.
+// It is for a store that differs only in its connection, in the names of its keys, or in a
+// decorator, from a store that passes Run.
 func RunOverConnection(t *testing.T, open func(t *testing.T) limiters.Store) {
 	run(t, open, sequences/6)
 }
@@ -60,7 +64,8 @@ func run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store, sequence
 	t.Run("order", func(t *testing.T) { order(t, open(t)) })
 }
 
-// A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied operation waits.
+// A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied
+// operation waits.
 type checkedStore struct {
 	limiters.Store
 	t *testing.T
@@ -81,7 +86,8 @@ func Windowed() []string {
 	return slices.DeleteFunc(limiters.Algorithms(), func(name string) bool { return !limiters.HasWindow(name) })
 }
 
-// canceled checks that a call whose context has ended charges nothing and returns the uncharged error of the context.
+// canceled checks that a call whose context has ended charges nothing and returns the uncharged
+// error of the context.
 func canceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -127,8 +133,8 @@ func ownClock(t *testing.T, store limiters.Store) {
 	}
 }
 
-// order checks that At and Order give the order in which a store decided the operations of a key. Each charge adds 1 to the usage of a
-// key that never resets, so the usages ascend in that order.
+// order checks that At and Order give the order in which a store decided the operations of a key.
+// Each charge adds 1 to the usage of a key that never resets, so the usages ascend in that order.
 func order(t *testing.T, store limiters.Store) {
 	const goroutines, takes = 64, 100
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: limiters.MaxWindow})
@@ -167,8 +173,9 @@ func order(t *testing.T, store limiters.Store) {
 	}
 }
 
-// Races uses up one key of each algorithm from 64 goroutines on each of several stores that share their state. They must admit
-// exactly the limit: a window of ten years does not end meanwhile, and no hit leaks from a funnel.
+// Races uses up one key of each algorithm from 64 goroutines on each of several stores that share
+// their state. They must admit exactly the limit: a window of ten years does not end meanwhile, and
+// no hit leaks from a funnel.
 func Races(t *testing.T, replicas []limiters.Store) {
 	t.Run("leases", func(t *testing.T) { LeaseRaces(t, replicas) })
 	const goroutines, maximum = 64, 500

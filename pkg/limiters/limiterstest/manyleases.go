@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// manyLeases checks keys with more leases than one operation shortens or removes. Like random sequences, it takes ten times as long
-// with the race detector, and finds no more.
+// manyLeases checks keys with more leases than one operation shortens or removes. Like random
+// sequences, it takes ten times as long with the race detector, and finds no more.
 func manyLeases(t *testing.T, store limiters.Store) {
 	if testing.Short() {
 		t.Skip("-short: too slow for the race detector")
@@ -46,7 +46,8 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
 }
 
-// takeSingles decides ungrouped operations in both stores, compares the verdicts, and returns the last.
+// takeSingles decides ungrouped operations in both stores, compares the verdicts, and returns the
+// last.
 func (m *manyLeasesOfKey) takeSingles(now time.Time, ops ...limiters.Op) limiters.Verdict {
 	m.t.Helper()
 	return m.take(now, ops, limiters.Singles(ops...))
@@ -78,7 +79,8 @@ func (m *manyLeasesOfKey) take(now time.Time, ops []limiters.Op, groups []limite
 	return got[len(got)-1]
 }
 
-// openLeases opens leases of n hits with different expiries. Lease i of a call has the id idOf(call, i).
+// openLeases opens leases of n hits with different expiries. Lease i of a call has the id
+// idOf(call, i).
 func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases int, n int64) {
 	m.t.Helper()
 	const calls = 10
@@ -93,7 +95,8 @@ func (m *manyLeasesOfKey) openLeases(limit *limiters.Limit, key string, leases i
 
 func idOf(call, i int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(call, "/", i)) }
 
-// shortens checks that each operation shortens the expiry of at most [limiters.LeasesPerOp] leases, the earliest ones first.
+// shortens checks that each operation shortens the expiry of at most [limiters.LeasesPerOp] leases,
+// the earliest ones first.
 func (m *manyLeasesOfKey) shortens(algorithm string) {
 	m.t.Helper()
 	limit, back := m.limit(algorithm), traceStart.Add(-24*time.Hour)
@@ -112,8 +115,9 @@ func (m *manyLeasesOfKey) shortens(algorithm string) {
 	}
 }
 
-// ends checks that each operation removes at most [limiters.LeasesPerOp] expired leases, the earliest ones first, and the one that it
-// names. The others hold their slots. A key that has fully reset holds none.
+// ends checks that each operation removes at most [limiters.LeasesPerOp] expired leases, the
+// earliest ones first, and the one that it names. The others hold their slots. A key that has fully
+// reset holds none.
 func (m *manyLeasesOfKey) ends(algorithm string) {
 	m.t.Helper()
 	limit, late, later := m.limit(algorithm), traceStart.Add(900*time.Millisecond), traceStart.Add(1500*time.Millisecond)
@@ -169,7 +173,8 @@ func (m *manyLeasesOfKey) ends(algorithm string) {
 	}
 }
 
-// removes checks that each operation removes at most [limiters.LeasesPerOp] expired reservations, and the one that it names.
+// removes checks that each operation removes at most [limiters.LeasesPerOp] expired reservations,
+// and the one that it names.
 func (m *manyLeasesOfKey) removes(algorithm string) {
 	m.t.Helper()
 	limit, later := m.limit(algorithm), traceStart.Add(2*time.Second)
@@ -192,8 +197,8 @@ func (m *manyLeasesOfKey) removes(algorithm string) {
 	}
 }
 
-// full checks a key with as many open reservations as it may have. A further one is denied, which is an offence. The group of the
-// operation is denied with it.
+// full checks a key with as many open reservations as it may have. A further one is denied, which
+// is an offence. The group of the operation is denied with it.
 func (m *manyLeasesOfKey) full(algorithm string) {
 	m.t.Helper()
 	limit, now := m.limit(algorithm), traceStart.Add(500*time.Millisecond)
@@ -225,8 +230,9 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	}
 }
 
-// reservationsAfterRefund checks a reservation in a group whose first operation refunds the newest hits of its key, while the clock is
-// behind these hits. A settle must find the time that the reservation charged.
+// reservationsAfterRefund checks a reservation in a group whose first operation refunds the newest
+// hits of its key, while the clock is behind these hits. A settle must find the time that the
+// reservation charged.
 func reservationsAfterRefund(t *testing.T, store limiters.Store) {
 	for _, name := range Windowed() {
 		params := FirstHit(name)

@@ -11,8 +11,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The models here are the definitions of the algorithms in their plainest form. Windows are an integer division, a log is a
-// list with one element per hit, and a funnel is a fraction of big integers. The core is compared with them.
+// The models here are the definitions of the algorithms in their plainest form. Windows are an
+// integer division, a log is a list with one element per hit, and a funnel is a fraction of big
+// integers. The core is compared with them.
 
 // A model decides operations of one key, under one limit, at times in µs.
 type model interface {
@@ -40,7 +41,8 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 			ops := uint64(0)
 			for seed := FirstSeed() + 1000; ops < Sequences(30_000); seed++ {
 				g := NewGenerator(name, seed)
-				// One limit and one key: stores are tested for the rest. A list of hits must stay short.
+				// One limit and one key: stores are tested for the rest. A list of hits must stay
+				// short.
 				g.limits = g.limits[:1]
 				spec := g.limits[0].Spec()
 				if name == "sliding_log" && spec.Max > 200 {
@@ -71,7 +73,8 @@ func TestCoreAgreesWithNaiveModels(t *testing.T) {
 	}
 }
 
-// checked returns how many hits must fit for n > 0 hits or a peek to be allowed, under a log or a funnel.
+// checked returns how many hits must fit for n > 0 hits or a peek to be allowed, under a log or a
+// funnel.
 func checked(s limiters.Spec, n int64) int64 {
 	if n == 0 && s.Params.Peek == limiters.PeekOver {
 		return 0
@@ -185,8 +188,8 @@ func (w *naiveWindow) first(i int64) time.Time {
 	}
 }
 
-// startOf returns the start of window i: the first minute whose local date is that of the window or a later one. In these zones
-// and years, all changes of the clock are at whole minutes.
+// startOf returns the start of window i: the first minute whose local date is that of the window or
+// a later one. In these zones and years, all changes of the clock are at whole minutes.
 func (w *naiveWindow) startOf(i int64) int64 {
 	if start, known := w.starts[i]; known {
 		return start

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A naiveLeases is a list of leases or reservations, beside the model of the algorithm that they charge.
+// A naiveLeases is a list of leases or reservations, beside the model of the algorithm that they
+// charge.
 type naiveLeases struct {
 	of          charged
 	ttl         int64
@@ -73,7 +74,8 @@ func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
 	return v
 }
 
-// expire removes the first limiters.LeasesPerOp expired leases and the one of id. A key of leases alone is empty once all has expired.
+// expire removes the first limiters.LeasesPerOp expired leases and the one of id. A key of leases
+// alone is empty once all has expired.
 func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 	expired := func(l naiveLease) bool { return l.expires <= now }
 	isOver := !m.reserves && !slices.ContainsFunc(slices.Concat(m.open, m.ended), func(l naiveLease) bool { return !expired(l) })

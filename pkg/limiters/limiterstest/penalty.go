@@ -18,8 +18,8 @@ func randomPenalties(t *testing.T, store limiters.Store, sequences uint64) {
 	random(t, store, sequences, NewPenaltyGenerator)
 }
 
-// NewPenaltyGenerator returns a Generator for an algorithm and a seed, whose limits have penalties. One of them may have
-// another penalty or none, as after a reload.
+// NewPenaltyGenerator returns a Generator for an algorithm and a seed, whose limits have penalties.
+// One of them may have another penalty or none, as after a reload.
 func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	spec := randomSpec(rnd, algorithm)
@@ -58,8 +58,9 @@ func randomPenalty(rnd *rand.Rand) limiters.PenaltySpec {
 	return p
 }
 
-// RacesWithPenalties uses up one key of each algorithm as [Races] does, under a limit with a penalty. Exactly the limit is
-// admitted, and exactly the offences before the penalty are denied without it.
+// RacesWithPenalties uses up one key of each algorithm as [Races] does, under a limit with a
+// penalty. Exactly the limit is admitted, and exactly the offences before the penalty are denied
+// without it.
 func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 	const goroutines, each, maximum, after = 64, 12, 500, 100
 	for _, name := range Windowed() {

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A penalized is a limit with a penalty as the definition has it: a list of all offences and one of all penalties.
+// A penalized is a limit with a penalty as the definition has it: a list of all offences and one of
+// all penalties.
 type penalized struct {
 	limit                                         model
 	after, within, lasts, factor, longest, forget int64
@@ -130,8 +131,8 @@ func clone(m model) model {
 	panic("no such model")
 }
 
-// uncounted returns a copy of a model that does not count denied hits. A window needs none: its denied hits do not change the
-// wait, and whether they count changes a peek.
+// uncounted returns a copy of a model that does not count denied hits. A window needs none: its
+// denied hits do not change the wait, and whether they count changes a peek.
 func uncounted(m model) model {
 	c := clone(m)
 	switch c := c.(type) {

@@ -15,15 +15,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// earliest and latest bound the time of random sequences, in µs since 1970: from 2000 to 2035. The log of the Lua twin keeps times
-// modulo 2^51 µs, so two times that meet in a sequence must be less than half of that apart: 35.6 years.
+// earliest and latest bound the time of random sequences, in µs since 1970: from 2000 to 2035. The
+// log of the Lua twin keeps times modulo 2^51 µs, so two times that meet in a sequence must be less
+// than half of that apart: 35.6 years.
 const earliest, latest = 946_684_800_000_000, 2_051_222_400_000_000
 
 // sequences is the number of random sequences per algorithm, and steps the number of calls in each.
 const sequences, steps = 60, 60
 
-// Sequences returns the number of random sequences that a test plays: n, and with -short a tenth, rounded up. With the race
-// detector a sequence takes ten times as long, and finds no more, because it runs on one goroutine.
+// Sequences returns the number of random sequences that a test plays: n, and with -short a tenth,
+// rounded up. With the race detector a sequence takes ten times as long, and finds no more, because
+// it runs on one goroutine.
 func Sequences(n uint64) uint64 {
 	if testing.Short() {
 		return (n + 9) / 10
@@ -43,8 +45,9 @@ func Seeds(n uint64) iter.Seq[uint64] {
 	}
 }
 
-// FirstSeed returns the environment variable SEED, or 0 without it. A change is tested with the same sequences each time, so that a
-// failure comes from the change. The nightly workflow sets SEED, and plays others.
+// FirstSeed returns the environment variable SEED, or 0 without it. A change is tested with the
+// same sequences each time, so that a failure comes from the change. The nightly workflow sets
+// SEED, and plays others.
 func FirstSeed() uint64 {
 	text := os.Getenv("SEED")
 	if text == "" {
@@ -57,8 +60,9 @@ func FirstSeed() uint64 {
 	return seed
 }
 
-// Random compares a store with the reference over random sequences. Calls have several operations, some in groups, on a few keys,
-// under limits whose maximum changes as in a reload. Time stands still, goes on to an edge, jumps ahead and steps back.
+// Random compares a store with the reference over random sequences. Calls have several operations,
+// some in groups, on a few keys, under limits whose maximum changes as in a reload. Time stands
+// still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
 	random(t, store, sequences, NewGenerator)
 }
@@ -89,8 +93,8 @@ func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 	}
 }
 
-// randomMixed is [Random] for calls whose operations are under limits of several algorithms, with penalties, leases and reservations. A
-// group may have any of them.
+// randomMixed is [Random] for calls whose operations are under limits of several algorithms, with
+// penalties, leases and reservations. A group may have any of them.
 func randomMixed(t *testing.T, store limiters.Store, sequences uint64) {
 	for seed := range Seeds(sequences) {
 		if !agree(t, NewMixedGenerator(seed), store, NewReference()) {
@@ -151,15 +155,15 @@ type Generator struct {
 	last     []limiters.Verdict
 }
 
-// addReloaded adds a limit that remembers a key for another time than the first limit, as after a reload: with another penalty or TTL,
-// or without.
+// addReloaded adds a limit that remembers a key for another time than the first limit, as after a
+// reload: with another penalty or TTL, or without.
 func (g *Generator) addReloaded(spec limiters.Spec) {
 	g.limits = append(g.limits, MustLimit(spec))
 	g.reloaded++
 }
 
-// WithoutReload removes the limits that remember a key for another time than the first limit. With them, a store that lets keys
-// expire forgets what the reference still remembers.
+// WithoutReload removes the limits that remember a key for another time than the first limit. With
+// them, a store that lets keys expire forgets what the reference still remembers.
 func (g *Generator) WithoutReload() *Generator {
 	g.limits = g.limits[:len(g.limits)-g.reloaded]
 	return g
@@ -172,7 +176,8 @@ func NewGenerator(algorithm string, seed uint64) *Generator {
 	return newGenerator(rnd, fmt.Sprintf("%s %d ", algorithm, seed), spec)
 }
 
-// NewMixedGenerator returns a Generator of calls whose operations are under several limits, for a seed.
+// NewMixedGenerator returns a Generator of calls whose operations are under several limits, for a
+// seed.
 func NewMixedGenerator(seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	g := &Generator{rnd: rnd, prefix: fmt.Sprintf("mixed %d ", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
@@ -197,7 +202,8 @@ func NewMixedGenerator(seed uint64) *Generator {
 		if err != nil || spec.Window == time.Second { // guard.PerSecond keeps windows of one second in another store
 			continue
 		}
-		// A limit with reserve.unsettled=release refunds what has expired. It does so late if the last hits were under another limit.
+		// A limit with reserve.unsettled=release refunds what has expired. It does so late if the
+		// last hits were under another limit.
 		if !shares && slices.ContainsFunc(g.limits, func(other *limiters.Limit) bool { return other.StateID() == l.StateID() }) {
 			continue
 		}
@@ -207,8 +213,8 @@ func NewMixedGenerator(seed uint64) *Generator {
 	return g
 }
 
-// NewLeaseGenerator returns a Generator of limits with leases for an algorithm and a seed. Some calls have another TTL, or the
-// limit without reserve.
+// NewLeaseGenerator returns a Generator of limits with leases for an algorithm and a seed. Some
+// calls have another TTL, or the limit without reserve.
 func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	plain := randomSpec(rnd, algorithm)

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Reference is the simplest possible Store: the core's functions over a map that only grows. Every store must return its
-// verdicts. Pass it a now with each call.
+// Reference is the simplest possible Store: the core's functions over a map that only grows. Every
+// store must return its verdicts. Pass it a now with each call.
 type Reference struct {
 	mu      sync.Mutex
 	indexOf map[[2]string]int

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// resettable are limits of which a key can use up every part: usage, penalty, leases and reservations.
+// resettable are limits of which a key can use up every part: usage, penalty, leases and
+// reservations.
 func resettable() []limiters.Spec {
 	specs := []limiters.Spec{{Algorithm: "concurrency", Max: 2, Params: limiters.Params{LeaseTTL: time.Hour}}}
 	for _, name := range Windowed() {
@@ -27,8 +28,8 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
-// Resets checks that a key that was reset is like one never used, and that other keys keep their states. It checks that an invalid
-// cursor is an error. The time is the store's.
+// Resets checks that a key that was reset is like one never used, and that other keys keep their
+// states. It checks that an invalid cursor is an error. The time is the store's.
 func Resets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()
 	_, err := store.ResetMatching(ctx, func(string) bool { return false }, "invalid")
@@ -132,7 +133,8 @@ func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 	}
 }
 
-// A resetting is a Store that resets and inspects some keys before a Take. Two of them with equal seeds do the same.
+// A resetting is a Store that resets and inspects some keys before a Take. Two of them with equal
+// seeds do the same.
 type resetting struct {
 	limiters.Store
 	rnd       *rand.Rand

@@ -16,8 +16,9 @@ type SizeCase struct {
 	spec limiters.Spec
 }
 
-// SizeCases returns one hit on a key of each algorithm, by the number of keys, because tables that have just grown take more
-// memory for each key. An algorithm whose state grows also has cases of 17 and of 1000 hits on a key, whose names end so.
+// SizeCases returns one hit on a key of each algorithm, by the number of keys, because tables that
+// have just grown take more memory for each key. An algorithm whose state grows also has cases of
+// 17 and of 1000 hits on a key, whose names end so.
 func SizeCases() []SizeCase {
 	var all []SizeCase
 	for _, name := range limiters.Algorithms() {
@@ -35,7 +36,8 @@ func SizeCases() []SizeCase {
 	return all
 }
 
-// Fill calls take with the hits of the case on a number of keys of 40 bytes, in calls of at most 1000 operations.
+// Fill calls take with the hits of the case on a number of keys of 40 bytes, in calls of at most
+// 1000 operations.
 func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error) error {
 	limit, now := MustLimit(c.spec), time.Now().Truncate(time.Hour)
 	out := make([]limiters.Verdict, 1000)

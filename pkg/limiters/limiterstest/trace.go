@@ -29,10 +29,12 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 //	[+D|-D] OP, OP => VERDICT, VERDICT          two operations of one call
 //	[+D|-D] OP & OP => VERDICT, VERDICT         two operations of one group
 //
-// The forms of an OP are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits), `refund N` and `inspect`. Under a limit
-// with leases, `take N as ID` has a lease, `release ID` ends it, and `settle ID N` settles a reservation. An OP may have `of KEY`
-// and `under LIMIT`. A VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where a retry
-// may be "never". A denial whose retry is the end of a penalty is "penalized". An inspection during a penalty adds "penalty=D".
+// The forms of an OP are `take N` (charge), `peek`, `peek for N denied` (a peek with denied hits),
+// `refund N` and `inspect`. Under a limit with leases, `take N as ID` has a lease, `release ID`
+// ends it, and `settle ID N` settles a reservation. An OP may have `of KEY` and `under LIMIT`. A
+// VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where
+// a retry may be "never". A denial whose retry is the end of a penalty is "penalized". An
+// inspection during a penalty adds "penalty=D".
 func Traces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -55,7 +57,8 @@ func Traces(t *testing.T, store limiters.Store) {
 	}
 }
 
-// replay runs the traces of a file. It returns the text with the actual verdicts, and a message for each verdict that differs.
+// replay runs the traces of a file. It returns the text with the actual verdicts, and a message for
+// each verdict that differs.
 func replay(store limiters.Store, file, text string) (got string, mismatches []string, err error) {
 	var out []string
 	r := replayer{store: store, prefix: file}
@@ -139,7 +142,8 @@ func (r *replayer) limit(words []string) error {
 	return err
 }
 
-// step takes the operations of a line and returns their verdicts, or what is wanted if the line is skipped.
+// step takes the operations of a line and returns their verdicts, or what is wanted if the line is
+// skipped.
 func (r *replayer) step(words []string, want string) (string, error) {
 	if len(words) > 0 && strings.ContainsAny(words[0][:1], "+-") {
 		d, err := time.ParseDuration(words[0])

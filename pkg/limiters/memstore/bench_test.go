@@ -20,7 +20,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// WEIR_BENCH_KEYS is the number of keys in the benchmarks of large stores. 10 million take about a gigabyte.
+// WEIR_BENCH_KEYS is the number of keys in the benchmarks of large stores. 10 million take about a
+// gigabyte.
 func benchKeys(b *testing.B) int {
 	n := 1_000_000
 	if text := os.Getenv("WEIR_BENCH_KEYS"); text != "" {
@@ -33,8 +34,8 @@ func benchKeys(b *testing.B) int {
 	return n
 }
 
-// A keyOf is a key of 40 bytes whose digits are overwritten for each operation. So its text is in the processor's cache, as that of
-// a request is.
+// A keyOf is a key of 40 bytes whose digits are overwritten for each operation. So its text is in
+// the processor's cache, as that of a request is.
 type keyOf [40]byte
 
 func newKey() *keyOf {
@@ -153,7 +154,8 @@ func BenchmarkFiveOps(b *testing.B) {
 	}
 }
 
-// BenchmarkHotKey is one key of all goroutines. It measures how long a Take holds the lock of a shard.
+// BenchmarkHotKey is one key of all goroutines. It measures how long a Take holds the lock of a
+// shard.
 func BenchmarkHotKey(b *testing.B) {
 	s := New(Options{})
 	b.ReportAllocs()
@@ -166,7 +168,8 @@ func BenchmarkHotKey(b *testing.B) {
 	})
 }
 
-// BenchmarkLock is a Take without its work under the lock. The difference to BenchmarkTake is how long the lock is held.
+// BenchmarkLock is a Take without its work under the lock. The difference to BenchmarkTake is how
+// long the lock is held.
 func BenchmarkLock(b *testing.B) {
 	for _, n := range []int{1, 5} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
@@ -206,7 +209,8 @@ func BenchmarkManyKeys(b *testing.B) {
 	})
 }
 
-// BenchmarkKeysHeld is an operation on one of many keys: drawn evenly, which no processor cache helps, and by Zipf, like traffic.
+// BenchmarkKeysHeld is an operation on one of many keys: drawn evenly, which no processor cache
+// helps, and by Zipf, like traffic.
 func BenchmarkKeysHeld(b *testing.B) {
 	for n := 10_000; n <= benchKeys(b); n *= 10 {
 		s := New(Options{MaxKeys: int64(n)})
@@ -241,8 +245,9 @@ func BenchmarkKeysHeld(b *testing.B) {
 	}
 }
 
-// BenchmarkTail measures the maximum and the high percentiles of a Take: while a store grows, and while the garbage collector
-// runs all the time. The same loop without a store shows the part of the machine.
+// BenchmarkTail measures the maximum and the high percentiles of a Take: while a store grows, and
+// while the garbage collector runs all the time. The same loop without a store shows the part of
+// the machine.
 func BenchmarkTail(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(30))
 	n := benchKeys(b)
@@ -311,8 +316,8 @@ func reportQuantiles(b *testing.B, times []int32) {
 	b.ReportMetric(at(1), "max-µs")
 }
 
-// BenchmarkSave is a snapshot of many keys, and of one log of a million entries. It reports the time, the size, and the longest
-// time that a lock is held.
+// BenchmarkSave is a snapshot of many keys, and of one log of a million entries. It reports the
+// time, the size, and the longest time that a lock is held.
 func BenchmarkSave(b *testing.B) {
 	n := benchKeys(b)
 	many, log := New(Options{}), New(Options{})
@@ -348,7 +353,8 @@ func BenchmarkSave(b *testing.B) {
 
 var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LargestLogMax, Window: 24 * time.Hour})
 
-// lockTimes returns how long a Save holds each lock, in ns. Each is the shortest of three Saves, because the machine is shared.
+// lockTimes returns how long a Save holds each lock, in ns. Each is the shortest of three Saves,
+// because the machine is shared.
 func lockTimes(s *Store) []int64 {
 	var holds []int64
 	for range 3 {

@@ -12,7 +12,8 @@ const (
 	sampleShards = 8 // shards that are checked
 )
 
-// makeRoom makes room for a new key or a growing one. It reports whether there is room. The lock of sh must be held.
+// makeRoom makes room for a new key or a growing one. It reports whether there is room. The lock of
+// sh must be held.
 func (t *transaction) makeRoom(sh *shard, isNew bool) bool {
 	s := t.store
 	for range sampleShards {
@@ -47,8 +48,9 @@ func (s *Store) randomShard() *shard {
 	return &s.shards[first]
 }
 
-// evictOne evicts a record of a sample: an expired one or, among keys not over their limits, the one that expires first. Keys over
-// their limits are never evicted, because that would admit their clients.
+// evictOne evicts a record of a sample: an expired one or, among keys not over their limits, the
+// one that expires first. Keys over their limits are never evicted, because that would admit their
+// clients.
 func (t *transaction) evictOne(sh *shard) bool {
 	var best position
 	soonest := int64(math.MaxInt64)
@@ -95,8 +97,8 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
 }
 
-// keepMostProtective keeps the limit that denies first: the record's, or l of an operation. Eviction spares keys over a limit, but a
-// record names only one of its limits.
+// keepMostProtective keeps the limit that denies first: the record's, or l of an operation.
+// Eviction spares keys over a limit, but a record names only one of its limits.
 func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitID()]
 	held := entry.limit
@@ -123,8 +125,8 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 	}
 }
 
-// protectsMore reports whether a key is over a before it is over b. A limit with a penalty comes first, because snapshots and eviction
-// find a penalty only through the limit of the record.
+// protectsMore reports whether a key is over a before it is over b. A limit with a penalty comes
+// first, because snapshots and eviction find a penalty only through the limit of the record.
 func protectsMore(a, b *limiters.Limit) bool {
 	if a.HasPenalty() != b.HasPenalty() {
 		return a.HasPenalty()

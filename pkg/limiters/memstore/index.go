@@ -2,18 +2,20 @@ package memstore
 
 import "slices"
 
-// An index maps hashes of keys to records, by open addressing with linear probing and without tombstones. A cell holds a hash and a
-// position, and no pointer. Home cells are ordered by hash, so the index is resized in one sequential pass without reading records.
+// An index maps hashes of keys to records, by open addressing with linear probing and without
+// tombstones. A cell holds a hash and a position, and no pointer. Home cells are ordered by hash,
+// so the index is resized in one sequential pass without reading records.
 //
-// With ten million keys, a Go map from hash to position takes 16 bytes for each instead of 11, and finding one takes 70 % longer. It
-// would also have to keep keys with equal hashes.
+// With ten million keys, a Go map from hash to position takes 16 bytes for each instead of 11, and
+// finding one takes 70 % longer. It would also have to keep keys with equal hashes.
 type index struct {
 	cells []uint64 // hash<<32 | position; 0: free
 	n     int
 }
 
 const (
-	// An index that is more than 4/5 full grows to about 64 %. An index that is less than 2/5 full shrinks.
+	// An index that is more than 4/5 full grows to about 64 %. An index that is less than 2/5 full
+	// shrinks.
 	minCells = 8
 	// indexPerKey approximates the bytes for each key of an index that has just grown.
 	indexPerKey = 13

@@ -55,7 +55,8 @@ func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 	}
 }
 
-// A record that a limit without extra state made has no pointers. A limit with reserve adds them, and the usage stays.
+// A record that a limit without extra state made has no pointers. A limit with reserve adds them,
+// and the usage stays.
 func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})
@@ -99,7 +100,8 @@ func TestFullStoreAllowsAReleaseOfAnUnknownLease(t *testing.T) {
 	}
 }
 
-// On a full store, a key is in its penalty, and an end of an unknown id arrives. An end is allowed, so no penalty denies it.
+// On a full store, a key is in its penalty, and an end of an unknown id arrives. An end is allowed,
+// so no penalty denies it.
 func TestFullStoreAllowsAnEndDuringAPenalty(t *testing.T) {
 	full, roomy := New(Options{}), New(Options{})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{
@@ -132,8 +134,8 @@ func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 	}
 }
 
-// An expired reservation filled its log, so hits fit although the state says otherwise until the reservation is removed. They need room,
-// as other hits do.
+// An expired reservation filled its log, so hits fit although the state says otherwise until the
+// reservation is removed. They need room, as other hits do.
 func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: "release"}
@@ -164,7 +166,8 @@ func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	}
 }
 
-// The charge finds an expired reservation from before the limit became 0. It is denied in any case, so no key may go for it.
+// The charge finds an expired reservation from before the limit became 0. It is denied in any case,
+// so no key may go for it.
 func TestLimitOf0EvictsNothing(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute}
@@ -201,8 +204,8 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	}
 }
 
-// The limits share a record. An operation under the one without a penalty does not shorten the life of the record to its own window. The
-// record has the denials that lead to a penalty.
+// The limits share a record. An operation under the one without a penalty does not shorten the life
+// of the record to its own window. The record has the denials that lead to a penalty.
 func TestSharedRecordRemembersDenials(t *testing.T) {
 	s := New(Options{})
 	spec := limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Minute}

@@ -2,8 +2,9 @@ package memstore
 
 import "github.com/weir-rls/weir/pkg/limiters"
 
-// A limitTable holds the limits of a shard's records, deduplicated by Spec, because a reload of rules creates equal limits. A limit is
-// removed with its last record, so there are at most as many limits as records.
+// A limitTable holds the limits of a shard's records, deduplicated by Spec, because a reload of
+// rules creates equal limits. A limit is removed with its last record, so there are at most as many
+// limits as records.
 type limitTable struct {
 	table  table[limitEntry]
 	bySpec map[limiters.Spec]uint32

@@ -28,11 +28,13 @@ type Loaded struct {
 	NotLoaded int64 // keys without room, or under a limit that this version of Weir does not know
 }
 
-// Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It rejects a damaged or foreign snapshot as a whole.
+// Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It rejects a damaged or
+// foreign snapshot as a whole.
 //
-// Keys keep their limits and expire by the wall clock. If the clock was set ahead meanwhile, windows end sooner. If it was set back
-// by at most a limit's window, its keys wait until the clock catches up; beyond that they count as absent. If not all keys fit the
-// bounds of o, keys over their limits take precedence.
+// Keys keep their limits and expire by the wall clock. If the clock was set ahead meanwhile,
+// windows end sooner. If it was set back by at most a limit's window, its keys wait until the clock
+// catches up; beyond that they count as absent. If not all keys fit the bounds of o, keys over
+// their limits take precedence.
 func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 	s := New(o)
 	loaded, err := s.load(r)
@@ -83,7 +85,8 @@ type snapshotReader struct {
 	crc  uint64
 }
 
-// next returns the next n bytes, valid until the next call. It allocates as bytes arrive rather than trusting n.
+// next returns the next n bytes, valid until the next call. It allocates as bytes arrive rather
+// than trusting n.
 func (in *snapshotReader) next(n int) ([]byte, error) {
 	const step = 1 << 20
 	for read := 0; read < n; {
@@ -296,7 +299,8 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		s.remove(sh, p)
 	}
 	size := int64(state.GrownBytes())
-	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts something.
+	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts
+	// something.
 	fits := s.hasRoom(true) && size <= s.options.MaxBytes-s.bytes.Load()
 	if !fits && (verdict.Allowed || !l.transaction.makeRoom(sh, true)) {
 		l.loaded.NotLoaded++

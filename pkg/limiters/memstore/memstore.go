@@ -1,11 +1,13 @@
-// Package memstore implements [limiters.Store] in memory, for one process. Counters end with the process unless they are saved, see
-// [Store.Save] and [Load].
+// Package memstore implements [limiters.Store] in memory, for one process. Counters end with the
+// process unless they are saved, see [Store.Save] and [Load].
 //
-// Keys are divided among shards, each with a lock. A Take locks the shards of all its keys, so its operations are decided atomically.
-// Every Take also checks a few records for expiry. [Options] bounds the number of keys and their memory.
+// Keys are divided among shards, each with a lock. A Take locks the shards of all its keys, so its
+// operations are decided atomically. Every Take also checks a few records for expiry. [Options]
+// bounds the number of keys and their memory.
 //
-// A key is a record in a page of records of the same length, and an index of hashes finds it. Records have no pointers, so the garbage
-// collector scans pages instead of keys. docs/adr/0007-memory-layout.md gives the reasons and measurements.
+// A key is a record in a page of records of the same length, and an index of hashes finds it.
+// Records have no pointers, so the garbage collector scans pages instead of keys.
+// docs/adr/0007-memory-layout.md gives the reasons and measurements.
 //
 // A time in an int64 is in µs since 1970, by the store's clock unless noted.
 package memstore
@@ -20,8 +22,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrFull is the error of an operation that needs memory, for a new key, a longer log or extra state, while the store is at a bound. It
-// means that no sampled record can be evicted. Nothing was charged.
+// ErrFull is the error of an operation that needs memory, for a new key, a longer log or extra
+// state, while the store is at a bound. It means that no sampled record can be evicted. Nothing was
+// charged.
 var ErrFull = limiters.Uncharged(errors.New("memory is full and no key can be evicted: raise MEMORY_MAX_BYTES or MEMORY_MAX_KEYS"))
 
 // Options configures a Store. Zero fields have defaults.
@@ -54,8 +57,8 @@ type Store struct {
 // shardCount is the number of locks, see docs/adr/0007.
 const shardCount = 256
 
-// callerKeep is added to the expiry of a key after an operation with the caller's own time, in µs. The caller's clock may stop or step
-// back, and would then miss the state if it had expired.
+// callerKeep is added to the expiry of a key after an operation with the caller's own time, in µs.
+// The caller's clock may stop or step back, and would then miss the state if it had expired.
 const callerKeep = int64(time.Hour / time.Microsecond)
 
 // New returns an empty Store.
@@ -77,7 +80,8 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// clock returns the time in µs since 1970, by default the wall-clock time of the start plus the monotonic time since, which never steps.
+// clock returns the time in µs since 1970, by default the wall-clock time of the start plus the
+// monotonic time since, which never steps.
 func (s *Store) clock() int64 {
 	if s.options.Now != nil {
 		return s.options.Now().UnixMicro()

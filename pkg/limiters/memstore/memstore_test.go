@@ -53,7 +53,8 @@ func advance(s *Store, d time.Duration) {
 	s.options.Now = func() time.Time { return now.Add(time.Since(since)) }
 }
 
-// time.Since ignores the wall clock only if the time that it gets has a reading of the monotonic clock.
+// time.Since ignores the wall clock only if the time that it gets has a reading of the monotonic
+// clock.
 func TestClockDoesNotFollowTheWallClock(t *testing.T) {
 	s := New(Options{})
 	if s.start == s.start.Round(0) {
@@ -82,7 +83,8 @@ func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	}
 }
 
-// With its own clock the store removes keys as soon as they expire, and returns the verdicts of the reference.
+// With its own clock the store removes keys as soon as they expire, and returns the verdicts of the
+// reference.
 func TestExpiryChangesNoVerdict(t *testing.T) {
 	for seed := range limiterstest.Seeds(300) {
 		for _, name := range limiters.Algorithms() {
@@ -326,8 +328,8 @@ func TestFullStoreNeverEvictsADenyingKey(t *testing.T) {
 	})
 }
 
-// A record is protected by the smallest limit that its key is used under. A limit that a reload has raised must not protect
-// records for longer than its window.
+// A record is protected by the smallest limit that its key is used under. A limit that a reload has
+// raised must not protect records for longer than its window.
 func TestRaisedLimitDoesNotProtectItsKeys(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	low := limiters.Spec{Algorithm: "sliding_log", Max: 2, Window: time.Hour}
@@ -400,7 +402,8 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 	}
 }
 
-// Between reading the clock and getting the lock, a Take may wait longer than a window, while others charge the key.
+// Between reading the clock and getting the lock, a Take may wait longer than a window, while
+// others charge the key.
 func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
 	for _, name := range limiterstest.Windowed() {
 		s := New(Options{})

@@ -2,7 +2,8 @@ package memstore
 
 import "math"
 
-// A position locates a record in its shard: the page number and the row within the page. It is never 0.
+// A position locates a record in its shard: the page number and the row within the page. It is
+// never 0.
 type position uint32
 
 const (
@@ -39,8 +40,8 @@ func (pg *page) earliest() int64 {
 
 func (pg *page) full() bool { return (int(pg.n)+1)*int(pg.length) > len(pg.bytes) }
 
-// Pages double in size, so that many record lengths with few keys take little memory. The largest pages are few enough for the garbage
-// collector, and small enough to allocate within a Take.
+// Pages double in size, so that many record lengths with few keys take little memory. The largest
+// pages are few enough for the garbage collector, and small enough to allocate within a Take.
 const (
 	smallPage   = 512 // the length of the smallest page, in bytes
 	doublePages = 5   // how often the length of a page doubles: to 16 KiB
@@ -48,14 +49,15 @@ const (
 
 func pageLen(i int) int { return smallPage << min(i, doublePages) }
 
-// A pageSet holds all pages of a shard. Records of one length have no gaps, because the last one moves to the position of a removed one,
-// so pages become empty whichever keys are removed.
+// A pageSet holds all pages of a shard. Records of one length have no gaps, because the last one
+// moves to the position of a removed one, so pages become empty whichever keys are removed.
 type pageSet struct {
 	table   table[page]
 	classes [lengths]sizeClass
 }
 
-// A sizeClass is the pages of one record length. Pages before filling are full; at most one page after it exists, and is empty.
+// A sizeClass is the pages of one record length. Pages before filling are full; at most one page
+// after it exists, and is empty.
 type sizeClass struct {
 	pages   []uint32
 	filling int
@@ -63,7 +65,8 @@ type sizeClass struct {
 
 func (ps *pageSet) record(p position) record { return ps.table.items[p.page()].record(p.row()) }
 
-// add makes room for a record of a length in words, without clearing it. It returns false if the shard cannot have more pages.
+// add makes room for a record of a length in words, without clearing it. It returns false if the
+// shard cannot have more pages.
 func (ps *pageSet) add(words int) (position, bool) {
 	class := &ps.classes[words]
 	if class.filling == len(class.pages) {
@@ -101,7 +104,8 @@ func (ps *pageSet) remove(p position) (from position) {
 		ps.lowerSoonest(p, r.expiry())
 	}
 	if pg.n == 0 {
-		// One empty page is kept. Otherwise a key that is added and removed at a page boundary would allocate each time.
+		// One empty page is kept. Otherwise a key that is added and removed at a page boundary
+		// would allocate each time.
 		if last := len(class.pages) - 1; last > class.filling {
 			ps.table.remove(class.pages[last])
 			class.pages = class.pages[:last]

@@ -15,7 +15,8 @@ import (
 //	16  the text, padded to whole words
 //	    the words of the state, 8 bytes each, and the number of its pointers, if it may have any, in the shard's table
 //
-// A text longer than maxTextBytes is in a table of the shard. The record contains its number there, and the length inTable.
+// A text longer than maxTextBytes is in a table of the shard. The record contains its number there,
+// and the length inTable.
 type record []byte
 
 const (
@@ -25,7 +26,8 @@ const (
 	pointersFlag = 1 << 9
 	limitShift   = 10
 	maxLimits    = 1 << 22
-	// lengths is the number of possible lengths in words. A state takes at most three words and pointers.
+	// lengths is the number of possible lengths in words. A state takes at most three words and
+	// pointers.
 	lengths = headLen/8 + maxTextBytes/8 + 4 + 1
 )
 
@@ -73,7 +75,8 @@ func (r record) setPointersID(i uint32) {
 	r.setWord(len(r)-8, int64(i))
 }
 
-// pointers are those of a state. They are in a table of the shard, because a record has only their number.
+// pointers are those of a state. They are in a table of the shard, because a record has only their
+// number.
 type pointers struct {
 	log   *limiters.Log
 	extra *limiters.ExtraState

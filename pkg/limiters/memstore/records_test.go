@@ -82,8 +82,8 @@ func checkIndex(t *testing.T, x *index, want map[position]uint32) {
 	}
 }
 
-// Compares a shard with a map, with keys of all lengths under every algorithm. Records that are removed, in any order, leave
-// nothing behind.
+// Compares a shard with a map, with keys of all lengths under every algorithm. Records that are
+// removed, in any order, leave nothing behind.
 func TestShardMatchesMap(t *testing.T) {
 	type known struct {
 		p     position
@@ -333,7 +333,8 @@ func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 	return keys
 }
 
-// A sweep skips only pages and shards without expired records. In the end it has removed every expired record.
+// A sweep skips only pages and shards without expired records. In the end it has removed every
+// expired record.
 func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 	for seed := range limiterstest.Seeds(20) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

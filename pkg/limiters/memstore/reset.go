@@ -33,8 +33,9 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.StateName) (found bo
 	return found
 }
 
-// ResetMatching implements [limiters.Store]. One call is a whole pass, so only the empty cursor is valid. It locks a shard for one
-// subindex at a time, about 2,400 of 10 million keys. A key never changes its subindex, so none is missed.
+// ResetMatching implements [limiters.Store]. One call is a whole pass, so only the empty cursor is
+// valid. It locks a shard for one subindex at a time, about 2,400 of 10 million keys. A key never
+// changes its subindex, so none is missed.
 func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (progress limiters.Progress, err error) {
 	if cursor != "" {
 		return progress, limiters.ErrCursor

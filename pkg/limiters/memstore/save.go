@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The format of a snapshot. Numbers are little endian, u is an unsigned varint, and text has its length before it. Times are µs
-// since 1970.
+// The format of a snapshot. Numbers are little endian, u is an unsigned varint, and text has its
+// length before it. Times are µs since 1970.
 //
 //	field       bytes
 //	magic       8
@@ -53,9 +53,9 @@ const (
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
 
-// Save writes all unexpired keys to w, for [Load], and returns their number. Takes continue meanwhile: Save locks one shard at a
-// time, for a few microseconds and the copy of one log, and holds no lock while it writes. Keys may be saved as of different
-// moments during Save.
+// Save writes all unexpired keys to w, for [Load], and returns their number. Takes continue
+// meanwhile: Save locks one shard at a time, for a few microseconds and the copy of one log, and
+// holds no lock while it writes. Keys may be saved as of different moments during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &snapshotWriter{to: w}
 	b := append(make([]byte, 0, 2*perHold), magic...)
@@ -107,8 +107,8 @@ func (s *snapshotWriter) write(b []byte) error {
 	return err
 }
 
-// A copier copies the records of one length in a shard, a few at a time, from last to first. Records move only towards the first, so a
-// record may be copied twice but is never missed.
+// A copier copies the records of one length in a shard, a few at a time, from last to first.
+// Records move only towards the first, so a record may be copied twice but is never missed.
 type copier struct {
 	algorithms []string
 	storeNow   int64

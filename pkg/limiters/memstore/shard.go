@@ -7,7 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A shard holds the records of some keys. A record is the state of a key under one algorithm and window.
+// A shard holds the records of some keys. A record is the state of a key under one algorithm and
+// window.
 type shard struct {
 	mu       sync.Mutex
 	latest   int64  // the latest time of a Take, by the store's clock
@@ -23,11 +24,12 @@ type shard struct {
 	_        [64]byte     // keeps two shards out of one cache line
 }
 
-// subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10 million keys, an index has about
-// 2,400 and grows in about 20 µs.
+// subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10
+// million keys, an index has about 2,400 and grows in about 20 µs.
 const subindexes = 16
 
-// perTableEntry and perText approximate the memory of a table entry and of a text's header, in bytes.
+// perTableEntry and perText approximate the memory of a table entry and of a text's header, in
+// bytes.
 const (
 	perTableEntry = 20
 	perText       = 24
@@ -35,7 +37,8 @@ const (
 
 func (sh *shard) record(p position) record { return sh.pages.record(p) }
 
-// find returns the position of the record of a key under the limits with a StateID; 0 if there is none.
+// find returns the position of the record of a key under the limits with a StateID; 0 if there is
+// none.
 func (sh *shard) find(hash uint32, key, stateID string) position {
 	x := &sh.index[hash%subindexes]
 	if x.n == 0 {
@@ -88,7 +91,8 @@ func (sh *shard) stateWords(r record) []byte {
 	return r[end-8*sh.limits.get(r.limitID()).StateWords() : end]
 }
 
-// insert adds a record for a new key. It fails if the shard is full, which is far beyond any configured bound.
+// insert adds a record for a new key. It fails if the shard is full, which is far beyond any
+// configured bound.
 func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasPointers bool) (position, bool) {
 	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
@@ -120,8 +124,8 @@ func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, ha
 	return p, true
 }
 
-// size returns the memory of a record with its part of the index, in bytes. It excludes up to two partly empty pages for each
-// record length of a shard.
+// size returns the memory of a record with its part of the index, in bytes. It excludes up to two
+// partly empty pages for each record length of a shard.
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
 	if r.textLen() == inTable {
@@ -134,7 +138,8 @@ func (sh *shard) size(r record) int {
 	return n
 }
 
-// remove removes a record. The last record of its length moves to its position; from is where it was.
+// remove removes a record. The last record of its length moves to its position; from is where it
+// was.
 func (s *Store) remove(sh *shard, p position) (from position) {
 	r := sh.record(p)
 	bytes := sh.size(r)

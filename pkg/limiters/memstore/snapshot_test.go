@@ -49,8 +49,8 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 	return to, result
 }
 
-// Runs half of a random sequence before a restart and half after it. No verdict differs from those of the reference, which
-// does not restart, and the accounts are those of the saved store.
+// Runs half of a random sequence before a restart and half after it. No verdict differs from those
+// of the reference, which does not restart, and the accounts are those of the saved store.
 func TestSnapshotRestoresEveryVerdict(t *testing.T) {
 	for what, generator := range map[string]func(string, uint64) *limiterstest.Generator{
 		"plain": limiterstest.NewGenerator, "penalties": limiterstest.NewPenaltyGenerator, "leases": limiterstest.NewLeaseGenerator,
@@ -230,7 +230,8 @@ func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {
 	}
 }
 
-// The costs of ended ids are kept until the charges that open them arrive. Their sum may be too large for an int64.
+// The costs of ended ids are kept until the charges that open them arrive. Their sum may be too
+// large for an int64.
 func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	budget := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},
@@ -386,7 +387,8 @@ func mustLoad(t *testing.T, b []byte) *Store {
 	return s
 }
 
-// Any file, even with a valid checksum, is rejected, or loads states that can be decided on and saved.
+// Any file, even with a valid checksum, is rejected, or loads states that can be decided on and
+// saved.
 func FuzzLoad(f *testing.F) {
 	b := mustSave(f, filledStore(f))
 	f.Add(b)
@@ -421,8 +423,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// Between two copies, records of one length in one shard are added, moved and removed. Those that stay are saved, as of some
-// moment of the save. If one is saved twice, the later copy is loaded.
+// Between two copies, records of one length in one shard are added, moved and removed. Those that
+// stay are saved, as of some moment of the save. If one is saved twice, the later copy is loaded.
 func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 	for seed := range limiterstest.Seeds(20) {
@@ -502,7 +504,8 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 	}
 }
 
-// countsByKey returns the counts of a snapshot's keys under a fixed window, the later one of a key that is there twice.
+// countsByKey returns the counts of a snapshot's keys under a fixed window, the later one of a key
+// that is there twice.
 func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 	t.Helper()
 	in, all := &snapshotReader{from: bufio.NewReader(r)}, map[string]int64{}

@@ -6,11 +6,12 @@ type cursor struct {
 	row  uint16
 }
 
-// sweepPerTake is the number of records that a Take checks while its shard has expired ones. A Take adds one or two records, so the
-// sweep keeps up if one in eight has expired.
+// sweepPerTake is the number of records that a Take checks while its shard has expired ones. A Take
+// adds one or two records, so the sweep keeps up if one in eight has expired.
 const sweepPerTake = 8
 
-// Sweep removes some expired records of each shard, as Takes do. Call it periodically if Takes may stop.
+// Sweep removes some expired records of each shard, as Takes do. Call it periodically if Takes may
+// stop.
 func (s *Store) Sweep() {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -32,8 +33,8 @@ func (s *Store) Sweep() {
 // stepsPerSweep bounds the steps of Sweep in a shard, so that it holds the lock for about 10 µs.
 const stepsPerSweep = 64
 
-// sweepStep removes some expired records. It skips shards that have none, which saves 20 % of a Take with 1,000,000 keys, and pages,
-// which saves 10 % more while keys expire one at a time.
+// sweepStep removes some expired records. It skips shards that have none, which saves 20 % of a
+// Take with 1,000,000 keys, and pages, which saves 10 % more while keys expire one at a time.
 func (s *Store) sweepStep(sh *shard, storeNow int64) {
 	if sh.soonest > storeNow {
 		return

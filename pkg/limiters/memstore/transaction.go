@@ -78,14 +78,16 @@ func (set *shardSet) all() iter.Seq[int] {
 	}
 }
 
-// hash returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the records of one key.
+// hash returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the
+// records of one key.
 func (s *Store) hash(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
-// lock hashes the keys and locks their shards. To hold the locks briefly, it reads the clock before locking. If the latest time of a
-// shard is later, lock uses that time. Otherwise a Take that waited for a lock could find states from the future, and discard states
-// that are more than a window ahead.
+// lock hashes the keys and locks their shards. To hold the locks briefly, it reads the clock before
+// locking. If the latest time of a shard is later, lock uses that time. Otherwise a Take that
+// waited for a lock could find states from the future, and discard states that are more than a
+// window ahead.
 func (t *transaction) lock(now time.Time, groups []limiters.Group) {
 	ops := t.ops
 	for _, g := range groups {
@@ -130,8 +132,8 @@ func (t *transaction) sweep() {
 	}
 }
 
-// prepare reads the state of operation i and makes room for its result. If there is no room, an operation that would be allowed fails
-// with ErrFull.
+// prepare reads the state of operation i and makes room for its result. If there is no room, an
+// operation that would be allowed fails with ErrFull.
 func (t *transaction) prepare(i int) {
 	op, v, first := t.ops[i].op, &t.out[i], t.firstOf(i)
 	lo, s := &t.ops[first], &t.states[first]
@@ -152,8 +154,8 @@ func (t *transaction) prepare(i int) {
 	}
 }
 
-// ensurePointers gives the record of lo pointers, which the limit of op needs. It replaces a record that another limit made
-// without them. writeBack writes the words that were read before.
+// ensurePointers gives the record of lo pointers, which the limit of op needs. It replaces a record
+// that another limit made without them. writeBack writes the words that were read before.
 func (t *transaction) ensurePointers(lo *locatedOp, op *limiters.Op) {
 	old := lo.position
 	if lo.shard.record(old).hasPointers() {
@@ -168,7 +170,8 @@ func (t *transaction) ensurePointers(lo *locatedOp, op *limiters.Op) {
 	t.remove(lo.shard, old)
 }
 
-// firstOf returns the first operation on the key of operation i. If it is operation i, firstOf reads the record and the state.
+// firstOf returns the first operation on the key of operation i. If it is operation i, firstOf
+// reads the record and the state.
 func (t *transaction) firstOf(i int) int {
 	lo := &t.ops[i]
 	op := lo.op

@@ -68,8 +68,9 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	}
 }
 
-// An ACL of a version before leases and reservations suffices for all other limits, also with penalties. It fails the operations of limits
-// with leases or reservations, and no other operation of their call.
+// An ACL of a version before leases and reservations suffices for all other limits, also with
+// penalties. It fails the operations of limits with leases or reservations, and no other operation
+// of their call.
 func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	server := redistest.Start(t)
 	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool {
@@ -101,7 +102,8 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	}
 }
 
-// forbidden reports whether an error is that an ACL forbids a command, in the words of any version of Redis.
+// forbidden reports whether an error is that an ACL forbids a command, in the words of any version
+// of Redis.
 func forbidden(err error) bool {
 	text := strings.ToLower(fmt.Sprint(err))
 	return strings.Contains(text, "can't run this command") || strings.Contains(text, "no permissions")
@@ -159,7 +161,8 @@ func TestErrorsDoNotQuoteCommands(t *testing.T) {
 	}
 }
 
-// unknownCommand reports whether an error is about an unknown command, in the quotes of any version of Redis.
+// unknownCommand reports whether an error is about an unknown command, in the quotes of any version
+// of Redis.
 func unknownCommand(text, command string) bool {
 	_, rest, found := strings.Cut(strings.ToUpper(text), "UNKNOWN COMMAND ")
 	return found && strings.HasPrefix(strings.TrimLeft(rest, "'`"), command)

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A mounted is a Secret as Kubernetes mounts it: the file is a link into a folder that is replaced as a whole.
+// A mounted is a Secret as Kubernetes mounts it: the file is a link into a folder that is replaced
+// as a whole.
 type mounted struct {
 	t       *testing.T
 	dir     string
@@ -76,7 +77,8 @@ func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 	return used
 }
 
-// While the password is rotated, open connections continue, new ones use the new password, and no operation fails.
+// While the password is rotated, open connections continue, new ones use the new password, and no
+// operation fails.
 func TestPasswordRotationFailsNoOp(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", aclRules...)
@@ -108,7 +110,8 @@ func TestPasswordRotationFailsNoOp(t *testing.T) {
 	}
 }
 
-// While the file and Redis have different passwords, calls fail with ErrAuth and show neither password.
+// While the file and Redis have different passwords, calls fail with ErrAuth and show neither
+// password.
 func TestWrongPasswordInFileIsReported(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret-of-redis")
 	server.Login("", "secret-of-redis")

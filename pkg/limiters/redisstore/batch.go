@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A batch holds the arguments of one script call; wire.go of redisscripts documents them and the reply.
+// A batch holds the arguments of one script call; wire.go of redisscripts documents them and the
+// reply.
 type batch struct {
 	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
 	now      time.Time
@@ -57,7 +58,8 @@ func countKeys(groups []limiters.Group) (n int) {
 	return n
 }
 
-// newBatch returns a batch without operations. Add keys, and then encode the groups of their operations.
+// newBatch returns a batch without operations. Add keys, and then encode the groups of their
+// operations.
 func newBatch(notAfter, now time.Time) *batch {
 	return &batch{notAfter: notAfter, now: now, indexOfKey: map[string]int{}}
 }
@@ -124,7 +126,8 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
-// verdictsOf returns the number of verdicts of operation i. An inspection under a limit with a penalty has a second one, of the penalty.
+// verdictsOf returns the number of verdicts of operation i. An inspection under a limit with a
+// penalty has a second one, of the penalty.
 func (b *batch) verdictsOf(i int) int {
 	if op := b.ops[i]; op.Kind == limiters.OpInspect && op.Limit.HasPenalty() {
 		return 2
@@ -132,7 +135,8 @@ func (b *batch) verdictsOf(i int) int {
 	return 1
 }
 
-// limitIndex returns the index of l. The limit of the reservations of l, if it reserves, has the next one.
+// limitIndex returns the index of l. The limit of the reservations of l, if it reserves, has the
+// next one.
 func (b *batch) limitIndex(l scriptLimit) int {
 	if i := slices.Index(b.limits, l); i >= 0 {
 		return i
@@ -145,7 +149,8 @@ func (b *batch) limitIndex(l scriptLimit) int {
 	return i
 }
 
-// args returns the command for the batch. notAfter is its deadline in the server's time; 0 means none.
+// args returns the command for the batch. notAfter is its deadline in the server's time; 0 means
+// none.
 func (b *batch) args(name, text string, notAfter int64) []any {
 	args := append(b.arguments[:0], name, text, len(b.uniqueKeys))
 	for i := range b.uniqueKeys {
@@ -201,7 +206,8 @@ func (l scriptLimit) exists() bool {
 	}
 }
 
-// appendNumbers appends the numbers of l at now. It also returns the name of the Lua file that takes them.
+// appendNumbers appends the numbers of l at now. It also returns the name of the Lua file that
+// takes them.
 func (l scriptLimit) appendNumbers(b []int64, now time.Time) (file string, _ []int64) {
 	switch l.kind {
 	case reservationsKey:

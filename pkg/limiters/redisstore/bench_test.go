@@ -40,7 +40,8 @@ func cpu(b *testing.B, c redis.UniversalClient) time.Duration {
 	return time.Duration(sum * float64(time.Second))
 }
 
-// BenchmarkCall measures the cost of an operation for Redis and Weir, by the number of operations in a call, over 10,000 users.
+// BenchmarkCall measures the cost of an operation for Redis and Weir, by the number of operations
+// in a call, over 10,000 users.
 func BenchmarkCall(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		for _, size := range []int{1, 16, 32, 64, 256} {
@@ -73,8 +74,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkGroups measures the cost for Redis of an operation in a group of two limits, with 12 groups in a call. A large limit allows the
-// operations, or a small one denies nearly all.
+// BenchmarkGroups measures the cost for Redis of an operation in a group of two limits, with 12
+// groups in a call. A large limit allows the operations, or a small one denies nearly all.
 func BenchmarkGroups(b *testing.B) {
 	for _, name := range limiterstest.Windowed() {
 		for _, maximum := range []int64{1, 10_000} {
@@ -104,8 +105,8 @@ func BenchmarkGroups(b *testing.B) {
 	}
 }
 
-// BenchmarkQueue measures this process's CPU time for a Take with many Takes at a time. It is the cost of the queue alone: its calls
-// do nothing.
+// BenchmarkQueue measures this process's CPU time for a Take with many Takes at a time. It is the
+// cost of the queue alone: its calls do nothing.
 func BenchmarkQueue(b *testing.B) {
 	for _, clients := range []int{64, 512} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {

@@ -13,19 +13,22 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrBreakerOpen is returned by a Take that the breaker rejects after consecutive failures. Nothing was charged.
+// ErrBreakerOpen is returned by a Take that the breaker rejects after consecutive failures. Nothing
+// was charged.
 var ErrBreakerOpen = limiters.Uncharged(errors.New("the last calls to Redis failed; the next attempt is made shortly"))
 
 const (
-	// failuresToOpen is the number of consecutive failures that open the breaker. Because calls are made one at a time, the breaker
-	// opens after at most failuresToOpen timeouts.
+	// failuresToOpen is the number of consecutive failures that open the breaker. Because calls are
+	// made one at a time, the breaker opens after at most failuresToOpen timeouts.
 	failuresToOpen = 5
-	// openDuration is how long the breaker stays open, and so the longest delay before it notices that Redis works again.
+	// openDuration is how long the breaker stays open, and so the longest delay before it notices
+	// that Redis works again.
 	openDuration = 200 * time.Millisecond
 )
 
-// A breaker rejects operations while Redis fails, so that they need not wait for a timeout. It opens after consecutive failures. After
-// openDuration it lets one call pass and rejects all other operations until that call has ended. The lock of its queue guards it.
+// A breaker rejects operations while Redis fails, so that they need not wait for a timeout. It
+// opens after consecutive failures. After openDuration it lets one call pass and rejects all other
+// operations until that call has ended. The lock of its queue guards it.
 type breaker struct {
 	failures int       // the number of consecutive failures
 	last     time.Time // when the last failure was recorded
@@ -38,8 +41,9 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call. waitLimit is the time from its start to its deadline, at most timeout, which is STORE_TIMEOUT.
-// Timeouts soon after a failure do not count, because they may have the same cause.
+// record records the result of a call. waitLimit is the time from its start to its deadline, at
+// most timeout, which is STORE_TIMEOUT. Timeouts soon after a failure do not count, because they
+// may have the same cause.
 func (b *breaker) record(err error, waitLimit, timeout time.Duration) {
 	if errors.Is(err, errLate) {
 		return // the node replied; only the clients' deadlines were too short
@@ -62,9 +66,10 @@ const (
 	unhealthy
 )
 
-// healthOf returns the health according to err, the result of a call. After a timeout, waited is how long the call waited for the node,
-// without the time before the last failure. The health is unknown after a cancellation, a panic, a reply about this call alone, and
-// a timeout if waited is less than a third of timeout, which is STORE_TIMEOUT.
+// healthOf returns the health according to err, the result of a call. After a timeout, waited is
+// how long the call waited for the node, without the time before the last failure. The health is
+// unknown after a cancellation, a panic, a reply about this call alone, and a timeout if waited is
+// less than a third of timeout, which is STORE_TIMEOUT.
 func healthOf(err error, waited, timeout time.Duration) callHealth {
 	switch {
 	case err == nil:
@@ -81,7 +86,8 @@ func healthOf(err error, waited, timeout time.Duration) callHealth {
 	return unhealthy
 }
 
-// concernsOneCall reports whether err is a reply about the keys or the command of one call rather than about the node.
+// concernsOneCall reports whether err is a reply about the keys or the command of one call rather
+// than about the node.
 func concernsOneCall(err error) bool {
 	reply := replyOf(err)
 	if reply == nil {

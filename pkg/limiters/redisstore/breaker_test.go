@@ -74,8 +74,9 @@ func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 	awaitRecovery(t, s)
 }
 
-// A Redis at its maxclients replies ERR to a new connection and closes it. The client library takes this ERR for the reply to HELLO.
-// So the call fails because of the closed connection, and the breaker does not mistake the ERR for the reply to one call.
+// A Redis at its maxclients replies ERR to a new connection and closes it. The client library takes
+// this ERR for the reply to HELLO. So the call fails because of the closed connection, and the
+// breaker does not mistake the ERR for the reply to one call.
 func TestBreakerOpensForARedisAtItsMaxClients(t *testing.T) {
 	server := redistest.Start(t)
 	if err := server.Client(t).ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
@@ -141,8 +142,8 @@ func TestOpenBreakerMakesNoCall(t *testing.T) {
 	})
 }
 
-// When the breaker has been open for openDuration, one call is tried, and other Takes are rejected until it ends. A call that succeeds
-// closes the breaker.
+// When the breaker has been open for openDuration, one call is tried, and other Takes are rejected
+// until it ends. A call that succeeds closes the breaker.
 func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBreakerFixture()
@@ -244,9 +245,10 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 	}
 }
 
-// A late reply is a reply: clients with deadlines shorter than the round trip do not open the breaker for others. Timeouts open it,
-// and those within one timeout of each other count once, because they may have one cause. A timeout of a call that had little time
-// shows nothing about the node.
+// A late reply is a reply: clients with deadlines shorter than the round trip do not open the
+// breaker for others. Timeouts open it, and those within one timeout of each other count once,
+// because they may have one cause. A timeout of a call that had little time shows nothing about the
+// node.
 func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	const timeout = time.Second
 	for _, c := range []struct {
@@ -274,8 +276,8 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	}
 }
 
-// Under load, Takes wait for most of their timeout before their call begins. The call has a whole timeout of its own, so its
-// timeout must count as a failure.
+// Under load, Takes wait for most of their timeout before their call begins. The call has a whole
+// timeout of its own, so its timeout must count as a failure.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := &queue{shared: &shared{timeout: timeout, maxBatch: 5, maxWaiting: 10_000}}
@@ -375,8 +377,8 @@ func (r *randomRedis) repair() {
 	r.outcomes = wellOutcomes
 }
 
-// check reports a Take with an operation that was charged twice, that was charged although its error denies it, or that was decided
-// without its own verdict and one charge.
+// check reports a Take with an operation that was charged twice, that was charged although its
+// error denies it, or that was decided without its own verdict and one charge.
 func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verdict, err error) {
 	t.Helper()
 	r.mu.Lock()
@@ -395,7 +397,8 @@ func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verd
 	}
 }
 
-// checkedTake takes operations with the keys "name 0", "name 1" and so on, the first with n, and checks the charges.
+// checkedTake takes operations with the keys "name 0", "name 1" and so on, the first with n, and
+// checks the charges.
 func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, size int, within time.Duration) (err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -413,8 +416,8 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, s
 	return q.Take(ctx, time.Time{}, limiters.Singles(asked...), out)
 }
 
-// Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided Take has its own verdicts
-// and has charged once. Every Take returns, and the queue continues.
+// Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided
+// Take has its own verdicts and has charged once. Every Take returns, and the queue continues.
 func TestQueueSurvivesRandomFailures(t *testing.T) {
 	t.Parallel()
 	const timeout, clients, each = 5 * time.Millisecond, 24, 60

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// Weir sends three windows of a calendar, and Redis' clock selects one. If its time is in none of them, the operation fails.
+// Weir sends three windows of a calendar, and Redis' clock selects one. If its time is in none of
+// them, the operation fails.
 func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 	const day = 24 * time.Hour
 	server := redistest.Start(t)

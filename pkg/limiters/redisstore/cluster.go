@@ -15,7 +15,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own operations.
+// A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own
+// operations.
 type cluster struct {
 	*shared
 	client *redis.ClusterClient
@@ -29,8 +30,9 @@ func newCluster(s *shared, client *redis.ClusterClient) *cluster {
 	return &cluster{shared: s, client: client, slots: slotLearner{timeout: s.timeout}, nodes: map[string]*node{}}
 }
 
-// maxNodes is the number of nodes from which a new node drops the idle ones. A cluster is limited to 1,000 nodes, but addresses change.
-// A node with a call in flight stays, until its timeout at most. A dropped node still serves a Take that has found it.
+// maxNodes is the number of nodes from which a new node drops the idle ones. A cluster is limited
+// to 1,000 nodes, but addresses change. A node with a call in flight stays, until its timeout at
+// most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 
 // Take decides groups on the nodes that own their slots.
@@ -60,7 +62,8 @@ func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 	return calls.Take(ctx, now, out)
 }
 
-// route returns the queue of each group, that of the node that owns the group's slot. A group whose keys are in several slots has none.
+// route returns the queue of each group, that of the node that owns the group's slot. A group whose
+// keys are in several slots has none.
 func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue, error) {
 	queues, slots := make([]*queue, len(groups)), make([]uint16, len(groups))
 	keys := c.namer.keys(groups)

@@ -262,7 +262,8 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	})
 }
 
-// After an attempt to learn the slots with an open breaker, another attempt is possible, whatever ended the first one.
+// After an attempt to learn the slots with an open breaker, another attempt is possible, whatever
+// ended the first one.
 func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
 	fail := func() error { return errNoSlots }
 	for _, c := range []struct {
@@ -322,7 +323,8 @@ func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
 	})
 }
 
-// A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for each slot.
+// A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for
+// each slot.
 func TestManySlotsAreFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 1)

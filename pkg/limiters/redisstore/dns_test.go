@@ -23,8 +23,8 @@ type zone struct {
 // zoneAsked is the address of the zone in use. If it is empty, the resolver of the machine answers.
 var zoneAsked atomic.Value
 
-// The resolver is replaced before any test runs, because connections of an earlier test may still be made while the next
-// one starts.
+// The resolver is replaced before any test runs, because connections of an earlier test may still
+// be made while the next one starts.
 func init() {
 	zoneAsked.Store("")
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -35,7 +35,8 @@ func init() {
 	}}
 }
 
-// newZone replaces the resolver of the machine until the test ends. It must not be used in parallel tests.
+// newZone replaces the resolver of the machine until the test ends. It must not be used in parallel
+// tests.
 func newZone(t *testing.T) *zone {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

@@ -18,14 +18,15 @@ var (
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.
 	ErrAuth = errors.New("the password was rejected")
-	// ErrGroupSpansSlots is the error of a group whose keys are in several slots of a cluster, which no script can charge
-	// atomically. Nothing was charged. Options.Tag can put keys into one slot.
+	// ErrGroupSpansSlots is the error of a group whose keys are in several slots of a cluster,
+	// which no script can charge atomically. Nothing was charged. Options.Tag can put keys into one
+	// slot.
 	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several slots of the cluster: " +
 		"set Options.Tag"))
 )
 
-// A KeyError is the error of operations on a key that Redis could not decide, for example because the key has another type. Its text
-// omits the key, which contains data of users.
+// A KeyError is the error of operations on a key that Redis could not decide, for example because
+// the key has another type. Its text omits the key, which contains data of users.
 type KeyError struct {
 	Key   string // the name of the key in Redis
 	Reply string // the reply of Redis or of the script
@@ -36,8 +37,9 @@ func (e *KeyError) Error() string { return "redisstore: cannot decide the key: "
 // StoreKey returns the Redis key, for operators.
 func (e *KeyError) StoreKey() string { return e.Key }
 
-// explainError makes an error of Redis readable. Rejected passwords wrap ErrAuth. An empty reply comes only from a Sentinel. For an
-// unknown command, Redis may quote its arguments, such as passwords and keys, which explainError removes.
+// explainError makes an error of Redis readable. Rejected passwords wrap ErrAuth. An empty reply
+// comes only from a Sentinel. For an unknown command, Redis may quote its arguments, such as
+// passwords and keys, which explainError removes.
 func explainError(err error) error {
 	if err == nil {
 		return nil
@@ -67,7 +69,8 @@ func isAuth(err error) bool {
 	return strings.HasPrefix(text, "WRONGPASS ") || strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "ERR AUTH ")
 }
 
-// An authError is an [ErrAuth]. It stays [limiters.Uncharged] if the error of Redis is, which a second wrapped error would prevent.
+// An authError is an [ErrAuth]. It stays [limiters.Uncharged] if the error of Redis is, which a
+// second wrapped error would prevent.
 type authError struct{ err error }
 
 func (e *authError) Error() string        { return ErrAuth.Error() + ": " + e.err.Error() }

@@ -16,7 +16,8 @@ func (wrongPasswordError) Error() string {
 }
 func (wrongPasswordError) RedisError() {}
 
-// A rejected password does not hide that nothing was charged. Otherwise the ends of leases that nobody holds are sent.
+// A rejected password does not hide that nothing was charged. Otherwise the ends of leases that
+// nobody holds are sent.
 func TestRejectedPasswordStaysUncharged(t *testing.T) {
 	for err, uncharged := range map[error]bool{
 		fmt.Errorf("loading the slots: %w", wrongPasswordError{}):                     false,

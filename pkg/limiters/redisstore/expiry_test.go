@@ -46,7 +46,8 @@ func (w *expiryFixture) setTo(now time.Time) {
 	}
 }
 
-// mustExpire checks that the key of an operation has an expiry, and that it is not before the key has fully reset.
+// mustExpire checks that the key of an operation has an expiry, and that it is not before the key
+// has fully reset.
 func (w *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
 	w.t.Helper()
 	op.N = 0
@@ -67,8 +68,8 @@ func (w *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
 	w.ends[key] = now.Add(expiresIn + took)
 }
 
-// Every key has an expiry that is not before the key has fully reset, after any sequence of charges, refunds, changes of
-// limits and steps of the clock.
+// Every key has an expiry that is not before the key has fully reset, after any sequence of
+// charges, refunds, changes of limits and steps of the clock.
 func TestKeysExpireAfterReset(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -137,7 +138,8 @@ func TestFirstWindowExpires(t *testing.T) {
 	w.mustExpire(s, now, op)
 }
 
-// The records of reservations outlive the latest of them, though the key was written with an earlier expiry before.
+// The records of reservations outlive the latest of them, though the key was written with an
+// earlier expiry before.
 func TestReservationRecordsOutliveTheLatestReservation(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

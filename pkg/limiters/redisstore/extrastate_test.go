@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// withExtraState returns a limit with a penalty and reservations for each algorithm that takes them.
+// withExtraState returns a limit with a penalty and reservations for each algorithm that takes
+// them.
 func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	for _, name := range limiterstest.Windowed() {
 		params := limiterstest.FirstHit(name)
@@ -25,7 +26,8 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	return limits
 }
 
-// The extra keys of an operation are in the slot of its key, have an expiry, and are hidden with it.
+// The extra keys of an operation are in the slot of its key, have an expiry, and are hidden with
+// it.
 func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
@@ -58,8 +60,8 @@ func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	}
 }
 
-// An offence that a full Redis cannot count begins no penalty, and denies no later request. A reservation fails, and charges
-// nothing. A settle that cannot be written fails.
+// An offence that a full Redis cannot count begins no penalty, and denies no later request. A
+// reservation fails, and charges nothing. A settle that cannot be written fails.
 func TestFullRedisCountsNoOffence(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -92,7 +94,8 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 	}
 }
 
-// The operation that an inspection follows in a call is not charged on a full Redis, so the inspection does not know the state.
+// The operation that an inspection follows in a call is not charged on a full Redis, so the
+// inspection does not know the state.
 func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -117,7 +120,8 @@ func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 	}
 }
 
-// A settle moves an entry of a log with many later entries. With 10,000 of them or more, the estimate stays.
+// A settle moves an entry of a log with many later entries. With 10,000 of them or more, the
+// estimate stays.
 func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -163,7 +167,8 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 	}
 }
 
-// A request ends after the TTL of its reservation. Its actual cost is not charged: the estimate stays, or was refunded.
+// A request ends after the TTL of its reservation. Its actual cost is not charged: the estimate
+// stays, or was refunded.
 func TestSettleAfterTTLChangesNothing(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	for unsettled, charged := range map[string]int64{"charge": 40, "release": 0} {
@@ -189,8 +194,9 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 	}
 }
 
-// Redis restarts without persistence while requests have reservations. Their settles change nothing, and their costs are missing from
-// the new usage: every limit once more, and what had been reserved.
+// Redis restarts without persistence while requests have reservations. Their settles change
+// nothing, and their costs are missing from the new usage: every limit once more, and what had been
+// reserved.
 func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)

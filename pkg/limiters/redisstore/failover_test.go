@@ -24,7 +24,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A stream is operations from several callers, each on its own key, so the fate of each operation can be checked afterwards.
+// A stream is operations from several callers, each on its own key, so the fate of each operation
+// can be checked afterwards.
 type stream struct {
 	t     *testing.T
 	store *Store
@@ -119,8 +120,9 @@ func (f *stream) end() {
 	f.runs.Wait()
 }
 
-// check ends the stream and checks with another store that no operation was charged twice. It returns the number of operations that were
-// answered as charged but are not: the master had not replicated them.
+// check ends the stream and checks with another store that no operation was charged twice. It
+// returns the number of operations that were answered as charged but are not: the master had not
+// replicated them.
 func (f *stream) check(now *Store) (lost int) {
 	f.t.Helper()
 	f.end()
@@ -160,7 +162,8 @@ func (f *stream) check(now *Store) (lost int) {
 // A request asks for a failover.
 type request func(ctx context.Context) error
 
-// awaitMaster waits until a replica is the master. It repeats the request, if any, because a busy machine may abort the failover.
+// awaitMaster waits until a replica is the master. It repeats the request, if any, because a busy
+// machine may abort the failover.
 func awaitMaster(t *testing.T, replica *redistest.Server, ask request) {
 	t.Helper()
 	var lastAsk time.Time
@@ -174,8 +177,8 @@ func awaitMaster(t *testing.T, replica *redistest.Server, ask request) {
 	})
 }
 
-// A master dies with calls in flight. The store follows to the replica that the Sentinels promote. It does not wait for a connection to a
-// server that hangs, which would take an hour.
+// A master dies with calls in flight. The store follows to the replica that the Sentinels promote.
+// It does not wait for a connection to a server that hangs, which would take an hour.
 func TestSentinelFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, w *redistest.SentinelSet) request{
@@ -241,8 +244,9 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 	}
 }
 
-// A master of a cluster dies, or hands over, with calls in flight. The store follows to its replica. Each call that fails lets it read
-// the slots, so only a few calls go to the old master. By itself, go-redis reads the slots once a minute, after hundreds of calls.
+// A master of a cluster dies, or hands over, with calls in flight. The store follows to its
+// replica. Each call that fails lets it read the slots, so only a few calls go to the old master.
+// By itself, go-redis reads the slots once a minute, after hundreds of calls.
 func TestClusterFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request{
@@ -293,7 +297,8 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 	}
 }
 
-// awaitMasterAt waits until a node of a cluster regards another as a master, and so replies with its slots.
+// awaitMasterAt waits until a node of a cluster regards another as a master, and so replies with
+// its slots.
 func awaitMasterAt(t *testing.T, node, master *redistest.Server) {
 	t.Helper()
 	c := node.Client(t)
@@ -355,7 +360,8 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	other.verify()
 }
 
-// Connections that were begun while nothing answered are not kept: each would fail one call after a failover.
+// Connections that were begun while nothing answered are not kept: each would fail one call after a
+// failover.
 func TestLateConnectionsAreNotKept(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
@@ -389,8 +395,8 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	l.verify()
 }
 
-// go-redis asks for the slots without a deadline. Without a bound, a node that accepts a connection and does not answer
-// would delay the question to the next node by DialTimeout.
+// go-redis asks for the slots without a deadline. Without a bound, a node that accepts a connection
+// and does not answer would delay the question to the next node by DialTimeout.
 func TestLoadingSlotsHasATimeout(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -438,7 +444,8 @@ func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 	if _, err := take(t, s, opsOf("a")...); err == nil {
 		t.Error("want an error")
 	}
-	// The request to the first node uses up the timeout. A timeout for each node would end after nodes*timeout.
+	// The request to the first node uses up the timeout. A timeout for each node would end after
+	// nodes*timeout.
 	if elapsed := time.Since(start); elapsed > nodes*timeout/2 {
 		t.Errorf("a Take ended after %v, want about %v", elapsed, timeout)
 	}

@@ -65,7 +65,8 @@ func (l *ledger) charge() error {
 	return err
 }
 
-// mustFail makes a charge that must fail with this text, or with ErrBreakerOpen after earlier failures.
+// mustFail makes a charge that must fail with this text, or with ErrBreakerOpen after earlier
+// failures.
 func (l *ledger) mustFail(want string) {
 	l.t.Helper()
 	if err := l.charge(); err == nil || !strings.Contains(err.Error(), want) && !errors.Is(err, ErrBreakerOpen) {
@@ -89,7 +90,8 @@ func (l *ledger) usage() int64 {
 	return out[0].Used
 }
 
-// verify compares the usage in Redis with the results: it has all hits that succeeded, and perhaps some that failed.
+// verify compares the usage in Redis with the results: it has all hits that succeeded, and perhaps
+// some that failed.
 func (l *ledger) verify() {
 	l.t.Helper()
 	l.awaitAnswer()
@@ -98,7 +100,8 @@ func (l *ledger) verify() {
 	}
 }
 
-// A Redis that is loading its file replies LOADING. Afterwards it continues with the counters of the file.
+// A Redis that is loading its file replies LOADING. Afterwards it continues with the counters of
+// the file.
 func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -113,7 +116,8 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	if err := l.charge(); err != nil {
 		t.Fatal(err)
 	}
-	// Each of these keys takes 3 ms to load, until the test sets the delay to 0. Redis accepts connections after every 2 MB.
+	// Each of these keys takes 3 ms to load, until the test sets the delay to 0. Redis accepts
+	// connections after every 2 MB.
 	c := server.Client(t)
 	_, err = c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 		for i := range 3_000 {
@@ -160,8 +164,8 @@ func openByName(t *testing.T, to string) (*Store, *redistest.Proxy) {
 	return openAt(t, connect.Options{Addr: name.Addr}), name
 }
 
-// A replica without its master replies MASTERDOWN. The store drops the connection, because the name may resolve to a master
-// by now.
+// A replica without its master replies MASTERDOWN. The store drops the connection, because the name
+// may resolve to a master by now.
 func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
 	s, name := openByName(t, old.Addr)
@@ -181,7 +185,8 @@ func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 	l.verify()
 }
 
-// A master without its replica (min-replicas-to-write) rejects charges, and still denies operations.
+// A master without its replica (min-replicas-to-write) rejects charges, and still denies
+// operations.
 func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -200,8 +205,8 @@ func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	}
 }
 
-// Another client's script blocks Redis. After busy-reply-threshold, calls fail with BUSY until the script ends. None of them is
-// charged.
+// Another client's script blocks Redis. After busy-reply-threshold, calls fail with BUSY until the
+// script ends. None of them is charged.
 func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "200")
 	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr}), "k")
@@ -229,8 +234,8 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	l.verify()
 }
 
-// Weir's script can be killed as long as it has written nothing. It then charges nothing, and fails the operations of that call
-// only.
+// Weir's script can be killed as long as it has written nothing. It then charges nothing, and fails
+// the operations of that call only.
 func TestKilledScriptChargesNothing(t *testing.T) {
 	server := redistest.Start(t, "--lua-time-limit", "1")
 	s := open(t, server)
@@ -357,8 +362,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// The round trip takes nearly the whole timeout, so connecting takes longer than a call may. A lost connection must be
-// replaced all the same.
+// The round trip takes nearly the whole timeout, so connecting takes longer than a call may. A lost
+// connection must be replaced all the same.
 func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

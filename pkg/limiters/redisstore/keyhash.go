@@ -11,12 +11,13 @@ import (
 // hashedMark follows keyFormat in hidden keys. Other keys have a brace or a digit there.
 const hashedMark = 'h'
 
-// hashedBytes is the length of a truncated MAC, 22 letters in a key. Among n keys, the probability of a collision is n²/2^129:
-// 10^-19 for ten billion. Collisions cannot be searched for without the secret.
+// hashedBytes is the length of a truncated MAC, 22 letters in a key. Among n keys, the probability
+// of a collision is n²/2^129: 10^-19 for ten billion. Collisions cannot be searched for without the
+// secret.
 const hashedBytes = 16
 
-// A keyHasher replaces texts by their HMAC-SHA256, so that readers of Redis learn no data of users and cannot test for a given
-// user.
+// A keyHasher replaces texts by their HMAC-SHA256, so that readers of Redis learn no data of users
+// and cannot test for a given user.
 type keyHasher struct{ macs sync.Pool }
 
 // newKeyHasher returns nil, which hides nothing, for an empty secret.
@@ -28,7 +29,8 @@ func newKeyHasher(secret string) *keyHasher {
 	return &keyHasher{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
-// append appends the hidden tag and key of an operation. MACs have a fixed length and need no separator.
+// append appends the hidden tag and key of an operation. MACs have a fixed length and need no
+// separator.
 func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)
@@ -39,8 +41,8 @@ func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	return m.append(dst, opKey)
 }
 
-// derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any key of an operation, so their MACs
-// differ.
+// derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any
+// key of an operation, so their MACs differ.
 func (h *keyHasher) derive(purpose string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)

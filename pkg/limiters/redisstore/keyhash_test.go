@@ -93,7 +93,8 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	}
 }
 
-// A hidden key still contains the limit, has the slot of its key or tag, and differs from every readable key.
+// A hidden key still contains the limit, has the slot of its key or tag, and differs from every
+// readable key.
 func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}

@@ -10,7 +10,8 @@ import (
 // keyFormat is the version of keys and values. Counters do not survive a change of format.
 const keyFormat = "w2"
 
-// A keyNamer makes keys. In this package, a key is a key in Redis, and an opKey is the key of a [limiters.Op].
+// A keyNamer makes keys. In this package, a key is a key in Redis, and an opKey is the key of a
+// [limiters.Op].
 type keyNamer struct {
 	prefix string
 	tag    func(opKey string) string
@@ -23,7 +24,8 @@ type keyNamer struct {
 //	prefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
 //	prefix keyFormat h{MAC of opKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
-// Braces in the operation's key are harmless: they change the hash tag of all its limits in the same way.
+// Braces in the operation's key are harmless: they change the hash tag of all its limits in the
+// same way.
 func (n keyNamer) append(text []byte, op *limiters.Op) []byte {
 	return n.appendKey(text, op.Key, op.Limit.StateID())
 }
@@ -52,8 +54,8 @@ func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 	return append(text, stateID...)
 }
 
-// parse returns the operation's key from the key of a state or from one of its extra keys. It returns false for other keys and for hidden
-// keys.
+// parse returns the operation's key from the key of a state or from one of its extra keys. It
+// returns false for other keys and for hidden keys.
 func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	rest, ours := strings.CutPrefix(key, n.prefix+keyFormat)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
@@ -74,7 +76,8 @@ func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	return rest[tag+1:], true
 }
 
-// Suffixes of the extra keys of an operation, which contain its reservations and its penalty. No StateID ends with one.
+// Suffixes of the extra keys of an operation, which contain its reservations and its penalty. No
+// StateID ends with one.
 const (
 	reservationsSuffix = "h"
 	penaltySuffix      = "p"
@@ -93,7 +96,8 @@ type keyBuffer struct {
 	keys []string
 }
 
-// keysIn is keys with a buffer. The slice is valid until the buffer is reused; the strings remain valid.
+// keysIn is keys with a buffer. The slice is valid until the buffer is reused; the strings remain
+// valid.
 func (n keyNamer) keysIn(buffer *keyBuffer, groups []limiters.Group) []string {
 	buffer.text, buffer.ends, buffer.keys = buffer.text[:0], buffer.ends[:0], buffer.keys[:0]
 	for _, g := range groups {

@@ -21,7 +21,8 @@ type leaseOps struct {
 	ended  int
 }
 
-// next returns an operation that opens a lease, or the end of the oldest open lease; a limit without leases gets a charge instead.
+// next returns an operation that opens a lease, or the end of the oldest open lease; a limit
+// without leases gets a charge instead.
 func (l *leaseOps) next(end bool) limiters.Op {
 	number := l.opened
 	if end && l.limit.UsesLeases() {
@@ -49,8 +50,8 @@ func (l *leaseOps) next(end bool) limiters.Op {
 // The operations that open a reservation and settle it, as in the row of bench that has a target.
 const estimate, actual = 10, 8
 
-// BenchmarkLeases measures the cost of an operation for Redis by the number of open leases of each key. Each call has 24 operations, half
-// of which end a lease.
+// BenchmarkLeases measures the cost of an operation for Redis by the number of open leases of each
+// key. Each call has 24 operations, half of which end a lease.
 func BenchmarkLeases(b *testing.B) {
 	const size = 24
 	window := func(params limiters.Params) limiters.Spec {

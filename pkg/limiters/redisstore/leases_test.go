@@ -29,8 +29,8 @@ func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
 
 func leaseID(id int) limiters.LeaseID { return limiters.NewLeaseID(nil, fmt.Sprint(id)) }
 
-// leaseCalls makes random calls of charges, ends and peeks on a few keys with a few ids. Time stands still, goes on to an edge
-// and steps back.
+// leaseCalls makes random calls of charges, ends and peeks on a few keys with a few ids. Time
+// stands still, goes on to an edge and steps back.
 type leaseCalls struct {
 	rnd    *rand.Rand
 	prefix string
@@ -58,7 +58,8 @@ var (
 	opForms    = []string{"peek or several", "refund", "no id", "end", "end", "end", "end", "open", "open", "open", "open", "open"}
 )
 
-// An operation is under another limit than the first, and a group has a further one, with a probability of 1 in so many.
+// An operation is under another limit than the first, and a group has a further one, with a
+// probability of 1 in so many.
 const otherLimitIn, furtherOpIn = 4, 3
 
 func (c *leaseCalls) next() (time.Time, []limiters.Group) {
@@ -116,8 +117,8 @@ func (c *leaseCalls) op() limiters.Op {
 	return op
 }
 
-// newReservationCalls is newLeaseCalls for reservations. With more ids, the key of the reservations grows from a hash to a sorted
-// set, and becomes a hash when that is empty.
+// newReservationCalls is newLeaseCalls for reservations. With more ids, the key of the reservations
+// grows from a hash to a sorted set, and becomes a hash when that is empty.
 func newReservationCalls(seed uint64) *leaseCalls {
 	c := newLeaseCalls(seed)
 	c.prefix, c.ids = fmt.Sprint("reservations ", seed, " "), []int{6, 20, 200}[seed%3]
@@ -180,8 +181,8 @@ func lengths(groups []limiters.Group) (n []int) {
 	return n
 }
 
-// A key holds at most MaxLeases open reservations, and remembers as many ids that ended before they were opened. A further reservation is
-// denied: an error would let Envoy admit the request.
+// A key holds at most MaxLeases open reservations, and remembers as many ids that ended before they
+// were opened. A further reservation is denied: an error would let Envoy admit the request.
 func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -212,7 +213,8 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	}
 }
 
-// An operation that opens or ends a lease runs as many commands on a key with 10,000 open leases as on one with 10.
+// An operation that opens or ends a lease runs as many commands on a key with 10,000 open leases as
+// on one with 10.
 func TestLeasesNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
@@ -281,7 +283,8 @@ func TestOpDropsFewExpiredLeases(t *testing.T) {
 	}
 }
 
-// The key of leases has an expiry, which is not before the last lease expires, and at most a quarter after that.
+// The key of leases has an expiry, which is not before the last lease expires, and at most a
+// quarter after that.
 func TestLeasesHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -321,7 +324,8 @@ func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	}
 }
 
-// A full Redis denies what does not fit, and fails an operation that opens a lease. It still ends a lease.
+// A full Redis denies what does not fit, and fails an operation that opens a lease. It still ends a
+// lease.
 func TestFullRedisEndsLeases(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -365,7 +369,8 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	}
 }
 
-// Opening and settling a reservation write the key of the algorithm and that of the reservations once. So do many of one call.
+// Opening and settling a reservation write the key of the algorithm and that of the reservations
+// once. So do many of one call.
 func TestReservationsNeedFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -399,8 +404,8 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	}
 }
 
-// The hash of a key expires after its last reservation, also if the TTL of the rule becomes longer. That is so for each operation, with
-// and without a penalty.
+// The hash of a key expires after its last reservation, also if the TTL of the rule becomes longer.
+// That is so for each operation, with and without a penalty.
 func TestReservationsHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -421,7 +426,8 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 	}
 }
 
-// The hash of a key has its open reservations and no settled ones. It is deleted with the last one, or expires soon after it.
+// The hash of a key has its open reservations and no settled ones. It is deleted with the last one,
+// or expires soon after it.
 func TestSettledReservationsAreRemoved(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -476,7 +482,8 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 	}
 }
 
-// The next operation after the time for which ids that ended are remembered removes them. Further operations need not read the whole hash.
+// The next operation after the time for which ids that ended are remembered removes them. Further
+// operations need not read the whole hash.
 func TestEndedIDsAreRemoved(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -525,7 +532,8 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	}
 }
 
-// A hash in another form fails the operations of its key: neither opening nor settling a reservation changes anything.
+// A hash in another form fails the operations of its key: neither opening nor settling a
+// reservation changes anything.
 func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -552,8 +560,8 @@ func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 	}
 }
 
-// Opening and settling a reservation fail if its key has another type or an unreadable value. They leave the key and its reservations
-// as they were.
+// Opening and settling a reservation fail if its key has another type or an unreadable value. They
+// leave the key and its reservations as they were.
 func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)

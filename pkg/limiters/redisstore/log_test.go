@@ -105,8 +105,9 @@ func takeAfter(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	return limiterstest.Format(out[0])
 }
 
-// A call on a log of a million hits runs a bounded number of commands. The cost of each is independent of the number of hits
-// that are charged, refunded or expired. BenchmarkLongLog measures the time.
+// A call on a log of a million hits runs a bounded number of commands. The cost of each is
+// independent of the number of hits that are charged, refunded or expired. BenchmarkLongLog
+// measures the time.
 func TestLongLogNeedsFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -160,7 +161,8 @@ func commands(tb testing.TB, c *redis.Client) map[string]int {
 	return calls
 }
 
-// A log becomes a list and a string again several times. The suite's sequences are too short for that.
+// A log becomes a list and a string again several times. The suite's sequences are too short for
+// that.
 func TestLongLogMatchesReference(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

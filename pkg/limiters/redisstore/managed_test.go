@@ -17,7 +17,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// Redis rejects and announces in these tests what managed services reject and announce. docs/stores.md lists the services.
+// Redis rejects and announces in these tests what managed services reject and announce.
+// docs/stores.md lists the services.
 
 // refusedCommands are commands that some managed service refuses, and that Weir does not need.
 var refusedCommands = []string{
@@ -26,7 +27,8 @@ var refusedCommands = []string{
 	"shutdown", "slaveof", "slowlog", "swapdb", "sync", "wait",
 }
 
-// passes runs the suite for make stores, and otherwise its traces: these servers differ only in what they refuse and announce.
+// passes runs the suite for make stores, and otherwise its traces: these servers differ only in
+// what they refuse and announce.
 func passes(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Helper()
 	if os.Getenv("STORES_WHOLE_SUITE") == "1" {
@@ -104,7 +106,8 @@ func refusedOnlyINFO(t *testing.T, server *redistest.Server) {
 	}
 }
 
-// A managed cluster has TLS, and announces host names: its certificate is for no address. It refuses most commands for administrators.
+// A managed cluster has TLS, and announces host names: its certificate is for no address. It
+// refuses most commands for administrators.
 func TestManagedClusterPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	authority := certtest.New(t)
@@ -171,7 +174,8 @@ func TestClusterOfAddressesUnderOneCertificate(t *testing.T) {
 	}
 }
 
-// A cluster may announce its nodes without a host. Weir does not read that, and reports what to set.
+// A cluster may announce its nodes without a host. Weir does not read that, and reports what to
+// set.
 func TestClusterThatAnnouncesNoHostIsReported(t *testing.T) {
 	t.Parallel()
 	redistest.Start(t).NeedSetting(t, "cluster-preferred-endpoint-type")
@@ -182,7 +186,8 @@ func TestClusterThatAnnouncesNoHostIsReported(t *testing.T) {
 	}
 }
 
-// Some services have one endpoint for a cluster. As the type single it decides no call over several slots.
+// Some services have one endpoint for a cluster. As the type single it decides no call over several
+// slots.
 func TestClusterAsSingleIsReported(t *testing.T) {
 	t.Parallel()
 	one, two := redistest.StartCluster(t, 1), redistest.StartCluster(t, 2)

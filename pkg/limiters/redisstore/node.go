@@ -24,7 +24,8 @@ func (c *cluster) newNode() *node {
 	return n
 }
 
-// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if all of them failed.
+// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if
+// all of them failed.
 func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
@@ -67,7 +68,8 @@ func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
 	sc.reply, sc.err = n.server.call(ctx, sc.batch)
 }
 
-// send sends each call to the current owner of its slot, concurrently. A panic becomes an error of the calls to that owner.
+// send sends each call to the current owner of its slot, concurrently. A panic becomes an error of
+// the calls to that owner.
 func (n *node) send(ctx context.Context, calls []*slotCall) {
 	byMaster := map[*redis.Client][]*slotCall{}
 	for _, sc := range calls {
@@ -90,9 +92,9 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 	sending.Wait()
 }
 
-// sendTo sends calls in one pipeline to the master that should own their slots. If it lacks the script or its time is unknown, the
-// calls do not run. Then one of them is sent alone, which fixes both, and the others in a second pipeline. Calls that still did not
-// run are sent alone too.
+// sendTo sends calls in one pipeline to the master that should own their slots. If it lacks the
+// script or its time is unknown, the calls do not run. Then one of them is sent alone, which fixes
+// both, and the others in a second pipeline. Calls that still did not run are sent alone too.
 func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCall) {
 	if len(calls) > 1 {
 		calls = n.pipeline(ctx, master, calls)
@@ -106,8 +108,9 @@ func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCa
 	}
 }
 
-// pipeline sends calls to a master in one pipeline and returns those to send again, because they did not run. It does not use
-// the cluster client's pipeline, which waits for unreachable nodes and then overwrites other replies with its error.
+// pipeline sends calls to a master in one pipeline and returns those to send again, because they
+// did not run. It does not use the cluster client's pipeline, which waits for unreachable nodes and
+// then overwrites other replies with its error.
 func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := master.Pipeline()
 	commands := make([]command, len(calls))

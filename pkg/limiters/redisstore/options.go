@@ -4,17 +4,20 @@ package redisstore
 type Options struct {
 	// Prefix is the prefix of all keys.
 	Prefix string
-	// KeySecret, if not empty, replaces keys and tags by their HMAC-SHA256. Counters do not survive a change of the secret.
+	// KeySecret, if not empty, replaces keys and tags by their HMAC-SHA256. Counters do not survive
+	// a change of the secret.
 	KeySecret string
-	// Tag returns the part of an operation's key that selects the slot in a cluster. If nil or "", the whole key does. The keys of a group
-	// must have the same tag. Counters do not survive a change of the tag, even without a cluster.
+	// Tag returns the part of an operation's key that selects the slot in a cluster. If nil or "",
+	// the whole key does. The keys of a group must have the same tag. Counters do not survive a
+	// change of the tag, even without a cluster.
 	Tag func(key string) string
 
-	// MaxBatch bounds the operations in a call of several Takes. A Take with more operations gets a call of its own, and is never split. Each
-	// operation occupies Redis for 1 to 2 µs. The default is 256.
+	// MaxBatch bounds the operations in a call of several Takes. A Take with more operations gets a
+	// call of its own, and is never split. Each operation occupies Redis for 1 to 2 µs. The default
+	// is 256.
 	MaxBatch int
-	// MaxWaiting bounds the operations that wait for a call to one node. Beyond it, Take fails with ErrQueueFull, unless no other operation
-	// waits. The default is 16,384.
+	// MaxWaiting bounds the operations that wait for a call to one node. Beyond it, Take fails with
+	// ErrQueueFull, unless no other operation waits. The default is 16,384.
 	MaxWaiting int
 }
 

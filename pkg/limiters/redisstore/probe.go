@@ -10,10 +10,11 @@ import (
 
 // A ProbeResult describes a Redis that answers.
 type ProbeResult struct {
-	// RoundTrip is the shortest duration of a few calls without operations, in a cluster to the nearest master. If it exceeds the timeout,
-	// every Take would fail.
+	// RoundTrip is the shortest duration of a few calls without operations, in a cluster to the
+	// nearest master. If it exceeds the timeout, every Take would fail.
 	RoundTrip time.Duration
-	// EvictionPolicy is the maxmemory-policy, or "" if an ACL hides it. In a cluster, a policy that may evict counters takes precedence.
+	// EvictionPolicy is the maxmemory-policy, or "" if an ACL hides it. In a cluster, a policy that
+	// may evict counters takes precedence.
 	EvictionPolicy string
 }
 
@@ -23,7 +24,8 @@ const noEviction = "noeviction"
 // MayEvict reports whether Redis may evict counters. It returns false if the policy is unknown.
 func (r ProbeResult) MayEvict() bool { return r.EvictionPolicy != "" && r.EvictionPolicy != noEviction }
 
-// Probe connects to all masters concurrently if necessary, and loads the script for the first Take. It fails only if every master fails.
+// Probe connects to all masters concurrently if necessary, and loads the script for the first Take.
+// It fails only if every master fails.
 func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout)
 	defer cancel()

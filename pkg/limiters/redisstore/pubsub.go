@@ -11,8 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A PubSub is a Redis channel between processes that share a Redis, a prefix and a secret. With a secret, messages are encrypted
-// and authenticated. Delivery is at most once, to the processes that are connected.
+// A PubSub is a Redis channel between processes that share a Redis, a prefix and a secret. With a
+// secret, messages are encrypted and authenticated. Delivery is at most once, to the processes that
+// are connected.
 type PubSub struct {
 	store   *Store
 	channel string
@@ -59,8 +60,8 @@ const pingInterval = 5 * time.Second
 
 var errEnded = errors.New("the subscription has ended")
 
-// Receive passes messages to received until ctx ends or the connection fails. It calls connected once subscribed, because messages
-// before that are lost. It drops messages that are not authentic.
+// Receive passes messages to received until ctx ends or the connection fails. It calls connected
+// once subscribed, because messages before that are lost. It drops messages that are not authentic.
 func (p *PubSub) Receive(ctx context.Context, connected func(), received func([]byte)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -13,21 +13,26 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrQueueFull is returned by a Take if MaxWaiting operations are waiting already. Nothing was charged.
+// ErrQueueFull is returned by a Take if MaxWaiting operations are waiting already. Nothing was
+// charged.
 var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
-// errTimedOutWaiting is returned by a Take that timed out before its operations were sent. Nothing was charged.
+// errTimedOutWaiting is returned by a Take that timed out before its operations were sent. Nothing
+// was charged.
 var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 
-// errTimedOutSent is returned by a Take that timed out after its operations were sent. Hits may have been charged.
+// errTimedOutSent is returned by a Take that timed out after its operations were sent. Hits may
+// have been charged.
 var errTimedOutSent = errors.New("no answer in time")
 
-// A callFunc decides groups in one call, which charges nothing after the time notAfter. It does not retain groups or out.
+// A callFunc decides groups in one call, which charges nothing after the time notAfter. It does not
+// retain groups or out.
 type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
-// A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and share the next one. No timer
-// delays a call: without one in flight, a Take makes its call immediately, on its own goroutine. If others wait when that call ends, a
-// goroutine makes further calls until the queue is empty.
+// A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
+// share the next one. No timer delays a call: without one in flight, a Take makes its call
+// immediately, on its own goroutine. If others wait when that call ends, a goroutine makes further
+// calls until the queue is empty.
 //
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
@@ -115,8 +120,9 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes a call for one Take on the caller's goroutine. It may return after the end of ctx. It returns within
-// the timeout or, if a charge of a moving slot must be refunded, within twice the timeout.
+// callNow makes a call for one Take on the caller's goroutine. It may return after the end of ctx.
+// It returns within the timeout or, if a charge of a moving slot must be refunded, within twice the
+// timeout.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
 	err := q.makeCall(notAfter, now, groups, out)
@@ -132,8 +138,9 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// makeCall makes a call that charges nothing after the time notAfter. The call may use the whole timeout, even if notAfter is earlier or
-// its client has left, because a timeout closes the connection, which other clients share. A panic becomes an error.
+// makeCall makes a call that charges nothing after the time notAfter. The call may use the whole
+// timeout, even if notAfter is earlier or its client has left, because a timeout closes the
+// connection, which other clients share. A panic becomes an error.
 func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)
 	q.stats.ops.Add(int64(len(out)))
@@ -159,7 +166,8 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	return w.result(out)
 }
 
-// abandon ends the wait of w, and returns its error with the cause, if there is one. It returns nil if w has a result.
+// abandon ends the wait of w, and returns its error with the cause, if there is one. It returns nil
+// if w has a result.
 func (q *queue) abandon(w *waiter, cause error) error {
 	switch {
 	case w.state.CompareAndSwap(stateWaiting, stateAbandoned):
@@ -172,11 +180,12 @@ func (q *queue) abandon(w *waiter, cause error) error {
 	}
 }
 
-// expiryStep is the shortest time between two runs of expireWaiters, and so the longest extra delay of a timeout.
+// expiryStep is the shortest time between two runs of expireWaiters, and so the longest extra delay
+// of a timeout.
 const expiryStep = time.Millisecond
 
-// setTimer calls expireWaiters after d, unless such a call is due already. A timer for each Take would cost 400 ns of CPU, 9 % of a Take.
-// The lock must be held.
+// setTimer calls expireWaiters after d, unless such a call is due already. A timer for each Take
+// would cost 400 ns of CPU, 9 % of a Take. The lock must be held.
 func (q *queue) setTimer(d time.Duration) {
 	if !q.timerSet {
 		q.timerSet = true
@@ -184,7 +193,8 @@ func (q *queue) setTimer(d time.Duration) {
 	}
 }
 
-// expireWaiters abandons the waiters whose timeout has passed, removes those that were not sent, and sets the timer to the next timeout.
+// expireWaiters abandons the waiters whose timeout has passed, removes those that were not sent,
+// and sets the timer to the next timeout.
 func (q *queue) expireWaiters() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -198,8 +208,8 @@ func (q *queue) expireWaiters() {
 	q.waiters = slices.Delete(q.waiters, 0, n)
 }
 
-// expirePrefix abandons the first waiters of a list, which is in the order of expires, and returns their number. It sets the timer to the
-// timeout of the next one.
+// expirePrefix abandons the first waiters of a list, which is in the order of expires, and returns
+// their number. It sets the timer to the timeout of the next one.
 func (q *queue) expirePrefix(list []*waiter, now time.Time) int {
 	for i, w := range list {
 		if w.expires.After(now) {
@@ -233,8 +243,8 @@ func (w *waiter) copy(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// result returns the error of w, and copies the verdicts to out unless w was abandoned. A waiter that was not abandoned goes back to
-// the pool, because the queue refers to it no longer.
+// result returns the error of w, and copies the verdicts to out unless w was abandoned. A waiter
+// that was not abandoned goes back to the pool, because the queue refers to it no longer.
 func (w *waiter) result(out []limiters.Verdict) error {
 	err := w.err
 	if w.state.Load() == stateAbandoned {
@@ -263,7 +273,8 @@ func (q *queue) finish(err error) {
 	q.running.Go(q.serve)
 }
 
-// record passes the result of a call to the breaker, and rejects all waiters if the breaker has opened. The lock must be held.
+// record passes the result of a call to the breaker, and rejects all waiters if the breaker has
+// opened. The lock must be held.
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
 	q.breaker.record(err, q.timeout, q.timeout)
@@ -294,8 +305,9 @@ func (q *queue) serve() {
 	}
 }
 
-// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns immediately. On a busy
-// processor, the larger batch saves a third of the CPU of Weir and Redis for a Take among 16, and a fifth among 256.
+// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns
+// immediately. On a busy processor, the larger batch saves a third of the CPU of Weir and Redis for
+// a Take among 16, and a fifth among 256.
 func (q *queue) awaitWaiters() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
@@ -309,8 +321,8 @@ func (q *queue) countWaiting() int {
 	return q.waitingOps
 }
 
-// popWaiters moves waiters with the same now to the next call, up to maxBatch operations. If there are none, it marks the queue as idle and
-// returns false.
+// popWaiters moves waiters with the same now to the next call, up to maxBatch operations. If there
+// are none, it marks the queue as idle and returns false.
 func (q *queue) popWaiters() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -74,7 +74,8 @@ func (st *stalledRedis) resume() {
 	st.takes.Wait()
 }
 
-// Waiters share one call, in the order of arrival. Each gets the verdicts that it would get in its own call.
+// Waiters share one call, in the order of arrival. Each gets the verdicts that it would get in its
+// own call.
 func TestWaitersShareOneCall(t *testing.T) {
 	server := redistest.Start(t)
 	for _, name := range limiterstest.Windowed() {
@@ -216,7 +217,8 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 	}
 }
 
-// The timer times out the Takes that are due, and no others, whether they were sent or not. Then it is set for the others.
+// The timer times out the Takes that are due, and no others, whether they were sent or not. Then it
+// is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	for due := range 4 {
 		q := &queue{shared: &shared{timeout: time.Hour}}
@@ -259,7 +261,8 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	}
 }
 
-// A call for one Take charges until the deadline of its client, and has the whole timeout. The client cannot cancel it.
+// A call for one Take charges until the deadline of its client, and has the whole timeout. The
+// client cannot cancel it.
 func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 	const timeout = time.Minute
 	for _, c := range []struct{ within, want time.Duration }{
@@ -338,7 +341,8 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	}
 }
 
-// A frozen Redis runs its calls when it continues. By then their Takes have timed out, so the calls must charge nothing.
+// A frozen Redis runs its calls when it continues. By then their Takes have timed out, so the calls
+// must charge nothing.
 func TestLateCallChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
@@ -400,8 +404,8 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 	}
 }
 
-// The clock of synctest begins in the year 2000 and stands still during calls. Replicas with such a clock and replicas with
-// the right clock share their counters.
+// The clock of synctest begins in the year 2000 and stands still during calls. Replicas with such a
+// clock and replicas with the right clock share their counters.
 func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 	server := redistest.Start(t)
 	used := 0
@@ -525,7 +529,8 @@ func TestRunsEncodeAllOps(t *testing.T) {
 	}
 }
 
-// Operations that are alone on their keys have their own limits and counts. An operation on an unreadable key is the only one to fail.
+// Operations that are alone on their keys have their own limits and counts. An operation on an
+// unreadable key is the only one to fail.
 func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -568,8 +573,9 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 	}
 }
 
-// With one processor, the goroutine of the queue runs before Takes that are ready. It yields to them, so they share its first call.
-// Without the yield, only the Take that waits already has that call.
+// With one processor, the goroutine of the queue runs before Takes that are ready. It yields to
+// them, so they share its first call. Without the yield, only the Take that waits already has that
+// call.
 func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const rounds, ready = 20, 8
@@ -584,7 +590,8 @@ func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
 	}
 }
 
-// opsOfCallAfter returns the size of the call after one during which a Take waits and others become ready.
+// opsOfCallAfter returns the size of the call after one during which a Take waits and others become
+// ready.
 func opsOfCallAfter(t *testing.T, ready int) int {
 	t.Helper()
 	q := &queue{shared: &shared{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}

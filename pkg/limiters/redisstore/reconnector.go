@@ -7,15 +7,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A reconnector reconnects in the background after a call has lost its connection. Connecting may take longer than the timeout of a
-// call, so without it a distant Redis would stay unreachable. Each queue has one.
+// A reconnector reconnects in the background after a call has lost its connection. Connecting may
+// take longer than the timeout of a call, so without it a distant Redis would stay unreachable.
+// Each queue has one.
 type reconnector struct {
 	*shared
 	busy atomic.Bool
 }
 
-// afterError reconnects after a call that failed with err, unless an attempt is in progress. If Redis replied, the connection is
-// intact; it is closed only after MASTERDOWN.
+// afterError reconnects after a call that failed with err, unless an attempt is in progress. If
+// Redis replied, the connection is intact; it is closed only after MASTERDOWN.
 func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 	masterDown := redis.IsMasterDownError(err)
 	if replyOf(err) != nil && !masterDown || !r.busy.CompareAndSwap(false, true) {
@@ -26,7 +27,8 @@ func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 		ctx, cancel := context.WithTimeout(r.ctx, r.connectTimeout)
 		defer cancel()
 		if masterDown {
-			// The name may now resolve to another server. go-redis reconnects by itself only after READONLY.
+			// The name may now resolve to another server. go-redis reconnects by itself only after
+			// READONLY.
 			_ = c.Do(ctx, "quit").Err()
 		}
 		_ = c.Ping(ctx).Err()

@@ -25,8 +25,9 @@ func slotAndOwner(c *redistest.Cluster) (slot, home int) {
 	return slot, c.Owner(slot)
 }
 
-// A slot moves while operations arrive from three stores. No operation fails, none is lost, and none is charged twice. A call contains keys
-// that have not moved yet, keys that have moved, and new ones.
+// A slot moves while operations arrive from three stores. No operation fails, none is lost, and
+// none is charged twice. A call contains keys that have not moved yet, keys that have moved, and
+// new ones.
 func TestMovingSlotLosesNoHit(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -152,7 +153,8 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	want(out, err, 7, 4)
 }
 
-// behindProxies starts a cluster with a proxy in front of each node, and a store with a connection to each.
+// behindProxies starts a cluster with a proxy in front of each node, and a store with a connection
+// to each.
 func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store) {
 	t.Helper()
 	var wires []*redistest.Proxy
@@ -172,7 +174,8 @@ func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store
 	return c, wires, s
 }
 
-// The reply of a node is lost. Its operations are charged once and get errors, the others stand, and nothing is sent again.
+// The reply of a node is lost. Its operations are charged once and get errors, the others stand,
+// and nothing is sent again.
 func TestLostConnectionNeverResends(t *testing.T) {
 	t.Parallel()
 	c, wires, s := behindProxies(t)
@@ -238,7 +241,8 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	if _, err := take(t, s, opsOf(keys[2:4]...)...); err == nil {
 		t.Error("of nothing but the node that is gone: no error")
 	}
-	// A node that hangs fails its operations at the deadline. Operations of other nodes are decided before.
+	// A node that hangs fails its operations at the deadline. Operations of other nodes are decided
+	// before.
 	patient := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
 	if _, err := patient.Probe(t.Context()); err != nil {
 		t.Error(err)

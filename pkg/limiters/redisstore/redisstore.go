@@ -1,5 +1,5 @@
-// Package redisstore implements [limiters.Store] on Redis or Valkey, for any number of replicas. Redis may be a single
-// server, a master watched by Sentinels, or a cluster.
+// Package redisstore implements [limiters.Store] on Redis or Valkey, for any number of replicas.
+// Redis may be a single server, a master watched by Sentinels, or a cluster.
 //
 // A Take goes through these types:
 //
@@ -12,11 +12,13 @@
 //
 // In this package, a slot is always one of a cluster.
 //
-// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it runs later.
+// A call carries its deadline in the server's time, see [serverClock], and charges nothing if it
+// runs later.
 //
-// A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED, ASK or TRYAGAIN. It is also sent
-// again if the script rejected it as late although its deadline has not passed by the local clock. The estimate of the server's clock
-// was then wrong. After a lost connection or a timeout, the operations get an error, and their hits may have been charged.
+// A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED,
+// ASK or TRYAGAIN. It is also sent again if the script rejected it as late although its deadline
+// has not passed by the local clock. The estimate of the server's clock was then wrong. After a
+// lost connection or a timeout, the operations get an error, and their hits may have been charged.
 package redisstore
 
 import (
@@ -61,7 +63,8 @@ type shared struct {
 // servers decides operations on the servers of a Store: a [single] Redis or a [cluster].
 type servers interface {
 	split.Taker
-	// masters returns the servers that have keys, one at least, in the order of their addresses. The address of a single Redis is "".
+	// masters returns the servers that have keys, one at least, in the order of their addresses.
+	// The address of a single Redis is "".
 	masters(ctx context.Context) ([]server, error)
 }
 
@@ -86,7 +89,8 @@ func New(c connect.Options, o Options) *Store {
 	return s
 }
 
-// Close waits for all Takes in progress and closes the connections. Later Takes fail with ErrClosed.
+// Close waits for all Takes in progress and closes the connections. Later Takes fail with
+// ErrClosed.
 func (s *Store) Close() error {
 	s.closing.Lock()
 	s.closed = true
@@ -96,8 +100,8 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// enter adds a Take to running. It returns false after Close. A Take adds the goroutines that it starts before it leaves, so running
-// never rises from 0 while Close waits.
+// enter adds a Take to running. It returns false after Close. A Take adds the goroutines that it
+// starts before it leaves, so running never rises from 0 while Close waits.
 func (s *Store) enter() bool {
 	s.closing.RLock()
 	defer s.closing.RUnlock()
@@ -108,7 +112,8 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns within Timeout or, if a charge of a moving cluster slot must be refunded, within twice Timeout.
+// Take implements [limiters.Store]. It returns within Timeout or, if a charge of a moving cluster
+// slot must be refunded, within twice Timeout.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

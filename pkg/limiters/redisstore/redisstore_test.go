@@ -51,14 +51,16 @@ func TestThreeReplicasAdmitExactlyTheLimit(t *testing.T) {
 
 var hourly = perHour(100)
 
-// perHour returns a limit of hits in an hour that begins with the first hit, so that no window ends during a test.
+// perHour returns a limit of hits in an hour that begins with the first hit, so that no window ends
+// during a test.
 func perHour(most int64) *limiters.Limit {
 	spec := limiters.Spec{Algorithm: "fixed_window", Max: most, Window: time.Hour}
 	spec.Params.WindowStart = limiters.StartByFirstHit
 	return limiterstest.MustLimit(spec)
 }
 
-// reserving returns a limit per hour whose reservations last an hour. A fixed window begins with the first hit.
+// reserving returns a limit per hour whose reservations last an hour. A fixed window begins with
+// the first hit.
 func reserving(algorithm string, most int64) *limiters.Limit {
 	spec := limiters.Spec{Algorithm: algorithm, Max: most, Window: time.Hour}
 	spec.Params.Reserve.TTL = time.Hour
@@ -220,7 +222,8 @@ func setFull(t *testing.T, c *redis.Client, isFull bool) {
 	}
 }
 
-// A denial is valid even if it cannot be counted. Otherwise an attacker could pass by filling Redis.
+// A denial is valid even if it cannot be counted. Otherwise an attacker could pass by filling
+// Redis.
 func TestFullRedisStillDenies(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -244,8 +247,9 @@ func TestFullRedisStillDenies(t *testing.T) {
 	}
 }
 
-// An operation is denied because of an operation before it in the call, which a full Redis then does not charge. So the second operation
-// would fit, and must fail: a denial would be remembered and counted.
+// An operation is denied because of an operation before it in the call, which a full Redis then
+// does not charge. So the second operation would fit, and must fail: a denial would be remembered
+// and counted.
 func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
@@ -295,7 +299,8 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	for i := range 100 { // a log that is a list
 		take(logStart.Add(time.Duration(i)*time.Microsecond), 1)
 	}
-	// By now all hits have expired. A full Redis permits deleting the old log, and then all other writes of the script.
+	// By now all hits have expired. A full Redis permits deleting the old log, and then all other
+	// writes of the script.
 	later := logStart.Add(2 * time.Minute)
 	setFull(t, c, true)
 	refused := take(later, 1)
@@ -402,7 +407,8 @@ func TestProbeReportsTheEvictionPolicy(t *testing.T) {
 	}
 }
 
-// A server that accepts connections and never answers costs a call its timeout, and no operation is sent twice.
+// A server that accepts connections and never answers costs a call its timeout, and no operation is
+// sent twice.
 func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

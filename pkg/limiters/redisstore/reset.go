@@ -28,7 +28,8 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 	return found, nil
 }
 
-// unlink removes the key of a state and its extra keys, which share a slot. It returns the number of removed keys.
+// unlink removes the key of a state and its extra keys, which share a slot. It returns the number
+// of removed keys.
 func (s *Store) unlink(ctx context.Context, key string) (int64, error) {
 	return s.client.Unlink(ctx, key, key+reservationsSuffix, key+penaltySuffix).Result()
 }
@@ -40,8 +41,9 @@ const (
 	scanCount = 500 // keys that Redis visits in one SCAN, a fraction of a millisecond
 )
 
-// ResetMatching implements [limiters.Store]. One call visits about 10,000 keys in up to about 1 s. In a cluster, it visits the
-// masters in the order of their addresses. It may miss a key whose slot moves to another master meanwhile.
+// ResetMatching implements [limiters.Store]. One call visits about 10,000 keys in up to about 1 s.
+// In a cluster, it visits the masters in the order of their addresses. It may miss a key whose slot
+// moves to another master meanwhile.
 func (s *Store) ResetMatching(ctx context.Context, match func(opKey string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {
 		return progress, limiters.ErrHiddenKeys
@@ -96,7 +98,8 @@ func parseScan(text string) (p scanPosition, err error) {
 	return p, nil
 }
 
-// scan visits some keys and advances the position. If the cluster has lost the master at the position, the scan continues with the next.
+// scan visits some keys and advances the position. If the cluster has lost the master at the
+// position, the scan continues with the next.
 func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opKey string) bool, progress *limiters.Progress) error {
 	masters, err := s.servers.masters(ctx)
 	if err != nil {

@@ -131,7 +131,8 @@ func TestResetOfAnUnreachableRedisIsAnError(t *testing.T) {
 	}
 }
 
-// Messages reach every replica, also after a lost connection. Under a secret, Redis sees only sealed ones.
+// Messages reach every replica, also after a lost connection. Under a secret, Redis sees only
+// sealed ones.
 func TestMessagesReachEveryReplica(t *testing.T) {
 	server := redistest.Start(t)
 	for name, secret := range map[string]string{"without a secret": "", "with a secret": "a secret of 16 bytes"} {

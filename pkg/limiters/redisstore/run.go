@@ -19,8 +19,9 @@ type opRun struct {
 	isChargeDenied bool
 }
 
-// longRun is the length from which a run of equal operations accepts no others. A further run costs the script as much as a few
-// operations, and one with its own limit and amount costs a little more than an equal one.
+// longRun is the length from which a run of equal operations accepts no others. A further run costs
+// the script as much as a few operations, and one with its own limit and amount costs a little more
+// than an equal one.
 const longRun = 8
 
 // encodeRuns appends the runs of all operations.
@@ -114,7 +115,8 @@ func (b *batch) appendRun(r *opRun) {
 // noIndex is the index of nothing.
 const noIndex = -1
 
-// appendIndex appends an index of a key or a limit, as the script counts: from 1, with 0 for noIndex.
+// appendIndex appends an index of a key or a limit, as the script counts: from 1, with 0 for
+// noIndex.
 func appendIndex(buf []byte, i int) []byte { return binary.BigEndian.AppendUint16(buf, uint16(i+1)) }
 
 func (b *batch) appendAmount(buf []byte, i int) []byte {
@@ -127,7 +129,8 @@ func (b *batch) appendLease(buf []byte, i int) []byte {
 	return append(append(buf, byte(op.Kind)), op.Lease[:]...)
 }
 
-// keyAndLimit returns the indices of the key of a kind of operation i and of its limit, or noIndex if the operation has no such key.
+// keyAndLimit returns the indices of the key of a kind of operation i and of its limit, or noIndex
+// if the operation has no such key.
 func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
 	l := scriptLimit{b.ops[i].Limit, kind}
 	if !l.exists() {

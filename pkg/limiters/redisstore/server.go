@@ -32,8 +32,9 @@ var batchScript = sync.OnceValue(func() script {
 	return script{source, hex.EncodeToString(sum[:])}
 })
 
-// call calls the script for a batch. It repeats a call only if the call certainly did not run. The second call carries the source if the
-// server did not have the script, and a new deadline if the clock was wrong or unknown.
+// call calls the script for a batch. It repeats a call only if the call certainly did not run. The
+// second call carries the source if the server did not have the script, and a new deadline if the
+// clock was wrong or unknown.
 func (s server) call(ctx context.Context, b *batch) (reply, error) {
 	r, err := s.callOnce(ctx, b)
 	if b.rejectedTooEarly(r, err) {
@@ -42,8 +43,8 @@ func (s server) call(ctx context.Context, b *batch) (reply, error) {
 	return r, err
 }
 
-// rejectedTooEarly reports whether the script rejected the call as late although b.notAfter has not passed by the local clock. The
-// serverClock was wrong or unknown, and the reply has corrected it.
+// rejectedTooEarly reports whether the script rejected the call as late although b.notAfter has not
+// passed by the local clock. The serverClock was wrong or unknown, and the reply has corrected it.
 func (b *batch) rejectedTooEarly(r reply, err error) bool {
 	return err == nil && r.isLate() && time.Now().Before(b.notAfter)
 }
@@ -76,7 +77,8 @@ func (s server) eval(ctx context.Context, name, text string, b *batch) (reply, e
 // A command calls the script. It may charge hits, so it is sent only once.
 type command struct{ *redis.Cmd }
 
-// NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a timeout.
+// NoRetry prevents go-redis' cluster client from repeating a command after a lost connection or a
+// timeout.
 func (command) NoRetry() bool { return true }
 
 func (s server) newCommand(ctx context.Context, name, text string, b *batch) command {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A serverClock converts local times to a server's time, based on the last reply. A call carries its deadline in the server's time, because
-// a frozen server or connection may run it long after its caller got an error. A serverClock is never ahead of the server's clock, because
-// the time in a reply is older than the reply, unless the server's clock is set back.
+// A serverClock converts local times to a server's time, based on the last reply. A call carries
+// its deadline in the server's time, because a frozen server or connection may run it long after
+// its caller got an error. A serverClock is never ahead of the server's clock, because the time in
+// a reply is older than the reply, unless the server's clock is set back.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
@@ -20,7 +21,8 @@ func (c *serverClock) update(server int64) {
 // pastDeadline has passed: a call with it charges nothing and returns the server's time.
 const pastDeadline = 1
 
-// serverTime converts the deadline of a call to µs of the server's time. It returns 0 for the zero time, which means no deadline.
+// serverTime converts the deadline of a call to µs of the server's time. It returns 0 for the zero
+// time, which means no deadline.
 func (c *serverClock) serverTime(notAfter time.Time) int64 {
 	if notAfter.IsZero() {
 		return 0

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A client that gives up early costs other clients nothing: the connection to Redis stays open. Its operations are not charged if they
-// reach Redis too late.
+// A client that gives up early costs other clients nothing: the connection to Redis stays open. Its
+// operations are not charged if they reach Redis too late.
 func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	t.Parallel()
 	const roundTrip = 20 * time.Millisecond
@@ -45,7 +45,8 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	}
 }
 
-// In a cluster too, operations that reach their node after the deadline of their client are not charged, with one slot and with several.
+// In a cluster too, operations that reach their node after the deadline of their client are not
+// charged, with one slot and with several.
 func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	t.Parallel()
 	const roundTrip = 20 * time.Millisecond
@@ -75,7 +76,8 @@ func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	}
 }
 
-// A call that is too late for its client is not sent again: the second call would be later still, and others wait for it.
+// A call that is too late for its client is not sent again: the second call would be later still,
+// and others wait for it.
 func TestLateCallIsSentOnce(t *testing.T) {
 	t.Parallel()
 	const roundTrip, takes = 20 * time.Millisecond, 10
@@ -136,7 +138,8 @@ func scriptCalls(t *testing.T, server *redistest.Server) int {
 	return n
 }
 
-// The breaker opens although the deadlines of the clients are too short to judge Redis by: each call has the whole timeout.
+// The breaker opens although the deadlines of the clients are too short to judge Redis by: each
+// call has the whole timeout.
 func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

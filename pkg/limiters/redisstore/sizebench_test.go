@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// BenchmarkKeyBytes measures by how much a key of 40 bytes makes Redis' used_memory grow, by the number of keys. A part of the
-// tables of Redis is included.
+// BenchmarkKeyBytes measures by how much a key of 40 bytes makes Redis' used_memory grow, by the
+// number of keys. A part of the tables of Redis is included.
 func BenchmarkKeyBytes(b *testing.B) {
 	for _, c := range limiterstest.SizeCases() {
 		b.Run(fmt.Sprintf("%s/%d", c.Name, c.Keys), func(b *testing.B) {

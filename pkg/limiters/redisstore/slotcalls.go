@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A slotCall is a call with operations whose keys share a slot. It fails independently of other calls.
+// A slotCall is a call with operations whose keys share a slot. It fails independently of other
+// calls.
 type slotCall struct {
 	split.Subset
 	batch *batch // has the keys; makeCalls encodes the groups
@@ -70,7 +71,8 @@ func (c *cluster) scatter(calls []*slotCall, out []limiters.Verdict) error {
 	return split.ErrorOfAll(errs)
 }
 
-// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis itself handles MOVED and ASK.
+// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis
+// itself handles MOVED and ASK.
 func slotsMayHaveMoved(err error) bool {
 	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)

@@ -31,7 +31,8 @@ func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {
 	}
 }
 
-// If all slots of a Take fail, the Take is uncharged only if each slot is. Slots that fail alike have one error.
+// If all slots of a Take fail, the Take is uncharged only if each slot is. Slots that fail alike
+// have one error.
 func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{redistest.FreeAddr(t)}, Timeout: time.Second})
 	for _, c := range []struct {
@@ -62,8 +63,8 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	}
 }
 
-// A lease under concurrency has one key, so it is opened and released while its slot moves. A denied group ends the lease
-// that it opened.
+// A lease under concurrency has one key, so it is opened and released while its slot moves. A
+// denied group ends the lease that it opened.
 func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -99,8 +100,8 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	keysExpire(t, c, 25*time.Hour)
 }
 
-// While a slot moves, an operation with extra keys of which some do not exist fails with TRYAGAIN. It charges nothing, and neither
-// does its group. A settle that failed can be repeated.
+// While a slot moves, an operation with extra keys of which some do not exist fails with TRYAGAIN.
+// It charges nothing, and neither does its group. A settle that failed can be repeated.
 func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot use.
+// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot
+// use.
 var errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
 
 var errNoSlots = errors.New("the cluster does not report its slots")
 
-// A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its breaker rejects operations that would
-// wait for them.
+// A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its
+// breaker rejects operations that would wait for them.
 type slotLearner struct {
 	timeout time.Duration // the timeout of a Take
 	unknown atomic.Bool   // the last attempt failed
@@ -24,8 +25,8 @@ type slotLearner struct {
 	trying  bool // an attempt is under way, and the breaker is open
 }
 
-// try calls lookUp, which learns the slots if they are unknown. While the breaker is open, try calls it for one caller at a time, and
-// returns ErrBreakerOpen to all others.
+// try calls lookUp, which learns the slots if they are unknown. While the breaker is open, try
+// calls it for one caller at a time, and returns ErrBreakerOpen to all others.
 func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 	if l.unknown.Load() {
 		end, err := l.begin()
@@ -42,7 +43,8 @@ func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 	return err
 }
 
-// begin begins an attempt, unless the breaker rejects it. The caller must call end when the attempt has ended.
+// begin begins an attempt, unless the breaker rejects it. The caller must call end when the attempt
+// has ended.
 func (l *slotLearner) begin() (end func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,10 +10,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// callKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while their slot moves. It charges a group
-// key by key, and refunds it if one of its operations is denied or fails, see ADR 5. A group with both charges and refunds keeps the
-// error, because refunds cannot be undone. An operation with a penalty or a reservation has extra keys; it keeps the error unless one
-// node has all of them, see ADR 16.
+// callKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while their
+// slot moves. It charges a group key by key, and refunds it if one of its operations is denied or
+// fails, see ADR 5. A group with both charges and refunds keeps the error, because refunds cannot
+// be undone. An operation with a penalty or a reservation has extra keys; it keeps the error unless
+// one node has all of them, see ADR 16.
 func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
 	charges, refunds := make([]keyCalls, len(calls)), make([]keyCalls, len(calls))
@@ -60,8 +61,9 @@ func chargesOf(sc *slotCall) keyCalls {
 	return charges
 }
 
-// refundsOf returns refunds of the operations that were charged, after start, in groups that were denied. The refunds do not have the
-// deadline of the charges, because a charge must be refunded even if its client has left.
+// refundsOf returns refunds of the operations that were charged, after start, in groups that were
+// denied. The refunds do not have the deadline of the charges, because a charge must be refunded
+// even if its client has left.
 func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	refunds := newKeyCalls(time.Time{}, sc.batch.now)
 	for first, g := range limiters.EachGroup(sc.Groups) {
@@ -91,8 +93,8 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 	return refunds
 }
 
-// undoOf returns the operation that undoes an allowed operation: the end of its lease, or a refund. It returns false if op has changed
-// nothing.
+// undoOf returns the operation that undoes an allowed operation: the end of its lease, or a refund.
+// It returns false if op has changed nothing.
 func undoOf(op limiters.Op) (undo limiters.Op, needed bool) {
 	undo = op
 	if op.Limit.UsesLeases() {
@@ -133,7 +135,8 @@ func newKeyCalls(notAfter, now time.Time) keyCalls {
 	return keyCalls{notAfter: notAfter, now: now, byKey: map[string]*slotCall{}}
 }
 
-// add adds a group of operations on key to the call of the key, and returns the call. See [split.Subset.AddOps].
+// add adds a group of operations on key to the call of the key, and returns the call. See
+// [split.Subset.AddOps].
 func (k *keyCalls) add(key string, g limiters.Group, indices ...int) *slotCall {
 	sc := k.byKey[key]
 	if sc == nil {
@@ -159,9 +162,9 @@ func (k keyCalls) scatter(out []limiters.Verdict) {
 	}
 }
 
-// scatterRefunds replaces the verdicts of operations that were allowed and then refunded. If the refund was late, its window has ended,
-// and the verdict of the charge stays. If it failed, the operation gets an error that is not [limiters.Uncharged], so that nothing charges
-// it again.
+// scatterRefunds replaces the verdicts of operations that were allowed and then refunded. If the
+// refund was late, its window has ended, and the verdict of the charge stays. If it failed, the
+// operation gets an error that is not [limiters.Uncharged], so that nothing charges it again.
 func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
 	for _, sc := range k.calls {
 		if errors.Is(sc.err, errLate) {

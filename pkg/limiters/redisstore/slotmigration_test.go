@@ -25,8 +25,8 @@ func window(max int64, d time.Duration) *limiters.Limit {
 	return limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: d, CountDenied: true})
 }
 
-// A user under two limits has only one of its two keys when the slot begins to move, so no node can decide both in one
-// call.
+// A user under two limits has only one of its two keys when the slot begins to move, so no node can
+// decide both in one call.
 func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -79,7 +79,8 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 			t.Errorf("group %d: %+v, %v; want %+v", i, out, err, want)
 		}
 	}
-	// A group that charges and refunds cannot be undone, so it is not decided. Other operations of the call are.
+	// A group that charges and refunds cannot be undone, so it is not decided. Other operations of
+	// the call are.
 	mixed := limiters.Group{{Key: user, Limit: week, N: -1}, {Key: user, Limit: day, N: 1}}
 	out, err := takeGroups(t, s, mixed, group[:1])
 	if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) || out[2].Err != nil || out[2].Used != 5 {
@@ -87,8 +88,8 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// A group is charged key by key while its slot moves. If the second charge uses up the timeout, the first is refunded, and on_store_error
-// decides without a second charge.
+// A group is charged key by key while its slot moves. If the second charge uses up the timeout, the
+// first is refunded, and on_store_error decides without a second charge.
 func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	t.Parallel()
 	for _, onError := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorFail} {
@@ -123,7 +124,8 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	}
 }
 
-// Whatever happens while a slot moves back and forth, groups are admitted at most as often as each of their limits allows.
+// Whatever happens while a slot moves back and forth, groups are admitted at most as often as each
+// of their limits allows.
 func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -196,7 +198,8 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// In a cluster that continues without all slots, operations in a slot that no node has must not affect other slots.
+// In a cluster that continues without all slots, operations in a slot that no node has must not
+// affect other slots.
 func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -219,7 +222,8 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// A cluster whose slots are unknown has no queue, and still a breaker: operations do not wait for a timeout each.
+// A cluster whose slots are unknown has no queue, and still a breaker: operations do not wait for a
+// timeout each.
 func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
@@ -262,8 +266,8 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	}
 }
 
-// A refund that runs after the end of the window in which the hit was charged must not refund a hit of the next window. It
-// is sent once.
+// A refund that runs after the end of the window in which the hit was charged must not refund a hit
+// of the next window. It is sent once.
 func TestRefundExpiresWithItsWindow(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -300,8 +304,9 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	}
 }
 
-// While a slot moves, the operations of a group are charged key by key until the deadline of the client. An operation that was charged in
-// a denied group is refunded, even if the deadline has passed since.
+// While a slot moves, the operations of a group are charged key by key until the deadline of the
+// client. An operation that was charged in a denied group is refunded, even if the deadline has
+// passed since.
 func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 2)

@@ -16,8 +16,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A storedKey is a key of testdata/keys_w2.json. A version before penalties, leases and reservations wrote the key and the
-// values, and decided then. They change only with the format of keys.
+// A storedKey is a key of testdata/keys_w2.json. A version before penalties, leases and
+// reservations wrote the key and the values, and decided then. They change only with the format of
+// keys.
 type storedKey struct {
 	Name        string     `json:"name"`
 	Algorithm   string     `json:"algorithm"`
@@ -90,8 +91,9 @@ func (k *storedKey) read(t *testing.T, c *redis.Client) (values []string) {
 	return []string{hex.EncodeToString([]byte(value))}
 }
 
-// In a rolling upgrade, replicas of the version before and of this one share the keys in Redis. This version writes the
-// same bytes, and decides the same by them, also under limits with a penalty or reservations.
+// In a rolling upgrade, replicas of the version before and of this one share the keys in Redis.
+// This version writes the same bytes, and decides the same by them, also under limits with a
+// penalty or reservations.
 func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 	text, err := os.ReadFile("testdata/keys_w2.json")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// The other tests use redis-server of the system. These servers come from tools/ensure redis-versions. With make stores, they pass all
-// tests of this package.
+// The other tests use redis-server of the system. These servers come from tools/ensure
+// redis-versions. With make stores, they pass all tests of this package.
 func TestOtherServersPassTheSuite(t *testing.T) {
 	for _, variable := range []string{"REDIS_6_2_SERVER", "VALKEY_SERVER"} {
 		t.Run(variable, func(t *testing.T) {

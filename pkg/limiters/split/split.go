@@ -1,5 +1,5 @@
-// Package split divides one Take among stores. Each store gets a subset of the groups and fails by itself, by an error or by a
-// panic, which becomes an error.
+// Package split divides one Take among stores. Each store gets a subset of the groups and fails by
+// itself, by an error or by a panic, which becomes an error.
 package split
 
 import (
@@ -17,8 +17,9 @@ type Taker interface {
 	Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 }
 
-// A Subset holds some of the operations of a Take. A decorator adds the groups that it does not answer itself, calls Take with a store, and
-// writes the verdicts back with Scatter. The zero Subset is empty.
+// A Subset holds some of the operations of a Take. A decorator adds the groups that it does not
+// answer itself, calls Take with a store, and writes the verdicts back with Scatter. The zero
+// Subset is empty.
 type Subset struct {
 	Groups   []limiters.Group
 	Verdicts []limiters.Verdict // one per operation of Groups, set by Take
@@ -33,7 +34,8 @@ func (s *Subset) Add(g limiters.Group, first int) {
 	}
 }
 
-// AddOps adds a group, with the index of each operation's verdict in the whole Take, or -1 for an operation that is not in it.
+// AddOps adds a group, with the index of each operation's verdict in the whole Take, or -1 for an
+// operation that is not in it.
 func (s *Subset) AddOps(g limiters.Group, indices ...int) {
 	s.Groups = append(s.Groups, g)
 	s.indices = append(s.indices, indices...)
@@ -69,8 +71,9 @@ func TakeOrFailAll(ctx context.Context, store Taker, now time.Time, groups []lim
 	return err
 }
 
-// ErrorOfAll returns the error of a Take whose parts ended with errs: nil if a part succeeded, and otherwise all errors joined. It
-// is [limiters.IsUncharged] only if all of them are. It omits errors with the text of an earlier one, because hundreds may be alike.
+// ErrorOfAll returns the error of a Take whose parts ended with errs: nil if a part succeeded, and
+// otherwise all errors joined. It is [limiters.IsUncharged] only if all of them are. It omits
+// errors with the text of an earlier one, because hundreds may be alike.
 func ErrorOfAll(errs []error) error {
 	if slices.Contains(errs, nil) {
 		return nil
@@ -94,7 +97,8 @@ func ErrorOfAll(errs []error) error {
 	return errors.Join(unique...)
 }
 
-// A PartError is the error of operations whose store failed in a [FanOut], while another store decided its part of the Take.
+// A PartError is the error of operations whose store failed in a [FanOut], while another store
+// decided its part of the Take.
 type PartError struct{ err error }
 
 func (e *PartError) Error() string { return e.err.Error() }
@@ -108,7 +112,8 @@ type storeSubset struct {
 	store Taker
 }
 
-// Add adds a group for store, which must be comparable. The first operation of the group has the verdict out[first] of the whole Take.
+// Add adds a group for store, which must be comparable. The first operation of the group has the
+// verdict out[first] of the whole Take.
 func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 	i := slices.IndexFunc(f.subsets, func(s storeSubset) bool { return s.store == store })
 	if i < 0 {
@@ -118,8 +123,9 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 	f.subsets[i].Add(g, first)
 }
 
-// Take calls the stores concurrently and writes their verdicts to out. The error or panic (see [limiters.ErrPanic]) of a store becomes the
-// error of its operations, in a [PartError] if another store succeeds. Take returns an error, joined from all, only if every store fails.
+// Take calls the stores concurrently and writes their verdicts to out. The error or panic (see
+// [limiters.ErrPanic]) of a store becomes the error of its operations, in a [PartError] if another
+// store succeeds. Take returns an error, joined from all, only if every store fails.
 func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil

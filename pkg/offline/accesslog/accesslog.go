@@ -5,9 +5,10 @@
 //	err = c.WriteRecording(out)
 //	report := c.Report()
 //
-// A [Template] maps the fields of a line to the value of an entry. The recording is in the order of the times at which requests
-// started, although a proxy writes a line when a request ends. A [Converter] sorts in memory, and in temporary files beyond
-// Options.MaxMemory. Lines that cannot be read are counted by their reason, and the first of them are listed.
+// A [Template] maps the fields of a line to the value of an entry. The recording is in the order of
+// the times at which requests started, although a proxy writes a line when a request ends. A
+// [Converter] sorts in memory, and in temporary files beyond Options.MaxMemory. Lines that cannot
+// be read are counted by their reason, and the first of them are listed.
 package accesslog
 
 import (
@@ -38,8 +39,8 @@ const (
 // Options configures a [Converter]. Format, Domain and Descriptors are required.
 type Options struct {
 	Format Format
-	// Layout is the format string of the log, as in text_format of Envoy or log_format of nginx. It defaults to the default format
-	// of Envoy, or to the format combined of nginx.
+	// Layout is the format string of the log, as in text_format of Envoy or log_format of nginx. It
+	// defaults to the default format of Envoy, or to the format combined of nginx.
 	Layout  string
 	Columns []string // the columns of a CSV log without a header
 	Comma   rune     // the separator of a CSV log; default ','
@@ -48,9 +49,9 @@ type Options struct {
 	Descriptors []Descriptor
 	Hits        *Template // default 1
 
-	// Time is the field with the time at which a request started. Without it, the start is EndTime, the field with the time at
-	// which the request ended, minus Duration, the field with the time that the request took, in DurationUnit. The defaults follow
-	// from the format.
+	// Time is the field with the time at which a request started. Without it, the start is EndTime,
+	// the field with the time at which the request ended, minus Duration, the field with the time
+	// that the request took, in DurationUnit. The defaults follow from the format.
 	Time, EndTime, Duration string
 	DurationUnit            time.Duration  // default 1 ms
 	Zone                    *time.Location // the zone of times without one; nil: such a line is unreadable
@@ -58,13 +59,14 @@ type Options struct {
 	Status string // the field with the status; the default follows from the format
 	Denied int    // the status of requests that were denied; default 429
 
-	// MaxMemory is the most text of the recording that is sorted in memory, in bytes. The rest is sorted in files of TempDir.
-	// Default 64 MiB.
+	// MaxMemory is the most text of the recording that is sorted in memory, in bytes. The rest is
+	// sorted in files of TempDir. Default 64 MiB.
 	MaxMemory int
 	TempDir   string // default: the folder of the system
 }
 
-// A Descriptor is a list of entries that a line yields. If a value is missing, the request has no such descriptor.
+// A Descriptor is a list of entries that a line yields. If a value is missing, the request has no
+// such descriptor.
 type Descriptor []Entry
 
 // An Entry is a key, and the template of its value.
@@ -169,7 +171,8 @@ func (c *Converter) hits(p parser) (int64, bool) {
 	return n, ok && err == nil && n >= 0
 }
 
-// isAllowed reports whether the request was allowed, from the status of the record. known is false if the status is unknown.
+// isAllowed reports whether the request was allowed, from the status of the record. known is false
+// if the status is unknown.
 func (c *Converter) isAllowed(p parser) (allowed, known bool) {
 	text, found := value(p.field, c.status)
 	status, err := strconv.Atoi(text)
@@ -190,8 +193,8 @@ func (d Descriptor) entries(p parser) ([]descriptors.Entry, bool) {
 	return entries, true
 }
 
-// WriteRecording writes the recording in the order of the times. Requests of equal times are in the order of the logs. It fails if
-// w or a temporary file fails.
+// WriteRecording writes the recording in the order of the times. Requests of equal times are in the
+// order of the logs. It fails if w or a temporary file fails.
 func (c *Converter) WriteRecording(w io.Writer) error {
 	out := bufio.NewWriterSize(w, 1<<16)
 	return cmp.Or(c.sorter.write(out), out.Flush()) // both have the error of w

@@ -81,7 +81,8 @@ func TestEnvoyDefaultFormatIsConverted(t *testing.T) {
 	}
 }
 
-// A client may send what separates two fields. The line is then unreadable, and no field takes the text of another.
+// A client may send what separates two fields. The line is then unreadable, and no field takes the
+// text of another.
 func TestFieldsThatClientsMoveAreUnreadable(t *testing.T) {
 	o := accesslog.Options{Format: accesslog.Envoy, Descriptors: []accesslog.Descriptor{descriptor(t, "id", "%{x-request-id}")}}
 	line := `[2026-11-22T10:00:05Z] "GET %s HTTP/2" 200 - 0 0 1 - "-" "%s" "id" "host" "%s"` + "\n"
@@ -219,7 +220,8 @@ func TestCSVLogsAreConverted(t *testing.T) {
 	}
 }
 
-// The default field of the status is that of each log, so a log without this field may follow a log with it.
+// The default field of the status is that of each log, so a log without this field may follow a log
+// with it.
 func TestLogsMayDifferInTheStatusColumn(t *testing.T) {
 	o := accesslog.Options{Format: accesslog.CSV, Descriptors: []accesslog.Descriptor{descriptor(t, "user", "%{user}")}}
 	got, _ := convert(t, o, "time,user,status\n1795341600,eve,429\n", "time,user\n1795341601,bob\n")
@@ -305,7 +307,8 @@ func TestAFullDiskIsOneError(t *testing.T) {
 	}
 }
 
-// A log in another format than that of the options is named, whether its fields are missing or all its lines are unreadable.
+// A log in another format than that of the options is named, whether its fields are missing or all
+// its lines are unreadable.
 func TestHintsAtTheFormatOfALog(t *testing.T) {
 	logs := map[string]string{
 		"json":      `{"start_time":"2026-11-22T10:00:00Z","response_code":200,"user":"a"}` + "\n",

@@ -27,7 +27,8 @@ type csvLine struct {
 	tooLong bool
 }
 
-// maxRecordLines bounds the lines of a record, so that a quote without an end does not hide the lines after it.
+// maxRecordLines bounds the lines of a record, so that a quote without an end does not hide the
+// lines after it.
 const maxRecordLines = 100
 
 func newCSVLog(in *lines.Reader, columns []string, comma rune) (*csvLog, error) {
@@ -59,7 +60,8 @@ func (c *csvLog) next() (int64, Reason, error) {
 	return line, reason, err
 }
 
-// read reads a record. If a quote has no end, only the first line is unreadable, and the next record begins with the line after it.
+// read reads a record. If a quote has no end, only the first line is unreadable, and the next
+// record begins with the line after it.
 func (c *csvLog) read() (int64, Reason, error) {
 	var taken []csvLine
 	size, quotes := 0, 0
@@ -148,7 +150,8 @@ func (j *jsonLog) next() (int64, Reason, error) {
 	}
 }
 
-// field returns a member of the object. A dot leads into an object, unless a member has the whole name.
+// field returns a member of the object. A dot leads into an object, unless a member has the whole
+// name.
 func (j *jsonLog) field(name string) (string, bool) { return member(j.object, name) }
 
 func member(object map[string]any, name string) (string, bool) {

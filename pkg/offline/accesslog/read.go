@@ -21,15 +21,16 @@ const maxLineBytes = 256 << 10
 
 // A parser reads the lines of one log.
 type parser interface {
-	// next reads the next record and returns its first line, from 1. If the record is unreadable, reason says why; otherwise it is
-	// "". The error is io.EOF at the end.
+	// next reads the next record and returns its first line, from 1. If the record is unreadable,
+	// reason says why; otherwise it is "". The error is io.EOF at the end.
 	next() (line int64, reason Reason, err error)
 	// field returns a field of the record.
 	field(name string) (string, bool)
 }
 
-// Read reads a log, which may be compressed by gzip or zstd. It returns an error for options that do not fit the log, and for a
-// full disk. A log that cannot be read to its end is listed in the report instead.
+// Read reads a log, which may be compressed by gzip or zstd. It returns an error for options that
+// do not fit the log, and for a full disk. A log that cannot be read to its end is listed in the
+// report instead.
 func (c *Converter) Read(name string, in io.Reader) error {
 	plain, closer, err := decompress(in)
 	if err == nil {
@@ -85,7 +86,8 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 	}
 }
 
-// newParser returns a parser. It also returns the fields of the log, or nil if they may differ from line to line.
+// newParser returns a parser. It also returns the fields of the log, or nil if they may differ from
+// line to line.
 func newParser(in *lines.Reader, o *Options) (p parser, known []string, err error) {
 	switch o.Format {
 	case Envoy, Nginx:
@@ -124,7 +126,8 @@ func (c *Converter) parser(in *lines.Reader) (parser, error) {
 	return p, nil
 }
 
-// complete sets the fields of the time and of the status for a log, with defaults for those that the options leave out.
+// complete sets the fields of the time and of the status for a log, with defaults for those that
+// the options leave out.
 func (c *Converter) complete(known []string) {
 	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
 	c.times = timeFields{c.o.Time, c.o.EndTime, c.o.Duration, c.o.DurationUnit, c.o.Zone}
@@ -190,7 +193,8 @@ func decompress(in io.Reader) (*bufio.Reader, func(), error) {
 	return plain, func() {}, nil
 }
 
-// headBytes is how much of the start of a log [Converter.hint] reads, in bytes, and headLines the most lines.
+// headBytes is how much of the start of a log [Converter.hint] reads, in bytes, and headLines the
+// most lines.
 const headBytes, headLines = 16 << 10, 20
 
 // headOf returns the first whole lines of a log without consuming them.
@@ -203,8 +207,9 @@ func headOf(in *bufio.Reader) []byte {
 	return bytes.Clone(bytes.Join(all[:min(len(all), headLines)], nil))
 }
 
-// hint returns advice if the first lines of a log are a recording, or are readable in another format than that of the options. It
-// returns "" if the format of the options reads at least one of the lines.
+// hint returns advice if the first lines of a log are a recording, or are readable in another
+// format than that of the options. It returns "" if the format of the options reads at least one of
+// the lines.
 func (c *Converter) hint(head []byte) string {
 	reads := func(format Format, layout string, columns []string) (n, all int) {
 		p, _, err := newParser(lines.NewReader(bufio.NewReader(bytes.NewReader(head)), maxLineBytes),
@@ -253,8 +258,8 @@ func isRecording(head []byte) bool {
 	return r.Next(&replay.Line{}) == nil
 }
 
-// isTable reports whether each line of a text has several columns. Without this check, almost any text would pass as a table of one
-// column.
+// isTable reports whether each line of a text has several columns. Without this check, almost any
+// text would pass as a table of one column.
 func isTable(head []byte, comma rune) bool {
 	for line := range bytes.Lines(bytes.TrimSpace(head)) {
 		if !bytes.ContainsRune(line, comma) {

@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// A sorter sorts texts by their times. Texts of equal times stay in order. Beyond max bytes it writes sorted runs to temporary files,
-// and merges them at the end.
+// A sorter sorts texts by their times. Texts of equal times stay in order. Beyond max bytes it
+// writes sorted runs to temporary files, and merges them at the end.
 type sorter struct {
 	max  int
 	dir  string
@@ -152,7 +152,8 @@ func (r *runReader) next() error {
 	return err
 }
 
-// merge calls out for the records of all files, in order. Records of equal times are in the order of the files.
+// merge calls out for the records of all files, in order. Records of equal times are in the order
+// of the files.
 func merge(files []*os.File, out func(at int64, text []byte) error) error {
 	var open []*runReader // those with a further record
 	for _, file := range files {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// A Template makes a text from the fields of a line. It consists of literal text, and of %{field} for the value of a field. Filters
-// after a field change its value:
+// A Template makes a text from the fields of a line. It consists of literal text, and of %{field}
+// for the value of a field. Filters after a field change its value:
 //
 //	%{path|segment 1}           the first part of a path: api for /api/v1?x=1
 //	%{path|path}                the path without its query
@@ -21,8 +21,8 @@ import (
 //	%{method|lower}             in lower case
 //	%{path|match ^/u/(\d+)}     the first group of a regular expression, or all that it matches
 //
-// A field is missing if the line does not have it, or if its value is empty or "-". If a field is missing, or a filter finds
-// nothing, the whole text is missing. "%%{" is a literal "%{".
+// A field is missing if the line does not have it, or if its value is empty or "-". If a field is
+// missing, or a filter finds nothing, the whole text is missing. "%%{" is a literal "%{".
 type Template struct{ parts []part }
 
 // A part is literal text, or a field with its filters.
@@ -83,7 +83,8 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// closing returns the position of the brace that ends the field at the start of a text. Braces in a regular expression come in pairs.
+// closing returns the position of the brace that ends the field at the start of a text. Braces in a
+// regular expression come in pairs.
 func closing(text string) int {
 	depth := 0
 	for i := 1; i < len(text); i++ {
@@ -182,7 +183,8 @@ func queryOf(target, name string) (string, bool) {
 	return values.Get(name), values.Has(name)
 }
 
-// hostOf returns an address without brackets and port. It reports false for a text that is not an address.
+// hostOf returns an address without brackets and port. It reports false for a text that is not an
+// address.
 func hostOf(s string) (string, bool) {
 	if full, err := netip.ParseAddrPort(s); err == nil {
 		return full.Addr().Unmap().String(), true

@@ -73,7 +73,8 @@ func TestTimesAreReadInEveryFormat(t *testing.T) {
 	}
 }
 
-// Whatever clients send in the fields of a line, each field is read as it was written, or the line is unreadable.
+// Whatever clients send in the fields of a line, each field is read as it was written, or the line
+// is unreadable.
 func TestNoFieldTakesTheTextOfAnother(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))

@@ -91,11 +91,13 @@ func (t *textLog) next() (int64, Reason, error) {
 	}
 }
 
-// split cuts a line into its fields. A field ends at the first occurrence of the literal that follows it.
+// split cuts a line into its fields. A field ends at the first occurrence of the literal that
+// follows it.
 //
-// A client can send such a literal within a field, because Envoy escapes no quotes, and neither proxy escapes spaces. The rest of
-// that field would then move into the next one, and the literal that the proxy wrote would follow later, in this field or in
-// another. Therefore split reports a line as ambiguous if a field contains the literal that precedes it.
+// A client can send such a literal within a field, because Envoy escapes no quotes, and neither
+// proxy escapes spaces. The rest of that field would then move into the next one, and the literal
+// that the proxy wrote would follow later, in this field or in another. Therefore split reports a
+// line as ambiguous if a field contains the literal that precedes it.
 func (t *textLog) split(line string) Reason {
 	if !strings.HasPrefix(line, t.literals[0]) {
 		return NotInFormat
@@ -127,8 +129,9 @@ func (t *textLog) split(line string) Reason {
 
 var byteEscape = regexp.MustCompile(`\\x[0-9A-Fa-f]{2}`)
 
-// unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not printable ASCII. Few fields have
-// any, so only those are searched by the expression, which would take a third of the time of convert.
+// unescape decodes \xXX, the form in which nginx writes quotes, backslashes and bytes that are not
+// printable ASCII. Few fields have any, so only those are searched by the expression, which would
+// take a third of the time of convert.
 func unescape(text string) string {
 	if !strings.Contains(text, `\x`) {
 		return text
@@ -164,7 +167,8 @@ const (
 	nginxLayout = `$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent"`
 )
 
-// parseEnvoy parses a format string of Envoy: %NAME%, %NAME(ARGUMENT)%, %NAME(ARGUMENT):LENGTH%, and %% for a percent sign.
+// parseEnvoy parses a format string of Envoy: %NAME%, %NAME(ARGUMENT)%, %NAME(ARGUMENT):LENGTH%,
+// and %% for a percent sign.
 func (t *textLog) parseEnvoy(layout string) error {
 	literal := ""
 	for layout != "" {
@@ -198,7 +202,8 @@ func (t *textLog) parseEnvoy(layout string) error {
 	return nil
 }
 
-// envoyNames returns the names of an operator: those of the headers of REQ(X?Y), and the operator itself for others.
+// envoyNames returns the names of an operator: those of the headers of REQ(X?Y), and the operator
+// itself for others.
 func envoyNames(operator string) []string {
 	operator = strings.ToLower(operator)
 	name, rest, hasArgument := strings.Cut(operator, "(")
@@ -220,7 +225,8 @@ func envoyNames(operator string) []string {
 	return names
 }
 
-// nginxVariable matches $name and ${name}. A '$' or '${' that it cannot complete is a match without a name.
+// nginxVariable matches $name and ${name}. A '$' or '${' that it cannot complete is a match without
+// a name.
 var nginxVariable = regexp.MustCompile(`\$(\{[^}]+\}|[0-9A-Za-z_]*)`)
 
 // parseNginx parses a log_format of nginx: $name and ${name}.

@@ -21,7 +21,8 @@ func (f *timeFields) completeStart(name string) {
 	}
 }
 
-// completeNginx sets the fields that the log of nginx has. nginx logs the time at which a request ended.
+// completeNginx sets the fields that the log of nginx has. nginx logs the time at which a request
+// ended.
 func (f *timeFields) completeNginx(has func(string) bool) {
 	if f.start != "" || f.end != "" {
 		return
@@ -72,7 +73,8 @@ var (
 	local = []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006/01/02 15:04:05.999999999", "02/Jan/2006:15:04:05"}
 )
 
-// parseTime parses a time of a known format. A number is in seconds, ms, µs or ns since 1970, by its length.
+// parseTime parses a time of a known format. A number is in seconds, ms, µs or ns since 1970, by
+// its length.
 func parseTime(text string, zone *time.Location) (time.Time, Reason) {
 	whole, _, _ := strings.Cut(text, ".")
 	if _, err := strconv.ParseUint(whole, 10, 64); err == nil {
@@ -108,8 +110,8 @@ func parseTime(text string, zone *time.Location) (time.Time, Reason) {
 	return time.Time{}, BadTime
 }
 
-// parseDecimal returns a number of units, such as 1.25 seconds, exact to the nanosecond. It reports false for a negative number and
-// for more than 292 years.
+// parseDecimal returns a number of units, such as 1.25 seconds, exact to the nanosecond. It reports
+// false for a negative number and for more than 292 years.
 func parseDecimal(text string, unit time.Duration) (time.Duration, bool) {
 	whole, fraction, _ := strings.Cut(text, ".")
 	n, err := strconv.ParseUint(whole, 10, 63)

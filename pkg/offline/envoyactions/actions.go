@@ -88,7 +88,8 @@ func (d *deriver) act(a *routev3.RateLimit_Action) effect {
 	return d.address(a)
 }
 
-// expression evaluates an action that is a CEL expression. Only an attribute of the request is supported.
+// expression evaluates an action that is a CEL expression. Only an attribute of the request is
+// supported.
 func (d *deriver) expression(extension *corev3.TypedExtensionConfig) effect {
 	var e exprv3.Descriptor
 	if err := extension.GetTypedConfig().UnmarshalTo(&e); err != nil {

@@ -12,12 +12,14 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
-// hasType reports whether an Any has a message of a type, such as envoy.config.route.v3.FilterConfig.
+// hasType reports whether an Any has a message of a type, such as
+// envoy.config.route.v3.FilterConfig.
 func hasType(t yamltree.Tree, message string) bool {
 	return strings.HasSuffix(t.Field("@type").Text(), "/"+message)
 }
 
-// position matches the position in an error of protojson. The position refers to a copy in JSON that the user has never seen.
+// position matches the position in an error of protojson. The position refers to a copy in JSON
+// that the user has never seen.
 var position = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(\(line \d+:\d+\):[\s\x{a0}]*)?`)
 
 // decode decodes a value into a message. An unknown field is an error.
@@ -39,7 +41,8 @@ func decode(t yamltree.Tree, into proto.Message) error {
 	return nil
 }
 
-// plain replaces messages of unknown types by structs, which protojson can decode. Their type becomes the field @type.
+// plain replaces messages of unknown types by structs, which protojson can decode. Their type
+// becomes the field @type.
 func plain(value any) any {
 	switch v := value.(type) {
 	case []any:

@@ -20,11 +20,13 @@ type Request struct {
 	Headers            [][2]string // in order; a name may repeat
 	// the address after Envoy has read x-forwarded-for; the zero value: unknown
 	RemoteAddress netip.Addr
-	// Metadata maps the paths of dynamic metadata, such as envoy.filters.http.jwt_authn:claims.sub, to texts.
+	// Metadata maps the paths of dynamic metadata, such as envoy.filters.http.jwt_authn:claims.sub,
+	// to texts.
 	Metadata map[string]string
 	// ServiceCluster is Envoy's --service-cluster. It defaults to node.cluster of the bootstrap.
 	ServiceCluster string
-	// Listener and Filter select a listener and a filter by name. They may be empty if there is only one.
+	// Listener and Filter select a listener and a filter by name. They may be empty if there is
+	// only one.
 	Listener, Filter string
 }
 
@@ -39,7 +41,8 @@ type Derived struct {
 type RateLimit struct {
 	decide.Descriptor        // that Envoy sends; without entries if Skipped
 	Source            string // such as envoy.yaml:52
-	// Skipped reports that Envoy sends no descriptor. Unknown reports that the configuration and the request do not decide this.
+	// Skipped reports that Envoy sends no descriptor. Unknown reports that the configuration and
+	// the request do not decide this.
 	Skipped, Unknown bool
 	Reasons          []string // one for each action without an entry, and one for a skipped element
 	Ignored          []string // fields of the element that Envoy ignores
@@ -55,8 +58,8 @@ type deriver struct {
 	clusters map[string]*corev3.Metadata
 }
 
-// Derive returns the descriptors that Envoy sends for a request. If the request fits several listeners or filters, or no host or
-// route, the error names them.
+// Derive returns the descriptors that Envoy sends for a request. If the request fits several
+// listeners or filters, or no host or route, the error names them.
 func (c *Config) Derive(r *Request) (*Derived, error) {
 	m, err := c.manager(r)
 	if err != nil {
@@ -85,7 +88,8 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 	return derived, d.derive(derived, m, f)
 }
 
-// derive applies the rate limits that have an effect on the route, and reports the others as skipped.
+// derive applies the rate limits that have an effect on the route, and reports the others as
+// skipped.
 func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 	settings, disabled := d.perRoute(m, f)
 	to.Domain = cmp.Or(settings.Field("domain").Text(), to.Domain)
@@ -118,7 +122,8 @@ func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 	return nil
 }
 
-// add adds the elements of a list to the descriptors. ignored is the reason why the list has no effect, or "".
+// add adds the elements of a list to the descriptors. ignored is the reason why the list has no
+// effect, or "".
 func (d *deriver) add(to *Derived, elements []element, ignored string, inFilter bool, stage uint32) {
 	for _, e := range elements {
 		r := RateLimit{Source: e.tree.Source(), AtEnd: e.config.GetApplyOnStreamDone(), Descriptor: decide.Descriptor{Hits: 1}}

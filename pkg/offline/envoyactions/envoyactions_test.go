@@ -12,7 +12,8 @@ import (
 
 var listenerBlock = regexp.MustCompile("(?ms)^```yaml (?:listener|envoy).yaml\n(.*?)^```$")
 
-// Envoy's configuration in every recipe and example is read, and a request to it is derived without a fault and without an unknown descriptor.
+// Envoy's configuration in every recipe and example is read, and a request to it is derived without
+// a fault and without an unknown descriptor.
 func TestExamplesDerive(t *testing.T) {
 	files := map[string]string{}
 	for _, pattern := range []string{"../../../envoy/bootstrap*.yaml", "../../../docs/recipes/*.md", "../../../docs/*.md", "../../../e2e/streamdone/testdata/*.yaml"} {
@@ -96,7 +97,8 @@ func TestFaultsNameTheirPlace(t *testing.T) {
 	}
 }
 
-// Envoy 1.40 does the same: e2e/actions has these cases, and compares them with the descriptors that Envoy sends.
+// Envoy 1.40 does the same: e2e/actions has these cases, and compares them with the descriptors
+// that Envoy sends.
 func TestDerivationFollowsEnvoy(t *testing.T) {
 	for _, c := range []struct {
 		what, limit, path string

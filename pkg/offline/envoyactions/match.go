@@ -11,7 +11,8 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 )
 
-// An undecidable is the error of a condition that needs more than the configuration and the request.
+// An undecidable is the error of a condition that needs more than the configuration and the
+// request.
 type undecidable string
 
 func (u undecidable) Error() string { return string(u) }
@@ -50,7 +51,8 @@ func (r *Request) path() (path, query string) {
 // A parameter is a parameter of the query.
 type parameter struct{ name, value string }
 
-// parameters returns the parameters of the query. Like Envoy, it decodes %20, and keeps a plus sign.
+// parameters returns the parameters of the query. Like Envoy, it decodes %20, and keeps a plus
+// sign.
 func (r *Request) parameters(decode bool) []parameter {
 	_, query := r.path()
 	var all []parameter
@@ -83,7 +85,8 @@ func first(all []parameter, name string) (value string, found bool) {
 	return "", false
 }
 
-// allMatch reports whether all conditions hold. If one does not hold, the result is false, even if another is undecidable.
+// allMatch reports whether all conditions hold. If one does not hold, the result is false, even if
+// another is undecidable.
 func allMatch(conditions iter.Seq2[bool, error]) (bool, error) {
 	var open error
 	for ok, err := range conditions {
@@ -153,7 +156,8 @@ func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
 	return false, undecidable("the match has no condition for the path")
 }
 
-// matchRuntime evaluates runtime_fraction by its default value. Only 0 % and 100 % are decidable, and only without a runtime key.
+// matchRuntime evaluates runtime_fraction by its default value. Only 0 % and 100 % are decidable,
+// and only without a runtime key.
 func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 	fraction := m.GetRuntimeFraction()
 	if fraction == nil {
@@ -177,7 +181,8 @@ func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 	return false, undecidable("runtime_fraction selects requests at random")
 }
 
-// matchRegex reports whether an expression matches the whole text. Go and Envoy share the syntax of RE2.
+// matchRegex reports whether an expression matches the whole text. Go and Envoy share the syntax of
+// RE2.
 func matchRegex(m *matcherv3.RegexMatcher, text string) (bool, error) {
 	compiled, err := regexp.Compile(`\A(?:` + m.GetRegex() + `)\z`)
 	if err != nil {
@@ -248,8 +253,8 @@ func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
 	return present && ok != m.GetInvertMatch(), err
 }
 
-// matchDeprecated evaluates the header matchers that string_match has replaced. Envoy still accepts them, and old configurations
-// use them.
+// matchDeprecated evaluates the header matchers that string_match has replaced. Envoy still accepts
+// them, and old configurations use them.
 //
 //nolint:staticcheck // deprecated fields are its purpose
 func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {

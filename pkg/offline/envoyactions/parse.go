@@ -1,10 +1,11 @@
-// Package envoyactions derives the descriptors that Envoy sends for a request, from the rate_limits of a route.
+// Package envoyactions derives the descriptors that Envoy sends for a request, from the rate_limits
+// of a route.
 //
 //	config, err := envoyactions.Parse("envoy.yaml", data)
 //	derived, err := config.Derive(&envoyactions.Request{Method: "GET", Path: "/", Headers: headers})
 //
-// The package follows the rules of Envoy 1.40. It reports a value as unknown if the value depends on more than the configuration
-// and the request, as the value of a CEL expression does.
+// The package follows the rules of Envoy 1.40. It reports a value as unknown if the value depends
+// on more than the configuration and the request, as the value of a CEL expression does.
 package envoyactions
 
 import (
@@ -71,8 +72,8 @@ type element struct {
 	config *routev3.RateLimit
 }
 
-// Parse reads YAML or JSON of a bootstrap, a listener, a route configuration, a virtual host or a route. Sources and errors use the
-// name of the file.
+// Parse reads YAML or JSON of a bootstrap, a listener, a route configuration, a virtual host or a
+// route. Sources and errors use the name of the file.
 func Parse(name string, data []byte) (*Config, error) {
 	documents, err := yamltree.Read(name, data)
 	switch {
@@ -231,7 +232,8 @@ func readRoute(r yamltree.Tree) (route, error) {
 	return read, checkPerRoute(r.Field("typed_per_filter_config"))
 }
 
-// checkPerRoute reads the rate limits in a typed_per_filter_config, so that a fault is reported before a request needs them.
+// checkPerRoute reads the rate limits in a typed_per_filter_config, so that a fault is reported
+// before a request needs them.
 func checkPerRoute(configs yamltree.Tree) error {
 	for _, config := range configs.Fields() {
 		if hasType(config, wrapperType) {
@@ -246,8 +248,8 @@ func checkPerRoute(configs yamltree.Tree) error {
 	return nil
 }
 
-// readElements reads a list of rate limits. Envoy rejects stage and disable_key in the filter and in its settings for a route, so
-// readElements does too.
+// readElements reads a list of rate limits. Envoy rejects stage and disable_key in the filter and
+// in its settings for a route, so readElements does too.
 func readElements(list yamltree.Tree, inFilter bool) ([]element, error) {
 	var all []element
 	for _, item := range list.Items() {

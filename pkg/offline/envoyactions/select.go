@@ -8,7 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
-// selected returns the elements with a name, or all of them for "". It also returns the names of all elements, as a text.
+// selected returns the elements with a name, or all of them for "". It also returns the names of
+// all elements, as a text.
 func selected[T any](all []T, name string, nameOf func(*T) string) (found []*T, names string) {
 	var list []string
 	for i := range all {
@@ -52,8 +53,8 @@ func (m *manager) filter(r *Request) (*filter, error) {
 	return found[0], nil
 }
 
-// hostOf returns the virtual host of the request: by its exact name, by the longest suffix (*.example.com), by the longest prefix
-// (example.*), or by *.
+// hostOf returns the virtual host of the request: by its exact name, by the longest suffix
+// (*.example.com), by the longest prefix (example.*), or by *.
 func (m *manager) hostOf(r *Request) *host {
 	name := strings.ToLower(r.Host)
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && m.anyPort && !strings.HasSuffix(name, "]") {
@@ -87,7 +88,8 @@ func domainRank(domain, name string) int {
 	return 0
 }
 
-// routeOf returns the first route that matches, or nil. If a route before it is undecidable, the error names that route.
+// routeOf returns the first route that matches, or nil. If a route before it is undecidable, the
+// error names that route.
 func (h *host) routeOf(r *Request) (*route, error) {
 	if m := h.tree.Field("matcher"); m.Exists() {
 		return nil, m.Errorf("a matcher selects the route, which is not supported: pass the route alone as --envoy")
@@ -105,7 +107,8 @@ func (h *host) routeOf(r *Request) (*route, error) {
 	return nil, nil
 }
 
-// perRoute returns the settings of the filter for the route: those of the route, the virtual host or the route configuration.
+// perRoute returns the settings of the filter for the route: those of the route, the virtual host
+// or the route configuration.
 func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disabled bool) {
 	for _, all := range []yamltree.Tree{d.route.tree.Field("typed_per_filter_config"), d.host.tree.Field("typed_per_filter_config"), m.perRoute} {
 		config := all.Get(f.name)
@@ -134,7 +137,8 @@ func (f *filter) stage() uint32 {
 	return n
 }
 
-// ignoredHostReason returns the reason why the rate limits of the virtual host have no effect, or "".
+// ignoredHostReason returns the reason why the rate limits of the virtual host have no effect, or
+// "".
 func (d *deriver) ignoredHostReason(settings yamltree.Tree) string {
 	include := d.route.tree.Field("route", "include_vh_rate_limits").Bool(false)
 	switch mode := settings.Field("vh_rate_limits").Text(); {

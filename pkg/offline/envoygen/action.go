@@ -24,7 +24,8 @@ type descriptor struct {
 	config  *routev3.RateLimit
 }
 
-// descriptorsOf returns the descriptors of a route: first those of the beginning of a request, then those of its end.
+// descriptorsOf returns the descriptors of a route: first those of the beginning of a request, then
+// those of its end.
 func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
 	var begin, end []descriptor
 	seen := map[string]bool{}
@@ -43,8 +44,8 @@ func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
 	return append(begin, end...), nil
 }
 
-// describe returns the descriptors of the beginning and of the end of a request. The second has no config if Envoy does not call at
-// the end.
+// describe returns the descriptors of the beginning and of the end of a request. The second has no
+// config if Envoy does not call at the end.
 func (c *Config) describe(s *shape) (first, last descriptor, err error) {
 	cost, hits := c.cost[s.keys()], c.hits[s.keys()]
 	first = descriptor{comment: "rules: " + positions(s), config: &routev3.RateLimit{}}
@@ -187,8 +188,8 @@ func headerMatch(st step) *routev3.RateLimit_Action {
 		}}}
 }
 
-// addressAction sends the address of the client. The actions remote_address and masked_remote_address have a fixed key; for another key,
-// a match of every address sends it.
+// addressAction sends the address of the client. The actions remote_address and
+// masked_remote_address have a fixed key; for another key, a match of every address sends it.
 func addressAction(st step) *routev3.RateLimit_Action {
 	a := &routev3.RateLimit_Action{}
 	switch {
@@ -214,7 +215,8 @@ func addressAction(st step) *routev3.RateLimit_Action {
 	return a
 }
 
-// The lengths of the prefixes that Envoy sends without others. One IPv6 client usually has a whole /64.
+// The lengths of the prefixes that Envoy sends without others. One IPv6 client usually has a whole
+// /64.
 const (
 	defaultV4 = 32
 	defaultV6 = 64

@@ -54,14 +54,15 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	return nil
 }
 
-// isNormal reports whether a path begins with / and has neither an empty segment nor a segment of dots.
+// isNormal reports whether a path begins with / and has neither an empty segment nor a segment of
+// dots.
 func isNormal(text string) bool {
 	clean := path.Clean(text)
 	return strings.HasPrefix(text, "/") && (text == clean || text == clean+"/")
 }
 
-// mask sets the lengths of prefixes from the values of the rules. Envoy sends one prefix for each address, so all values must have
-// the same length.
+// mask sets the lengths of prefixes from the values of the rules. Envoy sends one prefix for each
+// address, so all values must have the same length.
 func (s *source) mask(key string, exact []string) error {
 	for _, v := range exact {
 		prefix, err := netip.ParsePrefix(v)
@@ -81,7 +82,8 @@ func (s *source) mask(key string, exact []string) error {
 	return nil
 }
 
-// modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments do not fit the rule.
+// modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments
+// do not fit the rule.
 func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (m mode, ok bool) {
 	at := rule.Source()
 	sh := &shape{steps: steps}

@@ -1,11 +1,12 @@
-// Package envoygen writes Envoy's configuration for rules: the rate limit filter, its cluster, and the actions that send the descriptors of the
-// rules.
+// Package envoygen writes Envoy's configuration for rules: the rate limit filter, its cluster, and
+// the actions that send the descriptors of the rules.
 //
 //	config, err := envoygen.New(rules, envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"})
 //	text, err := config.Bootstrap()
 //
-// Rules name keys, but not where Envoy finds their values. Options.From, and a table of well-known keys, name these sources. New
-// returns Problems if Envoy's configuration cannot limit as the rules require, and Notes for every assumption.
+// Rules name keys, but not where Envoy finds their values. Options.From, and a table of well-known
+// keys, name these sources. New returns Problems if Envoy's configuration cannot limit as the rules
+// require, and Notes for every assumption.
 package envoygen
 
 import (
@@ -25,13 +26,15 @@ import (
 // Options configures New. Service is required, and Upstream for a bootstrap.
 type Options struct {
 	Domain string // the domain of the rules; may be empty if there is only one
-	// From lists the sources of keys, such as user_id=header:x-user-id. A key that is not in From has a default source.
+	// From lists the sources of keys, such as user_id=header:x-user-id. A key that is not in From
+	// has a default source.
 	From []string
-	// Hits and Cost set the hits that a descriptor charges at the beginning and at the end of a request, such as
-	// tenant=%BYTES_SENT%. The keys of a descriptor, such as user_id.action, name it.
+	// Hits and Cost set the hits that a descriptor charges at the beginning and at the end of a
+	// request, such as tenant=%BYTES_SENT%. The keys of a descriptor, such as user_id.action, name
+	// it.
 	Hits, Cost []string
-	// Routes have constant values of keys, such as /login:generic_key=login. In an EnvoyFilter, the text before the colon is the name
-	// of a route.
+	// Routes have constant values of keys, such as /login:generic_key=login. In an EnvoyFilter, the
+	// text before the colon is the name of a route.
 	Routes []string
 
 	Service, Upstream string // host:port
@@ -87,7 +90,8 @@ type Config struct {
 // Notes returns the assumptions that the configuration makes, each once.
 func (c *Config) Notes() []Problem { return c.notes }
 
-// New plans the configuration for the rules of one domain. Its error is Problems, or an argument that cannot be read.
+// New plans the configuration for the rules of one domain. Its error is Problems, or an argument
+// that cannot be read.
 func New(rules *descriptors.Rules, o Options) (*Config, error) {
 	domain, err := chooseDomain(rules, o.Domain)
 	if err != nil {

@@ -155,7 +155,8 @@ func TestNotesNameAssumptions(t *testing.T) {
 	}
 }
 
-// A dot in a key is escaped where a flag names keys, because the descriptor (a, b) has other hits than (a.b).
+// A dot in a key is escaped where a flag names keys, because the descriptor (a, b) has other hits
+// than (a.b).
 func TestKeysOfFlagsAreUnambiguous(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n  - key: a.b\n    rate_limit: {unit: day, requests_per_unit: 9}\n" +
 		"  - key: a\n    descriptors:\n      - key: b\n        rate_limit: {unit: day, requests_per_unit: 9}\n"
@@ -188,7 +189,8 @@ func examples(t *testing.T) map[string]string {
 	return all
 }
 
-// Every rule of the documentation is met by a request through the output, or is a problem with a sentence.
+// Every rule of the documentation is met by a request through the output, or is a problem with a
+// sentence.
 func TestRequestsThroughOutputMeetEveryRule(t *testing.T) {
 	all := examples(t)
 	met, problems := 0, 0
@@ -229,7 +231,8 @@ func exampleOptions(text string) Options {
 	return optionsOf()
 }
 
-// checkDescriptors sends a request for each rule of each descriptor through the bootstrap, and returns their number.
+// checkDescriptors sends a request for each rule of each descriptor through the bootstrap, and
+// returns their number.
 func checkDescriptors(t *testing.T, name string, rules *descriptors.Rules, config *Config) (met int) {
 	t.Helper()
 	text, err := config.Bootstrap()
@@ -354,7 +357,8 @@ func TestEverySourceSendsItsKey(t *testing.T) {
 	}
 }
 
-// The outcome of a response is one expression, with a value that no rule has for every other status.
+// The outcome of a response is one expression, with a value that no rule has for every other
+// status.
 func TestStatusIsOneExpressionAtTheEnd(t *testing.T) {
 	rules := rulesfiletest.Parse(t, "domain: d\ndescriptors:\n  - key: k\n    values: [bad, other]\n    rate_limit: {unit: day, requests_per_unit: 9}\n")
 	config, err := New(rules, optionsOf("--from k=status:bad=5xx,404", "--from k=status:other=401-403"))
@@ -380,8 +384,9 @@ func part(t *testing.T, name, rules string, o Options) string {
 	return regexp.MustCompile(`(?m)^ *#.*\n`).ReplaceAllString(string(text), "")
 }
 
-// A limit with leases takes a slot under an id that a client cannot choose, and releases it at the end of the request. A reservation is settled
-// to the cost. A cost without a reservation is a peek first.
+// A limit with leases takes a slot under an id that a client cannot choose, and releases it at the
+// end of the request. A reservation is settled to the cost. A cost without a reservation is a peek
+// first.
 func TestCallsAtTheEndOfARequest(t *testing.T) {
 	lease := "domain: d\ndescriptors:\n  - key: method\n    descriptors:\n      - key: lease\n        rate_limit: "
 	const entries = `          - actions:
@@ -446,7 +451,8 @@ func TestTextsAreQuoted(t *testing.T) {
 	}
 }
 
-// Envoy and Istio read YAML 1.1, in which these words are booleans: Envoy rejects a configuration with one of them where it wants a text.
+// Envoy and Istio read YAML 1.1, in which these words are booleans: Envoy rejects a configuration
+// with one of them where it wants a text.
 func TestWordsThatAreBooleansInEnvoyAreQuoted(t *testing.T) {
 	for _, word := range []string{"y", "N", "yes", "No", "ON", "off", "true", "False", "null", "~", "010", "0x1f", "1e3"} {
 		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", word))
@@ -473,7 +479,8 @@ func TestExemptionsDecideTheSourceOfTheirKey(t *testing.T) {
 	}
 }
 
-// YAML has more line breaks and fewer characters than JSON, and Envoy reads only some of the line breaks.
+// YAML has more line breaks and fewer characters than JSON, and Envoy reads only some of the line
+// breaks.
 func TestOddCharactersAreEscaped(t *testing.T) {
 	for _, text := range []string{"a\u0085b", "a\u2028b", "a\u2029 b", "a\x7fb", "\u009f", "\ufffe", "\ufeff", strings.Repeat("x", 200) + "\u2028y"} {
 		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", text))
@@ -488,7 +495,8 @@ func TestOddCharactersAreEscaped(t *testing.T) {
 	}
 }
 
-// The line breaks at the end of a text are a part of it, also if it is too long for braces and ends the list of actions.
+// The line breaks at the end of a text are a part of it, also if it is too long for braces and ends
+// the list of actions.
 func TestLineBreaksAtTheEndOfALongKeyAreKept(t *testing.T) {
 	key := strings.Repeat("a", 120) + "\n\n"
 	rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", key))
@@ -541,7 +549,8 @@ func TestSelectorIsALabel(t *testing.T) {
 	}
 }
 
-// The work grows with the rules, and not with their square. Allocations measure it on a busy machine too.
+// The work grows with the rules, and not with their square. Allocations measure it on a busy
+// machine too.
 func TestWorkGrowsWithTheRules(t *testing.T) {
 	allocations := func(n int) float64 {
 		text := "domain: d\ndescriptors:\n"

@@ -61,7 +61,8 @@ func (s *shape) keys() string {
 
 var escapeKey = strings.NewReplacer(`\`, `\\`, ".", `\.`)
 
-// joined returns keys in the form of arguments, such as user_id.action. A backslash precedes each dot and backslash of a key.
+// joined returns keys in the form of arguments, such as user_id.action. A backslash precedes each
+// dot and backslash of a key.
 func joined(keys []string) string {
 	escaped := make([]string, len(keys))
 	for i, key := range keys {
@@ -180,8 +181,8 @@ func (p *planner) assigned(key string) bool {
 	return slices.ContainsFunc(p.routes, func(r *route) bool { return r.values[key] != "" })
 }
 
-// collect notes the exact values of every key, the keys of every rule, and what exemptions decide too: they are nodes of the domain,
-// but no rules.
+// collect notes the exact values of every key, the keys of every rule, and what exemptions decide
+// too: they are nodes of the domain, but no rules.
 func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule) {
 	p.prefixKeys = domain.PrefixKeys()
 	const key = string(fromMasked)
@@ -324,8 +325,8 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 	return &s, nil
 }
 
-// alternatives returns the steps of a rule on a route, once for each combination of constants. It returns none if a route lacks a
-// value of a constant.
+// alternatives returns the steps of a rule on a route, once for each combination of constants. It
+// returns none if a route lacks a value of a constant.
 func (p *planner) alternatives(r *route, levels []descriptors.Level, steps []step) [][]step {
 	all := [][]step{nil}
 	for i, st := range steps {
@@ -364,7 +365,8 @@ func (p *planner) constants(r *route, l *descriptors.Level) []string {
 	return nil
 }
 
-// addShape adds a descriptor to a route. If the route has this descriptor already, addShape adds the rule to it.
+// addShape adds a descriptor to a route. If the route has this descriptor already, addShape adds
+// the rule to it.
 func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, m mode) bool {
 	var text strings.Builder
 	for _, st := range steps {

@@ -60,7 +60,8 @@ var matchKeys = []string{"header_match", "query_match", "remote_address_match"}
 
 var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")
 
-// defaultSource returns the source of a key that --from does not name. For an unknown key it is a header with the name of the key.
+// defaultSource returns the source of a key that --from does not name. For an unknown key it is a
+// header with the name of the key.
 func defaultSource(l *descriptors.Level) (s source, unknown bool, err error) {
 	if known, ok := wellKnown[strings.ToLower(l.Key)]; ok {
 		return known, false, nil
@@ -202,7 +203,8 @@ func condition(codes []string) string {
 	return strings.Join(all, " || ")
 }
 
-// statusExpression returns the CEL expression that is the value of the status, or a value that no rule has.
+// statusExpression returns the CEL expression that is the value of the status, or a value that no
+// rule has.
 func (s *source) statusExpression() string {
 	otherwise := "other"
 	for s.values[otherwise] != nil {

@@ -26,8 +26,8 @@ import (
 //go:embed templates
 var files embed.FS
 
-// templates returns the templates. A template renders another one by include. They are parsed at their first use, because a server has
-// none.
+// templates returns the templates. A template renders another one by include. They are parsed at
+// their first use, because a server has none.
 var templates = sync.OnceValue(func() *template.Template {
 	all := template.New("")
 	all.Funcs(template.FuncMap{
@@ -132,7 +132,8 @@ func (c *Config) execute(name string) ([]byte, error) {
 	return []byte(text), err
 }
 
-// checkPrefixes returns an error for a route that is not the prefix of a path. A prefix needs paths in normal form.
+// checkPrefixes returns an error for a route that is not the prefix of a path. A prefix needs paths
+// in normal form.
 func (c *Config) checkPrefixes(p *page) error {
 	for _, r := range c.routes {
 		if r.match == "" {
@@ -156,7 +157,8 @@ func render(from *template.Template, name string, values any) (string, error) {
 // seconds returns a duration as Envoy reads it.
 func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s" }
 
-// item moves lines to the right, except the first, which is indented already. It omits the last line break.
+// item moves lines to the right, except the first, which is indented already. It omits the last
+// line break.
 func item(columns int, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -242,11 +244,12 @@ func escaped(text []byte) []byte {
 	return b
 }
 
-// isBoolean matches texts that are booleans in YAML 1.1. The encoder writes YAML 1.2, but Envoy and Istio read 1.1.
+// isBoolean matches texts that are booleans in YAML 1.1. The encoder writes YAML 1.2, but Envoy and
+// Istio read 1.1.
 var isBoolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
 
-// plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it. Line breaks are quoted, because a literal block
-// would lose those at its end in a template.
+// plainStyle removes the braces and quotes of JSON. The encoder quotes what else needs it. Line
+// breaks are quoted, because a literal block would lose those at its end in a template.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
 	if n.Value == "@type" || n.Tag == "!!str" && (isBoolean.MatchString(n.Value) || strings.ContainsAny(n.Value, "\n"+rulesfile.LineSeparators)) {

@@ -97,7 +97,8 @@ func parseComparison(text string) (comparison, error) {
 	return c, fmt.Errorf("%q has no known operator: the operators are %s", text, strings.Join(operators, " "))
 }
 
-// Holds reports whether every comparison holds. decided is false if keys that the report does not count could change that.
+// Holds reports whether every comparison holds. decided is false if keys that the report does not
+// count could change that.
 func (c Condition) Holds(r *Report) (holds, decided bool) {
 	holds = true
 	for _, one := range c.all {

@@ -56,7 +56,8 @@ func TestFailIfConditionsAreDecided(t *testing.T) {
 	}
 }
 
-// The text of a client cannot form a link, a mention or HTML in a comment, and fits into one cell of a table.
+// The text of a client cannot form a link, a mention or HTML in a comment, and fits into one cell
+// of a table.
 func TestMarkdownOfHostileKeys(t *testing.T) {
 	hostile := "a|b`<script>@all\n| x [y](http://z)"
 	r := compare(t, "domain: d\n", "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 0}}]\n", rulesdiff.Options{},

@@ -9,7 +9,8 @@ import (
 // maxMarkdownBytes bounds a report in Markdown. GitHub takes comments of at most 65,536 characters.
 const maxMarkdownBytes = 60_000
 
-// code returns a text as code in Markdown, so that no text of a request is a link, a mention or HTML. It fits into a table.
+// code returns a text as code in Markdown, so that no text of a request is a link, a mention or
+// HTML. It fits into a table.
 func code(text string) string {
 	if text == "" {
 		return ""

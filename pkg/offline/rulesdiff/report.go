@@ -18,20 +18,22 @@ type Report struct {
 	New      Side       `json:"new"`
 	Counts
 	Keys int64 `json:"keys"` // under the new rules
-	// KeysExact reports that every key is in the counts of keys. Otherwise there were more than Options.MaxKeys keys, and the
-	// counts are lower bounds.
+	// KeysExact reports that every key is in the counts of keys. Otherwise there were more than
+	// Options.MaxKeys keys, and the counts are lower bounds.
 	KeysExact bool    `json:"keys_exact"`
 	Rules     Changes `json:"rules"`
-	// Limits are the limits that changed a verdict, and those that were added, removed or changed. The limit with the most newly
-	// denied keys comes first.
+	// Limits are the limits that changed a verdict, and those that were added, removed or changed.
+	// The limit with the most newly denied keys comes first.
 	Limits []*Limit `json:"limits"`
-	// CannotMatch are new rules whose effect is unknown, because they match values of which the recording has only hashes.
+	// CannotMatch are new rules whose effect is unknown, because they match values of which the
+	// recording has only hashes.
 	CannotMatch []replay.CannotMatch `json:"cannot_match"`
 	// Skipped are the lines of the recordings that were not compared. The caller sets Skipped.
 	Skipped []replay.FileSkipped `json:"skipped"`
 }
 
-// skippedLines returns the number of lines that were not compared. A file that cannot be read to its end counts as one.
+// skippedLines returns the number of lines that were not compared. A file that cannot be read to
+// its end counts as one.
 func (r *Report) skippedLines() (n int64) {
 	for _, s := range r.Skipped {
 		n += max(1, s.Lines)
@@ -45,7 +47,8 @@ type Counts struct {
 	NewlyDeniedKeys      int64 `json:"newly_denied_keys"`
 	NewlyAllowedRequests int64 `json:"newly_allowed_requests"`
 	NewlyAllowedKeys     int64 `json:"newly_allowed_keys"`
-	// These count all keys with newly denied or newly allowed requests, including keys that both sets of rules deny at times.
+	// These count all keys with newly denied or newly allowed requests, including keys that both
+	// sets of rules deny at times.
 	KeysWithNewlyDenied  int64 `json:"keys_with_newly_denied_requests"`
 	KeysWithNewlyAllowed int64 `json:"keys_with_newly_allowed_requests"`
 }
@@ -57,7 +60,8 @@ type Side struct {
 	Denied    int64  `json:"denied"`
 	Unmatched int64  `json:"unmatched"` // requests without a rule, which are allowed
 	Invalid   int64  `json:"invalid"`   // requests without a verdict, for example because too many limits match
-	// EvictedKeys are counters that were lost because memory was full. The other counts are exact only if it is 0.
+	// EvictedKeys are counters that were lost because memory was full. The other counts are exact
+	// only if it is 0.
 	EvictedKeys int64 `json:"evicted_keys"`
 }
 
@@ -76,8 +80,8 @@ const (
 	Changed = "changed"
 )
 
-// A Limit is a limit of either set of rules. The new limit counts newly denied requests and keys, the old limit newly allowed ones.
-// A request that several limits deny counts for each of them.
+// A Limit is a limit of either set of rules. The new limit counts newly denied requests and keys,
+// the old limit newly allowed ones. A request that several limits deny counts for each of them.
 type Limit struct {
 	Domain string `json:"domain"`
 	Path   string `json:"path"`
@@ -89,7 +93,8 @@ type Limit struct {
 	Counts
 	Requests int64 `json:"requests"` // requests that the limit decided under the new rules, or under the old rules if it was removed
 	Keys     int64 `json:"keys"`     // keys of these requests
-	// WorstDenied and WorstAllowed are the keys with the most newly denied and newly allowed requests, at most Options.Worst.
+	// WorstDenied and WorstAllowed are the keys with the most newly denied and newly allowed
+	// requests, at most Options.Worst.
 	WorstDenied  []Key `json:"worst_denied"`
 	WorstAllowed []Key `json:"worst_allowed"`
 }
@@ -99,7 +104,8 @@ type Key struct {
 	Key      string `json:"key"`      // such as user_id=42,action=login
 	Requests int64  `json:"requests"` // requests with the key
 	Changed  int64  `json:"changed"`  // requests that are newly denied, or newly allowed
-	// New reports that the old rules deny no request of a newly denied key, or the new rules none of a newly allowed key.
+	// New reports that the old rules deny no request of a newly denied key, or the new rules none
+	// of a newly allowed key.
 	New bool `json:"new"`
 }
 
@@ -193,7 +199,8 @@ func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 	}
 }
 
-// addKey counts a key with requests that only a side denies. isNew reports that the other side denies no request of the key.
+// addKey counts a key with requests that only a side denies. isNew reports that the other side
+// denies no request of the key.
 func (c *Counts) addKey(side int, isNew bool) {
 	all, newly := &c.KeysWithNewlyDenied, &c.NewlyDeniedKeys
 	if side == oldSide {
@@ -205,7 +212,8 @@ func (c *Counts) addKey(side int, isNew bool) {
 	}
 }
 
-// worst returns the first n keys by their changed requests, with their keys as [descriptors.KeyText].
+// worst returns the first n keys by their changed requests, with their keys as
+// [descriptors.KeyText].
 func worst(all []Key, n int) []Key {
 	slices.SortFunc(all, func(a, b Key) int { return cmp.Or(cmp.Compare(b.Changed, a.Changed), cmp.Compare(a.Key, b.Key)) })
 	all = slices.Clone(all[:min(len(all), max(n, 0))])

@@ -4,12 +4,14 @@
 //	err := c.Add(&line) // for each line of a recording, in the order of their times
 //	report := c.Report()
 //
-// Each set of rules decides every request by a [replay.Replayer], which runs the code of the server. A request is newly denied if
-// the new rules deny it and the old rules allow it. It is newly allowed in the opposite case.
+// Each set of rules decides every request by a [replay.Replayer], which runs the code of the
+// server. A request is newly denied if the new rules deny it and the old rules allow it. It is
+// newly allowed in the opposite case.
 //
-// A key is that of a limit's counter, such as user_id=42. A key is newly denied under two conditions. Under the new rules, a limit on
-// the key denies at least one of its requests. The old rules deny none of the key's requests, for any reason. A key is newly allowed if
-// the same holds with the old and the new rules exchanged.
+// A key is that of a limit's counter, such as user_id=42. A key is newly denied under two
+// conditions. Under the new rules, a limit on the key denies at least one of its requests. The old
+// rules deny none of the key's requests, for any reason. A key is newly allowed if the same holds
+// with the old and the new rules exchanged.
 package rulesdiff
 
 import (
@@ -29,8 +31,8 @@ import (
 // Options configures a [Comparison]. The zero value is the default configuration.
 type Options struct {
 	Replay replay.Options // for each set of rules
-	// MaxKeys bounds the keys that are counted for each set of rules; further keys are left out, see [Report.KeysExact]. Requests
-	// are always counted. Default 1,000,000.
+	// MaxKeys bounds the keys that are counted for each set of rules; further keys are left out,
+	// see [Report.KeysExact]. Requests are always counted. Default 1,000,000.
 	MaxKeys int
 	Worst   int // the keys listed for each limit, worst first; default 10, and none if negative
 }
@@ -85,7 +87,8 @@ type keyDenial struct {
 type usage struct {
 	rule     *descriptors.Rule
 	requests int64
-	// changed counts, by limit of the rule, the requests that the limit denies and that the other side allows. Nil: none.
+	// changed counts, by limit of the rule, the requests that the limit denies and that the other
+	// side allows. Nil: none.
 	changed []int64
 	// deniedByOther reports that the other side denies a request of the key.
 	deniedByOther bool
@@ -132,8 +135,9 @@ func (c *Comparison) row(i int, rule *descriptors.Rule, limit int) *row {
 	return r
 }
 
-// Add decides a request under both sets of rules. Lines must be in the order of their times. For any other line it returns
-// [replay.ErrEarlier] or [replay.ErrOutOfRange], and does not count the line.
+// Add decides a request under both sets of rules. Lines must be in the order of their times. For
+// any other line it returns [replay.ErrEarlier] or [replay.ErrOutOfRange], and does not count the
+// line.
 func (c *Comparison) Add(line *replay.Line) error {
 	var decided [2]bool
 	for i := range c.sides {
@@ -245,7 +249,8 @@ func (s *side) countDenials() {
 	}
 }
 
-// describe returns a limit in one line: "5 per minute, funnel, capacity=10". Limits that decide alike have one description.
+// describe returns a limit in one line: "5 per minute, funnel, capacity=10". Limits that decide
+// alike have one description.
 func describe(rule *descriptors.Rule, l *descriptors.RateLimit) string {
 	spec := l.Compiled.Spec()
 	parts := []string{l.RateText(), spec.Algorithm}

@@ -22,7 +22,8 @@ import (
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// request returns a line some milliseconds after start. Each descriptor is a list of keys and values.
+// request returns a line some milliseconds after start. Each descriptor is a list of keys and
+// values.
 func request(ms int, descriptor ...[]string) *replay.Line {
 	line := &replay.Line{At: start.Add(time.Duration(ms) * time.Millisecond), Request: decide.Request{Domain: "d"}}
 	for _, pairs := range descriptor {
@@ -206,7 +207,8 @@ func TestLinesOutOfOrderAreNotCounted(t *testing.T) {
 	}
 }
 
-// A naive comparison: each set of rules decides all requests before the next, and every answer is kept.
+// A naive comparison: each set of rules decides all requests before the next, and every answer is
+// kept.
 type answer struct {
 	denied bool
 	keys   map[string]bool // the request's keys
@@ -247,7 +249,8 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 	return all
 }
 
-// naive returns the requests and keys that only the first answers deny, in all and by limit. Touched are all keys of such requests.
+// naive returns the requests and keys that only the first answers deny, in all and by limit.
+// Touched are all keys of such requests.
 func naive(these, others []answer) (requests, keys, touched int64, byLimit map[string][2]int64) {
 	otherDenies, hit, pairs := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	byLimit = map[string][2]int64{}
@@ -367,7 +370,8 @@ descriptors:
 	}
 }
 
-// An override is a limit of the request, so its denials count for the requests and for no limit or key of the rules.
+// An override is a limit of the request, so its denials count for the requests and for no limit or
+// key of the rules.
 func TestOverridesAreNotDiffed(t *testing.T) {
 	var lines []*replay.Line
 	for range 3 {

@@ -18,7 +18,8 @@ const (
 	maxTextBytes = 120 // bound on a text from a recording or from rules
 )
 
-// bounded returns a text of a recording or of rules, bounded and with every control character as an escape.
+// bounded returns a text of a recording or of rules, bounded and with every control character as an
+// escape.
 func bounded(text string) string {
 	return terminal.Printable(descriptors.TruncateWithHash(text, maxTextBytes))
 }

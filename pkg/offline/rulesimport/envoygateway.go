@@ -12,9 +12,11 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
-// EnvoyGateway reads the global limits of BackendTrafficPolicy resources. Each policy is a domain, NAMESPACE/NAME.
+// EnvoyGateway reads the global limits of BackendTrafficPolicy resources. Each policy is a domain,
+// NAMESPACE/NAME.
 //
-// Weir serves the rules of Envoy Gateway by xDS as they are. The imported rules are for an Envoy without Envoy Gateway.
+// Weir serves the rules of Envoy Gateway by xDS as they are. The imported rules are for an Envoy
+// without Envoy Gateway.
 func EnvoyGateway(name string, data []byte) (*Imported, error) {
 	documents, err := documentsOf(name, data)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
-// Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain of the rules.
+// Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain
+// of the rules.
 func Kong(name string, data []byte, domain string) (*Imported, error) {
 	documents, err := documentsOf(name, data)
 	if err != nil {
@@ -192,8 +193,8 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
 	return true
 }
 
-// addAll adds the rules. Kong runs only the most specific plugin for a request. So the scope of a request becomes one entry with
-// one value.
+// addAll adds the rules. Kong runs only the most specific plugin for a request. So the scope of a
+// request becomes one entry with one value.
 func (k *kong) addAll() {
 	scoped := slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return p.scope != "" })
 	for _, p := range k.plugins {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/yamltree"
 )
 
-// Limitador reads a limits file of Limitador, or the limits of a Limitador resource of Kubernetes. Each namespace is a domain.
+// Limitador reads a limits file of Limitador, or the limits of a Limitador resource of Kubernetes.
+// Each namespace is a domain.
 func Limitador(name string, data []byte) (*Imported, error) {
 	documents, err := documentsOf(name, data)
 	if err != nil {
@@ -51,7 +52,8 @@ type limitador struct {
 	known  map[string]int
 }
 
-// A limitadorLimit is a limit that rules can express: its conditions compare values, and its variables are values.
+// A limitadorLimit is a limit that rules can express: its conditions compare values, and its
+// variables are values.
 type limitadorLimit struct {
 	line      int
 	namespace string
@@ -99,7 +101,8 @@ func (p *limitador) read(n yamltree.Tree) {
 	p.limits = append(p.limits, l)
 }
 
-// readRate reads the maximum and the window of a limit. It returns false after a problem, as the other methods do.
+// readRate reads the maximum and the window of a limit. It returns false after a problem, as the
+// other methods do.
 func (p *limitador) readRate(l *limitadorLimit, n yamltree.Tree) bool {
 	maximum, ok := n.Get("max_value").Number(maxRequests)
 	if !ok {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones. domain is the domain of the rules.
+// Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones.
+// domain is the domain of the rules.
 func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	tree, err := nginxTree(name, data)
 	if err != nil {
@@ -160,7 +161,8 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok 
 	return path, ok
 }
 
-// readScope reads the limits of a block and of its inner blocks. A block with limits of its own inherits none from its parent.
+// readScope reads the limits of a block and of its inner blocks. A block with limits of its own
+// inherits none from its parent.
 func (p *nginx) readScope(s *scope, tree []*directive) {
 	var req, conn []*zone
 	for _, d := range tree {
@@ -190,8 +192,8 @@ func (p *nginx) readScope(s *scope, tree []*directive) {
 	p.readInner(s, tree)
 }
 
-// readInner reads the inner blocks that serve requests. It adds the block itself as a scope if the block serves requests outside
-// them.
+// readInner reads the inner blocks that serve requests. It adds the block itself as a scope if the
+// block serves requests outside them.
 func (p *nginx) readInner(s *scope, tree []*directive) {
 	inner, rooted := 0, false
 	for _, d := range tree {
@@ -228,8 +230,8 @@ func prefixOf(words []string) string {
 	return ""
 }
 
-// startOf returns the beginning of the paths of a location, "" if it has a regular expression. For a name it returns the name, with
-// which no path begins.
+// startOf returns the beginning of the paths of a location, "" if it has a regular expression. For
+// a name it returns the name, with which no path begins.
 func startOf(words []string) string {
 	if len(words) < 2 || strings.HasPrefix(words[1], "~") {
 		return ""
@@ -328,7 +330,8 @@ func (s *scope) isDryRun(z *zone) bool {
 	return s.reqDryRun
 }
 
-// isDryRun reports whether a zone denies no request. It is a problem if the zone does so only in some scopes.
+// isDryRun reports whether a zone denies no request. It is a problem if the zone does so only in
+// some scopes.
 func (p *nginx) isDryRun(z *zone) bool {
 	dry, enforced := "", ""
 	for _, s := range p.scopes {
@@ -402,15 +405,16 @@ func (p *nginx) addRoute(prefix, constant string) {
 	}
 }
 
-// covers reports whether Envoy may take a route with the constant of a zone for requests of a scope.
+// covers reports whether Envoy may take a route with the constant of a zone for requests of a
+// scope.
 func (p *nginx) covers(z *zone, s *scope) bool {
 	return p.servers < 2 && slices.ContainsFunc(p.scopes, func(o *scope) bool {
 		return o != s && o.has(z) && o.prefix != "" && (s.start == "" || strings.HasPrefix(s.start, o.prefix))
 	})
 }
 
-// addExemptions adds a route for each location without a constant, if Envoy would otherwise take the route of a shorter prefix. No
-// rule has the value off.
+// addExemptions adds a route for each location without a constant, if Envoy would otherwise take
+// the route of a shorter prefix. No rule has the value off.
 func (p *nginx) addExemptions() {
 	for _, s := range p.scopes {
 		if s.prefix == "" || p.routeOf(s.prefix) >= 0 {

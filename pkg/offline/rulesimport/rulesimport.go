@@ -3,8 +3,8 @@
 //	imported, err := rulesimport.Limitador("limits.yaml", data)
 //	text, err := imported.Rules("")
 //
-// A Problem names each limit that rules cannot express, with its position and the reason. A note names a difference that does not
-// change which requests are admitted.
+// A Problem names each limit that rules cannot express, with its position and the reason. A note
+// names a difference that does not change which requests are admitted.
 package rulesimport
 
 import (
@@ -35,7 +35,8 @@ func (p Problem) String() string { return p.At + ": " + p.Text }
 
 // An Imported holds the rules of a file.
 type Imported struct {
-	// Problems are the limits that the rules lack. Notes are differences that do not change which requests are admitted.
+	// Problems are the limits that the rules lack. Notes are differences that do not change which
+	// requests are admitted.
 	Problems, Notes []Problem
 
 	name     string // the file's name
@@ -129,8 +130,8 @@ func (i *Imported) domain(name string) *domain {
 	return i.domains[len(i.domains)-1]
 }
 
-// Rules returns the rules of a domain as YAML, which the parser of rules has accepted. name may be empty if there is only one
-// domain.
+// Rules returns the rules of a domain as YAML, which the parser of rules has accepted. name may be
+// empty if there is only one domain.
 func (i *Imported) Rules(name string) ([]byte, error) {
 	var d *domain
 	switch {
@@ -163,8 +164,8 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 	return text, nil
 }
 
-// addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides. If neither is the smaller one in all
-// its numbers, addLimit returns false and changes nothing.
+// addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides. If
+// neither is the smaller one in all its numbers, addLimit returns false and changes nothing.
 func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) bool {
 	for i := range to.Limits {
 		have := &to.Limits[i]
@@ -188,8 +189,9 @@ func isWithin(a, b *rulesfile.DraftLimit) bool {
 	return a.RequestsPerUnit <= b.RequestsPerUnit && a.Capacity <= b.Capacity && a.ConcurrentRequests <= b.ConcurrentRequests
 }
 
-// complete repeats the limits of a key without a value below every value of the key, because a value hides the key without one.
-// It stops when budget, the number of descriptors that it may still visit, is below 0.
+// complete repeats the limits of a key without a value below every value of the key, because a
+// value hides the key without one. It stops when budget, the number of descriptors that it may
+// still visit, is below 0.
 func complete(d *rulesfile.Draft, budget *int) {
 	*budget -= len(d.Below)
 	if *budget < 0 {

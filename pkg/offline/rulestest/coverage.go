@@ -8,8 +8,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A Coverage counts how often tests have reached each limit, and how often the limit has denied them. The zero Coverage is empty.
-// Rules that several files test are counted together.
+// A Coverage counts how often tests have reached each limit, and how often the limit has denied
+// them. The zero Coverage is empty. Rules that several files test are counted together.
 type Coverage struct {
 	limits []*Covered
 	byID   map[limitID]*Covered
@@ -31,7 +31,8 @@ type Covered struct {
 // Covered reports whether the limit has denied a test, or a test has reached the unlimited rule.
 func (c *Covered) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reached > 0 }
 
-// A limitID identifies a limit across the files of tests, because rules that are loaded twice are different values.
+// A limitID identifies a limit across the files of tests, because rules that are loaded twice are
+// different values.
 type limitID struct {
 	domain, rule, source string
 	path                 string // tells rules of equal names apart

@@ -128,7 +128,8 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s: want %s, got %s", p.Field, p.Want, p.Got) }
 
-// problems returns the differences between a result and the expectation. The numbers of e apply only to the last request of a step.
+// problems returns the differences between a result and the expectation. The numbers of e apply
+// only to the last request of a step.
 func (e *expectation) problems(r *decide.Result, last bool) []Problem {
 	var all []Problem
 	if w := e.decision.denied; w != nil && *w != r.Denied {
@@ -154,8 +155,9 @@ func verdictOf(denied bool) string {
 	return "allowed"
 }
 
-// deciding returns the decision that explains the answer to a request. If the request is denied, see [decide.Result.RetryAfter].
-// Otherwise it is a full quota, or else the decision with the fewest remaining hits. Of equal decisions it is the first.
+// deciding returns the decision that explains the answer to a request. If the request is denied,
+// see [decide.Result.RetryAfter]. Otherwise it is a full quota, or else the decision with the
+// fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
 	if _, descriptor := r.RetryAfter(); descriptor >= 0 {
 		return &r.Decisions[descriptor]
@@ -231,7 +233,8 @@ func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Proble
 	return all
 }
 
-// retryAfter returns the time at which a denied hit fits. It also has a value for a rule in shadow mode, which denies nothing.
+// retryAfter returns the time at which a denied hit fits. It also has a value for a rule in shadow
+// mode, which denies nothing.
 func retryAfter(d *decide.Decision) string {
 	switch d.Reason {
 	case decide.NeverFits:
@@ -245,8 +248,8 @@ func retryAfter(d *decide.Decision) string {
 	}
 }
 
-// limitOf returns the limit that explains a decision: its name, or its number if it has none; its number within its rule, from 0; and its
-// verdict. Without a limit it returns "none", "" and nil.
+// limitOf returns the limit that explains a decision: its name, or its number if it has none; its
+// number within its rule, from 0; and its verdict. Without a limit it returns "none", "" and nil.
 func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict) {
 	for i := range d.Limits {
 		if d.DecidingLimit == &d.Limits[i] {
@@ -257,8 +260,9 @@ func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict
 	return "none", "", nil
 }
 
-// unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule limits them, or if the step expects a
-// reason, a rule or a limit. The first request represents the others, which differ only in their number.
+// unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule limits
+// them, or if the step expects a reason, a rule or a limit. The first request represents the
+// others, which differ only in their number.
 func (s *Suite) unlimitedReason(step *Step) string {
 	names := func(w wanted) bool { return w.reason != nil || w.rule != nil || w.limit != nil }
 	if names(step.want.decision) || slices.ContainsFunc(step.want.descriptors, names) {

@@ -12,9 +12,10 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// Init returns a file of tests for rules. The tests pass. For each limit, one test fills the limit, expects the denial, and expects
-// the outcome after the wait. A comment names each limit that no test can reach. The tests name the rules by paths relative to file,
-// the path at which the caller will write the tests; "" stands for the working directory.
+// Init returns a file of tests for rules. The tests pass. For each limit, one test fills the limit,
+// expects the denial, and expects the outcome after the wait. A comment names each limit that no
+// test can reach. The tests name the rules by paths relative to file, the path at which the caller
+// will write the tests; "" stands for the working directory.
 func Init(source Source, file string) ([]byte, error) {
 	rules, err := source.load()
 	if err != nil {
@@ -193,7 +194,8 @@ func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
 // anyTexts are texts for a '*', and values that rules rarely name.
 var anyTexts = []string{"example", "1", "x", "", "other", "a-b_c", "192.0.2.1", "2001:db8::1"}
 
-// choicesOf returns entries that a level matches, simplest first. Another level may match some of them earlier.
+// choicesOf returns entries that a level matches, simplest first. Another level may match some of
+// them earlier.
 func choicesOf(l *descriptors.Level) []descriptors.Entry {
 	var all []descriptors.Entry
 	switch {
@@ -222,7 +224,8 @@ func choicesOf(l *descriptors.Level) []descriptors.Entry {
 	return all
 }
 
-// addressesOf returns addresses of a prefix: those with at most one bit set after it. Longer prefixes may take some of them.
+// addressesOf returns addresses of a prefix: those with at most one bit set after it. Longer
+// prefixes may take some of them.
 func addressesOf(p netip.Prefix) []netip.Addr {
 	first := p.Masked().Addr()
 	var all []netip.Addr

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
-// Load reads a file of tests and the rules that it names. The error is [rulesfile.Faults] of the tests or the rules, or the error
-// of an unreadable file.
+// Load reads a file of tests and the rules that it names. The error is [rulesfile.Faults] of the
+// tests or the rules, or the error of an unreadable file.
 func Load(name string) (*Suite, error) {
 	data, err := readFile(name)
 	if err != nil {

@@ -301,7 +301,8 @@ func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 	}
 }
 
-// formatRequest returns a request in the syntax of a file, on one line. It omits the domain if it is the given one.
+// formatRequest returns a request in the syntax of a file, on one line. It omits the domain if it
+// is the given one.
 func formatRequest(r *decide.Request, domain string) string {
 	parts := make([]string, len(r.Descriptors))
 	for i := range r.Descriptors {

@@ -115,7 +115,8 @@ func TestFaultsOfFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A file of 10 MB loads. One with billions of nodes behind aliases, or with too many requests, is refused.
+// A file of 10 MB loads. One with billions of nodes behind aliases, or with too many requests, is
+// refused.
 func TestLargeFilesAreBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs on one goroutine for long: not with -short")

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxUnrolled is the largest limit that single requests fill. One request with many hits fills a larger limit.
+	// maxUnrolled is the largest limit that single requests fill. One request with many hits fills
+	// a larger limit.
 	maxUnrolled = 100
 	// maxChunks bounds the requests that fill a limit which has smaller limits beside it.
 	maxChunks = 100_000
@@ -195,16 +196,16 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 	}
 }
 
-// A filling is a way to fill a limit that has smaller limits beside it: chunks at an interval, and then a number of hits that no
-// longer fits.
+// A filling is a way to fill a limit that has smaller limits beside it: chunks at an interval, and
+// then a number of hits that no longer fits.
 type filling struct {
 	chunk, hits int64
 	chunks      int
 	every       time.Duration
 }
 
-// fill returns a filling of limit t at a pace that the smaller limits allow. Its chunks are as large as the smallest limit or, if
-// that fails, single hits.
+// fill returns a filling of limit t at a pace that the smaller limits allow. Its chunks are as
+// large as the smallest limit or, if that fails, single hits.
 func (g *generator) fill(r *recorder, t int, smallest int64) (filling, error) {
 	for _, chunk := range slices.Compact([]int64{smallest, 1}) {
 		f := filling{chunk: chunk, every: pace(r.rule, t, chunk)}
@@ -234,8 +235,8 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 	return (every + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
-// try fills limit t by f and completes f. It returns false if a limit denied, or if limit t is no fuller than two windows before, as
-// all chunks are alike.
+// try fills limit t by f and completes f. It returns false if a limit denied, or if limit t is no
+// fuller than two windows before, as all chunks are alike.
 func (r *recorder) try(f *filling, t int) bool {
 	limit := r.rule.Limits[t].Compiled
 	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
@@ -263,7 +264,8 @@ func (r *recorder) try(f *filling, t int) bool {
 	return false
 }
 
-// aligned returns a start for a test of limit t: the beginning of a window, if windows begin at fixed times.
+// aligned returns a start for a test of limit t: the beginning of a window, if windows begin at
+// fixed times.
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
 	limit := rule.Limits[t].Compiled
 	r := g.newRecorder(rule, entries, defaultStart)

@@ -131,7 +131,8 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.6f", d.Seconds()) }
 
-// FailureText describes the failures of a test: for each step the request, the expectation, the outcome, and the reason.
+// FailureText describes the failures of a test: for each step the request, the expectation, the
+// outcome, and the reason.
 func (r *Result) FailureText() string {
 	var b strings.Builder
 	for _, f := range r.Failures {

@@ -1,10 +1,11 @@
-// Package rulestest reads and runs tests of rules, which are requests at virtual times with expected verdicts.
+// Package rulestest reads and runs tests of rules, which are requests at virtual times with
+// expected verdicts.
 //
 //	suite, err := rulestest.Load("rules_test.yaml") // the error is rulesfile.Faults, or that of a file that cannot be read
 //	result, err := suite.Run(ctx, rulestest.Options{})
 //
-// Package replay decides the requests, by the code of the server. docs/test.md describes the files, and docs/test.schema.json is
-// their JSON Schema.
+// Package replay decides the requests, by the code of the server. docs/test.md describes the files,
+// and docs/test.schema.json is their JSON Schema.
 package rulestest
 
 import (
@@ -26,7 +27,8 @@ const (
 	maxOffset   = 10 * 365 * 24 * time.Hour // from the start of a test to one of its requests
 )
 
-// defaultStart is the time at which a test starts by default: a Monday, and the first instant of a year.
+// defaultStart is the time at which a test starts by default: a Monday, and the first instant of a
+// year.
 var defaultStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // A Suite holds the tests of one file, with the rules that they test.
@@ -113,7 +115,8 @@ type Failure struct {
 	Explanation string        `json:"explanation"`
 }
 
-// A Warning is a step that passed although no rule limits its requests. Such a request may have a misspelled entry.
+// A Warning is a step that passed although no rule limits its requests. Such a request may have a
+// misspelled entry.
 type Warning struct {
 	Line    int    `json:"line"` // where the step is
 	Step    int    `json:"step"` // from 1
@@ -173,7 +176,8 @@ type runner struct {
 	explained int
 }
 
-// maxExplained bounds the explained failures of one test. Further failures probably have the same reasons.
+// maxExplained bounds the explained failures of one test. Further failures probably have the same
+// reasons.
 const maxExplained = 20
 
 // step sends the requests of a step. It returns the first failure, or nil.

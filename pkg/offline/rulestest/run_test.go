@@ -194,7 +194,8 @@ func TestStepsGetTheVerdictsOfAServer(t *testing.T) {
 	}
 }
 
-// Of several descriptors, the one that explains the answer is the denied one with the longest wait, or the one with the least remaining.
+// Of several descriptors, the one that explains the answer is the denied one with the longest wait,
+// or the one with the least remaining.
 func TestTheDecidingDescriptorOfSeveral(t *testing.T) {
 	suite := mustLoad(t, `
 tests:
@@ -220,7 +221,8 @@ tests:
 	}
 }
 
-// Quotas that deny a request together explain it by the first of them that is free again. A quota beside a free one explains no denial.
+// Quotas that deny a request together explain it by the first of them that is free again. A quota
+// beside a free one explains no denial.
 func TestTheDecidingQuota(t *testing.T) {
 	dir := t.TempDir()
 	must.Write(t, filepath.Join(dir, "rules.yaml"), `domain: ugc
@@ -393,7 +395,8 @@ tests:
 	}
 }
 
-// A request without a limit is allowed, so a test with a misspelled request passes. A step that expects the reason no_rule has no warning.
+// A request without a limit is allowed, so a test with a misspelled request passes. A step that
+// expects the reason no_rule has no warning.
 func TestStepThatNoRuleMatchesIsAWarning(t *testing.T) {
 	suite := mustLoad(t, `tests:
   - name: misspelled

@@ -102,8 +102,8 @@ func (c *client) retry(r retry) {
 	}
 }
 
-// retryAfter returns the wait that Retry-After gives a client, in whole seconds. It returns false if waiting does not help, or if no
-// descriptor denies the request.
+// retryAfter returns the wait that Retry-After gives a client, in whole seconds. It returns false
+// if waiting does not help, or if no descriptor denies the request.
 func retryAfter(result *decide.Result) (time.Duration, bool) {
 	wait, descriptor := result.RetryAfter()
 	if descriptor < 0 {

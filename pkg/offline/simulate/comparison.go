@@ -74,8 +74,8 @@ func ownParams(p limiters.Params) limiters.Params {
 	return p
 }
 
-// observe decides the hits of one request by each algorithm. It returns the growth of the memory of k: hits in its span, and bytes
-// of its log.
+// observe decides the hits of one request by each algorithm. It returns the growth of the memory of
+// k: hits in its span, and bytes of its log.
 func (c *comparison) observe(k *keyStats, key string, at, n int64) (hits, bytes int) {
 	expired := at - c.window
 	if c.pending != nil && (c.pending != k || k.span.expires(expired)) {
@@ -177,7 +177,8 @@ func (c *comparison) result() *Comparison {
 
 func microTime(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
-// A span holds the hits of a key in the last window, (now - window, now], in the order of their times.
+// A span holds the hits of a key in the last window, (now - window, now], in the order of their
+// times.
 type span struct {
 	hits  []spanHit
 	first int

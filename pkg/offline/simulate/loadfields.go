@@ -52,7 +52,8 @@ type loadFields struct {
 	seed         uint64
 }
 
-// parseLoad reads one load. first has the fields of the first load. It is nil when the first load is read.
+// parseLoad reads one load. first has the fields of the first load. It is nil when the first load
+// is read.
 func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {

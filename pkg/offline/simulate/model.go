@@ -1,9 +1,11 @@
-// Package simulate runs rules over recorded or synthetic requests, and reports which requests and keys the limits deny.
+// Package simulate runs rules over recorded or synthetic requests, and reports which requests and
+// keys the limits deny.
 //
 //	result, err := simulate.Run(ctx, rules, recording, simulate.Options{Clients: []simulate.Model{simulate.Obey}})
 //
-// Each client model has a [replay.Replayer] of its own, which runs the code of the server with a virtual clock. A simulation is
-// deterministic: equal rules, requests and options have equal results.
+// Each client model has a [replay.Replayer] of its own, which runs the code of the server with a
+// virtual clock. A simulation is deterministic: equal rules, requests and options have equal
+// results.
 package simulate
 
 import (
@@ -19,16 +21,18 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A Model is how clients react to a denial. Every model sends the recorded requests at their times. A retry is the same request at
-// a later time, and precedes a recorded request of the same time. Retries after the time of the last recorded request are not sent.
+// A Model is how clients react to a denial. Every model sends the recorded requests at their times.
+// A retry is the same request at a later time, and precedes a recorded request of the same time.
+// Retries after the time of the last recorded request are not sent.
 type Model string
 
 // The client models. Real clients are probably between them, so their results form an interval.
 const (
 	// Drop never sends a denied request again.
 	Drop Model = "drop"
-	// Obey sends a denied request again after the Retry-After of each denial: the wait in whole seconds, rounded up, at least 1.
-	// It gives up after 3 retries, or immediately if the request can never fit.
+	// Obey sends a denied request again after the Retry-After of each denial: the wait in whole
+	// seconds, rounded up, at least 1. It gives up after 3 retries, or immediately if the request
+	// can never fit.
 	Obey Model = "obey"
 	// Hammer sends a denied request again every second. It gives up after 5 retries.
 	Hammer Model = "hammer"
@@ -42,7 +46,8 @@ const (
 
 // Options configures [Run]. The zero value is the default configuration.
 type Options struct {
-	// Replay holds the settings of the server. Here its MaxBytes defaults to 512 MiB, for each client model.
+	// Replay holds the settings of the server. Here its MaxBytes defaults to 512 MiB, for each
+	// client model.
 	Replay replay.Options
 	// Clients are the client models besides Drop, which is always simulated.
 	Clients []Model
@@ -52,8 +57,8 @@ type Options struct {
 	SampleShare float64
 	// MaxKeys bounds the keys that have statistics, over all limits. Default 1,000,000.
 	MaxKeys int
-	// MaxEntries bounds the hits that are kept for comparisons, over all keys. Default 8,000,000, or 192 MB. Beyond it there is no
-	// [Comparison].
+	// MaxEntries bounds the hits that are kept for comparisons, over all keys. Default 8,000,000,
+	// or 192 MB. Beyond it there is no [Comparison].
 	MaxEntries int
 }
 
@@ -63,8 +68,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Source returns the requests of a recording in the order of their times, and then [io.EOF]. [replay.Files] and [Synthetic] are
-// Sources. A Source must not reuse the memory of a line.
+// A Source returns the requests of a recording in the order of their times, and then [io.EOF].
+// [replay.Files] and [Synthetic] are Sources. A Source must not reuse the memory of a line.
 type Source interface {
 	Next(into *replay.Line) error
 }
@@ -72,8 +77,8 @@ type Source interface {
 // batchSize is the number of lines that a client model receives at once.
 const batchSize = 256
 
-// Run simulates all requests of a source. It calls the source on the goroutine of the caller. It returns the error of the source,
-// or that of ctx if ctx has ended.
+// Run simulates all requests of a source. It calls the source on the goroutine of the caller. It
+// returns the error of the source, or that of ctx if ctx has ended.
 func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options) (*Result, error) {
 	o = o.withDefaults()
 	rows := newLimitRows(rules)

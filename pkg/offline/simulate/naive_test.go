@@ -37,8 +37,9 @@ func run(t testing.TB, rules *descriptors.Rules, all []replay.Line, o simulate.O
 	return r
 }
 
-// A naiveLimit decides by the definition of its algorithm, in a way of its own: it keeps every hit of a key. It shares no code
-// with pkg/limiters. A fixed window counts denied hits, the others do not.
+// A naiveLimit decides by the definition of its algorithm, in a way of its own: it keeps every hit
+// of a key. It shares no code with pkg/limiters. A fixed window counts denied hits, the others do
+// not.
 type naiveLimit struct {
 	algorithm   string
 	max, window int64
@@ -101,7 +102,8 @@ func (l *naiveLimit) wait(name string, at int64) int64 {
 	return (over + l.max - 1) / l.max
 }
 
-// count counts a verdict on n hits. ok says that the limit allows them, all that the whole group does.
+// count counts a verdict on n hits. ok says that the limit allows them, all that the whole group
+// does.
 func (l *naiveLimit) count(name string, at, n int64, ok, all bool) {
 	k := l.key(name)
 	k.requests++
@@ -158,7 +160,8 @@ func randomLimits(random *rand.Rand) (text string, all [][]*naiveLimit) {
 	return b.String(), all
 }
 
-// randomLines returns n requests of one or two descriptors, each under the limits of a key, or of none. The lines come in bursts.
+// randomLines returns n requests of one or two descriptors, each under the limits of a key, or of
+// none. The lines come in bursts.
 func randomLines(random *rand.Rand, n int) []replay.Line {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	var all []replay.Line
@@ -180,7 +183,8 @@ func randomLines(random *rand.Rand, n int) []replay.Line {
 	return all
 }
 
-// The counts of a simulation are those of a plain implementation of the three algorithms, on 120,000 random requests under random rules.
+// The counts of a simulation are those of a plain implementation of the three algorithms, on
+// 120,000 random requests under random rules.
 func TestCountsEqualNaiveImplementation(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the naive implementation takes seconds, and minutes with the race detector: run without -short")

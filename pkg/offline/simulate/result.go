@@ -16,16 +16,18 @@ const (
 	BurstBins    = 60  // bins in a Burst
 )
 
-// A Result is the outcome of a simulation, and its JSON form. Times are those of the recording. Counts are of requests, unless
-// their name contains hits. All counts are of the client model Drop, except in Clients, Interval and LimitClients.
+// A Result is the outcome of a simulation, and its JSON form. Times are those of the recording.
+// Counts are of requests, unless their name contains hits. All counts are of the client model Drop,
+// except in Clients, Interval and LimitClients.
 type Result struct {
 	Requests int64 `json:"requests"` // Allowed + Denied + Failed
 	Allowed  int64 `json:"allowed"`  // including Unmatched
 	Denied   int64 `json:"denied"`
-	// Unmatched is the number of requests without a rule for any of their descriptors. They are allowed.
+	// Unmatched is the number of requests without a rule for any of their descriptors. They are
+	// allowed.
 	Unmatched int64 `json:"unmatched"`
-	// Failed is the number of requests that a server with these rules answers with an error, for example because too many limits
-	// match. FirstFailure is the error of the first of them.
+	// Failed is the number of requests that a server with these rules answers with an error, for
+	// example because too many limits match. FirstFailure is the error of the first of them.
 	Failed       int64  `json:"failed"`
 	FirstFailure string `json:"first_failure,omitempty"`
 
@@ -34,12 +36,13 @@ type Result struct {
 	RulesVersion string    `json:"rules_version"`
 	Synthetic    string    `json:"synthetic,omitempty"` // the description of a synthetic load; empty for a recording
 
-	// UnmatchedDescriptors is the number of descriptors without a rule, except empty ones. UnmatchedPaths has their most frequent
-	// key paths.
+	// UnmatchedDescriptors is the number of descriptors without a rule, except empty ones.
+	// UnmatchedPaths has their most frequent key paths.
 	UnmatchedDescriptors int64           `json:"unmatched_descriptors"`
 	UnmatchedPaths       []UnmatchedPath `json:"unmatched_paths"`
 
-	// CannotMatch are rules that match no request, because they match values of which the recording has only hashes.
+	// CannotMatch are rules that match no request, because they match values of which the recording
+	// has only hashes.
 	CannotMatch []replay.CannotMatch `json:"cannot_match"`
 
 	Recorded Recorded  `json:"recorded"`
@@ -55,7 +58,8 @@ type Result struct {
 	Warnings []string             `json:"warnings"` // reasons why counts are not exact
 }
 
-// WorstFirst returns the limits sorted by their denied requests, and then by their requests, highest first.
+// WorstFirst returns the limits sorted by their denied requests, and then by their requests,
+// highest first.
 func (r *Result) WorstFirst() []*LimitResult {
 	all := slices.Clone(r.Limits)
 	slices.SortStableFunc(all, func(a, b *LimitResult) int {
@@ -76,14 +80,16 @@ type Recorded struct {
 	Allowed int64 `json:"allowed"`
 	Denied  int64 `json:"denied"`
 	Unknown int64 `json:"unknown"` // without a verdict
-	// NewlyDenied are requests that the recording allows and the simulation denies; NewlyAllowed is the opposite. Both omit
-	// requests under Fallback and Errors, and those that failed in the simulation.
+	// NewlyDenied are requests that the recording allows and the simulation denies; NewlyAllowed is
+	// the opposite. Both omit requests under Fallback and Errors, and those that failed in the
+	// simulation.
 	NewlyDenied  int64 `json:"newly_denied"`
 	NewlyAllowed int64 `json:"newly_allowed"`
 	// Overrides are requests that carry a limit, which the simulation uses too.
 	Overrides int64 `json:"overrides"`
-	// Cache, Fallback and Errors are requests that the store alone did not decide: the deny cache denied them, on_store_error
-	// decided them, or nothing did. The simulation decides them like all others.
+	// Cache, Fallback and Errors are requests that the store alone did not decide: the deny cache
+	// denied them, on_store_error decided them, or nothing did. The simulation decides them like
+	// all others.
 	Cache    int64 `json:"cache"`
 	Fallback int64 `json:"fallback"`
 	Errors   int64 `json:"errors"`
@@ -114,16 +120,18 @@ type Client struct {
 	Allowed  int64 `json:"allowed"` // attempts
 	Denied   int64 `json:"denied"`  // attempts
 	Failed   int64 `json:"failed"`  // attempts
-	// Every denied request of the recording is one of these. A Recovered request was allowed at a retry. A GaveUp request had no
-	// retry left or could never fit. The retry of a Waiting request would be after the end of the recording. An Overflowed request
-	// was not retried, because too many retries were waiting.
+	// Every denied request of the recording is one of these. A Recovered request was allowed at a
+	// retry. A GaveUp request had no retry left or could never fit. The retry of a Waiting request
+	// would be after the end of the recording. An Overflowed request was not retried, because too
+	// many retries were waiting.
 	Recovered  int64 `json:"recovered"`
 	GaveUp     int64 `json:"gave_up"`
 	Waiting    int64 `json:"waiting"`
 	Overflowed int64 `json:"overflowed"`
 }
 
-// An Interval spans the results of the client models. The result of real clients is probably within it.
+// An Interval spans the results of the client models. The result of real clients is probably within
+// it.
 type Interval struct {
 	Denied      Range `json:"denied"`       // attempts
 	DeniedShare Range `json:"denied_share"` // the share of attempts, 0 to 1
@@ -135,8 +143,8 @@ type Range struct {
 	High float64 `json:"high"`
 }
 
-// A Timeline divides the time of the recording into at most [MaxBuckets] buckets of equal length. The series of limits use the same
-// buckets.
+// A Timeline divides the time of the recording into at most [MaxBuckets] buckets of equal length.
+// The series of limits use the same buckets.
 type Timeline struct {
 	Start         time.Time `json:"start,omitzero"` // when the first bucket begins
 	BucketSeconds float64   `json:"bucket_seconds"`
@@ -144,7 +152,8 @@ type Timeline struct {
 	Denied        []int64   `json:"denied"`
 }
 
-// A LimitResult is the outcome of one limit. Its requests are those with a descriptor under the limit.
+// A LimitResult is the outcome of one limit. Its requests are those with a descriptor under the
+// limit.
 type LimitResult struct {
 	Domain    string `json:"domain"`
 	Path      string `json:"path"`      // the rule's keys and values, such as user_id.action=reply
@@ -158,7 +167,8 @@ type LimitResult struct {
 	WindowSeconds   float64 `json:"window_seconds"`
 
 	Requests int64 `json:"requests"`
-	// Denied are requests that this limit itself denies, in shadow mode too. Other limits may deny further requests.
+	// Denied are requests that this limit itself denies, in shadow mode too. Other limits may deny
+	// further requests.
 	Denied     int64 `json:"denied"`
 	Hits       int64 `json:"hits"`
 	Keys       int64 `json:"keys"`        // different keys
@@ -172,8 +182,8 @@ type LimitResult struct {
 	// KeysEstimate and KeysDeniedEstimate estimate all traffic, if the recording is sampled.
 	KeysEstimate       *Estimate `json:"keys_estimate,omitempty"`
 	KeysDeniedEstimate *Estimate `json:"keys_denied_estimate,omitempty"`
-	// Untracked are requests of keys beyond Options.MaxKeys. Every count includes them, except Keys, KeysDenied, TopKeys, Usage and
-	// Comparison.
+	// Untracked are requests of keys beyond Options.MaxKeys. Every count includes them, except
+	// Keys, KeysDenied, TopKeys, Usage and Comparison.
 	Untracked int64 `json:"untracked"`
 
 	AllowedOverTime []int64        `json:"allowed_over_time"` // by the buckets of the Timeline; empty without requests
@@ -198,15 +208,16 @@ type TopKey struct {
 	Denied      int64     `json:"denied"`
 	FirstDenied time.Time `json:"first_denied"`
 	LastDenied  time.Time `json:"last_denied"`
-	// ShutOutSeconds is the total time from each denial until the denied hits would have fit. Overlapping times count once. The
-	// last may end after the recording.
+	// ShutOutSeconds is the total time from each denial until the denied hits would have fit.
+	// Overlapping times count once. The last may end after the recording.
 	ShutOutSeconds float64 `json:"shut_out_seconds"`
 }
 
-// Usage describes the keys of a limit by their demand, which is the largest number of hits, allowed or denied, in any interval as
-// long as the window.
+// Usage describes the keys of a limit by their demand, which is the largest number of hits, allowed
+// or denied, in any interval as long as the window.
 type Usage struct {
-	// Demand holds the quantiles of the demand over the keys, in hits, and Requests the quantiles of the number of requests.
+	// Demand holds the quantiles of the demand over the keys, in hits, and Requests the quantiles
+	// of the number of requests.
 	Demand   Quantiles `json:"demand"`
 	Requests Quantiles `json:"requests"`
 	// Histogram counts the keys by demand in percent of the limit. The bins are contiguous.
@@ -225,16 +236,17 @@ type Quantiles struct {
 	Max  int64 `json:"max"`
 }
 
-// A UsageBin counts the keys whose demand is above AbovePercent and at most UpToPercent of the limit. UpToPercent is 0 for the last
-// bin, which has no upper end.
+// A UsageBin counts the keys whose demand is above AbovePercent and at most UpToPercent of the
+// limit. UpToPercent is 0 for the last bin, which has no upper end.
 type UsageBin struct {
 	AbovePercent int64 `json:"above_percent"`
 	UpToPercent  int64 `json:"up_to_percent"`
 	Keys         int64 `json:"keys"`
 }
 
-// A Comparison holds the outcome of each algorithm on the requests that reach a limit, at the same numbers. It ignores all other
-// limits, so the counts of the limit's own algorithm may differ from those of the LimitResult.
+// A Comparison holds the outcome of each algorithm on the requests that reach a limit, at the same
+// numbers. It ignores all other limits, so the counts of the limit's own algorithm may differ from
+// those of the LimitResult.
 type Comparison struct {
 	Algorithms []AlgorithmResult `json:"algorithms"` // fixed_window, sliding_log, funnel
 	Burst      *Burst            `json:"burst,omitempty"`
@@ -247,15 +259,17 @@ type AlgorithmResult struct {
 	Own        bool   `json:"own"` // this is the algorithm of the limit
 	Denied     int64  `json:"denied"`
 	KeysDenied int64  `json:"keys_denied"`
-	// Burst is the largest number of admitted hits of one key in any interval as long as the window.
+	// Burst is the largest number of admitted hits of one key in any interval as long as the
+	// window.
 	Burst    int64     `json:"burst"`
 	BurstKey string    `json:"burst_key,omitempty"`
 	BurstAt  time.Time `json:"burst_at,omitzero"` // the end of that interval
 	Error    string    `json:"error,omitempty"`   // the reason why the algorithm rejects these numbers
 }
 
-// A Burst is the interval, as long as the window, in which fixed windows admitted the most hits of one key. Its series have the
-// hits of that key that each algorithm admitted in the interval, in [BurstBins] bins of equal length.
+// A Burst is the interval, as long as the window, in which fixed windows admitted the most hits of
+// one key. Its series have the hits of that key that each algorithm admitted in the interval, in
+// [BurstBins] bins of equal length.
 type Burst struct {
 	Key      string    `json:"key"`
 	From     time.Time `json:"from"`

@@ -44,7 +44,8 @@ descriptors:
       - {name: quota, unit: hour, requests_per_unit: 20}
 `
 
-// Whatever the requests are, each is allowed, denied or failed, under every client model, and every denied request has one fate.
+// Whatever the requests are, each is allowed, denied or failed, under every client model, and every
+// denied request has one fate.
 func TestEachRequestHasOneOutcome(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
@@ -90,7 +91,8 @@ func TestEachRequestHasOneOutcome(t *testing.T) {
 	}
 }
 
-// Envoy's second call for a request ends a lease, so a limit counts two calls as one request, as in a comparison of rules.
+// Envoy's second call for a request ends a lease, so a limit counts two calls as one request, as in
+// a comparison of rules.
 func TestEndsOfLeasesAreNoRequestsOfALimit(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]string{
@@ -199,8 +201,8 @@ func TestWorstLimitsAreFirst(t *testing.T) {
 	}
 }
 
-// A rule by value that meets only hashes is named, with the descriptors that it could match. A rule that matches plain values is not: the
-// recorder knew it.
+// A rule by value that meets only hashes is named, with the descriptors that it could match. A rule
+// that matches plain values is not: the recorder knew it.
 func TestRulesOnHashedValuesAreNamed(t *testing.T) {
 	t.Parallel()
 	rules := `
@@ -272,8 +274,8 @@ func TestSimulationEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// In at least 90 of the samples of seeds 1 to 100, of a tenth of the keys, the interval has the number of keys that the whole recording
-// denies.
+// In at least 90 of the samples of seeds 1 to 100, of a tenth of the keys, the interval has the
+// number of keys that the whole recording denies.
 func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 0))
@@ -323,7 +325,8 @@ func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
 	}
 }
 
-// A request that an ordinary limit and a quota deny is sent again after the longer wait, as Retry-After says.
+// A request that an ordinary limit and a quota deny is sent again after the longer wait, as
+// Retry-After says.
 func TestObedientClientWaitsForTheQuotaToo(t *testing.T) {
 	t.Parallel()
 	rules := rulesfiletest.Parse(t, `

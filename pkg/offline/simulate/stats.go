@@ -23,7 +23,8 @@ type stats struct {
 	limits  []*limitStats // by row; nil without requests
 	keys    int           // over all limits
 	chunk   []keyStats    // room for further keys
-	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there is no comparison.
+	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there
+	// is no comparison.
 	entries, bytes     int
 	noComparisonReason string                  // why no limit is compared; "" within the bounds
 	unmatched          map[UnmatchedPath]int64 // with Descriptors 0
@@ -114,7 +115,8 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	}
 }
 
-// compareRecorded counts the recorded verdict. comparable is false if the simulation has no verdict.
+// compareRecorded counts the recorded verdict. comparable is false if the simulation has no
+// verdict.
 func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
 	r := &s.result.Recorded
 	switch line.By {
@@ -246,7 +248,8 @@ func (k *keyStats) deny(at int64, wait time.Duration) {
 	}
 }
 
-// grow counts memory. At a bound it drops expired hits and logs. If the rest exceeds half of a bound, it ends all comparisons.
+// grow counts memory. At a bound it drops expired hits and logs. If the rest exceeds half of a
+// bound, it ends all comparisons.
 func (s *stats) grow(entries, bytes int, at int64) {
 	s.entries += entries
 	s.bytes += bytes
@@ -295,8 +298,9 @@ func (l *limitStats) expire(at int64) {
 	}
 }
 
-// limitRows are the rows of a Result: one for each limit of the rules, and after those of a rule, one for the limits that requests
-// under the rule carry. The last row is for such limits of requests without a rule.
+// limitRows are the rows of a Result: one for each limit of the rules, and after those of a rule,
+// one for the limits that requests under the rule carry. The last row is for such limits of
+// requests without a rule.
 type limitRows struct {
 	all   []limitRow
 	first map[*descriptors.Rule]int // the first row of a rule

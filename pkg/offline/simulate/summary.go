@@ -63,7 +63,8 @@ func (s *stats) sample() {
 	if share <= 0 || share >= 1 {
 		return
 	}
-	// A request may have several limits. Its squares are those of the limit in which they are largest.
+	// A request may have several limits. Its squares are those of the limit in which they are
+	// largest.
 	requests, denied := 0.0, 0.0
 	for _, l := range s.limits {
 		if l == nil {
@@ -165,7 +166,8 @@ func (s *stats) summarize(l *limitStats, r *LimitResult) {
 	}
 }
 
-// topKeys returns the keys with the most denied requests. It also counts the denied keys, and the time that they were shut out.
+// topKeys returns the keys with the most denied requests. It also counts the denied keys, and the
+// time that they were shut out.
 func topKeys(l *limitStats, r *LimitResult) []TopKey {
 	type denied struct {
 		text string
@@ -243,7 +245,8 @@ func estimateKeys(sampled int64, share float64) *Estimate {
 	return &Estimate{Value: float64(sampled) / share, Low: float64(low), High: float64(high)}
 }
 
-// estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares of the addends.
+// estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares
+// of the addends.
 func estimateSum(sum, squares, share float64) Estimate {
 	low, high := replay.EstimateSum(sum, squares, share)
 	return Estimate{Value: sum / min(share, 1), Low: low, High: high}

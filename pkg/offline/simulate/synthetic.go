@@ -16,7 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A Synthetic is a [Source] that makes a load from a description. Equal descriptions make equal requests.
+// A Synthetic is a [Source] that makes a load from a description. Equal descriptions make equal
+// requests.
 type Synthetic struct {
 	description, added string
 	loads              []*load
@@ -35,9 +36,10 @@ type load struct {
 //
 //	poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user},action={login|post}
 //
-// A load consists of a shape and fields; " + " joins several loads. A further load takes domain, descriptor, start, duration and seed from
-// the first one, unless it sets them. The domain and descriptor default to those of the first rule with a limit. docs/simulate.md
-// lists shapes and fields.
+// A load consists of a shape and fields; " + " joins several loads. A further load takes domain,
+// descriptor, start, duration and seed from the first one, unless it sets them. The domain and
+// descriptor default to those of the first rule with a limit. docs/simulate.md lists shapes and
+// fields.
 func ParseSynthetic(description string, rules *descriptors.Rules) (*Synthetic, error) {
 	s := &Synthetic{description: strings.Join(strings.Fields(description), " ")}
 	var first *loadFields
@@ -91,7 +93,8 @@ func (s *Synthetic) complete(l *loadFields, rules *descriptors.Rules) error {
 	return errors.New("no rule of the domain has a limit: add domain=NAME and descriptor=KEY={user}")
 }
 
-// templateOf returns a descriptor that reaches a rule. It has the values of the rule, and {user} where the rule matches any value.
+// templateOf returns a descriptor that reaches a rule. It has the values of the rule, and {user}
+// where the rule matches any value.
 func templateOf(rule *descriptors.Rule) string {
 	var entries []string
 	for _, level := range rule.Levels() {
@@ -188,7 +191,8 @@ func (l *load) request() decide.Request {
 	return r
 }
 
-// zipfSums returns, for each of n users, the fraction of requests of the users up to it: user i has the weight i^-exponent.
+// zipfSums returns, for each of n users, the fraction of requests of the users up to it: user i has
+// the weight i^-exponent.
 func zipfSums(n int, exponent float64) []float64 {
 	sums, total := make([]float64, n), 0.0
 	for i := range sums {
@@ -202,8 +206,8 @@ func zipfSums(n int, exponent float64) []float64 {
 	return sums
 }
 
-// A template is an entry of a descriptor. Its value consists of texts and, between them, the name of the user or one of several
-// words.
+// A template is an entry of a descriptor. Its value consists of texts and, between them, the name
+// of the user or one of several words.
 type template struct {
 	key   string
 	parts []part

@@ -138,7 +138,8 @@ func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 	}
 }
 
-// No description makes the parser or the first requests fail otherwise than with an error, and no request is earlier than the one before.
+// No description makes the parser or the first requests fail otherwise than with an error, and no
+// request is earlier than the one before.
 func FuzzSynthetic(f *testing.F) {
 	for _, text := range []string{
 		"poisson rate=50 users=10 zipf=1.1", "burst size=7 every=10s width=1s + attacker from=1m for=1s rate=9", "daily swing=1 peak=20h rate=0.1",

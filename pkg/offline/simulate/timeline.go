@@ -36,8 +36,8 @@ type buckets struct {
 	n     int       // in use
 }
 
-// bucketOf returns the bucket of a time, which must not be in an earlier bucket than the previous call's. If the buckets have become
-// longer, each series adapts by merge.
+// bucketOf returns the bucket of a time, which must not be in an earlier bucket than the previous
+// call's. If the buckets have become longer, each series adapts by merge.
 func (b *buckets) bucketOf(t time.Time, merge func(offset, factor int)) int {
 	if b.n == 0 {
 		b.start = t.Truncate(widths[0])
@@ -57,7 +57,8 @@ func (b *buckets) bucketOf(t time.Time, merge func(offset, factor int)) int {
 	}
 }
 
-// merge makes buckets longer by a factor. offset is the position of the first old bucket in the first new one.
+// merge makes buckets longer by a factor. offset is the position of the first old bucket in the
+// first new one.
 func (s series) merge(offset, factor int) series {
 	if len(s) == 0 {
 		return s

@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// figures.json is taken from bench/results.jsonl by TestFiguresAreThoseOfTheBenchmark, with -update.
+// figures.json is taken from bench/results.jsonl by TestFiguresAreThoseOfTheBenchmark, with
+// -update.
 //
 //go:embed figures.json
 var figuresJSON []byte
@@ -25,10 +26,12 @@ var Figures = sync.OnceValue(func() *Measured {
 // Measured holds figures of the benchmark.
 type Measured struct {
 	Machines []string `json:"machines"` // with the date and the rows
-	// Memory is the size of a key of 40 bytes in Weir's memory, and Redis the size on Redis, both by algorithm.
+	// Memory is the size of a key of 40 bytes in Weir's memory, and Redis the size on Redis, both
+	// by algorithm.
 	Memory map[string]Size `json:"memory"`
 	Redis  map[string]Size `json:"redis"`
-	// Weir and Store are the CPU time of Weir and of Redis, by algorithm, while the counters are on Redis.
+	// Weir and Store are the CPU time of Weir and of Redis, by algorithm, while the counters are on
+	// Redis.
 	Weir     map[string]CPU `json:"cpu_weir"`
 	Store    map[string]CPU `json:"cpu_redis"`
 	InMemory map[string]CPU `json:"cpu_weir_memory"`

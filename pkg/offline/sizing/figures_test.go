@@ -54,8 +54,8 @@ func spreadOf(all []measurement, row, subject string, of func(measurement) float
 
 func value(m measurement) float64 { return m.Value }
 
-// sizes returns the memory of a key by algorithm. The cost of a further hit is that of the cases with several hits, without that
-// of a key with one.
+// sizes returns the memory of a key by algorithm. The cost of a further hit is that of the cases
+// with several hits, without that of a key with one.
 func sizes(all []measurement, row string) map[string]Size {
 	of := map[string]Size{}
 	for _, algorithm := range limiters.Algorithms() {
@@ -106,7 +106,8 @@ func machines(all []measurement) (runs []string) {
 	return runs
 }
 
-// Each figure of a plan is a figure of bench/results.jsonl. If a row was measured again, run this test with -update.
+// Each figure of a plan is a figure of bench/results.jsonl. If a row was measured again, run this
+// test with -update.
 func TestFiguresAreThoseOfTheBenchmark(t *testing.T) {
 	all := results(t)
 	server := func(m measurement) float64 { return m.ServerCPU }

@@ -23,7 +23,8 @@ type Load struct {
 	Replicas    int64         // replicas of Weir
 	Probability float64       // the probability of a false limit, see [LocalLimit]
 	Lag         time.Duration // how far a replica of Redis is behind its master at a failover
-	// Values sets the number of values of keys whose values are not users, such as 20 for the key action.
+	// Values sets the number of values of keys whose values are not users, such as 20 for the key
+	// action.
 	Values map[string]int64
 }
 
@@ -45,7 +46,8 @@ func (l *Load) check() error {
 	return err
 }
 
-// A Plan holds the resources that a load needs under some rules, and the bounds of its over-admission.
+// A Plan holds the resources that a load needs under some rules, and the bounds of its
+// over-admission.
 type Plan struct {
 	Users       int64        `json:"users"`
 	Rate        float64      `json:"rate"`
@@ -56,24 +58,26 @@ type Plan struct {
 	MemoryBytes Range        `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
 	RedisBytes  Range        `json:"redis_bytes"`  // for the keys, if the counters are on Redis
 	Calls       Calls        `json:"redis_calls"`
-	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis loses.
+	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis
+	// loses.
 	FailoverHits float64 `json:"failover_hits"`
 	CPU          Cores   `json:"cores"`
 
 	leases bool // a rule has leases or reservations
 }
 
-// Calls are the calls to Redis that a request under one rule makes. One call carries all waiting hits. A request that is denied or
-// canceled after it has opened leases makes one more.
+// Calls are the calls to Redis that a request under one rule makes. One call carries all waiting
+// hits. A request that is denied or canceled after it has opened leases makes one more.
 type Calls struct {
 	PerRequest float64 `json:"per_request"` // at most, to one Redis
-	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another node.
+	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another
+	// node.
 	Cluster   float64 `json:"per_request_cluster"`
 	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate of the load
 }
 
-// Cores are the CPU cores that the rate needs. Busy is for 64 requests at once. Single is for one request at a time, which costs
-// more CPU for each.
+// Cores are the CPU cores that the rate needs. Busy is for 64 requests at once. Single is for one
+// request at a time, which costs more CPU for each.
 type Cores struct {
 	WeirInMemory CPU `json:"weir_in_memory"`
 	WeirOnRedis  CPU `json:"weir_on_redis"`
@@ -98,19 +102,23 @@ type LimitPlan struct {
 
 // Over holds the largest over-admission of one key, by cause.
 type Over struct {
-	// AnyWindow is the most that a limit without failures admits in any interval as long as its window; 0 without a window. Windows by
-	// the calendar differ in length: AnyWindow is for the shortest, such as February.
+	// AnyWindow is the most that a limit without failures admits in any interval as long as its
+	// window; 0 without a window. Windows by the calendar differ in length: AnyWindow is for the
+	// shortest, such as February.
 	AnyWindow int64 `json:"any_window"`
 	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
-	// Memory applies if each replica counts in its own memory, without Redis: each replica admits the whole limit.
+	// Memory applies if each replica counts in its own memory, without Redis: each replica admits
+	// the whole limit.
 	Memory int64 `json:"memory"`
-	// OnError is on_store_error. Under local, Share is the limit of each replica, and Outage the most that all replicas together admit in
-	// a window, beyond the hits that Redis has admitted. Outage is nil under an OnError without a bound, which is allow, and error with
+	// OnError is on_store_error. Under local, Share is the limit of each replica, and Outage the
+	// most that all replicas together admit in a window, beyond the hits that Redis has admitted.
+	// Outage is nil under an OnError without a bound, which is allow, and error with
 	// failure_mode_deny: false.
 	OnError string `json:"on_store_error"`
 	Share   int64  `json:"local_share"`
 	Outage  *int64 `json:"outage"`
-	// Failover applies if Redis fails over, or restarts without persistence, and loses all charges of a key.
+	// Failover applies if Redis fails over, or restarts without persistence, and loses all charges
+	// of a key.
 	Failover int64 `json:"failover"`
 }
 
@@ -236,7 +244,8 @@ func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	return s
 }
 
-// lifetime returns how long a hit keeps a key in the store, at most. It returns false if a penalty may keep the key longer.
+// lifetime returns how long a hit keeps a key in the store, at most. It returns false if a penalty
+// may keep the key longer.
 func lifetime(l *limiters.Limit) (time.Duration, bool) {
 	spec := l.Spec()
 	if l.HasPenalty() || spec.Max == 0 {

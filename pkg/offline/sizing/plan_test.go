@@ -137,7 +137,8 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	}
 }
 
-// The server's share under on_store_error: local is the choice "any replica", or slightly more for a large limit.
+// The server's share under on_store_error: local is the choice "any replica", or slightly more for
+// a large limit.
 func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
 	for _, requests := range []int64{1, 5, 60, 1000, 100_000, 10_000_000} {
 		for _, replicas := range []int64{2, 3, 10, 100} {

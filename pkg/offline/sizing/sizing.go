@@ -1,5 +1,6 @@
-// Package sizing answers the questions of an operator before a deployment. [Local] computes the local limits of replicas. [NewPlan]
-// computes memory, calls to Redis and the largest over-admission of rules.
+// Package sizing answers the questions of an operator before a deployment. [Local] computes the
+// local limits of replicas. [NewPlan] computes memory, calls to Redis and the largest
+// over-admission of rules.
 package sizing
 
 import (
@@ -14,14 +15,16 @@ const (
 	MaxReplicas = 1_000_000
 )
 
-// A LocalLimit suggests a limit for each of several replicas that share a limit of Requests but count independently. Requests reach
-// the replicas at random. A false limit is the event that a replica denies a client that is within the whole limit.
+// A LocalLimit suggests a limit for each of several replicas that share a limit of Requests but
+// count independently. Requests reach the replicas at random. A false limit is the event that a
+// replica denies a client that is within the whole limit.
 type LocalLimit struct {
 	Requests    int64   `json:"requests"` // in a window, over all replicas
 	Replicas    int64   `json:"replicas"`
 	Probability float64 `json:"probability"` // the probability of a false limit, if a client sends exactly Requests in a window
-	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that a given replica exceeds with at most
-	// Probability. Any is the smallest limit for which this holds for all replicas together.
+	// EqualPart is Requests / Replicas, rounded up. One is the smallest limit that a given replica
+	// exceeds with at most Probability. Any is the smallest limit for which this holds for all
+	// replicas together.
 	EqualPart LocalChoice `json:"equal_part"`
 	One       LocalChoice `json:"one_replica"`
 	Any       LocalChoice `json:"any_replica"`
@@ -32,7 +35,8 @@ type LocalChoice struct {
 	Limit int64 `json:"limit"` // each replica's limit
 	// OneExceeds is the probability that more than Limit of the requests reach a given replica.
 	OneExceeds float64 `json:"one_exceeds"`
-	// AnyExceedsLow and AnyExceeds bound the probability that some replica gets more than Limit requests.
+	// AnyExceedsLow and AnyExceeds bound the probability that some replica gets more than Limit
+	// requests.
 	AnyExceedsLow float64 `json:"any_exceeds_low"`
 	AnyExceeds    float64 `json:"any_exceeds"`
 	Denied        float64 `json:"denied"`   // the expected share of the requests that is denied falsely
@@ -40,7 +44,8 @@ type LocalChoice struct {
 	Over          int64   `json:"over"`     // how far Together exceeds Requests
 }
 
-// Local returns the local limits of replicas for requests in a window and the probability p of a false limit.
+// Local returns the local limits of replicas for requests in a window and the probability p of a
+// false limit.
 func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
 	switch {
 	case requests < 1 || requests > MaxRequests:
@@ -68,12 +73,14 @@ func smallest(requests, replicas int64, p float64) int64 {
 	return int64(sort.Search(int(requests), func(limit int) bool { return exceeds(requests, replicas, int64(limit)) <= p }))
 }
 
-// negligible is a share of the largest term of a binomial distribution. Smaller terms are not summed, because they change no digit.
+// negligible is a share of the largest term of a binomial distribution. Smaller terms are not
+// summed, because they change no digit.
 const negligible = 1e-300
 
-// exceeds returns the probability that more than limit of the requests reach a given replica, which is the upper tail of a binomial
-// distribution. It sums the terms relative to the term at the mean, and scales them by the sum of all terms, which is 1. This
-// avoids logarithms of factorials and differences from 1, which cost digits in the incomplete beta functions of libraries.
+// exceeds returns the probability that more than limit of the requests reach a given replica, which
+// is the upper tail of a binomial distribution. It sums the terms relative to the term at the mean,
+// and scales them by the sum of all terms, which is 1. This avoids logarithms of factorials and
+// differences from 1, which cost digits in the incomplete beta functions of libraries.
 func exceeds(requests, replicas, limit int64) float64 {
 	switch {
 	case limit >= requests:
@@ -110,16 +117,18 @@ func newLocalChoice(requests, replicas, limit int64) LocalChoice {
 	r := float64(replicas)
 	return LocalChoice{
 		Limit: limit, OneExceeds: single,
-		// The counts of the replicas are negatively associated: a low count makes no other count low. So the probability that some
-		// replica exceeds its limit is at least that of independent replicas, and at most the sum over the replicas.
+		// The counts of the replicas are negatively associated: a low count makes no other count
+		// low. So the probability that some replica exceeds its limit is at least that of
+		// independent replicas, and at most the sum over the replicas.
 		AnyExceedsLow: -math.Expm1(r * math.Log1p(-single)), AnyExceeds: min(1, r*single),
 		Denied:   denied(requests, replicas, limit, single),
 		Together: limit * replicas, Over: max(0, limit*replicas-requests),
 	}
 }
 
-// denied returns the expected share of the requests that exceed the limit of their replica. A request is denied if at least limit
-// earlier requests have reached its replica. The sum over all requests is E[max(X-limit, 0)] for each replica.
+// denied returns the expected share of the requests that exceed the limit of their replica. A
+// request is denied if at least limit earlier requests have reached its replica. The sum over all
+// requests is E[max(X-limit, 0)] for each replica.
 func denied(requests, replicas, limit int64, single float64) float64 {
 	// E[X; X > limit] is mean * P(Y > limit-1), where Y counts one request less.
 	beyond := exceeds(requests-1, replicas, limit-1) - float64(limit)*float64(replicas)*single/float64(requests)

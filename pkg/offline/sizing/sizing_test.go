@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// exact returns the probability that more than limit of the requests reach a given replica, by fractions.
+// exact returns the probability that more than limit of the requests reach a given replica, by
+// fractions.
 func exact(requests, replicas, limit int64) float64 {
 	sum, all := new(big.Int), new(big.Int).Exp(big.NewInt(replicas), big.NewInt(requests), nil)
 	for k := limit + 1; k <= requests; k++ {
@@ -72,8 +73,9 @@ func TestLocalLimitIsTheSmallest(t *testing.T) {
 	}
 }
 
-// simulate spreads the requests over the replicas at random, many times. It returns how often the first replica and how often any
-// replica exceeds the limit, and the part of all requests that is denied.
+// simulate spreads the requests over the replicas at random, many times. It returns how often the
+// first replica and how often any replica exceeds the limit, and the part of all requests that is
+// denied.
 func simulate(requests, replicas, limit int64, times int) (one, anyOne, denied float64) {
 	rnd, counts := rand.New(rand.NewPCG(16, 1)), make([]int64, replicas)
 	for range times {

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/suggest"
 )
 
-// 1,000,000 requests of 100,000 users in an hour. weir suggest may take 20 s, with the reading of the lines.
+// 1,000,000 requests of 100,000 users in an hour. weir suggest may take 20 s, with the reading of
+// the lines.
 func BenchmarkSuggest(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	rules := rulesWith(b, "unit: minute", 5)

@@ -66,8 +66,8 @@ type Point struct {
 	Keys  float64 `json:"keys_hit"`
 }
 
-// curve returns the keys hit at each need. If there are more needs than points, the needs are at equal ratios, and the
-// number of each point is exact.
+// curve returns the keys hit at each need. If there are more needs than points, the needs are at
+// equal ratios, and the number of each point is exact.
 func (d *distribution) curve(scale float64) []Point {
 	points := []Point{}
 	add := func(limit int64) {
@@ -127,7 +127,8 @@ func (d *distribution) split() split {
 	return s
 }
 
-// withHeadroom returns the recommended limit: above the ordinary keys, below the outliers, and with two digits before zeros.
+// withHeadroom returns the recommended limit: above the ordinary keys, below the outliers, and with
+// two digits before zeros.
 func (s *split) withHeadroom(headroom float64) int64 {
 	limit := max(s.ordinary, 1)
 	if headroom > 0 {

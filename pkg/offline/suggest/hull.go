@@ -6,15 +6,18 @@ import (
 	"sort"
 )
 
-// A hull finds the smallest funnel that denies no request of a key. A funnel of N hits in a window W holds N hits, and N hits leak in
-// W. It admits a request at time t if the following holds for every earlier request at time s. The hits from s to t, both included,
-// are at most N + N·(t - s)/W. So the smallest N is the maximum of hits·W/(W + t - s) over all pairs of s and t, rounded up.
+// A hull finds the smallest funnel that denies no request of a key. A funnel of N hits in a window
+// W holds N hits, and N hits leak in W. It admits a request at time t if the following holds for
+// every earlier request at time s. The hits from s to t, both included, are at most N + N·(t -
+// s)/W. So the smallest N is the maximum of hits·W/(W + t - s) over all pairs of s and t, rounded
+// up.
 //
-// If y is the sum of all hits so far, each pair gives a slope: from (s, the sum before s) to (t + W, the sum after t). Only points
-// on the lower convex hull of the points to the left can give the largest slope, and a binary search finds it. The hull of a key
-// usually has about ten points.
+// If y is the sum of all hits so far, each pair gives a slope: from (s, the sum before s) to (t +
+// W, the sum after t). Only points on the lower convex hull of the points to the left can give the
+// largest slope, and a binary search finds it. The hull of a key usually has about ten points.
 //
-// A refund lowers the sum. The level of a funnel is never negative, so the next request starts at a lower point.
+// A refund lowers the sum. The level of a funnel is never negative, so the next request starts at a
+// lower point.
 type hull struct {
 	window int64 // in µs
 	points []point
@@ -43,7 +46,8 @@ func (h *hull) refund(n int64) {
 	}
 }
 
-// push adds a point to the right of all others. Along the points both coordinates increase, and so do the slopes between neighbors.
+// push adds a point to the right of all others. Along the points both coordinates increase, and so
+// do the slopes between neighbors.
 func (h *hull) push(c point) {
 	n := len(h.points)
 	if n > 0 && h.points[n-1].x == c.x {
@@ -59,7 +63,8 @@ func isBelow(a, b, c point) bool {
 	return less128(b.y-a.y, c.x-a.x, c.y-a.y, b.x-a.x)
 }
 
-// need returns the smallest N for which the funnel holds at most N hits, when the sum of all hits is y.
+// need returns the smallest N for which the funnel holds at most N hits, when the sum of all hits
+// is y.
 func (h *hull) need(t, y int64) int64 {
 	n := len(h.points)
 	if n == 0 {

@@ -17,7 +17,8 @@ type Recommendation struct {
 	Multiplier uint32 `json:"unit_multiplier"`
 	Limit      int64  `json:"requests_per_unit"`
 	Name       string `json:"name,omitempty"` // the limit's name in the rule
-	// Current is the limit in the rule, and Present its effect on the recording, including its capacity and its penalty.
+	// Current is the limit in the rule, and Present its effect on the recording, including its
+	// capacity and its penalty.
 	Current *int64       `json:"current,omitempty"`
 	Present *LimitEffect `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
@@ -98,7 +99,8 @@ func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	r.Recommendations = append(r.Recommendations, rec)
 }
 
-// maxLog is the largest limit for which a sliding log is recommended, because a log takes 16 bytes for every hit.
+// maxLog is the largest limit for which a sliding log is recommended, because a log takes 16 bytes
+// for every hit.
 const maxLog = 100
 
 // recommendPath chooses a window and an algorithm for a path without a rule.
@@ -118,8 +120,8 @@ func (c *Collector) recommendPath(r *Rule) {
 	c.add(r, w, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
 }
 
-// chooseWindow returns the window that best separates outliers from ordinary keys. The recording must be at least twice as long.
-// Without outliers it returns a minute.
+// chooseWindow returns the window that best separates outliers from ordinary keys. The recording
+// must be at least twice as long. Without outliers it returns a minute.
 func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
 	widest := 0.0
 	chosen = r.Windows[0]
@@ -231,7 +233,8 @@ func (r *Recommendation) ownParams() limiters.Params {
 
 const inspectOutliers = "Inspect outliers before you enforce the limit: they may be attackers or scripts."
 
-// outliersNeed returns the beginning of a sentence that ends with the least need of n outliers. Only several outliers need " at least" it.
+// outliersNeed returns the beginning of a sentence that ends with the least need of n outliers.
+// Only several outliers need " at least" it.
 func outliersNeed(n int64, atLeast string) string {
 	if n == 1 {
 		return "1 key is an outlier: it needs"

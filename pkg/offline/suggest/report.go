@@ -17,7 +17,8 @@ type Report struct {
 	First     time.Time `json:"first"`
 	Last      time.Time `json:"last"`
 	Seconds   float64   `json:"seconds"`
-	// Denied is the number of lines that the recording denies. Outcomes is the number of lines with a recorded outcome.
+	// Denied is the number of lines that the recording denies. Outcomes is the number of lines with
+	// a recorded outcome.
 	Denied   int64    `json:"denied_when_recorded"`
 	Outcomes int64    `json:"with_outcome"`
 	Warnings []string `json:"warnings"`
@@ -41,8 +42,8 @@ type Rule struct {
 	Overridden int64    `json:"overridden"` // requests that carry a limit, which are left out
 	Denied     int64    `json:"denied_when_recorded"`
 	Keys       Estimate `json:"keys"`
-	// Sample is the share of the keys from which all numbers of keys and of denied requests are estimated. It is 1 if they are
-	// exact.
+	// Sample is the share of the keys from which all numbers of keys and of denied requests are
+	// estimated. It is 1 if they are exact.
 	Sample float64 `json:"sample"`
 
 	Windows         []*Window         `json:"windows"`
@@ -57,7 +58,8 @@ type Window struct {
 	Multiplier uint32  `json:"unit_multiplier"`
 	Recorded   float64 `json:"recorded"` // the length of the recording, in windows
 	TooShort   bool    `json:"too_short"`
-	// Algorithms lists the three algorithms. An algorithm occurs more than once if the rule uses it with several settings.
+	// Algorithms lists the three algorithms. An algorithm occurs more than once if the rule uses it
+	// with several settings.
 	Algorithms []*Algorithm `json:"algorithms"`
 
 	unit   descriptors.Unit
@@ -87,7 +89,8 @@ type LimitEffect struct {
 	Denied Estimate `json:"requests_denied"`
 }
 
-// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if ctx has ended.
+// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if
+// ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &Report{
 		Requests: c.requests, Unmatched: c.unmatched, Invalid: c.invalid, First: c.first, Last: c.end, Seconds: c.span().Seconds(),
@@ -157,21 +160,23 @@ func (r *Rule) algorithms() (all []*Algorithm) {
 	return all
 }
 
-// An Estimate is a number of keys or requests. If the keys were sampled, the true number lies between Low and High with a
-// confidence of 95 %. Otherwise all three are equal.
+// An Estimate is a number of keys or requests. If the keys were sampled, the true number lies
+// between Low and High with a confidence of 95 %. Otherwise all three are equal.
 type Estimate struct {
 	N    int64 `json:"n"`
 	Low  int64 `json:"low"`
 	High int64 `json:"high"`
 }
 
-// estimateKeys estimates the number of all keys from the number k in a sample. The sample has the fraction share of all keys.
+// estimateKeys estimates the number of all keys from the number k in a sample. The sample has the
+// fraction share of all keys.
 func estimateKeys(k int64, share float64) Estimate {
 	low, high := replay.EstimateKeys(k, share)
 	return Estimate{N: int64(math.Round(float64(k) / share)), Low: low, High: high}
 }
 
-// estimateSum estimates a sum over all keys from the sum in such a sample. squares is the sum of the squares of its addends.
+// estimateSum estimates a sum over all keys from the sum in such a sample. squares is the sum of
+// the squares of its addends.
 func estimateSum(sum int64, squares, share float64) Estimate {
 	low, high := replay.EstimateSum(float64(sum), squares, share)
 	return Estimate{N: int64(math.Round(float64(sum) / min(share, 1))), Low: int64(low), High: int64(math.Ceil(high))}

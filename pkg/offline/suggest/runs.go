@@ -25,7 +25,8 @@ func sortedKeys(all map[string]*history) []key {
 	return keys
 }
 
-// each calls do for each algorithm, on as many goroutines as there are processors, and waits for them.
+// each calls do for each algorithm, on as many goroutines as there are processors, and waits for
+// them.
 func each(ctx context.Context, all []*Algorithm, do func(context.Context, *Algorithm) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
@@ -63,8 +64,9 @@ func (r *Rule) measure(ctx context.Context, keys []key) error {
 // maxEffects bounds the limits of one window for which denied requests are counted.
 const maxEffects = 6
 
-// limitsToRun returns the limits to run in a window: the recommended ones, the smallest that deny no request, some quantiles,
-// and limits between them. All algorithms get the same limits, so that their effects are comparable.
+// limitsToRun returns the limits to run in a window: the recommended ones, the smallest that deny
+// no request, some quantiles, and limits between them. All algorithms get the same limits, so that
+// their effects are comparable.
 func (r *Rule) limitsToRun(w *Window, length int) []int64 {
 	var wanted []int64
 	for _, rec := range r.Recommendations {
@@ -99,8 +101,8 @@ func (r *Rule) limitsToRun(w *Window, length int) []int64 {
 	return limits
 }
 
-// widestGap returns the two neighboring limits with the largest ratio, as the index of the second and their geometric mean. The
-// first limit has the neighbor 1.
+// widestGap returns the two neighboring limits with the largest ratio, as the index of the second
+// and their geometric mean. The first limit has the neighbor 1.
 func widestGap(limits []int64) (index int, between int64) {
 	widest := 0.0
 	for i, n := range limits {
@@ -159,8 +161,9 @@ func (s *sum) add(h *history) {
 	}
 }
 
-// run decides the requests of every key that one of the limits hits. Under a limit that denies no request of a key, there is
-// nothing to count, so it needs no run. The keys that the recommendation hits become its outliers. present is the limit in the rule.
+// run decides the requests of every key that one of the limits hits. Under a limit that denies no
+// request of a key, there is nothing to count, so it needs no run. The keys that the recommendation
+// hits become its outliers. present is the limit in the rule.
 func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
 	v := a.variant
 	for _, n := range a.limits {

@@ -4,16 +4,18 @@
 //	err = c.Add(&line) // each line, in the order of their times
 //	report, err := c.Report(ctx)
 //
-// A [Collector] keeps the times and hits of every key, in about five bytes for each request, so it reads the recording only once.
-// For each window and algorithm, [Collector.Report] then finds the smallest limit that denies no request of a key:
+// A [Collector] keeps the times and hits of every key, in about five bytes for each request, so it
+// reads the recording only once. For each window and algorithm, [Collector.Report] then finds the
+// smallest limit that denies no request of a key:
 //
 //   - fixed_window: the largest count of a window, counted by the code of the server
 //   - sliding_log: the largest count of the hits of one window, counted by the code of the server
 //   - funnel: the smallest N for which N hits in a window drain all backlogs in time, in a closed form; see [hull]
 //
-// A limit of N affects exactly the keys whose smallest limit is above N, so these smallest limits give the number of affected keys
-// for every N at once. To count the denied requests, Report needs a run for each limit, and makes at most 72 for a rule. A run
-// decides the requests of a key by package limiters, as a server would.
+// A limit of N affects exactly the keys whose smallest limit is above N, so these smallest limits
+// give the number of affected keys for every N at once. To count the denied requests, Report needs
+// a run for each limit, and makes at most 72 for a rule. A run decides the requests of a key by
+// package limiters, as a server would.
 package suggest
 
 import (
@@ -33,7 +35,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// maxRuns bounds the limits of one rule for which denied requests are counted, in addition to the limits in the rule.
+// maxRuns bounds the limits of one rule for which denied requests are counted, in addition to the
+// limits in the rule.
 const maxRuns = 72
 
 // Options configures a [Collector].
@@ -44,17 +47,20 @@ type Options struct {
 	Decide decide.Options
 	// Domain, if not empty, is the only domain of Rules for which to find limits.
 	Domain string
-	// Paths are key paths for which to find a limit. A descriptor that Rules limit belongs to no path.
+	// Paths are key paths for which to find a limit. A descriptor that Rules limit belongs to no
+	// path.
 	Paths []Path
 
-	// Unit and Algorithm set the window and the algorithm of the recommendation for a path. By default the Collector chooses them.
+	// Unit and Algorithm set the window and the algorithm of the recommendation for a path. By
+	// default the Collector chooses them.
 	Unit      descriptors.Unit
 	Algorithm string
-	// Headroom is how far a recommended limit is above the largest need of an ordinary key, as a fraction: 0.2 is 20 %.
+	// Headroom is how far a recommended limit is above the largest need of an ordinary key, as a
+	// fraction: 0.2 is 20 %.
 	Headroom float64
 
-	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a sample of the keys, by their hash. Default
-	// 512 MiB.
+	// MaxBytes bounds the memory for times and hits. Beyond it, the Collector keeps a sample of the
+	// keys, by their hash. Default 512 MiB.
 	MaxBytes int64
 }
 
@@ -67,10 +73,12 @@ type Path struct {
 // minSample is the smallest number of keys from which a sample allows an estimate.
 const minSample = 100
 
-// ErrTooLong is returned for a recording in which a few keys have more requests than fit into MaxBytes.
+// ErrTooLong is returned for a recording in which a few keys have more requests than fit into
+// MaxBytes.
 var ErrTooLong = errors.New("the recording is too long")
 
-// A Collector collects the requests of a recording by rule and key. It is not safe for concurrent use.
+// A Collector collects the requests of a recording by rule and key. It is not safe for concurrent
+// use.
 type Collector struct {
 	o          Options
 	share      float64         // the share of keys recorded, see SetSampleShare
@@ -178,8 +186,8 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 	return b.Build(), nil
 }
 
-// Add adds a line. Lines must be in the order of their times. It returns [ErrTooLong], or [replay.ErrEarlier] for an earlier line,
-// which it does not add.
+// Add adds a line. Lines must be in the order of their times. It returns [ErrTooLong], or
+// [replay.ErrEarlier] for an earlier line, which it does not add.
 func (c *Collector) Add(line *replay.Line) error {
 	if line.At.Before(c.end) {
 		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), c.end.Format(time.RFC3339Nano))
@@ -220,12 +228,12 @@ func (c *Collector) Add(line *replay.Line) error {
 	return c.bound()
 }
 
-// SetSampleShare sets the share of all keys that the recording has, above 0 and at most 1, if it was sampled by key. The report
-// then has estimates.
+// SetSampleShare sets the share of all keys that the recording has, above 0 and at most 1, if it
+// was sampled by key. The report then has estimates.
 func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
-// addAll adds the descriptors of a line that a rule of the Collector limits. For a path, it skips descriptors that Options.Rules
-// limit. It reports whether it added one.
+// addAll adds the descriptors of a line that a rule of the Collector limits. For a path, it skips
+// descriptors that Options.Rules limit. It reports whether it added one.
 func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (added bool) {
 	for i := range planned.Decisions {
 		d := &planned.Decisions[i]
@@ -305,7 +313,8 @@ func (t *target) halve() (freed int64) {
 // maxSeen bounds the key paths that are counted, and maxPaths the key paths in a report.
 const maxSeen, maxPaths = 1000, 20
 
-// seenPaths counts the key paths of a recording. It helps users who ask for a path that the recording does not have.
+// seenPaths counts the key paths of a recording. It helps users who ask for a path that the
+// recording does not have.
 type seenPaths struct {
 	paths map[string]*int64 // descriptors, by the domain, a zero byte and the keys
 	text  []byte
@@ -352,14 +361,16 @@ func (s *seenPaths) list() []KeyPath {
 	return all[:min(len(all), maxPaths)]
 }
 
-// A history encodes the requests of one key in the order of their times. Each request is one varint, twice the time since the
-// previous request in µs. If its last bit is set, a second varint has the hits; otherwise they are 1.
+// A history encodes the requests of one key in the order of their times. Each request is one
+// varint, twice the time since the previous request in µs. If its last bit is set, a second varint
+// has the hits; otherwise they are 1.
 type history struct {
 	encoded []byte
 	last    int64
 }
 
-// historyOverhead is the approximate memory of a key for the map and the allocator, in bytes, without its text and its history.
+// historyOverhead is the approximate memory of a key for the map and the allocator, in bytes,
+// without its text and its history.
 const historyOverhead = 120
 
 func (h *history) add(at, hits int64) {
@@ -394,8 +405,8 @@ func (c *cursor) next() bool {
 	return true
 }
 
-// isSampled reports whether a key belongs to a sample of 1 in 2^halvings. The prefix makes the sample independent of the hash by which
-// the recording may have been sampled.
+// isSampled reports whether a key belongs to a sample of 1 in 2^halvings. The prefix makes the
+// sample independent of the hash by which the recording may have been sampled.
 func isSampled(key string, halvings uint) bool {
 	if halvings == 0 {
 		return true

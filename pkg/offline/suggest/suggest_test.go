@@ -39,7 +39,8 @@ func report(t testing.TB, o suggest.Options, lines []replay.Line) *suggest.Repor
 	return r
 }
 
-// traffic returns random requests: bursts and pauses, with costs, peeks and refunds where odd is above 0.
+// traffic returns random requests: bursts and pauses, with costs, peeks and refunds where odd is
+// above 0.
 func traffic(random *rand.Rand, users, n, odd int) []replay.Line {
 	lines := make([]replay.Line, n)
 	now := time.Duration(0)
@@ -82,8 +83,8 @@ func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys
 	return int64(len(hit)), denied
 }
 
-// Each reported limit is the smallest that denies no request. Each limit run denies as many requests of as many keys as a replay with that
-// rule.
+// Each reported limit is the smallest that denies no request. Each limit run denies as many
+// requests of as many keys as a replay with that rule.
 func TestSuggestionsEqualReplays(t *testing.T) {
 	for _, odd := range []int{40, 0} {
 		for i, own := range []string{
@@ -148,7 +149,8 @@ func compare(t *testing.T, limit string, a *suggest.Algorithm, lines []replay.Li
 	}
 }
 
-// The smallest limits are those of the definitions of the algorithms, computed without the code that serves.
+// The smallest limits are those of the definitions of the algorithms, computed without the code
+// that serves.
 func TestSmallestLimitsEqualTheDefinitions(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
@@ -171,7 +173,8 @@ func TestSmallestLimitsEqualTheDefinitions(t *testing.T) {
 	}
 }
 
-// largestCount returns the largest count of a window that starts at a multiple of its length. A peek counts as one hit.
+// largestCount returns the largest count of a window that starts at a multiple of its length. A
+// peek counts as one hit.
 func largestCount(lines []replay.Line, window time.Duration) (largest int64) {
 	counts := map[time.Time]int64{}
 	for _, l := range lines {
@@ -184,7 +187,8 @@ func largestCount(lines []replay.Line, window time.Duration) (largest int64) {
 	return largest
 }
 
-// largestLog returns the largest number of hits within a window before a request. A refund takes out the newest hits.
+// largestLog returns the largest number of hits within a window before a request. A refund takes
+// out the newest hits.
 func largestLog(lines []replay.Line, window time.Duration) (largest int64) {
 	var log []time.Time
 	for _, l := range lines {
@@ -203,7 +207,8 @@ func largestLog(lines []replay.Line, window time.Duration) (largest int64) {
 	return largest
 }
 
-// funnelAdmits is a funnel as its definition has it, in fractions with the denominator n: the level is in µs times n.
+// funnelAdmits is a funnel as its definition has it, in fractions with the denominator n: the level
+// is in µs times n.
 func funnelAdmits(lines []replay.Line, n, window int64) bool {
 	level, last := int64(0), start
 	for _, l := range lines {
@@ -252,7 +257,8 @@ func TestPathWithoutRuleGetsASuggestion(t *testing.T) {
 	}
 }
 
-// A path by a value for which the recording has hashes matches nothing, and the report has the reason.
+// A path by a value for which the recording has hashes matches nothing, and the report has the
+// reason.
 func TestHashedValuesAreNamed(t *testing.T) {
 	lines := []replay.Line{line(0, "hmac:0123456789abcdef", 1)}
 	levels := []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}}
@@ -279,7 +285,8 @@ func TestShortRecordingLowersNoLimit(t *testing.T) {
 	}
 }
 
-// Of 200 ordinary users and 2 attackers, the limit admits the users and hits the attackers, and the report names them.
+// Of 200 ordinary users and 2 attackers, the limit admits the users and hits the attackers, and the
+// report names them.
 func TestRecommendationSeparatesAttackers(t *testing.T) {
 	var lines []replay.Line
 	for second := range 1200 {
@@ -351,8 +358,8 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	}
 }
 
-// A Collector with too little memory keeps a part of the keys. The interval of the keys hit has the true number in at least 90 of the
-// recordings of seeds 1 to 100.
+// A Collector with too little memory keeps a part of the keys. The interval of the keys hit has the
+// true number in at least 90 of the recordings of seeds 1 to 100.
 func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("100 recordings take seconds, and minutes with the race detector: run without -short")

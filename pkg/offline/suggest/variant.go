@@ -65,7 +65,8 @@ func (v *variant) need(h *history, largest *keyStore) int64 {
 	return need
 }
 
-// needByCounting counts the requests under the largest maximum. Until a request is denied, the usage does not depend on the maximum.
+// needByCounting counts the requests under the largest maximum. Until a request is denied, the
+// usage does not depend on the maximum.
 func (v *variant) needByCounting(h *history, s *keyStore) (need int64) {
 	s.reset()
 	for c := h.cursor(); c.next(); {
@@ -144,12 +145,13 @@ func (s *keyStore) denied(h *history) (n int64) {
 	return n
 }
 
-// whole is the smallest fraction of a window that counts as a whole window, because a recording of an hour ends with its last
-// request and so is slightly shorter.
+// whole is the smallest fraction of a window that counts as a whole window, because a recording of
+// an hour ends with its last request and so is slightly shorter.
 const whole = 0.99
 
-// windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an hour, a day, and the windows of the
-// rule. A variant takes the settings of the rule's limit with this window and algorithm.
+// windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an
+// hour, a day, and the windows of the rule. A variant takes the settings of the rule's limit with
+// this window and algorithm.
 func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error) {
 	var all []*Window
 	add := func(unit descriptors.Unit, multiplier uint32) {

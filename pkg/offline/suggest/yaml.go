@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrNoYAML is returned for a report without a recommendation, or with recommendations for several domains, which need separate
-// files.
+// ErrNoYAML is returned for a report without a recommendation, or with recommendations for several
+// domains, which need separate files.
 var ErrNoYAML = errors.New("no YAML")
 
 // YAML returns the recommendations as rules. The reasons are comments.

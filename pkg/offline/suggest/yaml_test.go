@@ -38,7 +38,8 @@ descriptors:
           - {unit: hour, algorithm: funnel, requests_per_unit: 9, count_denied: true, name: two}
 `
 
-// The YAML has the descriptors, the windows and the settings of the rules that it comes from, and other numbers.
+// The YAML has the descriptors, the windows and the settings of the rules that it comes from, and
+// other numbers.
 func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 	rules := rulesfiletest.Parse(t, everyDescriptor)
 	var lines []replay.Line

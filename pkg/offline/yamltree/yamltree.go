@@ -1,4 +1,5 @@
-// Package yamltree reads YAML and JSON as trees whose values have positions, for files of other programs.
+// Package yamltree reads YAML and JSON as trees whose values have positions, for files of other
+// programs.
 package yamltree
 
 import (
@@ -15,7 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// The bounds of a file with its aliases replaced, because a few lines of aliases could exhaust the memory.
+// The bounds of a file with its aliases replaced, because a few lines of aliases could exhaust the
+// memory.
 const (
 	maxNodes = 1 << 20
 	maxDepth = 200
@@ -50,7 +52,8 @@ func Read(file string, data []byte) ([]Tree, error) {
 	}
 }
 
-// expand replaces aliases by the nodes that they name. budget is the number of nodes that may still be added.
+// expand replaces aliases by the nodes that they name. budget is the number of nodes that may still
+// be added.
 func expand(n *yaml.Node, budget *int, depth int) error {
 	if *budget--; *budget < 0 || depth > maxDepth {
 		return fmt.Errorf("line %d: the file is too large or too deep, with its aliases replaced: "+
@@ -116,7 +119,8 @@ func (t Tree) Get(path ...string) Tree {
 	return t
 }
 
-// Field is Get for the fields of a protobuf message. Like the JSON of protobuf, it also accepts each name in camelCase.
+// Field is Get for the fields of a protobuf message. Like the JSON of protobuf, it also accepts
+// each name in camelCase.
 func (t Tree) Field(path ...string) Tree {
 	for _, name := range path {
 		t = t.last(name, camelCase(name))
@@ -164,7 +168,8 @@ func (t Tree) Text() string {
 	return t.node.Value
 }
 
-// Bool returns a boolean, which may be in quotes or, as in YAML 1.1, a word such as yes. For any other value it returns other.
+// Bool returns a boolean, which may be in quotes or, as in YAML 1.1, a word such as yes. For any
+// other value it returns other.
 func (t Tree) Bool(other bool) bool {
 	if t.node == nil {
 		return other
@@ -189,7 +194,8 @@ func (t Tree) Number(maximum int64) (value int64, ok bool) {
 	return value, value >= 0 && value <= maximum
 }
 
-// Value decodes the value. Words such as yes are booleans, as in YAML 1.1, and so they are in later calls of Text.
+// Value decodes the value. Words such as yes are booleans, as in YAML 1.1, and so they are in later
+// calls of Text.
 func (t Tree) Value() (value any, err error) {
 	markBooleans(t.node)
 	if err := t.node.Decode(&value); err != nil {

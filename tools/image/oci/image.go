@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// user is nobody, as a number, so that Kubernetes can verify that it is not root. It owns nothing in the image.
+	// user is nobody, as a number, so that Kubernetes can verify that it is not root. It owns
+	// nothing in the image.
 	user = "65534:65534"
 	// Source is the repository.
 	Source = "https://github.com/weir-rls/weir"
@@ -75,7 +76,8 @@ func newPlatformImage(b *Build) (platformImage, error) {
 	return one, err
 }
 
-// Labels returns the labels of the configuration. Manifests and the index carry them as annotations.
+// Labels returns the labels of the configuration. Manifests and the index carry them as
+// annotations.
 func Labels(b *Build) map[string]string {
 	all := map[string]string{
 		"org.opencontainers.image.title":         "Weir",
@@ -92,8 +94,8 @@ func Labels(b *Build) map[string]string {
 	return all
 }
 
-// fileSystem returns the image's files as a tar archive. ratelimit is a hard link: it takes no space, and copying it out of
-// the image copies the binary.
+// fileSystem returns the image's files as a tar archive. ratelimit is a hard link: it takes no
+// space, and copying it out of the image copies the binary.
 func fileSystem(b *Build) ([]byte, error) {
 	dir := tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}
 	program := tar.Header{Typeflag: tar.TypeReg, Mode: 0o755}
@@ -129,8 +131,9 @@ func fileSystem(b *Build) ([]byte, error) {
 
 func emptyIndex() v1.ImageIndex { return mutate.IndexMediaType(empty.Index, types.OCIImageIndex) }
 
-// newIndex returns the image of all architectures. The bills of materials are entries of it, so every tool that pushes the
-// index pushes them. A registry lists them as referrers of the images. Their platform matches no client.
+// newIndex returns the image of all architectures. The bills of materials are entries of it, so
+// every tool that pushes the index pushes them. A registry lists them as referrers of the images.
+// Their platform matches no client.
 func newIndex(b *Build, all []platformImage) (v1.ImageIndex, error) {
 	index := emptyIndex()
 	for _, one := range all {

@@ -10,9 +10,9 @@ import (
 // bundleModule contains the CA certificates.
 const bundleModule = "golang.org/x/crypto/x509roots/fallback"
 
-// roots returns the CAs that Mozilla trusts, in PEM, as distributed by the Go project. go.mod pins their version, so they
-// are the same on every machine. A CA that Mozilla trusts only until a date is left out, because a PEM file cannot express
-// that.
+// roots returns the CAs that Mozilla trusts, in PEM, as distributed by the Go project. go.mod pins
+// their version, so they are the same on every machine. A CA that Mozilla trusts only until a date
+// is left out, because a PEM file cannot express that.
 func roots() []byte {
 	var all bytes.Buffer
 	for root := range bundle.Roots() {

@@ -15,8 +15,8 @@ import (
 
 const cycloneDX = "application/vnd.cyclonedx+json"
 
-// BillOfMaterials lists the content of the binary: the modules that the linker recorded, and Go's standard library. For the
-// image it adds the CA certificates.
+// BillOfMaterials lists the content of the binary: the modules that the linker recorded, and Go's
+// standard library. For the image it adds the CA certificates.
 func BillOfMaterials(b *Build, image bool) ([]byte, error) {
 	sum := sha256.Sum256(b.Binary)
 	weir := cdx.Component{

@@ -43,8 +43,8 @@ func Run(o Options, report io.Writer) error {
 	return Write(o, builds, report)
 }
 
-// Write writes the image of builds: a layout of all of them, and for each a tar archive for Docker and a bill of materials.
-// It ignores o.Root and o.Archs.
+// Write writes the image of builds: a layout of all of them, and for each a tar archive for Docker
+// and a bill of materials. It ignores o.Root and o.Archs.
 func Write(o Options, builds []*Build, report io.Writer) error {
 	tag, err := name.NewTag(o.Name + ":" + cmp.Or(o.Tag, builds[0].Tag()))
 	if err != nil {
@@ -78,7 +78,8 @@ func Write(o Options, builds []*Build, report io.Writer) error {
 	return writeLayout(filepath.Join(o.Out, "oci"), tag, index, report)
 }
 
-// writeLayout replaces the layout in dir. The layout has one entry, so tools need no name to find it.
+// writeLayout replaces the layout in dir. The layout has one entry, so tools need no name to find
+// it.
 func writeLayout(dir string, tag name.Tag, index v1.ImageIndex, report io.Writer) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -125,8 +126,8 @@ func describe(to io.Writer, tag name.Tag, arch string, image v1.Image) error {
 	return err
 }
 
-// Compile builds the server as the file path and reads its build information back. The settings of the caller's environment
-// that change the program are reset.
+// Compile builds the server as the file path and reads its build information back. The settings of
+// the caller's environment that change the program are reset.
 func Compile(root, path, goos, arch string) (*Build, error) {
 	// auto: with the commit, in a checkout.
 	cmd := exec.Command("go", "build", "-buildvcs=auto", "-trimpath", "-ldflags=-s -w", "-o", path, "./cmd/server")

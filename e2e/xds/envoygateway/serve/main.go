@@ -1,6 +1,6 @@
-// Command serve is Envoy Gateway's control plane for rate limits, in a container. It serves rules on :18001 over TLS 1.3 to
-// clients with a certificate of its CA. HTTP on :18000 sets the rules. One client at a time gets answers in the order of
-// events:
+// Command serve is Envoy Gateway's control plane for rate limits, in a container. It serves rules
+// on :18001 over TLS 1.3 to clients with a certificate of its CA. HTTP on :18000 sets the rules.
+// One client at a time gets answers in the order of events:
 //
 //	GET /ready              answers once the server is ready
 //	PUT /rules?version=V    the body is a list of RateLimitConfig, as JSON

@@ -17,15 +17,16 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// pingAfter is the idle time after which the client sends an HTTP/2 ping. It must exceed 5 minutes, because servers built with
-// grpc-go, such as Envoy Gateway, by default close connections that ping more often.
+// pingAfter is the idle time after which the client sends an HTTP/2 ping. It must exceed 5 minutes,
+// because servers built with grpc-go, such as Envoy Gateway, by default close connections that ping
+// more often.
 const pingAfter = 6 * time.Minute
 
 // keepAlive makes the kernel detect a lost peer within a minute.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}
 
-// open returns a new connection. Each stream has its own, which avoids grpc-go's reconnect backoff and reloads names and
-// certificates.
+// open returns a new connection. Each stream has its own, which avoids grpc-go's reconnect backoff
+// and reloads names and certificates.
 func (s *Source) open() (*grpc.ClientConn, error) {
 	secure := insecure.NewCredentials()
 	if s.TLS != nil {
@@ -53,8 +54,8 @@ func (s *Source) open() (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// dial connects to a resolved address. It ignores proxies in the environment, because the control plane is usually in the same
-// cluster.
+// dial connects to a resolved address. It ignores proxies in the environment, because the control
+// plane is usually in the same cluster.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	if path, ok := strings.CutPrefix(address, "unix:///"); ok {

@@ -18,13 +18,16 @@ import (
 const (
 	// maxResourceBytes bounds a resource as YAML, like a rules file.
 	maxResourceBytes = 16 << 20
-	// maxNesting bounds the nesting of messages. The parser of rules has a lower bound and a better error.
+	// maxNesting bounds the nesting of messages. The parser of rules has a lower bound and a better
+	// error.
 	maxNesting = 250
-	// maxUnreadable bounds the unreadable resources that an error names, because a push may have millions of empty ones.
+	// maxUnreadable bounds the unreadable resources that an error names, because a push may have
+	// millions of empty ones.
 	maxUnreadable = 20
 )
 
-// convert returns the resources of a push as files, sorted by name. The error names the first unreadable resources.
+// convert returns the resources of a push as files, sorted by name. The error names the first
+// unreadable resources.
 func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 	if url := push.GetTypeUrl(); url != TypeURL {
 		return nil, fmt.Errorf("the push has type %.200q, want %s", url, TypeURL)

@@ -159,7 +159,8 @@ func TestEnvoyGatewayRulesHaveNoWarnings(t *testing.T) {
 	}
 }
 
-// The numbers are the wire format: what a gateway's own build of the messages writes must be read as it was meant.
+// The numbers are the wire format: what a gateway's own build of the messages writes must be read
+// as it was meant.
 func TestFieldNumbersMatchWireFormat(t *testing.T) {
 	wire := "\n\x01n" + "\x12\x01d" + "\x1a\x28" + // name, domain, descriptors:
 		"\n\x01k" + "\x12\x01v" + // key, value
@@ -234,8 +235,8 @@ func TestErrorOfAPushNamesTheFirstUnreadableResources(t *testing.T) {
 	}
 }
 
-// FuzzConvert converts any bytes of a resource. A valid message becomes YAML with the same content, which Parse either accepts
-// or rejects with errors.
+// FuzzConvert converts any bytes of a resource. A valid message becomes YAML with the same content,
+// which Parse either accepts or rejects with errors.
 func FuzzConvert(f *testing.F) {
 	for _, json := range []string{everything, `{}`, `{"domain": "\u0001\ufeff", "descriptors": [{}]}`,
 		`{"domain": "d", "descriptors": [{"key": "*", "value": "a*", "metadata": {"": "NaN", "<<": -0.0}}]}`,

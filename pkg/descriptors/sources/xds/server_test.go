@@ -132,7 +132,8 @@ func (st *stream) send(version string, resources ...*anypb.Any) *discovery.Disco
 	return st.sendPush(&discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: xds.TypeURL, Resources: resources})
 }
 
-// sendPush pushes with a new nonce and returns the client's request in reply, which must have the same nonce.
+// sendPush pushes with a new nonce and returns the client's request in reply, which must have the
+// same nonce.
 func (st *stream) sendPush(push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	st.t.Helper()
 	st.nonce++
@@ -157,7 +158,8 @@ func acknowledged(t *testing.T, answer *discovery.DiscoveryRequest, version stri
 	}
 }
 
-// mustReject fails the test unless the request rejects a push and keeps oldVersion. It returns the error text.
+// mustReject fails the test unless the request rejects a push and keeps oldVersion. It returns the
+// error text.
 func mustReject(t *testing.T, answer *discovery.DiscoveryRequest, oldVersion string) string {
 	t.Helper()
 	if answer.GetVersionInfo() != oldVersion || answer.GetErrorDetail() == nil {

@@ -30,10 +30,11 @@ func (s *stream) receive() (*discovery.DiscoveryResponse, error) {
 	return push, err
 }
 
-// requestAll requests all resources if the server does not reply within timeout. A server need not reply to a request
-// that has its current version. But Envoy Gateway counts versions from 1 at each start, so it may have other rules under
-// the same version. requestAll asks with a version that no server has. An empty version would not do: a server without
-// rules does not reply to it, and outdated rules would stay in force.
+// requestAll requests all resources if the server does not reply within timeout. A server need not
+// reply to a request that has its current version. But Envoy Gateway counts versions from 1 at each
+// start, so it may have other rules under the same version. requestAll asks with a version that no
+// server has. An empty version would not do: a server without rules does not reply to it, and
+// outdated rules would stay in force.
 //
 // Call stop at the end of the stream. After stop returns, nothing is sent.
 func (s *stream) requestAll(version string, timeout time.Duration) (stop func()) {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/internal/backoff"
 )
 
-// A server may return right after the begin of an attempt, so the time from one attempt to the next bounds how late its
-// rules arrive.
+// A server may return right after the begin of an attempt, so the time from one attempt to the next
+// bounds how late its rules arrive.
 func TestAttemptsAreAtMost10sApart(t *testing.T) {
 	for _, waits := range []backoff.Backoff{
 		{Initial: time.Second, Max: defaultMaxWait, Jitter: 1},
@@ -45,7 +45,8 @@ func TestFirstWaitAfterAUsefulStreamIsShort(t *testing.T) {
 	}
 }
 
-// A server that has replied in time is not asked again. Otherwise it is asked once more, for everything.
+// A server that has replied in time is not asked again. Otherwise it is asked once more, for
+// everything.
 func TestAnsweredRequestIsNotRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		replies time.Duration
@@ -72,7 +73,8 @@ func TestAnsweredRequestIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A recordedStream is a stream whose server sends one push, after some time. Its other methods panic.
+// A recordedStream is a stream whose server sends one push, after some time. Its other methods
+// panic.
 type recordedStream struct {
 	discovery.AggregatedDiscoveryService_StreamAggregatedResourcesClient
 	replies time.Duration

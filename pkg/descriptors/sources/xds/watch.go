@@ -21,8 +21,8 @@ import (
 // maxDetailBytes bounds the error text in a rejection.
 const maxDetailBytes = 4096
 
-// rejectionWaits delays repeated rejections of a version. Some servers, such as those of go-control-plane, answer a rejection with
-// the same push immediately, which would be a busy loop.
+// rejectionWaits delays repeated rejections of a version. Some servers, such as those of
+// go-control-plane, answer a rejection with the same push immediately, which would be a busy loop.
 var rejectionWaits = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // A watch is the state of one call of Watch.
@@ -107,7 +107,8 @@ func (w *watch) handle(ctx context.Context, push *discovery.DiscoveryResponse) *
 	default:
 		w.waitBeforeRepeat(ctx, version)
 		if err = w.apply(files); err != nil {
-			// The caller may put these files in force later, so it must hear of a return to the files before them.
+			// The caller may put these files in force later, so it must hear of a return to the
+			// files before them.
 			w.accepted = ""
 			w.reject(version, err)
 			break

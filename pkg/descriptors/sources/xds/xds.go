@@ -1,12 +1,13 @@
-// Package xds receives rules from a control plane, such as Envoy Gateway, by Envoy's aggregated discovery service (ADS)
-// in its state-of-the-world form. Each resource is a RateLimitConfig of the proto package
-// ratelimit.config.ratelimit.v3. The package converts it to a rules file in YAML:
+// Package xds receives rules from a control plane, such as Envoy Gateway, by Envoy's aggregated
+// discovery service (ADS) in its state-of-the-world form. Each resource is a RateLimitConfig of the
+// proto package ratelimit.config.ratelimit.v3. The package converts it to a rules file in YAML:
 //
 //	source := &xds.Source{Server: "envoy-gateway:18001", NodeID: "envoy-ratelimit"}
 //	err := source.Watch(ctx, load) // a nil error of load acknowledges a push, an error rejects it
 //
-// The name of the resource is the name of the file. Line and column of a fault refer to the YAML. RateLimitConfig has no
-// field for Weir's own keys, such as algorithm, and none for value_to_metric and share_threshold.
+// The name of the resource is the name of the file. Line and column of a fault refer to the YAML.
+// RateLimitConfig has no field for Weir's own keys, such as algorithm, and none for value_to_metric
+// and share_threshold.
 package xds
 
 import (
@@ -40,14 +41,15 @@ type Source struct {
 	NodeMetadata map[string]string // sent with NodeID
 	Headers      map[string]string // sent as gRPC metadata with each stream
 
-	// TLS returns the configuration for the next connection, so that renewed certificates take effect. Its error counts as a failed
-	// connection. If TLS is nil, connections are plaintext.
+	// TLS returns the configuration for the next connection, so that renewed certificates take
+	// effect. Its error counts as a failed connection. If TLS is nil, connections are plaintext.
 	TLS func() (*tls.Config, error)
 
 	MaxMessageSize int // in bytes; if 0 or negative, grpc-go's default of 4 MiB
 
-	// Backoff sets the waits between connections, measured between the starts of attempts. Once the server is reachable, rules
-	// arrive within the longer of Backoff.Max and 10 s. The zero value is 1 s to 10 s with full jitter.
+	// Backoff sets the waits between connections, measured between the starts of attempts. Once the
+	// server is reachable, rules arrive within the longer of Backoff.Max and 10 s. The zero value
+	// is 1 s to 10 s with full jitter.
 	Backoff backoff.Backoff
 
 	// Notify, if not nil, receives each event on the goroutine of Watch.
@@ -56,13 +58,15 @@ type Source struct {
 	connectTimeout, replyTimeout time.Duration // set by tests; 0: the default
 }
 
-// Watch keeps a stream to the server until ctx ends, and returns the error of ctx. It passes each push that differs from
-// the one accepted last to apply, as files sorted by name. A push without resources is an empty list: no rules. If apply
-// returns an error, or a resource cannot be read, Watch rejects the push and sends the server the text of the error.
-// After an error of apply, Watch passes it the next readable push, whatever it contains. Watch calls apply and Notify from its own
+// Watch keeps a stream to the server until ctx ends, and returns the error of ctx. It passes each
+// push that differs from the one accepted last to apply, as files sorted by name. A push without
+// resources is an empty list: no rules. If apply returns an error, or a resource cannot be read,
+// Watch rejects the push and sends the server the text of the error. After an error of apply, Watch
+// passes it the next readable push, whatever it contains. Watch calls apply and Notify from its own
 // goroutine and leaves no goroutine behind.
 //
-// When a connection ends the rules stay in force. A push that repeats them is acknowledged without a call of apply.
+// When a connection ends the rules stay in force. A push that repeats them is acknowledged without
+// a call of apply.
 func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) error {
 	w := &watch{Source: s, apply: apply, waits: s.Backoff}
 	if w.waits == (backoff.Backoff{}) {
@@ -90,7 +94,8 @@ func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) 
 	}
 }
 
-// wait returns the wait after a connection that lasted took, following a number of consecutive failures.
+// wait returns the wait after a connection that lasted took, following a number of consecutive
+// failures.
 func (w *watch) wait(result connectionResult, failures int, took time.Duration) time.Duration {
 	switch result {
 	case useful:

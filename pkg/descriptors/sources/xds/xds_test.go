@@ -122,7 +122,8 @@ func TestBadRulesAreRejectedAndOldRulesStay(t *testing.T) {
 	}
 	w.wantLimit("ugc", 5)
 
-	// Watch cannot know whether the rejected rules have come into force meanwhile, so it passes on even the rules accepted last.
+	// Watch cannot know whether the rejected rules have come into force meanwhile, so it passes on
+	// even the rules accepted last.
 	loads := len(w.loads)
 	acknowledged(t, st.send("4", domain(t, "ugc", 5)), "4")
 	w.next(xds.Accepted)
@@ -180,13 +181,15 @@ func TestErrorDetailIsBounded(t *testing.T) {
 		all = append(all, broken(t, fmt.Sprintf("dömäin %d", i)))
 	}
 	reason := mustReject(t, st.send("1", all...), "")
-	// The text is cut at 4096 bytes. A partial UTF-8 character at the cut, of at most 3 bytes, is dropped.
+	// The text is cut at 4096 bytes. A partial UTF-8 character at the cut, of at most 3 bytes, is
+	// dropped.
 	if len(reason) > 4096 || len(reason) < 4093 || !strings.HasSuffix(reason, "\n...") {
 		t.Errorf("the server got %d bytes that end in %q", len(reason), reason[max(0, len(reason)-20):])
 	}
 }
 
-// TestRepeatedRejectionsBackOff checks that a server which repeats a rejected push immediately does not cause a busy loop.
+// TestRepeatedRejectionsBackOff checks that a server which repeats a rejected push immediately does
+// not cause a busy loop.
 func TestRepeatedRejectionsBackOff(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})
@@ -244,8 +247,8 @@ func TestRulesSurviveXDSOutage(t *testing.T) {
 	w.wantLimit("ugc", 6)
 }
 
-// Envoy Gateway counts its versions from 1 at each start, and go-control-plane up to 0.13 does not reply to a request that
-// has its version.
+// Envoy Gateway counts its versions from 1 at each start, and go-control-plane up to 0.13 does not
+// reply to a request that has its version.
 func TestSameVersionFromRestartedServerIsRequestedAgain(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	source := &xds.Source{Server: s.address}

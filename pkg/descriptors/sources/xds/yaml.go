@@ -19,8 +19,8 @@ import (
 //	 {key: "user_id", descriptors: [
 //	  {key: "action", value: "reply", rate_limit: {unit: "MINUTE", requests_per_unit: 5}}]}]
 //
-// Its length is at most a small multiple of the message's. Indented blocks would not have this bound for deep messages.
-// Equal configs give equal texts.
+// Its length is at most a small multiple of the message's. Indented blocks would not have this
+// bound for deep messages. Equal configs give equal texts.
 func yamlOf(c *conf.RateLimitConfig) []byte {
 	y := &yaml{}
 	y.add("domain: ").text(c.GetDomain()).add("\n")
@@ -38,7 +38,8 @@ func (y *yaml) add(s string) *yaml {
 	return y
 }
 
-// text appends a quoted text. Go's escapes are valid YAML for valid UTF-8, which protobuf guarantees.
+// text appends a quoted text. Go's escapes are valid YAML for valid UTF-8, which protobuf
+// guarantees.
 func (y *yaml) text(s string) *yaml {
 	y.b = strconv.AppendQuote(y.b, s)
 	return y
@@ -77,7 +78,8 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 		y.add(", rate_limit: ")
 		y.policy(d.GetRateLimit())
 	}
-	// Envoy Gateway also sets shadow_mode on the parents of a limit, where it would cause a warning and has no effect.
+	// Envoy Gateway also sets shadow_mode on the parents of a limit, where it would cause a warning
+	// and has no effect.
 	y.flag("shadow_mode", d.GetShadowMode() && d.GetRateLimit() != nil)
 	y.flag("detailed_metric", d.GetDetailedMetric())
 	y.flag("quota_mode", d.GetQuotaMode())
@@ -92,7 +94,8 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 	y.add("}")
 }
 
-// policy appends a rate_limit. It writes an unknown unit as its number, which the parser reports as a fault.
+// policy appends a rate_limit. It writes an unknown unit as its number, which the parser reports as
+// a fault.
 func (y *yaml) policy(p *conf.RateLimitPolicy) {
 	y.add("{")
 	if p.GetUnlimited() {

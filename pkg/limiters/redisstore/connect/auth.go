@@ -12,14 +12,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Credentials returns the username and password for a new connection. Its error fails the connection.
+// Credentials returns the username and password for a new connection. Its error fails the
+// connection.
 type Credentials func() (username, password string, err error)
 
 // maxAuthFileBytes bounds a password file. The longest tokens have a few thousand bytes.
 const maxAuthFileBytes = 64 << 10
 
-// SetAuth sets username and password from the value of REDIS_AUTH, password or user:password. They override those of the URL; an
-// empty part is ignored.
+// SetAuth sets username and password from the value of REDIS_AUTH, password or user:password. They
+// override those of the URL; an empty part is ignored.
 func (o *Options) SetAuth(text string) { setAuth(&o.Username, &o.Password, text) }
 
 // SetSentinelAuth is [Options.SetAuth] for connections to Sentinels.
@@ -40,8 +41,9 @@ func setAuth(username, password *string, text string) {
 	}
 }
 
-// SetAuthFile is [Options.SetAuth] with the content of a file. It reads the file immediately, to report errors early, and again for
-// each new connection, so that a changed password needs no restart.
+// SetAuthFile is [Options.SetAuth] with the content of a file. It reads the file immediately, to
+// report errors early, and again for each new connection, so that a changed password needs no
+// restart.
 func (o *Options) SetAuthFile(path string) error {
 	c, err := credentialsFrom(path, o.Username)
 	if err == nil {
@@ -114,8 +116,9 @@ func (c Credentials) provider() func(context.Context) (string, string, error) {
 	return func(context.Context) (string, string, error) { return c() }
 }
 
-// onConnect authenticates connections to Sentinels, for which go-redis does not call the provider. It ignores connections to the
-// master, whose name is not an address, because go-redis has authenticated them itself.
+// onConnect authenticates connections to Sentinels, for which go-redis does not call the provider.
+// It ignores connections to the master, whose name is not an address, because go-redis has
+// authenticated them itself.
 func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 	if c == nil {
 		return nil

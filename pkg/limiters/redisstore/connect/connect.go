@@ -1,5 +1,6 @@
-// Package connect opens connections to Redis. It parses URLs and passwords, and creates go-redis clients with timeouts and retries
-// for a rate limiter: a command is sent at most once, and its context bounds all waits. See [Options.Open].
+// Package connect opens connections to Redis. It parses URLs and passwords, and creates go-redis
+// clients with timeouts and retries for a rate limiter: a command is sent at most once, and its
+// context bounds all waits. See [Options.Open].
 package connect
 
 import (
@@ -22,8 +23,8 @@ const (
 	Cluster  Type = "cluster"  // a Redis Cluster
 )
 
-// Options describes the connections to one Redis. Addr is required for Single, and Addrs for Sentinel and Cluster. Other zero
-// values are defaults.
+// Options describes the connections to one Redis. Addr is required for Single, and Addrs for
+// Sentinel and Cluster. Other zero values are defaults.
 type Options struct {
 	Type    Type
 	Network string   // Single only: tcp (default) or unix
@@ -41,10 +42,11 @@ type Options struct {
 	// TLS encrypts all connections, including those to Sentinels. Nil disables TLS.
 	TLS *tls.Config
 
-	// Timeout bounds a call, including the wait for a connection. The default is 15 ms, because Envoy's default timeout is 20 ms.
+	// Timeout bounds a call, including the wait for a connection. The default is 15 ms, because
+	// Envoy's default timeout is 20 ms.
 	Timeout time.Duration
-	// DialTimeout bounds a connection attempt, including TLS and AUTH. The default is the longer of 1 s and Timeout. An attempt
-	// continues after its call has timed out, and serves later calls.
+	// DialTimeout bounds a connection attempt, including TLS and AUTH. The default is the longer of
+	// 1 s and Timeout. An attempt continues after its call has timed out, and serves later calls.
 	DialTimeout time.Duration
 	// PoolSize bounds the connections to each node; default 10.
 	PoolSize int
@@ -79,12 +81,14 @@ func (o Options) String() string {
 	}
 }
 
-// idlePerNode is the number of idle connections kept for each node: one for the queue, one for redirected commands. After a network
-// failure, each broken idle connection fails a call, so more would do harm.
+// idlePerNode is the number of idle connections kept for each node: one for the queue, one for
+// redirected commands. After a network failure, each broken idle connection fails a call, so more
+// would do harm.
 const idlePerNode = 2
 
-// requestTimeout bounds requests that go-redis makes without a deadline: AUTH, the master's address, the slots of a cluster. It is
-// well below DialTimeout, so that go-redis can try another Sentinel within DialTimeout.
+// requestTimeout bounds requests that go-redis makes without a deadline: AUTH, the master's
+// address, the slots of a cluster. It is well below DialTimeout, so that go-redis can try another
+// Sentinel within DialTimeout.
 func (o Options) requestTimeout() time.Duration {
 	return max(o.Timeout, min(o.DialTimeout/4, time.Second))
 }
@@ -127,7 +131,8 @@ func (o Options) universal() *redis.UniversalOptions {
 		PoolSize:                   o.PoolSize,
 		PoolTimeout:                o.Timeout,
 		MaxIdleConns:               min(idlePerNode, o.PoolSize),
-		// A command may have charged hits, so it is never sent twice. MaxRedirects still follows MOVED and ASK.
+		// A command may have charged hits, so it is never sent twice. MaxRedirects still follows
+		// MOVED and ASK.
 		MaxRetries:    -1,
 		DialerRetries: 1,
 		MaxRedirects:  3,
@@ -141,8 +146,9 @@ func (o Options) universal() *redis.UniversalOptions {
 	}
 }
 
-// withTimeout is a hook that bounds commands without a deadline. Without it, go-redis' request for the slots of a cluster would
-// wait for an unreachable node for the whole dial timeout before it tries the next one.
+// withTimeout is a hook that bounds commands without a deadline. Without it, go-redis' request for
+// the slots of a cluster would wait for an unreachable node for the whole dial timeout before it
+// tries the next one.
 type withTimeout time.Duration
 
 func (withTimeout) DialHook(next redis.DialHook) redis.DialHook { return next }

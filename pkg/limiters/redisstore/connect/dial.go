@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/internal/socket"
 )
 
-// dialer returns a dial function for go-redis. Unlike go-redis' own, it returns a [socket.Wrap] connection, and ctx bounds the TLS
-// handshake.
+// dialer returns a dial function for go-redis. Unlike go-redis' own, it returns a [socket.Wrap]
+// connection, and ctx bounds the TLS handshake.
 func (o Options) dialer() func(ctx context.Context, network, addr string) (net.Conn, error) {
 	tcp := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,
@@ -30,7 +30,8 @@ func (o Options) dialer() func(ctx context.Context, network, addr string) (net.C
 	}
 }
 
-// encrypt adds TLS to c. The certificate must be valid for o.TLS.ServerName or, by default, for the host of addr.
+// encrypt adds TLS to c. The certificate must be valid for o.TLS.ServerName or, by default, for the
+// host of addr.
 func (o Options) encrypt(ctx context.Context, c net.Conn, addr string) (net.Conn, error) {
 	config := o.TLS
 	if config.ServerName == "" {

@@ -29,8 +29,8 @@ func ParseType(text string) (Type, error) {
 //   - sentinel: the name of the master, then the Sentinels: master,host:port,host:port
 //   - cluster: some of its nodes: host:port,host:port
 //
-// Each host:port may also be a redis:// URL, or a rediss:// URL for TLS. Errors do not show the text, because it may hold
-// a password.
+// Each host:port may also be a redis:// URL, or a rediss:// URL for TLS. Errors do not show the
+// text, because it may hold a password.
 func ParseURL(t Type, network, text string) (Options, error) {
 	parse := parseSingle
 	switch t {
@@ -109,8 +109,8 @@ func parseCluster(text string) (Options, error) {
 	return o, nil
 }
 
-// parseNodes parses a list of addresses into o.Addrs and returns their common settings. first is the number of the first address in
-// errors.
+// parseNodes parses a list of addresses into o.Addrs and returns their common settings. first is
+// the number of the first address in errors.
 func (o *Options) parseNodes(list, port string, first int) (common node, err error) {
 	for i, text := range strings.Split(list, ",") {
 		n, err := parseNode(strings.TrimSpace(text), port)

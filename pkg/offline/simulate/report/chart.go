@@ -10,13 +10,15 @@ import (
 	"github.com/weir-rls/weir/pkg/offline/simulate"
 )
 
-// The units of the pictures. CSS stretches a picture to the width of its column, so no text is in a picture.
+// The units of the pictures. CSS stretches a picture to the width of its column, so no text is in a
+// picture.
 const (
 	wide = 1000
 	high = 100
 )
 
-// A chart shows counts over time: allowed and denied stacked, and below them denied alone with its own scale.
+// A chart shows counts over time: allowed and denied stacked, and below them denied alone with its
+// own scale.
 type chart struct {
 	Buckets []bucket
 	Top     int64 // the largest sum of a bucket
@@ -25,8 +27,8 @@ type chart struct {
 	From    time.Time
 	Middle  time.Time
 	To      time.Time
-	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are the bars of denied alone, or "" if the stacked bars show them
-	// well.
+	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are the bars of denied alone, or ""
+	// if the stacked bars show them well.
 	AllowedPath, DeniedPath, OnlyPath string
 }
 
@@ -59,7 +61,8 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 	return c
 }
 
-// rect adds bar i of n to a path, from its base upwards, and returns the top of the bar. It makes every count above 0 visible.
+// rect adds bar i of n to a path, from its base upwards, and returns the top of the bar. It makes
+// every count above 0 visible.
 func rect(path *strings.Builder, i, n int, base float64, count, top int64) float64 {
 	if count == 0 || top == 0 {
 		return base
@@ -142,7 +145,8 @@ func keyRows(keys []simulate.TopKey, from, to time.Time) []keyRow {
 	return rows
 }
 
-// A burst shows the hits of one key that each algorithm admits, in the interval in which a fixed window admits the most.
+// A burst shows the hits of one key that each algorithm admits, in the interval in which a fixed
+// window admits the most.
 type burst struct {
 	*simulate.Burst
 	Limit  int64
@@ -160,7 +164,8 @@ type line struct {
 	Hits                int64
 }
 
-// newBurst returns the picture, or nil if no algorithm denies a request and none admits more than the limit.
+// newBurst returns the picture, or nil if no algorithm denies a request and none admits more than
+// the limit.
 func newBurst(l *simulate.LimitResult) *burst {
 	if l.Comparison == nil || l.Comparison.Burst == nil || !slices.ContainsFunc(l.Comparison.Algorithms, func(a simulate.AlgorithmResult) bool {
 		return a.Denied > 0 || a.Burst > l.RequestsPerUnit

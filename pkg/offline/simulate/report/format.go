@@ -103,8 +103,8 @@ func clock(t time.Time, length float64) string {
 // words replaces the underscores in a name.
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
-// key returns a key of a client for display. It escapes characters that are not printable, such as those that change the direction
-// of text.
+// key returns a key of a client for display. It escapes characters that are not printable, such as
+// those that change the direction of text.
 func key(text string) string {
 	var b strings.Builder
 	for _, r := range text {

@@ -1,4 +1,5 @@
-// Package report writes the result of a simulation as an HTML page with SVG pictures, in one file without references to others.
+// Package report writes the result of a simulation as an HTML page with SVG pictures, in one file
+// without references to others.
 package report
 
 import (
@@ -79,7 +80,8 @@ func (s *section) Label() string {
 	return s.Name
 }
 
-// Write writes the page of a result. Keys of clients appear as text, and characters that are not printable are escaped.
+// Write writes the page of a result. Keys of clients appear as text, and characters that are not
+// printable are escaped.
 func Write(w io.Writer, result *simulate.Result) error {
 	sum := sha256.Sum256([]byte(script))
 	r := report{

@@ -1,5 +1,5 @@
-// Package ratelimitv3 replaces a package of go-control-plane, whose server needs only its method names. It omits the messages, for
-// which the repository uses a newer version.
+// Package ratelimitv3 replaces a package of go-control-plane, whose server needs only its method
+// names. It omits the messages, for which the repository uses a newer version.
 package ratelimitv3
 
 import (
