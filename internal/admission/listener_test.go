@@ -77,8 +77,8 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 	})
 }
 
-// A client that has not ended its handshake does not delay the stop of a gRPC server: grpc-go would
-// wait for it for two minutes, also after Server.Stop, and meanwhile close no other connection.
+// A client that has not ended its handshake does not delay the stop of a gRPC server. Otherwise
+// grpc-go would wait for it for two minutes, also after Server.Stop, and close no other connection.
 func TestUnfinishedHandshakesDoNotDelayTheStop(t *testing.T) {
 	for name, sent := range map[string]string{"nothing": "", "half a preface": "PRI * HTTP/2", "no settings": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
 		for how, stop := range map[string]func(*grpc.Server){"Stop": (*grpc.Server).Stop, "GracefulStop": (*grpc.Server).GracefulStop} {

@@ -2,11 +2,10 @@ package limiters
 
 import "time"
 
-// AppendNumbers appends the numbers by which a store that does not call this package, such as a
-// script in Redis, decides operations under l at now: the maximum, unless l is a concurrency limit
-// the window, whether denied hits count and whether peek is over, and then those of the algorithm.
-// The order is documented in the Lua file of the algorithm. Only the numbers of a calendar depend
-// on now.
+// AppendNumbers appends the numbers of l at now, for a store that decides without this package, such
+// as a script in Redis. They begin with the maximum. Unless l is a concurrency limit, the window
+// follows, and whether denied hits count and peek is over. The numbers of the algorithm are last. The
+// Lua file of each algorithm documents the order. Only the numbers of a calendar depend on now.
 func (l *Limit) AppendNumbers(b []int64, now time.Time) []int64 {
 	b = append(b, l.spec.Max)
 	if !l.IsConcurrency() {
