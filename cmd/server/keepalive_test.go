@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io"
 	"math"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
@@ -137,13 +137,12 @@ func connInMemory(t *testing.T, options ...grpc.ServerOption) net.Conn {
 // serverInMemory returns a new gRPC server and a connection to it, as [connInMemory] does.
 func serverInMemory(t *testing.T, o rls.Options, options ...grpc.ServerOption) (*grpc.Server, net.Conn) {
 	t.Helper()
-	l := pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})}
+	l := grpctest.NewPipes()
 	service := rls.New(decide.New(func() *descriptors.Rules { return &descriptors.Rules{} }, limiterstest.NewReference(), decide.Options{}), o)
 	server := processWith(t, admission.NewGate(1)).newGRPC(service, options...)
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(&l) }()
-	client, theirs := net.Pipe()
-	l.conns <- theirs
+	go func() { served <- server.Serve(l) }()
+	client := l.Connect()
 	t.Cleanup(func() {
 		_ = client.Close()
 		server.Stop()
@@ -158,26 +157,3 @@ func serverInMemory(t *testing.T, o rls.Options, options ...grpc.ServerOption) (
 func unexpectedPanic(t *testing.T) recovery.Report {
 	return func(where string, value any) { t.Errorf("%s panicked: %v", where, value) }
 }
-
-// pipes is a listener of connections in memory.
-type pipes struct {
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, errors.New("closed")
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }

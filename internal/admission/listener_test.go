@@ -3,12 +3,13 @@ package admission
 import (
 	"errors"
 	"net"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/weir-rls/weir/internal/grpctest"
 )
 
 // While many requests are in flight, a connection that sends many is read in small steps: after
@@ -84,10 +85,10 @@ func TestUnfinishedHandshakesDoNotDelayTheStop(t *testing.T) {
 		for how, stop := range map[string]func(*grpc.Server){"Stop": (*grpc.Server).Stop, "GracefulStop": (*grpc.Server).GracefulStop} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					inner := newPipes()
+					inner := grpctest.NewPipes()
 					server, served := grpc.NewServer(), make(chan error)
 					go func() { served <- server.Serve(NewListener(inner, NewGate(1))) }()
-					client := inner.connect()
+					client := inner.Connect()
 					defer client.Close()
 					go func() { _, _ = client.Write([]byte(sent)) }()
 					synctest.Wait()
@@ -108,10 +109,10 @@ func TestUnfinishedHandshakesDoNotDelayTheStop(t *testing.T) {
 // The end of a listener closes connections within their handshake, and those accepted at the same
 // time, but no others.
 func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
-	inner := newPipes()
+	inner := grpctest.NewPipes()
 	l := NewListener(inner, NewGate(1))
 	accept := func() (client, accepted net.Conn) {
-		client = inner.connect()
+		client = inner.Connect()
 		accepted, err := l.Accept()
 		if err != nil {
 			t.Fatal(err)
@@ -128,7 +129,7 @@ func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 	_ = c.SetDeadline(time.Now().Add(time.Hour))
 	established, c := accept()
 	_ = c.SetDeadline(time.Time{})
-	late := inner.connect()
+	late := inner.Connect()
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
@@ -139,44 +140,6 @@ func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 		t.Errorf("accepted after the end: %v, want a closed connection", err)
 	}
 }
-
-// pipes is a listener of connections in memory.
-type pipes struct {
-	net.Listener
-	conns  chan net.Conn
-	once   sync.Once
-	closed chan struct{}
-}
-
-func newPipes() *pipes { return &pipes{conns: make(chan net.Conn, 1), closed: make(chan struct{})} }
-
-// connect returns the client of a connection that Accept returns.
-func (p *pipes) connect() net.Conn {
-	client, server := net.Pipe()
-	p.conns <- server
-	return client
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	default:
-	}
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func BenchmarkEnterAndLeave(b *testing.B) {
 	g := NewGate(1)

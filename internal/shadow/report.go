@@ -74,7 +74,7 @@ func (n *limitCounts) report(id limitID, loaded, now time.Time) api.LimitDiff {
 		Shadowed: n.shadowed, Warm: true,
 	}
 	if n.limit != nil {
-		l.Algorithm = n.limit.Compiled.Spec().Algorithm
+		l.Algorithm = n.limit.Compiled.Algorithm()
 		l.Warm = !now.Before(loaded.Add(n.limit.Compiled.Window()))
 	}
 	return l

@@ -3,6 +3,7 @@ package decide_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -21,7 +22,8 @@ descriptors:
 		fmt.Println(err)
 		return
 	}
-	store := memstore.New(memstore.Options{})
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	store := memstore.New(memstore.Options{Now: func() time.Time { return noon }})
 	decider := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
 	request := decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{
 		{Entries: []descriptors.Entry{{Key: "user_id", Value: "alice"}}, Hits: 1},

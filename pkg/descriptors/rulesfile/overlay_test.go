@@ -106,7 +106,7 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 			t.Errorf("overlay %s: %v", tt.overlay, err)
 			continue
 		}
-		if got := rules.Match("d", entries("k=v")).Limits[0].Compiled.Spec().Algorithm; got != tt.want {
+		if got := rules.Match("d", entries("k=v")).Limits[0].Compiled.Algorithm(); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.overlay, got, tt.want)
 		}
 	}
@@ -132,7 +132,7 @@ descriptors:
 	for request, want := range map[string]string{
 		"ip=10.0.0.1": "funnel", "ip=10.1.0.1": "sliding_log", "ip=10.2.0.1": "fixed_window", "plan=a": "sliding_log",
 	} {
-		if got := rules.Match("d", entries(request)).Limits[0].Compiled.Spec().Algorithm; got != want {
+		if got := rules.Match("d", entries(request)).Limits[0].Compiled.Algorithm(); got != want {
 			t.Errorf("%s: got %s, want %s", request, got, want)
 		}
 	}

@@ -232,10 +232,14 @@ func (r *reader) text(f field) (string, bool) {
 	if !ok {
 		return "", false
 	}
+	if n.Kind == yaml.SequenceNode && f.key.Value == "value" {
+		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", shape(n))
+		return "", false
+	}
 	return r.textOf(n, "'"+f.key.Value+"'")
 }
 
-// textOf is text for a node that has been visited. Messages use name.
+// textOf is text for a node that has been visited. Messages use name, which contains its quotes.
 func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	switch tag := n.ShortTag(); {
 	case n.Kind != yaml.ScalarNode:
@@ -247,11 +251,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", name, quoted(n))
 		return "", false
 	}
-	remedy := "want a text"
-	if n.Kind == yaml.SequenceNode && name == "'value'" {
-		remedy = "write 'values' for a list"
-	}
-	r.fault(n, remedy, "%s is %s, not a text", name, shape(n))
+	r.fault(n, "want a text", "%s is %s, not a text", name, shape(n))
 	return "", false
 }
 

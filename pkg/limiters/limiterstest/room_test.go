@@ -53,7 +53,7 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 	settlesReservation := op.Kind == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
 	if grew && !needsRoom && !settlesReservation {
 		c.t.Errorf("%d kind=%d n=%d %s needs no room, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
-			op.Limit.Spec().Algorithm, before, after.GrownBytes(), Format(out[0]))
+			op.Limit.Algorithm(), before, after.GrownBytes(), Format(out[0]))
 	}
 	return nil
 }

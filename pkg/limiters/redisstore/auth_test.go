@@ -97,7 +97,7 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 			t.Fatal(out, err)
 		}
 		if !forbidden(out[0].Err) || !forbidden(out[2].Err) {
-			t.Errorf("%s with leases: %+v; want errors that Redis forbids a command", limit.Spec().Algorithm, out)
+			t.Errorf("%s with leases: %+v; want errors that Redis forbids a command", limit.Algorithm(), out)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 				key := s.namer.key(&op)
 				for _, name := range []string{key, key + reservationsSuffix, key + penaltySuffix} {
 					if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
-						t.Errorf("%s %q: expires in %v", limit.Spec().Algorithm, name, expiresIn)
+						t.Errorf("%s %q: expires in %v", limit.Algorithm(), name, expiresIn)
 					}
 					if slotOf(name) != slotOf(key) {
 						t.Errorf("%q is not in the slot of %q", name, key)
@@ -77,19 +77,19 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 		for range 2 {
 			out, err := take(t, s, over)
 			if err != nil || out[0].Err != nil || out[0].Allowed || out[0].Penalized {
-				t.Errorf("%s: %+v %v: want a denial without a penalty", limit.Spec().Algorithm, out, err)
+				t.Errorf("%s: %+v %v: want a denial without a penalty", limit.Algorithm(), out, err)
 			}
 			out, err = take(t, s, other, other)
 			if err != nil || out[0].Err == nil || out[1].Err == nil {
-				t.Errorf("%s: %+v %v: want errors", limit.Spec().Algorithm, out, err)
+				t.Errorf("%s: %+v %v: want errors", limit.Algorithm(), out, err)
 			}
 		}
 		setFull(t, c, false)
 		if out, err := take(t, s, over); err != nil || !out[0].Penalized {
-			t.Errorf("%s: %+v %v: want the second offence", limit.Spec().Algorithm, out, err)
+			t.Errorf("%s: %+v %v: want the second offence", limit.Algorithm(), out, err)
 		}
 		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+reservationsSuffix).Val(); n != 0 {
-			t.Errorf("%s: a reservation that failed has left %d keys, want 0", limit.Spec().Algorithm, n)
+			t.Errorf("%s: a reservation that failed has left %d keys, want 0", limit.Algorithm(), n)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	limits := withExtraState(5)
 	for i, user := range keysOn(c, 0, len(limits)) {
 		limit := limits[i]
-		t.Run(limit.Spec().Algorithm, func(t *testing.T) {
+		t.Run(limit.Algorithm(), func(t *testing.T) {
 			week := window(1000, 7*24*time.Hour)
 			op := func(id int) limiters.Op { return limiters.Op{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
 			settle := op(1)

@@ -133,7 +133,7 @@ func (row *limitRow) describe() *LimitResult {
 	}
 	if l := row.limit; l != nil {
 		r.Name = cmp.Or(l.Name, strconv.Itoa(row.number))
-		r.Algorithm = l.Compiled.Spec().Algorithm
+		r.Algorithm = l.Compiled.Algorithm()
 		r.Text = l.RateText() + ", " + r.Algorithm
 		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Compiled.Window().Seconds()
 	}

@@ -236,7 +236,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 
 // growing returns the size of a key, including the leases of its reservations.
 func growing(sizes map[string]Size, l *limiters.Limit) Size {
-	s := sizes[l.Spec().Algorithm]
+	s := sizes[l.Algorithm()]
 	if l.UsesLeases() {
 		leases := sizes["concurrency"].Hit
 		s.Hit = s.Hit.plus(leases)
