@@ -73,7 +73,7 @@ func startNode(tb testing.TB, behind func(addr string) string, settings ...strin
 func clusterSettings(tb testing.TB, bus string, settings ...string) []string {
 	return append([]string{
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--dir", tb.TempDir(),
-		"--cluster-announce-bus-port", bus, "--cluster-node-timeout", "5000", "--repl-diskless-sync-delay", "0",
+		"--cluster-announce-bus-port", bus, "--cluster-node-timeout", "20000", "--repl-diskless-sync-delay", "0",
 	}, settings...)
 }
 
