@@ -38,7 +38,7 @@ func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descripto
 	misspelled := faultyKeys && f["key"].key == nil
 	faultsBefore := r.faultCount
 	key, keyOK := r.text(f["key"])
-	value, _ := r.text(f["value"])
+	value := r.levelValue(f["value"])
 	l.Entry = descriptors.Entry{Key: key, Value: value}
 	if keyOK && key == "" && !misspelled {
 		r.fault(cmp.Or(f["key"].value, n), "write 'key: <name>'", "descriptor has empty key")
@@ -72,6 +72,23 @@ func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descripto
 		return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}, nil
 	}
 	return l, claims
+}
+
+// levelValue is [reader.text] for the value of a level. A list belongs to its key 'values'.
+func (r *reader) levelValue(f field) string {
+	if f.value == nil {
+		return ""
+	}
+	n, ok := r.visit(f.value)
+	if !ok {
+		return ""
+	}
+	if n.Kind == yaml.SequenceNode {
+		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", shape(n))
+		return ""
+	}
+	value, _ := r.textOf(n, "'value'")
+	return value
 }
 
 // onlyOne records a fault if more than one of names is present.

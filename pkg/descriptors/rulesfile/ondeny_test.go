@@ -120,6 +120,7 @@ func TestOnDenyFaultsNameLineAndRemedy(t *testing.T) {
 		"{body: [x]}":                                           "5:23: 'body' is a list, not a text: want a text",
 		"{body: '" + strings.Repeat("x", 16385) + "'}":          "5:23: 'body' has 16385 bytes, and at most 16384 are allowed: shorten it, or send a redirect to the page in 'headers'",
 		"{headers: [x]}":                                        "5:26: 'headers' is a list, not a map: want a map such as {x-support: https://example.com}",
+		"{headers: {value: [x]}}":                               "5:34: 'value' is a list, not a text: want a text",
 		"{headers: {}}":                                         "5:26: 'headers' has 0 headers: want 1 to 16 headers",
 		"{headers: {" + strings.Join(many, ", ") + "}}":         "5:26: 'headers' has 17 headers: want 1 to 16 headers",
 		"{headers: {':status': 200}}":                           "5:27: :status is not the name of a header: remove it: Envoy sets the status by rate_limited_status of its filter",

@@ -232,10 +232,6 @@ func (r *reader) text(f field) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	if n.Kind == yaml.SequenceNode && f.key.Value == "value" {
-		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", shape(n))
-		return "", false
-	}
 	return r.textOf(n, "'"+f.key.Value+"'")
 }
 
