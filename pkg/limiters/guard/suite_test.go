@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -62,13 +61,20 @@ func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
 }
 
+// A patientStore ignores the deadline of its caller, because the deny cache waits for a second only,
+// and a busy machine needs longer.
+type patientStore struct{ limiters.Store }
+
+func (s patientStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.Store.Take(context.WithoutCancel(ctx), now, groups, out)
+}
+
 // Under concurrent use no denied hit is counted twice and none is lost: the count of a window is
-// the number of hits sent. Where a busy machine lets the last call end without an answer, the hits
-// that LostHits counts may be missing.
+// the number of hits sent.
 func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	for name, store := range map[string]limiters.Store{
-		"memory": memstore.New(memstore.Options{}), "redis": onRedis(t, server),
+		"memory": memstore.New(memstore.Options{}), "redis": patientStore{onRedis(t, server)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}, CountDenied: true})
@@ -97,17 +103,16 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			var answered, lost int64
+			var answered int64
 			for _, c := range replicas {
-				if err := c.Close(context.Background()); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				if err := c.Close(context.Background()); err != nil {
 					t.Error(err)
 				}
 				answered += c.Stats().Answered
-				lost += c.Stats().LostHits
 			}
 			for k := range want {
-				if v := take(t, store, limiters.Op{Key: fmt.Sprint(k), Limit: day})[0]; v.Used > want[k].Load() || v.Used < want[k].Load()-lost {
-					t.Errorf("key %d holds %d, want %d, of which %d may be lost", k, v.Used, want[k].Load(), lost)
+				if v := take(t, store, limiters.Op{Key: fmt.Sprint(k), Limit: day})[0]; v.Used != want[k].Load() {
+					t.Errorf("key %d holds %d, want %d", k, v.Used, want[k].Load())
 				}
 			}
 			if answered < 1000 {
