@@ -32,7 +32,15 @@ func TestEveryNamedTestExists(t *testing.T) {
 	}
 }
 
+// exists reports whether a package has the function of a test, and for a subtest of traces the file
+// with the trace.
 func exists(t *testing.T, test testName) bool {
+	if _, trace, ok := strings.Cut(test.name, "/traces/"); ok {
+		trace, _, _ = strings.Cut(trace, "/")
+		if _, err := os.Stat(filepath.Join("../../pkg/limiters/limiterstest/testdata", trace+".txt")); err != nil {
+			t.Error(err)
+		}
+	}
 	files, err := filepath.Glob(filepath.Join("../..", test.dir, "*_test.go"))
 	must.Succeed(t, err)
 	function, _, _ := strings.Cut(test.name, "/")
