@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/spelling"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
@@ -22,7 +23,7 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 		kong.Name("weir"),
 		kong.Description("A rate limit service for Envoy."),
 		kong.UsageOnError(),
-		kong.Vars{"redis_socket": settings.RedisSocket},
+		kong.Vars{"redis_socket": settings.RedisSocket, "overlay_keys": strings.Join(rulesfile.OverlayKeys(), ", ")},
 		kong.ExplicitGroups(groups()),
 		kong.KindMapper(reflect.Bool, boolean{}),
 		mustBe[string]("a string"),

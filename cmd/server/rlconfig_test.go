@@ -1,18 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"net/http/httptest"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-	"unicode"
 
-	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -75,25 +69,5 @@ func TestRulesPageShowsLeases(t *testing.T) {
 		if !strings.Contains(page.Body.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page.Body)
 		}
-	}
-}
-
-// The help of CONFIG_OVERLAY names every key that the rate_limit of an overlay may have.
-func TestHelpOfOverlayListsItsKeys(t *testing.T) {
-	_, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o", Data: []byte("domain: d\ndescriptors: [{key: k, rate_limit: {no_such_key: 1}}]")})
-	_, list, found := strings.Cut(fmt.Sprint(err), "want one of ")
-	if !found {
-		t.Fatal(err)
-	}
-	overlay, _ := reflect.TypeFor[settings.Serve]().FieldByName("Overlay")
-	help := strings.FieldsFunc(overlay.Tag.Get("help"), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) })
-	keys := strings.Split(list, ", ")
-	for _, key := range keys {
-		if !slices.Contains(help, key) {
-			t.Errorf("the help lacks %s: %q", key, help)
-		}
-	}
-	if len(keys) < 10 {
-		t.Errorf("%q: this test checks too little", keys)
 	}
 }

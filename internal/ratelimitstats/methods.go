@@ -90,7 +90,7 @@ func (m *methods) methodOf(full string) *method {
 // of their own.
 func (m *methods) Describe(to chan<- *prometheus.Desc) { to <- totalRequests }
 
-var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Calls of the gRPC server, by method.", []string{"grpc_method"}, nil)
+var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Unary calls of the gRPC server, by method, without those that Weir sheds.", []string{"grpc_method"}, nil)
 
 // Collect implements prometheus.Collector.
 func (m *methods) Collect(to chan<- prometheus.Metric) {

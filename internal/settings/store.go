@@ -24,7 +24,7 @@ type Store struct {
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. It uses REPLICAS until the first answer, and the last number if a lookup fails."`
 	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability, above 0 and below 1, that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger."`
 
-	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. Counters in memory use no cache. 0: none."`
+	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis, except under rules with several limits. Counters in memory use no cache. 0: none."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, which delays a refund by another replica. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`
 
 	MemoryMaxKeys  int64 `env:"MEMORY_MAX_KEYS" default:"10000000" help:"The most keys in memory. Beyond it, Weir evicts keys within their limits; if it finds none, operations on new keys fail, and on_store_error decides them."`
@@ -102,7 +102,7 @@ func (s *Store) ReplicaCount() int {
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are
 // those of the first.
 type PerSecond struct {
-	UsePerSecondRedis bool        `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits per second on a second Redis."`
+	UsePerSecondRedis bool        `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits with a window of one second on a second Redis. Excepted are limits with a penalty or a reservation, and all limits of a rule that also has other windows."`
 	PerSecondRedis    RedisServer `embed:"" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"server=REDIS_PERSECOND" set:"url=/var/run/nutcracker/ratelimitpersecond.sock" set:"no_url="` //nolint:staticcheck // kong reads every "set" of a tag
 }
 
@@ -121,6 +121,9 @@ type RedisServer struct {
 	TLS          bool          `env:"TLS" help:"Connect to Redis with TLS."`
 }
 
+// defaultRedisTimeout is the default of RedisServer.Timeout.
+const defaultRedisTimeout = 10 * time.Second
+
 // maxPoolSize is more connections than Redis or a network address takes. The pool reserves memory
 // for all of them.
 const maxPoolSize = 65_535
@@ -134,8 +137,11 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	}
 	errs.exclusive(prefix+"_AUTH", r.Auth, r.AuthFile)
 	errs.exclusive(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
-	if r.Timeout < 0 {
+	switch {
+	case r.Timeout < 0:
 		errs.require(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
+	case r.Timeout == 0:
+		r.Timeout = defaultRedisTimeout
 	}
 	if r.PoolSize < 1 || r.PoolSize > maxPoolSize {
 		errs.require(prefix+"_POOL_SIZE", "be from 1 to %d", maxPoolSize)

@@ -56,7 +56,7 @@ func NewMetrics(version string) *Metrics {
 		Registry: registry,
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total",
-			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit.",
+			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Requests that Weir sheds, or that meet a bug in Weir, are not included.",
 		}, []string{"code", "overall"}),
 		took: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to its decision.", Buckets: seconds,
@@ -93,7 +93,7 @@ func NewMetrics(version string) *Metrics {
 	}, []string{"version"}).WithLabelValues(version).Set(1)
 	undecodable := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_undecodable_requests_total",
-		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
+		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, compressed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
 	registry.MustRegister(m.hits, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -43,9 +43,9 @@ type RedisStats struct {
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 	_, counter := readers(m.Registry, stats, prometheus.Labels{"redis": name})
-	counter("weir_redis_calls_total", "Calls to Redis. One call decides all operations that arrived during the previous call.",
+	counter("weir_redis_calls_total", "Calls to Redis, also those that failed. One call decides all operations that arrived during the previous call. On a cluster, it is one script call for each slot.",
 		func(s RedisStats) int64 { return s.Calls })
-	counter("weir_redis_hits_total", "Operations decided by calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
+	counter("weir_redis_hits_total", "Operations in calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
 		"Divided by weir_redis_calls_total, it is the mean size of a batch.",
 		func(s RedisStats) int64 { return s.Ops })
 	counter("weir_redis_refused_hits_total", "Operations that failed immediately because the queue for Redis was full.",
@@ -65,7 +65,7 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 		func(s guard.DenyCacheStats) int64 { return s.Entries })
 	gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
 		func(s guard.DenyCacheStats) int64 { return s.Bytes })
-	counter("weir_deny_cache_asked_total", "Operations that the deny cache looked up. Refunds are not looked up.",
+	counter("weir_deny_cache_asked_total", "Charges and peeks that reached the deny cache, including those of rules with several limits, which it never answers.",
 		func(s guard.DenyCacheStats) int64 { return s.Lookups })
 	counter("weir_deny_cache_answered_total", "Operations that the deny cache denied without a call to the store.",
 		func(s guard.DenyCacheStats) int64 { return s.Answered })

@@ -38,7 +38,8 @@ type Options struct {
 	FileBytes, MaxBytes int64
 	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
 	Sample float64
-	// PerSecond is the maximum number of lines recorded in a second. Default 100,000.
+	// PerSecond is the maximum number of lines recorded in a second, rounded up to a multiple of
+	// the number of queues, 8. Default 100,000.
 	PerSecond int
 	// Secret is the key of the HMACs that replace the values that rules match by key alone.
 	// Default: a random secret, so that the values of different processes cannot be compared.

@@ -29,6 +29,9 @@ var (
 	overlayLimit = &Section{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
 )
 
+// OverlayKeys returns the keys that a rate_limit of an overlay may have.
+func OverlayKeys() []string { return slices.Clone(overlayLimit.Keys) }
+
 // ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit
 // may have only requests_per_unit and the keys that Weir adds. A non-nil error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
