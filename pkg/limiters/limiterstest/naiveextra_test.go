@@ -228,7 +228,7 @@ func newNaiveLeases(s limiters.Spec) *naiveLeases {
 	} else {
 		m.of = naiveModels[s.Algorithm](s)
 	}
-	m.ttl, m.releases = ttl.Microseconds(), s.Params.Reserve.Unsettled == "release"
+	m.ttl, m.releases = ttl.Microseconds(), s.Params.Reserve.Unsettled == limiters.UnsettledRelease
 	return m
 }
 

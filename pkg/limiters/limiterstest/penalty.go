@@ -14,8 +14,8 @@ import (
 )
 
 // randomPenalties is [Random] for limits with penalties.
-func randomPenalties(t *testing.T, store limiters.Store, sequences uint64) {
-	random(t, store, sequences, NewPenaltyGenerator)
+func randomPenalties(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
+	random(t, store, newReference, sequences, NewPenaltyGenerator)
 }
 
 // NewPenaltyGenerator returns a Generator for an algorithm and a seed, whose limits have penalties.
@@ -26,8 +26,7 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	spec.Params.Penalty = randomPenalty(rnd)
 	g := newGenerator(rnd, fmt.Sprintf("%s penalties %d ", algorithm, seed), spec)
 	spec.Params.Penalty = limiters.PenaltySpec{}
-	// guard.PerSecond keeps windows of one second without a penalty in another store.
-	if rnd.IntN(2) == 0 || spec.Window == time.Second {
+	if rnd.IntN(2) == 0 {
 		spec.Params.Penalty = randomPenalty(rnd)
 	}
 	g.addReloaded(spec)

@@ -64,15 +64,18 @@ func FirstSeed() uint64 {
 // some in groups, on a few keys, under limits whose maximum changes as in a reload. Time stands
 // still, goes on to an edge, jumps ahead and steps back.
 func Random(t *testing.T, store limiters.Store) {
-	random(t, store, sequences, NewGenerator)
+	random(t, store, newReference, sequences, NewGenerator)
 }
 
-func random(t *testing.T, store limiters.Store, sequences uint64, generator func(algorithm string, seed uint64) *Generator) {
+func random(
+	t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64,
+	generator func(algorithm string, seed uint64) *Generator,
+) {
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range Seeds(sequences) {
 				g := generator(name, seed)
-				if !agree(t, g, store, NewReference()) {
+				if !agree(t, g, store, newReference()) {
 					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
 				}
 			}
@@ -81,11 +84,11 @@ func random(t *testing.T, store limiters.Store, sequences uint64, generator func
 }
 
 // randomLeases is [Random] for limits with leases.
-func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
+func randomLeases(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range Seeds(sequences) {
-				if !agree(t, NewLeaseGenerator(name, seed), store, NewReference()) {
+				if !agree(t, NewLeaseGenerator(name, seed), store, newReference()) {
 					t.Fatalf("seed %d of %s with leases: the stores disagree", seed, name)
 				}
 			}
@@ -95,9 +98,9 @@ func randomLeases(t *testing.T, store limiters.Store, sequences uint64) {
 
 // randomMixed is [Random] for calls whose operations are under limits of several algorithms, with
 // penalties, leases and reservations. A group may have any of them.
-func randomMixed(t *testing.T, store limiters.Store, sequences uint64) {
+func randomMixed(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	for seed := range Seeds(sequences) {
-		if !agree(t, NewMixedGenerator(seed), store, NewReference()) {
+		if !agree(t, NewMixedGenerator(seed), store, newReference()) {
 			t.Fatalf("seed %d of mixed limits: the stores disagree", seed)
 		}
 	}
@@ -192,14 +195,14 @@ func NewMixedGenerator(seed uint64) *Generator {
 				spec.CountDenied = false
 				spec.Params.Peek = ""
 				ttl := pick(rnd, 40*time.Millisecond, 10*time.Second, time.Hour)
-				spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, "charge", "release")}
+				spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, limiters.UnsettledCharge, limiters.UnsettledRelease)}
 			}
 			if rnd.IntN(2) == 0 {
 				spec.Params.Penalty = randomPenalty(rnd)
 			}
 		}
 		l, err := limiters.New(spec)
-		if err != nil || spec.Window == time.Second { // guard.PerSecond keeps windows of one second in another store
+		if err != nil {
 			continue
 		}
 		// A limit with reserve.unsettled=release refunds what has expired. It does so late if the
@@ -228,14 +231,12 @@ func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 		}
 		spec.CountDenied = false
 		spec.Params.Peek = ""
-		spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, "charge", "release")}
+		spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, limiters.UnsettledCharge, limiters.UnsettledRelease)}
 		return spec
 	}
 	g := newGenerator(rnd, fmt.Sprintf("%s leases %d ", algorithm, seed), withTTL(ttl))
 	g.addReloaded(withTTL(ttl/2 + time.Millisecond))
-	if plain.Window != time.Second { // guard.PerSecond keeps it in another store
-		g.addReloaded(plain)
-	}
+	g.addReloaded(plain)
 	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedTTL.Microseconds())
 	return g
 }

@@ -110,7 +110,7 @@ func MustResetMatching(t *testing.T, store limiters.Store, match func(key string
 }
 
 // randomResets is [Random] with resets and inspections of keys between the calls.
-func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
+func randomResets(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	generators := []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator}
 	for n, generator := range generators {
 		for _, name := range Windowed() {
@@ -119,7 +119,7 @@ func randomResets(t *testing.T, store limiters.Store, sequences uint64) {
 				with := func(s limiters.Store) *resetting {
 					return &resetting{Store: s, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
 				}
-				tested, reference := with(store), with(NewReference())
+				tested, reference := with(store), with(newReference())
 				if !agree(t, g, tested, reference) {
 					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
 				}

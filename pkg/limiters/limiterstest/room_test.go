@@ -12,8 +12,8 @@ import (
 func TestStateGrowsOnlyByOpsThatNeedRoom(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
 	Random(t, store)
-	randomLeases(t, store, sequences)
-	randomMixed(t, store, sequences)
+	randomLeases(t, store, newReference, sequences)
+	randomMixed(t, store, newReference, sequences)
 	if store.grown == 0 {
 		t.Error("no state has grown")
 	}
