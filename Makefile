@@ -112,11 +112,11 @@ bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "
 
 bench: ## measure Weir, a bare server and envoyproxy/ratelimit, and write docs/benchmarks.md: ROWS='one|five' ROUNDS=3 SECONDS=3
 	$(BENCH)
-	@go test ./pkg/offline/sizing -run 'Figures|Outputs' -update
+	@go test ./internal/offline/sizing -run 'Figures|Outputs' -update
 
 bench-scale: ## measure the long rows: number of keys, rules and descriptors, skew of users, commands on a recording
 	$(BENCH) -scale
-	@go test ./pkg/offline/sizing -run 'Figures|Outputs' -update
+	@go test ./internal/offline/sizing -run 'Figures|Outputs' -update
 
 lint: ## run golangci-lint, which vets, and tools/prose on the English of Markdown and comments
 	@env=$$(tools/ensure lint prose) && eval "$$env" && "$$GOLANGCI_LINT" run && \

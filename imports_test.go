@@ -76,7 +76,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
 		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain " +
 			"pkg/limiters pkg/limiters/memstore"},
-	{"internal/telemetry", "exports Weir's metrics and log, without knowing a store",
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing memstore or redisstore",
 		"internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide " +
 			"pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions",
@@ -98,31 +98,31 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock",
 		"internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
-	{"pkg/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny",
+	{"internal/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"pkg/offline/simulate/report", "writes the result of a simulation as an HTML page",
-		"internal/terminal pkg/offline/simulate"},
-	{"pkg/offline/suggest", "finds limits for the traffic of a recording",
+	{"internal/offline/simulate/report", "writes the result of a simulation as an HTML page",
+		"internal/offline/simulate internal/terminal"},
+	{"internal/offline/suggest", "finds limits for the traffic of a recording",
 		"internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/limiters pkg/replay"},
-	{"pkg/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark",
+	{"internal/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark",
 		"internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
-	{"pkg/offline/accesslog", "makes recordings from access logs",
+	{"internal/offline/accesslog", "makes recordings from access logs",
 		"internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
-	{"pkg/offline/rulesdiff", "compares two sets of rules over the same requests",
+	{"internal/offline/rulesdiff", "compares two sets of rules over the same requests",
 		"internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters " +
 			"pkg/replay"},
-	{"pkg/offline/rulestest", "reads and runs tests of rules",
+	{"internal/offline/rulestest", "reads and runs tests of rules",
 		"internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
-	{"pkg/offline/yamltree", "reads YAML of other programs as values with positions",
+	{"internal/offline/yamltree", "reads YAML of other programs as values with positions",
 		"pkg/descriptors/rulesfile"},
-	{"pkg/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request",
-		"pkg/decide pkg/descriptors pkg/offline/yamltree"},
-	{"pkg/offline/envoygen", "writes Envoy's configuration for rules",
+	{"internal/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request",
+		"internal/offline/yamltree pkg/decide pkg/descriptors"},
+	{"internal/offline/envoygen", "writes Envoy's configuration for rules",
 		"internal/spelling pkg/descriptors pkg/descriptors/rulesfile"},
-	{"pkg/offline/rulesimport", "translates limits of other rate limiters into rules",
-		"pkg/descriptors pkg/descriptors/rulesfile pkg/offline/yamltree"},
+	{"internal/offline/rulesimport", "translates limits of other rate limiters into rules",
+		"internal/offline/yamltree pkg/descriptors pkg/descriptors/rulesfile"},
 	// The binary.
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/gctune " +
@@ -136,13 +136,14 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
 			"pkg/receipt pkg/recorder pkg/rls"},
 	{"internal/cli", "implements every command except serve, and prints its result",
-		"internal/backoff internal/spelling internal/terminal internal/tlsfiles " +
-			"pkg/admin/api pkg/admin/client pkg/conform pkg/decide pkg/descriptors " +
-			"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain " +
-			"pkg/offline/accesslog pkg/offline/envoyactions pkg/offline/envoygen " +
-			"pkg/offline/rulesdiff pkg/offline/rulesimport pkg/offline/rulestest " +
-			"pkg/offline/simulate pkg/offline/simulate/report pkg/offline/sizing " +
-			"pkg/offline/suggest pkg/receipt pkg/replay pkg/rls"},
+		"internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
+			"internal/offline/envoygen internal/offline/rulesdiff " +
+			"internal/offline/rulesimport internal/offline/rulestest " +
+			"internal/offline/simulate internal/offline/simulate/report " +
+			"internal/offline/sizing internal/offline/suggest internal/spelling " +
+			"internal/terminal internal/tlsfiles pkg/admin/api pkg/admin/client pkg/conform " +
+			"pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
+			"pkg/explain pkg/receipt pkg/replay pkg/rls"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile"},
@@ -177,19 +178,19 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"tools/stores", "runs the tests of the store on each supported server", ""},
 }
 
-// heavy lists libraries that only some packages may import.
-var heavy = []struct{ prefix, only, why string }{
+// restricted lists libraries that only some packages may import.
+var restricted = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc",
 		"pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage " +
 			"internal/grpcrecovery internal/grpctest internal/ratelimitstats " +
 			"internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf",
-		"pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls " +
+		"pkg/conform internal/offline/envoyactions internal/offline/envoygen pkg/rls " +
 			"pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
 		"a decision needs no protobuf: only the protocols import it"},
 	{"github.com/envoyproxy/",
-		"pkg/conform pkg/offline/envoyactions pkg/offline/envoygen pkg/rls " +
+		"pkg/conform internal/offline/envoyactions internal/offline/envoygen pkg/rls " +
 			"pkg/descriptors/sources/xds cmd/server bench/bare",
 		"a decision needs no Envoy API: only the protocols and the servers import it"},
 	{"github.com/go-logr/", "internal/tracing", "OpenTelemetry logs with it"},
@@ -198,8 +199,8 @@ var heavy = []struct{ prefix, only, why string }{
 		"pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest",
 		"only the store on Redis, its connections and the test servers talk to Redis"},
 	{"go.yaml.in/",
-		"pkg/descriptors/rulesfile pkg/offline/yamltree pkg/offline/envoygen e2e/harness",
-		"pkg/descriptors/rulesfile parses all rules, and pkg/offline/yamltree all files of other programs; the harness edits them"},
+		"pkg/descriptors/rulesfile internal/offline/yamltree internal/offline/envoygen e2e/harness",
+		"pkg/descriptors/rulesfile parses all rules, and internal/offline/yamltree all files of other programs; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile",
@@ -212,9 +213,9 @@ var heavy = []struct{ prefix, only, why string }{
 		"other packages return values, and these export them"},
 }
 
-// independent lists packages that do not depend on a library, not even through other packages.
-// Other programs use some of them, and the others need no more than the types of the admin API.
-var independent = []struct{ library, packages string }{
+// unreachable lists packages that must not reach a library, not even through other packages.
+// Programs outside this module may use some of them; the others need only the types of the admin API.
+var unreachable = []struct{ library, packages string }{
 	{"google.golang.org/grpc", "pkg/decide pkg/limiters pkg/admin pkg/admin/client"},
 	{"github.com/danielgtaylor/huma", "pkg/admin/client internal/observe internal/shadow internal/telemetry"},
 }
@@ -253,7 +254,7 @@ func TestPackagesDoNotDependOnLibraries(t *testing.T) {
 	for _, p := range packages(t) {
 		deps[strings.TrimPrefix(p.ImportPath, module)] = p.Deps
 	}
-	for _, row := range independent {
+	for _, row := range unreachable {
 		for _, name := range strings.Fields(row.packages) {
 			if deps[name] == nil {
 				t.Errorf("%s does not exist", name)
@@ -284,13 +285,13 @@ func TestImportsPointOneWay(t *testing.T) {
 					t.Errorf("%s (it %s) may not import %s (it %s)", name, purpose[name], inner, purpose[inner])
 				}
 			}
-			for _, h := range heavy {
+			for _, h := range restricted {
 				if strings.HasPrefix(imported, h.prefix) && !slices.Contains(strings.Fields(h.only), name) {
 					t.Errorf("%s may not import %s: %s", name, imported, h.why)
 				}
 			}
-			if inner, ours := strings.CutPrefix(imported, module+"pkg/offline/"); ours && name != "internal/cli" && !strings.HasPrefix(name, "pkg/offline/") {
-				t.Errorf("%s may not import pkg/offline/%s: only the commands that do not serve use pkg/offline", name, inner)
+			if inner, ours := strings.CutPrefix(imported, module+"internal/offline/"); ours && name != "internal/cli" && !strings.HasPrefix(name, "internal/offline/") {
+				t.Errorf("%s may not import internal/offline/%s: only the commands that do not serve use internal/offline", name, inner)
 			}
 			core := strings.HasPrefix(name, "pkg/limiters") && !strings.HasPrefix(name, "pkg/limiters/redisstore")
 			first, _, _ := strings.Cut(imported, "/")

@@ -64,7 +64,7 @@ func (p *process) adminOptions() admin.Options {
 	o := admin.Options{
 		Version:      versionOf(),
 		Rules:        p.rules.Rules,
-		Store:        p.store.primary,
+		Store:        p.store.withoutFallback,
 		Decide:       decideOptions(s),
 		ParseRequest: rls.ParseRequest,
 		Status:       p.status,
@@ -156,7 +156,7 @@ func (p *process) status() api.Status {
 func (a *adminServer) serve(context.Context) {
 	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
 		a.log.Error("the admin API has stopped, the rate limit service has not", zap.Error(err),
-			zap.String("remedy", "restart this process to have the admin API again"))
+			zap.String("remedy", "restart this process to restore the admin API"))
 	}
 }
 

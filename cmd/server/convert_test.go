@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestConvertPage(t *testing.T) { testPage(t, "convert.md", 1, 0, 0, 0) }
+func TestConvertPageShowsTheOutput(t *testing.T) { testPage(t, "convert.md", 1, 0, 0, 0) }
 
 // A log, its recording, and a simulation: each request of the log is one of the simulation, and the
 // limit denies as often as it must.

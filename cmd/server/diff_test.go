@@ -63,7 +63,7 @@ func testPage(t *testing.T, name string, codes ...int) {
 	}
 }
 
-func TestDiffPage(t *testing.T) { testPage(t, "diff.md", 2, 0) }
+func TestDiffPageShowsTheOutput(t *testing.T) { testPage(t, "diff.md", 2, 0) }
 
 func TestDiffCommand(t *testing.T) {
 	dir := t.TempDir()

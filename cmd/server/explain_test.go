@@ -17,7 +17,7 @@ var (
 )
 
 // The commands of docs/explain.md print what the page shows. The flag -update writes their output.
-func TestExplainPage(t *testing.T) {
+func TestExplainPageShowsTheOutput(t *testing.T) {
 	page, err := filepath.Abs("../../docs/explain.md")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func TestExplainPage(t *testing.T) {
 		return
 	}
 	if commands < 3 || want != string(text) {
-		t.Errorf("%d commands; go test ./cmd/server -run TestExplainPage -update writes\n%s", commands, want)
+		t.Errorf("%d commands; go test ./cmd/server -run TestExplainPageShowsTheOutput -update writes\n%s", commands, want)
 	}
 }
 

@@ -70,10 +70,10 @@ func (p *pageRun) run(command string, fails bool) {
 }
 
 // The commands of docs/gen.md print what the page shows. The flag -update writes their output.
-func TestGenPage(t *testing.T) { testShownPage(t, "gen.md", 4) }
+func TestGenPageShowsTheOutput(t *testing.T) { testShownPage(t, "gen.md", 4) }
 
 // The commands of docs/import.md print what the page shows. The flag -update writes their output.
-func TestImportPage(t *testing.T) { testShownPage(t, "import.md", 3) }
+func TestImportPageShowsTheOutput(t *testing.T) { testShownPage(t, "import.md", 3) }
 
 func testShownPage(t *testing.T, name string, minimum int) {
 	t.Helper()

@@ -84,7 +84,7 @@ func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (*process, er
 // openParts opens the rules first, to report their faults immediately. It opens the listeners
 // before the store, because a process that still holds a port has not saved its snapshot yet.
 func (p *process) openParts(ctx context.Context) error {
-	if err := p.openSender(); err != nil {
+	if err := p.openStatsd(); err != nil {
 		return err
 	}
 	if err := p.openRules(); err != nil {
@@ -109,8 +109,8 @@ func (p *process) openParts(ctx context.Context) error {
 	return p.openServers(l, receipts)
 }
 
-// openSender opens the exporter to statsd or dogstatsd, if the settings enable one.
-func (p *process) openSender() error {
+// openStatsd opens the exporter to statsd or dogstatsd, if the settings enable one.
+func (p *process) openStatsd() error {
 	s := &p.settings.Stats
 	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
 		return nil
@@ -157,8 +157,8 @@ func (p *process) openTracing(ctx context.Context, b backend) (limiters.Store, e
 	return t.Store(b), nil
 }
 
-// flushAtClose makes close call flush, which writes the unwritten data of a part. It logs failure
-// if flush returns an error.
+// flushAtClose registers flush, which close calls to write the unwritten data of a part. If flush
+// fails, the message failure is logged.
 func (p *process) flushAtClose(flush func(context.Context) error, timeout time.Duration, failure string) {
 	p.closers = append(p.closers, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -65,7 +65,7 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 	defer signal.Stop(reload)
 
 	stop := newStopper(signals)
-	defer stop.request() // it waits for a signal until then
+	defer stop.request() // ends the goroutine that waits for a signal
 	p, err := openUntilSignal(ctx, &s.Serve, log, stop)
 	if p == nil {
 		return err

@@ -39,14 +39,14 @@ type backend interface {
 // openStore opens the parts from the backend outwards, because closing denyCache and ends calls the
 // backend.
 type store struct {
-	backend   backend
-	save      func()            // saves counters in memory if they have a snapshot; to be called after the last request
-	mainRedis *redisBackend     // notifies the replicas that share the backend of resets; nil without Redis
-	memory    *memstore.Store   // the counters in this process: all of them or, with Redis, those of on_store_error: local
-	denyCache *guard.DenyCache  // nil without Redis, or if disabled
-	primary   limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
-	fallback  *guard.Fallback   // receives all calls that on_store_error may decide
-	replicas  *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
+	backend         backend
+	save            func()            // saves counters in memory if they have a snapshot; to be called after the last request
+	mainRedis       *redisBackend     // notifies the replicas that share the backend of resets; nil without Redis
+	memory          *memstore.Store   // the counters in this process: all of them or, with Redis, those of on_store_error: local
+	denyCache       *guard.DenyCache  // nil without Redis, or if disabled
+	withoutFallback limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
+	fallback        *guard.Fallback   // receives all calls that on_store_error may decide
+	replicas        *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
 }
 
 func (p *process) openStore(ctx context.Context) (err error) {
@@ -57,7 +57,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	if s.BackendType == settings.Memory {
 		m := p.openMemory()
 		st.backend, st.memory, st.save = m, m.Store, m.save
-		st.primary, err = p.openTracing(ctx, m)
+		st.withoutFallback, err = p.openTracing(ctx, m)
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
 		options.Local = st.memory
@@ -67,7 +67,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 		return err
 	}
 	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
-	st.fallback = guard.NewFallback(st.primary, options)
+	st.fallback = guard.NewFallback(st.withoutFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,
 		func(ctx context.Context) { st.backend.run(ctx, p.ready.storeAnswered) },
@@ -101,7 +101,7 @@ func (p *process) openRedisStore(ctx context.Context, st *store) error {
 	ends := guard.NewEndRetrier(calls)
 	p.metrics.RegisterEnds(ends.Stats)
 	p.flushAtClose(ends.Close, closeTimeout, "leases not ended in redis")
-	st.primary = ends
+	st.withoutFallback = ends
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
 	p.tasks = append(p.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
 	return nil

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/pkg/offline/envoyactions"
+	"github.com/weir-rls/weir/internal/offline/envoyactions"
 )
 
 const testTimeout = 2 * time.Minute // longer than any step takes on a busy machine

@@ -266,7 +266,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func TestRealEnvoyGateway(t *testing.T) {
+func TestWeirServesARealEnvoyGateway(t *testing.T) {
 	s := begin(t)
 	for _, c := range []struct {
 		path          string

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-rls/weir/internal/offline/rulesdiff"
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/offline/rulesdiff"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 

@@ -8,10 +8,10 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/envoyactions"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
-	"github.com/weir-rls/weir/pkg/offline/envoyactions"
 )
 
 // maxEnvoyFileBytes bounds a configuration of Envoy.

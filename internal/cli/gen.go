@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-rls/weir/internal/offline/envoygen"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/offline/envoygen"
 )
 
 // Gen generates Envoy's configuration for rules.

@@ -3,8 +3,8 @@ package cli
 import (
 	"fmt"
 
+	"github.com/weir-rls/weir/internal/offline/rulesimport"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/offline/rulesimport"
 )
 
 // Import converts the limits of another rate limiter to rules.

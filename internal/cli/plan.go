@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/offline/sizing"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/offline/sizing"
 )
 
 // Plan computes the size of a deployment: local limits, memory, calls to Redis and over-admission.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/pkg/offline/sizing"
+	"github.com/weir-rls/weir/internal/offline/sizing"
 )
 
 func planFile(t *testing.T, text string) string {

@@ -8,10 +8,10 @@ import (
 	"io"
 	"slices"
 
+	"github.com/weir-rls/weir/internal/offline/simulate"
+	"github.com/weir-rls/weir/internal/offline/simulate/report"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/offline/simulate"
-	"github.com/weir-rls/weir/pkg/offline/simulate/report"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 

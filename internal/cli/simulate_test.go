@@ -15,7 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-var updateSimulatePage = flag.Bool("update-simulate", false, "write the output of the examples into docs/simulate.md")
+var update = flag.Bool("update", false, "write the output of the examples into docs/simulate.md")
 
 // runCommand runs a command, which is the only one of command. The code is 2 for invalid arguments,
 // too.
@@ -55,7 +55,7 @@ func shellWords(line string) (words []string) {
 }
 
 // The examples of docs/simulate.md print what the page shows.
-func TestSimulatePage(t *testing.T) {
+func TestSimulatePageShowsTheOutput(t *testing.T) {
 	path, err := filepath.Abs(filepath.Join("..", "..", "docs", "simulate.md"))
 	must.Succeed(t, err)
 	page := must.Read(t, path)
@@ -74,7 +74,7 @@ func TestSimulatePage(t *testing.T) {
 		}
 		line, want, _ := strings.Cut(text, "\n")
 		code, out, errs := simulated(t, "", shellWords(strings.TrimPrefix(line, "$ weir simulate "))...)
-		if code != 0 || out != want && !*updateSimulatePage {
+		if code != 0 || out != want && !*update {
 			t.Errorf("%s: exit code %d, %s, printed\n%s\nand the page has\n%s", line, code, errs, out, want)
 		}
 		updated = strings.Replace(updated, block[0], "```console\n"+line+"\n"+out+"```", 1)
@@ -83,7 +83,7 @@ func TestSimulatePage(t *testing.T) {
 	if ran != 2 {
 		t.Errorf("%d examples, want 2", ran)
 	}
-	if *updateSimulatePage {
+	if *update {
 		must.Write(t, path, updated)
 	}
 }

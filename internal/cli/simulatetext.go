@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/offline/simulate"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 

@@ -8,10 +8,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weir-rls/weir/internal/offline/suggest"
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/offline/suggest"
 )
 
 // Suggest finds limits for the traffic of a recording.

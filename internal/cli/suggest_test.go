@@ -25,7 +25,7 @@ func suggested(t *testing.T, stdin string, args ...string) (code int, out, errs 
 var docBlock = regexp.MustCompile("(?ms)^```(\\S+)(?: (\\S+))?\n(.*?)^```$")
 
 // The examples of docs/suggest.md print what the page shows, and their YAML is valid.
-func TestSuggestPage(t *testing.T) {
+func TestSuggestPageShowsTheOutput(t *testing.T) {
 	page := must.Read(t, filepath.Join("..", "..", "docs", "suggest.md"))
 	t.Chdir(t.TempDir())
 	ran := 0

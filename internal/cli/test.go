@@ -9,8 +9,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/rulestest"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/offline/rulestest"
 )
 
 // Test runs tests of rules, or writes a first file of them.

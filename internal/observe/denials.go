@@ -58,7 +58,7 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	v := &d.Verdicts[denying]
 	o.options.LogDenial(&Denial{
 		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Compiled.Algorithm(),
-		KeyHash: o.hash(r.Key(i)), Enforced: r.EnforcesDenialsBy(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		KeyHash: o.hash(r.Key(i)), Enforced: r.Enforces(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

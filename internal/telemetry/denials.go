@@ -18,7 +18,7 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 		if !v.Denied() {
 			continue
 		}
-		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.EnforcesDenialsBy(d))}
+		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.Enforces(d))}
 		m.denials.add(labels, 1) // first, see dropRemovedLimits
 		labels[3] = ""
 		if d.Hits == 0 {

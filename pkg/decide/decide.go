@@ -95,7 +95,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start 
 	result.setOutcomes(d.options.ShadowMode)
 	d.endLeases(ctx, r.Now, result)
 	if result.combined.Undecided() && !d.options.ShadowMode {
-		return storeError(ctx, failure, result.StoreErr)
+		return undecidedError(ctx, failure, result.StoreErr)
 	}
 	return nil
 }

@@ -27,9 +27,9 @@ func (e *Error) Error() string { return e.text }
 // users.
 func (e *Error) Unwrap() error { return e.cause }
 
-// storeError returns the error for a failed store call. If ctx has ended, it blames ctx, which
+// undecidedError returns the error for a failed store call. If ctx has ended, it blames ctx, which
 // probably caused the failure.
-func storeError(ctx context.Context, text string, cause error) error {
+func undecidedError(ctx context.Context, text string, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return &Error{Kind: ContextEnded, text: err.Error(), cause: err}
 	}

@@ -26,7 +26,7 @@ const (
 	NoEntries           Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
 	UnknownDomain                     // Allowed: no rules have the domain
 	NoRule                            // Allowed: no rule matches
-	Unlimited                         // Allowed: the rule says unlimited
+	Unlimited                         // Allowed: the rule is unlimited
 	Replaced                          // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                       // Allowed: the hits fit under every limit
 	OverLimit                         // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after UntilReset

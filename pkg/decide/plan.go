@@ -227,7 +227,7 @@ func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain 
 
 // addOps appends the operations of a descriptor.
 func (p *Planner) addOps(call *storeCall, decision *Decision, domain *descriptors.Domain) {
-	decision.first = len(call.ops)
+	decision.firstOp = len(call.ops)
 	if len(decision.Limits) == 0 {
 		return
 	}

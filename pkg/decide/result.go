@@ -17,7 +17,7 @@ import (
 //   - Denied: Weir denies the request.
 //   - Shadowed: Weir allows the request, and would deny it without [Options.ShadowMode].
 //   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
-//   - EnforcesDenialsBy: metrics and logs show the denials by a descriptor as enforced.
+//   - Enforces(d): the request is denied, and d is not in shadow mode. Metrics and logs call this enforced.
 type Result struct {
 	Domain        string             // the domain of the request; empty if the request is invalid
 	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
@@ -65,9 +65,9 @@ func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// EnforcesDenialsBy reports whether r is Denied and d is not in shadow mode. In quota mode, it is
+// Enforces reports whether r is Denied and d is not in shadow mode. In quota mode, it is
 // true even if only another descriptor denies the request.
-func (r *Result) EnforcesDenialsBy(d *Decision) bool { return r.Denied && !d.ShadowMode }
+func (r *Result) Enforces(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
 // A Decision holds the outcome of one descriptor and its reason.
 type Decision struct {
@@ -101,7 +101,7 @@ type Decision struct {
 	// time until the key has fully reset.
 	UntilReset time.Duration
 
-	first          int  // index of the first operation of the store call
+	firstOp        int  // index of the decision's first operation in the store call
 	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
 
@@ -127,10 +127,10 @@ func (r *Result) setOutcomes(shadowMode bool) {
 		d := &r.Decisions[i]
 		switch {
 		case len(d.Limits) > 0:
-			d.Verdicts = r.call.verdicts[d.first : d.first+len(d.Limits)]
+			d.Verdicts = r.call.verdicts[d.firstOp : d.firstOp+len(d.Limits)]
 			d.setOutcome()
 			if r.StoreErr == nil {
-				r.StoreErr = d.storeErr(i)
+				r.StoreErr = d.firstError(i)
 			}
 		case d.Reason == BadLeaseID && !d.End && !d.ShadowMode:
 			d.Outcome = Denied
@@ -141,8 +141,8 @@ func (r *Result) setOutcomes(shadowMode bool) {
 	r.Denied, r.Shadowed = denied && !shadowMode, denied && shadowMode
 }
 
-// storeErr returns the first error of the store for d, which is descriptor i.
-func (d *Decision) storeErr(i int) error {
+// firstError returns the first error of the store for d, which is descriptor i.
+func (d *Decision) firstError(i int) error {
 	for j := range d.Verdicts {
 		if err := d.Verdicts[j].Err; err != nil {
 			return fmt.Errorf("descriptors[%d]: %s: %w", i, d.RuleName(), err)
@@ -155,10 +155,10 @@ func (d *Decision) storeErr(i int) error {
 // may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
-	if len(d.Limits) == 0 || d.first >= len(r.call.ops) {
+	if len(d.Limits) == 0 || d.firstOp >= len(r.call.ops) {
 		return ""
 	}
-	return r.call.ops[d.first].Key
+	return r.call.ops[d.firstOp].Key
 }
 
 // DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;

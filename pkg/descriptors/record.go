@@ -9,8 +9,10 @@ import "encoding/binary"
 //	                                    of key   of value
 //
 //	rule     the number of the rule; 0: no limits
-//	inexact  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record whose children this record shares
-//	child    the id of the exact child; 0: none; hashed: several, in the buckets of the index; alias: the record is an alias
+//	inexact  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record
+//	         whose children this record shares
+//	child    the id of the exact child; 0: none; hashed: several, in the buckets of the index;
+//	         alias: the record is an alias
 //	parent   the id of the parent
 //
 // A record with prefixes has neither key nor value. The slice may extend beyond the record.

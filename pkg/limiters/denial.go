@@ -40,11 +40,11 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 	}
 }
 
-// MaxRetryAfter returns an upper bound on the wait of n hits, given that minHits <= n hits wait for
-// retryAfter and the key has fully reset after resetAfter, see [Limit.CertainDenial]. The bound is
-// negative if n hits can never fit. For a sliding log it returns resetAfter, because only its
-// entries would give a tighter bound. l must not be a concurrency limit, under which no denial is
-// certain.
+// MaxRetryAfter returns an upper bound on the wait of n hits after a certain denial (see
+// [Limit.CertainDenial]): minHits hits wait for retryAfter, and the key has fully reset after
+// resetAfter. The bound is negative if n hits can never fit. For a sliding log it is
+// resetAfter, because only its entries would give a tighter bound. l must not be a concurrency
+// limit, under which no denial is certain.
 func (l *Limit) MaxRetryAfter(n, minHits int64, retryAfter, resetAfter time.Duration) time.Duration {
 	n, minHits = max(1, n), max(1, minHits) // a peek waits as long as one hit
 	switch {

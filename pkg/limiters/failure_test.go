@@ -40,6 +40,6 @@ func TestIsUnchargedReadsTheWholeErrorChain(t *testing.T) {
 func TestErrorOfAPanicHasTheStack(t *testing.T) {
 	err := limiters.CatchPanic(func() error { panic("out of order") })
 	if !errors.Is(err, limiters.ErrPanic) || !strings.Contains(err.Error(), "out of order") || !strings.Contains(err.Error(), "failure_test.go") {
-		t.Error(err)
+		t.Errorf("%v, want ErrPanic, the value of the panic and the stack", err)
 	}
 }

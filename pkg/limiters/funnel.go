@@ -17,10 +17,10 @@ import (
 type funnelLimit struct {
 	max, window int64 // window in µs
 	capacity    int64 // the largest level, in hits
-	drain       drain
-	// refund is the drain of a refunded hit. A hit takes longer to drain under a share, so a share
+	perHit      hitTime
+	// perRefund is the time of a refunded hit. A hit takes longer to drain under a share, so a share
 	// refunds at the rate of the whole limit: a refund is then never worth more than its charge.
-	refund    drain
+	perRefund hitTime
 	full      span // time until the capacity has drained
 	overdraft span // time until twice the capacity has drained: the bound for counted denied hits
 }
@@ -60,7 +60,7 @@ var funnelDefinition = definition{
 	newAlgorithm: func(spec, whole Spec) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			capacity: cmp.Or(spec.Params.Capacity, spec.Max), drain: newDrain(spec),
+			capacity: cmp.Or(spec.Params.Capacity, spec.Max), perHit: newHitTime(spec),
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
@@ -71,16 +71,16 @@ var funnelDefinition = definition{
 		if l.capacity > maxCapacity {
 			return nil, specError(fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
 		}
-		d := &l.drain
-		if d.den > maxDen {
+		hit := &l.perHit
+		if hit.den > maxDen {
 			return nil, impreciseError(spec)
 		}
-		if hi, lo := bits.Mul64(uint64(l.capacity), d.num); hi >= d.den || quotient(hi, lo, d.den) > maxDrainMicros {
+		if hi, lo := bits.Mul64(uint64(l.capacity), hit.num); hi >= hit.den || quotient(hi, lo, hit.den) > maxDrainMicros {
 			return nil, errSlow
 		}
-		l.full = d.timeFor(l.capacity)
-		l.overdraft = d.timeFor(2 * l.capacity)
-		l.refund = newDrain(whole)
+		l.full = hit.timeFor(l.capacity)
+		l.overdraft = hit.timeFor(2 * l.capacity)
+		l.perRefund = newHitTime(whole)
 		return l, nil
 	},
 }
@@ -140,7 +140,7 @@ func (l *funnelLimit) level(s counterState, now int64) (level span, at int64) {
 	}
 	at = max(now, f.time)
 	level = f.level
-	if f.den != l.drain.den {
+	if f.den != l.perHit.den {
 		// The state was written under a limit with another rate.
 		level = span{level.ceil(), 0}
 	}
@@ -156,19 +156,19 @@ func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
 		return false, -1
 	}
 	level, at := l.level(s.counterState, now)
-	d := &l.drain
-	after := d.add(level, d.timeFor(n))
+	hit := &l.perHit
+	after := hit.add(level, hit.timeFor(n))
 	if !l.full.less(after) {
 		return true, 0
 	}
-	return false, d.sub(after, l.full).ceil() + at - now
+	return false, hit.sub(after, l.full).ceil() + at - now
 }
 
 func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 	if l.max == 0 {
 		return s
 	}
-	d := &l.drain
+	hit := &l.perHit
 	level, at := l.level(s, now)
 	if n > 0 {
 		maxLevel := l.overdraft
@@ -176,7 +176,7 @@ func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 			// The level exceeds a capacity that has been lowered. It stays until it has drained.
 			maxLevel = level
 		}
-		level = d.add(level, d.timeFor(min(n, 2*l.capacity)))
+		level = hit.add(level, hit.timeFor(min(n, 2*l.capacity)))
 		if maxLevel.less(level) {
 			level = maxLevel
 		}
@@ -184,16 +184,16 @@ func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 		if level == (span{}) {
 			return s
 		}
-		refund := l.refund.timeFor(min(-n, l.refund.hits(level)))
-		if l.refund != *d {
+		refund := l.perRefund.timeFor(min(-n, l.perRefund.hits(level)))
+		if l.perRefund != *hit {
 			refund.frac = 0 // computed with another denominator, so the fraction cannot be subtracted
 		}
-		level = d.sub(level, refund)
+		level = hit.sub(level, refund)
 	}
 	if level == (span{}) {
 		return counterState{}
 	}
-	return funnelState{at, level, d.den}.counterState()
+	return funnelState{at, level, hit.den}.counterState()
 }
 
 func (l *funnelLimit) reserve(s counterState, now, n int64) (counterState, int64) {
@@ -221,7 +221,7 @@ func (l *funnelLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	if level == (span{}) {
 		return 0, 0
 	}
-	return l.drain.hits(level), level.ceil() + at - now
+	return l.perHit.hits(level), level.ceil() + at - now
 }
 
 func (l *funnelLimit) resetTime(s counterState) int64 {
@@ -229,13 +229,13 @@ func (l *funnelLimit) resetTime(s counterState) int64 {
 	return f.time + f.level.ceil()
 }
 
-func (l *funnelLimit) extraWait(k int64) int64 { return l.drain.timeFor(k).ceil() }
+func (l *funnelLimit) extraWait(k int64) int64 { return l.perHit.timeFor(k).ceil() }
 
 func (l *funnelLimit) mostAdmitted() int64 { return l.capacity + l.max }
 
 func (l *funnelLimit) appendNumbers(b []int64, _ int64) []int64 {
-	d := &l.drain
-	return append(b, l.capacity, int64(d.num/d.den), int64(d.num%d.den), int64(d.den))
+	hit := &l.perHit
+	return append(b, l.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
 }
 
 // A funnelState is a [counterState] under a funnelLimit.
@@ -253,42 +253,42 @@ func (f funnelState) counterState() counterState {
 	return counterState{a: f.time, b: f.level.whole, c: int64(f.level.frac<<32 | f.den)}
 }
 
-// A drain is the time to drain one hit: num/den µs, in lowest terms.
-type drain struct{ num, den uint64 }
+// A hitTime is the time in which one hit drains: num/den µs, in lowest terms.
+type hitTime struct{ num, den uint64 }
 
-// newDrain returns the drain of a limit. Under a limit of 0, which never charges, a hit takes no
+// newHitTime returns the time of a hit under a limit. Under a limit of 0, which never charges, a hit takes no
 // time.
-func newDrain(spec Spec) drain {
+func newHitTime(spec Spec) hitTime {
 	maximum, window := spec.Max, spec.Window.Microseconds()
 	if maximum == 0 {
-		return drain{den: 1}
+		return hitTime{den: 1}
 	}
 	g := gcd(maximum, window)
-	return drain{num: uint64(window / g), den: uint64(maximum / g)}
+	return hitTime{num: uint64(window / g), den: uint64(maximum / g)}
 }
 
-// A span is a duration of whole + frac/den µs, with the den of its drain.
+// A span is a duration of whole + frac/den µs, with the den of its hitTime.
 type span struct {
 	whole int64
 	frac  uint64
 }
 
 // timeFor returns the time to drain k hits. It does not overflow for k up to twice the capacity.
-func (d *drain) timeFor(k int64) span {
-	hi, lo := bits.Mul64(uint64(k), d.num)
-	whole, frac := bits.Div64(hi, lo, d.den)
+func (t *hitTime) timeFor(k int64) span {
+	hi, lo := bits.Mul64(uint64(k), t.num)
+	whole, frac := bits.Div64(hi, lo, t.den)
 	return span{int64(whole), frac}
 }
 
 // hits returns the number of hits that drain in s, rounded up, at most maxUsed.
-func (d *drain) hits(s span) int64 {
-	hi, lo := bits.Mul64(uint64(s.whole), d.den)
+func (t *hitTime) hits(s span) int64 {
+	hi, lo := bits.Mul64(uint64(s.whole), t.den)
 	lo, carry := bits.Add64(lo, s.frac, 0)
 	hi += carry
-	if hi >= d.num {
+	if hi >= t.num {
 		return maxUsed
 	}
-	n, rest := bits.Div64(hi, lo, d.num)
+	n, rest := bits.Div64(hi, lo, t.num)
 	if n >= maxUsed {
 		return maxUsed
 	}
@@ -298,21 +298,21 @@ func (d *drain) hits(s span) int64 {
 	return int64(n)
 }
 
-func (d *drain) add(a, b span) span {
+func (t *hitTime) add(a, b span) span {
 	s := span{a.whole + b.whole, a.frac + b.frac}
-	if s.frac >= d.den {
-		s.whole, s.frac = s.whole+1, s.frac-d.den
+	if s.frac >= t.den {
+		s.whole, s.frac = s.whole+1, s.frac-t.den
 	}
 	return s
 }
 
 // sub returns a - b, at least 0.
-func (d *drain) sub(a, b span) span {
+func (t *hitTime) sub(a, b span) span {
 	if !b.less(a) {
 		return span{}
 	}
 	if a.frac < b.frac {
-		a.whole, a.frac = a.whole-1, a.frac+d.den
+		a.whole, a.frac = a.whole-1, a.frac+t.den
 	}
 	return span{a.whole - b.whole, a.frac - b.frac}
 }

@@ -9,8 +9,8 @@ import (
 	"unsafe"
 )
 
-// MaxLeases bounds the open leases of a key, and the unknown ids whose ends it remembers. Further
-// reservations are denied, see [Verdict].TooManyReservations. It is also the maximum of a
+// MaxLeases bounds the open leases of a key, and the unknown ids whose ends the key remembers.
+// Further reservations are denied, see [Verdict].TooManyReservations. It is also the maximum of a
 // concurrency limit.
 const MaxLeases = 10_000
 

@@ -11,8 +11,14 @@ import (
 func TestLeaseIDDependsOnTextAndSecret(t *testing.T) {
 	a, b := NewLeaseID(nil, "a"), NewLeaseID(nil, "b")
 	secret := NewLeaseID([]byte("s"), "a")
-	if a == b || a == secret || a == (LeaseID{}) || a != NewLeaseID(nil, "a") || secret != NewLeaseID([]byte("s"), "a") {
-		t.Errorf("%x, %x, with a secret %x", a, b, secret)
+	if a == b || a == secret || a == (LeaseID{}) {
+		t.Errorf("a %x, b %x, a with a secret %x: want three different ids, none of them zero", a, b, secret)
+	}
+	if again := NewLeaseID(nil, "a"); again != a {
+		t.Errorf("a again: %x, want %x", again, a)
+	}
+	if again := NewLeaseID([]byte("s"), "a"); again != secret {
+		t.Errorf("a with the secret again: %x, want %x", again, secret)
 	}
 }
 
@@ -101,18 +107,18 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 	for i := range MaxLeases {
 		if v := take(OpCharge, i, 1); !v.Allowed {
-			t.Fatalf("lease %d: %+v", i, v)
+			t.Fatalf("lease %d: %+v, want it allowed", i, v)
 		}
 	}
 	size := s.GrownBytes()
 	if v := take(OpCharge, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
-		t.Errorf("a lease too many: %+v", v)
+		t.Errorf("lease %d: %+v, want a denial until a lease expires after %s", MaxLeases+1, v, time.Second)
 	}
 	if v := take(OpCharge, 1, 1); !v.Allowed || v.Used != MaxLeases {
-		t.Errorf("a held id: %+v", v)
+		t.Errorf("a charge with a held id: %+v, want it allowed with %d used", v, MaxLeases)
 	}
 	if v := take(OpCharge, MaxLeases, MaxLeases+1); v.Allowed || v.Err != nil {
-		t.Errorf("more slots than are free: %+v", v)
+		t.Errorf("%d slots: %+v, want a denial without an error", MaxLeases+1, v)
 	}
 	for i := MaxLeases; i < 3*MaxLeases; i++ {
 		take(OpEnd, i, 0)
@@ -121,7 +127,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		t.Errorf("%d ended ids are remembered, want %d", got, MaxLeases)
 	}
 	if s.GrownBytes() < size || size < MaxLeases*40 || size > MaxLeases*400 {
-		t.Errorf("%d bytes, and %d with as many ended", size, s.GrownBytes())
+		t.Errorf("%d bytes, then %d, want 40 to 400 for each of %d leases, and no fewer with as many ended ids", size, s.GrownBytes(), MaxLeases)
 	}
 	for i := range MaxLeases {
 		take(OpEnd, i, 0)
@@ -131,7 +137,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1))
 	}
 	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
-		t.Errorf("all ended: %+v", states[0])
+		t.Errorf("after all ends: %+v, want the zero state", states[0])
 	}
 }
 
@@ -221,7 +227,7 @@ func TestInvalidLeasesAreRejected(t *testing.T) {
 	}
 	for i := range b {
 		if _, _, err := ReadLeases(b[:i]); err == nil {
-			t.Errorf("the first %d bytes are read", i)
+			t.Errorf("ReadLeases of %d of %d bytes: no error, want one", i, len(b))
 		}
 	}
 	for what, at := range map[string]int{"a number of leases": 3, "an expiry": 4 + 16 + 7, "a number of slots": 4 + 24 + 7, "a time": 4 + 32 + 7} {

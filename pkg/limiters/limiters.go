@@ -49,8 +49,8 @@ const (
 	// never answered by a cache. N and Lease are ignored. An inspection is allowed if one more hit
 	// would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect
-	// OpChargeDenied peeks, and charges N >= 0 hits if the peek is denied and the limit counts
-	// denied hits: hits that the caller has denied from its cache. The store does both in one step,
+	// OpChargeDenied peeks. If the peek is denied and the limit counts denied hits, it charges N >=
+	// 0 hits, which the caller has already denied from its cache. The store does both in one step,
 	// because the hits must not count in a window that began after the caller denied them. The
 	// operation must be ungrouped, under a limit without extra state.
 	OpChargeDenied
@@ -133,7 +133,7 @@ type Verdict struct {
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the operation was decided, by the store's clock, in µs since 1970; 0 if
-	// on_store_error decided or it failed.
+	// on_store_error decided the operation, or if the operation failed.
 	At        int64
 	Used      int64 // the key's usage after this operation
 	Remaining int64 // how many further hits fit; 0 during a penalty

@@ -78,7 +78,7 @@ func TestPenaltyLevelIsBounded(t *testing.T) {
 		now = p.Until
 	}
 	if p.Level != maxPenaltyLevel || spec.duration(p.Level) != maxWindowMicros {
-		t.Errorf("level %d lasts %d µs", p.Level, spec.duration(p.Level))
+		t.Errorf("level %d lasts %d µs, want level %d and %d µs", p.Level, spec.duration(p.Level), maxPenaltyLevel, maxWindowMicros)
 	}
 }
 

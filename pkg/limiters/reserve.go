@@ -11,15 +11,21 @@ type correction struct {
 // A ReserveSpec configures reservations; the zero value means none.
 type ReserveSpec struct {
 	TTL       time.Duration // the time until a reservation without an actual cost expires
-	Unsettled string        // whether an expired estimate stays charged ("charge", the default) or is refunded ("release")
+	Unsettled string        // what becomes of an expired estimate: [UnsettledCharge] or [UnsettledRelease]
 }
+
+// The values of ReserveSpec.Unsettled.
+const (
+	UnsettledCharge  = "charge"  // an expired estimate stays charged; the default
+	UnsettledRelease = "release" // an expired estimate is refunded
+)
 
 var reserveParameters = []Parameter{
 	{Key: "reserve", Type: Object, About: "charge an estimate, and correct it to the actual cost at the end of the request."},
 	{Key: "reserve.ttl", Type: Duration, Min: minTTLMicros, Max: maxTTLMicros, Required: true,
 		number: func(p *Params) *int64 { return (*int64)(&p.Reserve.TTL) },
 		About:  "the time that a reservation waits for its actual cost. It must be longer than any request."},
-	{Key: "reserve.unsettled", Type: Choice, Choices: []string{"charge", "release"}, Default: "charge",
+	{Key: "reserve.unsettled", Type: Choice, Choices: []string{UnsettledCharge, UnsettledRelease}, Default: UnsettledCharge,
 		text:  func(p *Params) *string { return &p.Reserve.Unsettled },
 		About: "whether an expired estimate stays charged (charge) or is refunded (release)."},
 }
@@ -33,6 +39,6 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case l.peekOver:
 		return specError("remove 'peek: over' or 'reserve'", "a limit that reserves allows no request at its limit")
 	}
-	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == "release"
+	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == UnsettledRelease
 	return nil
 }

@@ -2,8 +2,8 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits and the runs, decides run by run, saves the states that several operations share, and packs the verdicts. The kind
--- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The others leave out the
--- steps that their operations do not need, which saves these 8 to 75 % of their cost (ADR 3):
+-- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The other deciders leave
+-- out steps that their operations do not need, so an operation costs 8 to 75 % less (ADR 3):
 --   decide_alone             operations on keys of their own, as most are: no state is kept for another operation
 --   decide_same_key          operations on one key, without a group: one state for all
 --   decide_group             a group without extra state
@@ -85,9 +85,9 @@ local function failures()
     set_verdict(i, $FAILED, #reply - 1, 0, 0)
   end
 
-  -- Sets the verdict of operation i, whose key could not be saved. A denial is valid even if it could not be counted. Then the verdict
-  -- reports the usage in Redis, because the caller's deny cache takes it for that. If the hits fit in Redis, they were denied
-  -- because of others that were not charged, and the operation fails.
+  -- Sets the verdict of operation i, whose key could not be saved. A denial stays a denial even if it could not be
+  -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
+  -- if the hits fit that usage, only charges that were not saved denied them, so the operation fails.
   local function set_unsaved(i, key, limit, n, problem, run)
     local result = verdicts[4 * i - 3] % $DURING_PENALTY
     if result == $TOO_MANY_RESERVATIONS then return end

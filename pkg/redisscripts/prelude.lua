@@ -26,7 +26,7 @@ local function renew_expiry(reset, server)
   return seconds, digits(seconds * 1000 - server / 1000)
 end
 
--- whole_numbers unpacks a value of a number of bytes by a format. Another length, or a value that is an error, is an error.
+-- whole_numbers unpacks a value with a format of struct. It raises an error if the value has another length, or is an error reply.
 local function whole_numbers(value, bytes, format)
   if #value ~= bytes then error(value.err or 'an unreadable value', 0) end
   local a, b, c, d, e = unpacked(format, value)

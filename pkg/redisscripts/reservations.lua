@@ -60,7 +60,7 @@ local function write(s, field, value, keep, server)
   s.key_expiry = key_expiry
 end
 
--- Deletes fields that are in a state no more. A full Redis allows that, and then also the second write.
+-- Deletes fields that the state no longer has. A full Redis allows the deletion, and after it the write of the head.
 local function delete(s, ...)
   if s.count + s.count_ended == 0 then
     call('DEL', s.key)

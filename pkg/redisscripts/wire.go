@@ -11,10 +11,12 @@ import (
 // in µs since 1970, and durations in µs. Indices begin at 1, and 0 is the index of nothing.
 //
 //	KEYS       the keys, each once
-//	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0 for none; 8 bytes each
+//	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0
+//	           for none; 8 bytes each
 //	ARGV[2..]  the limits, see AppendLimit
 //	ARGV[#]    the runs: each is a runLayout and the layouts of its RunKind
-//	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; none if the call ran after not_after, and charged nothing
+//	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; none if the
+//	           call ran after not_after, and charged nothing
 //	reply[2..] the reasons of failed operations
 
 // A RunKind is the kind of a run: consecutive operations that cost less together than one by one.

@@ -75,7 +75,8 @@ func (d *descriptor) clear() {
 	*d = descriptor{entries: d.entries[:0]}
 }
 
-// read fills an empty m from Envoy's generated type. It fails for invalid UTF-8.
+// read fills an empty m from Envoy's generated type. It encodes the request again, so that there is
+// only one decoder. It fails for invalid UTF-8.
 func (m *message) read(request *ratelimitv3.RateLimitRequest) error {
 	wire, err := proto.Marshal(request)
 	if err != nil {

@@ -84,10 +84,10 @@ func (s *Service) ShouldRateLimit(
 
 // answerMessage answers a request of Envoy's generated type.
 func (s *Service) answerMessage(
-	ctx context.Context, request *ratelimitv3.RateLimitRequest, byGRPC bool,
+	ctx context.Context, request *ratelimitv3.RateLimitRequest, overGRPC bool,
 ) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
-	c.observation.GRPC = byGRPC
+	c.observation.GRPC = overGRPC
 	c.malformed = malformed(c.message.read(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Service) answerMessage(
 // answer decides a decoded call, observes it and releases it. It returns the response in wire
 // format.
 func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
-	err = s.fillResult(ctx, c)
+	err = s.decide(ctx, c)
 	if err == nil {
 		wire, err = s.marshal(c)
 	}
@@ -117,9 +117,9 @@ func malformed(err error) error {
 	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
 }
 
-// fillResult decides a decoded call unless it is malformed, and fills its Result. Its error is a
+// decide decides a decoded call unless it is malformed, and fills its Result. Its error is a
 // gRPC status.
-func (s *Service) fillResult(ctx context.Context, c *call) error {
+func (s *Service) decide(ctx context.Context, c *call) error {
 	if c.malformed != nil {
 		return c.malformed
 	}

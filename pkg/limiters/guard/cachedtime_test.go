@@ -27,7 +27,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	}
 	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1})
 	var cached [1]limiters.Verdict
-	var lookups [1]lookup
+	var lookups [1]opLookup
 	c.classify(groups, lookups[:])
 	if n, _ := c.answer(began, groups, lookups[:], cached[:]); n != 0 {
 		t.Fatal("the denial is not cached")

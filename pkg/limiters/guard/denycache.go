@@ -146,7 +146,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	lookups := make([]lookup, len(out))
+	lookups := make([]opLookup, len(out))
 	began := c.clock()
 	c.classify(groups, lookups)
 	forwarded, debts := c.answer(began, groups, lookups, out)
@@ -166,9 +166,9 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return err
 }
 
-// A lookup decides about one operation: the cache answers it, or the store does, and the cache may
+// An opLookup decides about one operation: the cache answers it, or the store does, and the cache may
 // then record its denial.
-type lookup struct {
+type opLookup struct {
 	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard before the store was called
 	forward    bool   // the operation goes to the store
@@ -176,7 +176,7 @@ type lookup struct {
 
 // classify hashes the keys and marks operations that always go to the store: refunds, groups of
 // several, and all kinds but charges.
-func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
+func (c *DenyCache) classify(groups []limiters.Group, lookups []opLookup) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			op, lookup := &g[i], &lookups[first+i]
@@ -189,7 +189,7 @@ func (c *DenyCache) classify(groups []limiters.Group, lookups []lookup) {
 // answer answers operations from memory and marks the others to be forwarded. It returns the number
 // of marked operations and the debts of their keys, which it removes.
 func (c *DenyCache) answer(
-	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict,
+	now int64, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict,
 ) (forwarded int, debts []debt) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -204,7 +204,7 @@ func (c *DenyCache) answer(
 }
 
 // keyIsForwarded reports whether an operation on a key goes to the store.
-func keyIsForwarded(lookups []lookup, hash uint64) bool {
+func keyIsForwarded(lookups []opLookup, hash uint64) bool {
 	for i := range lookups {
 		if lookups[i].forward && lookups[i].hash == hash {
 			return true
@@ -215,7 +215,7 @@ func keyIsForwarded(lookups []lookup, hash uint64) bool {
 
 // forward sends the marked operations to the store, after the debts of their keys.
 func (c *DenyCache) forward(
-	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
+	ctx context.Context, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict, debts []debt,
 ) error {
 	var forwarded split.Subset
 	for i := range debts {
@@ -235,7 +235,7 @@ func (c *DenyCache) forward(
 
 // recordDenials records the denials of a call that began at the time began. It removes those of
 // refunded keys, even if the refund failed, because it may have been charged.
-func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict) {
+func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict) {
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -284,7 +284,7 @@ func (c *DenyCache) forgetDenialsOf(key string) {
 	s.forgetDenialsOf(key)
 }
 
-func (c *DenyCache) cacheDenial(lookup *lookup, op *limiters.Op, d denial, now int64) {
+func (c *DenyCache) cacheDenial(lookup *opLookup, op *limiters.Op, d denial, now int64) {
 	if d.expires <= now {
 		return
 	}

@@ -46,8 +46,8 @@ type denial struct {
 	minHits  int64 // this many hits or more are denied; 0: peeks too
 	used     int64 // the key's usage
 	expires  int64 // the denial is certain until then, and no older than MaxAge
-	retryAt  int64 // when minHits fit at the latest, or one hit if minHits is 0
-	resetAt  int64 // when the key has fully reset at the latest
+	retryAt  int64 // the latest time at which minHits fit, or one hit if minHits is 0
+	resetAt  int64 // the latest time at which the key has fully reset
 	recorded int64 // when the denial was recorded
 	offset   int64 // lower bound of the store's clock minus the cache's; 0 if the store does not report its time
 }
@@ -83,7 +83,7 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 
 // answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts
 // of its key to debts.
-func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *lookup, v *limiters.Verdict, debts []debt) []debt {
+func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if op.N >= 0 && op.Kind == limiters.OpCharge {

@@ -47,8 +47,8 @@ func TestEndRetrierPassesTheSuite(t *testing.T) {
 // its TTL.
 func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 	for name, fail := range map[string]func(f *fixture, yes bool){
-		"unreachable": func(f *fixture, yes bool) { f.store.set(0, 0, map[bool]error{true: errGone}[yes]) },
-		"lost reply":  func(f *fixture, yes bool) { f.store.setReplyErr(map[bool]error{true: errGone}[yes]) },
+		"unreachable": func(f *fixture, yes bool) { f.store.set(0, 0, map[bool]error{true: errUnreachable}[yes]) },
+		"lost reply":  func(f *fixture, yes bool) { f.store.setReplyErr(map[bool]error{true: errUnreachable}[yes]) },
 		"one key":     func(f *fixture, yes bool) { f.store.setBadKey(map[bool]string{true: "k"}[yes]) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
-		f.store.set(0, 0, errGone)
+		f.store.set(0, 0, errUnreachable)
 		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
 			_ = takeError(context.Background(), r, op)
 		}
@@ -95,7 +95,7 @@ func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 func TestEndRetrierIsBounded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
-		f.store.set(0, 0, errGone)
+		f.store.set(0, 0, errUnreachable)
 		const maximum, more = 50_000, 7
 		for i := range maximum + more {
 			f.endFails(r, fmt.Sprint(i))
@@ -114,7 +114,7 @@ func TestEndRetrierSurvivesPanic(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
 		f.mustTake(r, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
-		f.store.set(0, 0, errGone)
+		f.store.set(0, 0, errUnreachable)
 		f.endFails(r, "a")
 		f.store.setPanic(true)
 		time.Sleep(time.Second)
@@ -132,7 +132,7 @@ func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
 		for _, back := range []bool{true, false} {
 			r := guard.NewEndRetrier(f.store)
 			f.mustTake(r, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
-			f.store.set(0, 0, errGone)
+			f.store.set(0, 0, errUnreachable)
 			f.endFails(r, "a")
 			synctest.Wait()
 			if back {
@@ -155,7 +155,7 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
 		f.mustTake(r, []limiters.Op{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
-		f.store.set(0, 0, errGone)
+		f.store.set(0, 0, errUnreachable)
 		for range 3 {
 			f.endFails(r, "a", "b", "a")
 			time.Sleep(time.Second) // they are retried meanwhile
@@ -174,7 +174,7 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 		if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 4}) || f.usage() != 0 {
 			t.Errorf("%+v and %d slots held, want all repeated once", got, f.usage())
 		}
-		f.store.set(0, 0, errGone)
+		f.store.set(0, 0, errUnreachable)
 		f.endFails(r, "a")
 		if got := r.Stats().Pending; got != 1 {
 			t.Errorf("%d pending, want the end once more", got)

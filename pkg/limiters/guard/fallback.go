@@ -17,11 +17,11 @@ import (
 //
 // Local and remote counts are never merged, so in one window the replicas together admit at most
 // the limit through the store plus replicas times the share. The share depends on the size of
-// charges, because few large ones are distributed less evenly over replicas than many small ones.
+// charges, because a few large charges spread less evenly over the replicas than many small ones.
 //
 // Once the local store has decided an operation with a lease, ends under OnErrorLocal go to both
 // stores, because the lease may be in either. Ends are never denied, and FallbackStats does not
-// count them. A canceled Take returns an error, but the local store still receives its lease ends.
+// count them. A canceled Take applies no OnError, but the local store still receives its lease ends.
 type Fallback struct {
 	store   limiters.Store
 	local   localFallback

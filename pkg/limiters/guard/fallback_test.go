@@ -17,12 +17,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-var errGone = errors.New("the store is unreachable")
+var errUnreachable = errors.New("the store is unreachable")
 
-// failure returns errGone if gone is set, else nil.
-func failure(gone bool) error {
-	if gone {
-		return errGone
+// failure returns errUnreachable if unreachable is set, else nil.
+func failure(unreachable bool) error {
+	if unreachable {
+		return errUnreachable
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func TestFallbackPassesTheSuite(t *testing.T) {
 // replica.
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
+		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
 		return sole{&withOnErrors{f, []limiters.OnError{limiters.OnErrorLocal}}}
 	})
 }
@@ -89,7 +89,7 @@ func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, 
 }
 
 func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
-	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
+	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
 	ops := []limiters.Op{
 		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
 	}
@@ -100,7 +100,7 @@ func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 	got[2].ResetAfter, got[2].At = 0, 0 // depend on the clock
 	if want := []limiters.Verdict{
 		{Allowed: true, Remaining: 5, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
-		{Allowed: true, Used: 1, Remaining: 4, By: limiters.ByShare}, {Err: errGone}, {Err: errGone},
+		{Allowed: true, Used: 1, Remaining: 4, By: limiters.ByShare}, {Err: errUnreachable}, {Err: errUnreachable},
 		{Allowed: true, By: limiters.ByPolicy}, {By: limiters.ByPolicy},
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -114,11 +114,11 @@ func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 // If no operation is decided, Take returns the error of the store. It also fails if the context has
 // ended.
 func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
-	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{})
+	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	groups := limiters.Singles(op("a"), op("b"))
 	err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, groups, out)
-	if !errors.Is(err, errGone) {
+	if !errors.Is(err, errUnreachable) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,7 +143,7 @@ func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 // If one of two stores is unreachable, requests that need both stores show the outage too.
 func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		part := &limiterstest.FailingStore{Store: memory(), Err: errGone}
+		part := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		var failed []error
 		f := guard.NewFallback(guard.NewPerSecond(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
@@ -154,7 +154,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 				t.Errorf("got %+v, want the first by the store", got)
 			}
 		}
-		if !f.Stats().Down || len(failed) != 1 || !errors.Is(failed[0], errGone) {
+		if !f.Stats().Down || len(failed) != 1 || !errors.Is(failed[0], errUnreachable) {
 			t.Errorf("down %t, reported %v, want down and one report", f.Stats().Down, failed)
 		}
 		part.Err = nil
@@ -179,7 +179,7 @@ func TestReasonOfOnErrorIsReportedWithoutAnOutage(t *testing.T) {
 		take(t, withOnError(f, on), op("good"))
 		take(t, withOnError(f, on), op("bad"), op("bad2"))
 		take(t, withOnError(f, on), op("good"), op("bad"))
-		if len(failed) != want || want > 0 && !errors.Is(failed[0], errGone) || f.Stats().Down {
+		if len(failed) != want || want > 0 && !errors.Is(failed[0], errUnreachable) || f.Stats().Down {
 			t.Errorf("%s: reported %v, down %t, want %d reports", on, failed, f.Stats().Down, want)
 		}
 	}
@@ -221,7 +221,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 func TestOutageCountsConcurrentOps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failed = 1000
-		store := &limiterstest.FailingStore{Store: memory(), Err: errGone}
+		store := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		var outages []guard.Outage
 		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
 		var takes sync.WaitGroup
@@ -270,7 +270,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 // Without operations, a check notes that the store is back.
 func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &limiterstest.FailingStore{Store: memory(), Err: errGone}
+		store := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		changes, checks := 0, 0
 		f := guard.NewFallback(store, guard.FallbackOptions{
 			Local: memory(), Failed: func(error) { changes++ }, Recovered: func(guard.Outage) { changes++ },
@@ -319,7 +319,7 @@ func TestDenialFromACacheIsNoRecovery(t *testing.T) {
 	over, allowing := limiters.Op{Key: "over", Limit: once, N: 1}, withOnError(f, limiters.OnErrorAllow)
 	take(t, allowing, over)
 	take(t, allowing, over)
-	store.Err = errGone
+	store.Err = errUnreachable
 	take(t, allowing, op("new"))
 	if v := take(t, allowing, over)[0]; v.Allowed || v.By != limiters.ByCache || !f.Stats().Down {
 		t.Errorf("%+v, down: %v", v, f.Stats().Down)
@@ -340,7 +340,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 			whole := limit.Capacity() / n * n
 			var admitted, falsely int64
 			for range replicas {
-				f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{
+				f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
 					Local: memory(), Replicas: func() int { return replicas },
 				})
 				now := time.Now()
@@ -372,7 +372,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 
 func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	replicas := 1
-	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return replicas }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
 	for _, replicas = range []int{1, 10, 3, 10, 1} {
@@ -385,7 +385,7 @@ func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 }
 
 func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
-	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 2 }})
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
@@ -431,7 +431,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 // If an operation of a group is denied or fails, no share of the others is charged.
 func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 	local := memory()
-	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: local})
+	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: local})
 	for _, c := range []struct {
 		with     limiters.OnError
 		together bool
@@ -454,7 +454,7 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 // A funnel may hold more than it leaks in a window. Rare charges of that size keep to the limit,
 // and may reach the same replica twice in succession.
 func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
-	f := guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	now := time.Now()
 	for i := range 3 {

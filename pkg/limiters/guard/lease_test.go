@@ -36,7 +36,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store, local := &limiterstest.FailingStore{Store: memory()}, memory()
 			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
-			store.Err = errGone
+			store.Err = errUnreachable
 			takeGroups(t, f, limiters.Group{lease("other")}) // stays in the local store
 			store.Err = failure(c.goneAtTake)
 			takeGroups(t, f, limiters.Group{lease("a")})
@@ -72,12 +72,12 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 
 func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnError]limiters.Verdict{
-		limiters.OnErrorUnset: {Err: errGone}, limiters.OnErrorFail: {Err: errGone},
+		limiters.OnErrorUnset: {Err: errUnreachable}, limiters.OnErrorFail: {Err: errUnreachable},
 		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
 		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
-		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errGone}, guard.FallbackOptions{Local: memory()})
+		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
 		// A second operation that is decided, so that the call does not fail as a whole.
 		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), op("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
@@ -121,7 +121,7 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 // An end reaches the local store even if its call is canceled, because nothing retries it there.
 func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	for name, fail := range map[string]func(f *limiterstest.FailingStore, cancel func()){
-		"the call fails":    func(f *limiterstest.FailingStore, cancel func()) { f.Err = errGone; cancel() },
+		"the call fails":    func(f *limiterstest.FailingStore, cancel func()) { f.Err = errUnreachable; cancel() },
 		"the end fails":     func(f *limiterstest.FailingStore, _ func()) { f.OfKey = failsOn("k") },
 		"the reply is lost": func(_ *limiterstest.FailingStore, cancel func()) { cancel() },
 		"the end fails during the cancellation": func(f *limiterstest.FailingStore, cancel func()) {
@@ -129,7 +129,7 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, local := &limiterstest.FailingStore{Store: memory(), Err: errGone}, memory()
+			store, local := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, memory()
 			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
 			takeGroups(t, f, limiters.Group{lease("a")})
 			store.Err = nil
@@ -147,7 +147,7 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 // The end of a lease that only the local store has reaches only the local store, even if its
 // context is canceled.
 func TestEndLocallyCallsNoStore(t *testing.T) {
-	store, local := &limiterstest.FailingStore{Store: memory(), Err: errGone}, memory()
+	store, local := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, memory()
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
 	takeGroups(t, withOnError(f, limiters.OnErrorLocal), limiters.Group{lease("a")})
 	store.Err = nil
@@ -185,7 +185,7 @@ func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 // on_store_error hides the error of the store, and must not hide that the store has certainly
 // charged nothing.
 func TestOnErrorVerdictIsUncharged(t *testing.T) {
-	for err, want := range map[error]bool{errGone: false, limiters.Uncharged(errGone): true} {
+	for err, want := range map[error]bool{errUnreachable: false, limiters.Uncharged(errUnreachable): true} {
 		for _, whole := range []bool{true, false} {
 			store := &limiterstest.FailingStore{Store: memory(), OfKey: func(string) error { return err }}
 			if whole {

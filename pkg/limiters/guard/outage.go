@@ -12,13 +12,13 @@ type Outage struct {
 	Ops      int64 // operations that the store failed to decide, including those that fail
 }
 
-// An outageDetector notices the begin and the end of outages from the results of store calls, and
+// An outageDetector notices the start and the end of outages from the results of store calls, and
 // counts their operations.
 type outageDetector struct {
 	failed    func(reason error)
 	recovered func(Outage)
 
-	began       atomic.Pointer[time.Time] // the begin of the outage; nil while the store works
+	began       atomic.Pointer[time.Time] // the start of the outage; nil while the store works
 	lastFailure atomic.Pointer[time.Time]
 	ops         atomic.Int64 // operations of an outage, which no Outage has reported yet
 }

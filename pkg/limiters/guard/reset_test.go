@@ -70,10 +70,12 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 // A resetless store fails every reset.
 type resetless struct{ limiters.Store }
 
-func (resetless) Reset(context.Context, []limiters.StateName) ([]bool, error) { return nil, errGone }
+func (resetless) Reset(context.Context, []limiters.StateName) ([]bool, error) {
+	return nil, errUnreachable
+}
 
 func (resetless) ResetMatching(context.Context, func(string) bool, string) (limiters.Progress, error) {
-	return limiters.Progress{}, errGone
+	return limiters.Progress{}, errUnreachable
 }
 
 // An operator resets a key during an outage, and the local counters decide then.
@@ -119,7 +121,7 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 				r := guard.NewEndRetrier(resetless{f.store})
 				f.Cleanup(func() { _ = r.Close(context.Background()) })
 				f.mustTake(r, []limiters.Op{lease("a")}, "ok used=1 remaining=1 reset=10s")
-				f.store.set(0, 0, errGone)
+				f.store.set(0, 0, errUnreachable)
 				f.endFails(r, "a")
 				if err := reset(r); err == nil {
 					t.Error("no error, and the store is unreachable")

@@ -21,7 +21,7 @@ func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 			l.Algorithm, l.Max, l.Window = name, whole, time.Hour
 			limit, most := limiterstest.MustLimit(l), int64(0)
 			for seed := range uint64(20) {
-				f := withOnError(guard.NewFallback(&limiterstest.FailingStore{Err: errGone}, guard.FallbackOptions{
+				f := withOnError(guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
 					Local: memory(), Replicas: func() int { return replicas },
 				}), limiters.OnErrorLocal)
 				most = max(most, mostAdmitted(t, f, limit, rand.New(rand.NewPCG(seed, 1))))

@@ -182,7 +182,8 @@ func BenchmarkLock(b *testing.B) {
 			for b.Loop() {
 				t := transactions.Get().(*transaction)
 				t.begin(s, out)
-				t.lock(time.Time{}, groups)
+				t.locate(groups)
+				t.lock(time.Time{})
 				t.unlock()
 				t.done()
 			}

@@ -97,9 +97,9 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
 }
 
-// keepMostProtective keeps the limit that denies first: the record's, or l of an operation.
+// keepTightest keeps the limit that denies first: the record's, or l of an operation.
 // Eviction spares keys over a limit, but a record names only one of its limits.
-func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, storeNow int64) {
+func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitID()]
 	held := entry.limit
 	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
@@ -109,7 +109,7 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 	// New rules may have raised a limit that had no operations for a window.
 	inUse := storeNow-entry.usedAt <= held.Window().Microseconds()
 	// Keys under a limit of 0 need no protection.
-	if l.Capacity() == 0 || inUse && protectsMore(held, l) {
+	if l.Capacity() == 0 || inUse && isTighter(held, l) {
 		return
 	}
 	i, added := sh.limits.acquire(l)
@@ -125,9 +125,9 @@ func (s *Store) keepMostProtective(sh *shard, r record, l *limiters.Limit, store
 	}
 }
 
-// protectsMore reports whether a key is over a before it is over b. A limit with a penalty comes
+// isTighter reports whether a key is over a before it is over b. A limit with a penalty comes
 // first, because snapshots and eviction find a penalty only through the limit of the record.
-func protectsMore(a, b *limiters.Limit) bool {
+func isTighter(a, b *limiters.Limit) bool {
 	if a.HasPenalty() != b.HasPenalty() {
 		return a.HasPenalty()
 	}

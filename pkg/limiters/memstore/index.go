@@ -69,8 +69,8 @@ func (x *index) find(hash uint32, p position) int {
 	return i
 }
 
-// moved updates the position of a record.
-func (x *index) moved(hash uint32, from, to position) {
+// move updates the position of a record.
+func (x *index) move(hash uint32, from, to position) {
 	x.cells[x.find(hash, from)] = uint64(hash)<<32 | uint64(to)
 }
 

@@ -138,7 +138,7 @@ func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 // reservation is removed. They need room, as other hits do.
 func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
-	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: "release"}
+	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: limiters.UnsettledRelease}
 	limit := limiterstest.MustLimit(spec)
 	for name, ops := range map[string][]limiters.Op{
 		"new reservations":               {leaseOp(limit, "b", 1, false), leaseOp(limit, "c", 1, false), leaseOp(limit, "d", 1, false)},

@@ -16,7 +16,7 @@ import (
 var (
 	ErrForeign = errors.New("the file is not a snapshot of Weir's memory")
 	ErrVersion = errors.New("the snapshot is from another version of Weir")
-	ErrTorn    = errors.New("the snapshot is damaged")
+	ErrDamaged = errors.New("the snapshot is damaged")
 )
 
 // Loaded is the result of loading a snapshot.
@@ -66,14 +66,14 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 			l.loaded.Keys, l.loaded.NotLoaded = s.keys.Load(), l.loaded.NotLoaded+s.evicted.Load()
 			return l.loaded, nil
 		case length > maxRecordBytes:
-			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrTorn, length)
+			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrDamaged, length)
 		}
 		b, err := in.next(int(length))
 		if err != nil {
 			return Loaded{}, err
 		}
 		if err := l.key(&keyReader{b: b}); err != nil {
-			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrTorn, count+1, err)
+			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrDamaged, count+1, err)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (in *snapshotReader) next(n int) ([]byte, error) {
 		read += got
 		switch {
 		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, fmt.Errorf("%w: it ends too early", ErrTorn)
+			return nil, fmt.Errorf("%w: it ends too early", ErrDamaged)
 		case err != nil:
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (in *snapshotReader) next(n int) ([]byte, error) {
 func (in *snapshotReader) head() (algorithms []string, saved time.Time, err error) {
 	b, err := in.next(len(magic))
 	switch {
-	case errors.Is(err, ErrTorn) || err == nil && string(b) != magic:
+	case errors.Is(err, ErrDamaged) || err == nil && string(b) != magic:
 		return nil, saved, ErrForeign
 	case err != nil:
 		return nil, saved, err
@@ -153,11 +153,11 @@ func (in *snapshotReader) tail(count uint64) error {
 		return err
 	}
 	if want != count || binary.LittleEndian.Uint64(b) != got {
-		return fmt.Errorf("%w: the checksum does not match", ErrTorn)
+		return fmt.Errorf("%w: the checksum does not match", ErrDamaged)
 	}
 	switch _, err := in.from.ReadByte(); {
 	case err == nil:
-		return fmt.Errorf("%w: bytes follow its end", ErrTorn)
+		return fmt.Errorf("%w: bytes follow its end", ErrDamaged)
 	case !errors.Is(err, io.EOF):
 		return err
 	}

@@ -57,9 +57,9 @@ type Store struct {
 // shardCount is the number of locks, see docs/adr/0007.
 const shardCount = 256
 
-// callerKeep is added to the expiry of a key after an operation with the caller's own time, in µs.
+// callerExpiryMargin is added to the expiry of a key after an operation with the caller's own time, in µs.
 // The caller's clock may stop or step back, and would then miss the state if it had expired.
-const callerKeep = int64(time.Hour / time.Microsecond)
+const callerExpiryMargin = int64(time.Hour / time.Microsecond)
 
 // New returns an empty Store.
 func New(o Options) *Store {
@@ -97,7 +97,8 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	t := transactions.Get().(*transaction)
 	defer t.done()
 	t.begin(s, out)
-	t.lock(now, groups)
+	t.locate(groups)
+	t.lock(now)
 	defer t.unlock()
 	for i := range t.ops {
 		t.prepare(i)
@@ -113,6 +114,6 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		}
 	}
 	t.writeBack()
-	t.sweep()
+	t.finish()
 	return nil
 }

@@ -18,10 +18,10 @@ func (p position) row() int     { return int(p & (1<<rowBits - 1)) }
 
 // A page is a contiguous block of records of one length. It never moves.
 type page struct {
-	bytes   []byte
-	soonest int64 // no record of the page expires before
-	n       uint16
-	length  uint16 // the length of a record, in bytes
+	bytes       []byte
+	expiryBound int64 // no record of the page expires before it
+	n           uint16
+	length      uint16 // the length of a record, in bytes
 }
 
 func (pg *page) record(row int) record {
@@ -74,7 +74,7 @@ func (ps *pageSet) add(words int) (position, bool) {
 			return 0, false
 		}
 		class.pages = append(class.pages, ps.table.add(page{
-			bytes: make([]byte, pageLen(len(class.pages))), soonest: math.MaxInt64, length: uint16(8 * words),
+			bytes: make([]byte, pageLen(len(class.pages))), expiryBound: math.MaxInt64, length: uint16(8 * words),
 		}))
 	}
 	number := class.pages[class.filling]
@@ -101,7 +101,7 @@ func (ps *pageSet) remove(p position) (from position) {
 	if from != p {
 		r := ps.record(p)
 		copy(r, pg.record(int(pg.n)))
-		ps.lowerSoonest(p, r.expiry())
+		ps.lowerBound(p, r.expiry())
 	}
 	if pg.n == 0 {
 		// One empty page is kept. Otherwise a key that is added and removed at a page boundary
@@ -114,19 +114,19 @@ func (ps *pageSet) remove(p position) (from position) {
 	return from
 }
 
-// lowerSoonest lowers the soonest of p's page to expiry if it is later.
-func (ps *pageSet) lowerSoonest(p position, expiry int64) {
+// lowerBound lowers the expiryBound of p's page to expiry if it is later.
+func (ps *pageSet) lowerBound(p position, expiry int64) {
 	pg := &ps.table.items[p.page()]
-	pg.soonest = min(pg.soonest, expiry)
+	pg.expiryBound = min(pg.expiryBound, expiry)
 }
 
-// soonest returns a time before which no record expires.
-func (ps *pageSet) soonest() int64 {
-	soonest := int64(math.MaxInt64)
+// expiryBound returns a time before which no record expires.
+func (ps *pageSet) expiryBound() int64 {
+	bound := int64(math.MaxInt64)
 	for i := range ps.table.items {
 		if pg := &ps.table.items[i]; pg.n > 0 {
-			soonest = min(soonest, pg.soonest)
+			bound = min(bound, pg.expiryBound)
 		}
 	}
-	return soonest
+	return bound
 }

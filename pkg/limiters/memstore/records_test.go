@@ -35,7 +35,7 @@ func TestIndexMatchesMap(t *testing.T) {
 			case rnd.IntN(3) == 0:
 				i := rnd.IntN(len(places))
 				if _, found := want[p]; !found {
-					x.moved(want[places[i]], places[i], p)
+					x.move(want[places[i]], places[i], p)
 					want[p] = want[places[i]]
 					delete(want, places[i])
 					places[i] = p
@@ -241,7 +241,7 @@ func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(hourly)
 	for _, n := range []int{0, 1, 40, maxTextBytes - 1, maxTextBytes, maxTextBytes + 1, 5000} {
-		message := newMessage(n)
+		message := newReusedBuffer(n)
 		take := func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
 			if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}}, out); err != nil {
@@ -251,7 +251,7 @@ func TestKeyTextIsCopied(t *testing.T) {
 		}
 		take(message.key())
 		message.overwrite()
-		if v := take(newMessage(n).key()); v.Used != 2 {
+		if v := take(newReusedBuffer(n).key()); v.Used != 2 {
 			t.Errorf("a key of %d bytes after its message was overwritten: %+v, want the second hit", n, v)
 		}
 	}
@@ -353,30 +353,30 @@ func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 			// Each hit takes ten seconds to leave.
 			take(keys[rnd.IntN(len(keys))], rnd.Int64N(40)-10)
 			now = now.Add(time.Duration(rnd.Int64N(3)) * time.Second * time.Duration(1+step/300%2*5))
-			checkSoonest(t, sh, seed, step)
+			checkExpiryBounds(t, sh, seed, step)
 		}
 		now = now.Add(time.Hour)
 		for range 2 * len(keys) {
 			take(keys[0], 1)
 			take(keys[0], -1)
-			checkSoonest(t, sh, seed, -1)
+			checkExpiryBounds(t, sh, seed, -1)
 		}
 		take(keys[0], 1)
-		if n := sh.live.Load(); n != 1 || sh.soonest <= s.clock() {
-			t.Errorf("seed %d: %d keys are left, want one; the first expires at %d, and it is %d", seed, n, sh.soonest, s.clock())
+		if n := sh.live.Load(); n != 1 || sh.expiryBound <= s.clock() {
+			t.Errorf("seed %d: %d keys are left, want one; the first expires at %d, and it is %d", seed, n, sh.expiryBound, s.clock())
 		}
 	}
 }
 
-// checkSoonest checks that no record expires before the soonest of its page and of its shard.
-func checkSoonest(t *testing.T, sh *shard, seed uint64, step int) {
+// checkExpiryBounds checks that no record expires before the bound of its page and of its shard.
+func checkExpiryBounds(t *testing.T, sh *shard, seed uint64, step int) {
 	t.Helper()
 	for i := range sh.pages.table.items {
 		pg := &sh.pages.table.items[i]
 		for row := range int(pg.n) {
-			if expiry := pg.record(row).expiry(); expiry < pg.soonest || expiry < sh.soonest {
+			if expiry := pg.record(row).expiry(); expiry < pg.expiryBound || expiry < sh.expiryBound {
 				t.Fatalf("seed %d, step %d: record %d of page %d expires at %d, before %d of its page or %d of its shard",
-					seed, step, row, i, expiry, pg.soonest, sh.soonest)
+					seed, step, row, i, expiry, pg.expiryBound, sh.expiryBound)
 			}
 		}
 	}

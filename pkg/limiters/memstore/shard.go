@@ -10,18 +10,18 @@ import (
 // A shard holds the records of some keys. A record is the state of a key under one algorithm and
 // window.
 type shard struct {
-	mu       sync.Mutex
-	latest   int64  // the latest time of a Take, by the store's clock
-	order    uint16 // the order of that Take
-	soonest  int64  // no record expires before
-	limits   limitTable
-	cursor   cursor
-	pages    pageSet
-	index    [subindexes]index
-	pointers table[pointers]
-	texts    table[[]byte]
-	live     atomic.Int64 // number of records: changed under the lock, read without it
-	_        [64]byte     // keeps two shards out of one cache line
+	mu          sync.Mutex
+	latest      int64  // the latest time of a Take, by the store's clock
+	order       uint16 // the order of that Take; it wraps after 65,536 Takes at one time
+	expiryBound int64  // no record expires before it
+	limits      limitTable
+	cursor      cursor
+	pages       pageSet
+	index       [subindexes]index
+	pointers    table[pointers]
+	texts       table[[]byte]
+	live        atomic.Int64 // number of records: changed under the lock, read without it
+	_           [64]byte     // keeps two shards out of one cache line
 }
 
 // subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10
@@ -154,7 +154,7 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 
 	from = sh.pages.remove(p)
 	if from != p {
-		sh.index[r.hash()%subindexes].moved(r.hash(), from, p)
+		sh.index[r.hash()%subindexes].move(r.hash(), from, p)
 	}
 	sh.live.Add(-1)
 	s.keys.Add(-1)
@@ -165,6 +165,6 @@ func (s *Store) remove(sh *shard, p position) (from position) {
 // setExpiry sets the expiry of a record.
 func (sh *shard) setExpiry(p position, expiry int64) {
 	sh.record(p).setExpiry(expiry)
-	sh.pages.lowerSoonest(p, expiry)
-	sh.soonest = min(sh.soonest, expiry)
+	sh.pages.lowerBound(p, expiry)
+	sh.expiryBound = min(sh.expiryBound, expiry)
 }

@@ -162,14 +162,14 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		step = 7
 	}
 	for n := 0; n < len(b); n += step {
-		want := ErrTorn
+		want := ErrDamaged
 		if n < len(magic) {
 			want = ErrForeign
 		}
 		mustReject(t, b[:n], want, fmt.Sprint("the first ", n, " bytes"))
 	}
 	for i := 0; i < len(b); i += step {
-		want := ErrTorn
+		want := ErrDamaged
 		switch {
 		case i < len(magic):
 			want = ErrForeign
@@ -180,8 +180,8 @@ func TestDamagedSnapshotIsRejected(t *testing.T) {
 		flipped[i] ^= 1 << (i % 8)
 		mustReject(t, flipped, want, fmt.Sprintf("bit %d of byte %d flipped", i%8, i))
 	}
-	mustReject(t, append(bytes.Clone(b), 0), ErrTorn, "a byte more")
-	mustReject(t, append(bytes.Clone(b), b...), ErrTorn, "two in one")
+	mustReject(t, append(bytes.Clone(b), 0), ErrDamaged, "a byte more")
+	mustReject(t, append(bytes.Clone(b), b...), ErrDamaged, "two in one")
 }
 
 func TestSnapshotOfAnotherFormatIsRejected(t *testing.T) {
@@ -213,13 +213,13 @@ func TestSnapshotWithAHugeLengthTakesNoMemory(t *testing.T) {
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-20], maxRecordBytes)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	mustReject(t, b, ErrTorn, "64 MiB that do not come")
+	mustReject(t, b, ErrDamaged, "64 MiB that do not come")
 	runtime.ReadMemStats(&after)
 	if made := after.TotalAlloc - before.TotalAlloc; made > 8<<20 {
 		t.Errorf("%d bytes were made for them", made)
 	}
 	b = binary.LittleEndian.AppendUint32(b[:len(b)-4], maxRecordBytes+1)
-	mustReject(t, b, ErrTorn, "more than a key may take")
+	mustReject(t, b, ErrDamaged, "more than a key may take")
 }
 
 func TestSnapshotLeavesOutUnknownLimits(t *testing.T) {

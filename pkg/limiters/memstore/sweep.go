@@ -21,7 +21,7 @@ func (s *Store) Sweep() {
 		sh.mu.Lock()
 		sh.latest = s.clock()
 		for range stepsPerSweep {
-			if sh.soonest > sh.latest {
+			if sh.expiryBound > sh.latest {
 				break
 			}
 			s.sweepStep(sh, sh.latest)
@@ -33,24 +33,25 @@ func (s *Store) Sweep() {
 // stepsPerSweep bounds the steps of Sweep in a shard, so that it holds the lock for about 10 µs.
 const stepsPerSweep = 64
 
-// sweepStep removes some expired records. It skips shards that have none, which saves 20 % of a
-// Take with 1,000,000 keys, and pages, which saves 10 % more while keys expire one at a time.
+// sweepStep removes some expired records. It skips shards and pages without expired records. With
+// 1,000,000 keys, skipping shards saves 20 % of a Take, and skipping pages another 10 % while keys
+// expire one at a time.
 func (s *Store) sweepStep(sh *shard, storeNow int64) {
-	if sh.soonest > storeNow {
+	if sh.expiryBound > storeNow {
 		return
 	}
 	c := &sh.cursor
 	for range sweepPerTake {
 		if int(c.page) >= len(sh.pages.table.items) {
-			*c, sh.soonest = cursor{}, sh.pages.soonest()
+			*c, sh.expiryBound = cursor{}, sh.pages.expiryBound()
 			return
 		}
 		pg := &sh.pages.table.items[c.page]
 		switch {
-		case c.row == 0 && pg.soonest > storeNow:
+		case c.row == 0 && pg.expiryBound > storeNow:
 			c.page++
 		case c.row >= pg.n:
-			pg.soonest = pg.earliest()
+			pg.expiryBound = pg.earliest()
 			*c = cursor{page: c.page + 1}
 		case pg.record(int(c.row)).expiry() > storeNow:
 			c.row++

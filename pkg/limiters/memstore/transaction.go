@@ -12,15 +12,15 @@ import (
 
 // A transaction decides the operations of one call, while it holds the locks of their shards.
 type transaction struct {
-	store      *Store
-	out        []limiters.Verdict
-	ops        []locatedOp      // one for each operation
-	states     []limiters.State // one for each operation; the state of a key is that of its first operation
-	stateIndex []int            // index of each operation's state; -1: the operation cannot be decided
-	locked     shardSet
-	decidedAt  int64 // the time of the decision
-	storeNow   int64 // the time by the store's clock
-	extend     int64 // the time added to expiries, in µs
+	store        *Store
+	out          []limiters.Verdict
+	ops          []locatedOp      // one for each operation
+	states       []limiters.State // one for each operation; the state of a key is that of its first operation
+	stateIndex   []int            // index of each operation's state; -1: the operation cannot be decided
+	locked       shardSet
+	decidedAt    int64 // the time of the decision
+	storeNow     int64 // the time by the store's clock
+	expiryMargin int64 // the time added to expiries, in µs
 	// order exceeds that of every earlier Take of these shards with the same storeNow.
 	order   uint16
 	sampled limiters.State // the state that evictOne reads; a field, because a local variable would be allocated
@@ -84,11 +84,8 @@ func (s *Store) hash(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
-// lock hashes the keys and locks their shards. To hold the locks briefly, it reads the clock before
-// locking. If the latest time of a shard is later, lock uses that time. Otherwise a Take that
-// waited for a lock could find states from the future, and discard states that are more than a
-// window ahead.
-func (t *transaction) lock(now time.Time, groups []limiters.Group) {
+// locate finds the shard of each key.
+func (t *transaction) locate(groups []limiters.Group) {
 	ops := t.ops
 	for _, g := range groups {
 		for i := range g {
@@ -100,6 +97,13 @@ func (t *transaction) lock(now time.Time, groups []limiters.Group) {
 		}
 		ops = ops[len(g):]
 	}
+}
+
+// lock locks the shards and sets the times. To hold the locks briefly, it reads the clock before
+// locking. If the latest time of a shard is later, lock uses that time. Otherwise a Take that
+// waited for a lock could find states from the future, and discard states that are more than a
+// window ahead.
+func (t *transaction) lock(now time.Time) {
 	t.storeNow, t.order = t.store.clock(), 0
 	for i := range t.locked.all() {
 		sh := &t.store.shards[i]
@@ -111,9 +115,9 @@ func (t *transaction) lock(now time.Time, groups []limiters.Group) {
 			t.order = max(t.order, sh.order+1)
 		}
 	}
-	t.decidedAt, t.extend = t.storeNow, 0
+	t.decidedAt, t.expiryMargin = t.storeNow, 0
 	if !now.IsZero() {
-		t.decidedAt, t.extend = now.UnixMicro(), callerKeep
+		t.decidedAt, t.expiryMargin = now.UnixMicro(), callerExpiryMargin
 	}
 }
 
@@ -123,8 +127,8 @@ func (t *transaction) unlock() {
 	}
 }
 
-// sweep sets the latest time and order of the shards, and removes some expired records.
-func (t *transaction) sweep() {
+// finish sets the latest time and order of the shards, and removes some expired records.
+func (t *transaction) finish() {
 	for i := range t.locked.all() {
 		sh := &t.store.shards[i]
 		sh.latest, sh.order = t.storeNow, t.order
@@ -220,8 +224,8 @@ func (t *transaction) writeBack() {
 				continue
 			}
 		}
-		t.store.keepMostProtective(lo.shard, r, l, t.storeNow)
-		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.extend
+		t.store.keepTightest(lo.shard, r, l, t.storeNow)
+		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.expiryMargin
 		if s.Extra != nil {
 			// Another limit may need the extra state for longer.
 			expiry = max(expiry, r.expiry())

@@ -32,7 +32,7 @@ func TestStoreByURLPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "secret")
 	server.Login("", "secret")
-	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
-	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		o.SetSentinelAuth("of sentinel")
 		return openAt(t, o)
 	}
-	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 		if err := w.Master.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}

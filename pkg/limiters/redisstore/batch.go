@@ -75,9 +75,12 @@ func pooledBatch(notAfter, now time.Time, groups []limiters.Group, namer keyName
 	return b
 }
 
+// maxPooledBatch is the number of operations up to which a batch is reused.
+const maxPooledBatch = 4096
+
 // release clears the batch and returns it to the pool, unless it is unusually large.
 func (b *batch) release() {
-	if len(b.ops) > 4096 {
+	if len(b.ops) > maxPooledBatch {
 		return
 	}
 	clear(b.indexOfKey)

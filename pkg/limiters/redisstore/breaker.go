@@ -46,7 +46,7 @@ func (b *breaker) rejects(busy bool) bool {
 // may have the same cause.
 func (b *breaker) record(err error, waitLimit, timeout time.Duration) {
 	if errors.Is(err, errLate) {
-		return // the node replied; only the clients' deadlines were too short
+		return // the node replied; only the clients' deadlines were too short, so the next call decides
 	}
 	switch healthOf(err, min(waitLimit, time.Since(b.last)), timeout) {
 	case healthy:

@@ -58,7 +58,7 @@ func TestClusterPassesTheSuite(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	// The suite has groups over several keys. The tag puts them into one slot.
 	t.Run("suite", func(t *testing.T) {
-		limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+		limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 			c.FlushAll(t)
 			return openCluster(t, c, oneSlot)
 		})

@@ -20,7 +20,7 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	for _, name := range limiterstest.Windowed() {
 		params := limiterstest.FirstHit(name)
 		params.Penalty = limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}
-		params.Reserve = limiters.ReserveSpec{TTL: 2 * time.Minute, Unsettled: "release"}
+		params.Reserve = limiters.ReserveSpec{TTL: 2 * time.Minute, Unsettled: limiters.UnsettledRelease}
 		limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Hour, Params: params}))
 	}
 	return limits
@@ -171,7 +171,7 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 // stays, or was refunded.
 func TestSettleAfterTTLChangesNothing(t *testing.T) {
 	s := open(t, redistest.Start(t))
-	for unsettled, charged := range map[string]int64{"charge": 40, "release": 0} {
+	for unsettled, charged := range map[string]int64{limiters.UnsettledCharge: 40, limiters.UnsettledRelease: 0} {
 		limit := limiterstest.MustLimit(limiters.Spec{
 			Algorithm: "fixed_window", Max: 100, Window: time.Hour,
 			Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute, Unsettled: unsettled}},

@@ -315,7 +315,7 @@ func awaitMasterAt(t *testing.T, node, master *redistest.Server) {
 
 // failedCalls returns the number of calls to a node that have failed since its last answer.
 func failedCalls(s *Store, addr string) int {
-	c := s.servers.(*cluster)
+	c := s.topology.(*cluster)
 	c.mu.Lock()
 	q := c.nodes[addr].queue
 	c.mu.Unlock()
@@ -409,7 +409,7 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 		Timeout: time.Second, DialTimeout: time.Hour,
 	})
 	mustReturn(t, "the request for the slots", func() {
-		if _, err := s.servers.masters(context.Background()); err == nil {
+		if _, err := s.topology.masters(context.Background()); err == nil {
 			t.Error("want an error")
 		}
 	})

@@ -335,7 +335,7 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}

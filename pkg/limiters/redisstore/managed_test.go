@@ -32,7 +32,7 @@ var refusedCommands = []string{
 func passes(t *testing.T, open func(t *testing.T) limiters.Store) {
 	t.Helper()
 	if os.Getenv("STORES_WHOLE_SUITE") == "1" {
-		limiterstest.RunOverConnection(t, open)
+		limiterstest.RunReduced(t, open)
 		return
 	}
 	limiterstest.Traces(t, open(t))

@@ -29,7 +29,7 @@ func (r ProbeResult) MayEvict() bool { return r.EvictionPolicy != "" && r.Evicti
 func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout)
 	defer cancel()
-	masters, err := s.servers.masters(ctx)
+	masters, err := s.topology.masters(ctx)
 	var probing sync.WaitGroup
 	var mu sync.Mutex
 	var results []ProbeResult

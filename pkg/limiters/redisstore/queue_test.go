@@ -24,7 +24,7 @@ import (
 )
 
 // queueOf returns the queue of a single Redis.
-func queueOf(s *Store) *queue { return s.servers.(*single).queue }
+func queueOf(s *Store) *queue { return s.topology.(*singleServer).queue }
 
 // A stalledRedis is a Redis that is stopped, and the Takes that wait for it.
 type stalledRedis struct {
@@ -160,7 +160,7 @@ func TestBatchKeepsGroupsOfTakesApart(t *testing.T) {
 	for i := range got {
 		denied := i == 0
 		if failed[i] != nil || got[i][0].Allowed == denied || (got[i][1].Used == 0) != denied {
-			t.Errorf("take %d: %+v, %v", i, got[i], failed[i])
+			t.Errorf("take %d: %+v, %v, want denied: %t, and a second key that is charged if allowed", i, got[i], failed[i], denied)
 		}
 	}
 }
@@ -396,7 +396,7 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
-		clock := s.servers.(*single).server.clock
+		clock := s.topology.(*singleServer).server.clock
 		clock.offset.Store(clock.offset.Load() + offset.Microseconds())
 		if out, err := take(t, s, opsOf("k")...); err != nil || out[0].Used != int64(i+1) {
 			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)
@@ -467,14 +467,15 @@ func TestRunsEncodeAllOps(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
 	var seen [redisscripts.KindAlone + 1]int
 	withOwnLimit := 0
+	random := rand.New(rand.NewPCG(limiterstest.FirstSeed(), 3))
 	for range 2000 {
-		ops := make([]limiters.Op, 1+rand.IntN(12))
+		ops := make([]limiters.Op, 1+random.IntN(12))
 		keys, group := make([]string, len(ops)), make([]uint16, len(ops))
-		known, grouped := 1+rand.IntN(3)*rand.IntN(50), rand.IntN(2) == 0
+		known, grouped := 1+random.IntN(3)*random.IntN(50), random.IntN(2) == 0
 		for i := range ops {
-			ops[i] = limiters.Op{Limit: limits[rand.IntN(5)/4], N: rand.Int64N(3) - 1}
-			keys[i] = fmt.Sprint(rand.IntN(known))
-			if i > 0 && rand.IntN(5) > 0 {
+			ops[i] = limiters.Op{Limit: limits[random.IntN(5)/4], N: random.Int64N(3) - 1}
+			keys[i] = fmt.Sprint(random.IntN(known))
+			if i > 0 && random.IntN(5) > 0 {
 				ops[i] = ops[i-1]
 			}
 		}

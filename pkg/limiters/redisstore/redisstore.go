@@ -3,14 +3,15 @@
 //
 // A Take goes through these types:
 //
-//   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share the next one. A cluster
-//     has a queue for each [node], a [single] Redis has one.
+//   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share
+//     the next one. A cluster has a queue for each [node]; a [singleServer] Redis has one queue.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [server] calls the script of pkg/redisscripts, which decides all operations of a call at the server's time. In a cluster, these are
-//     the operations of one slot. This package chooses the keys of a limit and the decider of an operation.
+//   - A [server] calls the script of pkg/redisscripts. At the server's time, the script decides all
+//     operations of a call, or in a cluster those of one slot.
 //
-// In this package, a slot is always one of a cluster.
+// This package chooses the keys of a limit and the decider of an operation. A slot here is always a
+// slot of a cluster.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it
 // runs later.
@@ -38,9 +39,9 @@ import (
 // A Store is a [limiters.Store] on Redis.
 type Store struct {
 	*shared
-	client  redis.UniversalClient
-	servers servers
-	cancel  context.CancelFunc
+	client   redis.UniversalClient
+	topology topology
+	cancel   context.CancelFunc
 
 	closing sync.RWMutex
 	closed  bool
@@ -60,8 +61,8 @@ type shared struct {
 	running sync.WaitGroup  // Takes, calls, and goroutines started by them
 }
 
-// servers decides operations on the servers of a Store: a [single] Redis or a [cluster].
-type servers interface {
+// A topology decides operations on the servers of a Store: a [singleServer] Redis or a [cluster].
+type topology interface {
 	split.Taker
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
 	// The address of a single Redis is "".
@@ -82,9 +83,9 @@ func New(c connect.Options, o Options) *Store {
 	}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if client, ok := s.client.(*redis.ClusterClient); ok {
-		s.servers = newCluster(s.shared, client)
+		s.topology = newCluster(s.shared, client)
 	} else {
-		s.servers = newSingle(s.shared, s.client)
+		s.topology = newSingleServer(s.shared, s.client)
 	}
 	return s
 }
@@ -128,7 +129,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if len(groups) == 0 {
 		return nil
 	}
-	err := s.servers.Take(ctx, now, groups, out)
+	err := s.topology.Take(ctx, now, groups, out)
 	for i := range out {
 		if out[i].Err != nil {
 			out[i].Err = explainError(out[i].Err)

@@ -101,7 +101,7 @@ func parseScan(text string) (p scanPosition, err error) {
 // scan visits some keys and advances the position. If the cluster has lost the master at the
 // position, the scan continues with the next.
 func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opKey string) bool, progress *limiters.Progress) error {
-	masters, err := s.servers.masters(ctx)
+	masters, err := s.topology.masters(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,21 +10,21 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A single is one Redis server, or a master behind Sentinels.
-type single struct {
+// A singleServer is one Redis server, or a master behind Sentinels.
+type singleServer struct {
 	*queue
 	server      server
 	reconnector *reconnector
 }
 
-func newSingle(s *shared, client redis.UniversalClient) *single {
-	one := &single{server: newServer(client, ""), reconnector: &reconnector{shared: s}}
+func newSingleServer(s *shared, client redis.UniversalClient) *singleServer {
+	one := &singleServer{server: newServer(client, ""), reconnector: &reconnector{shared: s}}
 	one.queue = &queue{shared: s, call: one.call}
 	return one
 }
 
 // call is the [callFunc] of the queue.
-func (s *single) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := pooledBatch(notAfter, now, groups, s.namer)
 	defer b.release()
 	r, err := s.server.call(ctx, b)
@@ -38,4 +38,4 @@ func (s *single) call(ctx context.Context, notAfter, now time.Time, groups []lim
 	return b.read(r, out)
 }
 
-func (s *single) masters(context.Context) ([]server, error) { return []server{s.server}, nil }
+func (s *singleServer) masters(context.Context) ([]server, error) { return []server{s.server}, nil }

@@ -292,7 +292,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		refund.keys = refunds[0].batch.keys
 		refund.encode(refunds[0].Groups)
 		before := scriptCalls(t, server)
-		if _, err := s.servers.(*single).server.call(t.Context(), refund); err != nil {
+		if _, err := s.topology.(*singleServer).server.call(t.Context(), refund); err != nil {
 			t.Fatal(err)
 		}
 		if n := scriptCalls(t, server) - before; n != 1 {

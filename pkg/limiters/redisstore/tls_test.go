@@ -38,7 +38,7 @@ func TestTLSPassesTheSuite(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	trusted := authority.Issue(t, "weir")
-	limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 				t.Helper()
 				return openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 			}
-			limiterstest.RunOverConnection(t, func(t *testing.T) limiters.Store {
+			limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 				if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
 					t.Fatal(err)
 				}

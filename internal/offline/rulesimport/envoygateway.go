@@ -1,0 +1,227 @@
+package rulesimport
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/internal/offline/yamltree"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// EnvoyGateway reads the global limits of BackendTrafficPolicy resources. Each policy is a domain,
+// NAMESPACE/NAME.
+//
+// Weir serves the rules of Envoy Gateway by xDS as they are. The imported rules are for an Envoy
+// without Envoy Gateway.
+func EnvoyGateway(name string, data []byte) (*Imported, error) {
+	documents, err := documentsOf(name, data)
+	if err != nil {
+		return nil, err
+	}
+	g := &gateway{&Imported{name: name}}
+	policies := 0
+	for _, doc := range documents { // a List of kubectl has the resources as its items
+		documents = append(documents, doc.Get("items").Items()...)
+	}
+	for _, doc := range documents {
+		if doc.Get("kind").Text() != "BackendTrafficPolicy" {
+			continue
+		}
+		policies++
+		metadata := doc.Get("metadata")
+		policy := cmp.Or(metadata.Get("namespace").Text(), "default") + "/" + cmp.Or(metadata.Get("name").Text(), "unnamed")
+		g.readPolicy(policy, g.checked(doc.Get("spec", "rateLimit"), "type", "global", "local"))
+	}
+	if policies == 0 {
+		return nil, fmt.Errorf("%s has no BackendTrafficPolicy: pass the output of kubectl get backendtrafficpolicies -o yaml", name)
+	}
+	return g.Imported, nil
+}
+
+type gateway struct{ *Imported }
+
+func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
+	if local := limits.Get("local"); local.Exists() {
+		g.problem(local.Line(), "the policy %s has local limits, which Envoy decides without a rate limit service: keep them in Envoy", policy)
+	}
+	global := g.checked(limits.Get("global"), "rules", "shared")
+	for n, rule := range global.Get("rules").Items() {
+		g.readRule(policy, n, global.Get("shared").Bool(false), rule)
+	}
+}
+
+var gatewayUnits = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+
+func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree) {
+	before := len(g.Problems)
+	f := g.checked(rule, "clientSelectors", "limit", "cost", "shared", "shadowMode", "name")
+	fields := g.checked(f.Get("limit"), "requests", "unit", "fromMetadata")
+	if from := fields.Get("fromMetadata"); from.Exists() {
+		g.problem(from.Line(), "fromMetadata: the limit comes with the request, so no rule has its number; write limit.dynamic_metadata "+
+			"in Envoy's rate_limits")
+	}
+	requests, ok := fields.Get("requests").Number(maxRequests)
+	unit := strings.ToLower(fields.Get("unit").Text())
+	if !ok || !slices.Contains(gatewayUnits, unit) {
+		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(gatewayUnits, ", "))
+	}
+	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
+	if shared = shared || f.Get("shared").Bool(false); !shared {
+		path = append(path, entry("route", ""))
+	}
+	if selectors := f.Get("clientSelectors").Items(); len(selectors) > 1 {
+		g.problem(selectors[1].Line(), "a rule with several clientSelectors: write a rule for each, because each has a counter of its own")
+	} else if len(selectors) == 1 {
+		path = append(path, g.readSelector(selectors[0])...)
+	}
+	keys := make([]string, len(path))
+	for i, step := range path {
+		keys[i] = step.Key
+	}
+	g.readCost(strings.Join(keys, "."), f.Get("cost"))
+	if len(g.Problems) > before {
+		return // import a rule completely, or not at all
+	}
+	g.flag("--from rule=constant")
+	if !shared {
+		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
+	}
+	leaf := g.domain(policy).root.At(path)
+	leaf.ShadowMode = f.Get("shadowMode").Bool(false)
+	addLimit(leaf, rulesfile.DraftLimit{Unit: unit, RequestsPerUnit: requests})
+}
+
+// readCost reads the hits of a request, which are arguments of weir gen.
+func (g *gateway) readCost(keys string, cost yamltree.Tree) {
+	f := g.checked(cost, "request", "response")
+	hits := func(n yamltree.Tree, flag string) {
+		fields := g.checked(n, "from", "number", "metadata")
+		metadata := fields.Get("metadata")
+		switch fields.Get("from").Text() {
+		case "Number":
+			g.flag("--%s %s=%s", flag, keys, fields.Get("number").Text())
+		case "Metadata":
+			g.flag("--%s '%s=%%DYNAMIC_METADATA(%s:%s)%%'", flag, keys, metadata.Get("namespace").Text(), metadata.Get("key").Text())
+		default:
+			g.problem(n.Line(), "the cost is from %s: want Number or Metadata", fields.Get("from").Text())
+		}
+	}
+	request, response := f.Get("request"), f.Get("response")
+	if response.Exists() {
+		if request.Exists() && request.Get("number").Text() != "0" {
+			g.problem(request.Line(), "a cost of the request and one of the response: weir gen peeks before a cost at the end, so write "+
+				"Envoy's configuration by hand")
+		}
+		hits(response, "cost")
+	} else if request.Exists() {
+		hits(request, "hits")
+	}
+}
+
+// readSelector returns the descriptors of a clientSelector, whose conditions must all hold.
+func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
+	f := g.checked(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
+	for _, h := range f.Get("headers").Items() {
+		path = append(path, g.readMatch(h, "name", "header")...)
+	}
+	for _, q := range f.Get("queryParams").Items() {
+		path = append(path, g.readMatch(q, "name", "query")...)
+	}
+	var methods []string
+	for _, m := range f.Get("methods").Items() {
+		fields := g.checked(m, "value", "invert")
+		g.noInvert(fields)
+		methods = append(methods, fields.Get("value").Text())
+	}
+	switch {
+	case len(methods) == 1:
+		path = append(path, entry("method", methods[0]))
+	case len(methods) > 1:
+		path = append(path, descriptors.Level{Entry: descriptors.Entry{Key: "method"}, Values: methods, ShareThreshold: true})
+	}
+	if p := f.Get("path"); p.Exists() {
+		path = append(path, g.readPath(p)...)
+	}
+	if cidr := f.Get("sourceCIDR"); cidr.Exists() {
+		path = append(path, g.readCIDR(cidr)...)
+	}
+	return path
+}
+
+func (g *gateway) noInvert(fields yamltree.Tree) {
+	if invert := fields.Get("invert"); invert.Bool(false) {
+		g.problem(invert.Line(),
+			"invert: rules match values, and not their absence; send an entry with Envoy's header_value_match and expect_match: false")
+	}
+}
+
+// readMatch reads a header or a parameter of the query.
+func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Level {
+	fields := g.checked(n, name, "type", "value", "invert")
+	g.noInvert(fields)
+	key, value := strings.ToLower(fields.Get(name).Text()), fields.Get("value").Text()
+	if kind == "query" {
+		key = fields.Get(name).Text()
+	}
+	if key == "" || strings.Contains(key, "*") {
+		g.problem(n.Line(), "a %s without a name", kind)
+		return nil
+	}
+	g.flag("--from %s=%s:%s", key, kind, key)
+	match := fields.Get("type")
+	switch match.Text() {
+	case "", "Exact":
+		if value == "" || strings.Contains(value, "*") {
+			g.problem(n.Line(), "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, key)
+		}
+		return []descriptors.Level{entry(key, value)}
+	case "Distinct":
+		return []descriptors.Level{entry(key, "")}
+	}
+	g.problem(cmp.Or(match.Line(), n.Line()), "%s matches by %s: rules have exact values and wildcards, and no regular expressions",
+		key, match.Text())
+	return nil
+}
+
+func (g *gateway) readPath(n yamltree.Tree) []descriptors.Level {
+	fields := g.checked(n, "type", "value", "invert")
+	g.noInvert(fields)
+	value := fields.Get("value").Text()
+	switch kind := fields.Get("type").Text(); {
+	case strings.Contains(value, "*"):
+		g.problem(n.Line(), "the path %s has a *, which is a wildcard in a rule", value)
+	case kind == "" || kind == "Exact":
+		return []descriptors.Level{entry("path", value)}
+	case kind == "PathPrefix" && value == "/":
+		return nil
+	case kind == "PathPrefix" && strings.HasSuffix(value, "/"):
+		return []descriptors.Level{{Entry: descriptors.Entry{Key: "path", Value: value + "*"}, ShareThreshold: true}}
+	case kind == "PathPrefix":
+		g.problem(n.Line(), "PathPrefix %s matches %s and %s/..., which no wildcard of a rule can express: write %s/ if that is enough",
+			value, value, value, value)
+	default:
+		g.problem(n.Line(), "the path matches by %s: rules have exact values and wildcards, and no regular expressions", kind)
+	}
+	return nil
+}
+
+func (g *gateway) readCIDR(n yamltree.Tree) []descriptors.Level {
+	fields := g.checked(n, "type", "value", "invert")
+	g.noInvert(fields)
+	prefix, err := netip.ParsePrefix(fields.Get("value").Text())
+	if err != nil || prefix.Addr().Is4In6() {
+		g.problem(n.Line(), "sourceCIDR %s is not a prefix such as 10.0.0.0/8", fields.Get("value").Text())
+		return nil
+	}
+	kind := cmp.Or(fields.Get("type").Text(), "Exact")
+	if kind != "Exact" && kind != "Distinct" {
+		g.problem(n.Line(), "sourceCIDR matches by %s: want Exact or Distinct", kind)
+	}
+	address := entry("remote_address", "")
+	address.Prefixes, address.ShareThreshold = []netip.Prefix{prefix.Masked()}, kind == "Exact"
+	return []descriptors.Level{address}
+}

@@ -1,0 +1,255 @@
+package rulesimport
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/internal/offline/yamltree"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain
+// of the rules.
+func Kong(name string, data []byte, domain string) (*Imported, error) {
+	documents, err := documentsOf(name, data)
+	if err != nil {
+		return nil, err
+	}
+	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}}
+	k.root = k.domain(cmp.Or(domain, "kong"))
+	for _, doc := range documents {
+		if !doc.IsMap() {
+			return nil, doc.Errorf("want a declarative configuration of Kong, with _format_version")
+		}
+		k.readEntities("", "", doc)
+	}
+	k.addAll()
+	if len(k.plugins) == 0 && len(k.Problems) == 0 {
+		return nil, fmt.Errorf("%s has no plugin rate-limiting: pass the declarative configuration that deck gateway dump writes", name)
+	}
+	return k.Imported, nil
+}
+
+type kong struct {
+	*Imported
+	root    *domain
+	plugins []*kongPlugin
+	paths   map[string][]string // path prefixes, by the scope of their route
+}
+
+// A kongPlugin is a rate-limiting plugin.
+type kongPlugin struct {
+	line            int
+	scope, consumer string            // "service:NAME", "route:NAME" or ""; the consumer or ""
+	by              descriptors.Level // what the plugin counts by; no key: the scope
+	limits          []rulesfile.DraftLimit
+	tolerant        bool
+}
+
+// readEntities reads services, routes, consumers and plugins, which may be nested.
+func (k *kong) readEntities(scope, consumer string, n yamltree.Tree) {
+	for _, service := range n.Get("services").Items() {
+		k.readEntities("service:"+nameOf(service), consumer, service)
+	}
+	for _, route := range n.Get("routes").Items() {
+		name := "route:" + nameOf(route)
+		for _, path := range route.Get("paths").Items() {
+			if text := path.Text(); strings.HasPrefix(text, "/") {
+				k.paths[name] = append(k.paths[name], text)
+			}
+		}
+		k.readEntities(name, consumer, route)
+	}
+	for _, c := range n.Get("consumers").Items() {
+		k.readEntities(scope, nameOf(c), c)
+	}
+	for _, group := range n.Get("consumer_groups").Items() {
+		for _, plugin := range group.Get("plugins").Items() {
+			k.problem(plugin.Line(),
+				"a plugin of a consumer group: Weir knows no groups; let a filter send the group as an entry, and write a rule by hand")
+		}
+	}
+	for _, plugin := range n.Get("plugins").Items() {
+		k.readPlugin(scope, consumer, plugin)
+	}
+}
+
+func nameOf(entity yamltree.Tree) string {
+	return cmp.Or(entity.Get("name").Text(), entity.Get("username").Text(), entity.Get("custom_id").Text(), entity.Get("id").Text(), "unnamed")
+}
+
+// kongPeriods are the periods of a plugin's limits, with their windows.
+var kongPeriods = []struct{ name, start string }{
+	{"second", ""}, {"minute", ""}, {"hour", ""}, {"day", ""}, {"month", "calendar"}, {"year", "calendar"},
+}
+
+func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
+	switch name := n.Get("name").Text(); name {
+	case "rate-limiting":
+	case "rate-limiting-advanced", "response-ratelimiting", "ai-rate-limiting-advanced", "service-protection":
+		k.problem(n.Line(), "the plugin %s is not imported: only rate-limiting is", name)
+		return
+	default:
+		return
+	}
+	if !n.Get("enabled").Bool(true) {
+		k.note(n.Line(), "the plugin is disabled, and not imported")
+		return
+	}
+	p := &kongPlugin{line: n.Line(), scope: scope, consumer: consumer}
+	for _, of := range []string{"service", "route", "consumer", "consumer_group"} {
+		reference := n.Get(of)
+		name := reference.Text()
+		if reference.IsMap() {
+			name = nameOf(reference)
+		}
+		switch {
+		case name == "":
+		case of == "consumer_group":
+			k.problem(n.Line(), "a plugin of the consumer group %s: Weir knows no groups; write a rule by hand", name)
+			return
+		case of == "consumer":
+			p.consumer = name
+		default:
+			p.scope = of + ":" + name
+		}
+	}
+	config := k.checked(n.Get("config"), "second", "minute", "hour", "day", "month", "year", "limit_by", "header_name", "path", "policy",
+		"fault_tolerant", "hide_client_headers", "error_code", "error_message", "redis", "redis_host", "redis_port", "redis_password",
+		"redis_username", "redis_database", "redis_timeout", "redis_ssl", "redis_ssl_verify", "redis_server_name", "sync_rate")
+	if !k.readConfig(p, config) {
+		return
+	}
+	k.plugins = append(k.plugins, p)
+}
+
+// readConfig reads the limits of a plugin and what it counts by. It returns false after a problem.
+func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
+	for _, period := range kongPeriods {
+		value := config.Get(period.name)
+		if !value.Exists() {
+			continue
+		}
+		n, ok := value.Number(maxRequests)
+		if !ok {
+			k.problem(value.Line(), "%s is not a number from 0 to %d", period.name, int64(maxRequests))
+			return false
+		}
+		p.limits = append(p.limits,
+			rulesfile.DraftLimit{Unit: period.name, RequestsPerUnit: n, WindowStart: period.start, CountDenied: uncounted})
+	}
+	if len(p.limits) == 0 {
+		k.problem(p.line, "the plugin has no second, minute, hour, day, month or year")
+		return false
+	}
+	policy := cmp.Or(config.Get("policy").Text(), "local")
+	p.tolerant = config.Get("fault_tolerant").Bool(true) && (policy == "redis" || policy == "cluster")
+	if policy == "local" {
+		k.note(p.line, "policy local counts in each node of Kong: Weir counts once for all of Envoy")
+	}
+	for _, name := range []string{"error_code", "error_message", "hide_client_headers"} {
+		if v := config.Get(name); v.Text() != "" && v.Text() != "false" && v.Text() != "429" {
+			k.note(v.Line(), "%s is not carried over: see rate_limited_status and enable_x_ratelimit_headers of Envoy's filter, and "+
+				"on_deny of rules", name)
+		}
+	}
+	return k.readLimitBy(p, config)
+}
+
+// readLimitBy reads the key by which a plugin counts. It returns false after a problem.
+func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
+	switch by := cmp.Or(config.Get("limit_by").Text(), "consumer"); by {
+	case "ip":
+		p.by = entry("remote_address", "")
+	case "consumer", "credential":
+		p.by = entry(by, "")
+		k.note(p.line, "limit_by %s: Kong counts a request without one by its address; in Envoy a filter must set the header x-%s for "+
+			"each request, for example to the address", by, by)
+	case "service":
+	case "header":
+		header := strings.ToLower(config.Get("header_name").Text())
+		if header == "" {
+			k.problem(p.line, "limit_by header without header_name")
+			return false
+		}
+		p.by = entry(header, "")
+		k.flag("--from %s=header:%s", header, header)
+		k.note(p.line, "limit_by header: Kong counts a request without %s by its address, and Envoy sends no descriptor for it", header)
+	case "path":
+		path := config.Get("path").Text()
+		if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") {
+			k.problem(p.line, "limit_by path without a path that begins with / and has no *")
+			return false
+		}
+		p.by = entry("path", path)
+		k.note(p.line, "limit_by path: Kong counts a request with another path by its address, and the rules do not limit it")
+	default:
+		k.problem(p.line, "limit_by %s is not imported: write a rule by hand", by)
+		return false
+	}
+	return true
+}
+
+// addAll adds the rules. Kong runs only the most specific plugin for a request. So the scope of a
+// request becomes one entry with one value.
+func (k *kong) addAll() {
+	scoped := slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return p.scope != "" })
+	for _, p := range k.plugins {
+		replaced := func(o *kongPlugin) bool { return o.consumer == "" && (o.by.Key != "consumer" || o.scope != p.scope) }
+		if p.consumer != "" && slices.ContainsFunc(k.plugins, replaced) {
+			k.problem(p.line, "the plugin of the consumer %s replaces others that count by something else or in another scope: a rule "+
+				"for it would add to them", p.consumer)
+			continue
+		}
+		var path []descriptors.Level
+		if scoped || p.by.Key == "" {
+			path = append(path, entry("scope", cmp.Or(p.scope, "global")))
+			k.scopeFlag(p, scoped)
+		}
+		if p.consumer != "" {
+			path = append(path, entry("consumer", p.consumer))
+		}
+		if p.by.Key != "" && (p.by.Key != "consumer" || p.consumer == "") {
+			path = append(path, p.by)
+		}
+		if slices.ContainsFunc(path, func(l descriptors.Level) bool { return strings.Contains(l.Value, "*") }) {
+			k.problem(p.line, "a name with a * would be a wildcard in a rule")
+			continue
+		}
+		leaf := k.root.root.At(path)
+		if len(leaf.Limits) > 0 {
+			k.problem(p.line, "another plugin has the same scope, and Kong runs one of them")
+			continue
+		}
+		for _, l := range p.limits {
+			addLimit(leaf, l)
+		}
+		if p.tolerant {
+			k.root.onError = "allow"
+		}
+	}
+	if k.root.onError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.tolerant }) {
+		k.note(k.plugins[0].line, "on_store_error: allow holds for all rules, because some plugins are fault_tolerant")
+	}
+}
+
+func (k *kong) scopeFlag(p *kongPlugin, scoped bool) {
+	if !scoped {
+		k.flag("--from scope=constant")
+		return
+	}
+	scope := cmp.Or(p.scope, "global")
+	prefixes := k.paths[scope]
+	switch {
+	case p.scope == "":
+		prefixes = []string{"/"}
+	case len(prefixes) == 0:
+		prefixes = []string{"/PREFIX-OF-" + strings.ToUpper(strings.NewReplacer(":", "-", " ", "-").Replace(scope))}
+	}
+	for _, prefix := range prefixes {
+		k.flag("--route %s:scope=%s", prefix, scope)
+	}
+}

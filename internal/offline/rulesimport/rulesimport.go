@@ -1,0 +1,280 @@
+// Package rulesimport translates limits of other rate limiters into rules.
+//
+//	imported, err := rulesimport.Limitador("limits.yaml", data)
+//	text, err := imported.Rules("")
+//
+// A Problem names each limit that rules cannot express, with its position and the reason. A note
+// names a difference that does not change which requests are admitted.
+package rulesimport
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-rls/weir/internal/offline/yamltree"
+	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+// The bounds of an import.
+const (
+	MaxFile  = 4 << 20 // bytes of a file
+	maxNodes = 100_000 // descriptors of the rules, including those that are repeated below exact values
+)
+
+// A Problem is a limit, or a part of one, that rules cannot express.
+type Problem struct {
+	At   string // file and line
+	Text string
+}
+
+// String returns the problem after its position.
+func (p Problem) String() string { return p.At + ": " + p.Text }
+
+// An Imported holds the rules of a file.
+type Imported struct {
+	// Problems are the limits that the rules lack. Notes are differences that do not change which
+	// requests are admitted.
+	Problems, Notes []Problem
+
+	name     string // the file's name
+	domains  []*domain
+	flags    []string // arguments of weir gen
+	additive bool     // all matching limits apply, not only the most specific one
+}
+
+// A domain is a tree of rules.
+type domain struct {
+	name    string
+	root    rulesfile.Draft
+	onError string
+}
+
+// documentsOf reads the documents of a YAML file.
+func documentsOf(name string, data []byte) ([]yamltree.Tree, error) {
+	if err := checkSize(name, data); err != nil {
+		return nil, err
+	}
+	documents, err := yamltree.Read(name, data)
+	if err == nil && len(documents) == 0 {
+		err = fmt.Errorf("%s: the file is empty: correct the path", name)
+	}
+	return documents, err
+}
+
+// checked returns t, and reports each unknown key as a problem.
+func (i *Imported) checked(t yamltree.Tree, known ...string) yamltree.Tree {
+	for key := range t.Fields() {
+		if name := key.Text(); !slices.Contains(known, name) {
+			i.problem(key.Line(), "%s is not known here, so its meaning is not carried over", name)
+		}
+	}
+	return t
+}
+
+// checkSize rejects a file above [MaxFile].
+func checkSize(name string, data []byte) error {
+	if len(data) > MaxFile {
+		return fmt.Errorf("%s: larger than %d bytes: pass only the part that has the limits", name, MaxFile)
+	}
+	return nil
+}
+
+// entry returns what matches a key with a value, or with any value if value is "".
+func entry(key, value string) descriptors.Level {
+	return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}
+}
+
+// problem records a limit that is left out.
+func (i *Imported) problem(line int, format string, values ...any) {
+	i.Problems = add(i.Problems, Problem{fmt.Sprintf("%s:%d", i.name, line), fmt.Sprintf(format, values...)})
+}
+
+// note records a difference.
+func (i *Imported) note(line int, format string, values ...any) {
+	i.Notes = add(i.Notes, Problem{fmt.Sprintf("%s:%d", i.name, line), fmt.Sprintf(format, values...)})
+}
+
+func add(to []Problem, p Problem) []Problem {
+	if slices.Contains(to, p) {
+		return to
+	}
+	return append(to, p)
+}
+
+// flag records an argument that weir gen needs for these rules.
+func (i *Imported) flag(format string, values ...any) {
+	if f := fmt.Sprintf(format, values...); !slices.Contains(i.flags, f) {
+		i.flags = append(i.flags, f)
+	}
+}
+
+// Domains returns the names of the domains.
+func (i *Imported) Domains() []string {
+	var names []string
+	for _, d := range i.domains {
+		names = append(names, d.name)
+	}
+	return names
+}
+
+func (i *Imported) domain(name string) *domain {
+	for _, d := range i.domains {
+		if d.name == name {
+			return d
+		}
+	}
+	i.domains = append(i.domains, &domain{name: name})
+	return i.domains[len(i.domains)-1]
+}
+
+// Rules returns the rules of a domain as YAML, which the parser of rules has accepted. name may be
+// empty if there is only one domain.
+func (i *Imported) Rules(name string) ([]byte, error) {
+	var d *domain
+	switch {
+	case len(i.domains) == 0:
+		return nil, fmt.Errorf("%s: no limit to import", i.name)
+	case name == "" && len(i.domains) > 1:
+		return nil, fmt.Errorf("%s has several domains, and a file of rules has one: set --domain to one of %s", i.name,
+			strings.Join(i.Domains(), ", "))
+	case name == "":
+		d = i.domains[0]
+	default:
+		n := slices.Index(i.Domains(), name)
+		if n < 0 {
+			return nil, fmt.Errorf("%s has no domain %s: set --domain to one of %s", i.name, name, strings.Join(i.Domains(), ", "))
+		}
+		d = i.domains[n]
+	}
+	if len(d.root.Below) == 0 {
+		return nil, fmt.Errorf("%s: no limit of the domain %s can be imported", i.name, d.name)
+	}
+	if budget := maxNodes; i.additive {
+		if complete(&d.root, &budget); budget < 0 {
+			return nil, fmt.Errorf("%s: the rules would have more than %d descriptors", i.name, maxNodes)
+		}
+	}
+	text := i.write(d)
+	if _, err := rulesfile.Parse(rulesfile.File{Name: "the imported rules", Data: text}); err != nil {
+		return nil, fmt.Errorf("%s: %w", i.name, err)
+	}
+	return text, nil
+}
+
+// addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides. If
+// neither is the smaller one in all its numbers, addLimit returns false and changes nothing.
+func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) bool {
+	for i := range to.Limits {
+		have := &to.Limits[i]
+		if have.Algorithm == l.Algorithm && have.Unit == l.Unit && have.UnitMultiplier == l.UnitMultiplier && have.WindowStart == l.WindowStart {
+			switch {
+			case isWithin(have, &l):
+				return true
+			case isWithin(&l, have):
+				*have = l
+				return true
+			}
+			return false
+		}
+	}
+	to.Limits = append(to.Limits, l)
+	return true
+}
+
+// isWithin reports whether a limit admits no more than another one with the same window.
+func isWithin(a, b *rulesfile.DraftLimit) bool {
+	return a.RequestsPerUnit <= b.RequestsPerUnit && a.Capacity <= b.Capacity && a.ConcurrentRequests <= b.ConcurrentRequests
+}
+
+// complete repeats the limits of a key without a value below every value of the key, because a
+// value hides the key without one. It stops when budget, the number of descriptors that it may
+// still visit, is below 0.
+func complete(d *rulesfile.Draft, budget *int) {
+	*budget -= len(d.Below)
+	if *budget < 0 {
+		return
+	}
+	for _, general := range d.Below {
+		if general.Level.Value != "" || isList(general) {
+			continue
+		}
+		for _, special := range d.Below {
+			if special != general && special.Level.Key == general.Level.Key && !isList(special) {
+				merge(special, general, budget)
+			}
+		}
+	}
+	for _, b := range d.Below {
+		complete(b, budget)
+	}
+}
+
+func isList(d *rulesfile.Draft) bool { return len(d.Level.Values)+len(d.Level.Prefixes) > 0 }
+
+// merge adds copies of the limits and descriptors of another descriptor.
+func merge(to, other *rulesfile.Draft, budget *int) {
+	*budget -= 1 + len(other.Below)
+	if *budget < 0 {
+		return
+	}
+	for _, l := range other.Limits {
+		addLimit(to, l)
+	}
+	for _, b := range other.Below {
+		merge(to.At([]descriptors.Level{b.Level}), b, budget)
+	}
+}
+
+// write returns the rules of a domain as YAML.
+func (i *Imported) write(d *domain) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Imported from %s by weir import.\n", comment(i.name))
+	if len(i.flags) > 0 {
+		fmt.Fprintf(&b, "# To write Envoy's configuration: weir gen envoy --config FILE --upstream HOST:PORT")
+		for _, f := range i.flags {
+			fmt.Fprintf(&b, " \\\n#   %s", comment(f))
+		}
+		b.WriteString("\n")
+	}
+	b.Write(d.root.YAML(d.name, d.onError))
+	return b.Bytes()
+}
+
+// comment returns a text as a comment on one line.
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+// windows are the lengths into which a number of seconds is divided, longest first.
+var windows = []struct {
+	unit    string
+	seconds int64
+}{{"week", 7 * 86400}, {"day", 86400}, {"hour", 3600}, {"minute", 60}, {"second", 1}}
+
+// windowOf returns a window of a number of seconds as a unit and a multiplier.
+func windowOf(seconds int64) (unit string, multiplier int64) {
+	for _, w := range windows {
+		if seconds%w.seconds == 0 {
+			return w.unit, seconds / w.seconds
+		}
+	}
+	return "second", seconds
+}
+
+// uncounted is the count_denied of limiters that do not count denied requests.
+var uncounted = new(bool)
+
+// The largest numbers that rules may have.
+const (
+	maxRequests = 1<<52 - 1
+	maxSeconds  = 10 * 365 * 86400
+	maxSlots    = 10_000
+)

@@ -1,0 +1,538 @@
+package rulesimport
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/offline/envoygen"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+)
+
+type reader func(name string, data []byte) (*Imported, error)
+
+func nginxReader(name string, data []byte) (*Imported, error) { return Nginx(name, data, "") }
+
+func kongReader(name string, data []byte) (*Imported, error) { return Kong(name, data, "") }
+
+// body returns rules without the comments at their beginning.
+func body(text []byte) string {
+	_, after, _ := strings.Cut(string(text), "domain: ")
+	return "domain: " + after
+}
+
+const limitadorSample = `
+- namespace: toystore
+  max_value: 5
+  seconds: 60
+  name: admins
+  conditions:
+    - "descriptors[0]['req.method'] == 'POST'"
+    - "descriptors[0].user_id == \"admin\""
+- namespace: toystore
+  max_value: 100
+  seconds: 3600
+  conditions: ["descriptors[0]['req.method'] == 'POST'"]
+  variables: ["descriptors[0].user_id"]
+- namespace: toystore
+  max_value: 1000
+  seconds: 90
+  variables:
+    - descriptors[0].user_id
+- namespace: toystore
+  max_value: 9
+  seconds: 86400
+`
+
+const limitadorResource = `
+apiVersion: limitador.kuadrant.io/v1alpha1
+kind: Limitador
+metadata: {name: limitador}
+spec:
+  limits:
+    - {namespace: a, max_value: 10, seconds: 1, variables: [app_id], conditions: ['req.method == "GET" && req.path == "/toy"']}
+`
+
+const nginxSample = `
+# a site
+events { worker_connections 1024; }
+http {
+    limit_req_zone $binary_remote_addr zone=perip:10m rate=1r/s;
+    limit_req_zone "$http_x_api_key" zone=apikey:10m rate=30r/m;
+    limit_conn_zone ${server_name} zone=perserver:10m;
+    limit_conn perserver 100;
+    log_format main '$remote_addr - "$request" }';
+    server {
+        server_name shop.example;
+        location /login/ {
+            limit_req zone=perip burst=5 nodelay;
+            limit_req zone=apikey;
+        }
+        location ^~ /api/ { limit_req zone=perip burst=5 nodelay; limit_req_status 429; }
+        location / { proxy_pass http://backend; }
+    }
+}
+`
+
+// Envoy takes the route of a shorter prefix for a location without a zone.
+const nginxExempt = `limit_req_zone $remote_addr zone=one:1m rate=1r/s;
+limit_req_zone $remote_addr zone=two:1m rate=2r/s;
+server { location / { limit_req zone=one; try_files $uri @app; } location /static/ { } location /x/ { limit_req zone=two; }
+location = /healthz { } location @app { }
+location ~ \.png$ { } }
+`
+
+// Zones with one key.
+const nginxPair = `limit_req_zone $remote_addr zone=a:1m rate=10r/s; limit_req_zone $remote_addr zone=b:1m rate=10r/s;` +
+	`limit_req_zone $remote_addr zone=c:1m rate=5r/s; limit_conn_zone $host zone=k:1m; `
+
+const kongSample = `
+_format_version: "3.0"
+services:
+- name: shop
+  url: http://shop.example
+  plugins:
+  - {name: rate-limiting, config: {second: 5, hour: 10000, limit_by: ip, policy: redis}}
+  routes:
+  - name: login
+    paths: [/login]
+    plugins:
+    - name: rate-limiting
+      config: {minute: 5, month: 1000, limit_by: header, header_name: X-User-ID, policy: redis}
+plugins:
+- {name: rate-limiting, enabled: false, config: {second: 1}}
+- {name: cors}
+- name: rate-limiting
+  config: {minute: 60, policy: redis}
+`
+
+const gatewaySample = `
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: limits, namespace: shop}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: shop}]
+  rateLimit:
+    type: Global
+    global:
+      rules:
+      - clientSelectors:
+        - headers: [{name: X-Plan, value: free}, {name: x-user-id, type: Distinct}]
+          methods: [{value: GET}, {value: POST}]
+          path: {type: PathPrefix, value: /api/}
+        limit: {requests: 10, unit: Hour}
+      - clientSelectors: [{sourceCIDR: {type: Distinct, value: 10.1.0.0/16}}]
+        limit: {requests: 3, unit: Second}
+        shared: true
+        shadowMode: true
+        cost: {request: {from: Number, number: 0}, response: {from: Metadata, metadata: {namespace: io.envoy.ai_gateway, key: tokens}}}
+      - limit: {requests: 100, unit: Minute}
+---
+kind: Service
+`
+
+// The rules of configurations as people have them.
+func TestImportsMakeRules(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		read   reader
+		text   string
+		want   string
+		flags  string // that the comment must have
+		notes  string
+		domain string
+	}{
+		{name: "limitador", read: Limitador, text: limitadorSample, flags: "--from generic_key=constant", notes: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", want: `domain: toystore
+descriptors:
+  - key: req.method
+    value: POST
+    descriptors:
+      - key: user_id
+        value: admin
+        rate_limits:
+          - {name: admins, unit: minute, requests_per_unit: 5, window_start: first_hit, count_denied: false}
+          - {unit: hour, requests_per_unit: 100, window_start: first_hit, count_denied: false}
+      - key: user_id
+        rate_limit: {unit: hour, requests_per_unit: 100, window_start: first_hit, count_denied: false}
+  - key: user_id
+    rate_limit: {unit: second, unit_multiplier: 90, requests_per_unit: 1000, window_start: first_hit, count_denied: false}
+  - key: generic_key
+    value: toystore
+    rate_limit: {unit: day, requests_per_unit: 9, window_start: first_hit, count_denied: false}
+`},
+		{name: "limitador resource", read: Limitador, text: limitadorResource, want: `domain: a
+descriptors:
+  - key: req.method
+    value: GET
+    descriptors:
+      - key: req.path
+        value: /toy
+        descriptors:
+          - key: app_id
+            rate_limit: {unit: second, requests_per_unit: 10, window_start: first_hit, count_denied: false}
+`},
+		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on", notes: "Envoy answers 429", want: `domain: nginx
+descriptors:
+  - key: perip
+    value: "on"
+    descriptors:
+      - key: remote_address # zone perip, line 5
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 6}
+  - key: apikey
+    value: "on"
+    descriptors:
+      - key: x_api_key # zone apikey, line 6
+        rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 30, capacity: 1}
+  - key: host
+    descriptors:
+      - key: lease # zone perserver, line 7
+        rate_limit: {algorithm: concurrency, concurrent_requests: 100}
+`},
+		{name: "nginx locations", read: nginxReader, flags: "--route /:a=on \\\n#   --route /x:b=on", notes: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+			text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=2r/s; limit_req_zone $host zone=c:1m rate=3r/s;
+server { limit_req zone=a; limit_req zone=c; location / { } location /x { limit_req zone=b; limit_req zone=c; } }`,
+			want: `domain: nginx
+descriptors:
+  - key: a
+    value: "on"
+    descriptors:
+      - key: remote_address # zone a, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 1}
+  - key: b
+    value: "on"
+    descriptors:
+      - key: path # zone b, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 2, capacity: 1}
+  - key: host # zone c, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 3, capacity: 1}
+`},
+		{name: "nginx exempts a location", read: nginxReader, text: nginxExempt,
+			flags: "--route /:one=on \\\n#   --route /x/:two=on \\\n#   --route /static/:one=off\n",
+			notes: "file:1: location = /healthz (line 4) is not under the zone one: give it a route of Envoy without the entry (one, on)\n" +
+				"file:1: location ~ \\.png$ (line 5) is not under the zone one: give it a route of Envoy without the entry (one, on)\n" +
+				"file:2: location ~ \\.png$ (line 5) is not under the zone two: give it a route of Envoy without the entry (two, on)\n",
+			want: `domain: nginx
+descriptors:
+  - key: one
+    value: "on"
+    descriptors:
+      - key: remote_address # zone one, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 1}
+  - key: two
+    value: "on"
+    descriptors:
+      - key: remote_address # zone two, line 2
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 2, capacity: 1}
+`},
+		{name: "nginx, the smaller rate has the smaller burst", read: nginxReader,
+			text: nginxPair + "limit_req zone=a burst=100 nodelay; limit_req zone=b burst=5 nodelay;",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone b, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 6}
+`},
+		{name: "nginx, the smaller rate has the larger burst", read: nginxReader, flags: "--from c=constant\n",
+			text: nginxPair + "limit_req zone=a burst=5 nodelay; limit_req zone=c burst=500 nodelay;",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 6}
+  - key: c
+    value: "on"
+    descriptors:
+      - key: remote_address # zone c, line 1
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 501}
+`},
+		{name: "nginx, a dry run in all servers", read: nginxReader,
+			text: nginxPair + "http { limit_req zone=a; server { limit_req_dry_run on; } server { limit_req_dry_run on; } }",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    shadow_mode: true
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1}
+`},
+		{name: "nginx, a dry run that the server ends", read: nginxReader,
+			text: nginxPair + "http { limit_req_dry_run on; limit_conn_dry_run on; limit_req zone=a; server { limit_req_dry_run off; } }",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1}
+`},
+		{name: "nginx, a dry run of limit_conn", read: nginxReader,
+			text: nginxPair + "http { limit_conn_dry_run on; limit_req zone=a; server { limit_conn k 3; } }",
+			want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1}
+  - key: host
+    descriptors:
+      - key: lease # zone k, line 1
+        shadow_mode: true
+        rate_limit: {algorithm: concurrency, concurrent_requests: 3}
+`},
+		{name: "kong by path", read: kongReader, notes: "file:2: limit_by path: Kong counts a request with another path by its address, and the rules do not limit it",
+			text: "plugins:\n- {name: rate-limiting, config: {minute: 5, policy: redis, fault_tolerant: false, limit_by: path, path: /login}}", want: `domain: kong
+descriptors:
+  - key: path
+    value: /login
+    rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
+`},
+		{name: "kong", read: kongReader, text: kongSample, flags: "--route /login:scope=route:login \\\n#   --route /PREFIX-OF-SERVICE-SHOP:scope=service:shop", notes: "the plugin is disabled", want: `domain: kong
+on_store_error: allow
+descriptors:
+  - key: scope
+    value: route:login
+    descriptors:
+      - key: x-user-id
+        rate_limits:
+          - {unit: minute, requests_per_unit: 5, count_denied: false}
+          - {unit: month, requests_per_unit: 1000, window_start: calendar, count_denied: false}
+  - key: scope
+    value: service:shop
+    descriptors:
+      - key: remote_address
+        rate_limits:
+          - {unit: second, requests_per_unit: 5, count_denied: false}
+          - {unit: hour, requests_per_unit: 10000, count_denied: false}
+  - key: scope
+    value: global
+    descriptors:
+      - key: consumer
+        rate_limit: {unit: minute, requests_per_unit: 60, count_denied: false}
+`},
+		{name: "envoy-gateway", read: EnvoyGateway, text: gatewaySample, flags: "--cost 'rule.remote_address=%DYNAMIC_METADATA(io.envoy.ai_gateway:tokens)%'", want: `domain: shop/limits
+descriptors:
+  - key: rule
+    value: shop/limits/0
+    descriptors:
+      - key: route
+        descriptors:
+          - key: x-plan
+            value: free
+            descriptors:
+              - key: x-user-id
+                descriptors:
+                  - key: method
+                    values: [GET, POST]
+                    share_threshold: true
+                    descriptors:
+                      - key: path
+                        value: /api/*
+                        share_threshold: true
+                        rate_limit: {unit: hour, requests_per_unit: 10}
+  - key: rule
+    value: shop/limits/1
+    descriptors:
+      - key: remote_address
+        cidr: [10.1.0.0/16]
+        shadow_mode: true
+        rate_limit: {unit: second, requests_per_unit: 3}
+  - key: rule
+    value: shop/limits/2
+    descriptors:
+      - key: route
+        rate_limit: {unit: minute, requests_per_unit: 100}
+`},
+	} {
+		imported, err := c.read("file", []byte(c.text))
+		if err != nil {
+			t.Errorf("%s: read: %v", c.name, err)
+			continue
+		}
+		text, err := imported.Rules(c.domain)
+		if err != nil || len(imported.Problems) > 0 {
+			t.Errorf("%s: got error %v, problems %v, want neither", c.name, err, imported.Problems)
+			continue
+		}
+		if got := body(text); got != c.want || !strings.Contains(string(text), c.flags) || !strings.Contains(joined(imported.Notes), c.notes) {
+			t.Errorf("%s:\n%s\nnotes %s\nwant\n%s with %s", c.name, text, joined(imported.Notes), c.want, c.flags)
+		}
+		if _, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "rules.yaml", Data: text}); err != nil || len(warnings) > 0 {
+			t.Errorf("%s: the imported rules have warnings %v, error %v, want neither", c.name, warnings, err)
+		}
+	}
+}
+
+func joined(all []Problem) string {
+	var b strings.Builder
+	for _, p := range all {
+		b.WriteString(p.String() + "\n")
+	}
+	return b.String()
+}
+
+// Each limit that rules do not express is named with its line and the reason.
+func TestImportErrorsNameMissingValues(t *testing.T) {
+	limit := "- {namespace: a, max_value: 1, seconds: 1, "
+	zone := "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;\n"
+	plugin := "plugins:\n- name: rate-limiting\n  config: "
+	policy := "kind: BackendTrafficPolicy\nmetadata: {name: p}\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{"
+	for _, c := range []struct {
+		read reader
+		text string
+		want string
+	}{
+		{Limitador, limit + "conditions: [\"int(descriptors[0].a) > 5\"]}", "file:1: the condition int(descriptors[0].a) > 5 does not compare"},
+		{Limitador, limit + "conditions: [\"descriptors[0].a != 'b'\"]}", "rules match only values"},
+		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b*'\"]}", "rules match only values"},
+		{Limitador, limit + "conditions: [\"limit.name == 'b'\"]}", "rules match only values"},
+		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b' && descriptors[0].a == 'c'\"]}", `no request has a with the values "b" and "c"`},
+		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b && c' && descriptors[1].d == 'e'\"]}", "reads descriptors[0] and descriptors[1]"},
+		{Limitador, limit + "variables: [\"timestamp(descriptors[0].t).getHours()\"]}", "is not a value of a descriptor"},
+		{Limitador, limit + "burst: 3}", "burst is not known here"},
+		{Limitador, "- {namespace: a, max_value: -1, seconds: 1}", "max_value is not a number"},
+		{Limitador, "- {namespace: a, max_value: 1, seconds: 0}", "seconds is not a number from 1"},
+		{Limitador, "- {max_value: 1, seconds: 1}", "the limit has no namespace"},
+		{Limitador, limit + "}\n- {namespace: a, max_value: 2, seconds: 1}", "file:2: the limit has the namespace, conditions, variables and seconds of that in line 1"},
+		{nginxReader, "limit_req_zone $limit_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "file:1: the zone z counts by $limit_key"},
+		{nginxReader, "limit_req_zone $cookie_id zone=z:1m rate=1r/s;\nlimit_req zone=z;", "counts by $cookie_id"},
+		{nginxReader, zone + "limit_req zone=y;", "file:2: limit_req zone=y: no such zone"},
+		{nginxReader, zone + "limit_req zone=z brust=3;", "brust=3 is not known here"},
+		{nginxReader, zone + "limit_req zone=z; server { location /a { limit_req zone=z burst=3; } }", "the zone z has another burst"},
+		{nginxReader, zone + "server { limit_req zone=z; location /a { limit_req_dry_run on; } }", "file:1: the zone z has a dry run in location /a (line 2) " +
+			"and not in server (line 2), and a rule has one shadow_mode: the rules have none"},
+		{nginxReader, zone + "server { limit_req zone=z; limit_req_dry_run on; location /a { limit_req_dry_run off; } }", "the zone z has a dry run in server"},
+		{nginxReader, zone + "limit_req zone=z; limit_rate 10k;", "limit_rate limits bytes of one connection"},
+		{nginxReader, zone + zone + "limit_req zone=z;", "file:2: the zone z is defined twice"},
+		{nginxReader, "limit_req_zone $remote_addr zone=z:1m;", "want zone=NAME:SIZE and, for requests, a rate"},
+		{nginxReader, "limit_conn_zone $remote_addr zone=z:1m;\nlimit_conn z 0;", "want a number from 1 to"},
+		{kongReader, plugin + "{second: many}", "file:3: second is not a number"},
+		{kongReader, plugin + "{policy: local}", "no second, minute"},
+		{kongReader, plugin + "{second: 1, limit_by: header}", "limit_by header without header_name"},
+		{kongReader, plugin + "{second: 1, limit_by: consumer-group}", "limit_by consumer-group is not imported"},
+		{kongReader, plugin + "{second: 1, window_type: sliding}", "window_type is not known here"},
+		{kongReader, plugin + "{second: 1, limit_by: path, path: 'a*'}", "limit_by path without a path"},
+		{kongReader, "plugins: [{name: rate-limiting-advanced, config: {limit: [1], window_size: [1]}}]", "file:1: the plugin rate-limiting-advanced is not imported"},
+		{kongReader, "consumers: [{username: c, plugins: [{name: rate-limiting, config: {day: 1}}]}]\n" + plugin + "{second: 1, limit_by: ip}", "the plugin of the consumer c replaces others"},
+		{kongReader, "consumer_groups: [{name: gold, plugins: [{name: rate-limiting, config: {day: 1}}]}]", "Weir knows no groups"},
+		{EnvoyGateway, policy + "headers: [{name: a, type: RegularExpression, value: 'b.*'}]}]}]}}}", "a matches by RegularExpression"},
+		{EnvoyGateway, policy + "headers: [{name: a, value: b, invert: true}]}]}]}}}", "invert: rules match values"},
+		{EnvoyGateway, policy + "headers: [{name: a}]}]}]}}}", `the value "" of a`},
+		{EnvoyGateway, policy + "path: {type: PathPrefix, value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
+		{EnvoyGateway, policy + "path: {type: RegularExpression, value: /a}}]}]}}}", "the path matches by RegularExpression"},
+		{EnvoyGateway, policy + "sourceCIDR: {value: 10.0.0.1}}]}]}}}", "sourceCIDR 10.0.0.1 is not a prefix"},
+		{EnvoyGateway, policy + "cookies: []}]}]}}}", "cookies is not known here"},
+		{EnvoyGateway, policy + "}, {}]}]}}}", "several clientSelectors"},
+		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {local: {rules: []}}}", "local limits, which Envoy decides"},
+		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Fortnight}}]}}}", "no unit of second"},
+		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day, fromMetadata: {}}}]}}}", "fromMetadata: the limit comes with the request"},
+	} {
+		imported, err := c.read("file", []byte(c.text))
+		if err != nil || !strings.Contains(joined(imported.Problems), c.want) {
+			t.Errorf("%s\ngives %+v, %v, want %q", c.text, imported, err, c.want)
+		}
+	}
+}
+
+func TestImportsRejectOtherFiles(t *testing.T) {
+	for _, c := range []struct {
+		read reader
+		text string
+		want string
+	}{
+		{Limitador, "", "the file is empty"},
+		{Limitador, "a: b", "file:1: want a list of limits"},
+		{Limitador, "a: [", "file:1:4: '[' is not closed: add ']'"},
+		{nginxReader, "server { listen 80; }", "has no limit_req and no limit_conn"},
+		{nginxReader, "http {", "file:1: the file ends before ; or }"},
+		{nginxReader, "}", "file:1: unexpected }"},
+		{nginxReader, "a 'b", "file:1: the quote has no end"},
+		{nginxReader, "a ${b", "${ has no end"},
+		{nginxReader, ";", "unexpected ;"},
+		{nginxReader, strings.Repeat("a {", 60), "more than 50 blocks"},
+		{kongReader, "[]", "want a declarative configuration of Kong"},
+		{kongReader, "services: &a [{name: x, services: *a}]", "too large or too deep"},
+		{kongReader, "services: []", "has no plugin rate-limiting"},
+		{EnvoyGateway, "kind: Gateway", "has no BackendTrafficPolicy"},
+		{Limitador, strings.Repeat("#", MaxFile+1), "larger than 4194304 bytes"},
+		{nginxReader, strings.Repeat("#", MaxFile+1), "larger than 4194304 bytes"},
+		{kongReader, strings.Repeat("#", MaxFile+1), "larger than 4194304 bytes"},
+		{EnvoyGateway, strings.Repeat("#", MaxFile+1), "larger than 4194304 bytes"},
+	} {
+		if imported, err := c.read("file", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%.60q gives %+v, %v, want %q", c.text, imported, err, c.want)
+		}
+	}
+	imported, err := Limitador("file", []byte("- {namespace: a, max_value: 1, seconds: 1}\n- {namespace: b, max_value: 1, seconds: 1}"))
+	must.Succeed(t, err)
+	if _, err := imported.Rules(""); err == nil || !strings.Contains(err.Error(), "set --domain to one of a, b") {
+		t.Errorf("without a domain: %v, want the domains to choose from", err)
+	}
+	if _, err := imported.Rules("c"); err == nil || !strings.Contains(err.Error(), "has no domain c") {
+		t.Errorf("an unknown domain: %v, want its name", err)
+	}
+	if text, err := imported.Rules("b"); err != nil || !strings.Contains(string(text), "domain: b\n") {
+		t.Errorf("the domain b: %s, %v, want its rules", text, err)
+	}
+}
+
+// No file makes an import fail otherwise than by an error, and all rules that it makes load.
+func FuzzImport(f *testing.F) {
+	readers := []reader{Limitador, nginxReader, kongReader, EnvoyGateway}
+	for i, text := range []string{limitadorSample, nginxSample, kongSample, gatewaySample, limitadorResource} {
+		f.Add(byte(i), []byte(text))
+	}
+	f.Add(byte(0), []byte("- &a [*a]"))
+	f.Fuzz(func(t *testing.T, kind byte, data []byte) {
+		imported, err := readers[int(kind)%len(readers)]("file", data)
+		if err != nil {
+			return
+		}
+		for _, domain := range imported.Domains() {
+			if _, err := imported.Rules(domain); err != nil && strings.Contains(err.Error(), "the imported rules") {
+				t.Errorf("the parser rejects the imported rules: %v", err)
+			}
+		}
+	})
+}
+
+// weir gen takes the rules with the arguments in their comment.
+func TestCommentHasArgumentsOfGen(t *testing.T) {
+	for text, read := range map[string]reader{
+		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
+		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway,
+	} {
+		imported, err := read("file", []byte(text))
+		must.Succeed(t, err)
+		yaml, err := imported.Rules("")
+		must.Succeed(t, err)
+		rules, err := rulesfile.Parse(rulesfile.File{Name: "rules.yaml", Data: yaml})
+		must.Succeed(t, err)
+		o := envoygen.Options{Service: "weir:8081", Upstream: "shop:8080"}
+		for _, f := range imported.flags {
+			flag, value, _ := strings.Cut(strings.ReplaceAll(f, "'", ""), " ")
+			switch flag {
+			case "--from":
+				o.From = append(o.From, value)
+			case "--route":
+				o.Routes = append(o.Routes, value)
+			case "--hits":
+				o.Hits = append(o.Hits, value)
+			case "--cost":
+				o.Cost = append(o.Cost, value)
+			default:
+				t.Errorf("weir gen has no %s", flag)
+			}
+		}
+		if _, err := envoygen.New(rules, o); err != nil {
+			t.Errorf("weir gen rejects the flags: %v, for\n%s", err, yaml)
+		}
+	}
+}
+
+// kubectl get -o yaml writes one document of kind List.
+func TestListOfPoliciesIsImported(t *testing.T) {
+	imported, err := EnvoyGateway("file", []byte("kind: List\nitems: [{kind: BackendTrafficPolicy, "+
+		"spec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}}]}}}}]"))
+	if err != nil || len(imported.Domains()) == 0 {
+		t.Errorf("%+v, %v, want the domain of the policy", imported, err)
+	}
+}
+
+// A rule of Envoy Gateway of which a part is missing is not in the rules at all.
+func TestNoRuleIsImportedInPart(t *testing.T) {
+	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
+	if err != nil || len(imported.Problems) != 1 || len(imported.Domains()) > 0 {
+		t.Errorf("got %+v, error %v, want one problem and no domain", imported, err)
+	}
+}

@@ -1,0 +1,216 @@
+package sizing
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/guard"
+)
+
+const shop = `domain: shop
+descriptors:
+  - key: user_id
+    rate_limit: {unit: minute, requests_per_unit: 100}
+    descriptors:
+      - key: action
+        value: login
+        # weir:ignore local-without-replicas -- the server has REPLICAS
+        rate_limit: {algorithm: sliding_log, unit: hour, requests_per_unit: 10, on_store_error: local}
+  - key: path
+    value: /search
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5000, on_store_error: deny}
+`
+
+func plan(t *testing.T, text string, load Load) *Plan {
+	t.Helper()
+	p, err := NewPlan(rulesfiletest.Parse(t, text), load)
+	must.Succeed(t, err)
+	return p
+}
+
+var million = Load{Users: 1_000_000, Rate: 20_000, Replicas: 4, Probability: 0.001, Lag: time.Second}
+
+func TestPlanCountsKeys(t *testing.T) {
+	for _, c := range []struct {
+		rules string
+		load  Load
+		want  float64
+	}{
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1000},
+		// No more keys than requests exist in one window.
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000, Rate: 10}, 600},
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1m, for: 10m}}}", Load{Users: 1000, Rate: 10}, 1000},
+		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, capacity: 10}}", Load{Users: 10_000, Rate: 10}, 1200},
+		{"- {key: path, value: /a, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1},
+		{"- {key: path, values: [/a, /b], rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 2},
+		{"- {key: path, values: [/a, /b], share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1},
+		{"- {key: ip, cidr: [10.0.0.0/8, 192.0.2.0/24], share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 2},
+		{"- {key: ip, cidr: [10.0.0.0/8], rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1000},
+		{"- {key: path, value: /a*, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000, Values: map[string]int64{"path": 7}}, 7},
+		{"- {key: user, descriptors: [{key: action, rate_limit: {unit: day, requests_per_unit: 5}}]}", Load{Users: 1000}, 1000},
+		{"- {key: user, descriptors: [{key: action, rate_limit: {unit: day, requests_per_unit: 5}}]}", Load{Users: 1000, Values: map[string]int64{"action": 20}}, 20_000},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1000},
+		{"- {key: path, value: /a, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 10s}}]}", Load{Users: 1000, Rate: 10}, 100},
+		// The key remembers an end of an unknown id for 5 s.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 1s}}]}", Load{Users: 1000, Rate: 10}, 50},
+		// An open reservation outlives the window.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: second, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 1000, Rate: 10}, 200},
+		// A settlement may fill a funnel twice.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 10_000, Rate: 10}, 1200},
+		// The longest window of the calendar.
+		{"- {key: user, rate_limit: {unit: month, unit_multiplier: 2, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, 62 * 86400},
+		{"- {key: user, rate_limit: {unit: year, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, 366 * 86400},
+		{"- {key: user, rate_limit: {unit: day, requests_per_unit: 5, window_start: calendar, time_zone: Europe/Berlin}}", Load{Users: 1e9, Rate: 1}, 86400 + 3*3600},
+	} {
+		c.load.Replicas, c.load.Probability = 1, 0.001
+		p := plan(t, "domain: d\ndescriptors:\n"+c.rules, c.load)
+		if len(p.Limits) != 1 || p.Keys != c.want {
+			t.Errorf("%s\n%+v: got %g keys, want %g", c.rules, c.load, p.Keys, c.want)
+		}
+	}
+}
+
+// A denied request under several rules ends the leases that it has opened, which is a second call.
+func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
+	for rule, want := range map[string]bool{
+		"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}":                                            false,
+		"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}":      true,
+		"- {key: user, descriptors: [{key: id, rate_limit: {unit: day, requests_per_unit: 5, reserve: {ttl: 9s}}}]}": true,
+	} {
+		text := plan(t, "domain: d\ndescriptors:\n"+rule, million).Text()
+		if got := strings.Contains(text, "after it has opened leases costs 1 more\n"); got != want {
+			t.Errorf("%s: names the second call: %v, want %v\n%s", rule, got, want, text)
+		}
+	}
+}
+
+func TestPlanBoundsMeasuredMemory(t *testing.T) {
+	p, m := plan(t, shop, million), Figures()
+	window, log := p.Limits[0], p.Limits[1]
+	if want := m.Memory["fixed_window"].Key.times(1e6); window.MemoryBytes != want {
+		t.Errorf("a million fixed windows: got %v, want %v", window.MemoryBytes, want)
+	}
+	// Each log may have its limit of 10 hits, one of which is in the size of a key.
+	if want := m.Redis["sliding_log"].Key.times(1e6).plus(m.Redis["sliding_log"].Hit.times(9e6)); log.RedisBytes != want {
+		t.Errorf("a million logs: got %v, want %v", log.RedisBytes, want)
+	}
+	all := Range{}
+	for _, l := range p.Limits {
+		all = all.plus(l.MemoryBytes)
+	}
+	if p.MemoryBytes != all || p.Keys != 2_000_001 {
+		t.Errorf("all keys: got %g with %v, want 2000001 with %v", p.Keys, p.MemoryBytes, all)
+	}
+	if rare := plan(t, shop, Load{Users: 1e6, Rate: 0.01, Replicas: 1, Probability: 0.001}); rare.Limits[1].Keys != 36 {
+		t.Errorf("36 requests in a window: got %g logs", rare.Limits[1].Keys)
+	}
+}
+
+func TestPlanBoundsOverAdmission(t *testing.T) {
+	p := plan(t, shop, million)
+	share, err := Local(10, 4, 0.001)
+	must.Succeed(t, err)
+	zero, local := int64(0), share.Any.Together
+	for i, want := range []Over{
+		{AnyWindow: 200, Memory: 300, OnError: "error", Share: 41, Failover: 100},
+		{AnyWindow: 10, Memory: 30, OnError: "local", Share: share.Any.Limit, Outage: &local, Failover: 10},
+		{AnyWindow: 10_000, Memory: 15_000, OnError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
+	} {
+		got := p.Limits[i].Over
+		same := got.AnyWindow == want.AnyWindow && got.DenyCache == 0 && got.Memory == want.Memory && got.OnError == want.OnError && got.Failover == want.Failover
+		if (got.Outage == nil) != (want.Outage == nil) || !same || got.Share != want.Share || got.Outage != nil && *got.Outage != *want.Outage {
+			t.Errorf("%s: got %+v, want %+v", p.Limits[i].Path, got, want)
+		}
+	}
+	if p.FailoverHits != 20_000 {
+		t.Errorf("a failover forgets %g hits, want 20000", p.FailoverHits)
+	}
+	huge := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: MaxReplicas, Probability: 0.5})
+	if huge.Limits[0].Over.Memory != math.MaxInt64 {
+		t.Errorf("a product that is too large is %d, want %d", huge.Limits[0].Over.Memory, math.MaxInt64)
+	}
+}
+
+// The server's share under on_store_error: local is the choice "any replica", or slightly more for
+// a large limit.
+func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
+	for _, requests := range []int64{1, 5, 60, 1000, 100_000, 10_000_000} {
+		for _, replicas := range []int64{2, 3, 10, 100} {
+			local, err := Local(requests, replicas, 0.001)
+			must.Succeed(t, err)
+			limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: requests, Window: time.Second})
+			must.Succeed(t, err)
+			replica, err := guard.ReplicaLimit(limit, replicas, 0.001)
+			must.Succeed(t, err)
+			got, slack := replica.Spec().Max-local.Any.Limit, int64(0)
+			if requests > 1000 {
+				slack = int64(math.Sqrt(float64(requests)/float64(replicas)) / 5)
+			}
+			if got < 0 || got > slack {
+				t.Errorf("%d by %d replicas: the server's share is %d, the plan's limit %d", requests, replicas, replica.Spec().Max, local.Any.Limit)
+			}
+		}
+	}
+}
+
+func TestInvalidLoadsAreFaults(t *testing.T) {
+	rules := rulesfiletest.Parse(t, shop)
+	for name, load := range map[string]Load{
+		"users":       {Replicas: 1, Probability: 0.1},
+		"rate":        {Users: 1, Rate: -1, Replicas: 1, Probability: 0.1},
+		"no number":   {Users: 1, Rate: math.NaN(), Replicas: 1, Probability: 0.1},
+		"replicas":    {Users: 1, Probability: 0.1},
+		"probability": {Users: 1, Replicas: 1},
+		"lag":         {Users: 1, Replicas: 1, Probability: 0.1, Lag: -1},
+		"values":      {Users: 1, Replicas: 1, Probability: 0.1, Values: map[string]int64{"user_id": 0}},
+		"unknown key": {Users: 1, Replicas: 1, Probability: 0.1, Values: map[string]int64{"user": 5}},
+	} {
+		if p, err := NewPlan(rules, load); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, p)
+		}
+	}
+	if _, err := NewPlan(rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
+		t.Error("rules without a limit have a plan")
+	}
+	for _, text := range []string{"action", "=5", "action=", "action=x", "action=99999999999999999999"} {
+		if v, err := ParseValues([]string{text}); err == nil {
+			t.Errorf("%q: got %v, want an error", text, v)
+		}
+	}
+	if _, err := ParseValues([]string{"action=1", "action=2"}); err == nil {
+		t.Error("a key may have two numbers of values")
+	}
+}
+
+// The outputs in docs/plan.md are those of the code.
+func TestOutputsOfTheDocs(t *testing.T) {
+	local, err := Local(1000, 100, 0.001)
+	must.Succeed(t, err)
+	localText, planText := local.Text(), plan(t, shop, million).Text()
+	const path, end = "../../../docs/plan.md", "```\n<!-- end -->"
+	file := must.Read(t, path)
+	want := string(file)
+	for name, output := range map[string]string{"local": localText, "plan": planText, "rules": shop} {
+		begin := "<!-- " + name + ": go test ./internal/offline/sizing -update -->\n"
+		before, rest, found := strings.Cut(want, begin)
+		fence, rest, _ := strings.Cut(rest, "\n")
+		_, after, ended := strings.Cut(rest, end)
+		if !found || !ended {
+			t.Fatalf("%s has no markers for the output %q", path, name)
+		}
+		want = before + begin + fence + "\n" + output + end + after
+	}
+	if *update {
+		must.Write(t, path, want)
+		return
+	}
+	if want != string(file) {
+		t.Errorf("%s has other outputs: run go test ./internal/offline/sizing -update\n%s%s", path, localText, planText)
+	}
+}
