@@ -17,13 +17,57 @@ import (
 // A limit of one second that gets a penalty by a reload is counted in the other store from then on,
 // and so the reference has two stores too.
 func TestPerSecondPassesTheSuite(t *testing.T) {
-	references := func() limiters.Store {
-		return guard.NewPerSecond(limiterstest.NewReference(), limiterstest.NewReference())
-	}
-	limiterstest.RunAgainst(t, references, func(*testing.T) limiters.Store {
+	limiterstest.RunAgainst(t, newTwoReferences, func(*testing.T) limiters.Store {
 		return guard.NewPerSecond(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
 	})
-	t.Run("as one store", func(t *testing.T) { limiterstest.Random(t, references()) })
+	t.Run("references", func(t *testing.T) {
+		limiterstest.Random(t, guard.NewPerSecond(limiterstest.NewReference(), limiterstest.NewReference()))
+	})
+}
+
+// twoReferences is a naive [guard.PerSecond], which decides group by group.
+type twoReferences struct{ main, second *limiterstest.Reference }
+
+func newTwoReferences() limiters.Store {
+	return twoReferences{limiterstest.NewReference(), limiterstest.NewReference()}
+}
+
+func (r twoReferences) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	for _, g := range groups {
+		store := r.second
+		for _, op := range g {
+			spec := op.Limit.Spec()
+			if spec.Window != time.Second || spec.Params.Penalty != (limiters.PenaltySpec{}) || spec.Params.Reserve != (limiters.ReserveSpec{}) {
+				store = r.main
+			}
+		}
+		if err := store.Take(ctx, now, []limiters.Group{g}, out[:len(g)]); err != nil {
+			return err
+		}
+		out = out[len(g):]
+	}
+	return nil
+}
+
+func (r twoReferences) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, error) {
+	found, err := r.main.Reset(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	inSecond, err := r.second.Reset(ctx, keys)
+	for i := range inSecond {
+		found[i] = found[i] || inSecond[i]
+	}
+	return found, err
+}
+
+func (r twoReferences) ResetMatching(ctx context.Context, match func(string) bool, cursor string) (limiters.Progress, error) {
+	done, err := r.main.ResetMatching(ctx, match, cursor)
+	if err != nil {
+		return done, err
+	}
+	second, err := r.second.ResetMatching(ctx, match, cursor)
+	return limiters.Progress{Scanned: done.Scanned + second.Scanned, Reset: done.Reset + second.Reset}, err
 }
 
 // A recorder is a store that records the keys of its operations. Its verdicts have each operation's

@@ -33,7 +33,8 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 }
 
 // RunAgainst is [Run] with another reference for random sequences. It is for a decorator that keeps
-// the limits of a key in several stores, so that a reload can move a limit to another store.
+// the limits of a key in several stores, so that a reload can move a limit to another store. The
+// reference must not use the decorator.
 func RunAgainst(t *testing.T, newReference func() limiters.Store, open func(t *testing.T) limiters.Store) {
 	run(t, newReference, open, sequences)
 	t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
