@@ -119,8 +119,8 @@ func (errs *settingErrors) exclusive(variable, value, file string) {
 }
 
 // setDefault replaces an empty value, because charts render unset variables as empty.
-func setDefault(value *string, def string) {
-	if *value == "" {
+func setDefault[T comparable](value *T, def T) {
+	if *value == *new(T) {
 		*value = def
 	}
 }

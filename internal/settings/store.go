@@ -102,7 +102,7 @@ func (s *Store) ReplicaCount() int {
 // PerSecond is a second Redis, for windows of one second. Prefix, timeout and certificates are
 // those of the first.
 type PerSecond struct {
-	UsePerSecondRedis bool        `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits with a window of one second on a second Redis. Excepted are limits with a penalty or a reservation, and all limits of a rule that also has other windows."`
+	UsePerSecondRedis bool        `env:"REDIS_PERSECOND" name:"redis-persecond" help:"Count limits with a window of one second on a second Redis. Limits with a penalty or a reservation stay on the first, and so do all limits of a rule that also has other windows."`
 	PerSecondRedis    RedisServer `embed:"" prefix:"redis-persecond-" envprefix:"REDIS_PERSECOND_" set:"server=REDIS_PERSECOND" set:"url=/var/run/nutcracker/ratelimitpersecond.sock" set:"no_url="` //nolint:staticcheck // kong reads every "set" of a tag
 }
 
@@ -121,9 +121,6 @@ type RedisServer struct {
 	TLS          bool          `env:"TLS" help:"Connect to Redis with TLS."`
 }
 
-// defaultRedisTimeout is the default of RedisServer.Timeout.
-const defaultRedisTimeout = 10 * time.Second
-
 // maxPoolSize is more connections than Redis or a network address takes. The pool reserves memory
 // for all of them.
 const maxPoolSize = 65_535
@@ -137,11 +134,9 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	}
 	errs.exclusive(prefix+"_AUTH", r.Auth, r.AuthFile)
 	errs.exclusive(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
-	switch {
-	case r.Timeout < 0:
+	setDefault(&r.Timeout, 10*time.Second)
+	if r.Timeout < 0 {
 		errs.require(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
-	case r.Timeout == 0:
-		r.Timeout = defaultRedisTimeout
 	}
 	if r.PoolSize < 1 || r.PoolSize > maxPoolSize {
 		errs.require(prefix+"_POOL_SIZE", "be from 1 to %d", maxPoolSize)
