@@ -162,7 +162,7 @@ var sections = []struct {
 var labels = []struct{ name, meaning, example, bound string }{
 	{"domain", "the domain of the request", "`mall`", "the domains of the rules; 100 in `ratelimit_service_rate_limit_domain_not_found`"},
 	{"rule", "the path of the rule: keys with their values, joined by dots; empty for an override", "`user_id.action=reply`", "the rules"},
-	{"limit", "the name of the limit, or its index in the rule from 0; `override` for an override; in `weir_hits_total` only for denied hits of a rule with several limits", "`burst`, `0`", "the limits of the rules"},
+	{"limit", "the name of the limit, or its index in the rule from 0; `override` for an override; absent from `weir_hits_total`, except for denied hits of a rule with several limits", "`burst`, `0`", "the limits of the rules"},
 	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
 	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
 	{"code", "the gRPC code of the request; the HTTP status code for calls of the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},

@@ -17,7 +17,8 @@ import (
 //   - Denied: Weir denies the request.
 //   - Shadowed: Weir allows the request, and would deny it without [Options.ShadowMode].
 //   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
-//   - Enforces(d): the request is denied, and d is not in shadow mode. Metrics and logs call this enforced.
+//   - Enforces(d): the request is denied, and d is not in shadow mode. Metrics and logs call this
+//     enforced.
 type Result struct {
 	Domain        string             // the domain of the request; empty if the request is invalid
 	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded

@@ -256,8 +256,8 @@ func (f funnelState) counterState() counterState {
 // A hitTime is the time in which one hit drains: num/den µs, in lowest terms.
 type hitTime struct{ num, den uint64 }
 
-// newHitTime returns the time of a hit under a limit. Under a limit of 0, which never charges, a hit takes no
-// time.
+// newHitTime returns the time of a hit under a limit. Under a limit of 0, which never charges, a hit
+// takes no time.
 func newHitTime(spec Spec) hitTime {
 	maximum, window := spec.Max, spec.Window.Microseconds()
 	if maximum == 0 {

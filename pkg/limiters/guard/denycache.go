@@ -166,8 +166,8 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return err
 }
 
-// An opLookup decides about one operation: the cache answers it, or the store does, and the cache may
-// then record its denial.
+// An opLookup decides about one operation: the cache answers it, or the store does, and the cache
+// may then record its denial.
 type opLookup struct {
 	hash       uint64 // the hash of the key
 	generation uint32 // the generation of the shard before the store was called

@@ -57,8 +57,8 @@ type Store struct {
 // shardCount is the number of locks, see docs/adr/0007.
 const shardCount = 256
 
-// callerExpiryMargin is added to the expiry of a key after an operation with the caller's own time, in µs.
-// The caller's clock may stop or step back, and would then miss the state if it had expired.
+// callerExpiryMargin is added to the expiry of a key after an operation with the caller's own time,
+// in µs. The caller's clock may stop or step back, and would then miss the state if it had expired.
 const callerExpiryMargin = int64(time.Hour / time.Microsecond)
 
 // New returns an empty Store.

@@ -167,7 +167,7 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 	}
 }
 
-func TestFullStore(t *testing.T) {
+func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 	denying := hourly
 	denying.Max = 1
 
