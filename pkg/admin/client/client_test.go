@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,23 @@ func TestClientStreamsDecisions(t *testing.T) {
 	cancel()
 	if err := c.Decisions(ctx, api.Filter{}, nil, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// A request that Weir accepts can have several MiB, and Weir sends it with each of its decisions.
+func TestClientStreamsLargeDecisions(t *testing.T) {
+	c, f, _, _ := serve(t)
+	large := api.Decision{Key: []explain.Entry{{"path", strings.Repeat("\x01", 4<<20)}}}
+	go func() { f.decisions <- large }()
+	enough := errors.New("enough")
+	err := c.Decisions(t.Context(), api.Filter{}, func(d api.Decision) error {
+		if !reflect.DeepEqual(d, large) {
+			t.Errorf("a decision on %d bytes is not the one sent", len(large.Key[0][1]))
+		}
+		return enough
+	}, nil)
+	if !errors.Is(err, enough) {
+		t.Errorf("Decisions returns %v, want the decision", err)
 	}
 }
 

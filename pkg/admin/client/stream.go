@@ -15,8 +15,9 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
-// maxLineBytes bounds a line of a stream.
-const maxLineBytes = 1 << 20
+// maxEventBytes bounds the JSON of an event. A request of the largest size, 4 MiB, has at most 24
+// MiB with its escapes.
+const maxEventBytes = 32 << 20
 
 // Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a
 // function returns an error, or the stream ends. dropped gets the number of decisions that the
@@ -45,7 +46,7 @@ func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.D
 	}
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, maxLineBytes)
+	lines.Buffer(nil, maxEventBytes)
 	event := ""
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")

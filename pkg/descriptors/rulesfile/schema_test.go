@@ -110,6 +110,11 @@ func TestSchemaRejectsInvalidRules(t *testing.T) {
 		{limit("unlimited: true, penalty: {after: 20, within: 1m, for: 10m}"), "/penalty': false schema"},
 		{descriptor("value: 1, metadata: {a: [1]}"), ""},
 		{descriptor("value: 'a*', share_threshold: on"), ""},
+		{descriptor("value: a, share_threshold: off"), ""},
+		{"domain: d\ndescriptors: [{key: 'k-*', value: a, share_threshold: true}]", ""},
+		{descriptor("value: a, share_threshold: true"), "'anyOf' failed"},
+		{descriptor("value: 1, share_threshold: on"), "'anyOf' failed"},
+		{descriptor("share_threshold: yes"), "'anyOf' failed"},
 		{descriptor("descriptors: [{key: x, rate_limits: [{" + day + "}]}]"), ""},
 
 		{descriptor("values: [a, 1, true]"), ""},
