@@ -43,6 +43,9 @@ type message struct {
 	Keys   []limiters.StateName `json:"keys,omitempty"`
 	Domain string               `json:"domain,omitempty"`
 	Entry  [2]string            `json:"entry,omitzero"`
+	// Before marks the message before the reset, at which the replicas keep their local counters:
+	// the store may yet reject the reset.
+	Before bool `json:"before,omitempty"`
 }
 
 func (m message) matcher() func(key string) bool {
@@ -79,25 +82,26 @@ func (r *Service) ResetEntry(
 
 // resetAndNotify sends m before and after reset. If it returns no error, notified reports whether
 // the second message was sent or is not needed. It sends the second message even if reset failed,
-// because some states may be removed.
+// because some states may be removed, but not if the store rejected it.
 func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
 	if r.PubSub == nil {
 		return true, reset()
 	}
-	text, err := json.Marshal(m)
-	if err != nil {
-		return false, err
-	}
-	if r.PubSub.Publish(ctx, text) == nil {
+	before := m
+	before.Before = true
+	if r.publish(ctx, before) == nil {
 		_ = backoff.Sleep(ctx, resetDelay)
 	}
 	failed := reset()
+	if limiters.IsRejectedReset(failed) {
+		return false, failed
+	}
 	if failed != nil { // ctx may have ended
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 		defer cancel()
 	}
-	err = r.PubSub.Publish(ctx, text)
+	err = r.publish(ctx, m)
 	if failed != nil {
 		return false, failed
 	}
@@ -106,6 +110,14 @@ func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() er
 		return false, nil
 	}
 	return true, nil
+}
+
+func (r *Service) publish(ctx context.Context, m message) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return r.PubSub.Publish(ctx, text)
 }
 
 // subscribeBackoff is the wait between attempts to subscribe.
@@ -146,9 +158,20 @@ func (r *Service) received(text []byte) {
 	}
 	if len(m.Keys) > 0 {
 		r.DenyCache.ForgetKeys(m.Keys)
-		_, _ = r.Local.Reset(context.Background(), m.Keys) // it fails only if its context ends
-		return
+	} else {
+		r.DenyCache.ForgetMatching(m.matcher())
 	}
-	r.DenyCache.ForgetMatching(m.matcher())
-	_, _ = r.Local.ResetMatching(context.Background(), m.matcher(), "")
+	if !m.Before {
+		r.resetLocal(m)
+	}
+}
+
+// resetLocal resets the local counters that m names.
+func (r *Service) resetLocal(m message) {
+	// These calls fail only if their context ends.
+	if len(m.Keys) > 0 {
+		_, _ = r.Local.Reset(context.Background(), m.Keys)
+	} else {
+		_, _ = r.Local.ResetMatching(context.Background(), m.matcher(), "")
+	}
 }

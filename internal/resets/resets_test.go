@@ -133,6 +133,49 @@ func TestResetReachesOtherReplicas(t *testing.T) {
 	}
 }
 
+// A rejecting store rejects resets by an entry, as Redis does if it has hashes of keys only.
+type rejecting struct {
+	limiters.Store
+	err error
+}
+
+func (s rejecting) ResetMatching(context.Context, func(string) bool, string) (limiters.Progress, error) {
+	return limiters.Progress{}, s.err
+}
+
+// The audit log of the admin API promises that a rejected reset has changed nothing. A user at a
+// limit would otherwise get a new share of it on each replica.
+func TestRejectedResetKeepsLocalCounters(t *testing.T) {
+	for name, c := range map[string]struct {
+		err    error
+		cursor string
+	}{
+		"hidden keys":       {limiters.ErrHiddenKeys, ""},
+		"an unknown cursor": {limiters.ErrCursor, "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var messages channel
+			shared := memstore.New(memstore.Options{})
+			one, _, localOfOne := newReplica(t, shared, &messages)
+			_, _, localOfOther := newReplica(t, shared, &messages)
+			one.Store = guard.NewFallback(rejecting{shared, c.err}, guard.FallbackOptions{Local: one.Local})
+			locals := map[string]func(string) limiters.Verdict{"its own": localOfOne, "the other replica's": localOfOther}
+			const key = "3:ugc|7:user_id*2:42"
+			for _, local := range locals {
+				local(key)
+			}
+			if _, _, err := one.ResetEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, c.cursor); !errors.Is(err, c.err) {
+				t.Errorf("error %v, want %v", err, c.err)
+			}
+			for name, local := range locals {
+				if v := local(key); v.Allowed {
+					t.Errorf("%s local counter was reset: %+v", name, v)
+				}
+			}
+		})
+	}
+}
+
 func TestUnknownMessageIsReported(t *testing.T) {
 	for _, text := range []string{"", "{", "{}", `{"domain":"ugc"}`, `{"entry":["",""]}`} {
 		var warned error

@@ -454,6 +454,41 @@ func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 	}
 }
 
+// An upstream may refund 0 hits at the end of a request. As a peek, this would be denied under a
+// full limit. Then it would count as an offence, and keep the other limits of the request from
+// being charged.
+func TestRefundOfNoHitsIsNeverDenied(t *testing.T) {
+	const rules = `
+domain: modes
+descriptors:
+  - key: penalized
+    rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 1, penalty: {after: 1, within: 1m, for: 10m}}
+  - {key: tokens, rate_limit: {unit: day, requests_per_unit: 5, count_denied: false}}
+`
+	d := newDecider(t, rules, Options{AllOrNothing: true})
+	for _, step := range []struct {
+		after   time.Duration
+		keys    string
+		refunds bool // 0 hits of the first key
+		want    string
+	}{
+		{0, "penalized", false, "ok: ok(0/1)"},
+		{0, "penalized tokens", true, "ok: ok ok(4/5)"},
+		{0, "penalized", true, "ok: ok"},
+		{2 * time.Minute, "penalized tokens", false, "ok: ok(0/1) ok(3/5)"},
+	} {
+		r := request(step.keys)
+		r.Now = start.Add(step.after)
+		if step.refunds {
+			r.Descriptors[0].Hits, r.Descriptors[0].Refund = 0, true
+		}
+		var result Result
+		if err := d.Decide(t.Context(), r, &result); err != nil || short(&result) != step.want {
+			t.Errorf("after %v, %s, a refund: %v: %s, %v, want %s", step.after, step.keys, step.refunds, short(&result), err, step.want)
+		}
+	}
+}
+
 func TestDecideUsesTheTimeOfTheRequest(t *testing.T) {
 	d := newDecider(t, modes, Options{})
 	var result Result

@@ -117,6 +117,10 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 		}
 		decision.checkLeaseID()
 	}
+	if descriptor.Refund && decision.Hits == 0 && !decision.End && len(decision.Limits) > 0 {
+		// It changes nothing, and a refund is never denied. The store would decide it as a peek.
+		decision.Limits, decision.Reason = nil, WithinLimit
+	}
 	return nil
 }
 

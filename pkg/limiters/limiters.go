@@ -192,6 +192,12 @@ var ErrHiddenKeys = errors.New("the store has hashes of keys only")
 // ErrCursor is returned for a cursor that the store cannot have returned.
 var ErrCursor = errors.New("invalid cursor")
 
+// IsRejectedReset reports whether err is [ErrHiddenKeys] or [ErrCursor], with which a store rejects
+// a reset: it has reset nothing.
+func IsRejectedReset(err error) bool {
+	return errors.Is(err, ErrHiddenKeys) || errors.Is(err, ErrCursor)
+}
+
 // NewVerdict returns the verdict on an operation under l from the key's usage after it and times in
 // µs.
 func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {

@@ -64,10 +64,10 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 }
 
 // ResetMatching implements [limiters.Store]. The first call of a pass also resets all local
-// counters, even if the store fails.
+// counters, even if the store fails, but not if it rejects the call.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	progress, err := f.store.ResetMatching(ctx, match, cursor)
-	if f.local.store == nil || cursor != "" {
+	if f.local.store == nil || cursor != "" || limiters.IsRejectedReset(err) {
 		return progress, err
 	}
 	local, localErr := f.local.store.ResetMatching(ctx, match, "")
