@@ -178,8 +178,8 @@ func unknownCommand(parser *kong.Kong, args []string) error {
 	return nil
 }
 
-// dropUnknown removes unknown flags from args and warns about each one. envoyproxy/ratelimit
-// ignores its arguments, and some manifests contain flags of its forks.
+// dropUnknown removes unknown flags with their values from args, and warns about each one.
+// envoyproxy/ratelimit ignores its arguments, and some manifests contain flags of its forks.
 func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	known := map[string]bool{"help": true}
 	for _, command := range parser.Model.Children {
@@ -188,9 +188,17 @@ func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 		}
 	}
 	var accepted []string
+	dropped := false // the flag before arg, whose value arg may be
 	for _, arg := range args {
-		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if strings.HasPrefix(arg, "-") && !known[name] {
+		if !strings.HasPrefix(arg, "-") {
+			if !dropped {
+				accepted = append(accepted, arg)
+			}
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		dropped = !known[name] && !hasValue
+		if !known[name] {
 			fmt.Fprintf(stderr, "weir: warning: unknown argument --%s ignored\n", name)
 			continue
 		}

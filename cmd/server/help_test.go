@@ -66,17 +66,20 @@ func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 		name    string
 		program string
 		args    []string
+		warns   bool
 		code    int
 	}{
-		{"as weir", "weir", []string{"--quotaRateLimitServiceAddr=:1", missing}, 2},
-		{"as ratelimit", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", missing}, 1},
-		{"ratelimit as an argument", "weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, 1},
+		{"as weir", "weir", []string{"--quotaRateLimitServiceAddr=:1", missing}, false, 2},
+		{"as ratelimit", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", missing}, true, 1},
+		{"with a value of its own", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr", ":1", missing}, true, 1},
+		{"a value before an argument", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", "extra", missing}, true, 2},
+		{"ratelimit as an argument", "weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, err bytes.Buffer
 			code := run(context.Background(), c.program, c.args, &out, &err)
 			warned := strings.Contains(err.String(), "unknown argument --quotaRateLimitServiceAddr ignored")
-			if code != c.code || warned != (c.code == 1) {
+			if code != c.code || warned != c.warns {
 				t.Errorf("exit code %d, want %d; said %s", code, c.code, &err)
 			}
 		})
