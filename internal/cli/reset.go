@@ -83,7 +83,7 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 
 func (r *Reset) warn(notified bool, to Streams) {
 	if !notified {
-		fmt.Fprintln(to.Err, "weir: warning: other replicas were not notified: they may deny the key until DENY_CACHE_MAX has passed")
+		fmt.Fprintln(to.Err, "weir: warning: other replicas were not fully notified: they may deny the key until DENY_CACHE_MAX has passed. Repeat the reset")
 	}
 }
 

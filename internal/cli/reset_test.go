@@ -100,7 +100,7 @@ func TestResetByEntryCanBeContinued(t *testing.T) {
 	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "a=b", Cursor: "before", Yes: true, Output: "json"}
 	out, errs, code := runWithInput("", r.Run)
 	if code != 1 || !strings.Contains((*bodies)[0], `"cursor":"before"`) || !strings.Contains(out, `"scanned": 10`) ||
-		!strings.Contains(errs, "other replicas were not notified") {
+		!strings.Contains(errs, "other replicas were not fully notified") {
 		t.Errorf("exit code %d %s %s %q, want 1, the cursor in the request, the number scanned, and a warning",
 			code, out, errs, *bodies)
 	}

@@ -3,6 +3,7 @@
 package resets
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,10 +14,9 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// A PubSub is a channel between all replicas, such as [redisstore.PubSub].
+// A PubSub is a channel between all replicas, such as PubSub of package redisstore.
 type PubSub interface {
 	// Publish sends a message to the replicas that are connected.
 	Publish(ctx context.Context, message []byte) error
@@ -28,8 +28,8 @@ type PubSub interface {
 // A Service removes the usage of keys from the store, and notifies the other replicas, which cache
 // denials and local counters. docs/adr/0020-admin-api.md explains the order of the steps.
 type Service struct {
-	Store     *guard.Fallback
-	Local     *memstore.Store  // the counters of Store for on_store_error: local; not used without PubSub
+	Store     limiters.Store   // its resets include its deny cache and its local counters
+	Local     limiters.Store   // the local counters of Store, in memory; not used without PubSub
 	DenyCache *guard.DenyCache // nil if disabled
 	PubSub    PubSub           // nil if no other replica shares the store
 	// Warn receives the failures of messages. The error is ErrMessage if another version of Weir
@@ -81,7 +81,7 @@ func (r *Service) ResetEntry(
 }
 
 // resetAndNotify sends m before and after reset. If it returns no error, notified reports whether
-// the second message was sent or is not needed. It sends the second message even if reset failed,
+// both messages were sent or are not needed. It sends the second message even if reset failed,
 // because some states may be removed, but not if the store rejected it.
 func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
 	if r.PubSub == nil {
@@ -89,7 +89,8 @@ func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() er
 	}
 	before := m
 	before.Before = true
-	if r.publish(ctx, before) == nil {
+	err = r.publish(ctx, before)
+	if err == nil {
 		_ = backoff.Sleep(ctx, resetDelay)
 	}
 	failed := reset()
@@ -101,12 +102,12 @@ func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() er
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 		defer cancel()
 	}
-	err = r.publish(ctx, m)
+	err = cmp.Or(err, r.publish(ctx, m))
 	if failed != nil {
 		return false, failed
 	}
 	if err != nil {
-		r.Warn("other replicas not notified of a reset", err)
+		r.Warn("other replicas not fully notified of a reset", err)
 		return false, nil
 	}
 	return true, nil

@@ -37,7 +37,7 @@ type KeyReset struct {
 	Descriptor   []explain.Entry `json:"descriptor" nullable:"false" doc:"The descriptor of the request."`
 	RulesVersion string          `json:"rules_version" doc:"The version of the rules in force."`
 	Limits       []LimitReset    `json:"limits" nullable:"false" doc:"The limits of the descriptor. A limit that came with a request is not one of them: its state stays."`
-	Notified     bool            `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed."`
+	Notified     bool            `json:"replicas_notified" doc:"Whether the other replicas were notified to forget the key. If not, they may deny it until DENY_CACHE_MAX has passed, and charge denied hits that they hold."`
 }
 
 // A LimitReset is a limit whose state was reset.

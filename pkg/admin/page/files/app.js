@@ -582,7 +582,7 @@ $("confirm").addEventListener("submit", async (event) => {
   try {
     const { content } = await call("v1/keys/reset", { domain, descriptor: entries });
     const others = storeKind === "memory" ? " Other replicas have counters of their own." : content.replicas_notified ? ""
-      : " Other replicas were not notified and may deny the key a little longer.";
+      : " Other replicas were not fully notified and may deny the key a little longer. Reset it again.";
     announce(`The key was reset.${others}`);
     await look(resetting, `Reset at ${new Date().toLocaleTimeString()}.${others}`);
     $("look-up").focus({ preventScroll: true });
