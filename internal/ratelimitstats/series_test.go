@@ -258,7 +258,7 @@ func TestEachLevelHasALabel(t *testing.T) {
 	m.Observe(hit(nil, "d", "a=1", "b=2"))
 	m.Observe(hit(nil, "d", deep...))
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
-# HELP ratelimit_service_rate_limit_total_hits Hits requested. Peeks, refunds, releases and settles are not counted.
+# HELP ratelimit_service_rate_limit_total_hits Hits requested. Peeks, refunds, releases and settlements are not counted.
 # TYPE ratelimit_service_rate_limit_total_hits counter
 ratelimit_service_rate_limit_total_hits{domain="d",key1="a_1",key2="b_2"} 1
 ratelimit_service_rate_limit_total_hits{domain="d",key1="k0_v",key10="k9_v",key11="k10_v",key2="k1_v",key3="k2_v",key4="k3_v",key5="k4_v",key6="k5_v",key7="k6_v",key8="k7_v",key9="k8_v"} 1
@@ -327,11 +327,7 @@ func TestConcurrentDecisionsAreAllCounted(t *testing.T) {
 
 func BenchmarkObserve(b *testing.B) {
 	const limit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(
-		"domain: d\ndescriptors: [{key: plain, descriptors: [{key: action, value: post, " + limit + "}]}]")})
-	if err != nil {
-		b.Fatal(err)
-	}
+	rules := loaded(b, "domain: d\ndescriptors: [{key: plain, descriptors: [{key: action, value: post, "+limit+"}]}]")
 	for name, a := range map[string]*rls.Observation{
 		"plain":    hit(rules, "d", "plain=alice", "action=post"),
 		"override": hit(rules, "d", "user=alice", "action=post"),

@@ -33,7 +33,7 @@ var counterNames = [counters]string{
 }
 
 var counterHelp = [counters]string{
-	totalHits:               "Hits requested. Peeks, refunds, releases and settles are not counted.",
+	totalHits:               "Hits requested. Peeks, refunds, releases and settlements are not counted.",
 	overLimit:               "Hits above the limit.",
 	nearLimit:               "Hits within the limit but above NEAR_LIMIT_RATIO of it.",
 	withinLimit:             "Hits allowed.",

@@ -27,7 +27,7 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/recorder"
@@ -108,7 +108,7 @@ var sections = []struct {
 		{"weir_lease_ends_pending", "These leases end when Redis answers again."},
 		{"weir_lease_ends_repeated_total", "These leases ended late because of an outage of Redis."},
 		{"weir_lease_ends_lost_total", "Redis failed for too long. These slots stay held until their TTL."},
-		{"weir_too_many_leases_total", "Settles are lost, or one key has the reservations of many clients."},
+		{"weir_too_many_leases_total", "Settlements are lost, or one key has the reservations of many clients."},
 		{"weir_bad_lease_ids_total", "Correct the lease id, the last entry of the descriptor, in Envoy."},
 	}},
 	{"Shadow file", "These metrics exist only with `SHADOW_CONFIG`.", []struct{ name, use string }{
@@ -322,12 +322,9 @@ func labelsOf(f *dto.MetricFamily) string {
 // counts one of each kind.
 func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(
-		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}, " +
-			"{key: two, rate_limits: [{unit: day, requests_per_unit: 10}, {unit: hour, requests_per_unit: 10}]}]")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := rulesfiletest.Parse(t,
+		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}, "+
+			"{key: two, rate_limits: [{unit: day, requests_per_unit: 10}, {unit: hour, requests_per_unit: 10}]}]")
 	m := telemetry.NewMetrics("v0.0.0")
 	m.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
 	m.RegisterRedis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })

@@ -21,8 +21,8 @@ const (
 // verdictNames are the labels of the counters of a rule. hits.denied exports hitDeniedBySeveral.
 var verdictNames = [hitDeniedBySeveral]string{"allowed", "denied", "error"}
 
-const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, also in shadow mode. Peeks, refunds, releases " +
-	"and settles are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
+const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, even in shadow mode. Peeks, refunds, releases " +
+	"and settlements are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
 
 // hitMetrics collects weir_hits_total: three counters for each rule, by name, so that they survive
 // reloads. For a hundred thousand rules they take a few MB instead of a hundred with
@@ -40,11 +40,9 @@ type hitMetrics struct {
 // A ruleHits counts the hits of a rule by verdict. It fills a cache line, to which Go aligns it,
 // because several cores count concurrently.
 type ruleHits struct {
-	counts
-	_ [64 - 8*hitCounters]byte
+	counts [hitCounters]atomic.Uint64
+	_      [64 - 8*hitCounters]byte
 }
-
-type counts [hitCounters]atomic.Uint64
 
 func newHitMetrics() *hitMetrics {
 	return &hitMetrics{
@@ -131,18 +129,18 @@ func (h *hitMetrics) Collect(to chan<- prometheus.Metric) {
 	h.denied.Collect(to)
 }
 
-func (m *Metrics) hitsOf(d *decide.Decision) *counts {
+func (m *Metrics) hitsOf(d *decide.Decision) *ruleHits {
 	if d.Rule == nil {
-		return &m.hits.countersOf(descriptors.RuleID{Domain: d.Domain}).counts
+		return m.hits.countersOf(descriptors.RuleID{Domain: d.Domain})
 	}
 	cached := m.hits.byRule.Of(d.Rule)
 	if cached == nil {
-		return &m.hits.countersOf(d.Rule.ID()).counts // the rules were just replaced
+		return m.hits.countersOf(d.Rule.ID()) // the rules were just replaced
 	}
 	found := cached.Load()
 	if found == nil {
 		found = m.hits.countersOf(d.Rule.ID())
 		cached.Store(found)
 	}
-	return &found.counts
+	return found
 }

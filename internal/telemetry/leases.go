@@ -21,12 +21,12 @@ type leaseMetrics struct {
 
 func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 	l := leaseMetrics{
-		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settles by rule, those of unknown ids included. The result is error if the store "+
+		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settlements by rule, those of unknown ids included. The result is error if the store "+
 			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
 		badIDs: newCounterMap(registry, "weir_bad_lease_ids_total",
-			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settles, and descriptors under a rule in shadow mode.", "domain", "rule"),
+			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settlements, and descriptors under a rule in shadow mode.", "domain", "rule"),
 		tooMany: newCounterMap(registry, "weir_too_many_leases_total",
-			"Descriptors denied because their key has 10,000 open reservations, also in shadow mode.", "domain", "rule"),
+			"Descriptors denied because their key has 10,000 open reservations, even in shadow mode.", "domain", "rule"),
 	}
 	endedLeases := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_leases_given_up_total",
@@ -78,10 +78,10 @@ func (l *leaseMetrics) dropRemoved(rules *descriptors.Rules) {
 // RegisterEnds registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEnds(stats func() guard.EndRetrierStats) {
 	gauge, counter := readers(m.Registry, stats, nil)
-	gauge("weir_lease_ends_pending", "Releases and settles that failed and that Weir repeats until the store answers.",
+	gauge("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
 		func(s guard.EndRetrierStats) int64 { return s.Pending })
-	counter("weir_lease_ends_repeated_total", "Releases and settles that failed first and succeeded when Weir repeated them.",
+	counter("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",
 		func(s guard.EndRetrierStats) int64 { return s.Recovered })
-	counter("weir_lease_ends_lost_total", "Releases and settles that Weir gave up, because 50,000 others were pending or the TTL was over.",
+	counter("weir_lease_ends_lost_total", "Releases and settlements that Weir gave up, because 50,000 others were pending or the TTL was over.",
 		func(s guard.EndRetrierStats) int64 { return s.Lost })
 }
