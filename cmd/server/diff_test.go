@@ -11,7 +11,7 @@ import (
 
 var (
 	// fileBlock matches a file of a page, and its name.
-	fileBlock = regexp.MustCompile("(?ms)^```[a-z]+ (\\S+)\n(.*?)^```$")
+	fileBlock = regexp.MustCompile("(?ms)^```[a-z]+ (\\S+)(?: warns)?\n(.*?)^```$")
 	// shownRun matches a command of weir and its output, which may be empty.
 	shownRun = regexp.MustCompile("(?ms)^```sh\n(weir [^`]*?)\n```\n\n```text\n(.*?)^```$")
 	argument = regexp.MustCompile(`'[^']*'|[^\s']+`)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,47 +8,8 @@ import (
 	"testing"
 )
 
-var (
-	envoyBlock = regexp.MustCompile("(?ms)^```yaml envoy.yaml\n(.*?)^```$")
-	rulesBlock = regexp.MustCompile("(?ms)^```yaml rules.yaml(?: warns)?\n(.*?)^```$")
-	// shown matches a command and its output.
-	shown = regexp.MustCompile("(?ms)^```sh\n(weir [^|]*?)\n```\n\n```text\n(.*?)^```$")
-)
-
 // The commands of docs/explain.md print what the page shows. The flag -update writes their output.
-func TestExplainPageShowsTheOutput(t *testing.T) {
-	page, err := filepath.Abs("../../docs/explain.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Chdir(t.TempDir())
-	write(t, "rules.yaml", rulesBlock.FindStringSubmatch(string(text))[1])
-	write(t, "envoy.yaml", envoyBlock.FindStringSubmatch(string(text))[1])
-	commands := 0
-	want := shown.ReplaceAllStringFunc(string(text), func(block string) string {
-		commands++
-		command := shown.FindStringSubmatch(block)[1]
-		var out, errs bytes.Buffer
-		run(t.Context(), "weir", strings.Fields(command)[1:], &out, &errs)
-		if errs.Len() > 0 {
-			t.Errorf("%s: got the error output %s, want none", command, &errs)
-		}
-		return "```sh\n" + command + "\n```\n\n```text\n" + out.String() + "```"
-	})
-	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if commands < 3 || want != string(text) {
-		t.Errorf("%d commands; go test ./cmd/server -run TestExplainPageShowsTheOutput -update writes\n%s", commands, want)
-	}
-}
+func TestExplainPageShowsTheOutput(t *testing.T) { testPage(t, "explain.md", 0, 1, 0) }
 
 func TestExplainCommand(t *testing.T) {
 	dir := t.TempDir()

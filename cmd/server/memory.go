@@ -56,19 +56,16 @@ func (p *process) openMemory() *memoryBackend {
 		m.Store = memstore.New(memoryOptions(s))
 		return m
 	}
-	var canSave bool
-	m.Store, canSave = m.load(memoryOptions(s))
-	if !canSave {
-		m.path = ""
-		return m
+	m.Store = m.load(memoryOptions(s))
+	if m.path != "" {
+		p.metrics.RegisterSnapshot(m.snapshotStats)
 	}
-	p.metrics.RegisterSnapshot(m.snapshotStats)
 	return m
 }
 
-// load returns a store with the counters of the snapshot, or an empty one, and whether snapshots
-// can be saved.
-func (m *memoryBackend) load(o memstore.Options) (_ *memstore.Store, canSave bool) {
+// load returns a store with the counters of the snapshot, or an empty one. It clears path if no
+// snapshot can be saved.
+func (m *memoryBackend) load(o memstore.Options) *memstore.Store {
 	since := time.Now()
 	store, loaded, err := snapshot.Load(m.path, o)
 	rejected, _ := errors.AsType[*snapshot.RejectedError](err)
@@ -77,19 +74,19 @@ func (m *memoryBackend) load(o memstore.Options) (_ *memstore.Store, canSave boo
 		m.stats.Loaded = loaded.Keys
 		m.log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.SavedAt),
 			zap.Int64("expired", loaded.Expired), zap.Int64("left_out", loaded.NotLoaded), zap.Duration("took_seconds", time.Since(since)))
-		return store, true
+		return store
 	case rejected == nil:
 		m.log.Info("no snapshot yet, counters start at zero")
 	case rejected.RenameErr != nil:
 		m.log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(err),
 			zap.NamedError("rename_error", rejected.RenameErr),
-			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove what is there, and start again"))
-		return memstore.New(o), false
+			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove the file or folder at this path, and restart"))
+		m.path = ""
 	default:
 		m.log.Error("snapshot not loaded, counters start at zero", zap.Error(err), zap.String("kept_as", rejected.KeptAs),
-			zap.String("remedy", "if another version of Weir wrote it, stop, rename it back and start that version; otherwise remove it"))
+			zap.String("remedy", "if another version of Weir wrote the snapshot, stop Weir, rename the file back and start that version; otherwise remove the file"))
 	}
-	return memstore.New(o), true
+	return memstore.New(o)
 }
 
 // run saves a snapshot periodically until ctx ends. It calls answered immediately.

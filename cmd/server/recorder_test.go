@@ -111,7 +111,7 @@ func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := replay.Open(paths, nil, replay.ReaderOptions{})
+	files, err := replay.Open(paths, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

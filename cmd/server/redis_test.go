@@ -151,14 +151,14 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 	redis.SetUser(t, "weir", "resetpass", ">"+second)
 	end()
 	if _, err := s.call("bob"); err == nil {
-		t.Error("the old password is taken")
+		t.Error("Redis accepted the old password, want an error")
 	}
 	s.log.await(t, 0, "WRONGPASS")
 	if err := os.Remove(secret); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.call("bob"); err == nil {
-		t.Error("no password is taken")
+		t.Error("a call without a password file succeeded, want an error")
 	}
 	write(t, secret, "weir:"+second)
 	must.Until(s.t, "the new password", func() bool {

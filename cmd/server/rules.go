@@ -66,7 +66,8 @@ func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.R
 
 // rulesReplaced discards everything that a running process has cached under the old rules.
 func (p *process) rulesReplaced(rules *descriptors.Rules) {
-	p.store.forget()
+	p.store.denyCache.ForgetDenials()
+	p.store.fallback.ForgetShares()
 	if p.shadow != nil {
 		p.shadow.file.Reload() // the overlay may have changed
 	}

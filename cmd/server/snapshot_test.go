@@ -152,7 +152,7 @@ func TestServerRunsIfSnapshotsFail(t *testing.T) {
 		t.Errorf("alice has %d left, want 2", got)
 	}
 	if s.metric("weir_memory_snapshot_failures_total") == "0" || s.metric("weir_memory_snapshot_timestamp_seconds") != "0" {
-		t.Error("/metrics does not tell of it")
+		t.Error("/metrics does not report the failed save")
 	}
 	s.term()
 }

@@ -177,12 +177,6 @@ func everySecond(do func(context.Context)) func(context.Context) {
 	}
 }
 
-// forget discards everything cached under replaced rules.
-func (s *store) forget() {
-	s.denyCache.ForgetDenials()
-	s.fallback.ForgetShares()
-}
-
 // canDecideWithoutStore reports whether on_store_error decides every request while the store is
 // unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {

@@ -62,13 +62,13 @@ func (m *xdsMonitor) notify(e xds.Event) {
 	case xds.Disconnected:
 		m.metrics.Connected(false)
 		m.disconnected(e)
-	case xds.Rejected:
-		m.metrics.Pushed(e.Kind.String())
-		m.log.Debug("control plane sent rules", zap.String("outcome", e.Kind.String()), zap.String("xds_version", e.Version), zap.Error(e.Err))
 	default:
 		m.metrics.Pushed(e.Kind.String())
-		m.log.Debug("control plane sent rules", zap.String("outcome", e.Kind.String()), zap.String("xds_version", e.Version),
-			zap.Int("resources", e.Files))
+		detail := zap.Int("resources", e.Files)
+		if e.Kind == xds.Rejected {
+			detail = zap.Error(e.Err)
+		}
+		m.log.Debug("control plane sent rules", zap.String("outcome", e.Kind.String()), zap.String("xds_version", e.Version), detail)
 	}
 }
 

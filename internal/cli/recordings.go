@@ -28,7 +28,7 @@ type recordings struct {
 
 // openRecordings opens recordings. The path - is standard input.
 func openRecordings(paths []string, to Streams) (*recordings, error) {
-	files, err := replay.Open(paths, to.In, replay.ReaderOptions{})
+	files, err := replay.Open(paths, to.In)
 	if err != nil {
 		return nil, ReadError(err)
 	}

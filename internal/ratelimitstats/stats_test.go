@@ -10,8 +10,9 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -29,22 +30,12 @@ func newStats(o Options) *fixture {
 	return &fixture{New(registry, o), registry}
 }
 
-func loaded(t *testing.T, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
+var loaded = rulesfiletest.Parse
 
-var tenADay = func() descriptors.RateLimit {
-	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true})
-	if err != nil {
-		panic(err)
-	}
-	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Compiled: l}
-}()
+var tenADay = descriptors.RateLimit{
+	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
+	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+}
 
 func entriesOf(texts ...string) []descriptors.Entry {
 	var entries []descriptors.Entry
@@ -97,10 +88,7 @@ func (c *fakeClock) advance(d time.Duration) {
 // The id of a lease names one request, so it is in no name. The end of a lease is not a hit.
 func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 	b := descriptors.NewBuilder()
-	slots, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	slots := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2})
 	for _, key := range []string{"user", "detailed"} {
 		user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
 		user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{

@@ -251,7 +251,7 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 		}
 	}
 	if s.up.Load() {
-		t.Error("up")
+		t.Error("up is true after a failed flush, want false")
 	}
 	if n := logs.FilterMessageSnippet("not connected").Len(); n != 1 || logs.Len() != 1 {
 		t.Errorf("%d lines for one outage: %v", n, logs.All())

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -50,13 +51,10 @@ func (f *fixture) call(took time.Duration) {
 		func(context.Context, any) (any, error) { time.Sleep(took); return nil, nil })
 }
 
-var tenADay = func() descriptors.RateLimit {
-	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true})
-	if err != nil {
-		panic(err)
-	}
-	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Compiled: l}
-}()
+var tenADay = descriptors.RateLimit{
+	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
+	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+}
 
 // The counters of envoyproxy/ratelimit arrive under its names, on both networks.
 func TestStatsdReceivesCountersAndTimes(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -51,10 +52,7 @@ func expectGathered(t *testing.T, from prometheus.Gatherer, name string, lines .
 
 func leaseRules(t *testing.T) *descriptors.Rules {
 	t.Helper()
-	l, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2})
 	b := descriptors.NewBuilder()
 	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user"}})
 	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: l}}})

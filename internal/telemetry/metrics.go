@@ -169,7 +169,7 @@ func (m *Metrics) countHits(d *decide.Decision) {
 		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
 		verdict = hitDeniedBySeveral
 	}
-	m.hitsOf(d)[verdict].Add(uint64(d.Hits))
+	m.hitsOf(d).counts[verdict].Add(uint64(d.Hits))
 }
 
 // decidedByCache reports whether the deny cache decided everything, without a store call.

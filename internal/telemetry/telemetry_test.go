@@ -16,19 +16,14 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-func loaded(t testing.TB, text string) *descriptors.Rules {
-	t.Helper()
-	rules, err := rulesfile.Parse(rulesfile.File{Name: "f", Data: []byte(text)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return rules
-}
+var loaded = rulesfiletest.Parse
 
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
@@ -184,13 +179,10 @@ func TestKeysAreLoggedAtDebugOnly(t *testing.T) {
 	}
 }
 
-var tenADay = func() descriptors.RateLimit {
-	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true})
-	if err != nil {
-		panic(err)
-	}
-	return descriptors.RateLimit{Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10, Compiled: l}
-}()
+var tenADay = descriptors.RateLimit{
+	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
+	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+}
 
 func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
 	var out bytes.Buffer

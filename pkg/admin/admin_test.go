@@ -304,7 +304,7 @@ func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 		}
 	}
 	if f.hit(1, "banned", "x") {
-		t.Fatal("allowed")
+		t.Fatal("the second hit: allowed, want denied")
 	}
 	if l := f.peek(`[["banned","x"]]`).Limits[0]; l.State.Penalty != "0s" {
 		t.Fatalf("a penalty after the first offence: %+v", l)

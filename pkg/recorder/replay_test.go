@@ -134,7 +134,7 @@ func recordings(t testing.TB, dir string) []string {
 // lines returns all lines of the recordings in a folder.
 func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkipped) {
 	t.Helper()
-	files, err := replay.Open(recordings(t, dir), nil, replay.ReaderOptions{})
+	files, err := replay.Open(recordings(t, dir), nil)
 	must.Succeed(t, err)
 	defer files.Close()
 	for {

@@ -27,7 +27,6 @@ type FileSkipped struct {
 // order of the files. A regular file is closed until its first line is due, so that many rotated
 // files need little memory. A Files is not safe for concurrent use.
 type Files struct {
-	o     ReaderOptions
 	all   []*file
 	next  files // the files that have not ended
 	read  int64 // bytes of files that are closed
@@ -71,12 +70,12 @@ func IsRecordingName(name string) bool { return recordingName.MatchString(name) 
 // Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The
 // error names the first file that cannot be opened or read or that is given twice, or a folder
 // without recordings.
-func Open(paths []string, stdin io.Reader, o ReaderOptions) (*Files, error) {
+func Open(paths []string, stdin io.Reader) (*Files, error) {
 	paths, err := expandFolders(paths)
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{o: o, sized: true}
+	f := &Files{sized: true}
 	named := map[string]bool{}
 	for i, path := range paths {
 		if named[path] {
@@ -137,7 +136,7 @@ func (f *Files) peek(rec *file, path string) error {
 		}
 	}
 	f.sized = f.sized && regular
-	if err := rec.open(f.o); err != nil {
+	if err := rec.open(); err != nil {
 		return err
 	}
 	more := rec.advance()
@@ -153,7 +152,7 @@ func (f *Files) peek(rec *file, path string) error {
 }
 
 // open opens the file at its beginning.
-func (f *file) open(o ReaderOptions) error {
+func (f *file) open() error {
 	in := f.stdin
 	if in == nil {
 		opened, err := os.Open(f.name)
@@ -164,7 +163,7 @@ func (f *file) open(o ReaderOptions) error {
 	}
 	f.bytes = &counter{Reader: in}
 	var err error
-	f.reader, err = NewReader(f.bytes, o)
+	f.reader, err = NewReader(f.bytes, ReaderOptions{})
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", f.name, err), f.close())
 	}
@@ -215,7 +214,7 @@ func (f *Files) Next(into *Line) error {
 	}
 	first := f.next[0]
 	if first.reader == nil {
-		if err := first.reopen(f.o); err != nil {
+		if err := first.reopen(); err != nil {
 			return err
 		}
 	}
@@ -229,9 +228,9 @@ func (f *Files) Next(into *Line) error {
 }
 
 // reopen opens a file whose first line is due, and skips that line.
-func (f *file) reopen(o ReaderOptions) error {
+func (f *file) reopen() error {
 	was := f.line.At
-	if err := f.open(o); err != nil {
+	if err := f.open(); err != nil {
 		return err
 	}
 	if !f.advance() || !f.line.At.Equal(was) {

@@ -64,7 +64,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	late := writeFile(t, "b.ndjson", line(9, "b9")+"\n"+line(7, "b7"))
 	packed := writeFile(t, "c.ndjson.zst", compress(t, line(0, "c0")+"\n"+line(5, "c5")+"\n"))
 	empty := writeFile(t, "d.ndjson", "")
-	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(8, "in8")), replay.ReaderOptions{})
+	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(8, "in8")))
 	must.Succeed(t, err)
 	if _, total := f.Bytes(); total != 0 {
 		t.Errorf("the size of standard input is unknown, and the total is %d, want 0", total)
@@ -84,7 +84,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 
 func TestFilesReportTheirProgress(t *testing.T) {
 	text := strings.Repeat(line(1, "x")+"\n", 5000)
-	f, err := replay.Open([]string{writeFile(t, "a", text), writeFile(t, "b", text)}, nil, replay.ReaderOptions{})
+	f, err := replay.Open([]string{writeFile(t, "a", text), writeFile(t, "b", text)}, nil)
 	must.Succeed(t, err)
 	if read, total := f.Bytes(); read != 0 || total != int64(2*len(text)) {
 		t.Errorf("at the beginning: %d of %d bytes, want 0 of %d", read, total, 2*len(text))
@@ -105,7 +105,7 @@ func TestUnreadableFileIsCounted(t *testing.T) {
 	}
 	packed := compress(t, text.String())
 	cut, whole := writeFile(t, "cut.zst", packed[:len(packed)/2]), writeFile(t, "whole", line(30_000, "last"))
-	f, err := replay.Open([]string{cut, whole}, nil, replay.ReaderOptions{})
+	f, err := replay.Open([]string{cut, whole}, nil)
 	must.Succeed(t, err)
 	all := readFiles(t, f)
 	if n := len(all); n < 500 || n > 3999 || all[n-1].Request.Descriptors[0].Entries[0].Value != "last" {
@@ -127,7 +127,7 @@ func TestOpenNamesTheFaultyFile(t *testing.T) {
 		"recording " + good + " is given twice": {good, good},
 		"recording - is given twice":            {"-", "-"},
 	} {
-		if _, err := replay.Open(paths, strings.NewReader(""), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := replay.Open(paths, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want the error %s", paths, err, want)
 		}
 	}
@@ -146,10 +146,10 @@ func TestFolderOpensItsRecordings(t *testing.T) {
 	must.Succeed(t, os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700))
 	// A file of the folder is not read a second time, however its path is written.
 	again := dir + "/./weir-20261122T100000.000000Z-a.ndjson.zst"
-	if _, err := replay.Open([]string{dir, again}, nil, replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "given twice") {
+	if _, err := replay.Open([]string{dir, again}, nil); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("the folder and %s: %v, want an error", again, err)
 	}
-	f, err := replay.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil, replay.ReaderOptions{})
+	f, err := replay.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil)
 	must.Succeed(t, err)
 	if got, want := values(readFiles(t, f)), []string{"last", "first", "second", "third"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
@@ -176,7 +176,7 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 			for i, text := range tt.files {
 				paths = append(paths, writeFile(t, fmt.Sprint(i), text))
 			}
-			f, err := replay.Open(paths, nil, replay.ReaderOptions{})
+			f, err := replay.Open(paths, nil)
 			must.Succeed(t, err)
 			if before := f.Recorded(); !slices.Equal(before, tt.want) {
 				t.Errorf("before the lines: %+v, want %+v", before, tt.want)
@@ -193,7 +193,7 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 func TestFileNamedAsStandardInputIsRead(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Write(t, "-", line(1, "file"))
-	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")), replay.ReaderOptions{})
+	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")))
 	must.Succeed(t, err)
 	if got := readFiles(t, f); len(got) != 2 {
 		t.Errorf("%v, want a line of the file and one of standard input", got)
@@ -208,7 +208,7 @@ func TestFilesThatAreNotDueAreClosed(t *testing.T) {
 		paths = append(paths, filepath.Join(dir, string(rune('a'+i%26))+strings.Repeat("x", i/26)))
 		must.Write(t, paths[i], compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b")))
 	}
-	f, err := replay.Open(paths, nil, replay.ReaderOptions{})
+	f, err := replay.Open(paths, nil)
 	must.Succeed(t, err)
 	open, err := os.ReadDir("/proc/self/fd")
 	if err == nil && len(open) > 150 {

@@ -29,7 +29,7 @@ type Line struct {
 	LeftOut int
 }
 
-// An Origin names the decider of an outcome.
+// An Origin is the part of Weir that decided an outcome.
 type Origin string
 
 // The origins. An Origin is "" if the store alone decided.

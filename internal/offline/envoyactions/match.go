@@ -48,7 +48,7 @@ func (r *Request) path() (path, query string) {
 	return path, query
 }
 
-// A parameter is a parameter of the query.
+// A parameter is a name and a value of the query string.
 type parameter struct{ name, value string }
 
 // parameters returns the parameters of the query. Like Envoy, it decodes %20, and keeps a plus

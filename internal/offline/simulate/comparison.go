@@ -82,12 +82,12 @@ func (c *comparison) observe(k *keyStats, key string, at, n int64) (hits, bytes 
 		c.keepBurst()
 	}
 	hits = -k.span.expire(expired)
-	bytes = -k.states[slidingLog].GrownBytes()
+	bytes = -k.states[slidingLog].HeapBytes()
 	for i := range c.groups {
 		c.groups[i][0].N = n
 	}
 	limiters.Decide(at, c.groups, c.states[:len(c.groups)], k.states[:], c.out[:len(c.groups)])
-	bytes += k.states[slidingLog].GrownBytes()
+	bytes += k.states[slidingLog].HeapBytes()
 	admitted := uint8(0)
 	for i := range c.groups {
 		by := c.states[i]

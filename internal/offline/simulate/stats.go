@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// stats has the statistics of the client model Drop.
+// stats holds the results of the client model Drop.
 type stats struct {
 	options Options
 	rows    *limitRows
@@ -38,7 +38,7 @@ const (
 	maxLogBytes      = 256 << 20 // for the sliding logs of all comparisons
 )
 
-// limitStats has the statistics of one limit.
+// limitStats holds the results of one limit.
 type limitStats struct {
 	requests, denied, hits, near, untracked int64
 	peak, peakAt                            int64
@@ -49,7 +49,7 @@ type limitStats struct {
 	noComparisonReason                      string      // if compare is nil
 }
 
-// keyStats has the statistics of one key of a limit. Times are in µs since 1970.
+// keyStats holds the results of one key of a limit. Times are in µs since 1970.
 type keyStats struct {
 	requests, denied          int64
 	firstDenied, lastDenied   int64
@@ -262,7 +262,7 @@ func (s *stats) grow(entries, bytes int, at int64) {
 			l.expire(at)
 			for _, k := range l.keys {
 				s.entries += len(k.span.live())
-				s.bytes += k.states[slidingLog].GrownBytes()
+				s.bytes += k.states[slidingLog].HeapBytes()
 			}
 		}
 	}
