@@ -42,8 +42,8 @@ type Options struct {
 	// default 1 s.
 	EndTimeout time.Duration
 	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and
-	// StoreUncharged. Set it to that of the guard.Fallback, if there is one. If nil, nothing grants
-	// such leases.
+	// StoreUncharged. If the store is a guard.Fallback, set it to the EndLocally of that Fallback.
+	// If nil, nothing grants such leases.
 	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Op)
 	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule
 	// sets window_start.

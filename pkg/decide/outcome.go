@@ -87,7 +87,7 @@ func (d *Decision) setOutcome() {
 	d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
-// CombinedOutcome is the outcome of descriptors together. The zero value is that of none.
+// CombinedOutcome is the outcome of descriptors together. The zero value combines no descriptors.
 type CombinedOutcome struct {
 	others, quotas outcomes // the outcomes of the descriptors outside of quota mode, and of those in it
 }

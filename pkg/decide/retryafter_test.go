@@ -6,15 +6,13 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // A client waits until all limits that deny its request admit it. Of quotas, which deny only
 // together, one is enough.
 func TestRetryAfterIsTheLongestWait(t *testing.T) {
-	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	denied := func(quota bool, waits ...time.Duration) Decision {
 		d := Decision{Outcome: Denied, Reason: OverLimit, QuotaMode: quota}
 		for _, wait := range waits {

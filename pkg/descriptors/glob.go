@@ -44,8 +44,8 @@ func (g *glob) match(s string) bool {
 	return true
 }
 
-// Covers reports whether a node with the key and value of e matches every entry that a node with
-// those of other matches. In a node, an empty value matches every value.
+// Covers reports whether a node with entry e matches every entry that a node with entry other
+// matches. In a node, an empty value matches every value.
 func (e Entry) Covers(other Entry) bool {
 	if e.Value == "" {
 		return covers(e.Key, other.Key)

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Compiled.Spec()) }
@@ -68,14 +69,8 @@ func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 func TestKeyOfLeasesHasNoID(t *testing.T) {
 	b := descriptors.NewBuilder()
 	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
-	limit, err := limiters.New(limiters.Spec{Algorithm: "concurrency", Max: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	minute, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
+	minute := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute})
 	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: minute}}})
 	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
 		Limits: []descriptors.RateLimit{{Compiled: minute}, {Compiled: limit}},
@@ -168,7 +163,7 @@ func decode(t *testing.T, key string) (domain string, parts []part, hashed bool)
 	}
 	take := func() byte {
 		if key == "" {
-			t.Fatal("cut short")
+			t.Fatal("the key ends before a whole entry")
 		}
 		c := key[0]
 		key = key[1:]

@@ -117,7 +117,7 @@ func TestNilRulesMatchNothing(t *testing.T) {
 			t.Errorf("a rule: %+v", r)
 		}
 		if rules.Match("d", nil) != nil || rules.Domain("") != nil {
-			t.Error("rules from nowhere")
+			t.Error("empty rules have a match or a domain, want none")
 		}
 		if d, n := rules.Counts(); d+n > 0 {
 			t.Errorf("counts %d, %d", d, n)

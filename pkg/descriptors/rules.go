@@ -38,8 +38,8 @@ func (r *Rules) Domain(name string) *Domain {
 // Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns on_store_error of a limit in the domain: its own, or that of the domain, or
-// [limiters.OnErrorFail].
+// OnError returns the on_store_error that applies to a limit of the domain: the limit's, else the
+// domain's, else [limiters.OnErrorFail].
 func (d *Domain) OnError(l *RateLimit) limiters.OnError {
 	return cmp.Or(l.OnError, d.onError, limiters.OnErrorFail)
 }

@@ -49,8 +49,8 @@ func (d *Domain) digester() digester {
 	return digester{cmp.Or(d.onError, limiters.OnErrorFail), d.onDeny}
 }
 
-// effect encodes the path of r and every field that affects a decision or a response. The domain is
-// that of r.
+// effect encodes the path of r and every field that affects a decision or a response. domain must
+// be the domain of r.
 func (r *Rule) effect(domain *Domain) (b []byte) {
 	for i := range r.path {
 		b = r.path[i].appendDigest(b)

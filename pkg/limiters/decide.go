@@ -1,10 +1,10 @@
 package limiters
 
-// NeedsRoom reports whether s may need more memory after op at now, in µs since 1970. Expired
-// leases of s are removed only when op is decided, so hits that do not fit before the decision may
-// fit during it. For the end of an open reservation, it returns false even if the actual cost
-// exceeds the estimate, because an end must not fail for lack of memory.
-func (op *Op) NeedsRoom(s *State, now int64) bool {
+// NeedsMemory reports whether s may need more memory after op at now, in µs since 1970. It ignores
+// that the decision first removes expired leases, so hits that do not fit in s may still fit then.
+// For the end of an open reservation, it returns false even if the actual cost exceeds the
+// estimate, because an end must not fail for lack of memory.
+func (op *Op) NeedsMemory(s *State, now int64) bool {
 	l, n := op.Limit, op.checkedHits()
 	if op.Kind == OpInspect {
 		return false
@@ -32,10 +32,10 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
-// DecideWithoutRoom returns the verdict on op at now, in µs since 1970, for a store without room
-// for its result: nothing is charged, and an end is not remembered. It removes expired leases of s,
-// as every decision does.
-func (op *Op) DecideWithoutRoom(s *State, now int64) Verdict {
+// DecideWithoutMemory returns the verdict on op at now, in µs since 1970, for a store without
+// memory for its result: nothing is charged, and an end is not remembered. It removes expired
+// leases of s, as every decision does.
+func (op *Op) DecideWithoutMemory(s *State, now int64) Verdict {
 	op.expireLeases(s, now)
 	if op.Kind == OpEnd {
 		return allowedVerdict(now, op.Limit, s) // no penalty denies an end

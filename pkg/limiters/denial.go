@@ -34,8 +34,8 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 	case !l.countsDenied():
 		return minHits, true
 	default:
-		// If the denied hits were not counted, fewer hits may fit. Counted ones must not prolong
-		// the denial.
+		// If Used is above Max, the denied hits were counted; otherwise fewer hits may still fit.
+		// With an extra wait, each further denied hit would prolong the denial.
 		return minHits, l.hitAlgorithm.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }

@@ -13,7 +13,7 @@ import (
 // drain. A hit takes window/max to drain, which is stored as whole microseconds and a fraction, so
 // that the rate is exact.
 //
-// A hit larger than the capacity never fits.
+// A charge of more hits than the capacity never fits.
 type funnelLimit struct {
 	max, window int64 // window in µs
 	capacity    int64 // the largest level, in hits

@@ -110,7 +110,7 @@ func TestLeasesAreBounded(t *testing.T) {
 			t.Fatalf("lease %d: %+v, want it allowed", i, v)
 		}
 	}
-	size := s.GrownBytes()
+	size := s.HeapBytes()
 	if v := take(OpCharge, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
 		t.Errorf("lease %d: %+v, want a denial until a lease expires after %s", MaxLeases+1, v, time.Second)
 	}
@@ -126,8 +126,8 @@ func TestLeasesAreBounded(t *testing.T) {
 	if got := s.extraOrEmpty().leases.ended.len(); got != MaxLeases {
 		t.Errorf("%d ended ids are remembered, want %d", got, MaxLeases)
 	}
-	if s.GrownBytes() < size || size < MaxLeases*40 || size > MaxLeases*400 {
-		t.Errorf("%d bytes, then %d, want 40 to 400 for each of %d leases, and no fewer with as many ended ids", size, s.GrownBytes(), MaxLeases)
+	if s.HeapBytes() < size || size < MaxLeases*40 || size > MaxLeases*400 {
+		t.Errorf("%d bytes, then %d, want 40 to 400 for each of %d leases, and no fewer with as many ended ids", size, s.HeapBytes(), MaxLeases)
 	}
 	for i := range MaxLeases {
 		take(OpEnd, i, 0)
@@ -136,7 +136,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	for range MaxLeases / LeasesPerOp {
 		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1))
 	}
-	if !states[0].IsZero() || states[0].GrownBytes() != 0 {
+	if !states[0].IsZero() || states[0].HeapBytes() != 0 {
 		t.Errorf("after all ends: %+v, want the zero state", states[0])
 	}
 }
@@ -156,9 +156,9 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	}
 }
 
-// A charge whose end arrived first is replaced by the actual cost, so a store needs room for it
+// A charge whose end arrived first is replaced by the actual cost, so a store needs memory for it
 // even if its estimate is 0.
-func TestChargeAfterItsEndNeedsRoom(t *testing.T) {
+func TestChargeAfterItsEndNeedsMemory(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 		if err != nil {
@@ -166,11 +166,11 @@ func TestChargeAfterItsEndNeedsRoom(t *testing.T) {
 		}
 		const now = 1_000_000
 		states, out := make([]State, 1), make([]Verdict, 1)
-		decide := func(what string, op Op, needsRoom bool, used int64) {
+		decide := func(what string, op Op, needsMemory bool, used int64) {
 			t.Helper()
 			op.Limit = l
-			if got := op.NeedsRoom(&states[0], now); got != needsRoom {
-				t.Errorf("%s: %s needs room: %t, want %t", algorithm, what, got, needsRoom)
+			if got := op.NeedsMemory(&states[0], now); got != needsMemory {
+				t.Errorf("%s: %s needs memory: %t, want %t", algorithm, what, got, needsMemory)
 			}
 			Decide(now, Singles(op), []int{0}, states, out)
 			if !out[0].Allowed || out[0].Used != used {

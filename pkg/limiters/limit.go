@@ -22,9 +22,10 @@ type Spec struct {
 	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // the parameters of the algorithm
-	// CountDenied charges denied hits of any size: under a limit of 100, one denied hit of 150
-	// keeps the key over its limit although nothing was admitted. It suits gateways that peek first
-	// and charge the actual cost afterwards, and should be off for other limits charged by cost.
+	// CountDenied counts the hits of a denied charge, whatever its size: under a limit of 100, one
+	// denied charge of 150 keeps the key over its limit although nothing was admitted. It suits
+	// gateways that peek first and charge the actual cost afterwards, and should be off for other
+	// limits charged by cost.
 	CountDenied bool
 }
 
@@ -50,7 +51,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	hitAlgorithm   hitAlgorithm // the algorithm; nil under concurrency
+	hitAlgorithm   hitAlgorithm // algorithm, asserted once because every charge needs it; nil under concurrency
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -118,8 +119,8 @@ type definition struct {
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum
 	// in a window.
 	drains bool
-	// countsDeniedByDefault makes count_denied the default in rules, and peek=over that of limits
-	// which count denied hits, as in envoyproxy/ratelimit.
+	// countsDeniedByDefault makes rules count denied hits by default, as envoyproxy/ratelimit does.
+	// A limit that counts denied hits then has peek=over by default.
 	countsDeniedByDefault bool
 	// roundUp returns the next valid maximum. If nil, every maximum is valid.
 	roundUp func(Spec) int64
@@ -176,7 +177,8 @@ func (e *SpecError) Error() string {
 	return e.Problem + ": " + e.Remedy
 }
 
-// specError returns a [SpecError]. The problem is a format with args.
+// specError returns a [SpecError], whose text is "problem: remedy". The remedy comes first here,
+// because the problem is a format with args.
 func specError(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }

@@ -8,7 +8,7 @@ import (
 
 // The reports of a limit about its algorithm agree with its decisions, so that callers need not
 // know any algorithm by its name.
-func TestReportsOfLimitsAgreeWithDecisions(t *testing.T) {
+func TestLimitMethodsAgreeWithDecisions(t *testing.T) {
 	const window = int64(time.Second / time.Microsecond)
 	allows := func(l *Limit, s *State, now, n int64) bool {
 		var v Verdict

@@ -7,15 +7,14 @@
 // denied with the wait.
 //
 // An algorithm computes the next State from a State, the time and a number of hits, without I/O. It
-// may change a [Log] and [Leases] in place. [Decide] is the work of a Store without the storage.
-// Package memstore stores the States that Decide works on, redisstore runs a twin of each algorithm
-// in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in limiterstest
-// compares every store with Decide, verdict by verdict.
+// may change a [Log] and [Leases] in place. [Decide] is the decision logic of a Store, without
+// storage. Package memstore stores the States that Decide works on, redisstore runs a twin of each
+// algorithm in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in
+// limiterstest compares every store with Decide, verdict by verdict.
 //
 // A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds,
 // here and in the stores. Each [time.Duration] of a [Spec] or a [Verdict] is a whole number of
-// microseconds. All arithmetic is in integers, so two implementations agree exactly, or one of them
-// is wrong.
+// microseconds. All arithmetic is in integers, so two correct implementations agree exactly.
 //
 // A key's time never runs back, because an algorithm counts from the later of now and the newest
 // time in the key's state. If a state is more than a window ahead of now, a clock jumped and was
@@ -160,7 +159,7 @@ type Store interface {
 	// each key whether it had a state. On an error, some keys may have been reset.
 	Reset(ctx context.Context, keys []StateName) (found []bool, err error)
 	// ResetMatching resets the keys for which match returns true. A pass over all keys starts with
-	// an empty cursor and continues with that of Progress. A store may divide a pass into steps of
+	// an empty cursor and continues with Progress.Cursor. A store may divide a pass into steps of
 	// bounded time, or make it in one call. A pass resets every matching key that exists from its
 	// start to its end, except keys that move between servers meanwhile, which it may miss.
 	// ResetMatching returns [ErrHiddenKeys] if the store has only hashes of keys, and [ErrCursor]

@@ -75,7 +75,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 // The error of a funnel that cannot count exactly names the next lower maximum. A window of a prime
 // number of seconds has no divisor from 10^6 to that prime, so a search number by number would take
 // minutes here.
-func TestMaximumOfAnImpreciseFunnelIsFoundQuickly(t *testing.T) {
+func TestMaximumOfAnImpreciseFunnelIsFoundWithoutTryingEachNumber(t *testing.T) {
 	const prime, funnels, longest = 315_359_983, 100, 30 * time.Second
 	began := time.Now()
 	for range funnels {
@@ -200,7 +200,7 @@ func TestShortLogStaysSmall(t *testing.T) {
 }
 
 // A log may grow by hits that a cache has denied, but not while a peek is allowed.
-func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
+func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	l, err := New(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
 	if err != nil {
 		t.Fatal(err)
@@ -208,12 +208,12 @@ func TestDeniedHitsNeedRoomOnlyIfTheyCount(t *testing.T) {
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	denied := Op{Limit: l, Kind: OpChargeDenied, N: 3}
-	if denied.NeedsRoom(&states[0], now) {
-		t.Error("a peek that is allowed needs room")
+	if denied.NeedsMemory(&states[0], now) {
+		t.Error("a peek that is allowed needs memory")
 	}
 	Decide(now, Singles(Op{Limit: l, N: 1}), []int{0}, states, out)
-	if !denied.NeedsRoom(&states[0], now) {
-		t.Error("hits that count need no room")
+	if !denied.NeedsMemory(&states[0], now) {
+		t.Error("hits that count need no memory")
 	}
 }
 

@@ -26,8 +26,8 @@ func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onEr
 // String returns the name of o; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
 
-// DecidedBy names the decider of an operation: the store with the counters, or this process in
-// place of that store.
+// DecidedBy names the origin of a verdict: the store with the counters, or this process in place of
+// that store.
 type DecidedBy uint8
 
 // The values of DecidedBy.

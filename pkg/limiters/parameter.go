@@ -43,8 +43,8 @@ type Parameter struct {
 	// Required marks a key of an object that must be set if another key of the object is.
 	Required bool
 
-	// number returns the field of an Integer, or of a Duration in nanoseconds; text that of a
-	// Choice or a Zone.
+	// number returns the field of an Integer, or of a Duration in nanoseconds. text returns the
+	// field of a Choice or a Zone.
 	number func(*Params) *int64
 	text   func(*Params) *string
 }

@@ -17,12 +17,12 @@ type PenaltyState struct {
 
 // A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
 type PenaltySpec struct {
-	After  int64         // denied requests that begin a penalty
-	Within time.Duration // the window of those requests, from the first of them
-	For    time.Duration // length of the first penalty
-	Factor int64         // multiplies the length with each further penalty; 1 by default
-	Max    time.Duration // maximum length of a penalty; 24h by default
-	Forget time.Duration // time after a penalty until the level returns to 0; Max by default
+	After   int64         // denied requests that begin a penalty
+	Within  time.Duration // the window of those requests, from the first of them
+	For     time.Duration // length of the first penalty
+	Factor  int64         // multiplies the length with each further penalty; 1 by default
+	Longest time.Duration // maximum length of a penalty; 24h by default
+	Forget  time.Duration // time after a penalty until the level returns to 0; Longest by default
 }
 
 const (
@@ -49,7 +49,7 @@ var penaltyParameters = []Parameter{
 		number: func(p *Params) *int64 { return &p.Penalty.Factor },
 		About:  "the factor by which each further penalty is longer."},
 	{Key: "penalty.max", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, Default: "24h",
-		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Max) },
+		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Longest) },
 		About:  "the length of the longest penalty."},
 	{Key: "penalty.forget", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, DefaultText: "max",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Forget) },
@@ -61,19 +61,19 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 		return nil
 	}
 	defaults := defaultParams().Penalty
-	p.Factor, p.Max = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Max, defaults.Max)
-	p.Forget = cmp.Or(p.Forget, p.Max)
-	if p.For > p.Max {
-		return specError("set a longer 'max' or a shorter 'for'", "a penalty of %v is longer than its 'max' of %v", p.For, p.Max)
+	p.Factor, p.Longest = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Longest, defaults.Longest)
+	p.Forget = cmp.Or(p.Forget, p.Longest)
+	if p.For > p.Longest {
+		return specError("set a longer 'max' or a shorter 'for'", "a penalty of %v is longer than its 'max' of %v", p.For, p.Longest)
 	}
 	l.penalty = &p
 	return nil
 }
 
-// left returns the time left of the penalty p at now; 0 outside of a penalty. It is at most
-// spec.Max, in case a clock stepped back or the maximum was lowered.
+// left returns how long the penalty p still lasts at now; 0 outside of a penalty. It is at most
+// spec.Longest, in case a clock stepped back or the maximum was lowered.
 func (p *PenaltyState) left(spec *PenaltySpec, now int64) int64 {
-	return max(0, min(p.Until-now, spec.Max.Microseconds()))
+	return max(0, min(p.Until-now, spec.Longest.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It
@@ -101,7 +101,7 @@ func (p *PenaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 
 // duration returns the length of a penalty at a level, in µs.
 func (spec *PenaltySpec) duration(level int64) int64 {
-	d, longest := spec.For.Microseconds(), spec.Max.Microseconds()
+	d, longest := spec.For.Microseconds(), spec.Longest.Microseconds()
 	for ; level > 0 && spec.Factor > 1 && d < longest; level-- {
 		d *= spec.Factor
 	}

@@ -187,7 +187,7 @@ func (log *Log) live(window, now int64) liveRange {
 	return v
 }
 
-// indexOfHit returns the index of the first entry of v up to which v has n hits.
+// indexOfHit returns the index of the entry that contains hit n of v, counted from 1.
 func (log *Log) indexOfHit(v liveRange, n int64) int {
 	return v.first + sort.Search(log.entries.len()-v.first, func(i int) bool {
 		return int64(log.entries.get(v.first+i).sum-v.base) >= n
@@ -234,8 +234,10 @@ func (log *Log) refund(v liveRange, n int64) {
 	log.base = v.base
 }
 
-// correct changes the hits of entries, none before first, and moves later entries. Added hits make
-// the log no longer than maximum. If nothing changes, the log keeps the entries before v.
+// correct changes the hits of the entries at the times of corrections, none of which is earlier
+// than first. It adds a missing entry if its correction adds hits. Added hits never raise the hits
+// of the log above maximum. correct rewrites all entries from first on. If no correction has an
+// effect, the log keeps the entries before v.
 func (log *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
 	type hitsAt struct{ time, hits int64 }
 	from := v.first + sort.Search(log.entries.len()-v.first, func(i int) bool { return log.entries.get(v.first+i).time >= first })
@@ -249,7 +251,7 @@ func (log *Log) correct(v liveRange, first, maximum int64, corrections []correct
 		tail = append(tail, hitsAt{e.time, int64(e.sum - sum)})
 		sum = e.sum
 	}
-	room, changed := maximum-v.used, false
+	free, changed := maximum-v.used, false
 	for _, c := range corrections {
 		i, found := slices.BinarySearchFunc(tail, c.chargedAt, func(e hitsAt, time int64) int { return cmp.Compare(e.time, time) })
 		if !found && c.delta < 0 {
@@ -258,9 +260,9 @@ func (log *Log) correct(v liveRange, first, maximum int64, corrections []correct
 		if !found {
 			tail = slices.Insert(tail, i, hitsAt{time: c.chargedAt})
 		}
-		delta := max(-tail[i].hits, min(c.delta, max(room, 0)))
+		delta := max(-tail[i].hits, min(c.delta, max(free, 0)))
 		tail[i].hits += delta
-		room -= delta
+		free -= delta
 		changed = changed || delta != 0
 	}
 	if !changed {

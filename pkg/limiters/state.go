@@ -22,16 +22,16 @@ func (s *State) charge(l *Limit, now, n int64) {
 	s.counterState = l.hitAlgorithm.charge(s.counterState, now, n)
 }
 
-// GrownBytes returns the memory that s points to, in bytes: its log and its extra state. Most
-// states have neither, so only that check is inlined, and grownBytes computes the sizes.
-func (s *State) GrownBytes() int {
+// HeapBytes returns the memory that s points to, in bytes: its log and its extra state. Most
+// states have neither, so only that check is inlined, and heapBytes computes the sizes.
+func (s *State) HeapBytes() int {
 	if s.Log == nil && s.Extra == nil {
 		return 0
 	}
-	return s.grownBytes()
+	return s.heapBytes()
 }
 
-func (s *State) grownBytes() (n int) {
+func (s *State) heapBytes() (n int) {
 	if s.Log != nil {
 		n = s.Log.size()
 	}

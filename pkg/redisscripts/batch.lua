@@ -60,8 +60,8 @@ do
   end
 end
 
--- verdicts has four numbers for each operation, those of operation i from 4 * i - 3 on. reply has the reasons of failed operations from its
--- second element on.
+-- verdicts contains four numbers for each operation, those of operation i from 4 * i - 3 on. reply contains the reasons of failed operations
+-- from its second element on.
 local verdicts, reply = { nil, nil, nil, nil }, { '' }
 
 -- Whether this is a replica, which rejects all writes.
@@ -87,7 +87,7 @@ local function failures()
 
   -- Sets the verdict of operation i, whose key could not be saved. A denial stays a denial even if it could not be
   -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
-  -- if the hits fit that usage, only charges that were not saved denied them, so the operation fails.
+  -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
   local function set_unsaved(i, key, limit, n, problem, run)
     local result = verdicts[4 * i - 3] % $DURING_PENALTY
     if result == $TOO_MANY_RESERVATIONS then return end

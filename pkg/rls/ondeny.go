@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// onDeny returns the response that the rules set for the denial, or nil. A limit in the request
-// uses that of the rule's first limit.
+// onDeny returns the response that the rules set for the denial, or nil. For a limit in the
+// request, onDeny returns the response of the rule's first limit.
 func (d *denial) onDeny() *descriptors.OnDeny {
 	var fromLimit *descriptors.OnDeny
 	switch {

@@ -1,8 +1,8 @@
 // Command faults checks the test suite. It puts each mutation of faults.txt into the code, one at a
 // time, and expects a test to fail. It runs the test that faults.txt names, then the tests nearest
 // to the mutation, then those of pkg/limiters. It prints the test that failed, because on a busy
-// machine a test can also fail for want of time. It uses an overlay of go test and does not change
-// the tree.
+// machine a test can also fail by a timeout. It uses an overlay of go test and does not change the
+// tree.
 package main
 
 import (
@@ -151,11 +151,11 @@ func parse(text string) ([]mutation, error) {
 		}
 		m.file = lines[0]
 		body := lines[1:]
-		half := (len(body) + 1) / 2
-		m.old, m.new = strings.Join(body[:half], "\n"), strings.Join(body[half:], "\n")
-		if len(body) < 2 {
-			return nil, fmt.Errorf("%s: want the lines to replace and their replacement", m.what)
+		if len(body) < 2 || len(body)%2 != 0 {
+			return nil, fmt.Errorf("%s: want the lines to replace, and as many lines of their replacement", m.what)
 		}
+		half := len(body) / 2
+		m.old, m.new = strings.Join(body[:half], "\n"), strings.Join(body[half:], "\n")
 		mutations = append(mutations, m)
 	}
 	return mutations, nil

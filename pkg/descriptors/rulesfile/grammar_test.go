@@ -203,7 +203,7 @@ descriptors:
 	}
 	rule := rules.Match("d", entries("c=1"))
 	if !rule.HasLimitNamed("3") || rule.HasLimitNamed("") || rule.HasLimitNamed("one") {
-		t.Error("HasLimitNamed")
+		t.Error(`HasLimitNamed: want true for "3" only, not for "" or "one"`)
 	}
 	unlimited := rules.Match("d", entries("b=1"))
 	if unlimited == nil || !unlimited.HasLimitNamed("two") {
@@ -313,8 +313,9 @@ func TestMergeDomainsJoinsFiles(t *testing.T) {
 	}
 }
 
-// TestManyWildcardsLoadInTime would be slow if each descriptor were compared with all others.
-func TestManyWildcardsLoadInTime(t *testing.T) {
+// TestManyWildcardsLoadWithoutWarnings would be slow if each descriptor were compared with all
+// others.
+func TestManyWildcardsLoadWithoutWarnings(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")
 	for i := range 20_000 {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// limitSettings are those of a limit without its rate: algorithm, parameters, and behavior on
-// failure and denial.
+// limitSettings holds the settings of a limit except its rate: algorithm, parameters, and behavior
+// on failure and denial.
 type limitSettings struct {
 	file     string
 	at       *yaml.Node // the map

@@ -46,7 +46,8 @@ type field struct{ key, value *yaml.Node }
 
 type fields map[string]field
 
-// fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
+// fault records a fault at n, or at the start of the file if n is nil. Its text is "problem:
+// remedy". The remedy, which may be empty, comes first here, because the problem is a format.
 func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
 	r.faultCount++
 	if len(r.faults) >= maxFaults {

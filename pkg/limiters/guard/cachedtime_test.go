@@ -6,16 +6,14 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
 // A Take may look into the cache after another Take has put a denial there, and with an earlier
 // time. Its denial is not dated before that one: a replay would allow the operation at such a time.
 func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
-	l, err := limiters.New(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: 1, Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterstest.MustLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: 1, Window: time.Hour})
 	c := NewDenyCache(memstore.New(memstore.Options{}), DenyCacheOptions{})
 	defer c.Close(context.Background())
 	began := c.clock()

@@ -233,8 +233,8 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// recordDenials records the denials of a call that began at the time began. It removes those of
-// refunded keys, even if the refund failed, because it may have been charged.
+// recordDenials records the denials of a call that began at the time began. It removes the denials
+// of refunded keys. It does so even if the refund failed, because the store may have applied it.
 func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict) {
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {

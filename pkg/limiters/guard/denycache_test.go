@@ -14,7 +14,7 @@ import (
 
 var (
 	defaults = guard.DenyCacheOptions{}
-	twoALog  = limit(limiters.Spec{Algorithm: "sliding_log", Max: 2})
+	logOfTwo = limit(limiters.Spec{Algorithm: "sliding_log", Max: 2})
 	// counted counts denied hits, as a fixed window does by default.
 	counted = limit(limiters.Spec{Max: 2, CountDenied: true})
 )
@@ -22,12 +22,12 @@ var (
 func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300*time.Millisecond + 1)
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
-		a.mustTake("other", twoALog, 1, "ok used=1 remaining=1 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s") // rounded up
+		a.mustTake("other", logOfTwo, 1, "ok used=1 remaining=1 reset=60s")
 		if got := a.link.calls.Load(); got != 3 {
 			t.Errorf("the store got %d calls, want 3", got)
 		}
@@ -37,13 +37,13 @@ func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 func TestDenialIsRememberedForMaxAge(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(time.Second - 1)
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond) // it has reached the maximum age
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59s reset=59s")
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59s reset=59s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=59s reset=59s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=59s reset=59s")
 	})
 }
 
@@ -51,7 +51,7 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 // store. A renewal detects a refund by another replica.
 func TestDenialInUseIsRenewed(t *testing.T) {
 	for name, l := range map[string]*limiters.Limit{
-		"a log": twoALog, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
+		"a log": logOfTwo, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
@@ -101,13 +101,13 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("k", twoALog, 1, "ok used=1 remaining=1 reset=60s")
-		a.mustTake("k", twoALog, 2, "denied used=1 remaining=1 retry=60s reset=60s")
-		a.mustTake("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 1, "ok used=1 remaining=1 reset=60s")
+		a.mustTake("k", logOfTwo, 2, "denied used=1 remaining=1 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 2, "cached: denied used=1 remaining=1 retry=60s reset=60s")
 		time.Sleep(999 * time.Millisecond)
-		a.mustTake("k", twoALog, 2, "cached: denied used=1 remaining=1 retry=59.001s reset=59.001s")
+		a.mustTake("k", logOfTwo, 2, "cached: denied used=1 remaining=1 retry=59.001s reset=59.001s")
 		time.Sleep(time.Millisecond)
-		a.mustTake("k", twoALog, 2, "denied used=1 remaining=1 retry=59s reset=59s")
+		a.mustTake("k", logOfTwo, 2, "denied used=1 remaining=1 retry=59s reset=59s")
 	})
 }
 
@@ -115,21 +115,21 @@ func TestDenialOfSeveralHitsIsNotRenewed(t *testing.T) {
 func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, b := f.replica(defaults), f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(300 * time.Millisecond)
-		b.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.7s")
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s")
+		b.mustTake("k", logOfTwo, -1, "ok used=1 remaining=1 reset=59.7s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=59.7s reset=59.7s")
 		time.Sleep(300 * time.Millisecond)
-		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
 
 // A client that retries slightly more often than once in MaxAge waits for the store only once: one
 // answer in MaxAge is enough for a renewal.
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
-	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
+	for name, l := range map[string]*limiters.Limit{"a log": logOfTwo, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(defaults)
@@ -200,8 +200,8 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Op{Key: key, Limit: twoALog, N: 2}, limiters.Op{Key: key, Limit: twoALog, N: 1})
-			a.mustTake(key, twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+			take(t, a, limiters.Op{Key: key, Limit: logOfTwo, N: 2}, limiters.Op{Key: key, Limit: logOfTwo, N: 1})
+			a.mustTake(key, logOfTwo, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
 		calls := a.link.calls.Load()
 		if err := a.Close(f.Context()); err != nil || a.link.calls.Load() != calls {
@@ -212,7 +212,7 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 
 // Denials that have answered and expired are evicted without a renewal.
 func TestExpiredDenialsAreEvicted(t *testing.T) {
-	for name, l := range map[string]*limiters.Limit{"a log": twoALog, "a window that counts": counted} {
+	for name, l := range map[string]*limiters.Limit{"a log": logOfTwo, "a window that counts": counted} {
 		t.Run(name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
@@ -239,20 +239,20 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 func TestForgottenDenialIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		a.mustTake("debtor", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("debtor", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("debtor", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		a.link.set(0, 100*time.Millisecond, nil)
 		time.Sleep(550 * time.Millisecond) // the store has denied them, and its reply is under way
 		a.link.set(0, 0, nil)
-		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.45s")
+		a.mustTake("k", logOfTwo, -1, "ok used=1 remaining=1 reset=59.45s")
 		a.mustTake("debtor", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
 		a.ForgetDenials()
 		time.Sleep(100 * time.Millisecond)
-		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("debtor", counted, 1, "denied used=7 remaining=0 retry=59.35s reset=59.35s")
 	})
 }
@@ -428,13 +428,13 @@ func TestDebtOfAnEndedWindowIsNotSent(t *testing.T) {
 func TestRefundByAnotherReplicaTakesEffectWithinMaxAge(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, b := f.replica(defaults), f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
-		b.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		b.mustTake("k", logOfTwo, -1, "ok used=1 remaining=1 reset=60s")
 		time.Sleep(time.Second - 1)
-		a.mustTake("k", twoALog, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=59.000001s reset=59.000001s")
 		time.Sleep(time.Nanosecond)
-		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
 
@@ -445,8 +445,8 @@ func TestDebtOfAKeyBelowItsLimitIsNotCounted(t *testing.T) {
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
-		a.mustTake("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("idle", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("idle", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		b.mustTake("k", counted, -2, "ok used=2 remaining=0 reset=60s") // just full
 		time.Sleep(3 * time.Second)
 		f.mustHaveUsage("k", counted, 2)
@@ -507,14 +507,14 @@ func TestRefundRemovesTheDenialsOfItsKey(t *testing.T) {
 func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
 		a.link.set(10*time.Millisecond, 50*time.Millisecond, nil)
-		go a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
+		go a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=59.99s reset=59.99s")
 		time.Sleep(20 * time.Millisecond)
 		a.link.set(0, 0, nil)
-		a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.98s")
+		a.mustTake("k", logOfTwo, -1, "ok used=1 remaining=1 reset=59.98s")
 		time.Sleep(100 * time.Millisecond) // both have returned
-		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "ok used=2 remaining=0 reset=60s")
 	})
 }
 
@@ -523,13 +523,13 @@ func TestRefundRemovesTheDenialOfACallInFlight(t *testing.T) {
 func TestKeyOfARefundUnderWayIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("k", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("k", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.link.set(10*time.Millisecond, 50*time.Millisecond, nil)
-		go a.mustTake("k", twoALog, -1, "ok used=1 remaining=1 reset=59.99s")
+		go a.mustTake("k", logOfTwo, -1, "ok used=1 remaining=1 reset=59.99s")
 		time.Sleep(20 * time.Millisecond)
 		a.link.set(0, 0, nil)
-		a.mustTake("k", twoALog, 1, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("k", logOfTwo, 1, "ok used=2 remaining=0 reset=60s")
 		time.Sleep(time.Second)
 	})
 }
@@ -568,8 +568,8 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		a.mustTake("idle", twoALog, 2, "ok used=2 remaining=0 reset=60s")
-		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("idle", logOfTwo, 2, "ok used=2 remaining=0 reset=60s")
+		a.mustTake("idle", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		a.mustTake("under way", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.link.set(0, 50*time.Millisecond, nil)
 		go a.mustTake("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
@@ -579,7 +579,7 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		if got := a.Stats(); got.Entries != 1 {
 			t.Errorf("%+v, want the debtors", got)
 		}
-		a.mustTake("idle", twoALog, 1, "denied used=2 remaining=0 retry=60s reset=60s")
+		a.mustTake("idle", logOfTwo, 1, "denied used=2 remaining=0 retry=60s reset=60s")
 		time.Sleep(60 * time.Millisecond)
 		a.mustTake("under way", counted, 1, "denied used=5 remaining=0 retry=59.94s reset=59.94s")
 		time.Sleep(940 * time.Millisecond)
@@ -612,8 +612,8 @@ func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {
 func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
-		a.mustTake("never", twoALog, 3, "denied used=0 remaining=2 retry=never reset=0s")
+		a.mustTake("never", logOfTwo, 3, "denied used=0 remaining=2 retry=never reset=0s")
+		a.mustTake("never", logOfTwo, 3, "denied used=0 remaining=2 retry=never reset=0s")
 		zero := limit(limiters.Spec{Max: 0, CountDenied: true})
 		a.mustTake("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
 		a.mustTake("zero", zero, 1, "denied used=0 remaining=0 retry=never reset=60s")
@@ -641,7 +641,7 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 func TestCallWithATimeBypassesTheCache(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		groups, out := []limiters.Group{{{Key: "k", Limit: twoALog, N: 2}}}, make([]limiters.Verdict, 1)
+		groups, out := []limiters.Group{{{Key: "k", Limit: logOfTwo, N: 2}}}, make([]limiters.Verdict, 1)
 		for i := range 4 {
 			if err := a.Take(f.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
 				t.Errorf("call %d: got %s, error %v, want a verdict of the store, allowed only in call 0", i, describe(out[0]), err)
@@ -656,7 +656,7 @@ func TestCallWithATimeBypassesTheCache(t *testing.T) {
 func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		op := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: twoALog, N: n} }
+		op := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: logOfTwo, N: n} }
 		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2), op("k", 1)},
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
@@ -678,7 +678,7 @@ func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 func TestOnlyOpsWithoutADenialAreForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		full, free := limiters.Op{Key: "full", Limit: counted, N: 3}, limiters.Op{Key: "free", Limit: twoALog, N: 1}
+		full, free := limiters.Op{Key: "full", Limit: counted, N: 3}, limiters.Op{Key: "free", Limit: logOfTwo, N: 1}
 		over, one := limiters.Op{Key: "over", Limit: counted, N: 3}, limiters.Op{Key: "over", Limit: counted, N: 1}
 		take(t, a, full, over)
 		full.N = 1

@@ -113,9 +113,9 @@ func (s *denyShard) answer(now int64, op *limiters.Op, v *limiters.Verdict) bool
 		}
 		e.debt += op.N
 	}
-	// The store renews a denial by its verdict on a peek. A peek may be allowed while several hits
-	// are denied, or while the limit allows peeks. Under a penalty, a denied peek could be an
-	// offence.
+	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
+	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
+	// because a denied peek could be an offence.
 	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}

@@ -17,8 +17,9 @@ import (
 // goroutine retries each end until the store decides it or the lease has expired, but the verdict
 // of the failed end remains an error.
 //
-// At most 50,000 ends are pending in memory, each once, and a restart loses them. A retry of an end
-// that the store has decided is harmless, so a reset, which may fail, keeps pending ends.
+// At most 50,000 ends are pending in memory, each once, and a restart loses them. A reset keeps
+// pending ends, because it may fail, and a retry of an end that the store has already decided is
+// harmless.
 type EndRetrier struct {
 	limiters.Store // Reset and ResetMatching are its own
 

@@ -82,7 +82,7 @@ func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
 		f.store.set(0, 0, errUnreachable)
-		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: twoALog, N: -1}, {Key: "k", Limit: twoALog, N: 1}} {
+		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: logOfTwo, N: -1}, {Key: "k", Limit: logOfTwo, N: 1}} {
 			_ = takeError(context.Background(), r, op)
 		}
 		_ = r.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
@@ -235,7 +235,7 @@ func TestCloseIsBounded(t *testing.T) {
 					ctx, cancel := context.WithTimeout(context.Background(), bound)
 					defer cancel()
 					if err := part.Close(ctx); err == nil {
-						t.Error("the store answered nothing, and Close no error")
+						t.Error("Close returned nil although the store answers nothing, want an error")
 					}
 					if took := time.Since(begin); took > bound {
 						t.Errorf("closed %v after the start: took %v, want at most %v", after, took, bound)

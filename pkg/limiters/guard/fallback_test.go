@@ -268,7 +268,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 }
 
 // Without operations, a check notes that the store is back.
-func TestCheckNotesRecoveryOfAnIdleStore(t *testing.T) {
+func TestCheckIdleNoticesRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		changes, checks := 0, 0

@@ -89,7 +89,7 @@ func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 	}
 }
 
-func TestDenyCachePassesOnLeases(t *testing.T) {
+func TestDenyCacheForwardsLeases(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
 		for range 2 {
@@ -109,12 +109,12 @@ func TestDenyCachePassesOnLeases(t *testing.T) {
 			t.Errorf("%d further lookups, want 3: an end is not looked up", got)
 		}
 		// An end brings no answer from memory, and forgets none.
-		twoALogKey := limiters.Op{Key: "k", Limit: twoALog, N: 1}
-		f.mustTake(a, []limiters.Op{twoALogKey}, "ok used=1 remaining=1 reset=60s")
-		f.mustTake(a, []limiters.Op{twoALogKey}, "ok used=2 remaining=0 reset=60s")
-		f.mustTake(a, []limiters.Op{twoALogKey}, "denied used=2 remaining=0 retry=60s reset=60s")
+		logOfTwoOp := limiters.Op{Key: "k", Limit: logOfTwo, N: 1}
+		f.mustTake(a, []limiters.Op{logOfTwoOp}, "ok used=1 remaining=1 reset=60s")
+		f.mustTake(a, []limiters.Op{logOfTwoOp}, "ok used=2 remaining=0 reset=60s")
+		f.mustTake(a, []limiters.Op{logOfTwoOp}, "denied used=2 remaining=0 retry=60s reset=60s")
 		f.mustTake(a, []limiters.Op{lease("c", end)}, "ok used=1 remaining=1 reset=10s")
-		f.mustTake(a, []limiters.Op{twoALogKey}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+		f.mustTake(a, []limiters.Op{logOfTwoOp}, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 	})
 }
 

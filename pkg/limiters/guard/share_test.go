@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 var update = flag.Bool("update", false, "write the shares into docs/design.md")
@@ -54,10 +55,7 @@ func TestShareIsTheSmallestThatIsRarelyExceeded(t *testing.T) {
 // processor for itself.
 func TestShareIsNotComputedForEachSizeOfCharges(t *testing.T) {
 	const whole, replicas, p = 1_000_000_000, 10, 0.001
-	l, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
 	s := shareCache{p: p}
 	for n := int64(1); n < 50_000; n++ {
 		if _, err := s.replicaLimit(l, n, replicas); err != nil {

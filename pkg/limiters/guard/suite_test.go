@@ -61,11 +61,11 @@ func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
 }
 
-// A patientStore ignores the deadline of its caller, because the deny cache waits for a second only,
-// and a busy machine needs longer.
-type patientStore struct{ limiters.Store }
+// A noDeadlineStore ignores the deadline of its caller, because the deny cache waits for a second
+// only, and a busy machine needs longer.
+type noDeadlineStore struct{ limiters.Store }
 
-func (s patientStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s noDeadlineStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	return s.Store.Take(context.WithoutCancel(ctx), now, groups, out)
 }
 
@@ -74,7 +74,7 @@ func (s patientStore) Take(ctx context.Context, now time.Time, groups []limiters
 func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	for name, store := range map[string]limiters.Store{
-		"memory": memstore.New(memstore.Options{}), "redis": patientStore{onRedis(t, server)},
+		"memory": memstore.New(memstore.Options{}), "redis": noDeadlineStore{onRedis(t, server)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			day := limit(limiters.Spec{Max: 3, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}, CountDenied: true})
@@ -125,7 +125,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 // Refunds, charges, peeks, groups and reloads at the same time, for the race detector.
 func TestDenyCacheConcurrentUse(t *testing.T) {
 	c := cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: 2 * time.Millisecond, MaxBytes: 40 << 10})
-	limits := []*limiters.Limit{counted, twoALog, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
+	limits := []*limiters.Limit{counted, logOfTwo, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
 	var wg sync.WaitGroup
 	for g := range 64 {
 		wg.Go(func() {
@@ -169,13 +169,13 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	} {
 		take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})
 		if v := take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})[0]; v.Allowed {
-			t.Fatal("a second of one a day")
+			t.Fatal("the second hit of a limit of 1 a day: allowed, want denied")
 		}
 		again()
 		start := time.Now()
 		for !take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})[0].Allowed {
 			if time.Since(start) > 2*time.Minute {
-				t.Fatal("it is not seen")
+				t.Fatal("after 2 minutes the key is still denied, want allowed once the store has no hits")
 			}
 		}
 		take(t, a, limiters.Op{Key: "k", Limit: day, N: -1})
@@ -210,7 +210,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 		t.Errorf("%+v, want at least 10,000 entries in 90 %% to 100 %% of %d bytes, and NotCached 0", stats, maxBytes)
 	}
 	if taken > maxBytes*5/4 || taken < maxBytes/2 {
-		t.Errorf("%d bytes of the heap, and %d by its own account", taken, stats.Bytes)
+		t.Errorf("the heap grew by %d bytes, and Stats reports %d: want 1/2 to 5/4 of MaxBytes on the heap", taken, stats.Bytes)
 	}
 	// The last are cached, the first are not.
 	if v := take(t, c, ops...)[0]; v.By != limiters.ByCache {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,38 +39,51 @@ var naiveModels = map[string]func(limiters.Spec) charged{
 func TestCoreAgreesWithNaiveModels(t *testing.T) {
 	for _, name := range Windowed() {
 		t.Run(name, func(t *testing.T) {
-			ops := uint64(0)
-			for seed := FirstSeed() + 1000; ops < Sequences(30_000); seed++ {
-				g := NewGenerator(name, seed)
-				// One limit and one key: stores are tested for the rest. A list of hits must stay
-				// short.
-				g.limits = g.limits[:1]
-				spec := g.limits[0].Spec()
-				if name == "sliding_log" && spec.Max > 200 {
-					continue
-				}
-				m, core := naiveModels[name](spec), NewReference()
-				var history []string
-				for range 80 {
-					now, groups := g.Next()
-					ops++
-					op := groups[0][0]
-					op.Key = "k"
-					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
-						t.Fatal(err)
-					}
-					want := take(m, now.UnixMicro(), op)
-					want.At = now.UnixMicro()
-					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
-					if out[0] != want {
-						t.Fatalf("seed %d, %+v, kind=%d n=%d:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N,
-							history[max(0, len(history)-10):], Format(out[0]), Format(want))
-					}
-					g.Observe(out)
-				}
-			}
+			agreeWithModels(t, name, 30_000, 80, NewGenerator, func(spec limiters.Spec) decideNaively {
+				m := naiveModels[name](spec)
+				return func(now int64, op limiters.Op) limiters.Verdict { return take(m, now, op) }
+			})
 		})
+	}
+}
+
+// A decideNaively decides operations of one key, under one limit, at times in µs.
+type decideNaively func(now int64, op limiters.Op) limiters.Verdict
+
+// agreeWithModels compares the core with models, over at least Sequences(n) operations of one key
+// under one limit. The suite of stores covers several. Each model gets steps operations.
+func agreeWithModels(
+	t *testing.T, name string, n uint64, steps int, generate func(string, uint64) *Generator, newModel func(limiters.Spec) decideNaively,
+) {
+	t.Helper()
+	ops := uint64(0)
+	for seed := FirstSeed() + 1000; ops < Sequences(n); seed++ {
+		g := generate(name, seed)
+		g.limits = g.limits[:1]
+		spec := g.limits[0].Spec()
+		if name == "sliding_log" && spec.Max > 200 { // a list of hits must stay short
+			continue
+		}
+		decide, core := newModel(spec), NewReference()
+		var history []string
+		for range steps {
+			now, groups := g.Next()
+			ops++
+			op := groups[0][0]
+			op.Key = "k"
+			out := make([]limiters.Verdict, 1)
+			if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
+				t.Fatal(err)
+			}
+			want := decide(now.UnixMicro(), op)
+			want.At = now.UnixMicro()
+			history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
+			if out[0] != want {
+				t.Fatalf("seed %d, %+v, kind=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N, op.Lease,
+					strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
+			}
+			g.Observe(out)
+		}
 	}
 }
 

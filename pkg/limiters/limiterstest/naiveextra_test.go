@@ -3,12 +3,9 @@ package limiterstest
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"math/big"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -235,35 +232,7 @@ func newNaiveLeases(s limiters.Spec) *naiveLeases {
 func TestLeasesAgreeWithNaiveModels(t *testing.T) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
-			ops := uint64(0)
-			for seed := FirstSeed() + 1000; ops < Sequences(40_000); seed++ {
-				g := NewLeaseGenerator(name, seed)
-				g.limits = g.limits[:1]
-				spec := g.limits[0].Spec()
-				if name == "sliding_log" && spec.Max > 200 {
-					continue
-				}
-				m, core := newNaiveLeases(spec), NewReference()
-				var history []string
-				for range 120 {
-					now, groups := g.Next()
-					ops++
-					op := groups[0][0]
-					op.Key = "k"
-					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
-						t.Fatal(err)
-					}
-					want := m.take(now.UnixMicro(), op)
-					want.At = now.UnixMicro()
-					history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
-					if out[0] != want {
-						t.Fatalf("seed %d, %+v, kind=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N, op.Lease,
-							strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
-					}
-					g.Observe(out)
-				}
-			}
+			agreeWithModels(t, name, 40_000, 120, NewLeaseGenerator, func(spec limiters.Spec) decideNaively { return newNaiveLeases(spec).take })
 		})
 	}
 }

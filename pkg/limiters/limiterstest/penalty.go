@@ -31,7 +31,7 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	}
 	g.addReloaded(spec)
 	p := g.limits[0].Spec().Params.Penalty
-	longest := cmp.Or(p.Max, 24*time.Hour)
+	longest := cmp.Or(p.Longest, 24*time.Hour)
 	for _, d := range []time.Duration{p.Within, p.For, longest, cmp.Or(p.Forget, longest)} {
 		// Longer times would carry the clock of a sequence beyond 2^53 µs.
 		g.spans = append(g.spans, min(d.Microseconds(), maxSpanMicros))
@@ -49,7 +49,7 @@ func randomPenalty(rnd *rand.Rand) limiters.PenaltySpec {
 		p.Factor = pick[int64](rnd, 1, 2, 3, 1000)
 	}
 	if rnd.IntN(2) == 0 {
-		p.Max = pick(rnd, lasts, 3*lasts, limiters.MaxWindow)
+		p.Longest = pick(rnd, lasts, 3*lasts, limiters.MaxWindow)
 	}
 	if rnd.IntN(2) == 0 {
 		p.Forget = pick(rnd, durations...)
@@ -66,7 +66,7 @@ func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
 		limit := MustLimit(limiters.Spec{
 			Algorithm: name, Max: maximum, Window: limiters.MaxWindow,
 			Params: limiters.Params{Penalty: limiters.PenaltySpec{
-				After: after, Within: time.Hour, For: limiters.MaxWindow, Max: limiters.MaxWindow,
+				After: after, Within: time.Hour, For: limiters.MaxWindow, Longest: limiters.MaxWindow,
 			}},
 		})
 		t.Run(name, func(t *testing.T) {

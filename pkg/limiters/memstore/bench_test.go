@@ -363,7 +363,7 @@ func lockTimes(s *Store) []int64 {
 		var b []byte
 		at := 0
 		for i := range s.shards {
-			for words := range lengths {
+			for words := range lengthCount {
 				c.begin(words)
 				for more := true; more; at++ {
 					b = slices.Grow(b[:0], max(c.nextSize, 2*perHold))

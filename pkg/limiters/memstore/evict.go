@@ -12,12 +12,12 @@ const (
 	sampleShards = 8 // shards that are checked
 )
 
-// makeRoom makes room for a new key or a growing one. It reports whether there is room. The lock of
-// sh must be held.
-func (t *transaction) makeRoom(sh *shard, isNew bool) bool {
+// freeMemory frees memory for a new key or a growing one. It reports whether there is enough. The
+// lock of sh must be held.
+func (t *transaction) freeMemory(sh *shard, isNew bool) bool {
 	s := t.store
 	for range sampleShards {
-		if s.hasRoom(isNew) {
+		if s.hasMemory(isNew) {
 			return true
 		}
 		if t.evictOne(sh) {
@@ -30,10 +30,10 @@ func (t *transaction) makeRoom(sh *shard, isNew bool) bool {
 			other.mu.Unlock()
 		}
 	}
-	return s.hasRoom(isNew)
+	return s.hasMemory(isNew)
 }
 
-func (s *Store) hasRoom(isNew bool) bool {
+func (s *Store) hasMemory(isNew bool) bool {
 	return (!isNew || s.keys.Load() < s.options.MaxKeys) && s.bytes.Load() < s.options.MaxBytes
 }
 

@@ -135,8 +135,8 @@ func TestReleaseIsAllowedAtMaxBytes(t *testing.T) {
 }
 
 // An expired reservation filled its log, so hits fit although the state says otherwise until the
-// reservation is removed. They need room, as other hits do.
-func TestChargesAfterAnExpiredReservationNeedRoom(t *testing.T) {
+// reservation is removed. They need memory, as other hits do.
+func TestChargesAfterAnExpiredReservationNeedMemory(t *testing.T) {
 	spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Hour}
 	spec.Params.Reserve = limiters.ReserveSpec{TTL: time.Minute, Unsettled: limiters.UnsettledRelease}
 	limit := limiterstest.MustLimit(spec)

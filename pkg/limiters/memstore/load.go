@@ -25,7 +25,7 @@ type Loaded struct {
 	Keys    int64     // keys that the store now holds
 	// Expired counts keys that have expired, or that are too far ahead of the clock to count.
 	Expired   int64
-	NotLoaded int64 // keys without room, or under a limit that this version of Weir does not know
+	NotLoaded int64 // keys that did not fit, or under a limit that this version of Weir does not know
 }
 
 // Load returns a Store with the keys of a snapshot that [Store.Save] wrote. It rejects a damaged or
@@ -209,7 +209,7 @@ func (f *keyReader) text() string { return string(f.bytes(f.uvarint())) }
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
 	store       *Store
-	transaction transaction // without operations, to make room
+	transaction transaction // without operations, to free memory
 	algorithms  []string
 	limits      map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
 	loaded      Loaded
@@ -298,11 +298,11 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		// A record that moved during Save occurs twice. This is the later copy.
 		s.remove(sh, p)
 	}
-	size := int64(state.GrownBytes())
+	size := int64(state.HeapBytes())
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts
 	// something.
-	fits := s.hasRoom(true) && size <= s.options.MaxBytes-s.bytes.Load()
-	if !fits && (verdict.Allowed || !l.transaction.makeRoom(sh, true)) {
+	fits := s.hasMemory(true) && size <= s.options.MaxBytes-s.bytes.Load()
+	if !fits && (verdict.Allowed || !l.transaction.freeMemory(sh, true)) {
 		l.loaded.NotLoaded++
 		return
 	}

@@ -304,7 +304,7 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 			}
 		}
 	})
-	t.Run("an inspection needs no room, whatever its N", func(t *testing.T) {
+	t.Run("an inspection needs no memory, whatever its N", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
 		out := make([]limiters.Verdict, 1)

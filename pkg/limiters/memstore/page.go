@@ -53,7 +53,7 @@ func pageLen(i int) int { return smallPage << min(i, doublePages) }
 // moves to the position of a removed one, so pages become empty whichever keys are removed.
 type pageSet struct {
 	table   table[page]
-	classes [lengths]sizeClass
+	classes [lengthCount]sizeClass
 }
 
 // A sizeClass is the pages of one record length. Pages before filling are full; at most one page

@@ -26,9 +26,9 @@ const (
 	pointersFlag = 1 << 9
 	limitShift   = 10
 	maxLimits    = 1 << 22
-	// lengths is the number of possible lengths in words. A state takes at most three words and
+	// lengthCount is the number of possible lengths in words. A state takes at most three words and
 	// pointers.
-	lengths = headLen/8 + maxTextBytes/8 + 4 + 1
+	lengthCount = headLen/8 + maxTextBytes/8 + 4 + 1
 )
 
 // recordLen returns the length of a record in words.
@@ -75,8 +75,8 @@ func (r record) setPointersID(i uint32) {
 	r.setWord(len(r)-8, int64(i))
 }
 
-// pointers are those of a state. They are in a table of the shard, because a record has only their
-// number.
+// pointers holds the log and the extra state of a key. A record holds no pointers: it holds the
+// number of this entry in a table of the shard.
 type pointers struct {
 	log   *limiters.Log
 	extra *limiters.ExtraState
@@ -86,5 +86,5 @@ type pointers struct {
 func (p *pointers) size() int {
 	s := limiters.State{Extra: p.extra}
 	s.Log = p.log
-	return s.GrownBytes()
+	return s.HeapBytes()
 }

@@ -134,7 +134,7 @@ func TestShardMatchesMap(t *testing.T) {
 				if k.limit.Grows() {
 					w.state.Log = &limiters.Log{}
 				}
-				s.bytes.Add(int64(w.state.GrownBytes() - got.GrownBytes()))
+				s.bytes.Add(int64(w.state.HeapBytes() - got.HeapBytes()))
 				sh.save(r, &w.state)
 			case w != nil:
 				s.remove(sh, w.p)
@@ -162,7 +162,7 @@ func TestShardMatchesMap(t *testing.T) {
 		for i := range sh.pages.table.items {
 			used += len(sh.pages.table.items[i].bytes)
 		}
-		if used > lengths*pageLen(0) || len(sh.limits.bySpec)+len(sh.pointers.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
+		if used > lengthCount*pageLen(0) || len(sh.limits.bySpec)+len(sh.pointers.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
 			t.Errorf("seed %d: all are removed, but %d bytes of pages, %d limits, %d pointers, %d texts are left", seed, used,
 				len(sh.limits.bySpec), len(sh.pointers.items), len(sh.texts.items))
 		}

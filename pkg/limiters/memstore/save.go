@@ -69,7 +69,7 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	}
 	c := copier{algorithms: algorithms, storeNow: storeNow}
 	for i := range s.shards {
-		for words := range lengths {
+		for words := range lengthCount {
 			c.begin(words)
 			for more := true; more; b = b[:0] {
 				if c.nextSize > cap(b)-len(b) {

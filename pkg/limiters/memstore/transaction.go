@@ -54,12 +54,12 @@ func (t *transaction) done() {
 
 // A locatedOp is an operation with the location of its record.
 type locatedOp struct {
-	op         *limiters.Op
-	shard      *shard
-	hash       uint32
-	position   position // the position of the record; 0: there is none
-	first      int      // the first operation of the same key, whose locatedOp has the position and the size
-	grownBytes int      // [limiters.State.GrownBytes] of the state when it was read
+	op        *limiters.Op
+	shard     *shard
+	hash      uint32
+	position  position // the position of the record; 0: there is none
+	first     int      // the first operation of the same key, whose locatedOp has the position and the size
+	heapBytes int      // [limiters.State.HeapBytes] of the state when it was read
 }
 
 // A shardSet is a bit set of shards. Its order is the locking order.
@@ -136,8 +136,8 @@ func (t *transaction) finish() {
 	}
 }
 
-// prepare reads the state of operation i and makes room for its result. If there is no room, an
-// operation that would be allowed fails with ErrFull.
+// prepare reads the state of operation i and frees memory for its result. If there is not enough,
+// an operation that would be allowed fails with ErrFull.
 func (t *transaction) prepare(i int) {
 	op, v, first := t.ops[i].op, &t.out[i], t.firstOf(i)
 	lo, s := &t.ops[first], &t.states[first]
@@ -146,14 +146,14 @@ func (t *transaction) prepare(i int) {
 	if op.Limit.UsesExtraState() && !isNew {
 		t.ensurePointers(lo, op)
 	}
-	if (isNew || op.Limit.Grows()) && op.NeedsRoom(s, t.decidedAt) {
-		room := t.makeRoom(lo.shard, isNew)
-		if room && isNew {
-			lo.position, room = t.store.insert(lo.shard, lo.hash, op.Key, op.Limit, needsPointers(op.Limit))
+	if (isNew || op.Limit.Grows()) && op.NeedsMemory(s, t.decidedAt) {
+		enough := t.freeMemory(lo.shard, isNew)
+		if enough && isNew {
+			lo.position, enough = t.store.insert(lo.shard, lo.hash, op.Key, op.Limit, needsPointers(op.Limit))
 		}
-		if !room {
+		if !enough {
 			t.stateIndex[i] = -1
-			t.checkWithoutRoom(s, op, v)
+			t.checkWithoutMemory(s, op, v)
 		}
 	}
 }
@@ -190,14 +190,14 @@ func (t *transaction) firstOf(i int) int {
 	lo.position = lo.shard.find(lo.hash, op.Key, op.Limit.StateID())
 	if lo.position != 0 {
 		lo.shard.load(lo.shard.record(lo.position), &t.states[i])
-		lo.grownBytes = t.states[i].GrownBytes()
+		lo.heapBytes = t.states[i].HeapBytes()
 	}
 	return i
 }
 
-// checkWithoutRoom checks an operation if there is no room for its result.
-func (t *transaction) checkWithoutRoom(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
-	if *v = op.DecideWithoutRoom(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
+// checkWithoutMemory decides an operation for whose result the store has no memory.
+func (t *transaction) checkWithoutMemory(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
+	if *v = op.DecideWithoutMemory(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
 		*v = limiters.Verdict{Err: ErrFull}
 		t.store.rejected.Add(1)
 	}
@@ -214,8 +214,8 @@ func (t *transaction) writeBack() {
 		r := lo.shard.record(lo.position)
 		if first == i {
 			lo.shard.save(r, s)
-			if size := s.GrownBytes(); size != lo.grownBytes {
-				t.store.bytes.Add(int64(size - lo.grownBytes))
+			if size := s.HeapBytes(); size != lo.heapBytes {
+				t.store.bytes.Add(int64(size - lo.heapBytes))
 			}
 			if s.IsZero() {
 				p := lo.position

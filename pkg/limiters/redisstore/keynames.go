@@ -18,7 +18,7 @@ type keyNamer struct {
 	hasher *keyHasher // nil: keys are readable
 }
 
-// append appends the key of an operation's state to text:
+// appendKey appends the key of an operation's state to text:
 //
 //	prefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one slot
 //	prefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
@@ -26,10 +26,6 @@ type keyNamer struct {
 //
 // Braces in the operation's key are harmless: they change the hash tag of all its limits in the
 // same way.
-func (n keyNamer) append(text []byte, op *limiters.Op) []byte {
-	return n.appendKey(text, op.Key, op.Limit.StateID())
-}
-
 func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 	tag := ""
 	if n.tag != nil {
@@ -102,7 +98,7 @@ func (n keyNamer) keysIn(buffer *keyBuffer, groups []limiters.Group) []string {
 	buffer.text, buffer.ends, buffer.keys = buffer.text[:0], buffer.ends[:0], buffer.keys[:0]
 	for _, g := range groups {
 		for i := range g {
-			buffer.text = n.append(buffer.text, &g[i])
+			buffer.text = n.appendKey(buffer.text, g[i].Key, g[i].Limit.StateID())
 			buffer.ends = append(buffer.ends, len(buffer.text))
 		}
 	}

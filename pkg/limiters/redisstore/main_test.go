@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestMain lets more parallel tests run at once than there are processors, because most of them
-// wait for a server.
+// TestMain sets 6 parallel tests by default, because most of them wait for a server.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {

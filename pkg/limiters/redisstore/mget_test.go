@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
@@ -19,10 +20,7 @@ func TestMGETIsOptional(t *testing.T) {
 	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 	now := time.Unix(1_700_000_000, 0)
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-		limit, err := limiters.New(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})
 		ops, verdicts := make([]limiters.Op, 600), make([]limiters.Verdict, 600) // more than are read at once
 		for i := range ops {
 			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}

@@ -20,16 +20,16 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: &reconnector{shared: c.shared}}
-	n.queue = &queue{shared: c.shared, call: n.call}
+	n.queue = &queue{shared: c.shared, decide: n.decide}
 	return n
 }
 
-// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if
-// all of them failed.
-func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// decide is the [decideFunc] of the queue. It makes a call for each slot, and returns an error only
+// if all of them failed.
+func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
-	n.makeCalls(ctx, calls)
+	n.runCalls(ctx, calls)
 	var moving []*slotCall
 	for _, sc := range calls {
 		if redis.IsTryAgainError(sc.err) {
@@ -37,7 +37,7 @@ func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limit
 		}
 	}
 	if len(moving) > 0 {
-		n.callKeyByKey(ctx, moving)
+		n.decideKeyByKey(ctx, moving)
 	}
 	err := n.cluster.scatter(calls, out)
 	if err != nil {
@@ -49,8 +49,8 @@ func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limit
 	return err
 }
 
-// makeCalls encodes and sends calls, and reads their verdicts.
-func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
+// runCalls encodes and sends calls, and reads their verdicts.
+func (n *node) runCalls(ctx context.Context, calls []*slotCall) {
 	for _, sc := range calls {
 		sc.batch.encode(sc.Groups)
 	}
@@ -65,7 +65,7 @@ func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
 }
 
 func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
-	sc.reply, sc.err = n.server.call(ctx, sc.batch)
+	sc.reply, sc.err = n.server.run(ctx, sc.batch)
 }
 
 // send sends each call to the current owner of its slot, concurrently. A panic becomes an error of

@@ -47,7 +47,7 @@ type Store struct {
 	closed  bool
 }
 
-// shared is the part of a Store that its parts share.
+// shared holds what the queues, nodes and calls of a Store have in common.
 type shared struct {
 	address        string // the address that errors name
 	namer          keyNamer

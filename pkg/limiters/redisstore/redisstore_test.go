@@ -31,7 +31,9 @@ func open(t *testing.T, server *redistest.Server) *Store {
 // keyOf returns the key of an operation's state in Redis.
 func keyOf(prefix string, op *limiters.Op) string { return keyNamer{prefix: prefix}.key(op) }
 
-func (n keyNamer) key(op *limiters.Op) string { return string(n.append(nil, op)) }
+func (n keyNamer) key(op *limiters.Op) string {
+	return string(n.appendKey(nil, op.Key, op.Limit.StateID()))
+}
 
 func TestStorePassesTheSuite(t *testing.T) {
 	t.Parallel()

@@ -129,8 +129,8 @@ func (b *batch) appendLease(buf []byte, i int) []byte {
 	return append(append(buf, byte(op.Kind)), op.Lease[:]...)
 }
 
-// keyAndLimit returns the indices of the key of a kind of operation i and of its limit, or noIndex
-// if the operation has no such key.
+// keyAndLimit returns two indices for operation i: its key of the given kind, and the limit for
+// that key. Both are noIndex if the operation has no such key.
 func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
 	l := scriptLimit{b.ops[i].Limit, kind}
 	if !l.exists() {

@@ -16,7 +16,7 @@ import (
 // calls.
 type slotCall struct {
 	split.Subset
-	batch *batch // has the keys; makeCalls encodes the groups
+	batch *batch // has the keys; runCalls encodes the groups
 	reply reply
 	err   error
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// callKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while their
-// slot moves. It charges a group key by key, and refunds it if one of its operations is denied or
-// fails, see ADR 5. A group with both charges and refunds keeps the error, because refunds cannot
-// be undone. An operation with a penalty or a reservation has extra keys; it keeps the error unless
-// one node has all of them, see ADR 16.
-func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
+// decideKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while
+// their slot moves. It charges a group key by key, and refunds it if one of its operations is
+// denied or fails, see ADR 5. A group with both charges and refunds keeps the error, because
+// refunds cannot be undone. An operation with a penalty or a reservation has extra keys; it keeps
+// the error unless one node has all of them, see ADR 16.
+func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
 	charges, refunds := make([]keyCalls, len(calls)), make([]keyCalls, len(calls))
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
-	n.makeCalls(ctx, allCalls(charges))
+	n.runCalls(ctx, allCalls(charges))
 	for i, sc := range calls {
 		charges[i].scatter(sc.Verdicts) // an operation that is not in charges keeps its error
 		refunds[i] = refundsOf(sc, start)
@@ -29,7 +29,7 @@ func (n *node) callKeyByKey(ctx context.Context, calls []*slotCall) {
 	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.timeout)
 	defer cancel()
-	n.makeCalls(refunding, allCalls(refunds))
+	n.runCalls(refunding, allCalls(refunds))
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
 		sc.err = errorOfAll(sc.Verdicts)
@@ -124,7 +124,7 @@ func errorOfAll(verdicts []limiters.Verdict) error {
 	return split.ErrorOfAll(errs)
 }
 
-// keyCalls has a call for each key of some operations.
+// keyCalls groups operations by key, with one call for each key.
 type keyCalls struct {
 	notAfter, now time.Time // the times of the batch, see batch
 	byKey         map[string]*slotCall

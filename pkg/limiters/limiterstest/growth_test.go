@@ -8,8 +8,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A store whose memory is full decides an operation that needs no room without asking for any.
-func TestStateGrowsOnlyByOpsThatNeedRoom(t *testing.T) {
+// A store whose memory is full decides an operation that needs no more memory without asking for
+// any.
+func TestStateGrowsOnlyByOpsThatNeedMemory(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
 	Random(t, store)
 	randomLeases(t, store, newReference, sequences)
@@ -19,7 +20,7 @@ func TestStateGrowsOnlyByOpsThatNeedRoom(t *testing.T) {
 	}
 }
 
-// A growthCheck is a Reference that compares the growth of each state with NeedsRoom.
+// A growthCheck is a Reference that compares the growth of each state with NeedsMemory.
 type growthCheck struct {
 	*Reference
 	t     *testing.T
@@ -41,19 +42,19 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 		return take() // its operations depend on each other
 	}
 	op, i := &g[0], c.stateIndex(&g[0])
-	before, wasZero, needsRoom := c.states[i].GrownBytes(), c.states[i].IsZero(), op.NeedsRoom(&c.states[i], now.UnixMicro())
+	before, wasZero, needsMemory := c.states[i].HeapBytes(), c.states[i].IsZero(), op.NeedsMemory(&c.states[i], now.UnixMicro())
 	if err := take(); err != nil {
 		return err
 	}
 	after := &c.states[i]
-	grew := after.GrownBytes() > before || wasZero && !after.IsZero()
+	grew := after.HeapBytes() > before || wasZero && !after.IsZero()
 	if grew {
 		c.grown++
 	}
 	settlesReservation := op.Kind == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
-	if grew && !needsRoom && !settlesReservation {
-		c.t.Errorf("%d kind=%d n=%d %s needs no room, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
-			op.Limit.Algorithm(), before, after.GrownBytes(), Format(out[0]))
+	if grew && !needsMemory && !settlesReservation {
+		c.t.Errorf("%d kind=%d n=%d %s needs no memory, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
+			op.Limit.Algorithm(), before, after.HeapBytes(), Format(out[0]))
 	}
 	return nil
 }
