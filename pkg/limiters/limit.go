@@ -22,7 +22,7 @@ type Spec struct {
 	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // the parameters of the algorithm
-	// CountDenied counts the hits of a denied charge, whatever its size: under a limit of 100, one
+	// CountDenied counts the hits of a denied charge, whatever its size. Under a limit of 100, one
 	// denied charge of 150 keeps the key over its limit although nothing was admitted. It suits
 	// gateways that peek first and charge the actual cost afterwards, and should be off for other
 	// limits charged by cost.
