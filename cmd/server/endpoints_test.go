@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -209,7 +210,7 @@ func TestOverlaySetsTheAlgorithm(t *testing.T) {
 }
 
 // An optional ConfigMap that does not exist is an empty folder.
-func TestOverlayMayBeAddedLater(t *testing.T) {
+func TestOverlayMayBeAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "CONFIG_OVERLAY="+dir)
@@ -218,10 +219,18 @@ func TestOverlayMayBeAddedLater(t *testing.T) {
 	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d remaining of 3, want 2", got)
 	}
-	write(t, filepath.Join(dir, "overlay.yaml"), "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
-	s.log.await(t, seen, "rules loaded")
+	overlay := filepath.Join(dir, "overlay.yaml")
+	write(t, overlay, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {algorithm: funnel, capacity: 9}}\n")
+	_, seen = s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("bob"); got != 9 {
 		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
+	}
+	if err := os.Remove(overlay); err != nil {
+		t.Fatal(err)
+	}
+	s.log.await(t, seen, "rules loaded")
+	if got := s.remaining("carol"); got != 2 {
+		t.Errorf("%d remaining of 3 without the overlay, want 2", got)
 	}
 }
 

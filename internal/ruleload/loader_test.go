@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
 
 const rulesText = "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
@@ -64,6 +65,21 @@ func TestFaultsLeaveTheRulesInForce(t *testing.T) {
 				t.Error("a fault has replaced the rules")
 			}
 		})
+	}
+}
+
+// A folder that lost its last file sets nothing, as at the start: replicas that start later decide
+// by the same limits.
+func TestRemovedOverlaySetsNothing(t *testing.T) {
+	l, logged, failures := opened(t)
+	plain := l.Rules().Version()
+	l.loadOverlay(yaml("domain: d\ndescriptors: [{key: k, rate_limit: {algorithm: funnel}}]\n"), nil)
+	if l.Rules().Version() == plain {
+		t.Fatal("the overlay changes nothing")
+	}
+	l.loadOverlay(nil, fmt.Errorf("read: %w", sources.ErrNoFile))
+	if got := l.Rules().Version(); got != plain || len(*failures) > 0 {
+		t.Errorf("rules %s without the overlay, want %s; failures %v, log %v", got, plain, *failures, logged.All())
 	}
 }
 

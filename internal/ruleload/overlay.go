@@ -27,8 +27,12 @@ func (e *overlayError) Error() string { return fmt.Sprintf("the overlay %s: %v",
 
 func (e *overlayError) Unwrap() error { return e.err }
 
-// newOverlay parses the files read from path.
+// newOverlay parses the files read from path. A folder without files sets nothing: it is what
+// Kubernetes makes of an optional ConfigMap that does not exist.
 func newOverlay(path string, files []rulesfile.File, err error) overlay {
+	if errors.Is(err, sources.ErrNoFile) {
+		err = nil
+	}
 	var parsed *rulesfile.Overlay
 	if err == nil {
 		parsed, err = rulesfile.ParseOverlay(files...)
@@ -39,8 +43,8 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
 }
 
-// openOverlay reads the overlay if there is one. A missing overlay may be added later. l.mu must be
-// held.
+// openOverlay reads the overlay if there is one. A missing overlay may be added later, and removed
+// again. l.mu must be held.
 func (l *Loader) openOverlay() error {
 	path := l.options.Overlay
 	if path == "" {
@@ -50,7 +54,6 @@ func (l *Loader) openOverlay() error {
 	files, err := l.overlayFile.Read()
 	if errors.Is(err, sources.ErrNoFile) {
 		l.log.Warn("no overlay yet", zap.String("overlay", path))
-		err = nil
 	}
 	l.overlay = newOverlay(path, files, err)
 	return l.overlay.err
