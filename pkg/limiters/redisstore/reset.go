@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -29,9 +31,23 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 }
 
 // unlink removes the key of a state and its extra keys, which share a slot. It returns the number
-// of removed keys.
-func (s *Store) unlink(ctx context.Context, key string) (int64, error) {
-	return s.client.Unlink(ctx, key, key+reservationsSuffix, key+penaltySuffix).Result()
+// of removed keys. While the slot moves, Redis answers TRYAGAIN unless one master has all of them,
+// so each key is then removed by itself.
+func (s *Store) unlink(ctx context.Context, key string) (removed int64, err error) {
+	keys := []string{key, key + reservationsSuffix, key + penaltySuffix}
+	removed, err = s.client.Unlink(ctx, keys...).Result()
+	if !redis.IsTryAgainError(err) {
+		return removed, err
+	}
+	removed = 0
+	for _, key := range keys {
+		n, err := s.client.Unlink(ctx, key).Result()
+		if err != nil {
+			return removed, err
+		}
+		removed += n
+	}
+	return removed, nil
 }
 
 // Bounds of one call of ResetMatching.

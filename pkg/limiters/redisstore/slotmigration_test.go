@@ -57,6 +57,40 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	decide("moved")
 }
 
+// A key is reset while its slot moves, although the master that has the key has no extra keys.
+func TestKeysAreResetWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	s := openCluster(t, c)
+	user := keysOn(c, 0, 1)[0]
+	day := window(100, 24*time.Hour)
+	op := limiters.Op{Key: user, Limit: day, N: 1}
+	slot := int(slotOf(s.namer.key(&op)))
+	charge := func() {
+		t.Helper()
+		if out, err := take(t, s, op); err != nil || out[0].Err != nil || out[0].Used != 1 {
+			t.Fatalf("%+v, %v; want 1 used", out, err)
+		}
+	}
+	names := []limiters.StateName{day.StateName(user)}
+	resets := func(state string) {
+		t.Helper()
+		for _, want := range []bool{true, false} {
+			if found, err := s.Reset(t.Context(), names); err != nil || found[0] != want {
+				t.Fatalf("%s: found %v, %v; want %t", state, found, err, want)
+			}
+		}
+	}
+	charge()
+	c.OpenSlot(t, slot, 0, 1)
+	resets("open")
+	charge() // on the new master
+	resets("charged on the new master")
+	c.AssignSlot(t, slot, 1)
+	charge()
+	resets("moved")
+}
+
 // A group that one limit denies is not charged under the others, while the slot moves too.
 func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
