@@ -189,7 +189,7 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	case w.TooShort && rec.Current != nil && rec.Limit == *rec.Current:
 		say("%s The recording is too short for a lower limit than the present one.", busiest)
 	case c.o.Headroom > 0:
-		say("%s With %g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
+		say("%s With %.6g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
 	default:
 		say("%s You asked for no headroom.", busiest)
 	}
@@ -251,7 +251,7 @@ func (c *Collector) warnings(r *Report) []string {
 			"make the demand larger than it is, and clients that give up make it smaller.", terminal.Grouped(r.Denied), terminal.Grouped(r.Requests))
 	}
 	if c.share < 1 {
-		warn("The recording has a sample of %g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
+		warn("The recording has a sample of %.6g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
 			"A key outside of the sample may need more than the largest need.", 100*c.share)
 	}
 	for _, rule := range r.Rules {
