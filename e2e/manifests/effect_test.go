@@ -18,8 +18,7 @@ import (
 // envoy-gateway. Their defaults are not empty, so the chart cannot reject them. docs/deploy/helm.md
 // lists them.
 var gatewaysOwn = []string{
-	"autoscaling.behavior", "image.pullPolicy", "livenessProbe", "networkPolicy.enabled", "networkPolicy.metricsFrom", "podDisruptionBudget.enabled",
-	"podSecurityContext", "readinessProbe", "revisionHistoryLimit", "securityContext", "serviceAccount.create", "startupProbe",
+	"image.pullPolicy", "livenessProbe", "networkPolicy.enabled", "networkPolicy.metricsFrom", "podSecurityContext", "readinessProbe", "revisionHistoryLimit", "securityContext", "serviceAccount.create", "startupProbe",
 	"terminationGracePeriodSeconds", "topologySpread.enabled",
 }
 
