@@ -35,11 +35,10 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 // so each key is then removed by itself.
 func (s *Store) unlink(ctx context.Context, key string) (removed int64, err error) {
 	keys := []string{key, key + reservationsSuffix, key + penaltySuffix}
-	removed, err = s.client.Unlink(ctx, keys...).Result()
-	if !redis.IsTryAgainError(err) {
-		return removed, err
+	all := unlinkCommand{redis.NewIntCmd(ctx, "unlink", keys[0], keys[1], keys[2])}
+	if err = s.client.Process(ctx, all); !redis.IsTryAgainError(err) {
+		return all.Val(), err
 	}
-	removed = 0
 	for _, key := range keys {
 		n, err := s.client.Unlink(ctx, key).Result()
 		if err != nil {
@@ -49,6 +48,13 @@ func (s *Store) unlink(ctx context.Context, key string) (removed int64, err erro
 	}
 	return removed, nil
 }
+
+// An unlinkCommand removes several keys of a slot.
+type unlinkCommand struct{ *redis.IntCmd }
+
+// NoRetry prevents go-redis' cluster client from repeating the command while the slot moves. It
+// would pause before each attempt, and one step of a pass may remove hundreds of keys of the slot.
+func (c unlinkCommand) NoRetry() bool { return redis.IsTryAgainError(c.Err()) }
 
 // Bounds of one call of ResetMatching.
 const (

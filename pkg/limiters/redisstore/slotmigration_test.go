@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,6 +85,12 @@ func TestKeysAreResetWhileASlotMoves(t *testing.T) {
 	charge()
 	c.OpenSlot(t, slot, 0, 1)
 	resets("open")
+	// TRYAGAIN, and ASK for each extra key; then, without any key, ASK for all together and for
+	// each.
+	stats := c.Servers[0].Client(t).Info(t.Context(), "commandstats").Val()
+	if !regexp.MustCompile(`cmdstat_unlink:calls=1,.*rejected_calls=7,`).MatchString(stats) {
+		t.Errorf("want one UNLINK that ran on the old master, and 7 that it rejected:\n%s", stats)
+	}
 	charge() // on the new master
 	resets("charged on the new master")
 	c.AssignSlot(t, slot, 1)
