@@ -188,16 +188,17 @@ func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 		}
 	}
 	var accepted []string
-	dropped := false // the flag before arg, whose value arg may be
+	mayBeValue := false // the flag before arg was removed, and has no value yet
 	for _, arg := range args {
 		if !strings.HasPrefix(arg, "-") {
-			if !dropped {
+			if !mayBeValue {
 				accepted = append(accepted, arg)
 			}
+			mayBeValue = false
 			continue
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		dropped = !known[name] && !hasValue
+		mayBeValue = !known[name] && !hasValue
 		if !known[name] {
 			fmt.Fprintf(stderr, "weir: warning: unknown argument --%s ignored\n", name)
 			continue

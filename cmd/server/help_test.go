@@ -72,6 +72,7 @@ func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 		{"as weir", "weir", []string{"--quotaRateLimitServiceAddr=:1", missing}, false, 2},
 		{"as ratelimit", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", missing}, true, 1},
 		{"with a value of its own", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr", ":1", missing}, true, 1},
+		{"an argument after the value", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr", ":1", "extra", missing}, true, 2},
 		{"a value before an argument", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", "extra", missing}, true, 2},
 		{"ratelimit as an argument", "weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, true, 1},
 	} {
