@@ -18,8 +18,8 @@ import (
 // envoy-gateway. Their defaults are not empty, so the chart cannot reject them. docs/deploy/helm.md
 // lists them.
 var gatewaysOwn = []string{
-	"image.pullPolicy", "livenessProbe", "networkPolicy.enabled", "networkPolicy.metricsFrom", "podSecurityContext", "readinessProbe", "revisionHistoryLimit", "securityContext", "serviceAccount.create", "startupProbe",
-	"terminationGracePeriodSeconds", "topologySpread.enabled",
+	"image.pullPolicy", "livenessProbe", "networkPolicy.enabled", "networkPolicy.metricsFrom", "podSecurityContext", "readinessProbe",
+	"revisionHistoryLimit", "securityContext", "serviceAccount.create", "startupProbe", "terminationGracePeriodSeconds", "topologySpread.enabled",
 }
 
 // Every value changes what the chart renders, or is rejected. A value without an effect is one of
