@@ -17,7 +17,7 @@ type Plan struct {
 	Limit       int64         `placeholder:"N" help:"A limit that the replicas share, in requests per window: print the local limit that each replica needs."`
 	Replicas    int64         `env:"REPLICAS" default:"1" placeholder:"N" help:"The number of replicas."`
 	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The accepted probability that a replica denies a client that is within its limit."`
-	Users       int64         `placeholder:"N" help:"With --config: the number of users that send within a window. A rule with the key alone has a counter for each."`
+	Users       int64         `placeholder:"N" help:"With --config: the number of users that send while a key exists, about 1.25 windows. A rule with the key alone has a counter for each."`
 	Rate        float64       `placeholder:"N" help:"With --config: the requests a second of all users at the peak."`
 	Values      []string      `placeholder:"KEY=N" help:"With --config: the number of values of a key that does not identify a user, such as action=20. May be repeated."`
 	Lag         time.Duration `name:"replication-lag" default:"1s" placeholder:"DURATION" help:"With --config: how far a replica of Redis is behind its master at a failover."`
@@ -43,7 +43,7 @@ func (p *Plan) Validate() error {
 		return errors.New("needs --limit with the requests that replicas share, or --config with rules and --users, for example: " +
 			"weir plan --limit 1000 --replicas 100")
 	case rules && p.Users == 0:
-		return errors.New("--config needs --users with the users that send within a window, for example: --users 100000")
+		return errors.New("--config needs --users with the number of users, for example: --users 100000")
 	case !rules && (p.Users != 0 || p.Rate != 0 || len(p.Values) > 0):
 		return errors.New("--users, --rate and --values need --config with the rules")
 	}

@@ -18,7 +18,7 @@ import (
 
 // A Load is the traffic that a plan is for.
 type Load struct {
-	Users       int64         // distinct values that send within a window, of all keys without a value together
+	Users       int64         // distinct values that send while a key exists, of all keys without a value together
 	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: unknown
 	Replicas    int64         // replicas of Weir
 	Probability float64       // the probability of a false limit, see [LocalLimit]
@@ -157,7 +157,7 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 	return p, nil
 }
 
-// keysOf returns the number of counters under a rule if all users send within one window.
+// keysOf returns the number of keys under a rule if all users send while one of them exists.
 func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64 {
 	levels := rule.Levels()
 	if rule.UsesLeases() {
@@ -201,7 +201,7 @@ func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys flo
 	}
 	hits := 0.0
 	if l.Compiled.Grows() {
-		hits = plan.Keys * float64(l.Compiled.Capacity())
+		hits = plan.Keys * maxUsage(l.Compiled)
 		if known && load.Rate > 0 {
 			hits = min(hits, load.Rate*lifetime.Seconds())
 		}
@@ -244,21 +244,30 @@ func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	return s
 }
 
-// lifetime returns how long a hit keeps a key in the store, at most. It returns false if a penalty
-// may keep the key longer.
+// lifetime returns the longest time that a key exists after a hit, in any store. It returns false
+// if a penalty may keep the key longer.
 func lifetime(l *limiters.Limit) (time.Duration, bool) {
 	spec := l.Spec()
 	if l.HasPenalty() || spec.Max == 0 {
 		return 0, false
 	}
-	d := time.Duration(float64(longestWindow(&spec)) * max(1, float64(l.Capacity())/float64(spec.Max)))
-	if l.UsesLeases() {
-		if l.Drains() {
-			d *= 2 // a settlement fills a funnel up to twice its capacity
-		}
-		d = max(d, l.LeaseTTL(), limiters.EndedTTL)
+	reset := longestWindow(&spec)
+	if l.Drains() {
+		reset = time.Duration(float64(reset) * max(1, maxUsage(l)/float64(spec.Max)))
 	}
-	return d, true
+	if l.UsesLeases() {
+		reset = max(reset, l.LeaseTTL(), limiters.EndedTTL)
+	}
+	return reset + reset/4 + 2250*time.Millisecond, true // renew_expiry of prelude.lua, the longest expiry
+}
+
+// maxUsage returns the maximum usage of a key. Denied hits that count, and settlements, fill it up
+// to twice its capacity.
+func maxUsage(l *limiters.Limit) float64 {
+	if l.Spec().CountDenied || l.Reserves() {
+		return 2 * float64(l.Capacity())
+	}
+	return float64(l.Capacity())
 }
 
 // longestWindow returns the longest window by the calendar, or the window of any other limit.

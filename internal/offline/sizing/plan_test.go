@@ -42,10 +42,11 @@ func TestPlanCountsKeys(t *testing.T) {
 		want  float64
 	}{
 		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1000},
-		// No more keys than requests exist in one window.
-		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000, Rate: 10}, 600},
+		// No more keys exist than requests in the lifetime of a key: on Redis, up to 1.25 * (60 s +
+		// 1 s) + 1 s.
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000, Rate: 10}, 773},
 		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1m, for: 10m}}}", Load{Users: 1000, Rate: 10}, 1000},
-		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, capacity: 10}}", Load{Users: 10_000, Rate: 10}, 1200},
+		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, capacity: 10}}", Load{Users: 10_000, Rate: 10}, 1523},
 		{"- {key: path, value: /a, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1},
 		{"- {key: path, values: [/a, /b], rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 2},
 		{"- {key: path, values: [/a, /b], share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1},
@@ -56,17 +57,18 @@ func TestPlanCountsKeys(t *testing.T) {
 		{"- {key: user, descriptors: [{key: action, rate_limit: {unit: day, requests_per_unit: 5}}]}", Load{Users: 1000, Values: map[string]int64{"action": 20}}, 20_000},
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1000},
 		{"- {key: path, value: /a, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}", Load{Users: 1000}, 1},
-		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 10s}}]}", Load{Users: 1000, Rate: 10}, 100},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 10s}}]}", Load{Users: 1000, Rate: 10}, 148},
 		// The key remembers an end of an unknown id for 5 s.
-		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 1s}}]}", Load{Users: 1000, Rate: 10}, 50},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 1s}}]}", Load{Users: 1000, Rate: 10}, 85},
 		// An open reservation outlives the window.
-		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: second, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 1000, Rate: 10}, 200},
-		// A settlement may fill a funnel twice.
-		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 10_000, Rate: 10}, 1200},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: second, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 1000, Rate: 10}, 273},
+		// A settlement, or denied hits, may fill a funnel twice.
+		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, count_denied: true}}", Load{Users: 10_000, Rate: 10}, 1523},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 10_000, Rate: 10}, 1523},
 		// The longest window of the calendar.
-		{"- {key: user, rate_limit: {unit: month, unit_multiplier: 2, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, 62 * 86400},
-		{"- {key: user, rate_limit: {unit: year, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, 366 * 86400},
-		{"- {key: user, rate_limit: {unit: day, requests_per_unit: 5, window_start: calendar, time_zone: Europe/Berlin}}", Load{Users: 1e9, Rate: 1}, 86400 + 3*3600},
+		{"- {key: user, rate_limit: {unit: month, unit_multiplier: 2, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, math.Ceil((62*86400+1)*1.25 + 1)},
+		{"- {key: user, rate_limit: {unit: year, requests_per_unit: 5, window_start: calendar}}", Load{Users: 1e9, Rate: 1}, math.Ceil((366*86400+1)*1.25 + 1)},
+		{"- {key: user, rate_limit: {unit: day, requests_per_unit: 5, window_start: calendar, time_zone: Europe/Berlin}}", Load{Users: 1e9, Rate: 1}, math.Ceil((86400+3*3600+1)*1.25 + 1)},
 	} {
 		c.load.Replicas, c.load.Probability = 1, 0.001
 		p := plan(t, "domain: d\ndescriptors:\n"+c.rules, c.load)
@@ -100,6 +102,11 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	if want := m.Redis["sliding_log"].Key.times(1e6).plus(m.Redis["sliding_log"].Hit.times(9e6)); log.RedisBytes != want {
 		t.Errorf("a million logs: got %v, want %v", log.RedisBytes, want)
 	}
+	// Denied hits that count fill a log twice.
+	denied := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: sliding_log, unit: hour, requests_per_unit: 10, count_denied: true}}", million)
+	if want := m.Redis["sliding_log"].Key.times(1e6).plus(m.Redis["sliding_log"].Hit.times(19e6)); denied.Limits[0].RedisBytes != want {
+		t.Errorf("a million logs with denied hits: got %v, want %v", denied.Limits[0].RedisBytes, want)
+	}
 	all := Range{}
 	for _, l := range p.Limits {
 		all = all.plus(l.MemoryBytes)
@@ -107,8 +114,8 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	if p.MemoryBytes != all || p.Keys != 2_000_001 {
 		t.Errorf("all keys: got %g with %v, want 2000001 with %v", p.Keys, p.MemoryBytes, all)
 	}
-	if rare := plan(t, shop, Load{Users: 1e6, Rate: 0.01, Replicas: 1, Probability: 0.001}); rare.Limits[1].Keys != 36 {
-		t.Errorf("36 requests in a window: got %g logs", rare.Limits[1].Keys)
+	if rare := plan(t, shop, Load{Users: 1e6, Rate: 0.01, Replicas: 1, Probability: 0.001}); rare.Limits[1].Keys != 46 {
+		t.Errorf("46 requests in the lifetime of a log: got %g logs", rare.Limits[1].Keys)
 	}
 }
 
