@@ -122,6 +122,9 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 	}
 	if rule.Note == "" && len(t.keys) == 0 {
 		rule.Note = "no request of the recording is under it"
+		if t.overridden > 0 {
+			rule.Note = "all its requests carry a limit, and are left out"
+		}
 	}
 	if rule.Note != "" {
 		return rule, nil

@@ -207,22 +207,22 @@ func (c *Collector) Add(line *replay.Line) error {
 	for _, h := range c.hashed {
 		h.Add(&line.Request)
 	}
-	added := false
+	matched := false
 	if c.rules != nil {
 		if err := c.rules.Plan(&line.Request, &c.ruled); err != nil {
 			c.invalid++
 			return nil
 		}
-		added = c.addAll(line, &c.ruled, nil)
+		matched = c.addAll(line, &c.ruled, nil)
 	}
 	if c.paths != nil {
 		if err := c.paths.Plan(&line.Request, &c.pathed); err != nil {
 			c.invalid++
 			return nil
 		}
-		added = c.addAll(line, &c.pathed, c.ruled.Decisions) || added
+		matched = c.addAll(line, &c.pathed, c.ruled.Decisions) || matched
 	}
-	if !added {
+	if !matched {
 		c.unmatched++
 	}
 	return c.bound()
@@ -233,27 +233,29 @@ func (c *Collector) Add(line *replay.Line) error {
 func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
 // addAll adds the descriptors of a line that a rule of the Collector limits. For a path, it skips
-// descriptors that Options.Rules limit. It reports whether it added one.
-func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (added bool) {
+// descriptors that Options.Rules limit. It reports whether a descriptor matches a rule of the
+// Collector, even one that it does not add, such as one that carries a limit.
+func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (matched bool) {
 	for i := range planned.Decisions {
 		d := &planned.Decisions[i]
 		t := c.byRule[d.Rule]
-		switch {
-		case d.Rule == nil || t == nil || t.note != "" || d.End || len(d.Limits) == 0:
+		if d.Rule == nil || t == nil || i < len(ruled) && ruled[i].Rule != nil {
 			continue
-		case i < len(ruled) && ruled[i].Rule != nil:
+		}
+		matched = true
+		switch {
+		case t.note != "" || d.End || len(d.Limits) == 0:
 			continue
 		case d.Override:
 			t.overridden++
 			continue
 		}
-		added = true
 		if line.HasAllowed && !line.Allowed {
 			t.denied++
 		}
 		c.bytes += t.add(planned.Key(i), line.At.UnixMicro(), d.Hits)
 	}
-	return added
+	return matched
 }
 
 // add adds a request to a key. It returns the growth of the memory, in bytes.

@@ -336,6 +336,8 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	denied := line(0, "a", 1)
 	denied.HasAllowed = true
 	invalid := replay.Line{At: start}
+	carrying := line(0, "a", 1)
+	carrying.Request.Descriptors[0].Override = &decide.Override{RequestsPerUnit: 9, Unit: descriptors.Minute}
 	for name, c := range map[string]struct {
 		lines         []replay.Line
 		text          string
@@ -343,6 +345,7 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	}{
 		"empty":                {nil, "no suggestion, no request of the recording is under it", 0, 0},
 		"no match":             {[]replay.Line{other}, "no suggestion, no request of the recording is under it", 1, 0},
+		"carries a limit":      {[]replay.Line{carrying}, "no suggestion, all its requests carry a limit, and are left out", 0, 0},
 		"refunds only":         {[]replay.Line{line(0, "a", -3), line(1, "a", -1)}, "refunds 2", 0, 2},
 		"peeks only":           {[]replay.Line{line(0, "a", 0)}, "peeks 1", 0, 1},
 		"denied when recorded": {[]replay.Line{denied}, "made under a limiter: 1 of 1 lines", 0, 1},
