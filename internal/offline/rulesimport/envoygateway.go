@@ -112,9 +112,9 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 	}
 	request, response := f.Get("request"), f.Get("response")
 	if response.Exists() {
-		if request.Exists() && request.Get("number").Text() != "0" {
-			g.problem(request.Line(), "a cost of the request and one of the response: weir gen peeks before a cost at the end, so write "+
-				"Envoy's configuration by hand")
+		if request.Get("number").Text() != "0" {
+			g.problem(cmp.Or(request.Line(), response.Line()), "a cost of the request, which is 1 by default, and one of the response: "+
+				"weir gen peeks before a cost at the end, so write Envoy's configuration by hand")
 		}
 		hits(response, "cost")
 	} else if request.Exists() {
@@ -187,14 +187,15 @@ func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Le
 	return nil
 }
 
+// readPath reads a path. The defaults of its fields are those of Envoy Gateway's API.
 func (g *gateway) readPath(n yamltree.Tree) []descriptors.Level {
 	fields := g.checked(n, "type", "value", "invert")
 	g.noInvert(fields)
-	value := fields.Get("value").Text()
-	switch kind := fields.Get("type").Text(); {
+	value := cmp.Or(fields.Get("value").Text(), "/")
+	switch kind := cmp.Or(fields.Get("type").Text(), "PathPrefix"); {
 	case strings.Contains(value, "*"):
 		g.problem(n.Line(), "the path %s has a *, which is a wildcard in a rule", value)
-	case kind == "" || kind == "Exact":
+	case kind == "Exact":
 		return []descriptors.Level{entry("path", value)}
 	case kind == "PathPrefix" && value == "/":
 		return nil

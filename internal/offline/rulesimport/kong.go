@@ -135,7 +135,7 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 		}
 		n, ok := value.Number(maxRequests)
 		if !ok {
-			k.problem(value.Line(), "%s is not a number from 0 to %d", period.name, int64(maxRequests))
+			k.problem(value.Line(), "%s is not a whole number from 0 to %d", period.name, int64(maxRequests))
 			return false
 		}
 		p.limits = append(p.limits,
@@ -169,6 +169,10 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
 		k.note(p.line, "limit_by %s: Kong counts a request without one by its address; in Envoy a filter must set the header x-%s for "+
 			"each request, for example to the address", by, by)
 	case "service":
+		if p.scope == "" {
+			k.problem(p.line, "limit_by service: Kong counts each service by itself; attach the plugin to each service")
+			return false
+		}
 	case "header":
 		header := strings.ToLower(config.Get("header_name").Text())
 		if header == "" {
@@ -205,9 +209,9 @@ func (k *kong) addAll() {
 			continue
 		}
 		var path []descriptors.Level
-		if scoped || p.by.Key == "" {
+		if scoped {
 			path = append(path, entry("scope", cmp.Or(p.scope, "global")))
-			k.scopeFlag(p, scoped)
+			k.scopeFlag(p)
 		}
 		if p.consumer != "" {
 			path = append(path, entry("consumer", p.consumer))
@@ -236,11 +240,7 @@ func (k *kong) addAll() {
 	}
 }
 
-func (k *kong) scopeFlag(p *kongPlugin, scoped bool) {
-	if !scoped {
-		k.flag("--from scope=constant")
-		return
-	}
+func (k *kong) scopeFlag(p *kongPlugin) {
 	scope := cmp.Or(p.scope, "global")
 	prefixes := k.paths[scope]
 	switch {

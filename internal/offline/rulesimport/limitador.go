@@ -106,12 +106,12 @@ func (p *limitador) read(n yamltree.Tree) {
 func (p *limitador) readRate(l *limitadorLimit, n yamltree.Tree) bool {
 	maximum, ok := n.Get("max_value").Number(maxRequests)
 	if !ok {
-		p.problem(cmp.Or(n.Get("max_value").Line(), n.Line()), "max_value is not a number from 0 to %d", int64(maxRequests))
+		p.problem(cmp.Or(n.Get("max_value").Line(), n.Line()), "max_value is not a whole number from 0 to %d", int64(maxRequests))
 		return false
 	}
 	seconds, ok := n.Get("seconds").Number(maxSeconds)
 	if !ok || seconds == 0 {
-		p.problem(cmp.Or(n.Get("seconds").Line(), n.Line()), "seconds is not a number from 1 to %d", maxSeconds)
+		p.problem(cmp.Or(n.Get("seconds").Line(), n.Line()), "seconds is not a whole number from 1 to %d", maxSeconds)
 		return false
 	}
 	unit, multiplier := windowOf(seconds)

@@ -127,6 +127,7 @@ spec:
         shadowMode: true
         cost: {request: {from: Number, number: 0}, response: {from: Metadata, metadata: {namespace: io.envoy.ai_gateway, key: tokens}}}
       - limit: {requests: 100, unit: Minute}
+        clientSelectors: [{path: {}}]
 ---
 kind: Service
 `
@@ -380,8 +381,10 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{Limitador, limit + "conditions: [\"descriptors[0].a == 'b && c' && descriptors[1].d == 'e'\"]}", "reads descriptors[0] and descriptors[1]"},
 		{Limitador, limit + "variables: [\"timestamp(descriptors[0].t).getHours()\"]}", "is not a value of a descriptor"},
 		{Limitador, limit + "burst: 3}", "burst is not known here"},
-		{Limitador, "- {namespace: a, max_value: -1, seconds: 1}", "max_value is not a number"},
-		{Limitador, "- {namespace: a, max_value: 1, seconds: 0}", "seconds is not a number from 1"},
+		{Limitador, "- {namespace: a, max_value: -1, seconds: 1}", "max_value is not a whole number from 0"},
+		{Limitador, "- {namespace: a, max_value: , seconds: 1}", "max_value is not a whole number from 0"},
+		{Limitador, "- {namespace: a, max_value: 1.5, seconds: 1}", "max_value is not a whole number from 0"},
+		{Limitador, "- {namespace: a, max_value: 1, seconds: 0}", "seconds is not a whole number from 1"},
 		{Limitador, "- {max_value: 1, seconds: 1}", "the limit has no namespace"},
 		{Limitador, limit + "}\n- {namespace: a, max_value: 2, seconds: 1}", "file:2: the limit has the namespace, conditions, variables and seconds of that in line 1"},
 		{nginxReader, "limit_req_zone $limit_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "file:1: the zone z counts by $limit_key"},
@@ -396,7 +399,9 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{nginxReader, zone + zone + "limit_req zone=z;", "file:2: the zone z is defined twice"},
 		{nginxReader, "limit_req_zone $remote_addr zone=z:1m;", "want zone=NAME:SIZE and, for requests, a rate"},
 		{nginxReader, "limit_conn_zone $remote_addr zone=z:1m;\nlimit_conn z 0;", "want a number from 1 to"},
-		{kongReader, plugin + "{second: many}", "file:3: second is not a number"},
+		{kongReader, plugin + "{second: many}", "file:3: second is not a whole number"},
+		{kongReader, plugin + "{minute: 0.5}", "file:3: minute is not a whole number"},
+		{kongReader, plugin + "{second: 1, limit_by: service}", "file:2: limit_by service: Kong counts each service by itself"},
 		{kongReader, plugin + "{policy: local}", "no second, minute"},
 		{kongReader, plugin + "{second: 1, limit_by: header}", "limit_by header without header_name"},
 		{kongReader, plugin + "{second: 1, limit_by: consumer-group}", "limit_by consumer-group is not imported"},
@@ -409,6 +414,7 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{EnvoyGateway, policy + "headers: [{name: a, value: b, invert: true}]}]}]}}}", "invert: rules match values"},
 		{EnvoyGateway, policy + "headers: [{name: a}]}]}]}}}", `the value "" of a`},
 		{EnvoyGateway, policy + "path: {type: PathPrefix, value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
+		{EnvoyGateway, policy + "path: {value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
 		{EnvoyGateway, policy + "path: {type: RegularExpression, value: /a}}]}]}}}", "the path matches by RegularExpression"},
 		{EnvoyGateway, policy + "sourceCIDR: {value: 10.0.0.1}}]}]}}}", "sourceCIDR 10.0.0.1 is not a prefix"},
 		{EnvoyGateway, policy + "cookies: []}]}]}}}", "cookies is not known here"},
@@ -416,6 +422,8 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {local: {rules: []}}}", "local limits, which Envoy decides"},
 		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Fortnight}}]}}}", "no unit of second"},
 		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day, fromMetadata: {}}}]}}}", "fromMetadata: the limit comes with the request"},
+		{EnvoyGateway, "kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, cost: {response: {from: Number, number: 3}}}]}}}",
+			"file:2: a cost of the request, which is 1 by default, and one of the response"},
 	} {
 		imported, err := c.read("file", []byte(c.text))
 		if err != nil || !strings.Contains(joined(imported.Problems), c.want) {

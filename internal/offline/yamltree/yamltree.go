@@ -188,7 +188,8 @@ func (t Tree) Bool(other bool) bool {
 
 // Number returns a whole number from 0 to maximum.
 func (t Tree) Number(maximum int64) (value int64, ok bool) {
-	if t.node == nil || t.node.Decode(&value) != nil {
+	// Decode accepts null and fractions, too.
+	if t.node == nil || t.node.ShortTag() != "!!int" || t.node.Decode(&value) != nil {
 		return 0, false
 	}
 	return value, value >= 0 && value <= maximum
