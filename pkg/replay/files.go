@@ -116,7 +116,7 @@ func expandFolders(paths []string) (all []string, err error) {
 			}
 		}
 		if len(all) == n {
-			return nil, fmt.Errorf("the folder %s has no file of RECORD_PATH (weir-*.ndjson.zst or weir-*.ndjson): name another folder, "+
+			return nil, fmt.Errorf("the folder %s has no file that RECORD_PATH wrote (weir-TIME-REPLICA.ndjson.zst or .ndjson): name another folder, "+
 				"or the files in it", path)
 		}
 	}

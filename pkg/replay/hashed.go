@@ -2,6 +2,8 @@ package replay
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -46,14 +48,26 @@ type valueRule struct {
 // value that they match; known may be nil.
 func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	h := &Hashed{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
-	plain := map[string]bool{}
+	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf
 	for rule := range known.All() {
-		eachValue(rule.Domain, rule.Levels(), func(_ int, value string) { plain[value] = true })
+		levels := rule.Levels()
+		for i := range levels {
+			rest := restOf(rule.Domain, levels, i, false)
+			if plain[rest] == nil {
+				plain[rest] = map[string]bool{}
+			}
+			for _, value := range valuesOf(&levels[i]) {
+				plain[rest][value] = true
+			}
+		}
 	}
 	for rule := range rules.All() {
 		v := &valueRule{rule: rule, levels: rule.Levels()}
 		v.added = make([]bool, len(v.levels))
-		eachValue(rule.Domain, v.levels, func(i int, value string) { v.added[i] = v.added[i] || !plain[value] })
+		for i := range v.levels {
+			same, wider := plain[restOf(rule.Domain, v.levels, i, false)], plain[restOf(rule.Domain, v.levels, i, true)]
+			v.added[i] = slices.ContainsFunc(valuesOf(&v.levels[i]), func(value string) bool { return !same[value] && !wider[value] })
+		}
 		if !slices.Contains(v.added, true) {
 			continue
 		}
@@ -72,22 +86,34 @@ func NewHashed(rules, known *descriptors.Rules) *Hashed {
 	return h
 }
 
-// eachValue calls f for each value, wildcard and prefix of the levels of a rule. The text is
-// unique, because it contains the domain, the keys up to the level, and the value.
-func eachValue(domain string, levels []descriptors.Level, f func(level int, text string)) {
-	keys := domain
-	for i, l := range levels {
-		keys += "\x00" + l.Key
-		if strings.Trim(l.Value, "*") != "" { // '*' also matches hashes
-			f(i, keys+"\x00="+l.Value)
-		}
-		for _, value := range l.Values {
-			f(i, keys+"\x00="+value)
-		}
-		for _, prefix := range l.Prefixes {
-			f(i, keys+"\x00/"+prefix.String())
-		}
+// valuesOf returns the values, wildcards and prefixes of a level; none if it matches any value.
+func valuesOf(l *descriptors.Level) (all []string) {
+	if strings.Trim(l.Value, "*") != "" { // '*' also matches hashes
+		all = append(all, "="+l.Value)
 	}
+	for _, value := range l.Values {
+		all = append(all, "="+value)
+	}
+	for _, prefix := range l.Prefixes {
+		all = append(all, "/"+prefix.String())
+	}
+	return all
+}
+
+// restOf returns a hash of a rule without the values of one level. A recorder leaves a value plain
+// only if a rule matches the whole descriptor, so the hash is of the domain, the keys of all levels,
+// and the values of the other levels. If anyOther, the other levels match any value.
+func restOf(domain string, levels []descriptors.Level, level int, anyOther bool) [sha256.Size]byte {
+	text := []byte(domain)
+	for i := range levels {
+		text = append(append(append(text, 0), levels[i].Key...), 0)
+		var values []string
+		if i != level && !anyOther {
+			values = valuesOf(&levels[i])
+		}
+		text = fmt.Appendf(text, "%q", values)
+	}
+	return sha256.Sum256(text)
 }
 
 // Add records the rules that the request could match if its values were not hashed.

@@ -36,3 +36,33 @@ func TestHashedNamesRulesUnknownToTheRecorder(t *testing.T) {
 		t.Errorf("with a rule that matches a request: %q", got)
 	}
 }
+
+// A recorder leaves a value plain only in a descriptor that a rule matches as a whole.
+func TestHashedComparesWholeRules(t *testing.T) {
+	const limit = "rate_limit: {unit: day, requests_per_unit: 9}"
+	for _, c := range []struct {
+		name, known, added string
+		entries            []descriptors.Entry
+		want               string // the path of the rule that the recording cannot judge
+	}{
+		{"the known rule is longer", "{key: plan, value: free, descriptors: [{key: user_id, " + limit + "}]}",
+			"{key: plan, value: free, " + limit + "}", []descriptors.Entry{{Key: "plan", Value: "hmac:01"}}, "plan=free"},
+		{"the known rule has another value before", "{key: user_id, value: bigco, descriptors: [{key: action, value: login, " + limit + "}]}",
+			"{key: user_id, descriptors: [{key: action, value: login, " + limit + "}]}",
+			[]descriptors.Entry{{Key: "user_id", Value: "hmac:01"}, {Key: "action", Value: "hmac:02"}}, "user_id.action=login"},
+		{"the known rule has any value before", "{key: user_id, descriptors: [{key: action, value: login, " + limit + "}]}",
+			"{key: user_id, value: bigco, descriptors: [{key: action, value: login, " + limit + "}]}",
+			[]descriptors.Entry{{Key: "user_id", Value: "bigco"}, {Key: "action", Value: "hmac:02"}}, ""},
+	} {
+		known, added := "domain: d\ndescriptors:\n- "+c.known+"\n", "domain: d\ndescriptors:\n- "+c.added+"\n"
+		h := replay.NewHashed(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))
+		h.Add(&decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: c.entries}}})
+		got := ""
+		for _, m := range h.List(nil) {
+			got += m.Path
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
