@@ -210,11 +210,6 @@ func readRules(stdin io.Reader, paths ...string) (all []rulesfile.File, err erro
 		if err != nil {
 			return nil, ReadError(err)
 		}
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			for i := range files {
-				files[i].Name = filepath.Join(path, files[i].Name)
-			}
-		}
 		all = append(all, files...)
 	}
 	return all, nil

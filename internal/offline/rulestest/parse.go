@@ -106,7 +106,7 @@ func (p *parser) test(f rulesfile.Fields) {
 		p.lines[t.Name] = t.Line
 	}
 	clock := &clock{start: p.start(f)}
-	clock.now = clock.start
+	clock.now, t.start = clock.start, clock.start
 	domain := cmp.Or(f.Text("domain"), p.domain)
 	for _, n := range p.requiredList(f, "steps", "a step") {
 		if step, ok := p.Fields(n, inStep); ok {

@@ -47,6 +47,8 @@ type Test struct {
 	Name  string
 	Line  int
 	Steps []*Step
+
+	start time.Time
 }
 
 // A Step is one request, or the same request several times, with the expected outcome.
@@ -156,7 +158,7 @@ func (s *Suite) run(ctx context.Context, t *Test, coverage *Coverage) (*Result, 
 		}
 		result.Requests += int64(step.Repeat)
 		if failure != nil {
-			failure.Step, failure.At = i+1, failure.Time.Sub(t.Steps[0].At)
+			failure.Step, failure.At = i+1, failure.Time.Sub(t.start)
 			result.Failures = append(result.Failures, failure)
 		} else if reason := s.unlimitedReason(step); reason != "" {
 			result.Warnings = append(result.Warnings, Warning{step.Line, i + 1, step.Text, reason})

@@ -3,6 +3,7 @@ package rulestest_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -335,6 +336,20 @@ tests:
 	}
 }
 
+// The times of failures are from the start of the test, as 'at' is.
+func TestFailureTimesAreFromTheStart(t *testing.T) {
+	got := runAll(t, mustLoad(t, `
+tests:
+  - name: a
+    steps:
+      - {at: 30s, request: friend=1, expect: allowed}
+      - {at: 1m, request: friend=1, expect: denied}
+`), rulestest.Options{})[0]
+	if text := got.FailureText(); !strings.Contains(text, "step 2, at 1m0s: ") {
+		t.Errorf("no time of 1m0s in\n%s", text)
+	}
+}
+
 func TestRunSelectsTestsByName(t *testing.T) {
 	suite := mustLoad(t, everything)
 	got := runAll(t, suite, rulestest.Options{Only: regexp.MustCompile("^a lease|settled$")})
@@ -392,6 +407,25 @@ tests:
 	}
 	if covered, all := coverage.Counts(); covered != 3 || all != 9 || int(coverage.Percent()) != 33 {
 		t.Errorf("%d of %d limits are covered, %v %%, want 3 of 9", covered, all, coverage.Percent())
+	}
+}
+
+// Rules of two folders are different rules, even if their files have the same names and lines.
+func TestCoverageTellsFoldersApart(t *testing.T) {
+	var coverage rulestest.Coverage
+	for folder, test := range map[string]string{
+		"staging": "{request: a=1, repeat: 2, expect: {allowed: 1, denied: 1}}", "prod": "{request: a=1, expect: allowed}",
+	} {
+		dir := filepath.Join(t.TempDir(), folder)
+		must.Succeed(t, os.MkdirAll(filepath.Join(dir, "rules"), 0o755))
+		must.Write(t, filepath.Join(dir, "rules", "shop.yaml"), "domain: d\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n")
+		must.Write(t, filepath.Join(dir, "test.yaml"), "rules: rules\ntests: [{name: a, steps: ["+test+"]}]\n")
+		suite, err := rulestest.Load(filepath.Join(dir, "test.yaml"))
+		must.Succeed(t, err)
+		runAll(t, suite, rulestest.Options{Coverage: &coverage})
+	}
+	if covered, all := coverage.Counts(); covered != 1 || all != 2 {
+		t.Errorf("%d of %d limits are covered, want 1 of 2", covered, all)
 	}
 }
 

@@ -17,15 +17,18 @@ const (
 	MaxFiles = 10_000
 )
 
-// Read reads the file path, or all regular files below the folder path, sorted by relative name. It
-// follows symbolic links and skips names with a leading dot, such as ..data of a mounted ConfigMap.
-// It may read a file that is being written.
+// Read reads the file path, or all regular files below the folder path, sorted by name. The names
+// begin with path. Read follows symbolic links and skips names with a leading dot, such as ..data
+// of a mounted ConfigMap. It may read a file that is being written.
 //
 // If one file cannot be read, Read returns no files, because incomplete rules are worse than old
 // rules. It also fails for a folder without files ([ErrNoFile]), a file above [MaxFileBytes] and a
 // folder above [MaxFiles]. The error names the path.
 func Read(path string) ([]rulesfile.File, error) {
 	r := read(path)
+	for i := range r.files {
+		r.files[i].Name = r.paths[i]
+	}
 	return r.files, r.err
 }
 
@@ -40,7 +43,8 @@ type File struct {
 // NewFile returns the file or folder path. It reads nothing.
 func NewFile(path string) *File { return &File{Path: path, reload: make(chan struct{}, 1)} }
 
-// Read reads the files, as [Read] does. Watch reports later changes.
+// Read reads the files, as [Read] does, but their names are relative to a folder. Watch reports
+// later changes.
 func (f *File) Read() ([]rulesfile.File, error) {
 	r := read(f.Path)
 	f.loaded = r.content()
@@ -59,6 +63,7 @@ func (f *File) Reload() {
 // A reading is the result of reading the path once.
 type reading struct {
 	files  []rulesfile.File
+	paths  []string // of the files
 	err    error
 	stamps string // size and modification time of each file
 }
@@ -68,14 +73,14 @@ func read(path string) *reading {
 	if err != nil {
 		return &reading{err: err}
 	}
-	r := &reading{files: make([]rulesfile.File, len(found))}
+	r := &reading{files: make([]rulesfile.File, len(found)), paths: make([]string, len(found))}
 	var stamps strings.Builder
 	for i, l := range found {
 		data, err := readFile(l.path, l.size)
 		if err != nil {
 			return &reading{err: err}
 		}
-		r.files[i] = rulesfile.File{Name: l.name, Data: data}
+		r.files[i], r.paths[i] = rulesfile.File{Name: l.name, Data: data}, l.path
 		fmt.Fprintf(&stamps, "%d %d;", l.size, l.modified.UnixNano())
 	}
 	r.stamps = stamps.String()
