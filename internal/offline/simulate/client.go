@@ -97,6 +97,10 @@ func (c *client) retry(r retry) {
 	case len(c.waiting) >= c.options.MaxWaiting:
 		c.counts.Overflowed++
 	default:
+		if r.sent == 0 {
+			request := *r.request // the original would keep the whole batch of its line in memory
+			r.request = &request
+		}
 		c.sequence++
 		heap.Push(&c.waiting, retry{r.at + wait.Microseconds(), c.sequence, r.request, r.sent + 1})
 	}

@@ -63,7 +63,13 @@ func percent(part float64) string {
 	}
 }
 
-func seconds(s float64) string { return duration(time.Duration(s * float64(time.Second))) }
+// seconds formats a number of seconds. The sum over many keys may be too long for a Duration.
+func seconds(s float64) string {
+	if days := s / (24 * 60 * 60); days >= 1000 {
+		return terminal.Grouped(int64(days)) + "\u00a0d"
+	}
+	return duration(time.Duration(s * float64(time.Second)))
+}
 
 // duration formats a duration with its two largest units.
 func duration(d time.Duration) string {

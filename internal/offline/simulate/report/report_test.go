@@ -135,6 +135,7 @@ func TestNumbersAreRoundedForReaders(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{terminal.Grouped(1234567), "1,234,567"}, {terminal.Grouped(-1234), "-1,234"}, {terminal.Grouped(999), "999"}, {share(1, 3), "33.3\u00a0%"}, {share(1, 0), "0\u00a0%"}, {percent(0.00001), "<\u00a00.01\u00a0%"},
 		{seconds(0), "0\u00a0s"}, {seconds(0.25), "250\u00a0ms"}, {seconds(30), "30\u00a0s"}, {seconds(90), "1\u00a0min\u00a030\u00a0s"}, {seconds(3660), "1\u00a0h\u00a01\u00a0min"}, {seconds(90000), "1\u00a0d\u00a01\u00a0h"},
+		{seconds(9.5e9), "109,953\u00a0d"},
 		{count(1, "line"), "1\u00a0line"}, {count(2000, "line"), "2,000\u00a0lines"}, {key("user_id=a\\=b\u202e"), `user_id=a\=b\u202e`}, {moment(time.Time{}), "–"},
 	} {
 		if c.got != c.want {
