@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -36,7 +37,7 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	case fromPath:
 		p.path = true
 		for _, v := range exact {
-			if strings.ContainsAny(v, "?#") || !isNormal(v) {
+			if !isNormal(v) {
 				return fmt.Errorf("envoy sends the path in normal form, without its query, so it is never %q: write a path such as /a/b, or "+
 					"set --from '%s=header::path'", v, l.Key)
 			}
@@ -54,11 +55,15 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	return nil
 }
 
-// isNormal reports whether a path begins with / and has neither an empty segment nor a segment of
-// dots.
+// neverInPath matches texts that Envoy's normalization rewrites or rejects, and those that do not
+// belong to a path: backslashes, escaped slashes, and bytes that a URL escapes.
+var neverInPath = regexp.MustCompile(`[?#\\]|[^!-~]|(?i:%2f|%5c)`)
+
+// isNormal reports whether Envoy may send text as a path: it begins with /, has neither an empty
+// segment nor a segment of dots, and no match of neverInPath.
 func isNormal(text string) bool {
 	clean := path.Clean(text)
-	return strings.HasPrefix(text, "/") && (text == clean || text == clean+"/")
+	return strings.HasPrefix(text, "/") && (text == clean || text == clean+"/") && !neverInPath.MatchString(text)
 }
 
 // mask sets the lengths of prefixes from the values of the rules. Envoy sends one prefix for each

@@ -75,6 +75,8 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--from user=masked_remote_address:24/64"), "envoy sends the masked_remote_address only under the key masked_remote_address: use that key in the rule, or another source"},
 		{oneDescriptor("key: path\n    value: /a?b=c"), optionsOf(), `never "/a?b=c"`},
 		{oneDescriptor("key: path\n    value: /a//b"), optionsOf(), `never "/a//b"`},
+		{oneDescriptor("key: path\n    value: /a%2Fb"), optionsOf(), `never "/a%2Fb"`},
+		{oneDescriptor("key: path\n    value: /café"), optionsOf(), `never "/café"`},
 		{oneDescriptor("key: path\n    value: /a/../b/"), optionsOf(), `never "/a/../b/"`},
 		{oneDescriptor("key: k"), optionsOf("--from k=status:401"), "the rule names no exact value"},
 		{oneDescriptor("key: k\n    value: a"), optionsOf("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
