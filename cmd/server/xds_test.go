@@ -72,22 +72,34 @@ func (p *controlPlane) push(version string, perYear uint32) (rejection string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	deadline := time.After(time.Minute)
+	return p.pushAll(version, &anypb.Any{TypeUrl: xds.TypeURL, Value: value})
+}
+
+// pushAll is push for any resources.
+func (p *controlPlane) pushAll(version string, resources ...*anypb.Any) (rejection string) {
+	p.t.Helper()
+	nonce := "nonce " + version
 	select {
-	case p.pushes <- &discovery.DiscoveryResponse{
-		VersionInfo: version, Nonce: version, TypeUrl: xds.TypeURL, Resources: []*anypb.Any{{TypeUrl: xds.TypeURL, Value: value}},
-	}:
-	case <-deadline:
+	case p.pushes <- &discovery.DiscoveryResponse{VersionInfo: version, Nonce: nonce, TypeUrl: xds.TypeURL, Resources: resources}:
+	case <-time.After(time.Minute):
 		p.t.Fatal("no client takes the push")
 	}
+	reply := p.await("a reply to the push", func(r *discovery.DiscoveryRequest) bool { return r.GetResponseNonce() == nonce })
+	return reply.GetErrorDetail().GetMessage()
+}
+
+// await returns the next matching request of the client.
+func (p *controlPlane) await(what string, matches func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
+	p.t.Helper()
+	deadline := time.After(time.Minute)
 	for {
 		select {
-		case reply := <-p.replies:
-			if reply.GetResponseNonce() == version {
-				return reply.GetErrorDetail().GetMessage()
+		case request := <-p.replies:
+			if matches(request) {
+				return request
 			}
 		case <-deadline:
-			p.t.Fatal("no reply to the push")
+			p.t.Fatalf("the client does not send %s", what)
 		}
 	}
 }
@@ -150,5 +162,24 @@ func TestStartWithReceivedRules(t *testing.T) {
 	s.log.await(t, 0, "rules not loaded")
 	if _, err := s.call("alice"); err == nil {
 		t.Error("rules with faults are in force")
+	}
+}
+
+// A control plane that deleted its last rule while Weir was down has an empty version, and does not
+// reply to a client that has none.
+func TestReceivedRulesThatWereDeletedEnd(t *testing.T) {
+	t.Parallel()
+	plane, address := startControlPlane(t)
+	path := filepath.Join(t.TempDir(), "rules.json")
+	write(t, path, fmt.Sprintf(`{"files": [{"name": "ugc", "rules": %q}]}`, rules))
+	s := startServer(t, "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address, "CONFIG_GRPC_XDS_RULES_FILE="+path)
+	s.log.await(t, 0, "saved xDS rules are in force")
+	plane.await("a request for everything", func(r *discovery.DiscoveryRequest) bool { return r.GetVersionInfo() == "?" })
+	if rejection := plane.pushAll(""); rejection != "" {
+		t.Error(rejection)
+	}
+	reply, err := s.call("alice")
+	if err != nil || reply.GetStatuses()[0].GetCurrentLimit() != nil {
+		t.Errorf("the reply is %v, %v, want no limit", reply, err)
 	}
 }

@@ -129,7 +129,9 @@ func (l *Loader) Watch(ctx context.Context, replaced func(*descriptors.Rules)) e
 	}
 	group.Go(func() error {
 		if l.options.XDS != nil {
-			return l.options.XDS.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
+			source := *l.options.XDS
+			source.HasRules = l.Rules() != nil
+			return source.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
 		}
 		return l.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = l.load(files, err) })
 	})

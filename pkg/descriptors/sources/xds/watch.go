@@ -70,7 +70,7 @@ func (w *watch) connection(ctx context.Context) (connectionResult, error) {
 	opened := time.Now()
 	s := &stream{AggregatedDiscoveryService_StreamAggregatedResourcesClient: client}
 	s.send(&discovery.DiscoveryRequest{Node: w.node(), TypeUrl: TypeURL, VersionInfo: w.version})
-	if w.version != "" {
+	if w.version != "" || w.accepted != "" || w.HasRules {
 		stop := s.requestAll(w.version, cmp.Or(w.replyTimeout, defaultReplyTimeout))
 		defer func() {
 			cancel(nil) // ends a Send that blocks

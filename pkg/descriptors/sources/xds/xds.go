@@ -27,7 +27,7 @@ const (
 	defaultMaxWait = 10 * time.Second
 	// defaultConnectTimeout bounds opening a stream.
 	defaultConnectTimeout = 10 * time.Second
-	// defaultReplyTimeout is how long to wait for a reply to a request that names a version.
+	// defaultReplyTimeout is how long to wait for a reply to the first request if rules are in force.
 	defaultReplyTimeout = 2 * time.Second
 	// quickWait bounds the first wait after a useful connection.
 	quickWait = time.Second
@@ -51,6 +51,11 @@ type Source struct {
 	// server is reachable, rules arrive within the longer of Backoff.Max and 10 s. The zero value
 	// is 1 s to 10 s with full jitter.
 	Backoff backoff.Backoff
+
+	// HasRules is set if rules are in force before the first push, such as those of an earlier
+	// Watch. They end even if the server has deleted them meanwhile and does not reply to a first
+	// request.
+	HasRules bool
 
 	// Notify, if not nil, receives each event on the goroutine of Watch.
 	Notify func(Event)

@@ -272,6 +272,27 @@ func TestSameVersionFromRestartedServerIsRequestedAgain(t *testing.T) {
 	w.wantLimit("ugc", 6)
 }
 
+// A server without resources may have an empty version, and then does not reply to a client that
+// has none. Saved rules that the server has deleted meanwhile must end.
+func TestDeletedRulesEndAfterARestart(t *testing.T) {
+	s := serve(t, "127.0.0.1:0")
+	source := &xds.Source{Server: s.address, HasRules: true}
+	source.SetTimeouts(0, 10*time.Millisecond)
+	w := start(t, source)
+	st, first := s.accept()
+	if first.GetVersionInfo() != "" {
+		t.Errorf("the first request is %v", first)
+	}
+	if second := st.request(); second.GetVersionInfo() != "?" || second.GetTypeUrl() != xds.TypeURL {
+		t.Errorf("the second request is %v, want one for everything", second)
+	}
+	acknowledged(t, st.send(""), "")
+	w.await(xds.Accepted)
+	if domains, n := w.rules.Load().Counts(); domains != 0 || n != 0 {
+		t.Errorf("%d domains, %d rules, want none", domains, n)
+	}
+}
+
 func TestEndedStreamIsReopened(t *testing.T) {
 	s := serve(t, "127.0.0.1:0")
 	w := start(t, &xds.Source{Server: s.address})
