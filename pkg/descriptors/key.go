@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
-	"strings"
 )
 
 // maxComponentBytes is the maximum length of a text in a key. A longer text is hashed.
@@ -51,12 +50,8 @@ func Key(domain string, rule *Rule, entries []Entry) string {
 // DomainOf returns the part of a key that encodes its domain: 3:ugc of 3:ugc|6:action=5:reply. It
 // differs between domains.
 func DomainOf(key string) string {
-	length, _, _ := strings.Cut(key, ":")
-	if n, err := strconv.ParseUint(length, 10, 8); err == nil && len(length)+1+int(n) <= len(key) {
-		return key[:len(length)+1+int(n)]
-	}
-	hash, _, _ := strings.Cut(key, "|")
-	return hash
+	domain, _, _ := cutRaw(key)
+	return domain
 }
 
 // AppendKey appends [Key] to dst.

@@ -5,10 +5,12 @@ import (
 	"strings"
 )
 
+// notOneValue are the kinds of parts of a key that stand for several values, or for none.
+const notOneValue = string(sharedWildcard) + string(sharedValues) + string(sharedPrefix) + string(leaseMark)
+
 // EntryMatcher returns a function that reports whether a [Key] belongs to the domain and contains
-// e. Under a rule with prefixes, it compares canonical addresses. A counter shared by several
-// values matches only by its shared text, such as the prefix. Lease ids are in no key and never
-// match.
+// e. Under a rule with prefixes, it compares canonical addresses. A counter that several values
+// share does not match by them. Lease ids are in no key and never match.
 func EntryMatcher(domain string, e Entry) func(key string) bool {
 	// Comparing encoded texts keeps a hashed text distinct from the same hash sent as plain text.
 	start := string(appendText(nil, domain))
@@ -24,7 +26,7 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 		}
 		parts, ok := cutKeyParts(rest)
 		return ok && slices.ContainsFunc(parts, func(p keyPart) bool {
-			return p.key == name && p.kind != leaseMark && (p.value == value || p.kind == byte(addresses) && p.value == address)
+			return p.key == name && strings.IndexByte(notOneValue, p.kind) < 0 && (p.value == value || p.kind == byte(addresses) && p.value == address)
 		})
 	}
 }

@@ -20,6 +20,8 @@ descriptors:
       - {key: action, value: s*, rate_limit: {unit: day, requests_per_unit: 1}}
       - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 1}}
   - {key: kind, value: a*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: plan, values: [pro, team], share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: net, cidr: [10.0.0.0/8], share_threshold: true, rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: ip, cidr: [10.0.0.0/8], rate_limit: {unit: day, requests_per_unit: 1}}
   - {key: k, rate_limit: {unit: day, requests_per_unit: 1}}
 `)
@@ -38,6 +40,10 @@ descriptors:
 		{"d", "user=42", "user_id=42 action=reply", false},
 		{"e", "user_id=42", "user_id=42 action=reply", false},
 		{"d", "kind=abc", "kind=abc", false},
+		{"d", "kind=a*", "kind=abc", false},
+		{"d", "plan=pro", "plan=pro", false}, // the key has the smallest value of the list
+		{"d", "plan=pro", "plan=team", false},
+		{"d", "net=10.0.0.0/8", "net=10.1.2.3", false},
 		{"d", "ip=::ffff:10.1.2.3", "ip=10.1.2.3", true},
 		{"d", "ip=10.1.2.3", "ip=::ffff:10.1.2.3", true},
 		{"d", "k=" + long, "k=" + long, true},

@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 )
 
@@ -14,18 +13,8 @@ func TestLevelOfSeveralRulesIsReadOnce(t *testing.T) {
 	for i := range 3 {
 		list.Add(Level{Entry: Entry{Key: "a", Value: fmt.Sprint(i)}}).SetRule(Rule{Unlimited: true})
 	}
-	d := b.Build().Domain("d")
-	names := func(levels []*level) (names []string) {
-		for _, l := range levels {
-			names = append(names, l.text())
-		}
-		return names
-	}
-	if got, want := names(slices.Collect(d.levels())), []string{"k=v1,v2", "a=0", "a=1", "a=2"}; !slices.Equal(got, want) {
-		t.Errorf("levels of the domain: %q, want %q", got, want)
-	}
-	root := node{level: &level{}, below: d.branches()}
-	if got, want := names(slices.Collect(root.levelsBelow())), []string{"k=v1,v2"}; !slices.Equal(got, want) {
-		t.Errorf("levels below the root: %q, want %q", got, want)
+	root, all := b.Build().Domain("d").tree()
+	if len(all) != 4 || len(root.children) != 1 || len(root.children[0].children) != 3 {
+		t.Errorf("%d nodes, %d below the root, want 4 and 1", len(all), len(root.children))
 	}
 }

@@ -2,7 +2,6 @@ package descriptors
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -61,36 +60,46 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// A branch is a path from the root to a rule, or to a node that has neither a rule nor nodes below
-// it.
-type branch struct {
-	path []level
-	rule *Rule // nil: no limits
+// A treeNode is a node of the rules of a domain, or the root above them.
+type treeNode struct {
+	*level
+	rule     *Rule // nil: no limits
+	children []*treeNode
 }
 
-// branches returns the branches of d, which together are its tree.
-func (d *Domain) branches() []branch {
+// tree returns the root of d's nodes, and the nodes by the ids of their levels. It reads every
+// rule.
+func (d *Domain) tree() (root *treeNode, byID map[uint32]*treeNode) {
+	root, byID = &treeNode{level: &level{}}, map[uint32]*treeNode{}
 	if d == nil {
-		return nil
+		return root, byID
 	}
-	var all []branch
+	add := func(path []level, rule *Rule) {
+		parent := root
+		for i := range path {
+			child := byID[path[i].id]
+			if child == nil {
+				child = &treeNode{level: &path[i]}
+				byID[path[i].id], parent.children = child, append(parent.children, child)
+			}
+			parent = child
+		}
+		parent.rule = rule
+	}
 	for rule := range d.rules.All() {
 		if rule.Domain == d.name {
-			all = append(all, branch{rule.path, rule})
+			add(rule.path, rule)
 		}
 	}
 	for _, path := range d.empty {
-		all = append(all, branch{path, nil})
+		add(path, nil)
 	}
-	return all
+	return root, byID
 }
 
-// A node is a node of the tree that matches an entry, or the root.
-type node struct {
-	*level
-	depth  int
-	rule   *Rule // nil: no limits
-	below  []branch
+// A candidate is a node that matches an entry.
+type candidate struct {
+	*treeNode
 	result StepResult
 	prefix netip.Prefix // set for MatchedPrefix
 }
@@ -103,9 +112,10 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	if d == nil || len(entries) == 0 {
 		return nil
 	}
-	at := &node{level: &level{}, below: d.branches()}
+	root, _ := d.tree()
+	at := candidate{treeNode: root}
 	var steps []Step
-	var general [][]*node // at each level, the nodes that Match does not try
+	var general [][]candidate // at each level, the nodes that Match does not try
 	for i, e := range entries {
 		step := Step{Level: i + 1, Entry: e, Above: at.text()}
 		candidates := at.childrenMatching(e)
@@ -134,7 +144,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 }
 
 // hidden returns the first node that leads to a rule for entries; nil if there is none.
-func hidden(nodes []*node, entries []Entry) *Hidden {
+func hidden(nodes []candidate, entries []Entry) *Hidden {
 	for _, n := range nodes {
 		if rule := n.findAny(entries); rule != nil {
 			return &Hidden{n.text(), n.source(), rule}
@@ -145,7 +155,7 @@ func hidden(nodes []*node, entries []Entry) *Hidden {
 
 // findAny returns a rule that entries reach from n through any matching nodes, not only through
 // those that [Domain.Match] selects; nil if there is none.
-func (n *node) findAny(entries []Entry) *Rule {
+func (n *treeNode) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return n.rule
 	}
@@ -158,39 +168,29 @@ func (n *node) findAny(entries []Entry) *Rule {
 }
 
 // childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
-func (n *node) childrenMatching(e Entry) []*node {
-	byID := map[uint32]*node{} // the matching nodes, by the id of their level
-	for l := range n.levelsBelow() {
-		if result := l.match(e); result.Matched() {
-			child := &node{level: l, depth: n.depth + 1, result: result}
-			if result == MatchedPrefix {
-				child.prefix = l.list.longest(e.Value)
-			}
-			byID[l.id] = child
+func (n *treeNode) childrenMatching(e Entry) (all []candidate) {
+	for _, child := range n.children {
+		result, prefix := child.match(e), netip.Prefix{}
+		if result == MatchedPrefix {
+			prefix = child.list.longest(e.Value)
+		}
+		if result.Matched() {
+			all = append(all, candidate{child, result, prefix})
 		}
 	}
-	for _, b := range n.below {
-		child := byID[b.path[n.depth].id]
-		switch {
-		case child == nil:
-		case len(b.path) == child.depth:
-			child.rule = b.rule
-		default:
-			child.below = append(child.below, b)
-		}
-	}
-	return slices.SortedFunc(maps.Values(byID), func(a, b *node) int {
+	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.rank(e), b.rank(e)), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.id, b.id))
 	})
+	return all
 }
 
 // rank returns the result, which is in the order of [Domain.Match]. But the text of a pattern
 // itself is matched as a value.
-func (n *node) rank(e Entry) StepResult {
-	if n.value != "" && n.entry() == e {
+func (c candidate) rank(e Entry) StepResult {
+	if c.value != "" && c.entry() == e {
 		return MatchedValue
 	}
-	return n.result
+	return c.result
 }
 
 // match returns how l matches e, or why it does not.
@@ -234,14 +234,14 @@ func (l *list) result(value string) StepResult {
 }
 
 // explainNone sets the reason why the entry of s selects no node below n.
-func (n *node) explainNone(s *Step) {
+func (n *treeNode) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
-	for l := range n.levelsBelow() {
-		result := l.match(s.Entry)
+	for _, child := range n.children {
+		result := child.match(s.Entry)
 		s.Result = max(s.Result, result)
 		if result > NoKey {
-			for value := range l.values() {
+			for value := range child.values() {
 				values[value] = true
 			}
 		}
@@ -253,52 +253,22 @@ func (n *node) explainNone(s *Step) {
 }
 
 // keysBelow returns the sorted keys of the nodes below n.
-func (n *node) keysBelow() []string {
+func (n *treeNode) keysBelow() []string {
 	keys := map[string]bool{}
-	for l := range n.levelsBelow() {
-		keys[l.key] = true
+	for _, child := range n.children {
+		keys[child.key] = true
 	}
 	return slices.Sorted(maps.Keys(keys))
-}
-
-// levelsBelow returns the levels of the nodes below n.
-func (n *node) levelsBelow() iter.Seq[*level] {
-	return levelsOf(n.below, func(path []level) []level { return path[n.depth : n.depth+1] })
-}
-
-// levels returns the levels of all nodes of d.
-func (d *Domain) levels() iter.Seq[*level] {
-	return levelsOf(d.branches(), func(path []level) []level { return path })
-}
-
-// levelsOf returns the levels in a part of each path. It returns a level that several branches
-// share once, because a level may have a long list.
-func levelsOf(branches []branch, part func(path []level) []level) iter.Seq[*level] {
-	return func(yield func(*level) bool) {
-		returned := map[uint32]bool{}
-		for _, b := range branches {
-			levels := part(b.path)
-			for i := range levels {
-				l := &levels[i]
-				if returned[l.id] {
-					continue
-				}
-				returned[l.id] = true
-				if !yield(l) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // PrefixKeys returns the keys that nodes of the domain, with or without limits, match with
 // prefixes. It reads every rule. Nil has no nodes.
 func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
-	for l := range d.levels() {
-		if l.kind == addresses {
-			keys[l.key] = true
+	_, nodes := d.tree()
+	for _, n := range nodes {
+		if n.kind == addresses {
+			keys[n.key] = true
 		}
 	}
 	return keys
@@ -308,11 +278,12 @@ func (d *Domain) PrefixKeys() map[string]bool {
 // key, without wildcards. It reads every rule. Nil has no nodes.
 func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
-	for l := range d.levels() {
-		if l.key != key || l.kind == addresses {
+	_, nodes := d.tree()
+	for _, n := range nodes {
+		if n.key != key || n.kind == addresses {
 			continue
 		}
-		for value := range l.values() {
+		for value := range n.values() {
 			if !strings.Contains(value, "*") {
 				values[value] = true
 			}
