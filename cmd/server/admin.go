@@ -72,7 +72,7 @@ func (p *process) adminOptions() admin.Options {
 		Hits:         p.metrics.RuleHits,
 		StoreCalls:   p.metrics.StoreCalls,
 		KeySecret:    []byte(s.KeyHashSecret),
-		Audit:        changeLog(p.log),
+		Audit:        changeLog(p.audit),
 		Unauthorized: attemptLog(p.log),
 		Answered:     p.metrics.RegisterAdmin(),
 		Page:         page.Handler(),

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/internal/certtest"
@@ -424,4 +425,17 @@ func TestFailureOfTheAdminListenerStopsNothingElse(t *testing.T) {
 		t.Error(logged.All())
 	}
 	a.stop(t.Context())
+}
+
+// Changes by the admin API are in the log at every level.
+func TestChangesAreLoggedAtEveryLevel(t *testing.T) {
+	for _, level := range []zapcore.Level{zapcore.DebugLevel, zapcore.InfoLevel, zapcore.WarnLevel, zapcore.ErrorLevel} {
+		var out bytes.Buffer
+		log, audit := newLogs(&out, level, "json")
+		log.Info("a request")
+		changeLog(audit)(admin.Change{Who: "me", Action: "reset"})
+		if changes := strings.Count(out.String(), `"admin change"`); changes != 1 || strings.Contains(out.String(), "a request") != (level <= zapcore.InfoLevel) {
+			t.Errorf("at %v: %s", level, out.String())
+		}
+	}
 }

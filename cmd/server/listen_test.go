@@ -92,7 +92,7 @@ func TestSignalDuringTheStartIsNotLost(t *testing.T) {
 	signals <- syscall.SIGTERM
 	stop := newStopper(signals)
 	<-stop.requested.Done()
-	p, err := openUntilSignal(t.Context(), &parsed.Serve.Serve, zap.NewNop(), stop)
+	p, err := openUntilSignal(t.Context(), &parsed.Serve.Serve, zap.NewNop(), zap.NewNop(), stop)
 	if err != nil || p == nil {
 		t.Fatal(err, p)
 	}

@@ -32,6 +32,7 @@ import (
 type process struct {
 	settings *settings.Serve
 	log      *zap.Logger
+	audit    *zap.Logger // logs the changes by the admin API
 	metrics  *telemetry.Metrics
 	stats    *ratelimitstats.Stats
 	ready    *readiness
@@ -53,10 +54,10 @@ type process struct {
 }
 
 // open returns a process that is ready to run, or closes the parts that it has opened.
-func open(ctx context.Context, s *settings.Serve, log *zap.Logger) (*process, error) {
+func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*process, error) {
 	started := time.Now()
 	p := &process{
-		settings: s, log: log, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
+		settings: s, log: log, audit: audit, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
 	}
 	logPanic := telemetry.PanicLog(log)
 	p.panicked = func(where string, value any) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/internal/gctune"
@@ -25,9 +27,9 @@ type serve struct {
 // Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it
 // prints the error, because a terminal shows a multi-line error better than a log line.
 func (s *serve) Run(ctx context.Context, to cli.Streams) error {
-	log := telemetry.NewLog(to.Err, s.Level(), s.LogFormat)
+	log, audit := newLogs(to.Err, s.Level(), s.LogFormat)
 	defer func() { _ = log.Sync() }()
-	err := s.serve(ctx, log)
+	err := s.serve(ctx, log, audit)
 	switch {
 	case err == nil:
 		return nil
@@ -42,7 +44,13 @@ func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	return cli.Failed
 }
 
-func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
+// newLogs returns the log, and the log of changes by the admin API, which are logged at every level.
+func newLogs(w io.Writer, level zapcore.Level, format string) (log, audit *zap.Logger) {
+	to := zapcore.Lock(zapcore.AddSync(w))
+	return telemetry.NewLog(to, level, format), telemetry.NewLog(to, min(level, zapcore.InfoLevel), format)
+}
+
+func (s *serve) serve(ctx context.Context, log, audit *zap.Logger) error {
 	ineffective, err := s.Ineffective(os.Environ())
 	if err != nil {
 		return err
@@ -66,7 +74,7 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 
 	stop := newStopper(signals)
 	defer stop.request() // ends the goroutine that waits for a signal
-	p, err := openUntilSignal(ctx, &s.Serve, log, stop)
+	p, err := openUntilSignal(ctx, &s.Serve, log, audit, stop)
 	if p == nil {
 		return err
 	}
@@ -85,11 +93,11 @@ func (s *serve) serve(ctx context.Context, log *zap.Logger) error {
 
 // openUntilSignal is [open], but the first signal ends the wait for ports. Then it returns no
 // process.
-func openUntilSignal(ctx context.Context, s *settings.Serve, log *zap.Logger, stop *stopper) (*process, error) {
+func openUntilSignal(ctx context.Context, s *settings.Serve, log, audit *zap.Logger, stop *stopper) (*process, error) {
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop.requested, cancel)()
-	p, err := open(opening, s, log)
+	p, err := open(opening, s, log, audit)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		log.Info("stopped before it listened")
 		return nil, nil

@@ -308,6 +308,29 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 	})
 }
 
+// The keys in a queue have a bound in bytes, which a key that a subscriber has received leaves.
+func TestQueuedKeysAreBounded(t *testing.T) {
+	f := observing(t, Options{})
+	slow, err := f.Subscribe(api.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := "user_id=" + strings.Repeat("x", queueBytes)
+	f.decide(1, large) // alone, even a larger key than the bound has room
+	f.decide(1, "user_id=42")
+	if len(slow.C) != 1 || slow.Dropped() != 1 {
+		t.Errorf("behind a large key: %d queued, %d dropped, want 1 and 1", len(slow.C), slow.Dropped())
+	}
+	<-slow.C
+	f.decide(1, "user_id=42")
+	f.decide(1, large)
+	f.decide(1, "user_id=42")
+	if len(slow.C) != 2 || slow.Dropped() != 2 {
+		t.Errorf("behind small keys: %d queued, %d dropped, want 2 and 2", len(slow.C), slow.Dropped())
+	}
+	slow.Close()
+}
+
 func TestSubscribersAreBounded(t *testing.T) {
 	f := observing(t, Options{})
 	var all []*api.Subscription

@@ -20,8 +20,9 @@ import (
 // Bounds of the stream.
 const (
 	MaxSubscribers = 16
-	MaxPerSecond   = 1000 // decisions of one subscription
-	queueSize      = 256  // decisions that a subscriber has not received yet
+	MaxPerSecond   = 1000    // decisions of one subscription
+	queueSize      = 256     // decisions that a subscriber has not received yet
+	queueBytes     = 4 << 20 // of their domains and keys, if there are several
 )
 
 // ErrTooManySubscribers is the error of [Observer.Subscribe] beyond MaxSubscribers.
@@ -45,6 +46,7 @@ type subscription struct {
 	mu     sync.Mutex // guards the fields below, and sends
 	rate   rate
 	closed bool
+	sizes  []int // of the decisions in the queue at the last send, the oldest first
 }
 
 // subscribers are the subscriptions of an Observer.
@@ -98,18 +100,30 @@ func (s *subscription) close() {
 	}
 }
 
-// send queues the decision that made returns, or drops it.
-func (s *subscription) send(now time.Time, made func() *api.Decision) {
+// send queues the decision that made returns, of size bytes, or drops it.
+func (s *subscription) send(now time.Time, size int, made func() *api.Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-	case len(s.queue) == cap(s.queue) || !s.rate.admit(now):
+	case !s.hasRoom(size) || !s.rate.admit(now):
 		s.dropped.Add(1)
 		s.owner.dropped.Add(1)
 	default:
+		s.sizes = append(s.sizes, size)
 		s.queue <- *made() // the lock excludes other senders, so there is room
 	}
+}
+
+// hasRoom reports whether a decision of size bytes fits into the queue. An empty queue has room for
+// any.
+func (s *subscription) hasRoom(size int) bool {
+	n := len(s.queue)
+	s.sizes = slices.Delete(s.sizes, 0, len(s.sizes)-n)
+	for _, queued := range s.sizes {
+		size += queued
+	}
+	return n == 0 || n < cap(s.queue) && size <= queueBytes
 }
 
 // publish sends descriptor i to the subscriptions that select it.
@@ -129,13 +143,24 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 		if hash > s.keep {
 			continue
 		}
-		s.send(now, func() *api.Decision {
+		s.send(now, o.sizeOf(d), func() *api.Decision {
 			if made == nil {
 				made = o.decision(now, r, i, denying, outcome)
 			}
 			return made
 		})
 	}
+}
+
+// sizeOf returns the bytes of the domain and the key of d in an [api.Decision].
+func (o *Observer) sizeOf(d *decide.Decision) int {
+	size := len(d.Domain)
+	if len(o.options.Secret) == 0 {
+		for _, e := range d.Entries {
+			size += len(e.Key) + len(e.Value)
+		}
+	}
+	return size
 }
 
 func outcomeOf(d *decide.Decision, denying int) string {

@@ -424,13 +424,25 @@ func TestUnauthorizedNamesTheScheme(t *testing.T) {
 
 func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 	f := newFixture(t, nil)
-	r := httptest.NewRequest("POST", "/v1/keys/peek", strings.NewReader("{}"))
-	r.Header.Set("Authorization", "Bearer "+token)
-	r.Header.Set("Sec-Fetch-Site", "cross-site")
-	recorded := httptest.NewRecorder()
-	f.api.ServeHTTP(recorded, r)
-	if recorded.Code != 403 {
-		t.Errorf("%d %s, want 403", recorded.Code, recorded.Body)
+	for _, c := range []struct {
+		method, path, site string
+		want               int
+	}{
+		{"POST", "/v1/keys/peek", "cross-site", 403},
+		{"GET", "/v1/decisions", "cross-site", 403}, // it would hold a stream
+		{"GET", "/v1/status", "same-site", 403},
+		{"GET", "/v1/status", "same-origin", 200},
+		{"GET", "/v1/status", "none", 200},
+		{"GET", "/v1/status", "", 200}, // no browser
+	} {
+		r := httptest.NewRequest(c.method, c.path, strings.NewReader("{}"))
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Sec-Fetch-Site", c.site)
+		recorded := httptest.NewRecorder()
+		f.api.ServeHTTP(recorded, r)
+		if recorded.Code != c.want {
+			t.Errorf("%s %s of %q: %d %s, want %d", c.method, c.path, c.site, recorded.Code, recorded.Body, c.want)
+		}
 	}
 }
 

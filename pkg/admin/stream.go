@@ -27,7 +27,9 @@ type decisionsInput struct {
 // The times of a stream.
 const (
 	pingInterval = 10 * time.Second // an idle stream gets a comment
-	writeTimeout = 10 * time.Second // for each write: a client that does not read loses its stream
+	// writeTimeout is for each write: a client that does not read loses its stream. On HTTP/2, the
+	// deadline of the last write also ends an idle stream, so it is after the next comment.
+	writeTimeout = 2 * pingInterval
 	// checkInterval is the time between two checks of the caller's credentials. The stream ends
 	// after its token was removed from the file.
 	checkInterval = time.Second

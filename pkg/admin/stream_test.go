@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -178,6 +179,41 @@ func (s *scripted) wantCancels(t *testing.T, want int64) {
 	if n := s.cancels.Load(); n != want {
 		t.Fatalf("%d subscriptions were canceled, want %d", n, want)
 	}
+}
+
+// On HTTP/2, a write deadline that passes ends the stream, even without a write.
+func TestIdleStreamsStay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		s := stream{w: w, control: http.NewResponseController(w), dropped: func() int64 { return 0 }}
+		stopping := make(chan struct{})
+		ended := make(chan struct{})
+		s.write(": decisions\n\n")
+		go func() {
+			defer close(ended)
+			s.send(t.Context(), nil, stopping, func() bool { return true })
+		}()
+		time.Sleep(time.Minute)
+		close(stopping)
+		<-ended
+		if w.passed || !w.last.After(time.Now()) {
+			t.Error("a deadline passed before the next write")
+		}
+	})
+}
+
+// deadlines records write deadlines.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	last   time.Time
+	passed bool // a deadline passed before the next one was set
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.passed = d.passed || !d.last.IsZero() && !d.last.After(time.Now())
+	d.last = at
+	return nil
 }
 
 // A stream ends when the token of its caller is removed from the file. The streams of other callers
