@@ -136,7 +136,7 @@ func (e *Explanation) Covered() bool {
 }
 
 func (d *Descriptor) covered() bool {
-	return len(d.Limits) > 0 || d.Unlimited || slices.Contains([]string{
+	return len(d.Limits) > 0 || d.Result == limited || d.Unlimited || slices.Contains([]string{
 		decide.Replaced.String(), decide.Released.String(), decide.Settled.String(),
 	}, d.Result)
 }
@@ -168,7 +168,7 @@ func (e *explainer) descriptor(i int) Descriptor {
 	for j := range planned.Limits {
 		d.Limits = append(d.Limits, e.limit(i, &planned.Limits[j]))
 	}
-	if len(planned.Limits) > 0 && !planned.End {
+	if len(planned.Limits) > 0 && !planned.End || planned.Reason == decide.WithinLimit {
 		d.Result = limited
 	}
 	return d
@@ -215,6 +215,8 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) string {
 	planned := &e.plan.Decisions[i]
 	switch {
+	case planned.Reason == decide.WithinLimit:
+		return "a refund of 0 hits changes nothing, and is never denied"
 	case planned.Override && len(d.Limits) > 0:
 		return "the limit came with the request, and replaces the limits of a matching rule"
 	case d.Result == limited && e.options.Decide.ShadowMode:

@@ -32,7 +32,7 @@ func shop(t testing.TB) *descriptors.Rules {
 }
 
 // request reads "domain: k=v k=v, k=v": a descriptor of two entries and another. Hits follow a '#',
-// and a limit of requests per hour a '!'.
+// where 0 is a refund, and a limit of requests per hour a '!'.
 func request(text string) *decide.Request {
 	domain, rest, _ := strings.Cut(text, ": ")
 	r := &decide.Request{Domain: domain}
@@ -43,6 +43,7 @@ func request(text string) *decide.Request {
 			switch field[0] {
 			case '#':
 				_, _ = fmt.Sscanf(field, "#%d", &d.Hits)
+				d.Refund = d.Hits == 0
 			case '!':
 				d.Override = &decide.Override{Unit: descriptors.Hour}
 				_, _ = fmt.Sscanf(field, "!%d", &d.Override.RequestsPerUnit)
@@ -59,7 +60,7 @@ var requests = []string{
 	// limits
 	"shop: user_id=42 action=login", "shop: user_id=42 action=reply", "shop: user_id=bigco", "shop: ip=10.9.9.9", "shop: ip=11.0.0.1",
 	"shop: client=192.0.2.7", "shop: user_id=42 lease=a1b2", "shop: user_id=42 lease=a1b2 release=1", "shop: budget=team lease=a1b2 settle=1 #250",
-	"shop: user_id=42 action=login !7", "shop: nobody=1 !7",
+	"shop: user_id=42 action=login !7", "shop: nobody=1 !7", "shop: user_id=42 action=login #0",
 	// other rules and several descriptors
 	"shop: user_id=42 action=login, path=/admin/x", "shop: user_id=42 lease=", "shop: ",
 	// no limit

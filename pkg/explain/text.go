@@ -56,6 +56,8 @@ func (d *Descriptor) summary() string {
 // verdict returns the result in a few words.
 func (d *Descriptor) verdict() string {
 	switch {
+	case d.Result == limited && len(d.Limits) == 0: // a refund of 0 hits
+		return "ALLOWED"
 	case d.Result == limited:
 		rates := make([]string, len(d.Limits))
 		for i := range d.Limits {
