@@ -59,7 +59,8 @@ func value(decode kong.MapperFunc) kong.MapperFunc {
 		case token.IsEOL():
 			return errNoValue
 		case !token.IsValue():
-			return fmt.Errorf("%w: write %s=%s if %s is the value", errNoValue, flag.ShortSummary(), text, text)
+			// The value may be a secret.
+			return fmt.Errorf("%w: write %s=VALUE if the next argument is the value", errNoValue, flag.ShortSummary())
 		case flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text):
 			return fmt.Errorf("must be %s, not %q", oneOf(flag.EnumSlice()), text)
 		}

@@ -27,9 +27,9 @@ func TestInvalidValuesNameTheRemedy(t *testing.T) {
 		"explain -o":                     "--output needs a value",
 		"explain --config":               "--config needs a value",
 		"convert --columns":              "--columns needs a value",
-		"--log-level --shadow-mode":      "--log-level needs a value: write --log-level=--shadow-mode if --shadow-mode is the value",
-		"gen envoy --trusted-hops -1":    "--trusted-hops needs a value: write --trusted-hops=-1 if -1 is the value",
-		"explain --config --domain shop": "--config needs a value: write --config=--domain if --domain is the value",
+		"--log-level --shadow-mode":      "--log-level needs a value: write --log-level=VALUE if the next argument is the value",
+		"gen envoy --trusted-hops -1":    "--trusted-hops needs a value: write --trusted-hops=VALUE if the next argument is the value",
+		"explain --config --domain shop": "--config needs a value: write --config=VALUE if the next argument is the value",
 		"gen":                            "gen needs envoy or envoyfilter",
 		"import":                         "import needs limitador, nginx, kong or envoy-gateway",
 	} {

@@ -168,7 +168,7 @@ func TestSecretsAreNotShownByHelpAndErrors(t *testing.T) {
 		{config, "--redis-url=redis://me:" + inURL + "@h:1/x"}, {config, "--redis-url=redis://me:" + inURL + "@h:port"},
 		{config, "--redis-url=redis://me:" + inURL + "%zz@h:1"}, {config, "--redis-url=http://me:" + inURL + "@h:1"},
 		{config, "--redis-type=sentinel", "--redis-url=me:" + inURL + "@h:1"},
-		{config, "--key-hash-secret=" + inHash[:9]}, {config, "--redis-tls-client-key="}, {config, "--redis-tls-client-key=" + files.Cert},
+		{config, "--key-hash-secret=" + inHash[:9]}, {config, "--key-hash-secret", "-" + inHash}, {config, "--redis-tls-client-key="}, {config, "--redis-tls-client-key=" + files.Cert},
 		{config, "--config-type=GRPC_XDS_SOTW", "--xds-additional-headers=" + inHeader},
 	} {
 		var out, err bytes.Buffer
