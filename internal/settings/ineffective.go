@@ -26,6 +26,7 @@ func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 
 // unused returns the settings whose feature is off.
 func (s *Serve) unused() (found []Ineffective) {
+	plainXDS := s.ConfigType == FromXDS && !s.XDS.UseTLS
 	for _, v := range []struct {
 		variable string
 		unused   bool
@@ -34,6 +35,10 @@ func (s *Serve) unused() (found []Ineffective) {
 		{"GRPC_SERVER_TLS_CERT", s.ServerCert != "" && !s.ServerUseTLS, noTLS},
 		{"GRPC_SERVER_TLS_KEY", s.ServerKey != "" && !s.ServerUseTLS, noTLS},
 		{"GRPC_CLIENT_TLS_SAN", s.ClientSAN != "" && !s.ServerUseTLS, noTLS},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT", s.XDS.ClientCert != "" && plainXDS, noXDSTLS},
+		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", s.XDS.ClientKey != "" && plainXDS, noXDSTLS},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", s.XDS.ServerCA != "" && plainXDS, noXDSTLS},
+		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", s.XDS.ServerSAN != "" && plainXDS, noXDSTLS},
 		{"MEMORY_SNAPSHOT", s.MemorySnapshot != "" && s.BackendType != Memory, "the counters are in Redis"},
 		{"RECORD_SECRET_FILE", s.RecordSecretFile != "" && s.RecordPath == "", "RECORD_PATH is not set: Weir records nothing"},
 		{"RETRY_AFTER_JITTER", s.RetryAfterJitter != "" && s.ResponseHeadersStandard == "", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"},
@@ -51,6 +56,7 @@ func (s *Serve) unused() (found []Ineffective) {
 }
 
 const (
-	noTLS   = "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"
-	noAdmin = "ADMIN_ADDR is not set: there is no admin API"
+	noTLS    = "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"
+	noXDSTLS = "CONFIG_GRPC_XDS_SERVER_USE_TLS is not set: the connection to the control plane is plaintext"
+	noAdmin  = "ADMIN_ADDR is not set: there is no admin API"
 )

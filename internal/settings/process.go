@@ -9,7 +9,7 @@ import (
 
 // Process are the settings of the process itself.
 type Process struct {
-	LogLevel  string `env:"LOG_LEVEL" default:"info" help:"The least severe messages to log: debug, info, warn or error."`
+	LogLevel  string `env:"LOG_LEVEL" default:"info" help:"The least severe messages to log: debug, info, warn or error. Changes by the admin API are always logged."`
 	LogFormat string `env:"LOG_FORMAT" default:"text" help:"text, or json with one object a line."`
 
 	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"The time after SIGTERM in which Weir answers while not ready, so that proxies stop sending. Set it above the period of the readiness probe. 0: none."`

@@ -202,6 +202,20 @@ func TestJitterIsAPartOfTheWait(t *testing.T) {
 	}
 }
 
+// The credentials for the control plane would not be used, and its headers would be readable.
+func TestTLSFilesWithoutTLSHaveNoEffect(t *testing.T) {
+	s := defaults()
+	s.ConfigType = FromXDS
+	s.XDS.ClientCert, s.XDS.ClientKey, s.XDS.ServerCA, s.XDS.ServerSAN = "cert", "key", "ca", "name"
+	if found := ineffective(t, &s); len(found) != 4 || !strings.Contains(found[0].Reason, "plaintext") {
+		t.Errorf("%+v, want the four settings", found)
+	}
+	s.XDS.UseTLS = true
+	if found := ineffective(t, &s); len(found) > 0 {
+		t.Errorf("with TLS: %+v, want none", found)
+	}
+}
+
 // ineffective returns the variables of environ and the settings that are set without effect.
 func ineffective(t *testing.T, s *Serve, environ ...string) []Ineffective {
 	t.Helper()
