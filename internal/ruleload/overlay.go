@@ -27,8 +27,8 @@ func (e *overlayError) Error() string { return fmt.Sprintf("the overlay %s: %v",
 
 func (e *overlayError) Unwrap() error { return e.err }
 
-// newOverlay parses the files read from path. A folder without files sets nothing: it is what
-// Kubernetes makes of an optional ConfigMap that does not exist.
+// newOverlay parses the files read from path. A folder without files sets nothing: Kubernetes
+// mounts an empty one for an optional ConfigMap that does not exist.
 func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	if errors.Is(err, sources.ErrNoFile) {
 		err = nil

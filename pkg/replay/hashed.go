@@ -101,8 +101,8 @@ func valuesOf(l *descriptors.Level) (all []string) {
 }
 
 // restOf returns a hash of a rule without the values of one level. A recorder leaves a value plain
-// only if a rule matches the whole descriptor, so the hash is of the domain, the keys of all levels,
-// and the values of the other levels. If anyOther, the other levels match any value.
+// only if a rule matches the whole descriptor. So the hash is of the domain, the keys of all
+// levels, and the values of the other levels. If anyOther, the other levels match any value.
 func restOf(domain string, levels []descriptors.Level, level int, anyOther bool) [sha256.Size]byte {
 	text := []byte(domain)
 	for i := range levels {
