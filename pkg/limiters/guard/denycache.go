@@ -169,9 +169,10 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 // An opLookup decides about one operation: the cache answers it, or the store does, and the cache
 // may then record its denial.
 type opLookup struct {
-	hash       uint64 // the hash of the key
-	generation uint32 // the generation of the shard before the store was called
-	forward    bool   // the operation goes to the store
+	hash        uint64 // the hash of the key
+	generation  uint32 // the generation of the shard before the store was called
+	forward     bool   // the operation goes to the store
+	belowDenial bool   // the operation charges fewer hits than a cached denial covers
 }
 
 // classify hashes the keys and marks operations that always go to the store: refunds, groups of
@@ -234,7 +235,8 @@ func (c *DenyCache) forward(
 }
 
 // recordDenials records the denials of a call that began at the time began. It removes the denials
-// of refunded keys. It does so even if the refund failed, because the store may have applied it.
+// of refunded keys, and those of more hits than were charged. It does so even if the store failed,
+// because it may have applied the operation.
 func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict) {
 	ended := int64(0)
 	for first, g := range limiters.EachGroup(groups) {
@@ -242,6 +244,9 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 			op, lookup, v := &g[i], &lookups[first+i], &out[first+i]
 			if op.N < 0 {
 				c.forgetDenialsOf(op.Key)
+			}
+			if lookup.belowDenial && !v.Denied() {
+				c.shard(lookup.hash).forgetLarger(op)
 			}
 			if v.Allowed || v.Err != nil || !lookup.forward || op.Kind != limiters.OpCharge || len(g) > 1 {
 				continue

@@ -298,6 +298,19 @@ func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
 
 // A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms
 // to the store and 200 ms back.
+// A charge of fewer hits, which the store allows, makes the times of the denial too early.
+func TestChargeEndsTheDenialOfMoreHits(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
+		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Capacity: 10}})
+		a.mustTake("k", funnel, 6, "ok used=6 remaining=4 reset=36s")
+		a.mustTake("k", funnel, 5, "denied used=6 remaining=4 retry=6s reset=36s")
+		a.mustTake("k", funnel, 5, "cached: denied used=6 remaining=4 retry=6s reset=36s")
+		a.mustTake("k", funnel, 4, "ok used=10 remaining=0 reset=60s")
+		a.mustTake("k", funnel, 5, "denied used=10 remaining=0 retry=30s reset=60s")
+	})
+}
+
 func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})

@@ -86,14 +86,16 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup, v *limiters.Verdict, debts []debt) []debt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	e := s.find(op.Key, op.Limit)
 	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
-		if !lookup.forward && s.answer(now, op, v) {
+		if !lookup.forward && s.answer(now, e, op, v) {
 			s.answered++
 			return debts
 		}
 	}
 	lookup.forward, lookup.generation = true, s.generation
+	lookup.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	debts = s.popDebts(now, op.Key, debts)
 	if op.N < 0 {
 		s.forgetDenialsOf(op.Key)
@@ -101,9 +103,9 @@ func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup
 	return debts
 }
 
-// answer denies an operation if that is certain. It reports whether it wrote v.
-func (s *denyShard) answer(now int64, op *limiters.Op, v *limiters.Verdict) bool {
-	e := s.find(op.Key, op.Limit)
+// answer denies an operation if its entry e, which may be nil, makes that certain. It reports
+// whether it wrote v.
+func (s *denyShard) answer(now int64, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
 	if e == nil || now >= e.expires || op.N < e.minHits {
 		return false
 	}
@@ -267,6 +269,15 @@ func (s *denyShard) removeKey(key string) {
 // forgetDenialsOf removes the denials of a key under all limits, but not their debts.
 func (s *denyShard) forgetDenialsOf(key string) {
 	for _, e := range s.entriesOf(key) {
+		s.forgetDenial(e)
+	}
+}
+
+// forgetLarger removes the denial of more hits than op, whose charge makes its times too early.
+func (s *denyShard) forgetLarger(op *limiters.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
 		s.forgetDenial(e)
 	}
 }
