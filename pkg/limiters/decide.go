@@ -32,6 +32,12 @@ func (l *Limit) Check(s *State, now, n int64) Verdict {
 	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
+// Denies reports whether l denies a hit at now, in µs since 1970: because of its usage, a penalty,
+// or as many open reservations as a key may have.
+func (l *Limit) Denies(s *State, now int64) bool {
+	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
+}
+
 // DecideWithoutMemory returns the verdict on op at now, in µs since 1970, for a store without
 // memory for its result: nothing is charged, and an end is not remembered. It removes expired
 // leases of s, as every decision does.

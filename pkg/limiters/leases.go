@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"maps"
@@ -74,8 +75,10 @@ func (ls *Leases) size() int { return ls.open.size() + ls.ended.size() }
 type leaseSet struct {
 	byID  map[LeaseID]lease
 	order []expiry // sorted by expiry, then by id
-	sum   int64    // the sum of n over the leases
-	peak  int      // the largest number of leases since the set was empty or shrunk
+	// sum is the sum of n over the leases, the held slots. Of reservations it may overflow, because
+	// nothing reads it.
+	sum  int64
+	peak int // the largest number of leases since the set was empty or shrunk
 }
 
 type expiry struct {
@@ -84,11 +87,8 @@ type expiry struct {
 }
 
 func (a expiry) compare(b expiry) int {
-	if a.time != b.time {
-		if a.time < b.time {
-			return -1
-		}
-		return 1
+	if c := cmp.Compare(a.time, b.time); c != 0 {
+		return c
 	}
 	return slices.Compare(a.id[:], b.id[:])
 }

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -209,6 +210,35 @@ func TestConcurrencySpecIsBounded(t *testing.T) {
 			t.Errorf("%+v: state %q, uses leases %t and extra state %t, has a penalty %t, want state s, true, true, false",
 				c.spec, l.StateID(), l.UsesLeases(), l.UsesExtraState(), l.HasPenalty())
 		}
+	}
+}
+
+// Open reservations may have estimates whose sum overflows. They are read all the same.
+func TestLargeEstimatesAreRead(t *testing.T) {
+	var s State
+	for i := range 3000 {
+		s.withExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: MaxHits, chargedAt: 3})
+	}
+	if leases, _, err := ReadLeases(AppendLeases(nil, &s)); err != nil || leases.open.len() != 3000 {
+		t.Errorf("%d leases, %v, want 3000", leases.open.len(), err)
+	}
+}
+
+// A key with as many open reservations as it may have denies each further one.
+func TestKeyWithMaxReservationsDenies(t *testing.T) {
+	l, err := New(Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s State
+	for i := range MaxLeases {
+		if l.Denies(&s, 1) {
+			t.Fatalf("%d reservations: denied", i)
+		}
+		s.withExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: 1, chargedAt: 1})
+	}
+	if !l.Denies(&s, 1) {
+		t.Error("with the maximum of reservations: not denied")
 	}
 }
 

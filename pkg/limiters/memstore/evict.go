@@ -72,7 +72,7 @@ func (t *transaction) evictOne(sh *shard) bool {
 			continue
 		}
 		sh.load(r, &t.sampled)
-		if sh.limits.get(r.limitID()).Check(&t.sampled, t.storeNow, 1).Allowed {
+		if !sh.limits.get(r.limitID()).Denies(&t.sampled, t.storeNow) {
 			best, soonest = p, expiry
 		}
 		t.sampled = limiters.State{}
@@ -102,7 +102,7 @@ func (sh *shard) randomRecord() position {
 func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitID()]
 	held := entry.limit
-	if held == l || held.Capacity() == l.Capacity() && held.HasPenalty() == l.HasPenalty() {
+	if held == l || fullAt(held) == fullAt(l) && held.HasPenalty() == l.HasPenalty() {
 		entry.usedAt = storeNow
 		return
 	}
@@ -131,5 +131,14 @@ func isTighter(a, b *limiters.Limit) bool {
 	if a.HasPenalty() != b.HasPenalty() {
 		return a.HasPenalty()
 	}
-	return 0 < a.Capacity() && a.Capacity() < b.Capacity()
+	return 0 < a.Capacity() && fullAt(a) < fullAt(b)
+}
+
+// fullAt returns when a key is full, in the unit of its state: hits, or for a funnel, whose state is
+// the time to drain, windows.
+func fullAt(l *limiters.Limit) float64 {
+	if l.Drains() {
+		return float64(l.Capacity()) / float64(max(1, l.Spec().Max))
+	}
+	return float64(l.Capacity())
 }

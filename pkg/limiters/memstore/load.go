@@ -302,7 +302,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts
 	// something.
 	fits := s.hasMemory(true) && size <= s.options.MaxBytes-s.bytes.Load()
-	if !fits && (verdict.Allowed || !l.transaction.freeMemory(sh, true)) {
+	if !fits && (!limit.Denies(state, storeNow) || !l.transaction.freeMemory(sh, true)) {
 		l.loaded.NotLoaded++
 		return
 	}

@@ -352,6 +352,20 @@ func TestRaisedLimitDoesNotProtectItsKeys(t *testing.T) {
 	}
 }
 
+// Of two funnels of a capacity, the one with the higher rate is full at a lower level of its state.
+func TestFasterFunnelProtectsItsFullKeys(t *testing.T) {
+	s := New(Options{MaxKeys: 1})
+	slow := limiters.Spec{Algorithm: "funnel", Max: 60, Window: time.Minute, Params: limiters.Params{Capacity: 100}}
+	fast := slow
+	fast.Max = 6000
+	hit(t, s, "a", 1, slow)
+	advance(s, time.Second)
+	hit(t, s, "a", 100, fast)
+	if v := hit(t, s, "b", 1, fast); !errors.Is(v.Err, ErrFull) {
+		t.Errorf("%+v: want a kept, which is denied", v)
+	}
+}
+
 func (sh *shard) each(f func(record)) {
 	for i := range sh.pages.table.items {
 		g := &sh.pages.table.items[i]
