@@ -354,8 +354,8 @@ func TestUnknownDomainAllowsEveryDescriptor(t *testing.T) {
 	}
 }
 
-// Hits that can never fit have no retry delay. Reset is then the time until the key is empty, 0 for
-// an unused key.
+// Hits that can never fit have no retry delay. Reset is then the time until the funnel is empty, 0
+// for an unused one.
 func TestHitsThatNeverFitHaveNoRetryAfter(t *testing.T) {
 	const rules = `
 domain: modes

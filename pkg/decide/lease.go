@@ -21,16 +21,16 @@ const (
 	SettleKey  = "settle"
 )
 
-// MarksEnd reports whether the last of entries may end a lease. It does if a rule with leases
+// MayEndLease reports whether the last of entries may end a lease. It does if a rule with leases
 // matches the entries before it.
-func MarksEnd(entries []descriptors.Entry) bool {
+func MayEndLease(entries []descriptors.Entry) bool {
 	last := len(entries) - 1
 	return last > 0 && (entries[last].Key == ReleaseKey || entries[last].Key == SettleKey)
 }
 
 // matchEnd matches an unmatched descriptor without its last entry, if that entry ends a lease.
 func (d *Decision) matchEnd(domain *descriptors.Domain) {
-	if !MarksEnd(d.Entries) {
+	if !MayEndLease(d.Entries) {
 		return
 	}
 	last := len(d.Entries) - 1

@@ -66,8 +66,9 @@ func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// Enforces reports whether r is Denied and d is not in shadow mode. In quota mode, it is
-// true even if only another descriptor denies the request.
+// Enforces reports whether the denial of d counts as enforced: r is Denied, and d is not in shadow
+// mode. If d is in quota mode, another descriptor may have denied the request. Call it only if a
+// limit of d denies.
 func (r *Result) Enforces(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
 // A Decision holds the outcome of one descriptor and its reason.

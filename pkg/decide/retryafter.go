@@ -15,24 +15,23 @@ import (
 func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	descriptor, quota := -1, -1
 	longer := func(i, j int) bool { return j < 0 || r.Decisions[i].untilAllowed() > r.Decisions[j].untilAllowed() }
+	add := func(i int) {
+		wait = max(wait, r.Decisions[i].retryAfter())
+		if longer(i, descriptor) {
+			descriptor = i
+		}
+	}
 	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		switch {
+		switch d := &r.Decisions[i]; {
 		case !r.Denies(d):
 		case !d.QuotaMode:
-			wait = max(wait, d.retryAfter())
-			if longer(i, descriptor) {
-				descriptor = i
-			}
+			add(i)
 		case quota < 0 || longer(quota, i):
 			quota = i
 		}
 	}
 	if quota >= 0 {
-		wait = max(wait, r.Decisions[quota].retryAfter())
-		if longer(quota, descriptor) {
-			descriptor = quota
-		}
+		add(quota)
 	}
 	return wait, descriptor
 }

@@ -15,7 +15,7 @@ func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 // denials by the penalty are certain.
 func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool) {
 	if l.peekOver && !l.spec.CountDenied {
-		minHits = 1 // at its limit, a key has a hit denied and a peek allowed
+		minHits = 1 // at the limit, a hit is denied and a peek is allowed
 	}
 	switch {
 	case l.UsesLeases():

@@ -92,7 +92,7 @@ type hitAlgorithm interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
 	charge(s counterState, now, n int64) counterState
-	// resetTime returns when s has fully reset under every maximum, in µs since 1970.
+	// resetTime returns [Limit.ResetTime].
 	resetTime(s counterState) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64

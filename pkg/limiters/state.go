@@ -44,8 +44,8 @@ func (s *State) heapBytes() (n int) {
 // IsZero reports whether s is the state of an unused key, which a store need not keep.
 func (s *State) IsZero() bool { return *s == State{} }
 
-// ResetTime returns when s has fully reset under every maximum of l, in µs since 1970. A store may
-// then discard s.
+// ResetTime returns when s has fully reset under l, and under every limit that differs from l only
+// in its maximum, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
 	if l.hitAlgorithm != nil {

@@ -18,7 +18,7 @@ type call struct {
 // Ends implements [PendingRequest].
 func (c *call) Ends() bool {
 	for i := range c.message.descriptors {
-		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MarksEnd(d.entries) {
+		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {
 			return true
 		}
 	}

@@ -19,9 +19,9 @@ type opRun struct {
 	isChargeDenied bool
 }
 
-// longRun is the length from which a run of equal operations accepts no others. A further run costs
-// the script as much as a few operations, and one with its own limit and amount costs a little more
-// than an equal one.
+// longRun is the length from which a run of equal operations accepts no others. Each run costs the
+// script as much as a few operations. An operation that has its own limit and amount costs a little
+// more than one that shares them with its run.
 const longRun = 8
 
 // encodeRuns appends the runs of all operations.
