@@ -446,6 +446,20 @@ func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 	}
 }
 
+// SHADOW_MODE and QUOTA_MODE hold for every rule.
+func TestModesAreThoseOfTheServer(t *testing.T) {
+	for want, o := range map[string]decide.Options{"shadow": {ShadowMode: true, QuotaMode: true}, "quota": {QuotaMode: true}, "enforced": {}} {
+		f := newFixture(t, func(options *Options) { options.Decide = o })
+		var rules []api.Rule
+		if code, text := f.call("GET", "/v1/rules?limit=1", "", &rules); code != 200 || rules[0].Mode != want {
+			t.Errorf("%d %s, want the mode %s", code, text, want)
+		}
+		if got := f.peek(`[["user_id","42"]]`).Limits[0].Mode; got != want {
+			t.Errorf("a peek has the mode %s, want %s", got, want)
+		}
+	}
+}
+
 func TestPanicFailsOneCallOnly(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Status = func() api.Status { panic("a bug") } })
 	if code, text := f.call("GET", "/v1/status", "", nil); code != 500 || strings.Contains(text, "a bug\"") {

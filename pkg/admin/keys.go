@@ -118,7 +118,7 @@ func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	states := make([]api.LimitState, len(verdicts))
 	for i, v := range verdicts {
 		states[i] = api.LimitState{
-			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: t.rule.Mode(),
+			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: a.modeOf(t.rule),
 			KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
 		}
 		if len(a.options.KeySecret) == 0 {

@@ -41,20 +41,34 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 		if out.Total <= in.Offset || len(out.Body) >= in.Limit {
 			continue
 		}
-		shown := ruleOf(rule)
+		shown := a.ruleOf(rule)
 		shown.AllowedPerSecond, shown.DeniedPerSecond = rates(i)
 		out.Body = append(out.Body, shown)
 	}
 	return out, nil
 }
 
-func ruleOf(rule *descriptors.Rule) api.Rule {
-	shown := api.Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: rule.Mode(),
+func (a *API) ruleOf(rule *descriptors.Rule) api.Rule {
+	shown := api.Rule{Domain: rule.Domain, Path: rule.Name, Source: rule.Source(), Unlimited: rule.Unlimited, Mode: a.modeOf(rule),
 		Limits: []api.RuleLimit{}}
 	for i := range rule.Limits {
 		shown.Limits = append(shown.Limits, limitOf(&rule.Limits[i]))
 	}
 	return shown
+}
+
+// modeOf returns the mode in which the server applies a rule: SHADOW_MODE and QUOTA_MODE hold for
+// every rule with a limit.
+func (a *API) modeOf(rule *descriptors.Rule) string {
+	switch decide := &a.options.Decide; {
+	case rule.Unlimited:
+		return rule.Mode()
+	case decide.ShadowMode:
+		return "shadow"
+	case decide.QuotaMode && !rule.ShadowMode:
+		return "quota"
+	}
+	return rule.Mode()
 }
 
 func limitOf(l *descriptors.RateLimit) api.RuleLimit {

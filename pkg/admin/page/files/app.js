@@ -128,7 +128,7 @@ function parse(text) {
   };
   for (let i = 0; i < text.length; i++) {
     const c = text[i];
-    if (c === "\\" && i + 1 < text.length) parts[parts.length - 1] += text[++i];
+    if (c === "\\" && /[\\,=]/.test(text[i + 1] ?? "")) parts[parts.length - 1] += text[++i];
     else if (c === "=" && parts.length === 1) parts.push("");
     else if (c === ",") end();
     else parts[parts.length - 1] += c;
@@ -210,12 +210,17 @@ function failed(error) {
   if (!(error instanceof Problem)) console.error(error);
   const since = reached ? ` The figures are those of ${reached.toLocaleTimeString()}.` : "";
   document.body.classList.add("stale");
+  noShadow = false; // Weir may restart with a shadow file
   alertOf(`${error.message}${since} The page keeps trying.`);
   const store = document.querySelector("#tiles dd.store");
   if (store) store.replaceChildren(el("span", { class: "state-unreachable" }, "unknown"), el("small", {}, "Weir is unreachable"));
 }
 
+let remembered = 0; // when remember was last called
+
 function remember(list) {
+  if (Date.now() - remembered > 3 * every) history.clear(); // after a gap, older points would seem recent
+  remembered = Date.now();
   const present = new Set();
   for (const r of list) {
     const id = idOf(r);
@@ -535,9 +540,11 @@ function verdict(d, limits, problem) {
   const full = limits.filter((l) => l.state.remaining === 0 && seconds(l.state.retry_after) !== 0);
   if (full.length === 0) return badge("ok", "One more request is allowed");
   const enforced = full.some((l) => l.mode === "enforced");
+  const quota = full.some((l) => l.mode === "quota");
+  const overLimit = quota ? "Denied, unless another quota of the request has room" : "Over a limit that denies nothing by itself";
   const waits = (l) => seconds(l.state.retry_after) ?? Infinity;
   const longest = full.reduce((a, b) => (waits(b) > waits(a) ? b : a));
-  const verdict = badge(enforced ? "no" : "warn", enforced ? "The next request is denied" : "Over a limit that denies nothing by itself");
+  const verdict = badge(enforced ? "no" : "warn", enforced ? "The next request is denied" : overLimit);
   verdict.append(` by ${longest.name || longest.rule || algorithm(longest)}: ${limitText(longest)}. One hit fits ${waits(longest) === Infinity ? "never" : `in ${duration(longest.state.retry_after)}`}.`);
   return verdict;
 }
