@@ -87,12 +87,15 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 	}
 	record.SameRules = record.RulesVersion == rules.Version()
 	rule, i := rules.ByHash(r.Limit)
-	if r.Limit == 0 {
+	switch {
+	case r.Key == 0:
+		record.LimitKnown = true
+	case r.Limit == 0:
 		record.LimitKnown, record.Limit = true, "override"
-	} else if rule != nil {
+	case rule != nil:
 		record.setLimit(rule, i)
 	}
-	if len(e.Descriptors) == 0 {
+	if len(e.Descriptors) == 0 || r.Key == 0 {
 		return record, nil
 	}
 	return record, e.compareKey(record, rules, rule)
@@ -151,9 +154,14 @@ func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rul
 	return nil
 }
 
+// noKeyHash is the hash in the receipt of a denial for which no counter was read.
+const noKeyHash = "0000000000000000"
+
 func (d *denialRecord) text(config string) string {
 	rule := "rule     unknown: these rules have no limit with the hash " + d.LimitHash + ". Use the rules of that time\n"
 	switch {
+	case d.KeyHash == noKeyHash:
+		rule = "limit    none: the id of the lease has a wrong length\n"
 	case d.Rule != "":
 		rule = fmt.Sprintf("rule     %s in domain %s (%s)\nlimit    %s: %s\n", d.Rule, d.Domain, d.Source, d.Limit, d.Text)
 	case d.LimitKnown:

@@ -89,6 +89,8 @@ func TestReceiptIsExplained(t *testing.T) {
 		}, nil, "limit    0: 2 at once, concurrency\n", 0},
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
 			"limit    it came with the request, and is not in the rules\n", 0},
+		{"no counter was read", func(r *receipt.Receipt) { r.Key, r.Limit, r.Reason = 0, 0, "bad_lease_id" }, func(e *Explain) { e.Descriptors = []string{"ip=192.0.2.1"} },
+			"limit    none: the id of the lease has a wrong length\n", 0},
 		{"expired", func(r *receipt.Receipt) { r.Time = time.Date(2025, 1, 2, 3, 4, 5, 0, time.UTC) }, nil,
 			"the receipt expired: it was issued at 2025-01-02T03:04:05Z, and receipts are valid for 720h0m0s\n", Error},
 		{"expired sooner", nil, func(e *Explain) { e.MaxAge = time.Minute }, "and receipts are valid for 1m0s\n", Error},
@@ -130,7 +132,7 @@ func TestReceiptIsExplained(t *testing.T) {
 		var record denialRecord
 		decoder := json.NewDecoder(&out)
 		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&record); err != nil || record.LimitHash == "" || record.Max != 100 || (record.KeyMatches == nil) != (len(e.Descriptors) == 0) {
+		if err := decoder.Decode(&record); err != nil || record.LimitHash == "" || record.Max != 100 || (record.KeyMatches == nil) != (len(e.Descriptors) == 0 || record.KeyHash == noKeyHash) {
 			t.Errorf("%s: got %+v, error %v, want a LimitHash, a Max of 100, and KeyMatches if a descriptor is given", c.name, record, err)
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin/api"
@@ -100,6 +102,9 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	if err := r.confirm(domain, to); err != nil {
 		return err
 	}
+	// An interrupted pass prints the cursor from which the next one may continue.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	sum := api.EntryReset{Cursor: r.Cursor, Notified: true}
 	for !sum.Done {
 		step, err := c.ResetByEntry(ctx, api.EntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
@@ -59,11 +60,14 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	t.warnUnknown(ctx, conn, to)
 	filter := api.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
 	if t.Entry != "" {
-		entry, err := parseEntry(t.Entry)
-		if err != nil {
-			return err
+		path, err := descriptors.ParsePath(t.Entry)
+		if err == nil && len(path) != 1 {
+			err = errors.New("want one entry, such as user_id or user_id=42")
 		}
-		filter.Entry = explain.Entry{entry.Key, entry.Value}
+		if err != nil {
+			return fmt.Errorf("--entry: %w", err)
+		}
+		filter.Entry = explain.Entry{path[0].Key, path[0].Value}
 	}
 	for failures := 0; ; failures++ {
 		var unwritten error

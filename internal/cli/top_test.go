@@ -220,7 +220,7 @@ func TestTailPrintsJSONLines(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	out := &watched{}
-	tail := Tail{AdminServer: flags, Sample: .5, Output: "json"}
+	tail := Tail{AdminServer: flags, Entry: "action", Sample: .5, Output: "json"} // any value of action
 	ended := make(chan error, 1)
 	go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: &watched{}}) }()
 	out.await(t, "no_rule")
