@@ -2,11 +2,11 @@ package manifests
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	gatewayv1alpha1 "github.com/envoyproxy/gateway/api/v1alpha1"
 	"helm.sh/helm/v3/pkg/strvals"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
@@ -118,20 +118,37 @@ podAnnotations: {team: edge}
 `)
 	config := gatewayOf(t, loadChart(t), values)
 	deployment := config.Provider.Kubernetes.RateLimitDeployment
-	got := map[string]string{}
-	for _, e := range deployment.Container.Env {
-		if _, twice := got[e.Name]; twice {
-			t.Errorf("%s is set twice", e.Name)
-		}
-		got[e.Name] = e.Value
-		if e.ValueFrom != nil {
-			got[e.Name] = e.ValueFrom.SecretKeyRef.Name + "/" + e.ValueFrom.SecretKeyRef.Key
-		}
+	checkStore(t, deployment)
+	if container := deployment.Container; container.Image == nil || len(container.VolumeMounts) != 3 {
+		t.Errorf("the container is %+v", container)
 	}
+	if len(deployment.Pod.Tolerations) != 1 || deployment.Pod.Annotations["team"] != "edge" {
+		text, _ := yaml.Marshal(deployment.Pod)
+		t.Errorf("the pods are\n%s", text)
+	}
+	settings := variablesOf(t, deployment)
+	if settings["MEMORY_MAX_BYTES"] != "268435456" || settings["DRAIN_DELAY"] != "7s" {
+		t.Errorf("the variables are %v", settings)
+	}
+
+	// Envoy Gateway's own image needs the same Redis, and nothing else of Weir.
+	must.Succeed(t, strvals.ParseInto("envoyGateway.useWeir=false", values))
+	deployment = gatewayOf(t, loadChart(t), values).Provider.Kubernetes.RateLimitDeployment
+	checkStore(t, deployment)
+	container := deployment.Container
+	if container.Image != nil || container.Resources != nil || deployment.Patch != nil || len(container.VolumeMounts) != 1 || len(variablesOf(t, deployment)) != 7 {
+		t.Errorf("after going back the container is %+v", container)
+	}
+}
+
+// checkStore checks the variables and the files of the Redis of
+// [TestChartPassesTheStoreToEnvoyGateway].
+func checkStore(t *testing.T, deployment *gatewayv1alpha1.KubernetesDeploymentSpec) {
+	t.Helper()
+	got := variablesOf(t, deployment)
 	for name, want := range map[string]string{
 		"REDIS_TYPE": "SENTINEL", "REDIS_AUTH": "redis-password/auth", "REDIS_SENTINEL_AUTH": "redis-password/sentinel-auth", "REDIS_TLS": "true",
 		"REDIS_TLS_CACERT": "/etc/weir/redis-tls/ca.crt", "REDIS_TLS_CLIENT_CERT": "/etc/weir/redis-tls/tls.crt",
-		"MEMORY_MAX_BYTES": "268435456", "DRAIN_DELAY": "7s",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -142,20 +159,31 @@ podAnnotations: {team: edge}
 			t.Errorf("%s is %q: Envoy Gateway sets it", name, value)
 		}
 	}
-	mounts := map[string]string{}
-	for _, m := range deployment.Container.VolumeMounts {
-		mounts[m.Name] = m.MountPath
-	}
 	for _, v := range deployment.Pod.Volumes {
-		if v.Secret != nil && v.Secret.SecretName == "redis-tls" && mounts[v.Name] == "/etc/weir/redis-tls" {
-			delete(mounts, v.Name)
+		if v.Secret == nil || v.Secret.SecretName != "redis-tls" {
+			continue
+		}
+		for _, m := range deployment.Container.VolumeMounts {
+			if m.Name == v.Name && m.MountPath == "/etc/weir/redis-tls" {
+				return
+			}
 		}
 	}
-	if slices.Contains(slices.Collect(maps.Values(mounts)), "/etc/weir/redis-tls") || len(mounts) != 2 {
-		t.Errorf("the Secret redis-tls is not mounted: %v", mounts)
+	t.Error("the Secret redis-tls is not mounted")
+}
+
+// variablesOf returns the variables of the container, and NAME/KEY for those from a Secret.
+func variablesOf(t *testing.T, deployment *gatewayv1alpha1.KubernetesDeploymentSpec) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	for _, e := range deployment.Container.Env {
+		if _, twice := got[e.Name]; twice {
+			t.Errorf("%s is set twice", e.Name)
+		}
+		got[e.Name] = e.Value
+		if e.ValueFrom != nil {
+			got[e.Name] = e.ValueFrom.SecretKeyRef.Name + "/" + e.ValueFrom.SecretKeyRef.Key
+		}
 	}
-	if len(deployment.Pod.Tolerations) != 1 || deployment.Pod.Annotations["team"] != "edge" {
-		text, _ := yaml.Marshal(deployment.Pod)
-		t.Errorf("the pods are\n%s", text)
-	}
+	return got
 }

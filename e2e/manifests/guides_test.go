@@ -247,7 +247,7 @@ func (there objects) checkShell(t *testing.T, where, text string) (n int) {
 		case "weir":
 			checkWeir(t, where, words[1:])
 		case "helm": // TestHelmCommandsRender
-		case "curl", "grep", "cut", "jq", "sort", "uniq", "seq", "redis-cli":
+		case "curl", "grep", "cut", "jq", "sort", "uniq", "seq", "sleep", "redis-cli":
 		default:
 			t.Errorf("%s: no test checks the command %s", where, words[0])
 		}

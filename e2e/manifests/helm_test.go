@@ -318,6 +318,9 @@ func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 		{"image.digest=latest", "/image/digest"},
 		{"monitoring.serviceMonitor.interval=1.5s", "/monitoring/serviceMonitor/interval"},
 		{"config.settings.KEY_HASH_SECRET=abc", "a ConfigMap would show this secret"},
+		{"config.settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:abc", "a ConfigMap would show this secret"},
+		{"config.settings.REDIS_PERSECOND_URL=redis://:abc@redis:6379", "a ConfigMap would show this secret"},
+		{"store.url=rediss://user:abc@redis:6379", "store.url has a password"},
 		{"mode=envoy-gateway,admin.enabled=true", "admin.enabled has no effect in mode envoy-gateway"},
 		{"mode=envoy-gateway,replicaCount=0", "replicaCount has no effect in mode envoy-gateway"},
 		{"mode=ai-gateway", "must be in the namespace envoy-gateway-system"},
@@ -329,6 +332,8 @@ func TestChartRejectsValuesThatCannotWork(t *testing.T) {
 		{"mode=envoy-gateway,config.overlay.o.descriptors[0].key=true", "/config/overlay/o/descriptors/0/key"},
 		{"fullnameOverride=7eleven", "/fullnameOverride"},
 		{"podDisruptionBudget.maxUnavailable=some", "/podDisruptionBudget/maxUnavailable"},
+		{`podLabels.app\.kubernetes\.io/name=mine`, "invalid propertyName 'app.kubernetes.io/name'"},
+		{`podAnnotations.checksum/settings=mine`, "invalid propertyName 'checksum/settings'"},
 	} {
 		values, err := strvals.Parse(bad.set)
 		must.Succeed(t, err)
@@ -400,6 +405,20 @@ func TestChartReleasesAreSeparate(t *testing.T) {
 				t.Errorf("two releases have %s", name)
 			}
 		}
+	}
+}
+
+// An annotation of the user replaces the chart's, and occurs once.
+func TestPodAnnotationsReplaceTheCharts(t *testing.T) {
+	values := valuesOf(t, "podAnnotations: {prometheus.io/scrape: 'false', team: edge}")
+	manifest, _, err := renderText(loadChart(t), "weir", "weir", values)
+	must.Succeed(t, err)
+	if n := strings.Count(manifest, "prometheus.io/scrape"); n != 1 {
+		t.Errorf("prometheus.io/scrape is set %d times", n)
+	}
+	got := weirOf(t, render(t, values)).Spec.Template.Annotations
+	if got["prometheus.io/scrape"] != "false" || got["prometheus.io/port"] != "9090" || got["team"] != "edge" {
+		t.Errorf("the annotations are %v", got)
 	}
 }
 

@@ -14,6 +14,8 @@
   {{- if eq .Values.mode "envoy-gateway" -}}
     {{- fail "mode envoy-gateway needs a Redis, because Envoy Gateway starts several pods: set store.type to redis." -}}
   {{- end -}}
+{{- else if regexMatch "://[^@/]*:[^@/]+@" $store.url -}}
+  {{- fail "store.url has a password, which a ConfigMap would show: put it into a Secret, and name that in store.auth.existingSecret." -}}
 {{- else if and (eq $store.type "redis") (not $store.url) (not .Values.redis.enabled) -}}
   {{- fail "store.type redis has no Redis: set store.url to host:port, or redis.enabled to true." -}}
 {{- else if and (eq $store.type "sentinel") (lt (len (splitList "," $store.url)) 2) -}}
@@ -72,11 +74,12 @@
   {{- $_ := set $owned $name "" -}}
 {{- end -}}
 {{- $known := splitList "\n" (.Files.Get "files/settings.txt") -}}
-{{- range $name, $_ := .Values.config.settings -}}
+{{- range $name, $value := .Values.config.settings -}}
   {{- if not (or (has $name $known) (regexMatch "^(GO|OTEL_)[A-Z_]+$" $name)) -}}
     {{- fail (printf "config.settings.%s is no setting of Weir: docs/settings.md lists all of them. Variables of other software belong to extraEnv." $name) -}}
   {{- end -}}
-  {{- if has $name (list "KEY_HASH_SECRET" "REDIS_PERSECOND_AUTH" "REDIS_PERSECOND_SENTINEL_AUTH") -}}
+  {{- $secrets := list "KEY_HASH_SECRET" "REDIS_PERSECOND_AUTH" "REDIS_PERSECOND_SENTINEL_AUTH" "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" -}}
+  {{- if or (has $name $secrets) (and (eq $name "REDIS_PERSECOND_URL") (regexMatch "://[^@/]*:[^@/]+@" (toString $value))) -}}
     {{- fail (printf "config.settings.%s: a ConfigMap would show this secret. Put it into a Secret, and name that in extraEnv, by valueFrom.secretKeyRef." $name) -}}
   {{- end -}}
   {{- if hasKey $owned $name -}}
