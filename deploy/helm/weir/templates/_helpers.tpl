@@ -97,6 +97,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $store -}}
 {{- end -}}
 
+{{/* The passwords of Redis, as variables of a container: from store.auth.existingSecret, or from the optional Secret NAME-redis. */}}
+{{- define "weir.redisAuth" -}}
+{{- $auth := .Values.store.auth.existingSecret -}}
+{{- range $variable, $key := dict "REDIS_AUTH" "auth" "REDIS_SENTINEL_AUTH" "sentinel-auth" }}
+- name: {{ $variable }}
+  valueFrom:
+    secretKeyRef: {name: {{ $auth | default (printf "%s-redis" (include "weir.fullname" $)) }}, key: {{ $key }}, optional: {{ not (and $auth (eq $key "auth")) }}}
+{{- end }}
+{{- end -}}
+
 {{/* All other variables: the defaults of the chart, under config.settings. */}}
 {{- define "weir.settings" -}}
 {{- $set := dict "USE_PROMETHEUS" "true" "PROMETHEUS_ADDR" ":9090" "LOG_FORMAT" "json" "GRPC_MAX_CONNECTION_AGE" "5m" "GRPC_MAX_CONNECTION_AGE_GRACE" "30s" "DRAIN_DELAY" "15s" "STOP_TIMEOUT" "10s" "REPLICAS_DNS" (printf "%s-headless" (include "weir.fullname" .)) "MEMORY_MAX_BYTES" "134217728" "AUTOMEMLIMIT" "0.9" -}}
