@@ -136,7 +136,9 @@ func TestConformByTLS(t *testing.T) {
 	authority := certtest.New(t)
 	client := authority.Issue(t, "client")
 	target := graded(t, rules, grpc.Creds(credentials.NewTLS(authority.Server(t, "127.0.0.1"))))
-	code, out, errs := conformed(t, "--tls", "--ca", authority.File, "--cert", client.Cert, "--key", client.Key, "--only", "clients.stalled|semantics.counts", target)
+	code, out, errs := conformed(t, "--tls", "--ca", authority.File, "--cert", client.Cert, "--key", client.Key,
+		"--timeout", "10m", "--call-timeout", "1m", // a busy machine takes seconds for many TLS handshakes
+		"--only", "clients.stalled|semantics.counts", target)
 	if code != 0 || !strings.Contains(out, "3 passed") || strings.Contains(out, "cannot be used") {
 		t.Errorf("exit code %d\n%s\n%s", code, out, errs)
 	}
