@@ -51,6 +51,7 @@ func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	for i := range r.Descriptors {
 		descriptor, decision := &r.Descriptors[i], &result.Decisions[i]
 		decision.Domain, decision.Entries, decision.Hits = r.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
+		decision.Refund = descriptor.Refund
 		if domain == nil {
 			decision.Reason = UnknownDomain
 			continue

@@ -25,6 +25,7 @@ const (
 const (
 	flagOverride = 1 << iota
 	flagSettle   // the last entry, with decide.SettleKey, was removed
+	flagRefund   // a refund of 0 hits
 )
 
 // sizeOf returns an upper bound of the size of an entry.
@@ -78,6 +79,8 @@ func appendDecision(b []byte, d *decide.Decision, release bool) []byte {
 		flags |= flagSettle
 	case d.End, release:
 		hits = -1
+	case d.Refund && hits == 0:
+		flags |= flagRefund
 	}
 	if d.Override && len(d.Limits) > 0 {
 		flags |= flagOverride
@@ -161,6 +164,7 @@ func (r *entryReader) line(into *replay.Line, hide func(key, value string) strin
 func (r *entryReader) descriptor(list []descriptors.Entry, hide func(key, value string) string) (d decide.Descriptor, _ []descriptors.Entry) {
 	d.Hits = int64(r.number64())
 	matched, flags := r.number64(), r.number8()
+	d.Refund = flags&flagRefund > 0
 	if flags&flagOverride > 0 {
 		d.Override = &decide.Override{RequestsPerUnit: r.number32(), UnitMultiplier: r.number32(), Unit: descriptors.Unit(r.number8())}
 	}

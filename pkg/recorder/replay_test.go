@@ -64,7 +64,7 @@ func randomRequest(random *rand.Rand) decide.Request {
 		case 0:
 			d.Hits = 0
 		case 1:
-			d.Hits, d.Refund = -1, true
+			d.Hits, d.Refund = -int64(random.IntN(2)), true
 		case 2:
 			d.Hits = int64(random.IntN(5))
 		case 3:

@@ -39,20 +39,20 @@ func AppendLine(b []byte, line *Line) []byte {
 		}
 		b = append(b, ']')
 		ones = ones && d.Hits == 1
-		same = same && d.Hits == line.Request.Descriptors[0].Hits
+		same = same && d.Hits == line.Request.Descriptors[0].Hits && refundsNothing(d) == refundsNothing(&line.Request.Descriptors[0])
 	}
 	b = append(b, ']')
 	switch {
 	case ones:
 	case same:
-		b = strconv.AppendInt(append(b, `,"hits":`...), line.Request.Descriptors[0].Hits, 10)
+		b = appendHits(append(b, `,"hits":`...), &line.Request.Descriptors[0])
 	default:
 		b = append(b, `,"hits":[`...)
-		for i, d := range line.Request.Descriptors {
+		for i := range line.Request.Descriptors {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			b = strconv.AppendInt(b, d.Hits, 10)
+			b = appendHits(b, &line.Request.Descriptors[i])
 		}
 		b = append(b, ']')
 	}
@@ -66,6 +66,17 @@ func AppendLine(b []byte, line *Line) []byte {
 		b = strconv.AppendInt(append(b, `,"left_out":`...), int64(line.LeftOut), 10)
 	}
 	return append(appendOverrides(b, line.Request.Descriptors), '}', '\n')
+}
+
+func refundsNothing(d *decide.Descriptor) bool { return d.Refund && d.Hits == 0 }
+
+// appendHits appends the hits of a descriptor. A refund of 0 hits is -0, which other readers of JSON
+// take for a peek.
+func appendHits(b []byte, d *decide.Descriptor) []byte {
+	if refundsNothing(d) {
+		return append(b, "-0"...)
+	}
+	return strconv.AppendInt(b, d.Hits, 10)
 }
 
 // appendOverrides appends the limits that the request carried, if any.

@@ -21,6 +21,8 @@ func TestAppendedLinesAreReadBack(t *testing.T) {
 		"many hits":    {{Entries: entry("user", "42"), Hits: 7}, {Entries: entry("ip", "::1"), Hits: 7}},
 		"list of hits": {{Entries: entry("user", "42"), Hits: 1}, {Entries: entry("ip", ""), Hits: -3, Refund: true}},
 		"peek":         {{Entries: entry("user", "42")}},
+		"no refund":    {{Entries: entry("user", "42"), Refund: true}},
+		"list of 0":    {{Entries: entry("user", "42"), Refund: true}, {Entries: entry("ip", "::1")}},
 		"overrides": {
 			{Entries: entry("user", "42"), Hits: 1}, {Entries: entry("ip", "::1"), Hits: 1, Override: &decide.Override{RequestsPerUnit: 5, Unit: descriptors.Minute, UnitMultiplier: 2}},
 			{Entries: entry("slots", "1"), Hits: 1, Override: &decide.Override{RequestsPerUnit: 0}},

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +34,6 @@ func decodeLine(text []byte) (Line, Kind) {
 		return Line{}, NotJSON
 	}
 	at, ok := parseTime(in.T)
-	hits, okHits := parseHits(in.Hits, len(in.Descriptors))
 	switch {
 	case !ok:
 		return Line{}, BadTime
@@ -41,13 +41,14 @@ func decodeLine(text []byte) (Line, Kind) {
 		return Line{}, NoDomain
 	case len(in.Descriptors) == 0 || len(in.Descriptors) > decide.MaxDescriptors:
 		return Line{}, BadDescriptors
-	case !okHits:
-		return Line{}, BadHits
 	case in.Overrides != nil && len(in.Overrides) != len(in.Descriptors):
 		return Line{}, BadOverrides
 	}
 	line := Line{At: at, By: in.By, LeftOut: in.LeftOut,
 		Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
+	if !parseHits(line.Request.Descriptors, in.Hits) {
+		return Line{}, BadHits
+	}
 	if in.Allowed != nil {
 		line.Allowed, line.HasAllowed = *in.Allowed, true
 	}
@@ -63,8 +64,6 @@ func decodeLine(text []byte) (Line, Kind) {
 			}
 			d.Entries[j] = descriptors.Entry{Key: pair[0], Value: pair[1]}
 		}
-		d.Hits = hits[min(i, len(hits)-1)]
-		d.Refund = d.Hits < 0
 		if in.Overrides != nil && in.Overrides[i] != nil {
 			o := in.Overrides[i]
 			unit := descriptors.ParseUnit(o.Unit)
@@ -110,30 +109,26 @@ func timeOf(text string) (time.Time, bool) {
 
 func inRange(t time.Time) (time.Time, bool) { return t, !t.Before(earliest) && t.Before(latest) }
 
-var oneHit = []int64{1}
-
-// parseHits returns the hits of n descriptors: one number for all, or one for each.
-func parseHits(raw json.RawMessage, n int) ([]int64, bool) {
+// parseHits sets the hits of the descriptors: one number for all, or one for each. A number with a
+// minus sign is a refund, -0 too.
+func parseHits(all []decide.Descriptor, raw json.RawMessage) bool {
+	each := []json.RawMessage{raw}
 	if len(raw) == 0 || string(raw) == "null" {
-		return oneHit, true
-	}
-	if raw[0] != '[' {
-		var one int64
-		err := json.Unmarshal(raw, &one)
-		return []int64{one}, err == nil
-	}
-	var each []*int64
-	if json.Unmarshal(raw, &each) != nil || len(each) != n {
-		return nil, false
-	}
-	hits := make([]int64, n)
-	for i, h := range each {
-		if h == nil {
-			return nil, false
+		each[0] = json.RawMessage("1")
+	} else if raw[0] == '[' {
+		if json.Unmarshal(raw, &each) != nil || len(each) != len(all) {
+			return false
 		}
-		hits[i] = *h
 	}
-	return hits, true
+	for i := range all {
+		d, number := &all[i], each[min(i, len(each)-1)]
+		var err error
+		if d.Hits, err = strconv.ParseInt(string(number), 10, 64); err != nil {
+			return false
+		}
+		d.Refund = number[0] == '-'
+	}
+	return true
 }
 
 // A scanner reads the plain form of a line, in which a recorder writes most lines. This form has
@@ -162,14 +157,15 @@ func scan(text []byte) (line Line, ok bool) {
 	if !ok {
 		return line, false
 	}
-	hits := int64(1)
+	hits, refund := int64(1), false
 	if s.skip(`,"hits":`) {
+		refund = strings.HasPrefix(s.text[s.offset:], "-")
 		if hits, ok = s.integer(); !ok {
 			return line, false
 		}
 	}
 	for i := range line.Request.Descriptors {
-		line.Request.Descriptors[i].Hits, line.Request.Descriptors[i].Refund = hits, hits < 0
+		line.Request.Descriptors[i].Hits, line.Request.Descriptors[i].Refund = hits, refund
 	}
 	switch {
 	case s.skip(`,"allowed":true`):

@@ -90,10 +90,10 @@ const maxZstdBytes = 128 << 20
 //	{"t":"2026-11-22T10:00:00.000001Z","domain":"ugc","descriptors":[[["user_id","42"],["action","reply"]]],"hits":1,"allowed":true}
 //
 // The time t may be a number of µs since 1970. The field hits may be a list with one number for
-// each descriptor. It is 1 by default, and a negative number refunds. The field allowed is
-// optional. The recorder also writes by, left_out and overrides, and notes without a domain: see
-// docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for concurrent
-// use.
+// each descriptor. It is 1 by default, and a number with a minus sign refunds, -0 too. The field
+// allowed is optional. The recorder also writes by, left_out and overrides, and notes without a
+// domain: see docs/recording.md. A Reader ignores other fields and empty lines. It is not safe for
+// concurrent use.
 type Reader struct {
 	o        ReaderOptions
 	lines    *lines.Reader

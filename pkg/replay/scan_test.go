@@ -12,6 +12,7 @@ var plainLines = []string{
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]],[],[["c",""]]],"hits":-3,"allowed":false}`,
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]]],"allowed":false}`,
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]]],"hits":0}`,
+	`{"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]]],"hits":-0}`,
 	`{"t":1795341600000002,"domain":"ugc","descriptors":[[]]}`,
 }
 
