@@ -76,8 +76,8 @@ type Decision struct {
 	Domain   string
 	Entries  []descriptors.Entry // the entries of the descriptor, without a last entry that only ends a lease
 	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
-	Refund   bool                // a refund, even of 0 hits
 	Rule     *descriptors.Rule   // nil: no rule matches
+	Refund   bool                // a refund, even of 0 hits
 	Override bool                // the limit came with the request
 	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
 	ShadowMode bool
