@@ -12,7 +12,7 @@ import (
 // not have the intended effect.
 type Check struct {
 	Settings     bool   `help:"Check the settings in the environment. The check reads no file that they name, and connects to nothing."`
-	Strict       bool   `help:"Treat warnings as faults."`
+	Strict       bool   `help:"Also exit with 1 after a warning."`
 	Format       string `short:"o" enum:"text,json,github" default:"text" help:"The format of the output: text, json, or github for annotations in a GitHub workflow."`
 	rulesOptions `embed:""`
 	Replicas     string   `env:"REPLICAS" placeholder:"NUMBER" help:"The REPLICAS of the server. If neither REPLICAS nor REPLICAS_DNS is set, on_store_error: local causes a warning."`

@@ -26,7 +26,7 @@ type Responses struct {
 	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a response header with a receipt of a denial. weir explain --receipt opens it with the keys in RECEIPT_KEYS_FILE. Default: none."`
 	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key encrypts, and any of them decrypts. Weir reads the file again when it changes."`
 
-	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If one limit denies a request, none of the others is charged. Denials in shadow mode do not count, nor do those of quotas if a request has several."`
+	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If true and one limit denies a request, the limits that allow it are not charged. Rules in shadow mode, and quotas if a request has several, are charged independently."`
 
 	jitter float64 // RETRY_AFTER_JITTER as a fraction
 }

@@ -116,7 +116,7 @@ var sections = []struct {
 		{"weir_shadow_denials_total", "These limits cause the difference."},
 		{"weir_shadow_running", ""},
 		{"weir_shadow_loads_total", "If a change of the file has no effect, look for the result `error`."},
-		{"weir_shadow_dropped_requests_total", "Unlike `weir_shadow_requests_total`, it never restarts from 0. Trust the counts only if it grows much more slowly."},
+		{"weir_shadow_dropped_requests_total", "This counter never restarts from 0. Trust the counts only if it grows much more slowly than `weir_shadow_requests_total`."},
 		{"weir_shadow_undecided_requests_total", ""},
 		{"weir_shadow_evictions_total", "Raise `SHADOW_MAX_BYTES`: without these keys the candidate denies too little."},
 		{"weir_shadow_panics_total", "Report the bug."},
@@ -130,7 +130,7 @@ var sections = []struct {
 		{"weir_recording_failing", "The log states the reason."},
 	}},
 	{"Admin API", "This metric exists only with `ADMIN_ADDR`.", []struct{ name, use string }{
-		{"weir_admin_requests_total", "Code 401: a caller has an old token, or somebody guesses tokens."},
+		{"weir_admin_requests_total", "If 401 grows, a caller has an old token, or somebody guesses tokens."},
 	}},
 	{"Metrics about metrics", "", []struct{ name, use string }{
 		{"weir_metrics_series", "Many series take memory and slow Prometheus down."},
