@@ -223,22 +223,27 @@ func TestRecipesAreListedAndWarnOfUnsafeEnvoys(t *testing.T) {
 }
 
 var (
-	listenerOfRecipe = regexp.MustCompile("(?ms)^## The whole listener\n\n[^\n]*\n\n```yaml listener.yaml\n(.*?)^```\n\\z")
-	sectionEnvoy     = regexp.MustCompile("(?ms)^## Envoy\n(.*?)^## ")
-	unnamedYAML      = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
+	sectionEnvoy = regexp.MustCompile("(?ms)^## Envoy\n(.*?)^## ")
+	unnamedYAML  = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 )
 
-// The section Envoy of a recipe shows parts of the listener at the end of the page, which the tests
-// in e2e run.
+// The section Envoy of a recipe shows parts of its listener, which the tests in e2e run, and links to
+// it.
 func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 	for _, page := range recipes(t) {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		listener, section := listenerOfRecipe.FindStringSubmatch(string(text)), sectionEnvoy.FindStringSubmatch(string(text))
-		if listener == nil || section == nil {
-			t.Errorf("%s: want a section Envoy, and listener.yaml at the end of the page", page)
+		name := strings.TrimSuffix(filepath.Base(page), ".md") + ".yaml"
+		listener, err := os.ReadFile(filepath.Join("recipes", "listeners", name))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		section := sectionEnvoy.FindStringSubmatch(string(text))
+		if section == nil || !strings.Contains(section[1], "](listeners/"+name+")") {
+			t.Errorf("%s: want a section Envoy with a link to listeners/%s", page, name)
 			continue
 		}
 		parts := unnamedYAML.FindAllStringSubmatch(section[1], -1)
@@ -246,7 +251,7 @@ func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 			t.Errorf("%s: the section Envoy does not show rate_limits", page)
 		}
 		for _, part := range parts {
-			if !containsIndented(listener[1], part[1]) {
+			if !containsIndented(string(listener), part[1]) {
 				t.Errorf("%s: the listener does not contain\n%s", page, part[1])
 			}
 		}

@@ -134,8 +134,6 @@ func readRecipes(t *testing.T) (frame string, recipes []recipe) {
 				frame = b[2]
 			case "yaml rules.yaml":
 				r.rules = b[2]
-			case "yaml listener.yaml":
-				r.listener = b[2]
 			case "sh weir":
 				r.settings, _, _ = strings.Cut(b[2], " weir ")
 			case "sh":
@@ -146,9 +144,10 @@ func readRecipes(t *testing.T) (frame string, recipes []recipe) {
 		}
 		switch {
 		case r.page == "README.md":
-		case r.rules == "" || r.listener == "" || len(r.steps) == 0 || r.steps[0].output == "":
-			t.Errorf("%s: want rules.yaml, listener.yaml, and commands with their output", r.page)
+		case r.rules == "" || len(r.steps) == 0 || r.steps[0].output == "":
+			t.Errorf("%s: want rules.yaml, and commands with their output", r.page)
 		default:
+			r.listener = string(must.Read(t, filepath.Join(recipeFolder, "listeners", strings.TrimSuffix(r.page, ".md")+".yaml")))
 			recipes = append(recipes, r)
 		}
 	}
