@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -396,6 +397,33 @@ func TestLinesWaitForEarlierOnes(t *testing.T) {
 	}
 	if fmt.Sprint(got) != "[5 9 15 20 30]" {
 		t.Errorf("lines of the seconds %v", got)
+	}
+}
+
+// Lines are in the order of the decisions again after the store's clock has stepped back.
+func TestLinesWaitAfterTheClockStepsBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r, d := New(Options{Path: dir, Plain: true}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r) // the test ends its periods
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC).UnixMicro()
+	for _, hits := range []int64{3600, 5, 9, 8, 20} { // the time of each line, too
+		result := d.decide("alice")
+		result.Decisions[0].Verdicts[0].At, result.Decisions[0].Hits = at+hits, hits
+		r.Record(result)
+		w.drain()
+		w.write(false)
+	}
+	w.write(true)
+	w.out.close()
+	files := recordings(t, dir)
+	var got []string
+	for _, m := range regexp.MustCompile(`"hits":(\d+)`).FindAllSubmatch(must.Read(t, files[len(files)-1]), -1) {
+		got = append(got, string(m[1]))
+	}
+	if text := strings.Join(got, " "); text != "5 3600 8 9 20" {
+		t.Errorf("the order is %s, want 5 3600 8 9 20", text)
 	}
 }
 

@@ -43,8 +43,9 @@ type writer struct {
 	buffered      []bufferedLine
 	entries       []byte // the text of buffered
 	unusedEntries []byte
-	latest        int64 // the latest time of all lines so far
-	cutoff        int64 // latest at the start of the period: lines up to it have waited for a whole period
+	// cutoff is the latest time of the lines that were kept at the start of the period: lines up to
+	// it have waited for a whole period. 0 if none was kept.
+	cutoff int64
 
 	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this
 	// period and the last.
@@ -158,7 +159,6 @@ func (w *writer) buffer(entries []byte) {
 		case h.now > 0 && h.by == byStore:
 			w.offset.add(h.at - h.now)
 		}
-		w.latest = max(w.latest, h.at)
 		w.buffered = append(w.buffered, bufferedLine{h.at, h.order, uint32(start + 4)})
 		start += 4 + length
 	}
@@ -194,8 +194,12 @@ func (w *writer) write(all bool) {
 			w.flush()
 		}
 	}
-	w.retain(w.buffered[n:])
-	w.cutoff = w.latest
+	kept := w.buffered[n:]
+	w.cutoff = 0
+	if len(kept) > 0 {
+		w.cutoff = kept[len(kept)-1].at
+	}
+	w.retain(kept)
 	w.lastOffset, w.offset = w.offset, offset{}
 	w.flush()
 }
