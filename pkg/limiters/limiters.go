@@ -131,8 +131,8 @@ type Verdict struct {
 	By                  DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
-	// At is when the operation was decided, by the store's clock, in µs since 1970; 0 if
-	// on_store_error decided the operation, or if the operation failed.
+	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
+	// [ByShare] by the clock of this process. It is 0 with [ByPolicy], and if the operation failed.
 	At        int64
 	Used      int64 // the key's usage after this operation
 	Remaining int64 // how many further hits fit; 0 during a penalty

@@ -37,7 +37,7 @@ const maxNodes = 1024
 
 // Take decides groups on the nodes that own their slots.
 func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	// Loading the slots counts towards the timeout.
+	// Loading the slots may take a timeout of its own.
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	queues, err := c.route(ctx, groups)

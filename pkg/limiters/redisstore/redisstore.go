@@ -113,8 +113,8 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns within Timeout or, if a charge of a moving cluster
-// slot must be refunded, within twice Timeout.
+// Take implements [limiters.Store]. It returns within Timeout. In a cluster, it may take another
+// Timeout to load the slots first, and another to refund a charge of a moving slot.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

@@ -34,12 +34,18 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 // of removed keys. While the slot moves, Redis answers TRYAGAIN unless one master has all of them,
 // so each key is then removed by itself.
 func (s *Store) unlink(ctx context.Context, key string) (removed int64, err error) {
-	keys := []string{key, key + reservationsSuffix, key + penaltySuffix}
-	all := unlinkCommand{redis.NewIntCmd(ctx, "unlink", keys[0], keys[1], keys[2])}
-	if err = s.client.Process(ctx, all); !redis.IsTryAgainError(err) {
-		return all.Val(), err
+	all := newUnlinkCommand(ctx, key)
+	_ = s.client.Process(ctx, all) // the command has the error
+	return s.unlinked(ctx, key, all)
+}
+
+// unlinked returns the number of keys that all removed. If Redis answered TRYAGAIN, it removes them
+// one by one.
+func (s *Store) unlinked(ctx context.Context, key string, all unlinkCommand) (removed int64, err error) {
+	if !redis.IsTryAgainError(all.Err()) {
+		return all.Val(), all.Err()
 	}
-	for _, key := range keys {
+	for _, key := range stateKeys(key) {
 		n, err := s.client.Unlink(ctx, key).Result()
 		if err != nil {
 			return removed, err
@@ -49,8 +55,37 @@ func (s *Store) unlink(ctx context.Context, key string) (removed int64, err erro
 	return removed, nil
 }
 
-// An unlinkCommand removes several keys of a slot.
+// unlinkAll removes the keys of states in one round trip to each node. It returns the number of
+// states that had a key.
+func (s *Store) unlinkAll(ctx context.Context, keys []string) (states int64, err error) {
+	pipeline, commands := s.client.Pipeline(), make([]unlinkCommand, len(keys))
+	for i, key := range keys {
+		commands[i] = newUnlinkCommand(ctx, key)
+		_ = pipeline.Process(ctx, commands[i]) // only adds the command
+	}
+	_, _ = pipeline.Exec(ctx) // each command has its error
+	for i, key := range keys {
+		removed, err := s.unlinked(ctx, key, commands[i])
+		if err != nil {
+			return states, err
+		}
+		states += min(removed, 1)
+	}
+	return states, nil
+}
+
+// stateKeys returns the key of a state and its extra keys.
+func stateKeys(key string) []string {
+	return []string{key, key + reservationsSuffix, key + penaltySuffix}
+}
+
+// An unlinkCommand removes the keys of a state.
 type unlinkCommand struct{ *redis.IntCmd }
+
+func newUnlinkCommand(ctx context.Context, key string) unlinkCommand {
+	keys := stateKeys(key)
+	return unlinkCommand{redis.NewIntCmd(ctx, "unlink", keys[0], keys[1], keys[2])}
+}
 
 // NoRetry prevents go-redis' cluster client from repeating the command while the slot moves. It
 // would pause before each attempt, and one step of a pass may remove hundreds of keys of the slot.
@@ -143,21 +178,25 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if err != nil {
 		return err
 	}
+	var matching []string
 	for _, key := range keys {
 		opKey, ok := s.namer.parse(key)
 		if !ok {
 			continue
 		}
 		progress.Scanned++
-		if !match(opKey) {
-			continue
+		if match(opKey) {
+			// The scan also returns extra keys of a state. Removing one key of a state removes all.
+			matching = append(matching, strings.TrimSuffix(strings.TrimSuffix(key, reservationsSuffix), penaltySuffix))
 		}
-		// The scan also returns extra keys of a state. Removing one key of a state removes all.
-		n, err := s.unlink(ctx, strings.TrimSuffix(strings.TrimSuffix(key, reservationsSuffix), penaltySuffix))
+	}
+	if len(matching) > 0 {
+		slices.Sort(matching)
+		n, err := s.unlinkAll(ctx, slices.Compact(matching))
+		progress.Reset += n
 		if err != nil {
 			return err
 		}
-		progress.Reset += min(n, 1)
 	}
 	switch {
 	case cursor > 0:

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -102,6 +103,26 @@ func TestResetMatchingIsBoundedAndResumable(t *testing.T) {
 		if _, err := first.ResetMatching(context.Background(), isTen, cursor); !errors.Is(err, limiters.ErrCursor) {
 			t.Errorf("cursor %q: %v", cursor, err)
 		}
+	}
+}
+
+// The keys of one SCAN are removed in one round trip, so that a pass over a distant Redis returns a
+// cursor before its client gives up.
+func TestResetMatchingOverADistantRedis(t *testing.T) {
+	server := redistest.Start(t)
+	const n = scanCount
+	fillTens(t, open(t, server), n)
+	s := New(connect.Options{Addr: redistest.SlowProxy(t, server.Addr, 200*time.Millisecond), Timeout: time.Minute}, Options{})
+	t.Cleanup(func() { _ = s.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), n*200*time.Millisecond/3)
+	defer cancel()
+	for all := (limiters.Progress{Cursor: "begin"}); all.Cursor != ""; {
+		done, err := s.ResetMatching(ctx, func(string) bool { return true }, strings.TrimPrefix(all.Cursor, "begin"))
+		must.Succeed(t, err)
+		all = done
+	}
+	if remaining := server.Client(t).DBSize(t.Context()).Val(); remaining != 0 {
+		t.Errorf("%d keys remain of %d", remaining, n)
 	}
 }
 
