@@ -41,12 +41,12 @@ The exit code is 0 if there is no fault. It is 1 after a fault, if a file is unr
 the arguments are invalid or the output cannot be written.`
 }
 
-// Validate reports a missing path.
+// Validate reports a missing path and two readers of standard input.
 func (c *Check) Validate() error {
 	if len(c.Paths) == 0 && !c.Settings {
 		return errors.New("needs a file or folder, for example: weir check rules.yaml (- reads standard input)")
 	}
-	return nil
+	return c.onlyOneStdin(c.Paths)
 }
 
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if

@@ -3,14 +3,17 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"regexp"
 	"regexp/syntax"
 	"strings"
+	"syscall"
 
 	"github.com/charmbracelet/x/term"
 
@@ -88,6 +91,11 @@ func printError(err error, stderr io.Writer) {
 // printEscaped is [fmt.Fprintln] with escaped control characters, for values from untrusted files.
 func printEscaped(to io.Writer, values ...any) {
 	fmt.Fprintln(to, terminal.PrintableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
+}
+
+// untilSignal returns a context that ends at SIGINT or SIGTERM.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 }
 
 // compile parses the regular expression of a flag.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -83,7 +81,7 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 			written = errors.Join(written, err)
 		}
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	report, err := conform.Run(ctx, options)
 	if len(report.Checks) > 0 {

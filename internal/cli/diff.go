@@ -1,14 +1,15 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/weir-rls/weir/internal/offline/rulesdiff"
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -51,13 +52,17 @@ The exit code is 0 if no verdict changes, 2 if a verdict changes or a new rule c
 With --fail-if, it is 2 if a condition holds, and otherwise 0.`
 }
 
-// Validate reports missing rules.
+// Validate reports missing rules and two readers of standard input.
 func (d *Diff) Validate() error {
 	if d.New == "" {
 		return errors.New("needs two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
 	}
-	return nil
+	paths := append([]string{d.Old, d.New, d.Overlay, d.OldOverlay}, d.allRecordings()...)
+	return onlyOneStdin(input{"the rules, the overlays and the recordings", paths})
 }
+
+// allRecordings returns the paths of all recordings.
+func (d *Diff) allRecordings() []string { return slices.Concat(d.Against, d.Recordings) }
 
 // Run prints the comparison. The exit code is 2 if there are changes, and 1 after an error.
 func (d *Diff) Run(ctx context.Context, to Streams) error {
@@ -101,24 +106,15 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 		}
 		conditions = append(conditions, c)
 	}
-	paths := slices.Concat(d.Against, d.Recordings)
-	inputs := append([]string{d.Old, d.New, d.Overlay, d.OldOverlay}, paths...)
-	stdins := len(slices.DeleteFunc(slices.Clone(inputs), func(path string) bool { return path != "-" }))
 	switch {
 	case len(d.Against) == 0:
 		return nil, nil, errors.New("diff needs --against with a recording, for example: weir diff old.yaml new.yaml --against day.ndjson.zst")
-	case stdins > 1:
-		return nil, nil, errors.New("only one of the rules, the overlays and the recordings can be standard input")
 	case d.Worst < 0 || d.MaxKeys < 1:
 		return nil, nil, errors.New("--worst must be at least 0, and --max-keys at least 1")
 	}
-	before, err := d.loadFrom([]string{d.Old}, cmp.Or(d.OldOverlay, d.Overlay), to.In)
+	before, after, err := d.rules(to.In)
 	if err != nil {
-		return nil, nil, fmt.Errorf("the old rules: %w", err)
-	}
-	after, err := d.loadFrom([]string{d.New}, d.Overlay, to.In)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the new rules: %w", err)
+		return nil, nil, err
 	}
 	options := rulesdiff.Options{MaxKeys: d.MaxKeys, Worst: d.Worst}
 	if d.Worst == 0 {
@@ -126,7 +122,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	}
 	options.Replay.Decide = decide.Options{CalendarMonths: d.Months, AllOrNothing: d.AllOrNothing}
 	comparison := rulesdiff.New(before, after, options)
-	skipped, err := d.read(ctx, paths, comparison, to)
+	skipped, err := d.read(ctx, comparison, to)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,9 +131,30 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 	return report, conditions, nil
 }
 
+// rules reads the old and the new rules. An overlay that both have is read once.
+func (d *Diff) rules(stdin io.Reader) (before, after *descriptors.Rules, err error) {
+	overlay, err := readOverlay(stdin, d.Overlay)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the overlay: %w", err)
+	}
+	oldOverlay := overlay
+	if d.OldOverlay != "" {
+		if oldOverlay, err = readOverlay(stdin, d.OldOverlay); err != nil {
+			return nil, nil, fmt.Errorf("the old overlay: %w", err)
+		}
+	}
+	if before, err = d.loadWith(oldOverlay, stdin, d.Old); err != nil {
+		return nil, nil, fmt.Errorf("the old rules: %w", err)
+	}
+	if after, err = d.loadWith(overlay, stdin, d.New); err != nil {
+		return nil, nil, fmt.Errorf("the new rules: %w", err)
+	}
+	return before, after, nil
+}
+
 // read compares all requests of the recordings. It returns the lines that it skipped.
-func (d *Diff) read(ctx context.Context, paths []string, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkipped, error) {
-	in, err := openRecordings(paths, to)
+func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkipped, error) {
+	in, err := openRecordings(d.allRecordings(), to)
 	if err != nil {
 		return nil, err
 	}

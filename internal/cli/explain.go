@@ -47,6 +47,10 @@ The exit code is 0 if every descriptor has a limit or needs none, 1 if one has n
 
 // Validate reports missing and conflicting arguments.
 func (e *Explain) Validate() error {
+	others := []input{{"the request", []string{e.Request}}, {"the configuration of Envoy", []string{e.Envoy}}}
+	if err := e.onlyOneStdin(e.Config, others...); err != nil {
+		return err
+	}
 	if e.Receipt != "" {
 		return e.validateReceipt()
 	}
@@ -64,8 +68,6 @@ func (e *Explain) Validate() error {
 		return errors.New("needs a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
 	case len(e.Descriptors) > 0 && e.Request != "":
 		return errors.New("--request cannot be used with descriptors: write them in the request")
-	case e.fromStdin() && e.Request == "-":
-		return errors.New("--config and --request cannot both be standard input")
 	case e.Live != "" && e.Request != "" && e.Domain != "":
 		return errors.New("--domain cannot be used with --live and --request: write the domain in the request")
 	}

@@ -43,8 +43,6 @@ func (e *Explain) validateEnvoy() error {
 		return errors.New("--envoy cannot be used with --live: pass the rules as --config")
 	case e.Request != "" || len(e.Descriptors) > 0:
 		return errors.New("--envoy cannot be used with descriptors or --request, because Envoy makes the descriptors: remove them")
-	case e.fromStdin() && e.Envoy == "-":
-		return errors.New("--config and --envoy cannot both be standard input")
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -165,33 +164,66 @@ type allOrNothingFlag struct {
 	AllOrNothing bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" name:"stop-cache-key-increment-when-overlimit" help:"If one limit denies a request, charge none of the others, as the server does with this setting."`
 }
 
-// fromStdin reports whether the rules or the overlay are standard input.
-func (f *rulesFlags) fromStdin() bool { return slices.Contains(f.Config, "-") || f.Overlay == "-" }
+// An input is an argument of a command that may be standard input.
+type input struct {
+	name  string // in the plural if there may be several paths
+	paths []string
+}
+
+// onlyOneStdin returns an error if more than one path is standard input.
+func onlyOneStdin(inputs ...input) error {
+	first := ""
+	for _, in := range inputs {
+		for _, path := range in.paths {
+			switch {
+			case path != "-":
+			case first == "":
+				first = in.name
+			case first == in.name:
+				return fmt.Errorf("only one of %s can be standard input: name files for the others", first)
+			default:
+				return fmt.Errorf("%s and %s cannot both be standard input: name a file for one of them", first, in.name)
+			}
+		}
+	}
+	return nil
+}
+
+// onlyOneStdin is [onlyOneStdin] for the rules, the overlay and others.
+func (o *rulesOptions) onlyOneStdin(rules []string, others ...input) error {
+	return onlyOneStdin(append([]input{{"the rules", rules}, {"the overlay", []string{o.Overlay}}}, others...)...)
+}
 
 // load reads the rules and the overlay. The error names file, line and remedy.
 func (f *rulesFlags) load(stdin io.Reader) (*descriptors.Rules, error) {
-	return f.loadFrom(f.Config, f.Overlay, stdin)
+	overlay, err := readOverlay(stdin, f.Overlay)
+	if err != nil {
+		return nil, err
+	}
+	return f.loadWith(overlay, stdin, f.Config...)
 }
 
-// loadFrom reads the rules and the overlay at other paths.
-func (o *rulesOptions) loadFrom(paths []string, overlay string, stdin io.Reader) (*descriptors.Rules, error) {
-	options := rulesfile.Options{MergeDomains: o.Merge, CalendarMonths: o.Months}
-	if overlay != "" {
-		files, err := readRules(stdin, overlay)
-		if err != nil {
-			return nil, err
-		}
-		options.Overlay, err = rulesfile.ParseOverlay(files...)
-		if err != nil {
-			return nil, err
-		}
-	}
+// loadWith reads the rules at other paths. The overlay may be nil.
+func (o *rulesOptions) loadWith(overlay *rulesfile.Overlay, stdin io.Reader, paths ...string) (*descriptors.Rules, error) {
 	files, err := readRules(stdin, paths...)
 	if err != nil {
 		return nil, err
 	}
+	options := rulesfile.Options{MergeDomains: o.Merge, CalendarMonths: o.Months, Overlay: overlay}
 	rules, _, err := rulesfile.ParseWith(options, files...)
 	return rules, err
+}
+
+// readOverlay reads an overlay. Without a path it returns nil.
+func readOverlay(stdin io.Reader, path string) (*rulesfile.Overlay, error) {
+	if path == "" {
+		return nil, nil
+	}
+	files, err := readRules(stdin, path)
+	if err != nil {
+		return nil, err
+	}
+	return rulesfile.ParseOverlay(files...)
 }
 
 // readRules reads files, folders, and standard input for the path "-". The names of files in a

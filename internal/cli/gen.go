@@ -31,7 +31,7 @@ func (f *genFlags) options() envoygen.Options {
 	return envoygen.Options{Domain: f.Domain, From: f.From, Hits: f.Hits, Cost: f.Cost, Timeout: f.Timeout, FailureModeDeny: f.Deny}
 }
 
-// Validate reports missing rules and an invalid timeout.
+// Validate reports missing rules, an invalid timeout and two readers of standard input.
 func (f *genFlags) Validate() error {
 	switch {
 	case len(f.Config) == 0:
@@ -39,7 +39,7 @@ func (f *genFlags) Validate() error {
 	case f.Timeout <= 0:
 		return errors.New("--timeout must be above 0, because Envoy would wait without a limit")
 	}
-	return nil
+	return f.onlyOneStdin(f.Config)
 }
 
 // write plans the configuration and prints its notes and the result of text. It returns [Failed] if

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin/api"
@@ -103,7 +101,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		return err
 	}
 	// An interrupted pass prints the cursor from which the next one may continue.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	sum := api.EntryReset{Cursor: r.Cursor, Notified: true}
 	for !sum.Done {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/offline/simulate/report"
@@ -54,8 +53,6 @@ func (s *Simulate) Validate() error {
 		return errors.New("--write needs --synthetic with the load to write")
 	case s.Write == "-" && s.HTML != "":
 		return errors.New("--html cannot be used with --write -, which simulates nothing: write to a file")
-	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
-		return errors.New("--config and a recording cannot both be standard input")
 	case !(s.SampleShare >= 0 && s.SampleShare <= 1): // NaN is neither
 		return errors.New("--sample-share must be above 0 and at most 1")
 	}
@@ -67,7 +64,7 @@ func (s *Simulate) Validate() error {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
 	}
-	return nil
+	return s.onlyOneStdin(s.Config, input{"the recordings", s.Recordings})
 }
 
 // Run prints the result.

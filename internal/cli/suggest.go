@@ -53,8 +53,6 @@ func (s *Suggest) Validate() error {
 		return errors.New("--path needs --domain with the domain of the requests")
 	case len(s.Path) == 0 && (s.Algorithm != "" || s.Window != ""):
 		return errors.New("--algorithm and --window need --path: a recommendation for a rule keeps those of the rule")
-	case s.fromStdin() && slices.Contains(s.Recordings, "-"):
-		return errors.New("--config and a recording cannot both be standard input")
 	case !(s.Headroom >= 0 && s.Headroom <= 1000):
 		return errors.New("--headroom must be from 0 to 1000")
 	case !(s.SampleShare >= 0 && s.SampleShare <= 1):
@@ -62,7 +60,7 @@ func (s *Suggest) Validate() error {
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
 		return errors.New("--max-memory must be above 0, in MiB")
 	}
-	return nil
+	return s.onlyOneStdin(s.Config, input{"the recordings", s.Recordings})
 }
 
 // Run prints limits for the traffic of the recordings. The exit code is [Failed] if none is

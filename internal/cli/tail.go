@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/spelling"
@@ -55,7 +53,7 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx)
 	defer stop()
 	t.warnUnknown(ctx, conn, to)
 	filter := api.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
@@ -149,7 +147,7 @@ func printLine(w io.Writer, v any) error {
 func decisionText(d *api.Decision) string {
 	outcome := d.Outcome
 	if outcome == "denied" && !d.Enforced {
-		outcome = "denied(shadow)"
+		outcome = "denied(not enforced)" // shadow mode or quota mode let the request pass
 	}
 	parts := []string{d.Time.Local().Format("15:04:05.000"), fmt.Sprintf("%-9s", terminal.Printable(outcome)),
 		terminal.Printable(d.Domain), keyText(d.Key, d.KeyHash)}

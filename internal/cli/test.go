@@ -49,7 +49,7 @@ func (t *Test) Validate() error {
 			"them under 'overlay' and 'options'")
 	case t.Init != "" && len(t.Files) > 1:
 		return errors.New("--init writes one file: name one")
-	case t.MinCoverage < 0 || t.MinCoverage > 100:
+	case !(t.MinCoverage >= 0 && t.MinCoverage <= 100): // rejects NaN too
 		return errors.New("--min-coverage must be from 0 to 100")
 	}
 	_, err := compile("--run", t.Only)

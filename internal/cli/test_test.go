@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -147,15 +148,21 @@ func TestTestInitWritesAFileThatPasses(t *testing.T) {
 }
 
 func TestTestCommandRejectsInvalidArguments(t *testing.T) {
-	for want, command := range map[string]cli.Test{
-		"needs a test file":                    {},
-		"need --init":                          {Files: []string{"a"}, Overlay: "b"},
-		"--init writes one file":               {Init: "a", Files: []string{"b", "c"}},
-		"--min-coverage must be from 0 to 100": {Files: []string{"a"}, MinCoverage: 101},
-		`--run: "(" is not a regular expression: missing closing )`: {Files: []string{"a"}, Only: "("},
+	const percent = "--min-coverage must be from 0 to 100"
+	for _, c := range []struct {
+		want    string
+		command cli.Test
+	}{
+		{"needs a test file", cli.Test{}},
+		{"need --init", cli.Test{Files: []string{"a"}, Overlay: "b"}},
+		{"--init writes one file", cli.Test{Init: "a", Files: []string{"b", "c"}}},
+		{percent, cli.Test{Files: []string{"a"}, MinCoverage: 101}},
+		{percent, cli.Test{Files: []string{"a"}, MinCoverage: -1}},
+		{percent, cli.Test{Files: []string{"a"}, MinCoverage: math.NaN()}},
+		{`--run: "(" is not a regular expression: missing closing )`, cli.Test{Files: []string{"a"}, Only: "("}},
 	} {
-		if err := command.Validate(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, want %s", command, err, want)
+		if err := c.command.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %s", c.command, err, c.want)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func TestTailPrintsDecisionsAndConnectsAgain(t *testing.T) {
 	go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: errs}) }()
 	for _, want := range []string{
 		` denied    shop user_id=4\n2,action=login rule=user_id.action=login limit=burst hits=1 used=5 remaining=0 retry_after=12.5s reason=over_limit by=cache` + "\n",
-		" denied(shadow) shop #0123456789abcdef rule=user_id limit=0 hits=0 used=0 remaining=0 retry_after=never\n",
+		" denied(not enforced) shop #0123456789abcdef rule=user_id limit=0 hits=0 used=0 remaining=0 retry_after=never\n",
 		" allowed   shop a=b hits=1 reason=no_rule\n",
 	} {
 		out.await(t, want)
