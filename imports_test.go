@@ -5,10 +5,12 @@ package weir
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -225,14 +227,23 @@ type goPackage struct {
 	Deps       []string // the imports, their imports and so on
 }
 
+// packages returns the packages of the module. It runs go list once.
 func packages(t *testing.T) []goPackage {
 	t.Helper()
+	all, err := listPackages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+var listPackages = sync.OnceValues(func() ([]goPackage, error) {
 	var stderr strings.Builder
 	list := exec.Command("go", "list", "-json=ImportPath,Imports,Deps", "./...")
 	list.Stderr = &stderr
 	out, err := list.Output()
 	if err != nil {
-		t.Fatalf("%v: %s", err, &stderr)
+		return nil, fmt.Errorf("%w: %s", err, &stderr)
 	}
 	var all []goPackage
 	decoder := json.NewDecoder(strings.NewReader(string(out)))
@@ -240,13 +251,13 @@ func packages(t *testing.T) []goPackage {
 		var p goPackage
 		switch err := decoder.Decode(&p); {
 		case errors.Is(err, io.EOF):
-			return all
+			return all, nil
 		case err != nil:
-			t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, p)
 	}
-}
+})
 
 func TestPackagesDoNotDependOnLibraries(t *testing.T) {
 	deps := map[string][]string{}

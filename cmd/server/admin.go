@@ -140,7 +140,7 @@ func adminTLS(s *settings.Serve, l net.Listener, log *zap.Logger) (net.Listener,
 func (p *process) status() api.Status {
 	load := p.gate.Stats()
 	status := api.Status{
-		Replica: hostname(), Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
+		Replica: p.hostname, Ready: p.ready.isReady(), InFlight: load.InFlight, Shed: load.Shed,
 		Store: api.StoreStatus{Kind: p.settings.BackendType, Mode: api.ModeOK, Keys: p.store.memory.Stats().Keys},
 	}
 	if p.store.fallback.Stats().Down {

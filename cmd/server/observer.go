@@ -1,24 +1,16 @@
 package main
 
 import (
-	"os"
-
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// hostname returns the host name, which names this replica in decisions, or "".
-func hostname() string {
-	name, _ := os.Hostname()
-	return name
-}
-
 // openObserver opens the observer of decisions, if the settings or the admin API need one.
 func (p *process) openObserver() {
 	s := p.settings
 	o := observe.Options{
-		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: hostname(),
+		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: p.hostname,
 		DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	}
 	if o.DenialShare > 0 {

@@ -31,6 +31,7 @@ import (
 // A process is a running server. open sets its parts in the order of the fields.
 type process struct {
 	settings *settings.Serve
+	hostname string // the host name at the start, which names this replica; may be ""
 	log      *zap.Logger
 	audit    *zap.Logger // logs the changes by the admin API
 	metrics  *telemetry.Metrics
@@ -56,8 +57,9 @@ type process struct {
 // open returns a process that is ready to run, or closes the parts that it has opened.
 func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*process, error) {
 	started := time.Now()
+	hostname, _ := os.Hostname()
 	p := &process{
-		settings: s, log: log, audit: audit, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
+		settings: s, hostname: hostname, log: log, audit: audit, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
 	}
 	logPanic := telemetry.PanicLog(log)
 	p.panicked = func(where string, value any) {

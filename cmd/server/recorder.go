@@ -35,7 +35,7 @@ func (p *process) openRecorder() error {
 	}
 	r := recorder.New(recorder.Options{
 		Path:       s.RecordPath,
-		Replica:    hostname(),
+		Replica:    p.hostname,
 		FileBytes:  s.RecordFileBytes,
 		MaxBytes:   s.RecordMaxBytes,
 		Sample:     s.RecordSample,

@@ -14,8 +14,9 @@ import (
 // the server or its start.
 type shadowFile struct {
 	*shadow.Comparison
-	path string
-	file *ruleload.CandidateFile
+	path    string
+	replica string // the host name
+	file    *ruleload.CandidateFile
 }
 
 // openShadow opens the shadow file, if the settings name one.
@@ -32,7 +33,8 @@ func (p *process) openShadow() {
 		Secret:   []byte(s.KeyHashSecret),
 		Panicked: func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowFile{Comparison: compare, path: s.ShadowConfig, file: p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)}
+	f := &shadowFile{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
+	f.file = p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
 	p.onFinished = append(p.onFinished, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })
@@ -51,7 +53,7 @@ const maxShadowSeries = 1000
 // report returns the comparison for the admin API.
 func (f *shadowFile) report(limits, keys, replicas int) api.ShadowReport {
 	r := f.Report(limits, keys)
-	r.File, r.Replica, r.Scope, r.Replicas = f.path, hostname(), api.ScopeReplica, replicas
+	r.File, r.Replica, r.Scope, r.Replicas = f.path, f.replica, api.ScopeReplica, replicas
 	if err := f.file.State().Err; err != nil {
 		r.Error = err.Error()
 	}

@@ -17,9 +17,9 @@ import (
 // 20 ms.
 const defaultPerCPU = 256
 
-// ErrOverloaded is returned for a request that is shed: too many are in flight, or the server is
+// errOverloaded is returned for a request that is shed: too many are in flight, or the server is
 // stopping.
-var ErrOverloaded = errors.New("too many requests in flight")
+var errOverloaded = errors.New("too many requests in flight")
 
 // A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them,
 // because a queued request would outlive its client's timeout and delay others.
@@ -38,8 +38,9 @@ func NewGate(limit int) *Gate {
 	return &Gate{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
 }
 
-// Enter admits a request or returns ErrOverloaded. An admitted request must call Leave. Call Enter
-// only once the whole request has arrived, so that slow clients do not occupy the limit.
+// Enter admits a request, or returns an error if it sheds the request. An admitted request must call
+// Leave. Call Enter only once the whole request has arrived, so that slow clients do not occupy the
+// limit.
 //
 // A request that may free a slot is admitted up to twice the limit. If its release were lost, a
 // slot would be held until the TTL of the lease, and deny requests long after the load. Enter calls
@@ -49,7 +50,7 @@ func (g *Gate) Enter(ends func() bool) error {
 	if n > g.limit && (n > 2*g.limit || ends == nil || !ends()) || g.closed.Load() {
 		g.count.Add(-1)
 		g.shed.Add(1)
-		return ErrOverloaded
+		return errOverloaded
 	}
 	return nil
 }
@@ -75,7 +76,7 @@ func (g *Gate) Close(ctx context.Context) {
 // Stats counts requests.
 type Stats struct {
 	InFlight int64 // admitted and not yet decided
-	Shed     int64 // rejected with ErrOverloaded since the start
+	Shed     int64 // rejected since the start
 }
 
 // Stats returns the current counts.

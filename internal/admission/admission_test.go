@@ -12,7 +12,7 @@ func TestEndsAreShedBeyondTwiceTheLimit(t *testing.T) {
 	for i, c := range []struct {
 		ends func() bool
 		want error
-	}{{takes, nil}, {nil, ErrOverloaded}, {takes, ErrOverloaded}, {ends, nil}, {ends, ErrOverloaded}} {
+	}{{takes, nil}, {nil, errOverloaded}, {takes, errOverloaded}, {ends, nil}, {ends, errOverloaded}} {
 		if err := g.Enter(c.ends); !errors.Is(err, c.want) {
 			t.Errorf("request %d: got %v, want %v", i, err, c.want)
 		}

@@ -55,7 +55,7 @@ func (o *Observer) Run(ctx context.Context) {
 	for second := 1; ; second++ {
 		select {
 		case <-ticker.C:
-			if second%int(Window/time.Second) == 0 {
+			if second%int(windowLength/time.Second) == 0 {
 				o.top.beginWindow(time.Now()) // before adapt, so that the new window has the weight of additions in progress
 			}
 			o.top.hitSampler.adapt()

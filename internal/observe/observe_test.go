@@ -144,7 +144,7 @@ func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 			return f.Top(byHits, "", 1).Since.Sub(start)
 		}
 		f.decide(1, "user_id=1")
-		time.Sleep(Window + time.Second)
+		time.Sleep(windowLength + time.Second)
 		synctest.Wait()
 		f.decide(2, "user_id=2")
 		f.decide(2, "user_id=1")
@@ -152,16 +152,16 @@ func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 		if since() != 0 {
 			t.Errorf("counts since %v, want the start", since())
 		}
-		time.Sleep(Window)
+		time.Sleep(windowLength)
 		synctest.Wait()
 		f.decide(1, "user_id=3")
 		got := f.list(byHits, "", 10)
 		slices.Sort(got)
 		expect(t, got, "shop user_id [user_id=1] 2±0", "shop user_id [user_id=2] 2±0", "shop user_id [user_id=3] 1±0")
-		if since() != Window {
-			t.Errorf("counts since %v, want %v", since(), Window)
+		if since() != windowLength {
+			t.Errorf("counts since %v, want %v", since(), windowLength)
 		}
-		time.Sleep(2 * Window)
+		time.Sleep(2 * windowLength)
 		synctest.Wait()
 		expect(t, f.list(byHits, "", 10))
 		cancel()
@@ -175,9 +175,9 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 		want   int
 	}{
 		{api.Filter{}, 8}, {api.Filter{Domain: "shop"}, 8}, {api.Filter{Domain: "other"}, 0}, {api.Filter{Rule: "user_id"}, 5},
-		{api.Filter{Outcome: Denied}, 3}, {api.Filter{Outcome: Allowed}, 5}, {api.Filter{Outcome: Undecided}, 0},
+		{api.Filter{Outcome: outcomeDenied}, 3}, {api.Filter{Outcome: outcomeAllowed}, 5}, {api.Filter{Outcome: outcomeUndecided}, 0},
 		{api.Filter{Entry: explain.Entry{"user_id", "42"}}, 4}, {api.Filter{Entry: explain.Entry{"user_id", ""}}, 5},
-		{api.Filter{Entry: explain.Entry{"action", "login"}}, 1}, {api.Filter{Outcome: Denied, Rule: "shadow"}, 1},
+		{api.Filter{Entry: explain.Entry{"action", "login"}}, 1}, {api.Filter{Outcome: outcomeDenied, Rule: "shadow"}, 1},
 	} {
 		f := observing(t, Options{})
 		s, err := f.Subscribe(tt.filter)
@@ -211,15 +211,15 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 	f.decide(1, "quota=x") // the only one, so it denies the request
 	f.decide(1, "none=x")
 	for _, want := range []api.Decision{
-		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 3, Outcome: Allowed, Reason: "within_limit",
+		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 3, Outcome: outcomeAllowed, Reason: "within_limit",
 			Limit: "burst", Algorithm: "fixed_window", Used: 3, By: "store"},
-		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 1, Outcome: Denied, Reason: "over_limit", Enforced: true,
+		{Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, Hits: 1, Outcome: outcomeDenied, Reason: "over_limit", Enforced: true,
 			Limit: "burst", Algorithm: "fixed_window", Used: 4, By: "store"},
-		{Rule: "shadow", Key: []explain.Entry{{"shadow", "x"}}, Hits: 2, Outcome: Denied, Reason: "never_fits",
+		{Rule: "shadow", Key: []explain.Entry{{"shadow", "x"}}, Hits: 2, Outcome: outcomeDenied, Reason: "never_fits",
 			Limit: "0", Algorithm: "fixed_window", Used: 2, By: "store"},
-		{Rule: "quota", Key: []explain.Entry{{"quota", "x"}}, Hits: 1, Outcome: Denied, Reason: "never_fits", Enforced: true,
+		{Rule: "quota", Key: []explain.Entry{{"quota", "x"}}, Hits: 1, Outcome: outcomeDenied, Reason: "never_fits", Enforced: true,
 			Limit: "0", Algorithm: "fixed_window", By: "store"},
-		{Key: []explain.Entry{{"none", "x"}}, Hits: 1, Outcome: Allowed, Reason: "no_rule"},
+		{Key: []explain.Entry{{"none", "x"}}, Hits: 1, Outcome: outcomeAllowed, Reason: "no_rule"},
 	} {
 		got := <-s.C
 		entry := descriptors.Entry{Key: got.Key[0][0], Value: got.Key[0][1]}
@@ -230,7 +230,7 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			t.Errorf("\ngot  %+v\nwant %+v", got, want)
 		}
-		if (got.Outcome == Denied) != (got.RetryAfter != "0s") || got.Time.IsZero() || got.RulesVersion == "" {
+		if (got.Outcome == outcomeDenied) != (got.RetryAfter != "0s") || got.Time.IsZero() || got.RulesVersion == "" {
 			t.Errorf("%+v, want a wait exactly for a denial, a time and a version", got)
 		}
 	}
@@ -285,14 +285,14 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 		if len(slow.C) != queueSize || slow.Dropped() != 50 || fast.Dropped() != 0 || f.Stats().Dropped != 50 {
 			t.Errorf("%d queued, %d and %d dropped, %+v", len(slow.C), slow.Dropped(), fast.Dropped(), f.Stats())
 		}
-		for range MaxPerSecond {
+		for range maxPerSecond {
 			f.decide(1, "user_id=42")
 			for len(fast.C) > 0 {
 				<-fast.C
 			}
 		}
 		if fast.Dropped() != requests {
-			t.Errorf("%d dropped beyond %d a second, want %d", fast.Dropped(), MaxPerSecond, requests)
+			t.Errorf("%d dropped beyond %d a second, want %d", fast.Dropped(), maxPerSecond, requests)
 		}
 		time.Sleep(time.Second)
 		f.decide(1, "user_id=42")
@@ -334,14 +334,14 @@ func TestQueuedKeysAreBounded(t *testing.T) {
 func TestSubscribersAreBounded(t *testing.T) {
 	f := observing(t, Options{})
 	var all []*api.Subscription
-	for range MaxSubscribers {
+	for range maxSubscribers {
 		s, err := f.Subscribe(api.Filter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, s)
 	}
-	if _, err := f.Subscribe(api.Filter{}); !errors.Is(err, ErrTooManySubscribers) || f.Stats().Subscribers != MaxSubscribers {
+	if _, err := f.Subscribe(api.Filter{}); !errors.Is(err, errTooManySubscribers) || f.Stats().Subscribers != maxSubscribers {
 		t.Errorf("%v with %+v", err, f.Stats())
 	}
 	all[3].Close()
@@ -364,7 +364,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 	for range 4 {
 		readers.Go(func() {
 			for range 50 {
-				s, err := f.Subscribe(api.Filter{Outcome: Denied})
+				s, err := f.Subscribe(api.Filter{Outcome: outcomeDenied})
 				if err != nil {
 					t.Error(err)
 					return

@@ -116,7 +116,7 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 		if weight := f.top.hitSampler.weight.Load(); weight != 16 {
 			t.Errorf("weight %d at 100,000 requests a second, want 16", weight)
 		}
-		time.Sleep(2 * Window)
+		time.Sleep(2 * windowLength)
 		synctest.Wait()
 		add(5, func(int) uint64 { return 42 }, false)
 		expect(t, f.list(byHits, "", 10), "shop  [user_id=1000042] 5±0")

@@ -19,20 +19,20 @@ import (
 
 // Bounds of the stream.
 const (
-	MaxSubscribers = 16
-	MaxPerSecond   = 1000    // decisions of one subscription
+	maxSubscribers = 16
+	maxPerSecond   = 1000    // decisions of one subscription
 	queueSize      = 256     // decisions that a subscriber has not received yet
 	queueBytes     = 4 << 20 // of their domains and keys, if there are several
 )
 
-// ErrTooManySubscribers is the error of [Observer.Subscribe] beyond MaxSubscribers.
-var ErrTooManySubscribers = fmt.Errorf("%d subscribers already: close another stream first", MaxSubscribers)
+// errTooManySubscribers is the error of [Observer.Subscribe] beyond maxSubscribers.
+var errTooManySubscribers = fmt.Errorf("%d subscribers already: close another stream first", maxSubscribers)
 
 // The outcomes of a decision, see [api.Decision].
 const (
-	Allowed   = "allowed"
-	Denied    = "denied"    // by a limit, in shadow mode too
-	Undecided = "undecided" // the store failed
+	outcomeAllowed   = "allowed"
+	outcomeDenied    = "denied"    // by a limit, in shadow mode too
+	outcomeUndecided = "undecided" // the store failed
 )
 
 // A subscription receives decisions.
@@ -57,17 +57,17 @@ type subscribers struct {
 }
 
 // Subscribe returns a stream of the decisions that f selects. It drops and counts decisions if the
-// queue of the subscription is full, or beyond MaxPerSecond.
+// queue of the subscription is full, or beyond maxPerSecond.
 func (o *Observer) Subscribe(f api.Filter) (*api.Subscription, error) {
 	s := &subscription{
 		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan api.Decision, queueSize), owner: &o.subscribers,
-		rate: rate{perSecond: MaxPerSecond},
+		rate: rate{perSecond: maxPerSecond},
 	}
 	o.subscribers.mu.Lock()
 	defer o.subscribers.mu.Unlock()
 	all := o.subscribers.list()
-	if len(all) >= MaxSubscribers {
-		return nil, ErrTooManySubscribers
+	if len(all) >= maxSubscribers {
+		return nil, errTooManySubscribers
 	}
 	all = append(slices.Clip(all), s)
 	o.subscribers.all.Store(&all)
@@ -166,11 +166,11 @@ func (o *Observer) sizeOf(d *decide.Decision) int {
 func outcomeOf(d *decide.Decision, denying int) string {
 	switch {
 	case denying >= 0 || d.Outcome == decide.Denied:
-		return Denied
+		return outcomeDenied
 	case d.Outcome == decide.Undecided:
-		return Undecided
+		return outcomeUndecided
 	}
-	return Allowed
+	return outcomeAllowed
 }
 
 // selects reports whether f selects d, apart from the sample.
@@ -193,7 +193,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	made := &api.Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
-		Reason:  d.Reason.String(), Enforced: outcome == Denied && r.Enforces(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
+		Reason:  d.Reason.String(), Enforced: outcome == outcomeDenied && r.Enforces(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(o.options.Secret) == 0 {
 		for _, e := range d.Entries {

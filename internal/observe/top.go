@@ -19,9 +19,9 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// Window is the interval at which counts age. [Observer.Top] reports the current and the last
-// window, which is one to two minutes.
-const Window = time.Minute
+// windowLength is the interval at which counts age. [Observer.Top] reports the current and the last
+// window, which are one to two minutes together.
+const windowLength = time.Minute
 
 // topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so
 // that several cores can count.

@@ -43,13 +43,13 @@ type keyDenial struct {
 // A limitID names a limit across versions of rules. It contains no text of a request.
 type limitID struct{ domain, rule, limit string }
 
-var jobs = sync.Pool{New: func() any { return new(job) }}
+var jobPool = sync.Pool{New: func() any { return new(job) }}
 
 // maxPooledEntries bounds the entries of a pooled job.
 const maxPooledEntries = 64
 
 func newJob(request *decide.Request, result *decide.Result, at time.Time) *job {
-	j := jobs.Get().(*job)
+	j := jobPool.Get().(*job)
 	j.at, j.version = at, result.Rules.Version()
 	j.copy(request)
 	j.decided = withoutFallback(result)
@@ -68,7 +68,7 @@ func (j *job) release() {
 	*j = job{
 		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: denials{limits: j.live.limits[:0]},
 	}
-	jobs.Put(j)
+	jobPool.Put(j)
 }
 
 // copy copies a request, which belongs to the caller. All strings share one allocation.

@@ -41,7 +41,8 @@ func limitLabel(d *decide.Decision, i int) string {
 // maxLimitNameBytes bounds the label of a limit, because rules do not bound names.
 const maxLimitNameBytes = 200
 
-// dropRemovedLimits drops the denials of rules and limits that no longer exist.
+// dropRemovedLimits drops the denials of rules and limits that no longer exist. A request that began
+// under the old rules may create a dropped series again; the next reload drops it.
 func (m *Metrics) dropRemovedLimits(rules *descriptors.Rules) {
 	type limit struct {
 		rule descriptors.RuleID

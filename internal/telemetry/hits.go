@@ -80,8 +80,9 @@ func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 // rulesPerLock is the number of rules that dropRemoved visits before it briefly releases the lock.
 const rulesPerLock = 1024
 
-// dropRemoved drops the counters of rules that are no longer in rules. It is not safe for
-// concurrent use.
+// dropRemoved drops the counters of rules that are no longer in rules. A request that began under
+// the old rules may create the counters of a removed rule again; the next reload drops them.
+// dropRemoved is not safe for concurrent use.
 func (h *hitMetrics) dropRemoved(rules *descriptors.Rules) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

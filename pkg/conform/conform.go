@@ -134,12 +134,12 @@ type check struct {
 // A runner holds the state of a run.
 type runner struct {
 	Options
-	id        string
-	algorithm []algorithm
-	client    *client
-	downSince string // the check since which the service does not answer
-	chosen    map[string]choices
-	count     int // the number of values that fresh has returned
+	id                 string
+	algorithms         []algorithm
+	client             *client
+	downSince          string // the check since which the service does not answer
+	choicesByAlgorithm map[string]choices
+	count              int // the number of values that fresh has returned
 }
 
 // Run grades a service. It returns an error if the service is unreachable or lacks the rules, and
@@ -162,7 +162,7 @@ func Run(caller context.Context, o Options) (report Report, err error) {
 	if err := r.holdsRules(ctx); err != nil {
 		return report, err
 	}
-	for _, c := range checks(r.algorithm) {
+	for _, c := range checks(r.algorithms) {
 		if o.Only != nil && !o.Only.MatchString(c.id) {
 			continue
 		}
@@ -204,7 +204,7 @@ func newRunner(o Options) (*runner, error) {
 	}
 	random := make([]byte, 6)
 	_, _ = rand.Read(random) // it never fails
-	return &runner{Options: o, id: hex.EncodeToString(random), algorithm: chosen, chosen: map[string]choices{}}, nil
+	return &runner{Options: o, id: hex.EncodeToString(random), algorithms: chosen, choicesByAlgorithm: map[string]choices{}}, nil
 }
 
 func (r *Report) add(result Result) {
@@ -261,7 +261,7 @@ func (r *runner) check(ctx context.Context, c check) Result {
 func (r *runner) holdsRules(ctx context.Context) error {
 	t := &trial{runner: r, ctx: ctx}
 	limits := map[string]uint32{"version_" + version: 4001}
-	for _, a := range r.algorithm {
+	for _, a := range r.algorithms {
 		limits[a.rule("day_1000")] = 1000
 	}
 	var missing []string

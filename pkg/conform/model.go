@@ -22,14 +22,14 @@ type choices struct {
 // choices returns the choices of the service. It finds them by single calls, once for each
 // algorithm.
 func (t *trial) choices(a algorithm) choices {
-	c, known := t.chosen[a.name]
+	c, known := t.choicesByAlgorithm[a.name]
 	if !known {
 		t.withRetries(func() error {
 			var err error
 			c, err = t.findChoices(a)
 			return err
 		})
-		t.chosen[a.name] = c
+		t.choicesByAlgorithm[a.name] = c
 	}
 	return c
 }

@@ -3,6 +3,7 @@ package decide
 import (
 	"slices"
 
+	"github.com/weir-rls/weir/internal/memo"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -10,9 +11,11 @@ import (
 // A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is
 // safe for concurrent use.
 type Planner struct {
-	rules     func() *descriptors.Rules
-	options   Options
-	overrides overrideCache
+	rules   func() *descriptors.Rules
+	options Options
+	// overrides has one limit for each key. Without it, stores would keep a copy of the limit for
+	// each key of a client.
+	overrides memo.Cache[overrideKey, []descriptors.RateLimit]
 }
 
 // NewPlanner returns a Planner. It calls rules once for each request; nil rules mean that none are
@@ -98,7 +101,7 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 		if p.options.CalendarMonths {
 			base = base.WithCalendarMonths()
 		}
-		limits, err := p.overrides.limit(base, *descriptor.Override)
+		limits, err := p.limitOf(base, *descriptor.Override)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 // A keyPart is one entry of a [Key], with its texts as appendText encodes them.
 type keyPart struct {
 	key, value string
-	kind       byte // a matchKind, sharedWildcard, sharedPrefix or leaseMark
+	kind       byte // a matchKind, sharedWildcard, sharedValues, sharedPrefix or leaseMark
 }
 
 // cutKeyParts splits the part of a key after its domain into entries.

@@ -100,18 +100,6 @@ func (p *prefixTable) longest(address netip.Addr) netip.Prefix {
 	return longest
 }
 
-// longest returns the longest prefix that contains the address; the zero Prefix if there is none,
-// or if value is not an address.
-func (l *list) longest(value string) (longest netip.Prefix) {
-	address, _ := parseAddress(value)
-	for _, prefix := range l.prefixes {
-		if prefix.Contains(address) && prefix.Bits() > longest.Bits() {
-			longest = prefix
-		}
-	}
-	return longest
-}
-
 // parseAddress parses an IP address into its canonical form: without a zone, and IPv4 if it is
 // IPv4-mapped. It allocates only for the error of an address such as 10.0.0.256.
 func parseAddress(text string) (netip.Addr, bool) {

@@ -170,11 +170,7 @@ func (n *treeNode) findAny(entries []Entry) *Rule {
 // childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
 func (n *treeNode) childrenMatching(e Entry) (all []candidate) {
 	for _, child := range n.children {
-		result, prefix := child.match(e), netip.Prefix{}
-		if result == MatchedPrefix {
-			prefix = child.list.longest(e.Value)
-		}
-		if result.Matched() {
+		if result, prefix := child.match(e); result.Matched() {
 			all = append(all, candidate{child, result, prefix})
 		}
 	}
@@ -193,23 +189,24 @@ func (c candidate) rank(e Entry) StepResult {
 	return c.result
 }
 
-// match returns how l matches e, or why it does not.
-func (l *level) match(e Entry) StepResult {
+// match returns how l matches e, or why it does not. The prefix is set for MatchedPrefix.
+func (l *level) match(e Entry) (StepResult, netip.Prefix) {
+	none := netip.Prefix{}
 	switch {
 	case l.kind == wildcard:
-		return newPattern(l.entry()).result(e)
+		return newPattern(l.entry()).result(e), none
 	case l.key != e.Key:
-		return NoKey
+		return NoKey, none
 	case l.kind == keyOnly:
-		return MatchedKey
+		return MatchedKey, none
 	case l.kind == exact && l.value == e.Value:
-		return MatchedValue
+		return MatchedValue, none
 	case l.kind == oneOf && slices.Contains(l.list.values, e.Value):
-		return MatchedList
+		return MatchedList, none
 	case l.kind == addresses:
-		return l.list.result(e.Value)
+		return l.list.match(e.Value)
 	}
-	return NoValue
+	return NoValue, none
 }
 
 func (p pattern) result(e Entry) StepResult {
@@ -222,15 +219,19 @@ func (p pattern) result(e Entry) StepResult {
 	return MatchedWildcard
 }
 
-// result returns how the prefixes of l match a value.
-func (l *list) result(value string) StepResult {
-	if _, ok := parseAddress(value); !ok {
-		return NoAddress
+// match returns how the prefixes of l match a value. The prefix is the longest that matches.
+func (l *list) match(value string) (StepResult, netip.Prefix) {
+	address, ok := parseAddress(value)
+	if !ok {
+		return NoAddress, netip.Prefix{}
 	}
-	if !l.longest(value).IsValid() {
-		return NoPrefix
+	result, longest := NoPrefix, netip.Prefix{}
+	for _, prefix := range l.prefixes {
+		if prefix.Contains(address) && prefix.Bits() > longest.Bits() {
+			result, longest = MatchedPrefix, prefix
+		}
 	}
-	return MatchedPrefix
+	return result, longest
 }
 
 // explainNone sets the reason why the entry of s selects no node below n.
@@ -238,7 +239,7 @@ func (n *treeNode) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
 	for _, child := range n.children {
-		result := child.match(s.Entry)
+		result, _ := child.match(s.Entry)
 		s.Result = max(s.Result, result)
 		if result > NoKey {
 			for value := range child.values() {

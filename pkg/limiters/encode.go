@@ -107,7 +107,7 @@ func ReadState(l *Limit, b []byte) (State, error) {
 			return State{}, err
 		}
 		b = b[penaltyLen:]
-		if p != (PenaltyState{}) {
+		if p != (penaltyState{}) {
 			s.Extra = &ExtraState{penalty: p}
 		}
 	}
@@ -119,15 +119,15 @@ func ReadState(l *Limit, b []byte) (State, error) {
 	return s, err
 }
 
-func readPenalty(b []byte) (PenaltyState, error) {
+func readPenalty(b []byte) (penaltyState, error) {
 	var n [4]int64
 	for i := range n {
 		n[i] = int64From(b[8*i:])
 		if !within(n[i], maxTime) {
-			return PenaltyState{}, errors.New("a time or a count of a penalty is out of range")
+			return penaltyState{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}
-	return PenaltyState{Offences: n[0], Since: n[1], Until: n[2], Level: n[3]}, nil
+	return penaltyState{Offences: n[0], Since: n[1], Until: n[2], Level: n[3]}, nil
 }
 
 // readLog decodes a log and checks that times and counts ascend, which searches rely on.

@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -60,7 +59,7 @@ var funnelDefinition = definition{
 	newAlgorithm: func(spec, whole Spec) (algorithm, error) {
 		l := &funnelLimit{
 			max: spec.Max, window: spec.Window.Microseconds(),
-			capacity: cmp.Or(spec.Params.Capacity, spec.Max), perHit: newHitTime(spec),
+			capacity: spec.capacity(), perHit: newHitTime(spec),
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {

@@ -46,6 +46,9 @@ func (s Spec) Scaled(scale func(int64) int64) Spec {
 	return s
 }
 
+// capacity returns the maximum usage at which hits can be allowed.
+func (s *Spec) capacity() int64 { return cmp.Or(s.Params.Capacity, s.Max) }
+
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
 type Limit struct {
 	spec           Spec
@@ -197,7 +200,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d, capacity: cmp.Or(spec.Params.Capacity, spec.Max), leases: d.leases}
+	l := &Limit{spec: spec, definition: d, capacity: spec.capacity(), leases: d.leases}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
@@ -208,8 +211,8 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
 	}
-	if l.IsConcurrency() {
-		l.ttl = spec.Params.leaseTTL().Microseconds()
+	if c, ok := l.algorithm.(*concurrencyLimit); ok {
+		l.ttl = c.ttl
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A PenaltyState records the offences and penalties of a key. An offence is a request that the
+// A penaltyState records the offences and penalties of a key. An offence is a request that the
 // limit itself denies. Enough offences within a window begin a penalty, which denies every request.
 // Times are in µs since 1970. The zero value has no offences.
-type PenaltyState struct {
+type penaltyState struct {
 	Offences int64 // offences since the last penalty, in their window
 	Since    int64 // the time of the first of them, where their window starts
 	Until    int64 // the end of the last penalty
@@ -72,13 +72,13 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 
 // left returns how long the penalty p still lasts at now; 0 outside of a penalty. It is at most
 // spec.Longest, in case a clock stepped back or the maximum was lowered.
-func (p *PenaltyState) left(spec *PenaltySpec, now int64) int64 {
+func (p *penaltyState) left(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.Until-now, spec.Longest.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It
 // reports whether a penalty began.
-func (p *PenaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
+func (p *penaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if left := p.left(spec, now); left > 0 {
 		p.Until = now + left
 		return false
@@ -95,7 +95,7 @@ func (p *PenaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if now >= p.Until+spec.Forget.Microseconds() {
 		p.Level = 0
 	}
-	*p = PenaltyState{Until: now + spec.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
+	*p = penaltyState{Until: now + spec.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
 	return true
 }
 
@@ -108,8 +108,8 @@ func (spec *PenaltySpec) duration(level int64) int64 {
 	return min(d, longest)
 }
 
-// resetTime returns when p becomes equivalent to the zero PenaltyState, in µs since 1970.
-func (p *PenaltyState) resetTime(spec *PenaltySpec) int64 {
+// resetTime returns when p becomes equivalent to the zero penaltyState, in µs since 1970.
+func (p *penaltyState) resetTime(spec *PenaltySpec) int64 {
 	resetTime := int64(0)
 	if p.Offences > 0 {
 		resetTime = p.Since + spec.Within.Microseconds()

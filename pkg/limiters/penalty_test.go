@@ -58,7 +58,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 	} {
 		c.penalty.After, c.penalty.Within = 1, time.Minute
 		spec := mustPenalty(t, c.penalty)
-		p, now := PenaltyState{}, int64(1_700_000_000_000_000)
+		p, now := penaltyState{}, int64(1_700_000_000_000_000)
 		for i, want := range c.want {
 			p.addOffence(spec, now)
 			if got := micros(p.left(spec, now)); got != want {
@@ -72,7 +72,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 // The time to compute a penalty does not grow with the number of earlier penalties.
 func TestPenaltyLevelIsBounded(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Longest: MaxWindow})
-	p, now := PenaltyState{}, int64(1)
+	p, now := penaltyState{}, int64(1)
 	for range 1000 {
 		p.addOffence(spec, now)
 		now = p.Until
@@ -85,14 +85,14 @@ func TestPenaltyLevelIsBounded(t *testing.T) {
 func TestPenaltyResetTimeIncludesForget(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
 	const now = int64(1_000_000)
-	var once PenaltyState
+	var once penaltyState
 	once.addOffence(spec, now)
 	twice := once
 	twice.addOffence(spec, now+5)
 	for _, c := range []struct {
-		p    PenaltyState
+		p    penaltyState
 		want int64
-	}{{PenaltyState{}, 0}, {once, now + 10_000}, {twice, now + 5 + 50_000}} {
+	}{{penaltyState{}, 0}, {once, now + 10_000}, {twice, now + 5 + 50_000}} {
 		if got := c.p.resetTime(spec); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.p, got, c.want)
 		}

@@ -59,7 +59,7 @@ func (l *Limit) ResetTime(s *State) int64 {
 
 // An ExtraState holds the penalties of a key and its leases. It is independent of the algorithm.
 type ExtraState struct {
-	penalty PenaltyState
+	penalty penaltyState
 	leases  Leases
 }
 
@@ -73,7 +73,7 @@ func (s *State) extraOrEmpty() *ExtraState {
 	return s.Extra
 }
 
-func (e *ExtraState) isEmpty() bool { return e.penalty == PenaltyState{} && e.leases.isEmpty() }
+func (e *ExtraState) isEmpty() bool { return e.penalty == penaltyState{} && e.leases.isEmpty() }
 
 // expires returns when limit l no longer needs e, in µs since 1970.
 func (e *ExtraState) expires(l *Limit) int64 {

@@ -25,9 +25,9 @@ func (c *call) Ends() bool {
 	return false
 }
 
-var calls = sync.Pool{New: func() any { return new(call) }}
+var callPool = sync.Pool{New: func() any { return new(call) }}
 
-func newCall() *call { return calls.Get().(*call) }
+func newCall() *call { return callPool.Get().(*call) }
 
 // Bounds of a pooled call. Larger calls are rare and left to the garbage collector.
 const (
@@ -52,5 +52,5 @@ func (c *call) release() {
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
 	c.observation.Clear()
 	c.observation.Err, c.observation.ClientLeft = nil, false // each call sets the other fields
-	calls.Put(c)
+	callPool.Put(c)
 }

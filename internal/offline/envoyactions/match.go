@@ -249,8 +249,10 @@ func matchHeader(m *routev3.HeaderMatcher, r *Request) (bool, error) {
 	default:
 		ok, err = matchDeprecated(m, text)
 	}
-	// Without the header nothing matches, not even an inverted matcher.
-	return present && ok != m.GetInvertMatch(), err
+	if !present {
+		return false, nil // nothing matches, not even an inverted or an undecidable matcher
+	}
+	return ok != m.GetInvertMatch(), err
 }
 
 // matchDeprecated evaluates the header matchers that string_match has replaced. Envoy still accepts

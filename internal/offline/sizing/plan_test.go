@@ -138,7 +138,7 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	if p.FailoverHits != 20_000 {
 		t.Errorf("a failover forgets %g hits, want 20000", p.FailoverHits)
 	}
-	huge := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: MaxReplicas, Probability: 0.5})
+	huge := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: maxReplicas, Probability: 0.5})
 	if huge.Limits[0].Over.Memory != math.MaxInt64 {
 		t.Errorf("a product that is too large is %d, want %d", huge.Limits[0].Over.Memory, math.MaxInt64)
 	}

@@ -12,7 +12,7 @@ import (
 // The bounds of [Local].
 const (
 	MaxRequests = 1_000_000_000
-	MaxReplicas = 1_000_000
+	maxReplicas = 1_000_000
 )
 
 // A LocalLimit suggests a limit for each of several replicas that share a limit of Requests but
@@ -50,8 +50,8 @@ func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
 	switch {
 	case requests < 1 || requests > MaxRequests:
 		return nil, fmt.Errorf("a limit of %d requests is out of range: want a number from 1 to %d", requests, MaxRequests)
-	case replicas < 1 || replicas > MaxReplicas:
-		return nil, fmt.Errorf("%d replicas are out of range: want a number from 1 to %d", replicas, MaxReplicas)
+	case replicas < 1 || replicas > maxReplicas:
+		return nil, fmt.Errorf("%d replicas are out of range: want a number from 1 to %d", replicas, maxReplicas)
 	case !(p > 0 && p < 1):
 		return nil, fmt.Errorf("a probability of %g is out of range: want a number above 0 and below 1, such as 0.001", p)
 	}

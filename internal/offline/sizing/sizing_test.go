@@ -131,14 +131,14 @@ func TestInvalidQuestionsAreFaults(t *testing.T) {
 		requests, replicas int64
 		p                  float64
 	}{
-		{0, 1, 0.1}, {-1, 1, 0.1}, {MaxRequests + 1, 1, 0.1}, {1, 0, 0.1}, {1, MaxReplicas + 1, 0.1},
+		{0, 1, 0.1}, {-1, 1, 0.1}, {MaxRequests + 1, 1, 0.1}, {1, 0, 0.1}, {1, maxReplicas + 1, 0.1},
 		{1, 1, 0}, {1, 1, 1}, {1, 1, -0.1}, {1, 1, 2}, {1, 1, math.NaN()}, {1, 1, math.Inf(1)},
 	} {
 		if local, err := Local(c.requests, c.replicas, c.p); err == nil {
 			t.Errorf("%+v: got %+v, want an error", c, local)
 		}
 	}
-	for _, c := range []struct{ requests, replicas int64 }{{MaxRequests, MaxReplicas}, {MaxRequests, 2}, {MaxRequests, 1}, {1, MaxReplicas}} {
+	for _, c := range []struct{ requests, replicas int64 }{{MaxRequests, maxReplicas}, {MaxRequests, 2}, {MaxRequests, 1}, {1, maxReplicas}} {
 		if _, err := Local(c.requests, c.replicas, 1e-300); err != nil {
 			t.Error(err)
 		}

@@ -180,7 +180,7 @@ func BenchmarkLock(b *testing.B) {
 			}
 			groups := limiters.Singles(ops...)
 			for b.Loop() {
-				t := transactions.Get().(*transaction)
+				t := transactionPool.Get().(*transaction)
 				t.begin(s, out)
 				t.locate(groups)
 				t.lock(time.Time{})

@@ -94,7 +94,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	t := transactions.Get().(*transaction)
+	t := transactionPool.Get().(*transaction)
 	defer t.done()
 	t.begin(s, out)
 	t.locate(groups)

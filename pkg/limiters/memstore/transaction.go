@@ -26,8 +26,8 @@ type transaction struct {
 	sampled limiters.State // the state that evictOne reads; a field, because a local variable would be allocated
 }
 
-// transactions is a pool, so that a Take of known keys does not allocate.
-var transactions = sync.Pool{New: func() any { return &transaction{} }}
+// transactionPool lets a Take of known keys allocate nothing.
+var transactionPool = sync.Pool{New: func() any { return &transaction{} }}
 
 // maxPooledOps bounds the operations of a transaction that is reused.
 const maxPooledOps = 256
@@ -49,7 +49,7 @@ func (t *transaction) done() {
 	clear(t.ops)
 	clear(t.states)
 	t.store, t.out, t.locked = nil, nil, shardSet{}
-	transactions.Put(t)
+	transactionPool.Put(t)
 }
 
 // A locatedOp is an operation with the location of its record.

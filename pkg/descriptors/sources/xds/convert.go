@@ -41,6 +41,7 @@ func convert(push *discovery.DiscoveryResponse) ([]rulesfile.File, error) {
 			if len(errs) == maxUnreadable {
 				break
 			}
+			continue
 		}
 		files = append(files, file)
 	}
