@@ -61,17 +61,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		"simulate --config rules.yaml r.ndjson":                     `k\x1b[32m`,
 		"simulate --config faults.yaml r.ndjson":                    "faults.yaml:1",
 	} {
-		var commands struct {
-			Check    cli.Check    `cmd:""`
-			Gen      cli.Gen      `cmd:""`
-			Test     cli.Test     `cmd:""`
-			Diff     cli.Diff     `cmd:""`
-			Import   cli.Import   `cmd:""`
-			Explain  cli.Explain  `cmd:""`
-			Plan     cli.Plan     `cmd:""`
-			Suggest  cli.Suggest  `cmd:""`
-			Simulate cli.Simulate `cmd:""`
-		}
+		var commands fileCommands
 		parser, err := kong.New(&commands)
 		must.Succeed(t, err)
 		parsed, err := parser.Parse(strings.Split(args, " "))

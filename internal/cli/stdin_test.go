@@ -9,15 +9,17 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-// readers are the commands that read standard input for several arguments.
-type readers struct {
+// fileCommands are the commands that read files and start no server.
+type fileCommands struct {
 	Check    cli.Check    `cmd:""`
-	Diff     cli.Diff     `cmd:""`
-	Explain  cli.Explain  `cmd:""`
 	Gen      cli.Gen      `cmd:""`
+	Test     cli.Test     `cmd:""`
+	Diff     cli.Diff     `cmd:""`
+	Import   cli.Import   `cmd:""`
+	Explain  cli.Explain  `cmd:""`
 	Plan     cli.Plan     `cmd:""`
-	Simulate cli.Simulate `cmd:""`
 	Suggest  cli.Suggest  `cmd:""`
+	Simulate cli.Simulate `cmd:""`
 }
 
 func TestStandardInputIsNotReadTwice(t *testing.T) {
@@ -42,7 +44,7 @@ func TestStandardInputIsNotReadTwice(t *testing.T) {
 			"can be standard input",
 	} {
 		words := strings.Fields(args)
-		if code, _, errs := runCommand(t, &readers{}, words[0], "", words[1:]); code != 2 || !strings.Contains(errs, want) {
+		if code, _, errs := runCommand(t, &fileCommands{}, words[0], "", words[1:]); code != 2 || !strings.Contains(errs, want) {
 			t.Errorf("weir %s: exit code %d, want 2, and %q, want %q", args, code, errs, want)
 		}
 	}
@@ -55,11 +57,11 @@ func TestDiffAppliesAnOverlayFromStandardInputToBothRules(t *testing.T) {
 	const overlay = "domain: ugc\ndescriptors: [{key: user_id, rate_limit: {requests_per_unit: %}}]\n"
 	must.Write(t, old, strings.ReplaceAll(overlay, "%", "2"))
 	args := []string{rules, rules, "--against", filepath.Join(dir, "day.ndjson"), "--overlay", "-"}
-	code, out, errs := runCommand(t, &readers{}, "diff", strings.ReplaceAll(overlay, "%", "1"), args)
+	code, out, errs := runCommand(t, &fileCommands{}, "diff", strings.ReplaceAll(overlay, "%", "1"), args)
 	if code != 0 || !strings.Contains(out, "no change") {
 		t.Errorf("exit code %d, want 0 and no change, printed\n%s%s", code, out, errs)
 	}
-	code, out, errs = runCommand(t, &readers{}, "diff", strings.ReplaceAll(overlay, "%", "1"), append(args, "--old-overlay", old))
+	code, out, errs = runCommand(t, &fileCommands{}, "diff", strings.ReplaceAll(overlay, "%", "1"), append(args, "--old-overlay", old))
 	if code != 2 || !strings.Contains(out, "newly denied: 1 key, 1 request") {
 		t.Errorf("another old overlay: exit code %d, want 2 and one newly denied request, printed\n%s%s", code, out, errs)
 	}

@@ -19,33 +19,45 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 		return nil, ErrClosed
 	}
 	defer s.running.Done()
-	found = make([]bool, len(names))
+	keys := make([]string, len(names))
 	for i, name := range names {
-		n, err := s.unlink(ctx, string(s.namer.appendKey(nil, name.Key, name.ID)))
-		if err != nil {
-			return found, s.failure("reset", err)
+		keys[i] = string(s.namer.appendKey(nil, name.Key, name.ID))
+	}
+	found, err = s.unlink(ctx, keys)
+	if err != nil {
+		err = s.failure("reset", err)
+	}
+	return found, err
+}
+
+// unlink removes the keys of states and their extra keys, in one round trip to each node. It reports
+// for each state whether it had a key. The keys of a state share a slot. While the slot moves, Redis
+// answers TRYAGAIN unless one master has all of them, so each key is then removed by itself.
+func (s *Store) unlink(ctx context.Context, keys []string) (found []bool, err error) {
+	pipeline, commands := s.client.Pipeline(), make([]unlinkCommand, len(keys))
+	for i, key := range keys {
+		all := stateKeys(key)
+		commands[i] = unlinkCommand{redis.NewIntCmd(ctx, "unlink", all[0], all[1], all[2])}
+		_ = pipeline.Process(ctx, commands[i]) // only adds the command
+	}
+	_, _ = pipeline.Exec(ctx) // each command has its error
+	found = make([]bool, len(keys))
+	for i, command := range commands {
+		removed, err := command.Result()
+		if redis.IsTryAgainError(err) {
+			removed, err = s.unlinkEach(ctx, stateKeys(keys[i]))
 		}
-		found[i] = n > 0
+		if err != nil {
+			return found, err
+		}
+		found[i] = removed > 0
 	}
 	return found, nil
 }
 
-// unlink removes the key of a state and its extra keys, which share a slot. It returns the number
-// of removed keys. While the slot moves, Redis answers TRYAGAIN unless one master has all of them,
-// so each key is then removed by itself.
-func (s *Store) unlink(ctx context.Context, key string) (removed int64, err error) {
-	all := newUnlinkCommand(ctx, key)
-	_ = s.client.Process(ctx, all) // the command has the error
-	return s.unlinked(ctx, key, all)
-}
-
-// unlinked returns the number of keys that all removed. If Redis answered TRYAGAIN, it removes them
-// one by one.
-func (s *Store) unlinked(ctx context.Context, key string, all unlinkCommand) (removed int64, err error) {
-	if !redis.IsTryAgainError(all.Err()) {
-		return all.Val(), all.Err()
-	}
-	for _, key := range stateKeys(key) {
+// unlinkEach removes keys one by one, and returns the number of removed keys.
+func (s *Store) unlinkEach(ctx context.Context, keys []string) (removed int64, err error) {
+	for _, key := range keys {
 		n, err := s.client.Unlink(ctx, key).Result()
 		if err != nil {
 			return removed, err
@@ -55,25 +67,6 @@ func (s *Store) unlinked(ctx context.Context, key string, all unlinkCommand) (re
 	return removed, nil
 }
 
-// unlinkAll removes the keys of states in one round trip to each node. It returns the number of
-// states that had a key.
-func (s *Store) unlinkAll(ctx context.Context, keys []string) (states int64, err error) {
-	pipeline, commands := s.client.Pipeline(), make([]unlinkCommand, len(keys))
-	for i, key := range keys {
-		commands[i] = newUnlinkCommand(ctx, key)
-		_ = pipeline.Process(ctx, commands[i]) // only adds the command
-	}
-	_, _ = pipeline.Exec(ctx) // each command has its error
-	for i, key := range keys {
-		removed, err := s.unlinked(ctx, key, commands[i])
-		if err != nil {
-			return states, err
-		}
-		states += min(removed, 1)
-	}
-	return states, nil
-}
-
 // stateKeys returns the key of a state and its extra keys.
 func stateKeys(key string) []string {
 	return []string{key, key + reservationsSuffix, key + penaltySuffix}
@@ -81,11 +74,6 @@ func stateKeys(key string) []string {
 
 // An unlinkCommand removes the keys of a state.
 type unlinkCommand struct{ *redis.IntCmd }
-
-func newUnlinkCommand(ctx context.Context, key string) unlinkCommand {
-	keys := stateKeys(key)
-	return unlinkCommand{redis.NewIntCmd(ctx, "unlink", keys[0], keys[1], keys[2])}
-}
 
 // NoRetry prevents go-redis' cluster client from repeating the command while the slot moves. It
 // would pause before each attempt, and one step of a pass may remove hundreds of keys of the slot.
@@ -190,13 +178,15 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 			matching = append(matching, strings.TrimSuffix(strings.TrimSuffix(key, reservationsSuffix), penaltySuffix))
 		}
 	}
-	if len(matching) > 0 {
-		slices.Sort(matching)
-		n, err := s.unlinkAll(ctx, slices.Compact(matching))
-		progress.Reset += n
-		if err != nil {
-			return err
+	slices.Sort(matching)
+	found, err := s.unlink(ctx, slices.Compact(matching))
+	for _, had := range found {
+		if had {
+			progress.Reset++
 		}
+	}
+	if err != nil {
+		return err
 	}
 	switch {
 	case cursor > 0:
