@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -119,15 +118,7 @@ func logDenials(log *zap.Logger, o *rls.Observation) {
 			}
 			log.Debug("limit denied a request", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
 				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", o.Enforces(d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyReservations),
-				zap.Strings("entries", texts(d.Entries)))
+				zap.Stringers("entries", d.Entries))
 		}
 	}
-}
-
-func texts(entries []descriptors.Entry) []string {
-	all := make([]string, len(entries))
-	for i, e := range entries {
-		all[i] = e.Key + "=" + e.Value
-	}
-	return all
 }

@@ -14,3 +14,6 @@ package descriptors
 // An Entry is a key and a value, of a request or of a rule. In a rule, an empty value matches every
 // value.
 type Entry struct{ Key, Value string }
+
+// String returns key=value without escapes, for people.
+func (e Entry) String() string { return e.Key + "=" + e.Value }

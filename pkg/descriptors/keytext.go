@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"strings"
 )
 
 // KeyHash returns an identifier of a [Key] that is safe to log: 16 lower-case hexadecimal digits of
@@ -20,18 +19,11 @@ func KeyHash(secret []byte, key string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-var escapeArgument = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
-
-// KeyText returns the entries of a [Key] as the arguments of weir have them:
-// user_id=42,action=login. It returns any other text unchanged.
+// KeyText returns the [EntriesText] of a [Key]. It returns any other text unchanged.
 func KeyText(key string) string {
 	_, entries, ok := ParseKey(key)
 	if !ok {
 		return key
 	}
-	parts := make([]string, len(entries))
-	for i, e := range entries {
-		parts[i] = escapeArgument.Replace(e.Key) + "=" + escapeArgument.Replace(e.Value)
-	}
-	return strings.Join(parts, ",")
+	return EntriesText(entries)
 }

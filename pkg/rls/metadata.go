@@ -58,7 +58,7 @@ func addLarge(metadata map[string]any, d *decide.Decision) {
 func (d *descriptor) metadata() map[string]any {
 	entries := make([]any, len(d.entries))
 	for j, e := range d.entries {
-		entries[j] = e.Key + "=" + e.Value
+		entries[j] = e.String()
 	}
 	m := map[string]any{"entries": entries}
 	if d.hasLimit {

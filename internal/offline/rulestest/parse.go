@@ -307,7 +307,7 @@ func formatRequest(r *decide.Request, domain string) string {
 	parts := make([]string, len(r.Descriptors))
 	for i := range r.Descriptors {
 		d := &r.Descriptors[i]
-		parts[i] = formatEntries(d.Entries)
+		parts[i] = descriptors.EntriesText(d.Entries)
 		switch {
 		case d.Refund:
 			parts[i] += fmt.Sprintf(" (%d hits, is_negative_hits)", -d.Hits)
@@ -324,17 +324,6 @@ func formatRequest(r *decide.Request, domain string) string {
 
 // number is the text in a value that stands for the number of the request in its step, from 1.
 const number = "{n}"
-
-// formatEntries is the inverse of [descriptors.ParseEntries].
-func formatEntries(entries []descriptors.Entry) string {
-	key := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
-	value := strings.NewReplacer(`\`, `\\`, `,`, `\,`)
-	parts := make([]string, len(entries))
-	for i, e := range entries {
-		parts[i] = key.Replace(e.Key) + "=" + value.Replace(e.Value)
-	}
-	return strings.Join(parts, ",")
-}
 
 // numbered returns entries whose values contain the number of a request.
 func numbered(entries []descriptors.Entry, n int) []descriptors.Entry {

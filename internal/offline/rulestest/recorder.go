@@ -124,7 +124,7 @@ func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Dec
 	if after > 0 {
 		line("after: %v", after)
 	}
-	request := rulesfile.Quoted(formatEntries(r.entriesOf(s, s.id)))
+	request := rulesfile.Quoted(descriptors.EntriesText(r.entriesOf(s, s.id)))
 	switch {
 	case s.refund:
 		line("request: {descriptors: %s, hits: %d, is_negative_hits: true}", request, s.hits)

@@ -117,7 +117,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	case ctx.Err() != nil:
 		return err
 	}
-	f.noteFailure(err, args)
+	f.noteOutage(err, args)
 	f.applyOnErrors(ctx, args)
 	f.chargeAllowed(ctx, args)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
@@ -139,9 +139,9 @@ func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
-// noteFailure notes an outage if the store failed as a whole, with err, or in part. If it failed
-// only for some keys, noteFailure reports the first reason why on_store_error decides an operation.
-func (f *Fallback) noteFailure(err error, args takeArgs) {
+// noteOutage notes an outage if the store failed as a whole, with err, or in part. If it failed
+// only for some keys, noteOutage reports the first reason why on_store_error decides an operation.
+func (f *Fallback) noteOutage(err error, args takeArgs) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return

@@ -296,7 +296,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	sh := &s.shards[hash%shardCount]
 	if p := sh.find(uint32(hash>>32), key, limit.StateID()); p != 0 {
 		// A record that moved during Save occurs twice. This is the later copy.
-		s.remove(sh, p)
+		s.removeRecord(sh, p)
 	}
 	size := int64(state.HeapBytes())
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts
@@ -306,7 +306,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.NotLoaded++
 		return
 	}
-	p, ok := s.insert(sh, uint32(hash>>32), key, limit, needsPointers(limit) || state.Extra != nil)
+	p, ok := s.insertRecord(sh, uint32(hash>>32), key, limit, needsPointers(limit) || state.Extra != nil)
 	if !ok {
 		l.loaded.NotLoaded++
 		return

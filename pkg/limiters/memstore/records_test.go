@@ -116,7 +116,7 @@ func TestShardMatchesMap(t *testing.T) {
 			}
 			switch {
 			case w == nil && (step < 3000 || rnd.IntN(4) == 0):
-				p, ok := s.insert(sh, hash(k), k.key, k.limit, needsPointers(k.limit))
+				p, ok := s.insertRecord(sh, hash(k), k.key, k.limit, needsPointers(k.limit))
 				if !ok {
 					t.Fatal("no room")
 				}
@@ -137,7 +137,7 @@ func TestShardMatchesMap(t *testing.T) {
 				s.bytes.Add(int64(w.state.HeapBytes() - got.HeapBytes()))
 				sh.save(r, &w.state)
 			case w != nil:
-				s.remove(sh, w.p)
+				s.removeRecord(sh, w.p)
 				delete(want, k)
 			}
 		}
@@ -153,7 +153,7 @@ func TestShardMatchesMap(t *testing.T) {
 			if sh.load(sh.record(p), &got); got != w.state {
 				t.Fatalf("seed %d: %+v, want %+v", seed, got, w.state)
 			}
-			s.remove(sh, p)
+			s.removeRecord(sh, p)
 		}
 		if got := s.Stats(); got.Keys != 0 || got.Bytes != 0 {
 			t.Errorf("seed %d: all are removed, but %+v is left", seed, got)

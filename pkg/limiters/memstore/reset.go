@@ -29,7 +29,7 @@ func (s *Store) resetKey(sh *shard, hash uint32, k limiters.StateName) (found bo
 		return false
 	}
 	found = sh.record(p).expiry() > s.clock()
-	s.remove(sh, p)
+	s.removeRecord(sh, p)
 	return found
 }
 

@@ -91,9 +91,9 @@ func (sh *shard) stateWords(r record) []byte {
 	return r[end-8*sh.limits.get(r.limitID()).StateWords() : end]
 }
 
-// insert adds a record for a new key. It fails if the shard is full, which is far beyond any
+// insertRecord adds a record for a new key. It fails if the shard is full, which is far beyond any
 // configured bound.
-func (s *Store) insert(sh *shard, hash uint32, key string, l *limiters.Limit, hasPointers bool) (position, bool) {
+func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Limit, hasPointers bool) (position, bool) {
 	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
 		sh.limits.release(limit)
@@ -138,9 +138,9 @@ func (sh *shard) size(r record) int {
 	return n
 }
 
-// remove removes a record. The last record of its length moves to its position; from is where it
-// was.
-func (s *Store) remove(sh *shard, p position) (from position) {
+// removeRecord removes a record. The last record of its length moves to its position; from is where
+// it was.
+func (s *Store) removeRecord(sh *shard, p position) (from position) {
 	r := sh.record(p)
 	bytes := sh.size(r)
 	if r.textLen() == inTable {

@@ -435,7 +435,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		set := func(key string, count int64) {
 			p := sh.find(hash(key), key, limit.StateID())
 			if p == 0 {
-				p, _ = s.insert(sh, hash(key), key, limit, false)
+				p, _ = s.insertRecord(sh, hash(key), key, limit, false)
 			}
 			sh.save(sh.record(p), stateOf(s.clock(), count))
 			sh.setExpiry(p, s.clock()+limit.Window().Microseconds())
@@ -465,7 +465,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 					i := rnd.IntN(len(goes))
 					key := goes[i]
 					goes[i], goes = goes[len(goes)-1], goes[:len(goes)-1]
-					s.remove(sh, sh.find(hash(key), key, limit.StateID()))
+					s.removeRecord(sh, sh.find(hash(key), key, limit.StateID()))
 				}
 			}
 			for i := range 2000 {

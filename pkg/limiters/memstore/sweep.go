@@ -56,7 +56,7 @@ func (s *Store) sweepStep(sh *shard, storeNow int64) {
 		case pg.record(int(c.row)).expiry() > storeNow:
 			c.row++
 		default:
-			s.remove(sh, positionOf(c.page, int(c.row)))
+			s.removeRecord(sh, positionOf(c.page, int(c.row)))
 		}
 	}
 }

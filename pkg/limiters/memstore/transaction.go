@@ -149,7 +149,7 @@ func (t *transaction) prepare(i int) {
 	if (isNew || op.Limit.Grows()) && op.NeedsMemory(s, t.decidedAt) {
 		enough := t.freeMemory(lo.shard, isNew)
 		if enough && isNew {
-			lo.position, enough = t.store.insert(lo.shard, lo.hash, op.Key, op.Limit, needsPointers(op.Limit))
+			lo.position, enough = t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsPointers(op.Limit))
 		}
 		if !enough {
 			t.stateIndex[i] = -1
@@ -165,7 +165,7 @@ func (t *transaction) ensurePointers(lo *locatedOp, op *limiters.Op) {
 	if lo.shard.record(old).hasPointers() {
 		return
 	}
-	p, ok := t.store.insert(lo.shard, lo.hash, op.Key, op.Limit, true)
+	p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, true)
 	if !ok {
 		return
 	}
@@ -246,7 +246,7 @@ func (t *transaction) uses(sh *shard, p position) bool {
 
 // remove removes a record that this transaction does not use.
 func (t *transaction) remove(sh *shard, p position) {
-	from := t.store.remove(sh, p)
+	from := t.store.removeRecord(sh, p)
 	for i := range t.ops {
 		if lo := &t.ops[i]; lo.position == from && lo.shard == sh {
 			lo.position = p

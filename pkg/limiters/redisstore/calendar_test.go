@@ -46,7 +46,7 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := make([]limiters.Verdict, 1)
-		if err := b.read(r, out); err != nil {
+		if err := b.decode(r, out); err != nil {
 			t.Fatal(err)
 		}
 		switch v := out[0]; {

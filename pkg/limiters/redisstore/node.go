@@ -29,7 +29,7 @@ func (c *cluster) newNode() *node {
 func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
-	n.runCalls(ctx, calls)
+	n.makeCalls(ctx, calls)
 	var moving []*slotCall
 	for _, sc := range calls {
 		if redis.IsTryAgainError(sc.err) {
@@ -49,8 +49,8 @@ func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []lim
 	return err
 }
 
-// runCalls encodes and sends calls, and reads their verdicts.
-func (n *node) runCalls(ctx context.Context, calls []*slotCall) {
+// makeCalls encodes and sends calls, and sets their verdicts.
+func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
 	for _, sc := range calls {
 		sc.batch.encode(sc.Groups)
 	}
@@ -60,12 +60,12 @@ func (n *node) runCalls(ctx context.Context, calls []*slotCall) {
 		n.send(ctx, calls)
 	}
 	for _, sc := range calls {
-		sc.read()
+		sc.setVerdicts()
 	}
 }
 
 func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
-	sc.reply, sc.err = n.server.run(ctx, sc.batch)
+	sc.reply, sc.err = n.server.call(ctx, sc.batch)
 }
 
 // send sends each call to the current owner of its slot, concurrently. A panic becomes an error of

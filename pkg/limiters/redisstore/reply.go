@@ -46,8 +46,8 @@ func (r reply) text(i int64) string {
 
 func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
 
-// read decodes the verdicts into out.
-func (b *batch) read(r reply, out []limiters.Verdict) error {
+// decode decodes the verdicts of a reply into out.
+func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	if r.isLate() {
 		return errLate
 	}

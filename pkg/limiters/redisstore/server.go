@@ -32,13 +32,13 @@ var batchScript = sync.OnceValue(func() script {
 	return script{source, hex.EncodeToString(sum[:])}
 })
 
-// run runs the script for a batch. It repeats a call only if the call certainly did not run. The
+// call calls the script for a batch. It repeats a call only if the call certainly did not run. The
 // second call carries the source if the server did not have the script, and a new deadline if the
 // clock was wrong or unknown.
-func (s server) run(ctx context.Context, b *batch) (reply, error) {
-	r, err := s.runOnce(ctx, b)
+func (s server) call(ctx context.Context, b *batch) (reply, error) {
+	r, err := s.callOnce(ctx, b)
 	if b.rejectedTooEarly(r, err) {
-		return s.runOnce(ctx, b)
+		return s.callOnce(ctx, b)
 	}
 	return r, err
 }
@@ -49,7 +49,7 @@ func (b *batch) rejectedTooEarly(r reply, err error) bool {
 	return err == nil && r.isLate() && time.Now().Before(b.notAfter)
 }
 
-func (s server) runOnce(ctx context.Context, b *batch) (reply, error) {
+func (s server) callOnce(ctx context.Context, b *batch) (reply, error) {
 	r, err := s.eval(ctx, "evalsha", batchScript().digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return s.eval(ctx, "eval", batchScript().source, b)
@@ -61,7 +61,7 @@ func (s server) runOnce(ctx context.Context, b *batch) (reply, error) {
 func (s server) ping(ctx context.Context) (time.Duration, error) {
 	b := newBatch(time.Time{}, time.Time{})
 	start := time.Now()
-	_, err := s.runOnce(ctx, b)
+	_, err := s.callOnce(ctx, b)
 	return time.Since(start), err
 }
 

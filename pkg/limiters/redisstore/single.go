@@ -27,7 +27,7 @@ func newSingleServer(s *shared, client redis.UniversalClient) *singleServer {
 func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := pooledBatch(notAfter, now, groups, s.namer)
 	defer b.release()
-	r, err := s.server.run(ctx, b)
+	r, err := s.server.call(ctx, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.server.client)
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
@@ -35,7 +35,7 @@ func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, grou
 		}
 		return err
 	}
-	return b.read(r, out)
+	return b.decode(r, out)
 }
 
 func (s *singleServer) masters(context.Context) ([]server, error) { return []server{s.server}, nil }

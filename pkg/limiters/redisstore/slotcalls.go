@@ -16,16 +16,16 @@ import (
 // calls.
 type slotCall struct {
 	split.Subset
-	batch *batch // has the keys; runCalls encodes the groups
+	batch *batch // has the keys; makeCalls encodes the groups
 	reply reply
 	err   error
 }
 
-// read sets the verdicts. If the call failed, each has the error.
-func (sc *slotCall) read() {
+// setVerdicts sets the verdicts. If the call failed, each has the error.
+func (sc *slotCall) setVerdicts() {
 	sc.Verdicts = make([]limiters.Verdict, sc.Len())
 	if sc.err == nil {
-		sc.err = sc.batch.read(sc.reply, sc.Verdicts)
+		sc.err = sc.batch.decode(sc.reply, sc.Verdicts)
 	}
 	if sc.err != nil {
 		limiters.FailAll(sc.Verdicts, sc.err)

@@ -50,7 +50,7 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 		for i, err := range c.errs {
 			calls[i], verdicts[i] = &slotCall{batch: &batch{keys: []string{"k"}}, err: err}, limiters.Verdict{Err: err}
 		}
-		for what, got := range map[string]error{"scatter": s.topology.(*cluster).scatter(calls, nil), "errorOfAll": errorOfAll(verdicts)} {
+		for what, got := range map[string]error{"scatter": s.topology.(*cluster).scatter(calls, nil), "errorOfVerdicts": errorOfVerdicts(verdicts)} {
 			if limiters.IsUncharged(got) != c.want || got.Error() != c.text {
 				t.Errorf("%s of %q: %q, uncharged: %t; want %q, %t", what, c.errs, got, limiters.IsUncharged(got), c.text, c.want)
 			}

@@ -21,7 +21,7 @@ func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
-	n.runCalls(ctx, allCalls(charges))
+	n.makeCalls(ctx, allCalls(charges))
 	for i, sc := range calls {
 		charges[i].scatter(sc.Verdicts) // an operation that is not in charges keeps its error
 		refunds[i] = refundsOf(sc, start)
@@ -29,10 +29,10 @@ func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
 	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.timeout)
 	defer cancel()
-	n.runCalls(refunding, allCalls(refunds))
+	n.makeCalls(refunding, allCalls(refunds))
 	for i, sc := range calls {
 		refunds[i].scatterRefunds(sc.Verdicts)
-		sc.err = errorOfAll(sc.Verdicts)
+		sc.err = errorOfVerdicts(sc.Verdicts)
 	}
 }
 
@@ -115,8 +115,8 @@ func isMixed(g limiters.Group) bool {
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(op limiters.Op) bool { return !refunds(op) })
 }
 
-// errorOfAll is [split.ErrorOfAll] for the errors of verdicts.
-func errorOfAll(verdicts []limiters.Verdict) error {
+// errorOfVerdicts is [split.ErrorOfAll] for the errors of verdicts.
+func errorOfVerdicts(verdicts []limiters.Verdict) error {
 	errs := make([]error, len(verdicts))
 	for i := range verdicts {
 		errs[i] = verdicts[i].Err

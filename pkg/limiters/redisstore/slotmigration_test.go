@@ -299,7 +299,7 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	calls := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
 	bad.batch.limits = []scriptLimit{{}} // without a limit
-	nodeOf(s).runCalls(t.Context(), calls)
+	nodeOf(s).makeCalls(t.Context(), calls)
 	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -334,7 +334,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		refund.keys = refunds[0].batch.keys
 		refund.encode(refunds[0].Groups)
 		before := scriptCalls(t, server)
-		if _, err := s.topology.(*singleServer).server.run(t.Context(), refund); err != nil {
+		if _, err := s.topology.(*singleServer).server.call(t.Context(), refund); err != nil {
 			t.Fatal(err)
 		}
 		if n := scriptCalls(t, server) - before; n != 1 {
@@ -385,7 +385,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups = []limiters.Group{append(groups[0], lease)}
 	call := splitBySlot(time.Now().Add(-time.Second), time.Time{}, groups, s.namer.keys(groups))[0]
 	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
-	n.runCalls(t.Context(), refundsOf(call, time.Now()).calls)
+	n.makeCalls(t.Context(), refundsOf(call, time.Now()).calls)
 	used("refunded", week, 0)
 	used("refunded", slots, 0)
 }
