@@ -5,19 +5,17 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Each failure of docs/failure-modes.md has one row in docs/failure-tests.md, each row there
 // belongs to a failure, and the tests that it names exist.
 func TestFailureModesNameExistingTests(t *testing.T) {
 	failures, err := os.ReadFile("docs/failure-modes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	page, err := os.ReadFile("docs/failure-tests.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	tests, _, measured := strings.Cut(string(page), "\n## Measured\n")
 	if !measured {
 		t.Fatal("docs/failure-tests.md has no section Measured")

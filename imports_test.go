@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 const module = "github.com/weir-rls/weir/"
@@ -231,9 +233,7 @@ type goPackage struct {
 func packages(t *testing.T) []goPackage {
 	t.Helper()
 	all, err := listPackages()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return all
 }
 

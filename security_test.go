@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The tests that these pages name exist.
@@ -15,9 +17,7 @@ func TestPagesNameExistingTests(t *testing.T) {
 	there := declaredTests(t)
 	for page, least := range map[string]int{"SECURITY.md": 20, "docs/stores.md": 10} {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`").FindAllSubmatch(text, -1)
 		if len(named) < least {
 			t.Errorf("%s names only %d tests: the pattern no longer finds them", page, len(named))
@@ -45,30 +45,22 @@ func declaredTests(t *testing.T) map[string]bool {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return there
 }
 
 // The page that compares Weir with envoyproxy/ratelimit names the commit that the tests run.
 func TestSwitchingNamesThePinnedRatelimit(t *testing.T) {
 	ensure, err := os.ReadFile("tools/ensure")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	page, err := os.ReadFile("docs/switching.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	pin := regexp.MustCompile(`(?m)^incumbent_version=.*[.-](\d{14})-([0-9a-f]{12})$`).FindSubmatch(ensure)
 	if pin == nil {
 		t.Fatal("tools/ensure has no incumbent_version")
 	}
 	date, err := time.Parse("20060102150405", string(pin[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if want := "[commit " + string(pin[2]) + "](https://github.com/envoyproxy/ratelimit/commit/" + string(pin[2]) + ") of " + date.Format("2 January 2006"); !strings.Contains(string(page), want) {
 		t.Errorf("docs/switching.md does not have %q", want)
 	}

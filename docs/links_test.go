@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -55,9 +56,7 @@ func TestLinksResolve(t *testing.T) {
 	headings := map[string][]string{} // anchors of each page that a link names
 	for _, path := range pages(t) {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 			target := path
 			if l[1] != "" {
@@ -73,9 +72,7 @@ func TestLinksResolve(t *testing.T) {
 			}
 			if headings[target] == nil {
 				there, err := os.ReadFile(target)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				headings[target] = anchors(string(there))
 			}
 			if !slices.Contains(headings[target], l[2]) {
@@ -88,9 +85,7 @@ func TestLinksResolve(t *testing.T) {
 // The block of packages in CONTRIBUTING.md names folders that exist.
 func TestPackagesInContributingExist(t *testing.T) {
 	text, err := os.ReadFile(root + "/CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, block, _ := strings.Cut(string(text), "## The packages\n\n```\n")
 	block, _, found := strings.Cut(block, "```")
 	if !found {
@@ -122,9 +117,7 @@ func TestDecisionRecordsAreShort(t *testing.T) {
 	word, row := regexp.MustCompile(`\S*[\pL\pN]\S*`), regexp.MustCompile(`(?m)^\|.*$`)
 	for _, path := range records {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if words := len(word.FindAllString(row.ReplaceAllString(string(text), ""), -1)); words > maxRecordWords {
 			t.Errorf("%s has %d words, want at most %d", path, words, maxRecordWords)
 		}
@@ -139,9 +132,7 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 	examples := map[string]string{}
 	for _, path := range pages(t) {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, m := range exampleOfRules.FindAllStringSubmatchIndex(string(text), -1) {
 			if info := string(text[m[2]:m[3]]); !strings.Contains(info, "overlay") && !strings.Contains(info, "warns") {
 				examples[fmt.Sprintf("%s:%d", path, 1+strings.Count(string(text[:m[0]]), "\n"))] = string(text[m[4]:m[5]])
@@ -150,9 +141,7 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 	}
 	for _, path := range []string{"envoy/rules.yaml", "deploy/k8s/base/rules.yaml"} {
 		text, err := os.ReadFile(filepath.Join(root, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		examples[path] = string(text)
 	}
 	n := 0
@@ -177,9 +166,7 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 func TestRecipesParseAsRules(t *testing.T) {
 	for _, page := range recipes(t) {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		m := regexp.MustCompile("(?ms)^```yaml rules.yaml\n(.*?)^```$").FindSubmatch(text)
 		if m == nil {
 			t.Errorf("%s: no rules.yaml", page)
@@ -204,17 +191,13 @@ func recipes(t *testing.T) []string {
 
 func TestRecipesAreListedAndWarnOfUnsafeEnvoys(t *testing.T) {
 	index, err := os.ReadFile("recipes/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, page := range recipes(t) {
 		if !strings.Contains(string(index), "]("+filepath.Base(page)+")") {
 			t.Errorf("recipes/README.md does not link to %s", page)
 		}
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		// An Envoy that calls Weir at the beginning and at the end of a request can crash.
 		if strings.Contains(string(text), "apply_on_stream_done") != strings.Contains(string(text), "CVE-2026-26330") {
 			t.Errorf("%s: want a warning of CVE-2026-26330 if and only if its rate_limits have apply_on_stream_done", page)
@@ -232,9 +215,7 @@ var (
 func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 	for _, page := range recipes(t) {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		name := strings.TrimSuffix(filepath.Base(page), ".md") + ".yaml"
 		listener, err := os.ReadFile(filepath.Join("recipes", "listeners", name))
 		if err != nil {
@@ -272,13 +253,9 @@ func containsIndented(text, part string) bool {
 func TestIndexesLinkToEveryPage(t *testing.T) {
 	for _, folder := range []string{".", "adr"} {
 		index, err := os.ReadFile(filepath.Join(folder, "README.md"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all, err := filepath.Glob(filepath.Join(folder, "*.md"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, page := range all {
 			if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
 				t.Errorf("docs/%s/README.md does not link to %s", folder, name)
@@ -296,9 +273,7 @@ var (
 // search has shown.
 func TestIndexNamesPagesByTheirTitles(t *testing.T) {
 	index, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n := 0
 	for _, cell := range firstCell.FindAllStringSubmatch(string(index), -1) {
 		for _, l := range namedLink.FindAllStringSubmatch(cell[1], -1) {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // logTypes are the types of logs.md, by the constructor or encoder method of a field.
@@ -26,9 +28,7 @@ var (
 // duration ends in _seconds.
 func TestLogFieldsMatchTheCode(t *testing.T) {
 	page, err := os.ReadFile("logs.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	listed, used := map[string]string{}, map[string]string{"error": "string"} // zap.Error takes no name
 	for _, row := range logRow.FindAllStringSubmatch(string(page), -1) {
 		listed[row[1]] = row[2]
@@ -71,8 +71,6 @@ func logFields(t *testing.T, folder string) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return used
 }

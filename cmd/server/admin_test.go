@@ -379,9 +379,7 @@ func TestTopAndDecisionsOfAServer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	request, err := http.NewRequest("GET", "http://"+s.address("admin")+"/v1/decisions?outcome=denied", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	request.Header.Set("Authorization", "Bearer "+adminToken)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil || response.StatusCode != 200 {
@@ -395,9 +393,7 @@ func TestTopAndDecisionsOfAServer(t *testing.T) {
 	var seen strings.Builder
 	for !strings.Contains(seen.String(), "event: decision") {
 		n, err := response.Body.Read(buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		seen.Write(buffer[:n])
 	}
 	if !strings.Contains(seen.String(), `"outcome":"denied"`) || !strings.Contains(seen.String(), `["user_id","alice"]`) {
@@ -414,9 +410,7 @@ func TestTopAndDecisionsOfAServer(t *testing.T) {
 // A listener that fails at run time ends the admin API, and nothing else.
 func TestFailureOfTheAdminListenerStopsNothingElse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = l.Close()
 	core, logged := observer.New(zap.InfoLevel)
 	a := &adminServer{api: admin.New(admin.Options{Rules: func() *descriptors.Rules { return nil }}), server: &http.Server{}, listener: l, log: zap.New(core)}

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // block matches a block of code of docs/admin.md with its kind.
@@ -21,9 +23,7 @@ var block = regexp.MustCompile("(?ms)^```\\w+ (\\S+)\n(.*?)^```$")
 func TestAdminPageExamplesWork(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/admin.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	blocks := block.FindAllStringSubmatch(string(page), -1)
 	find := func(kind string) string {
 		i := slices.IndexFunc(blocks, func(b []string) bool { return b[1] == kind })
@@ -36,13 +36,9 @@ func TestAdminPageExamplesWork(t *testing.T) {
 	write(t, filepath.Join(folder, "rules.yaml"), find("rules.yaml"))
 	// The folder of commands has weir, which is this test binary as a server or as a command.
 	binary, err := filepath.Abs(os.Args[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	script(t, folder, "setup", find("setup"), "")
-	if err := os.WriteFile(filepath.Join(folder, "weir"), []byte("#!/bin/sh\nWEIR_TEST_AS_SERVER=1 exec "+binary+" \"$@\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(filepath.Join(folder, "weir"), []byte("#!/bin/sh\nWEIR_TEST_AS_SERVER=1 exec "+binary+" \"$@\"\n"), 0o700))
 	s := startServer(t, "CONFIG_PATH="+filepath.Join(folder, "rules.yaml"), "ADMIN_ADDR=127.0.0.1:0", "ADMIN_TOKEN_FILE="+filepath.Join(folder, "token"))
 	use := func() {
 		for range 7 {

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // badInputFiles are the files of TestErrorsNameTheRemedy.
@@ -30,9 +32,7 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range badInputFiles {
 		if folder, _, found := strings.Cut(name, "/"); found {
-			if err := os.MkdirAll(folder, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, os.MkdirAll(folder, 0o700))
 		}
 		write(t, name, text)
 	}
@@ -185,9 +185,7 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 // A port that speaks no HTTP/1.1, such as the gRPC port, has a sentence too.
 func TestAdminCommandsNameAPortWithoutHTTP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	go func() {
 		for {

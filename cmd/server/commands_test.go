@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A commandTest is a command line and what it must print.
@@ -84,9 +86,7 @@ func TestCheckReadsStandardInput(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "input")
 		write(t, path, text)
 		input, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		os.Stdin = input
 		var out bytes.Buffer
 		if code := run(t.Context(), "weir", []string{"check", "-"}, &out, &out); code != want.code || out.String() != want.said {

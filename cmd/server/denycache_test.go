@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -55,9 +56,7 @@ func TestDenyCacheAnswersBeforeRedis(t *testing.T) {
 	held(8)
 	s.remaining("alice")
 	held(8)
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	if code := s.stopped(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}

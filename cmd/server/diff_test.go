@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 var (
@@ -22,13 +24,9 @@ var (
 func testPage(t *testing.T, name string, codes ...int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Chdir(t.TempDir())
 	for _, file := range fileBlock.FindAllStringSubmatch(string(text), -1) {
 		write(t, file[1], file[2])
@@ -53,9 +51,7 @@ func testPage(t *testing.T, name string, codes ...int) {
 		}
 	}
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
 	if want != string(text) {
@@ -81,9 +77,7 @@ func TestDiffCommand(t *testing.T) {
 	first, second := in("first.ndjson", strings.ReplaceAll(line, "%", "1")+"not a line\n"), in("second.ndjson", strings.ReplaceAll(line, "%", "2"))
 	other := in("other.ndjson", strings.ReplaceAll(line, "%", "1")+strings.ReplaceAll(strings.ReplaceAll(line, "%", "2"), "42", "43"))
 	junk, empty := in("junk.ndjson", "x\n"), in("empty.ndjson", "")
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
 	in("folder/a.yaml", strings.ReplaceAll(rules, "%", "2"))
 	diff := "diff " + two + " " + one + " --against " + first + " " + second
 	for _, c := range []commandTest{

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/settings"
 )
 
@@ -21,9 +22,7 @@ func TestSettingsTableMatchesTheCode(t *testing.T) {
 	const path = "../../docs/settings.md"
 	want := settingsTable(t)
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || string(got) != want {
@@ -35,9 +34,7 @@ func settingsTable(t *testing.T) string {
 	t.Helper()
 	var cli commands
 	parser, err := newParser(&cli)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	byGroup := map[string][]*kong.Flag{}
 	helps := map[string]string{} // by variable
 	for _, node := range parser.Model.Children {
@@ -54,9 +51,7 @@ func settingsTable(t *testing.T) string {
 		}
 	}
 	ofRatelimit, err := os.ReadFile("../../internal/settings/testdata/ratelimit.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	shared := strings.Fields(string(ofRatelimit))
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
@@ -137,17 +132,13 @@ func defaultOf(f *kong.Flag) (otherwise, meaning string) {
 // docs/commands.md lists every command, and the exit codes of every command.
 func TestCommandsPageListsEveryCommand(t *testing.T) {
 	page, err := os.ReadFile("../../docs/commands.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	table, codes, found := strings.Cut(string(page), "## Exit codes")
 	if !found {
 		t.Fatal("docs/commands.md has no section for exit codes")
 	}
 	parser, err := newParser(&commands{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, command := range parser.Model.Children {
 		if name := "`weir " + command.Name + "`"; !strings.Contains(table, "| ["+name+"](") || !strings.Contains(codes, name) {
 			t.Errorf("docs/commands.md does not list %s, or not its exit codes", name)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -103,9 +104,7 @@ func TestEndpointsOfRatelimit(t *testing.T) {
 func checkHealth(t *testing.T, target string, creds credentials.TransportCredentials) error {
 	t.Helper()
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), maxWait)
 	defer cancel()
@@ -225,9 +224,7 @@ func TestOverlayMayBeAddedAndRemoved(t *testing.T) {
 	if got := s.remaining("bob"); got != 9 {
 		t.Errorf("%d remaining of a funnel that holds 9, want 9", got)
 	}
-	if err := os.Remove(overlay); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(overlay))
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("carol"); got != 2 {
 		t.Errorf("%d remaining of 3 without the overlay, want 2", got)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The commands of docs/explain.md print what the page shows. The flag -update writes their output.
@@ -16,17 +18,13 @@ func TestExplainCommand(t *testing.T) {
 	good, bad, two := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "two")
 	write(t, good, "domain: shop\ndescriptors: [{key: user_id, value: 'a,b', rate_limit: {unit: month, requests_per_unit: 5}}, {key: free, rate_limit: {unlimited: true}}]\n")
 	write(t, bad, faultyRules)
-	if err := os.Mkdir(two, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(two, 0o755))
 	write(t, filepath.Join(two, "shop.yaml"), "domain: shop\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	write(t, filepath.Join(two, "more.yaml"), "domain: more\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	overlay, sent, empty := filepath.Join(dir, "overlay.yaml"), filepath.Join(dir, "request.json"), filepath.Join(dir, "empty")
 	write(t, overlay, "domain: shop\ndescriptors: [{key: user_id, value: '*', rate_limit: {algorithm: funnel}}]\n")
 	write(t, sent, `{"domain": "shop", "descriptors": [{"entries": [{"key": "user_id", "value": "a,b"}], "limit": {"requests_per_unit": 7, "unit": "HOUR"}}]}`)
-	if err := os.Mkdir(empty, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(empty, 0o755))
 	for _, c := range []commandTest{
 		{`explain --config ` + good + ` user_id=a\,b free=1`, 0, []string{"LIMIT 5 per month", "UNLIMITED"}, nil},
 		{`explain --config ` + good + ` --domain shop user_id=a\,b user_id=c`, 1, []string{"LIMIT 5 per month", "NO LIMIT"}, nil},

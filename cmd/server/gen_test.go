@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A pageRun runs the commands of a page in a folder with the page's files, and returns the page
@@ -27,9 +29,7 @@ var (
 func runShownPage(t *testing.T, page string) (want string, commands int) {
 	t.Helper()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Chdir(t.TempDir())
 	for _, f := range pageFile.FindAllStringSubmatch(string(text), -1) {
 		write(t, f[1], f[2])
@@ -78,18 +78,12 @@ func TestImportPageShowsTheOutput(t *testing.T) { testShownPage(t, "import.md", 
 func testShownPage(t *testing.T, name string, minimum int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want, commands := runShownPage(t, page)
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
 	if commands < minimum || want != string(text) {
@@ -102,9 +96,7 @@ func TestGenCommand(t *testing.T) {
 	good, wild, two := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "wild.yaml"), filepath.Join(dir, "two")
 	write(t, good, "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: month, requests_per_unit: 5}}]\n")
 	write(t, wild, "domain: shop\ndescriptors: [{key: 'u*', rate_limit: {unit: month, requests_per_unit: 5}}]\n")
-	if err := os.Mkdir(two, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Mkdir(two, 0o755))
 	write(t, filepath.Join(two, "a.yaml"), "domain: a\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	write(t, filepath.Join(two, "b.yaml"), "domain: b\ndescriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	for _, c := range []commandTest{

@@ -52,9 +52,7 @@ const maxWait = 2 * time.Minute
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	next := filepath.Join(filepath.Dir(path), ".next-"+filepath.Base(path))
-	if err := errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, path)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(os.WriteFile(next, []byte(text), 0o600), os.Rename(next, path)))
 }
 
 // runWeir runs a command and returns its exit code and its output.
@@ -154,9 +152,7 @@ func startProcess(t *testing.T, settings ...string) *server {
 	s.cmd.Args = append(s.cmd.Args, slices.DeleteFunc(slices.Clone(settings), isVariable)...)
 	r, w := io.Pipe()
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, io.MultiWriter(&s.output, w)
-	if err := s.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Start())
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -240,9 +236,7 @@ func awaitServing(t *testing.T, watch healthv1.Health_WatchClient) {
 	t.Helper()
 	for {
 		r, err := watch.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if r.GetStatus() == healthv1.HealthCheckResponse_SERVING {
 			return
 		}
@@ -316,13 +310,9 @@ func (s *server) address(name string) string {
 func fetch(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer response.Body.Close()
 	var text strings.Builder
 	buffer := make([]byte, 1<<16)

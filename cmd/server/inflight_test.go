@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -31,9 +32,7 @@ func TestRequestsPastMaxInFlightAreShed(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1m", "MAX_IN_FLIGHT=2")
 	s.awaitHealthy()
 	s.remaining("alice")
-	if err := redis.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, redis.Signal(syscall.SIGSTOP))
 	thaw := func() { _ = redis.Signal(syscall.SIGCONT) }
 	t.Cleanup(thaw)
 	answers := make(chan error, 2)
@@ -78,9 +77,7 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	var slow []net.Conn
 	for range 8 {
 		conn, err := net.Dial("tcp", s.httpAddr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		defer conn.Close()
 		if _, err := conn.Write([]byte(head)); err != nil {
 			t.Fatal(err)
@@ -96,13 +93,9 @@ func TestPartialHTTPRequestsDoNotDelayOthers(t *testing.T) {
 	for _, conn := range slow {
 		_ = conn.SetReadDeadline(time.Now().Add(maxWait))
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		codes[response.StatusCode]++
 		if response.StatusCode == 400 && !strings.Contains(string(body), "the body did not arrive in time") {
 			t.Errorf("%q, want the reason", body)

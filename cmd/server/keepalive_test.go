@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/grpctest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/settings"
@@ -51,9 +52,7 @@ func TestKeepalivePingsAreAllowed(t *testing.T) {
 func TestLongestConnectionAgeEndsNoConnection(t *testing.T) {
 	longest := settings.Listeners{MaxConnectionAge: math.MaxInt64 - 1, MaxConnectionAgeGrace: math.MaxInt64}
 	options, err := grpcOptions(&longest, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for range 30 { // what grpc-go adds is random
 		synctest.Test(t, func(t *testing.T) {
 			if pingsEndConnection(t, connInMemory(t, options...), 5*time.Second, 2) {
@@ -107,9 +106,7 @@ func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times 
 		err = framer.WriteSettings()
 	}
 	writing.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for range times {
 		time.Sleep(every) // in the bubble's time
 		if write(func() error { return framer.WritePing(false, [8]byte{1}) }) != nil {

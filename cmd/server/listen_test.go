@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -18,9 +19,7 @@ import (
 func freePort(t *testing.T) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(redistest.FreeAddr(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return port
 }
 
@@ -81,9 +80,7 @@ func TestSignalEndsTheWaitForPorts(t *testing.T) {
 func TestSignalDuringTheStartIsNotLost(t *testing.T) {
 	var parsed commands
 	parser, err := newParser(&parsed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	args := []string{"serve", "--config=" + rulesFile(t), "--host=127.0.0.1", "--grpc-host=127.0.0.1", "--port=0", "--grpc-port=0", "--debug-port=0"}
 	if _, err := parser.Parse(args); err != nil {
 		t.Fatal(err)

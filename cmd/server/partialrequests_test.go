@@ -22,6 +22,7 @@ import (
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -113,9 +114,7 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	const conns, streams = 64, 128
 	for range conns {
 		conn, err := net.Dial("tcp", s.address("grpc"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		partialRequests(t, conn, streams)
 	}
 	s.askMany(800)
@@ -201,9 +200,7 @@ func TestCompressedMessagesAreRejected(t *testing.T) {
 	_, err = checks.Check(t.Context(), &healthv1.HealthCheckRequest{}, packed)
 	want("health check", err)
 	watch, err := checks.Watch(t.Context(), &healthv1.HealthCheckRequest{}, packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_, err = watch.Recv()
 	want("watch", err)
 	if _, err := checks.Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
@@ -227,9 +224,7 @@ func TestLargeHeadersAreNotKept(t *testing.T) {
 	s.awaitHealthy()
 	for range 8 {
 		conn, err := net.Dial("tcp", s.address("grpc"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		partialRequests(t, conn, 1, hpack.HeaderField{Name: "x-fill", Value: strings.Repeat("~", 15<<20), Sensitive: true})
 	}
 	if _, err := s.call("alice"); err != nil {
@@ -243,8 +238,6 @@ func TestLargeHeadersAreNotKept(t *testing.T) {
 func number(t *testing.T, text string) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }

@@ -11,6 +11,7 @@ import (
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/receipt"
@@ -29,9 +30,7 @@ func receiptKey(letter string) string {
 func openReceipt(t *testing.T, file string, r *ratelimitv3.RateLimitResponse) (*receipt.Receipt, error) {
 	t.Helper()
 	keys, err := receipt.ParseKeys([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, h := range r.GetResponseHeadersToAdd() {
 		if h.GetKey() == "x-receipt" {
 			return keys.Open(h.GetValue())
@@ -58,13 +57,9 @@ func TestReceiptKeysAreReread(t *testing.T) {
 		return r
 	}
 	r, err := openReceipt(t, receiptKey("a"), denied())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "elsewhere.yaml", Data: []byte(closedRules)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rule, i := rules.ByHash(r.Limit)
 	host, err := os.Hostname()
 	if err != nil || rule == nil || rule.Limits[i].Name != "closed" || !strings.HasSuffix(host, r.Replica) || r.Reason != "never_fits" {
@@ -81,9 +76,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 		t.Errorf("after the change: %v", err)
 	}
 	write(t, keys, "no key")
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Signal(syscall.SIGHUP))
 	line, _ := s.log.await(t, n, "keys of receipts not reloaded, the old ones stay in use")
 	if !strings.Contains(line, "line 1 is not a key") {
 		t.Errorf("%s\nwant the line of the faulty key", line)

@@ -18,6 +18,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -108,13 +109,9 @@ func TestReplayOfALiveServerReturnsEveryVerdict(t *testing.T) {
 func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := replay.Open(paths, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer files.Close()
 	rules := rulesfiletest.Parse(t, recordedRules)
 	replayer := replay.New(rules, replay.Options{})
@@ -122,9 +119,7 @@ func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 	var line replay.Line
 	var result decide.Result
 	for err = files.Next(&line); err == nil; err = files.Next(&line) {
-		if err := replayer.Decide(line.At, &line.Request, &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, replayer.Decide(line.At, &line.Request, &result))
 		if n++; !line.HasAllowed || line.Allowed == result.Denied {
 			t.Errorf("line %d: %+v, replayed denied %v", n, line, result.Denied)
 		}
@@ -152,9 +147,7 @@ func TestSecretOfARecordingIsChecked(t *testing.T) {
 	if code, said := runWeir("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: the secret in "+secret+" has 5 bytes: write at least 16") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
-	if err := os.Remove(secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(secret))
 	if code, said := runWeir("--config="+rulesFile(t), "--port=0", "--grpc-port=0", "--debug-port=0"); code != 1 || !strings.Contains(said, "RECORD_SECRET_FILE: read "+secret) {
 		t.Errorf("exit code %d: %s", code, said)
 	}

@@ -41,18 +41,14 @@ func TestStartWithRedisDown(t *testing.T) {
 	}
 
 	redis, err := redistest.Run(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(redis.Stop)
 	s.log.await(t, 0, "redis answers")
 	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	awaitServing(t, watch)
 	s.awaitHealthy()
 }
@@ -66,9 +62,7 @@ func TestReadyWhenRedisStartsLate(t *testing.T) {
 		t.Errorf("/healthcheck is %d while there is no Redis, want 500", code)
 	}
 	redis, err := redistest.Run(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(redis.Stop)
 	s.awaitHealthy()
 	if got := s.remaining("alice"); got != 2 {
@@ -104,9 +98,7 @@ func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 	redis := redistest.Start(t)
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_MAX_WAITING=1")
 	s.awaitHealthy()
-	if err := redis.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, redis.Signal(syscall.SIGSTOP))
 	refused := make(chan error, 3)
 	for _, user := range []string{"a", "b", "c"} {
 		go func() {
@@ -119,9 +111,7 @@ func TestStoreMaxWaitingBoundsTheQueue(t *testing.T) {
 		t.Errorf("%v, want one rejection of three", err)
 	}
 	s.log.await(t, 0, "the queue for Redis is full")
-	if err := redis.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, redis.Signal(syscall.SIGCONT))
 	for range 2 {
 		if err := <-refused; err != nil && status.Code(err) != codes.Unavailable {
 			t.Error(err)
@@ -144,9 +134,7 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 	}
 	end := func() {
 		t.Helper()
-		if err := redis.Client(t).Do(t.Context(), "client", "kill", "user", "weir").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, redis.Client(t).Do(t.Context(), "client", "kill", "user", "weir").Err())
 	}
 	redis.SetUser(t, "weir", "resetpass", ">"+second)
 	end()
@@ -154,9 +142,7 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 		t.Error("Redis accepted the old password, want an error")
 	}
 	s.log.await(t, 0, "WRONGPASS")
-	if err := os.Remove(secret); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(secret))
 	if _, err := s.call("bob"); err == nil {
 		t.Error("a call without a password file succeeded, want an error")
 	}
@@ -189,9 +175,7 @@ descriptors:
 			request.Descriptors = append(request.Descriptors, &commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{entry}})
 		}
 		r, err := s.client.ShouldRateLimit(t.Context(), request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return r.GetOverallCode()
 	}
 	const ok, over = ratelimitv3.RateLimitResponse_OK, ratelimitv3.RateLimitResponse_OVER_LIMIT
@@ -211,9 +195,7 @@ func TestIdleReplicaNoticesRecovery(t *testing.T) {
 	t.Parallel()
 	addr := redistest.FreeAddr(t)
 	redis, err := redistest.Run(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
 	s.awaitHealthy()
 	redis.Stop()
@@ -225,9 +207,7 @@ func TestIdleReplicaNoticesRecovery(t *testing.T) {
 		t.Errorf("%s is %s, want 0", byStore, got)
 	}
 	redis, err = redistest.Run(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(redis.Stop)
 	must.Until(s.t, byStore+" to be 1, after Redis is back", func() bool { return s.metricOrNone(byStore) == "1" })
 }

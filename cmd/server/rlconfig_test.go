@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -52,9 +53,7 @@ func TestRulesPageShowsLeases(t *testing.T) {
 		"budget": {Algorithm: "funnel", Max: 60, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 2 * time.Minute}}},
 	} {
 		limit, err := limiters.New(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}}).SetRule(descriptors.Rule{
 			Limits: []descriptors.RateLimit{{Compiled: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},
 		})

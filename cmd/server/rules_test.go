@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
@@ -44,9 +45,7 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 		t.Errorf("after a bad file: %d left, want 3 by the old rules", got)
 	}
 
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(path))
 	_, seen = s.log.await(t, seen, "no such file")
 	if got := s.remaining("alice"); got != 2 {
 		t.Errorf("after the file vanished: %d left, want 2 by the old rules", got)
@@ -63,9 +62,7 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 	if _, metrics := s.get("/metrics"); strings.Contains(metrics, `rule="user_id"`) {
 		t.Error("/metrics keeps the series of a removed rule")
 	}
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Signal(syscall.SIGHUP))
 	if got, _ := s.get("/healthcheck"); got != 200 {
 		t.Error("SIGHUP stopped the server")
 	}
@@ -79,9 +76,7 @@ func TestReloadLogsChanges(t *testing.T) {
 	_, seen := s.log.await(t, 0, "rules loaded")
 	hangup := func() {
 		t.Helper()
-		if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.cmd.Process.Signal(syscall.SIGHUP))
 	}
 	s.awaitHealthy()
 	hangup()
@@ -199,9 +194,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			limit, err := limiters.New(c.spec)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			b := descriptors.NewBuilder()
 			key := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}})
 			key.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: limit}}})

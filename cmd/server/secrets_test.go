@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -39,9 +40,7 @@ func settingsWithSecrets(addr string, files certtest.Pair, ca string) []string {
 func secretsOf(t *testing.T, files certtest.Pair) []string {
 	t.Helper()
 	pem, err := os.ReadFile(files.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return []string{inURL, inAuth, inSentinel, inSecond, inHash, inHeader, strings.Split(string(pem), "\n")[1]}
 }
 
@@ -123,17 +122,13 @@ func TestSecretsAreNotShownByServer(t *testing.T) {
 				s.log.await(t, 0, "store failed")
 			}
 			write(t, path, strings.Replace(rules, "year", "fortnight", 1))
-			if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.cmd.Process.Signal(syscall.SIGHUP))
 			s.log.await(t, 0, "rules not loaded")
 			write(t, path, rules)
 			for what, text := range s.shown() {
 				mustNotShow(t, secrets, what, text)
 			}
-			if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.cmd.Process.Signal(syscall.SIGINT))
 			if code := s.stopped(); code != 0 {
 				t.Errorf("exit code %d, want 0", code)
 			}

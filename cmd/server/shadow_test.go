@@ -83,9 +83,7 @@ func TestShadowFileIsComparedAndNeverDenies(t *testing.T) {
 	}
 	s.log.await(t, from, "shadow file loaded")
 	// Without its file there is no candidate.
-	if err := os.Remove(candidate); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(candidate))
 	got = s.shadowed(func(got *api.ShadowReport) bool { return !got.Running })
 	if got.Error == "" || got.Requests != (api.ShadowRequests{}) {
 		t.Errorf("%+v, want an error and no counts", got)
@@ -131,9 +129,7 @@ func TestServerWithoutShadowFileHasNoDiff(t *testing.T) {
 func TestShadowPageExampleWorks(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/shadow.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	blocks := map[string]string{}
 	for _, b := range block.FindAllStringSubmatch(string(page), -1) {
 		blocks[b[1]] = b[2]

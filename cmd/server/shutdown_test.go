@@ -17,6 +17,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -29,13 +30,9 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	ctx, unwatch := context.WithCancel(context.Background())
 	defer unwatch()
 	watch, err := s.health.Watch(ctx, &healthv1.HealthCheckRequest{Service: "ratelimit"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	awaitServing(t, watch)
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	if r, err := watch.Recv(); err != nil || r.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
 		t.Fatalf("%v, %v: want a server that drains to be not serving", r, err)
 	}
@@ -47,9 +44,7 @@ func TestSIGTERMDrainsAndExitsWithZero(t *testing.T) {
 	}
 	// The second signal ends the drain delay. Requests in flight would still end.
 	unwatch()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	if code := s.stopped(); code != 0 {
 		t.Errorf("exit code %d, want 0", code)
 	}
@@ -61,9 +56,7 @@ func TestStopLogsTheNameOfItsSignal(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, "CONFIG_PATH="+rulesFile(t))
-			if err := s.cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.cmd.Process.Signal(signal))
 			if line, _ := s.log.await(t, 0, `"stopping"`); !strings.Contains(line, `"signal":"`+name+`"`) {
 				t.Errorf("want the signal %s: %s", name, line)
 			}
@@ -78,14 +71,10 @@ func TestOpenStreamsDoNotDelayTheStop(t *testing.T) {
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1h", "MEMORY_SNAPSHOT="+snapshot)
 	watch, err := s.health.Watch(context.Background(), &healthv1.HealthCheckRequest{Service: "ratelimit"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	awaitServing(t, watch)
 	conn, err := net.Dial("tcp", s.address("grpc"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	partialRequests(t, conn, 1)
 	s.remaining("alice")
 	s.terminate(1)
@@ -111,9 +100,7 @@ func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
 			redis := redistest.Start(t)
 			s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redis.Addr, "STORE_TIMEOUT=1h", "STOP_TIMEOUT=1h")
 			s.remaining("alice")
-			if err := redis.Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, redis.Signal(syscall.SIGSTOP))
 			t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 			results := make(chan error, 1)
 			go func() {
@@ -151,9 +138,7 @@ func TestStopWaitsForRequestsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := admission.NewGate(1)
-				if err := gate.Enter(nil); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, gate.Enter(nil))
 				server, conn := serverInMemory(t, rls.Options{})
 				partialRequests(t, conn, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), c.canceled)
@@ -198,9 +183,7 @@ func TestManySIGTERMsExitWithZero(t *testing.T) {
 // SIGTERM ends a server with 0, even if it was never ready or its store hangs.
 func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	nobody := redistest.FreeAddr(t)
 	path := rulesFile(t)
@@ -227,9 +210,7 @@ func TestSIGTERMStopsServerWithHungDependency(t *testing.T) {
 			results := make(chan error, 51)
 			if c.freeze {
 				s.remaining("alice")
-				if err := redis.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, redis.Signal(syscall.SIGSTOP))
 				t.Cleanup(func() { _ = redis.Signal(syscall.SIGCONT) })
 				for i := range 50 {
 					go func() {

@@ -58,9 +58,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 		before := s.metric(savedAt)
 		must.Until(s.t, "a snapshot to be saved", func() bool { return s.metric(savedAt) != before })
 	}
-	if err := s.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Kill())
 	s.stopped()
 
 	s = snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=1h")
@@ -69,9 +67,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	}
 	s.remaining("bob")
 	s.remaining("bob")
-	if err := s.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.cmd.Process.Kill())
 	s.stopped()
 	s = snapshotting(t, dir)
 	if alice, bob := s.remaining("alice"), s.remaining("bob"); alice != 0 || bob != 2 {
@@ -88,9 +84,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 	s.remaining("alice")
 	s.term()
 	good, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	newer := bytes.Clone(good)
 	newer[8]++
 	for why, text := range map[string][]byte{
@@ -125,9 +119,7 @@ func TestFolderAtSnapshotPathIsNotRenamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	within := filepath.Join(dir, "snapshot", "within")
-	if err := os.MkdirAll(within, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.MkdirAll(within, 0o700))
 	s := snapshotting(t, dir)
 	s.log.await(t, 0, "will not be saved")
 	s.remaining("alice")

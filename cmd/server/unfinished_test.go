@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // Messages of 4 MiB that lack their last byte are held in bounded memory, and no ordinary request
@@ -26,9 +28,7 @@ func TestUnfinishedMessagesAreBounded(t *testing.T) {
 			body, out := io.Pipe()
 			t.Cleanup(func() { _ = out.Close() })
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.address("grpc")+shouldRateLimit, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			request.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
 			go func() {
 				if response, err := client.RoundTrip(request); err == nil {

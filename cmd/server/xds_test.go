@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
 )
@@ -29,9 +30,7 @@ type controlPlane struct {
 func startControlPlane(t *testing.T) (plane *controlPlane, address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	plane = &controlPlane{t: t, pushes: make(chan *discovery.DiscoveryResponse), replies: make(chan *discovery.DiscoveryRequest, 100)}
 	server := grpc.NewServer()
 	discovery.RegisterAggregatedDiscoveryServiceServer(server, plane)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
@@ -48,9 +49,7 @@ type request struct {
 func simulate(t *testing.T, algorithm string) []request {
 	t.Helper()
 	l, err := limiters.New(limiters.Spec{Algorithm: algorithm, Max: limit, Window: window})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	store := memstore.New(memstore.Options{})
 	var all []request
 	for _, at := range traffic() {
@@ -157,9 +156,7 @@ func cross(x, y float64) string {
 func TestAlgorithmsPictureIsCurrent(t *testing.T) {
 	want := draw(t)
 	if *update {
-		if err := os.WriteFile("algorithms.svg", []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile("algorithms.svg", []byte(want), 0o644))
 		return
 	}
 	got, err := os.ReadFile("algorithms.svg")

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/grpctest"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // While many requests are in flight, a connection that sends many is read in small steps: after
@@ -30,9 +31,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 			start := time.Now()
 			for got := 0; got < sent; {
 				n, err := c.Read(buffer)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				got, maximum = got+n, max(maximum, n)
 			}
 			return maximum, time.Since(start)
@@ -114,9 +113,7 @@ func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 	accept := func() (client, accepted net.Conn) {
 		client = inner.Connect()
 		accepted, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return client, accepted
 	}
 	isOpen := func(c net.Conn) bool {

@@ -6,14 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestWriteReplacesFileAtomically(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	// A process that was killed left its temporary file, which others could read.
-	if err := os.WriteFile(path+".tmp", []byte("half"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path+".tmp", []byte("half"), 0o644))
 	failure := errors.New("no content")
 	for _, c := range []struct {
 		text string

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A sentStream is a transportStream with all that a client has sent. After it, reads return err.
@@ -151,9 +153,7 @@ func TestPartialRequestsTimeOut(t *testing.T) {
 		r := Receiver{Codec: rawCodec{}}
 		for range 3 {
 			whole := &sentStream{sent: framed(0, 0, nil), err: io.EOF}
-			if err := r.Receive(contextOf(t.Context(), whole), new([]byte)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, r.Receive(contextOf(t.Context(), whole), new([]byte)))
 			for _, sent := range [][]byte{nil, framed(0, 1, nil), framed(0, 2*pieceSize, make([]byte, pieceSize))} {
 				stream := &blockedStream{sentStream: sentStream{sent: sent}, ended: make(chan *status.Status, 1)}
 				start := time.Now()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/lines"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A byte order mark at the beginning, as editors on Windows write it, is not part of the first
@@ -33,9 +34,7 @@ func TestLinesAreBounded(t *testing.T) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		text := string(line)
 		if tooLong {
 			text += "too long"

@@ -9,22 +9,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestTCPAcceptsBracketedHosts(t *testing.T) {
 	l, err := TCP("[::1]", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	_ = l.Close()
 }
 
 func TestUnixReplacesAStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := Unix(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if _, err := Unix(path); err == nil || !strings.Contains(err.Error(), path+": another process listens") {
 		t.Errorf("a socket in use: %v", err)
 	}
@@ -35,9 +33,7 @@ func TestUnixReplacesAStaleSocket(t *testing.T) {
 		t.Fatalf("a socket left behind: %v", err)
 	}
 	_ = l.Close()
-	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("data"), 0o600))
 	if _, err := Unix(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a file: %v", err)
 	}
@@ -51,9 +47,7 @@ func TestUnixReplacesAStaleSocket(t *testing.T) {
 func TestUnixLeavesTheSocketOfABusyServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer func() { _ = syscall.Close(fd) }()
 	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -20,9 +21,7 @@ func BenchmarkObserve(b *testing.B) {
 		request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Hits: 1, Entries: []descriptors.Entry{
 			{Key: "user_id", Value: fmt.Sprint("user-", 1_000_000+zipf.Uint64())},
 		}}}}
-		if err := f.decider.Decide(context.Background(), &request, &results[i]); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, f.decider.Decide(context.Background(), &request, &results[i]))
 	}
 	for name, o := range map[string]*Observer{
 		"nil": nil, "off": New(Options{}), "keys": New(Options{TopKeys: 1000}),

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -117,9 +118,7 @@ func TestKeysAreHiddenUnderASecret(t *testing.T) {
 	var logged []*Denial
 	f := observing(t, Options{TopKeys: 10, Secret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
 	s, err := f.Subscribe(api.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.Close()
 	f.decide(10, "user_id=alice")
 	hash := descriptors.KeyHash(secret, "4:shop|7:user_id*5:alice")
@@ -181,9 +180,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 	} {
 		f := observing(t, Options{})
 		s, err := f.Subscribe(tt.filter)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for range 4 { // the last one is denied
 			f.decide(1, "user_id=42")
 		}
@@ -201,9 +198,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 	f := observing(t, Options{})
 	s, err := f.Subscribe(api.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer s.Close()
 	f.decide(3, "user_id=42")
 	f.decide(1, "user_id=42")
@@ -243,9 +238,7 @@ func TestSampleHasAllDecisionsOfItsKeys(t *testing.T) {
 	for i, f := range []*fixture{a, b} {
 		seen[i] = map[string]int{}
 		s, err := f.Subscribe(api.Filter{Sample: .25})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for user := range 400 {
 			for range 2 {
 				f.decide(1, fmt.Sprint("user_id=", user))
@@ -270,13 +263,9 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := observing(t, Options{})
 		slow, err := f.Subscribe(api.Filter{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		fast, err := f.Subscribe(api.Filter{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		const requests = queueSize + 50
 		for range requests {
 			f.decide(1, "user_id=42")
@@ -312,9 +301,7 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 func TestQueuedKeysAreBounded(t *testing.T) {
 	f := observing(t, Options{})
 	slow, err := f.Subscribe(api.Filter{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	large := "user_id=" + strings.Repeat("x", queueBytes)
 	f.decide(1, large) // alone, even a larger key than the bound has room
 	f.decide(1, "user_id=42")
@@ -336,9 +323,7 @@ func TestSubscribersAreBounded(t *testing.T) {
 	var all []*api.Subscription
 	for range maxSubscribers {
 		s, err := f.Subscribe(api.Filter{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		all = append(all, s)
 	}
 	if _, err := f.Subscribe(api.Filter{}); !errors.Is(err, errTooManySubscribers) || f.Stats().Subscribers != maxSubscribers {

@@ -8,15 +8,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // measured returns the metrics of a name, by their only label.
 func measured(t *testing.T, m *fixture, name string) map[string]measure {
 	t.Helper()
 	families, err := m.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]measure{}
 	for _, f := range families {
 		if f.GetName() != name {

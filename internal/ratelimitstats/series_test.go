@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -363,9 +364,7 @@ func BenchmarkObserveByManyRules(b *testing.B) {
 				}
 			}
 			rules, _, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: true}, files...)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Succeed(b, err)
 			m.Loaded(rules, nil)
 			for i, at := range rand.Perm(n) {
 				answers[at] = *hit(rules, "d", fmt.Sprintf("user=u%d", i))

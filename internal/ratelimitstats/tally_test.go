@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -19,9 +20,7 @@ func limitOf(t testing.TB, spec limiters.Spec) descriptors.RateLimit {
 		spec.Window = time.Minute
 	}
 	l, err := limiters.New(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Compiled: l}
 }
 

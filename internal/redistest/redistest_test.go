@@ -3,14 +3,14 @@ package redistest
 import (
 	"net"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A port that another process takes after it was found free fails no test.
 func TestStartTakesAnotherAddressIfOneIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer taken.Close()
 	go func() { // answers with the end of the connection, until Close
 		for {

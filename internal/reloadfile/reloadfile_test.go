@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // files is a folder with a Value that joins the texts of two files.
@@ -26,9 +28,7 @@ func newFiles(t *testing.T) *files {
 	f.write("b", "2")
 	var err error
 	f.Value, err = New("the parts", []string{f.path("a"), f.path("b")}, f.readAll, func(err error) { f.failures = append(f.failures, err.Error()) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return f
 }
 
@@ -70,9 +70,7 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	if err == nil {
 		err = os.Rename(f.path("new"), f.path("a"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	f.expect("923", 3, 0) // another file of the same size and time
 	if err := os.Chtimes(f.path("a"), time.Time{}, before.ModTime().Add(time.Second)); err != nil {
 		t.Fatal(err)
@@ -103,9 +101,7 @@ func TestFailedReadIsRepeatedAndReportedOnce(t *testing.T) {
 
 func TestMissingFileKeepsTheValue(t *testing.T) {
 	f := newFiles(t)
-	if err := os.Remove(f.path("b")); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(f.path("b")))
 	f.expect("12", 1, 1)
 	f.expect("12", 1, 1)
 	if !strings.HasPrefix(f.failures[0], "the parts: stat "+f.path("b")) {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
@@ -32,9 +33,7 @@ func opened(t *testing.T) (l *Loader, logged *observer.ObservedLogs, failures *[
 		}
 	}
 	l, err := Open(Options{Path: rules, Overlay: overlay, Log: zap.New(core), Loaded: loaded})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l, logged, failures
 }
 

@@ -8,15 +8,14 @@ import (
 
 	"go.uber.org/zap/zapcore"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 func TestAtMost20FaultsAreLogged(t *testing.T) {
 	logged := func(err error) string {
 		entry, err := zapcore.NewJSONEncoder(zapcore.EncoderConfig{}).EncodeEntry(zapcore.Entry{}, faultFields(err))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return entry.String()
 	}
 	text := "domain: d\n"

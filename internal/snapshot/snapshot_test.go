@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -22,9 +23,7 @@ func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 
 func TestDamagedSnapshotIsRenamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
-	if err := os.WriteFile(path, []byte("dear diary"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte("dear diary"), 0o600))
 	_, _, err := Load(path, memstore.Options{})
 	rejected, ok := errors.AsType[*RejectedError](err)
 	if !ok || rejected.RenameErr != nil {

@@ -35,9 +35,7 @@ func pair(network, address string) (a, b net.Conn, err error) {
 func tcp(t *testing.T) (quick, other net.Conn) {
 	t.Helper()
 	a, b, err := pair("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() {
 		_ = a.Close()
 		_ = b.Close()
@@ -130,9 +128,7 @@ func TestErrorsMatchPackageNet(t *testing.T) {
 func peek(t *testing.T, c net.Conn) (n int) {
 	t.Helper()
 	raw, err := c.(syscall.Conn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	n = -1
 	if err := raw.Read(func(fd uintptr) bool {
 		n, _, _ = syscall.Recvfrom(int(fd), make([]byte, 1), syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -20,6 +20,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A listener collects the lines that a sender sends. sums has, by name, the sum of a counter or the
@@ -105,9 +107,7 @@ func (l *listener) await(t *testing.T, what string, is func() bool) {
 func listenUDP(t *testing.T, l *listener) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	go func() {
 		buffer := make([]byte, 1<<16)
@@ -130,9 +130,7 @@ func listenUDP(t *testing.T, l *listener) string {
 func listenTCP(t *testing.T, address string, l *listener) (string, func()) {
 	t.Helper()
 	listening, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var mu sync.Mutex
 	var conns []net.Conn
 	stop := sync.OnceFunc(func() {
@@ -230,9 +228,7 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	// A socket with a peer refuses the packets of all others, and keeps the port from other
 	// programs.
 	nobody, err := net.Dial("udp", "127.0.0.1:9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = nobody.Close() })
 	core, logs := observer.New(zapcore.InfoLevel)
 	m := newFixture()
@@ -263,9 +259,7 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 func awaitError(t *testing.T, conn net.Conn) {
 	t.Helper()
 	raw, err := conn.(*net.UDPConn).SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for late := time.Now().Add(2 * time.Minute); time.Now().Before(late); {
 		var n int
 		var failed error
@@ -286,9 +280,7 @@ func awaitError(t *testing.T, conn net.Conn) {
 // A server that accepts connections and reads nothing blocks a flush for bounds.wait at most.
 func TestStuckStatsdServerTimesOut(t *testing.T) {
 	listening, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = listening.Close() })
 	f := newFake(2000)
 	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), Every: time.Second}, f,

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -123,9 +124,7 @@ func TestDogstatsdReceivesTags(t *testing.T) {
 	}
 	getenv := func(name string) string { return env[name] }
 	mogrifiers, err := Mogrifiers("a, B", getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	m := newFixture()
 	s, stop := sending(t, m, Destination{Network: "udp", Address: listenUDP(t, l), Dog: true, DogTags: DogTags(getenv),
 		Tags: map[string]string{"DEPLOY": "67890"}, Mogrifiers: mogrifiers}, zap.NewNop())

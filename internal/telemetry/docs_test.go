@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/statsd"
@@ -210,9 +211,7 @@ Some counters count failures, and should stay constant. Such a counter has one o
 func alertsOn(t *testing.T, metric string) (names []string) {
 	t.Helper()
 	alerts, err := os.ReadFile("../../deploy/k8s/components/monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	uses := regexp.MustCompile(`\b` + metric + `(_bucket)?\b`)
 	for _, alert := range strings.Split(string(alerts), "- alert: ")[1:] {
 		name, rest, _ := strings.Cut(alert, "\n")
@@ -262,14 +261,10 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 	writeLabels(t, &page, all)
 	const path = "../../docs/metrics.md"
 	if *update {
-		if err := os.WriteFile(path, page.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, page.Bytes(), 0o644))
 	}
 	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if !bytes.Equal(have, page.Bytes()) {
 		t.Errorf("docs/metrics.md is not what the code says: run this test with -update")
 	}
@@ -374,9 +369,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	families, err := m.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	all := map[string]*dto.MetricFamily{}
 	for _, f := range families {
 		all[f.GetName()] = f

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -46,9 +47,7 @@ func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
 	m.Observe(&rls.Observation{Code: codes.Canceled, ClientLeft: true})
 	var read dto.Metric
-	if err := m.took.Write(&read); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, m.took.Write(&read))
 	if n := read.GetHistogram().GetSampleCount(); n != 1 {
 		t.Errorf("the histogram has %d requests, want 1", n)
 	}
@@ -88,9 +87,7 @@ func TestDenialLogLineHasEveryField(t *testing.T) {
 	var lines []map[string]any
 	for line := range strings.Lines(out.String()) {
 		var fields map[string]any
-		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, json.Unmarshal([]byte(line), &fields))
 		delete(fields, "@timestamp")
 		lines = append(lines, fields)
 	}

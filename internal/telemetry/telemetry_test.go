@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -34,9 +35,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 		{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1, Verdicts: []limiters.Verdict{{}}},
 	}}})
 	problems, err := testutil.GatherAndLint(m.Registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "weir_") {
 			t.Errorf("metric %s: lint: %s", p.Metric, p.Text)
@@ -205,18 +204,14 @@ func TestDomainModeFollowsStoreOutage(t *testing.T) {
 		"- {key: k, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: l, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: deny}}\n")},
 		rulesfile.File{Name: "e", Data: []byte("domain: e\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]\n")},
 		rulesfile.File{Name: "f", Data: []byte("domain: nothing\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var stats guard.FallbackStats
 	m := NewMetrics("test")
 	m.RegisterFallback(func() guard.FallbackStats { return stats }, func() *descriptors.Rules { return rules })
 	collected := func() string {
 		var b strings.Builder
 		families, err := m.Registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, f := range families {
 			if f.GetName() != "weir_domain_mode" && f.GetName() != "weir_fallback_hits_total" {
 				continue

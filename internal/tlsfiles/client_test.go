@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // connect makes one connection to a server that requires client certificates of authority, and
@@ -55,9 +56,7 @@ func TestClientVerifiesTheServer(t *testing.T) {
 		files := right
 		c.change(&files)
 		config, err := files.Config()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		err = connect(t, authority, c.server, config)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.err)
@@ -69,9 +68,7 @@ func TestClientReloadsItsCertificate(t *testing.T) {
 	authority := certtest.New(t)
 	trusted := certtest.New(t).Issue(t, "weir")
 	config, err := Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if connect(t, authority, "127.0.0.1", config) == nil {
 		t.Fatal("the server accepted a certificate of another authority")
 	}
@@ -85,9 +82,7 @@ func TestClientConfigErrorsNameTheFile(t *testing.T) {
 	authority := certtest.New(t)
 	trusted, other := authority.Issue(t, "weir"), authority.Issue(t, "weir")
 	junk := filepath.Join(t.TempDir(), "junk.pem")
-	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(junk, []byte("junk"), 0o600))
 	for _, c := range []struct {
 		files Client
 		err   string

@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // serve answers each connection with one byte, until the test ends.
 func serve(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
@@ -56,9 +55,7 @@ func greet(addr string, config *tls.Config) (string, error) {
 
 func write(t *testing.T, path, data string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(path, []byte(data), 0o600))
 }
 
 func TestServerReloadsChangedCertificates(t *testing.T) {
@@ -67,9 +64,7 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 	files := Server{Cert: pair.Cert, Key: pair.Key}
 	failures := make(chan error, 100)
 	config, err := files.Config(func(err error) { failures <- err })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	addr := serve(t, config)
 	expect := func(name string) {
 		t.Helper()
@@ -91,9 +86,7 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 	}
 	ca.IssueTo(t, pair, "second")
 	expect("second")
-	if err := os.Remove(pair.Cert); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(pair.Cert))
 	expect("second")
 }
 
@@ -106,9 +99,7 @@ func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 	failures := make(chan error, 100)
 	files := Server{Cert: pair.Cert, Key: pair.Key, ClientCA: bundle}
 	config, err := files.Config(func(err error) { failures <- err })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	addr := serve(t, config)
 	client := &tls.Config{
 		RootCAs: first.Pool(), ServerName: "weir", NextProtos: []string{"h2"},
@@ -131,9 +122,7 @@ func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -162,14 +151,10 @@ func TestServerVerifiesClientNames(t *testing.T) {
 		},
 	} {
 		parsed, err := ParseNames(names)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		files := Server{Cert: pair.Cert, Key: pair.Key, ClientCA: ca.File, Clients: parsed}
 		config, err := files.Config(func(err error) { t.Error(err) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		addr := serve(t, config)
 		for _, c := range clients {
 			client := &tls.Config{RootCAs: ca.Pool(), ServerName: "weir", NextProtos: []string{"h2"}}

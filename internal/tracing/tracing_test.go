@@ -13,6 +13,7 @@ import (
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -35,13 +36,9 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 	t.Cleanup(server.Close)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return tracing, func() (all []*collectorv1.ExportTraceServiceRequest) {
-		if err := tracing.Stop(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, tracing.Stop(context.Background()))
 		for len(got) > 0 {
 			all = append(all, <-got)
 		}
@@ -93,9 +90,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 		s.TracingExporterProtocol = protocol
 		reported := make(chan error, 16)
 		tracing, err := Start(context.Background(), s, func(err error) { reported <- err })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		failing := tracing.Store(&limiterstest.FailingStore{Err: errFailing})
 		if err := failing.Take(context.Background(), time.Time{}, make([]limiters.Group, 1), nil); !errors.Is(err, errFailing) {
 			t.Errorf("%s: got error %v, want %v", protocol, err, errFailing)
@@ -116,9 +111,7 @@ func TestInvalidVariablesAreReportedWithoutTheirValues(t *testing.T) {
 			t.Setenv(variable, value)
 			reported := make(chan error, 16)
 			tracing, err := Start(context.Background(), enabled, func(err error) { reported <- err })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			defer func() { _ = tracing.Stop(context.Background()) }()
 			select {
 			case err := <-reported:

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -275,9 +276,7 @@ func TestVerdictNamesItsSource(t *testing.T) {
 	down.Err = errStore
 	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
 	var result Result
-	if err := d.Decide(t.Context(), request("local denied"), &result); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.Decide(t.Context(), request("local denied"), &result))
 	local, denied := &result.Decisions[0], &result.Decisions[1]
 	if local.Verdicts[0].By != limiters.ByShare || denied.Verdicts[0].By != limiters.ByPolicy || denied.Reason != StorePolicy {
 		t.Errorf("got by=%v for local, by=%v and reason %v for denied, want share, policy and store_policy",
@@ -341,9 +340,7 @@ func TestUnknownDomainAllowsEveryDescriptor(t *testing.T) {
 		t.Fatalf("domain modes: error %v, denied %t, UnknownDomain %t, want a denial", err, result.Denied, result.UnknownDomain)
 	}
 	r.Domain = "other"
-	if err := d.Decide(t.Context(), r, &result); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.Decide(t.Context(), r, &result))
 	if !result.UnknownDomain || len(result.Decisions) != len(r.Descriptors) {
 		t.Errorf("UnknownDomain %t with %d decisions, want true with %d", result.UnknownDomain, len(result.Decisions), len(r.Descriptors))
 	}
@@ -378,9 +375,7 @@ descriptors:
 	} {
 		r := request("funnel")
 		r.Descriptors[0].Hits = c.hits
-		if err := d.Decide(t.Context(), r, &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(t.Context(), r, &result))
 		if got := &result.Decisions[0]; got.Reason != c.want || got.UntilReset != c.reset || got.DecidingLimit == nil {
 			t.Errorf("%d hits: %v, reset after %v, want %v and %v", c.hits, got.Reason, got.UntilReset, c.want, c.reset)
 		}
@@ -516,9 +511,7 @@ func TestReusedResultAllocatesOnlyKeys(t *testing.T) {
 	r := request("free quota_free named full!")
 	var result Result
 	n := testing.AllocsPerRun(100, func() {
-		if err := d.Decide(t.Context(), r, &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(t.Context(), r, &result))
 	})
 	if n > 4 {
 		t.Errorf("%v allocations, want one per key", n)
@@ -530,9 +523,7 @@ func TestReusedResultIsEmptied(t *testing.T) {
 	d := newDecider(t, modes, Options{})
 	var reused Result
 	for _, keys := range []string{"full free unlimited", "nobody nobody", "free! shadowed", "nobody", "full nobody"} {
-		if err := d.Decide(t.Context(), request(keys), &reused); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(t.Context(), request(keys), &reused))
 		if got, want := len(reused.Decisions), len(strings.Fields(keys)); got != want {
 			t.Errorf("%s: %d decisions, want %d", keys, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -26,9 +27,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	t.Helper()
 	limit := func(spec limiters.Spec) descriptors.RateLimit {
 		l, err := limiters.New(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return descriptors.RateLimit{Compiled: l, RequestsPerUnit: spec.Max}
 	}
 	slots := func(n int64) descriptors.RateLimit { return limit(limiters.Spec{Algorithm: "concurrency", Max: n}) }
@@ -177,9 +176,7 @@ func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {
 	wantReasons(t, d, "ok: released(2)", "-both=u lease=a")
 	wantReasons(t, d, "ok: within_limit(1)", "both=u lease=b")
 	var result Result
-	if err := d.Decide(t.Context(), leaseRequest("0 both=u lease=c"), &result); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.Decide(t.Context(), leaseRequest("0 both=u lease=c"), &result))
 	if rate := result.Decisions[0].Verdicts[1]; rate.Used != 2 {
 		t.Errorf("the limit beside the leases has %d hits, want 2: no release refunds them", rate.Used)
 	}
@@ -240,9 +237,7 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 		{[]string{"free=u"}, -1, false, false},
 	} {
 		var r Result
-		if err := d.Decide(t.Context(), leaseRequest(c.texts...), &r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &r))
 		wait, descriptor := r.RetryAfter()
 		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].CanWait() != c.canWait {
 			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, descriptor, c)
@@ -302,9 +297,7 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, c.options)
 		var result Result
-		if err := d.Decide(t.Context(), leaseRequest(c.texts...), &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &result))
 		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.EndedLeases != c.ended || result.EndErr != nil {
 			t.Errorf("%+v %q: %s, %d ended (%v), want %s, %d", c.options, c.texts, got, result.EndedLeases, result.EndErr, c.want, c.ended)
 		}
@@ -386,9 +379,7 @@ func TestRequestAfterItsEndOpensNoLease(t *testing.T) {
 	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.EndedLeases != 1 {
 		t.Fatalf("error %v, %d ended, want ContextEnded, and 1", err, result.EndedLeases)
 	}
-	if err := late(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, late(t.Context()))
 	wantReasons(t, d, "ok: within_limit(2)", "0 user=u lease=z")
 }
 
@@ -571,9 +562,7 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 		return err
 	}
 	var result Result
-	if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
 	if !result.Denied || result.EndedLeases != 1 || result.EndErr == nil {
 		t.Errorf("denied %t, %d ended, EndErr %v, want a denial with 1 ended and an EndErr", result.Denied, result.EndedLeases, result.EndErr)
 	}
@@ -594,9 +583,7 @@ func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 			return err
 		}
 		var result Result
-		if err := d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
 		if !result.Denied || result.EndedLeases != want || result.EndErr != nil || len(store.calls) != 1 {
 			t.Errorf("%v: denied %t, %d ended, EndErr %v, %d calls, want a denial with %d ended in 1 call", by, result.Denied, result.EndedLeases,
 				result.EndErr, len(store.calls), want)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -29,9 +30,7 @@ func TestResultNamesKeyAndDenyingLimit(t *testing.T) {
 		}
 		var result Result
 		for call, denying := range [][]int{{-1, -1, -1, -1}, {-1, 1, -1, 0}} {
-			if err := d.Decide(context.Background(), &r, &result); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, d.Decide(context.Background(), &r, &result))
 			for i, key := range []string{"", "1:d|4:user*1:a", "", "1:d|8:shadowed*1:b"} {
 				if got := result.Key(i); got != key {
 					t.Errorf("all or nothing %v, call %d: the key of descriptor %d is %q, want %q", allOrNothing, call, i, got, key)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -18,9 +19,7 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 	for range 40 {
 		made := randomrules.New(random)
 		rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		decider := New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), Options{QuotaMode: random.IntN(5) == 0})
 		var planned Result // reused for each request
 		for range 20 {
@@ -29,12 +28,8 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 				request.Descriptors = append(request.Descriptors, Descriptor{Entries: made.Entries(), Hits: 1})
 			}
 			var decided Result
-			if err := decider.Plan(request, &planned); err != nil {
-				t.Fatal(err)
-			}
-			if err := decider.Decide(t.Context(), request, &decided); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, decider.Plan(request, &planned))
+			must.Succeed(t, decider.Decide(t.Context(), request, &decided))
 			for i := range planned.Decisions {
 				p, d := &planned.Decisions[i], &decided.Decisions[i]
 				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || planned.Key(i) != decided.Key(i) || p.End != d.End || p.QuotaMode != d.QuotaMode || p.Verdicts != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -26,9 +27,7 @@ func manyRules(tb testing.TB, n int) *descriptors.Rules {
 		files = append(files, rulesfile.File{Name: fmt.Sprintf("many-%d.yaml", first), Data: []byte(text.String())})
 	}
 	rules, _, err := rulesfile.ParseWith(rulesfile.Options{MergeDomains: true}, files...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, err)
 	return rules
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -209,9 +210,7 @@ func TestOverrideHasCalendarMonths(t *testing.T) {
 		if tt.rule != "" {
 			text := "domain: d\ndescriptors: [{key: k, rate_limit: {requests_per_unit: 1, " + tt.rule + "}}]"
 			rules, _, err := rulesfile.ParseWith(rulesfile.Options{CalendarMonths: true}, rulesfile.File{Name: "f", Data: []byte(text)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			rule = rules.Match("d", entries("k=v"))
 		}
 		l, err := rule.OverrideBase().WithCalendarMonths().Limit(5, tt.unit, 1)

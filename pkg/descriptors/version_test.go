@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -17,9 +18,7 @@ func parseWith(t *testing.T, o rulesfile.Options, texts ...string) *descriptors.
 		files[i] = rulesfile.File{Name: string(rune('a'+i)) + ".yaml", Data: []byte(text)}
 	}
 	rules, _, err := rulesfile.ParseWith(o, files...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return rules
 }
 
@@ -88,9 +87,7 @@ func TestVersionChangesWithMeaning(t *testing.T) {
 	note("calendar months", parseWith(t, rulesfile.Options{CalendarMonths: true}, versioned))
 	overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(
 		"domain: d\ndescriptors: [{key: user_id, rate_limit: {algorithm: sliding_log}}]")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	note("overlay", parseWith(t, rulesfile.Options{Overlay: overlay}, versioned))
 	for _, change := range []string{
 		"domain: d > domain: e", "domain: d > domain: d\non_store_error: allow", "key: user_id > key: user", "value: login > value: log_in",
@@ -178,9 +175,7 @@ func TestHashIdentifiesLimit(t *testing.T) {
 func TestRuleSourceNamesFileAndLine(t *testing.T) {
 	overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(
 		"domain: d\ndescriptors:\n- key: k\n  rate_limit: {algorithm: funnel}\n")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules := parseWith(t, rulesfile.Options{Overlay: overlay, MergeDomains: true}, `# a comment
 domain: d
 descriptors:

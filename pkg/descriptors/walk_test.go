@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -20,9 +21,7 @@ func TestWalkAgreesWithMatch(t *testing.T) {
 	for range 100 {
 		made := randomrules.New(random)
 		overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(made.Overlay)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rules, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: overlay}, rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, made.Text)

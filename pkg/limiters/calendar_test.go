@@ -8,14 +8,14 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func mustZone(t *testing.T, name string) *time.Location {
 	t.Helper()
 	zone, err := zoneOf(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return zone
 }
 
@@ -65,9 +65,7 @@ func TestCalendarWindowStartsAndEnds(t *testing.T) {
 		{"a clock before 1970", "America/New_York", calendarYear, 1, "0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "1970-01-01T05:00:00Z"},
 	} {
 		now, err := time.Parse(time.RFC3339, tt.now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		c := &calendar{zone: mustZone(t, tt.zone), unit: tt.unit, count: tt.count}
 		w := c.windows(now.UnixMicro())
 		format := func(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }

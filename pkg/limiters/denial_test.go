@@ -3,6 +3,8 @@ package limiters
 import (
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestOnlyCertainDenialsAreReported(t *testing.T) {
@@ -44,9 +46,7 @@ func TestOnlyCertainDenialsAreReported(t *testing.T) {
 	} {
 		c.spec.Window = time.Minute
 		l, err := New(c.spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if minHits, ok := l.CertainDenial(c.n, &c.v); ok != (c.minHits != none) || ok && minHits != c.minHits {
 			t.Errorf("%s: %d, %v, want %d", what, minHits, ok, c.minHits)
 		}

@@ -5,15 +5,15 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A log gives the same verdicts after it was written and read. The logs have all lengths, expired
 // hits at the front and refunded hits at the end.
 func TestLogIsReadAsItWasWritten(t *testing.T) {
 	l, err := New(Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		s, now := State{}, int64(1e15)
@@ -30,9 +30,7 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 			t.Fatalf("%d bytes, want %d", len(b), StateLen(l, &s))
 		}
 		got, err := ReadState(l, b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for at := now; at < now+1_100_000; at += 100_000 {
 			for _, n := range []int64{0, 1, 99_000, 100_000} {
 				want := l.Check(&s, at, n)

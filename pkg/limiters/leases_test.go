@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestLeaseIDDependsOnTextAndSecret(t *testing.T) {
@@ -94,9 +96,7 @@ func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease) {
 // The memory of a key grows with its leases, and is freed when they end.
 func TestLeasesAreBounded(t *testing.T) {
 	l, err := New(Spec{Algorithm: "concurrency", Max: MaxLeases})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var s State
 	take := func(kind OpKind, i, n int) Verdict {
 		out := make([]Verdict, 1)
@@ -145,9 +145,7 @@ func TestLeasesAreBounded(t *testing.T) {
 // A snapshot may say that a lease under concurrency ended with an actual cost.
 func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	l, err := New(Spec{Algorithm: "concurrency", Max: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
@@ -162,9 +160,7 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 func TestChargeAfterItsEndNeedsMemory(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		const now = 1_000_000
 		states, out := make([]State, 1), make([]Verdict, 1)
 		decide := func(what string, op Op, needsMemory bool, used int64) {
@@ -227,9 +223,7 @@ func TestLargeEstimatesAreRead(t *testing.T) {
 // A key with as many open reservations as it may have denies each further one.
 func TestKeyWithMaxReservationsDenies(t *testing.T) {
 	l, err := New(Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var s State
 	for i := range MaxLeases {
 		if l.Denies(&s, 1) {

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // The reports of a limit about its algorithm agree with its decisions, so that callers need not
@@ -22,9 +24,7 @@ func TestLimitMethodsAgreeWithDecisions(t *testing.T) {
 		for seed := range uint64(500) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			l, err := New(Spec{Algorithm: name, Max: 2 + rnd.Int64N(4), Window: time.Second, CountDenied: rnd.IntN(2) > 0})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			start := 1e9 * window // where a window begins
 			full := &State{}
 			if !allows(l, full, start, l.Capacity()) || allows(l, full, start, 0) != l.PeeksOver() {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestInvalidSpecsAreErrors(t *testing.T) {
@@ -111,9 +113,7 @@ func TestLimitsOfOneAlgorithmAndWindowShareAState(t *testing.T) {
 		s := base
 		change(&s)
 		l, err := New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return l.StateID()
 	}
 	same := id(func(*Spec) {})
@@ -202,9 +202,7 @@ func TestShortLogStaysSmall(t *testing.T) {
 // A log may grow by hits that a cache has denied, but not while a peek is allowed.
 func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	l, err := New(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	denied := Op{Limit: l, Kind: OpChargeDenied, N: 3}
@@ -231,13 +229,9 @@ func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 		{7, "window_start=calendar"}, {7, "window_start=calendar calendar_unit=week"},
 	} {
 		params, err := ParseParams(c.params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Duration(c.days) * 24 * time.Hour, Params: params})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		what := fmt.Sprint(c.days, " days, ", c.params)
 		if other, taken := seen[l.StateID()]; taken || strings.ContainsAny(l.StateID(), "{}") {
 			t.Errorf("%s has the ID %q, as %s", what, l.StateID(), other)
@@ -248,9 +242,7 @@ func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 
 func TestNumbersOfACalendarAllocateNothing(t *testing.T) {
 	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 	b := l.AppendNumbers(nil, now)
 	if n := testing.AllocsPerRun(100, func() { l.AppendNumbers(b[:0], now) }); n > 0 {
@@ -270,9 +262,7 @@ func TestLimitersReadNoClock(t *testing.T) {
 			continue
 		}
 		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if found := clock.Find(source); found != nil {
 			t.Errorf("%s calls %s", file, found)
 		}

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func mustPenalty(t *testing.T, p PenaltySpec) *PenaltySpec {
 	t.Helper()
 	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: Params{Penalty: p}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return l.penalty
 }
 

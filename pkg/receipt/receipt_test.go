@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func keysOf(t testing.TB, lines ...string) *Keys {
 	t.Helper()
 	keys, err := ParseKeys([]byte(strings.Join(lines, "\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return keys
 }
 
@@ -84,9 +84,7 @@ func TestReceiptSealedBeforeRotationIsOpened(t *testing.T) {
 func TestForgedReceiptIsRejected(t *testing.T) {
 	keys := keysOf(t, newKey, oldKey)
 	box, err := encoding.DecodeString(string(keys.Append(nil, &sealed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for bit := range 8 * len(box) {
 		box[bit/8] ^= 1 << (bit % 8)
 		want := ErrForged
@@ -125,9 +123,7 @@ func TestForgedReceiptIsRejected(t *testing.T) {
 // Nothing of a receipt can be read without the key.
 func TestReceiptShowsNothing(t *testing.T) {
 	box, err := encoding.DecodeString(string(keysOf(t, newKey).Append(nil, &sealed)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	plain := make([]byte, plainSize)
 	sealed.encode(plain)
 	const length = 8 // that a random nonce or ciphertext contains 4 plain bytes was seen once
@@ -173,9 +169,7 @@ func TestKeyFileErrorsNameTheLine(t *testing.T) {
 		}
 	}
 	raw, err := hex.DecodeString(oldKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text := string(keysOf(t, oldKey).Append(nil, &sealed))
 	for _, form := range []string{strings.ToUpper(oldKey), base64.StdEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw), "  " + oldKey + "\r"} {
 		if _, err := keysOf(t, form).Open(text); err != nil {

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 func TestScriptHasEveryFile(t *testing.T) {
 	entries, err := files.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	script := Source()
 	for _, entry := range entries {
 		if !strings.Contains(script, source(strings.TrimSuffix(entry.Name(), ".lua"))) {
@@ -47,9 +46,7 @@ func TestAppendLimitWritesBigEndianNumbersAfterTheName(t *testing.T) {
 // A constant that a file does not declare is a global, which fails a call only when its line runs.
 func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
 	entries, err := files.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	comment, text := regexp.MustCompile(`--.*`), regexp.MustCompile(`'[^']*'`)
 	constant, locals := regexp.MustCompile(`(^|[^$.\w])([A-Z][A-Z_]+)\b`), regexp.MustCompile(`\blocal ([^=\n]+)`)
 	for _, entry := range entries {
@@ -72,15 +69,11 @@ func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
 // An unknown name would get the value <nil>.
 func TestFilesUseTheConstantsOfSource(t *testing.T) {
 	entries, err := files.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	comment, used := regexp.MustCompile(`--.*`), map[string]bool{}
 	for _, entry := range entries {
 		text, err := files.ReadFile(entry.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		os.Expand(comment.ReplaceAllString(string(text), ""), func(name string) string {
 			used[name] = true
 			if constants[name] == nil {
@@ -108,9 +101,7 @@ func TestLuaKeepsDigitsAndReadsNoClock(t *testing.T) {
 		"reservations.lua": {"id .. 'e'"},
 	}
 	entries, err := files.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, entry := range entries {
 		name := entry.Name()
 		for i, line := range strings.Split(source(strings.TrimSuffix(name, ".lua")), "\n") {

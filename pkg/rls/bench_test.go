@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -42,9 +43,7 @@ func benchmark(b *testing.B, serve serveFunc, action string, n int, o rls.Option
 		})
 	}
 	wire, err := proto.Marshal(request)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), o)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -82,9 +81,7 @@ func BenchmarkRequest(b *testing.B) {
 // BenchmarkResponse measures a request by the parts of its response.
 func BenchmarkResponse(b *testing.B) {
 	keys, err := receipt.ParseKeys([]byte(strings.Repeat("ab", 32)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	receipts := rls.Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return keys }, Replica: "weir-7d9f8b6c5-x2x4z"}
 	for _, c := range []struct {
 		name, action string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -74,9 +75,7 @@ func TestStandardHeadersFollowTheDraft(t *testing.T) {
 	third := request(t, "slots")
 	third.Descriptors[0].Entries[0].Value = "third"
 	response, err := s.ShouldRateLimit(t.Context(), third)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	if h := headersOf(t, response); h["ratelimit"] != `"slots";r=0;t=1` || h["retry-after"] != "1" {
 		t.Errorf("a third request in flight: %v", h)
 	}
@@ -118,9 +117,7 @@ func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 			d.Entries[0].Value = strconv.Itoa(r.IntN(3))
 		}
 		response, err := s.ShouldRateLimit(t.Context(), sent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		h := headersOf(t, response)
 		names := namesOf(t, h["ratelimit-policy"])
 		if got := namesOf(t, h["ratelimit"]); !slices.Equal(got, names) {
@@ -134,9 +131,7 @@ func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 		}
 		denials++
 		retry, err := strconv.ParseInt(h["retry-after"], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, status := range response.GetStatuses() {
 			if wait := status.GetDurationUntilReset().GetSeconds(); status.GetCode() == codeOverLimit && retry < wait {
 				t.Fatalf("%v: retry-after %d, and descriptor %d waits for %d: %v", requested, retry, i, wait, h)

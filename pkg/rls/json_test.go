@@ -18,6 +18,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -105,9 +106,7 @@ func TestTooLargeBodyClosesTheConnection(t *testing.T) {
 	defer server.Close()
 	for size, want := range map[int]bool{MaxBodyBytes: false, MaxBodyBytes + 1: true} {
 		response, err := http.Post(server.URL, "application/json", strings.NewReader(strings.Repeat(" ", size)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusBadRequest || response.Close != want {
 			t.Errorf("%d bytes: status %d, connection closed: %v, want 400 and %v", size, response.StatusCode, response.Close, want)
@@ -154,9 +153,7 @@ func TestParseRequestHasTheMeaningOfJSON(t *testing.T) {
 			{"isNegativeHits": true, "hitsAddend": 2}]}`,
 	} {
 		request, err := ParseRequest([]byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		first, second := request.Descriptors[0], request.Descriptors[1]
 		if request.Domain != "d" || first.Hits != 3 || first.Entries[0] != (descriptors.Entry{Key: "k", Value: "v"}) ||
 			*first.Override != (decide.Override{RequestsPerUnit: 7, Unit: descriptors.Hour}) || second.Hits != -2 || !second.Refund {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -22,9 +23,7 @@ import (
 func modes(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../decide/testdata/modes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return string(text)
 }
 
@@ -51,9 +50,7 @@ func request(t *testing.T, keys string) *ratelimitv3.RateLimitRequest {
 		text += "} "
 	}
 	var r ratelimitv3.RateLimitRequest
-	if err := prototext.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, prototext.Unmarshal([]byte(text), &r))
 	return &r
 }
 
@@ -128,9 +125,7 @@ func TestLargeNumbersAreSaturatedOnTheWire(t *testing.T) {
 		}
 	}
 	text, err := protojson.Marshal(r.GetDynamicMetadata())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	want := `{"descriptors":[{"entries":["window=v"],"limitRemaining":4503599627370494,"requestsPerUnit":4503599627370495},` +
 		`{"entries":["smaller=v"],"limitRemaining":4294967296,"requestsPerUnit":4294967297},{"entries":["fits=v"]}],"domain":"modes"}`
 	if got := strings.NewReplacer(" ", "").Replace(string(text)); got != want {
@@ -162,9 +157,7 @@ func TestDynamicMetadataMergesRuleMetadata(t *testing.T) {
 			metadata := decideKeys(t, s, keys).GetDynamicMetadata()
 			delete(metadata.GetFields(), "denied_by")
 			text, err := protojson.Marshal(metadata)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			if got := strings.NewReplacer(" ", "").Replace(string(text)); got != want {
 				t.Errorf("%s:\n got %s\nwant %s", keys, got, want)
 			}
@@ -178,16 +171,10 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 		descriptors {is_negative_hits: true} descriptors {is_negative_hits: true hits_addend {}}
 		descriptors {is_negative_hits: true hits_addend {value: 2}} descriptors {hits_addend {}} descriptors {}`
 	var r ratelimitv3.RateLimitRequest
-	if err := prototext.Unmarshal([]byte(text), &r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, prototext.Unmarshal([]byte(text), &r))
 	var c call
-	if err := c.message.read(&r); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.message.toRequest(&c.request); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.message.read(&r))
+	must.Succeed(t, c.message.toRequest(&c.request))
 	for i, want := range []decide.Descriptor{{Hits: -3, Refund: true}, {Refund: true}, {Hits: -2, Refund: true}, {}, {Hits: 3}} {
 		if got := c.request.Descriptors[i]; got.Hits != want.Hits || got.Refund != want.Refund {
 			t.Errorf("descriptors[%d]: %+v, want %+v", i, got, want)
@@ -203,9 +190,7 @@ func TestHeadersShowNoEndedLease(t *testing.T) {
 	}
 	shown := func(decisions ...decide.Decision) []*corev3.HeaderValue {
 		var r ratelimitv3.RateLimitResponse
-		if err := proto.Unmarshal(s.options.Headers.append(nil, decisions), &r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, proto.Unmarshal(s.options.Headers.append(nil, decisions), &r))
 		return r.GetResponseHeadersToAdd()
 	}
 	if got := shown(limit(1, true), limit(5, false)); len(got) != 3 || got[1].GetValue() != "5" {

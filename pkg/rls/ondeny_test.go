@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
@@ -31,9 +32,7 @@ func TestProblemHasNoUserData(t *testing.T) {
 	r := request(t, "named")
 	r.Descriptors[0].Entries[0].Value = "secret-user"
 	response, err := s.ShouldRateLimit(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	text, err := protojson.Marshal(response)
 	if err != nil || strings.Contains(string(text), "secret") || bytes.Contains(response.GetRawBody(), []byte("secret")) {
 		t.Errorf("%s %s %v, want neither an error nor the secret", text, response.GetRawBody(), err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/receipt"
@@ -40,9 +41,7 @@ func TestReceiptDescribesTheDenial(t *testing.T) {
 	} {
 		s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: receiptsOf(t)})
 		r, err := receiptKeys.Open(headersOf(t, decideKeys(t, s, c.keys))["x-receipt"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		rule, limit := rules.ByHash(r.Limit)
 		if got := fmt.Sprint(limit); rule == nil && c.rule != "" || rule != nil && (rule.Name != c.rule || got != c.limit) {
 			t.Errorf("%s: rule %v, limit %d", c.keys, rule, limit)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -91,9 +92,7 @@ func parsed(t *testing.T, text string) func() *descriptors.Rules {
 func (f *fixture) call(t *testing.T, request string) (*ratelimitv3.RateLimitResponse, error) {
 	t.Helper()
 	var r ratelimitv3.RateLimitRequest
-	if err := prototext.Unmarshal([]byte(request), &r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, prototext.Unmarshal([]byte(request), &r))
 	return f.ShouldRateLimit(context.Background(), &r)
 }
 
@@ -272,9 +271,7 @@ func TestInvalidRequestIsInvalidArgument(t *testing.T) {
 func TestMissingRulesAreUnavailable(t *testing.T) {
 	s := New(decide.New(func() *descriptors.Rules { return nil }, limiterstest.NewReference(), decide.Options{}), Options{})
 	r := &ratelimitv3.RateLimitRequest{}
-	if err := prototext.Unmarshal([]byte(once+does("never")), r); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, prototext.Unmarshal([]byte(once+does("never")), r))
 	if _, err := s.ShouldRateLimit(context.Background(), r); status.Code(err) != codes.Unavailable ||
 		!strings.Contains(err.Error(), "no rate limit configuration loaded") {
 		t.Errorf("error %v, want UNAVAILABLE: no rate limit configuration loaded", err)
@@ -336,9 +333,7 @@ func TestStoreErrorIsUnavailableAndNotShown(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		var r ratelimitv3.RateLimitRequest
-		if err := prototext.Unmarshal([]byte(once+does("post")), &r); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, prototext.Unmarshal([]byte(once+does("post")), &r))
 		if _, err := f.ShouldRateLimit(ctx, &r); status.Code(err) != codes.Canceled {
 			t.Errorf("%v, want CANCELED", err)
 		}
@@ -394,9 +389,7 @@ func TestResponsesShowSlotsAndEnds(t *testing.T) {
 		{descriptor("budget", "", "is_negative_hits: true"), codeOK, 0, 0},
 	} {
 		r, err := f.call(t, c.text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got := r.GetStatuses()[0]
 		if got.GetCode() != c.code || got.GetLimitRemaining() != c.remaining || got.GetCurrentLimit().GetRequestsPerUnit() != c.limit {
 			t.Errorf("%s: %v, want %v with %d remaining of %d", c.text, got, c.code, c.remaining, c.limit)

@@ -259,9 +259,7 @@ func TestUnmarshalBoundsMemory(t *testing.T) {
 	one, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	testSameAsProto(t, &c, []byte(strings.Repeat(string(one), 100_000)))
 	if cap(c.message.descriptors) > 2*decide.MaxDescriptors {
 		t.Errorf("room for %d descriptors", cap(c.message.descriptors))
@@ -279,12 +277,8 @@ func TestDecodedTextOutlivesTheCall(t *testing.T) {
 	wire, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Domain: "first", Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.message.unmarshal(wire); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, c.message.unmarshal(wire))
 	domain, key := c.message.domain, c.message.descriptors[0].entries[0].Key
 	clear(wire)
 	c.message.clear()
@@ -415,9 +409,7 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 		}
 		for _, s := range []*Service{plain, full} {
 			wire, err := s.marshal(&c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			want := responseMessage(t, &c.observation.Result, s == full)
 			if got := decoded(t, mem.BufferSlice{mem.SliceBuffer(wire)}); !proto.Equal(got, want) {
 				t.Fatalf("%+v:\n got %v\nwant %v", c.observation.Decisions, got, want)
@@ -446,9 +438,7 @@ func TestConcurrentCallsDoNotMix(t *testing.T) {
 						}
 						d, err := proto.Marshal(&commonv3.RateLimitDescriptor{Entries: []*commonv3.RateLimitDescriptor_Entry{
 							{Key: "user_id", Value: "alice"}, {Key: "action", Value: action}}})
-						if err != nil {
-							t.Fatal(err)
-						}
+						must.Succeed(t, err)
 						wire = protowire.AppendBytes(append(wire, tagDescriptors), d)
 					}
 					got := overTheWire(t, s, wire)
@@ -470,9 +460,7 @@ func TestConcurrentCallsDoNotMix(t *testing.T) {
 func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	response, err := ServeWire(t.Context(), s, wire)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return decoded(t, response)
 }
 
@@ -480,8 +468,6 @@ func overTheWire(t testing.TB, s *Service, wire []byte) *ratelimitv3.RateLimitRe
 func decoded(t testing.TB, data mem.BufferSlice) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	var got ratelimitv3.RateLimitResponse
-	if err := proto.Unmarshal(data.Materialize(), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal(data.Materialize(), &got))
 	return &got
 }

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -145,9 +146,7 @@ func contradiction(got, want limiters.Verdict, op limiters.Op, chargedLater bool
 // compareUsage sends the debts, and then compares the usage of each key.
 func (c *comparison) compareUsage(t *testing.T) {
 	t.Helper()
-	if err := c.cached.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.cached.Close(context.Background()))
 	for _, op := range c.ops {
 		op.N = 0
 		want, got := take(t, c.bare, op)[0], take(t, c.cached, op)[0]

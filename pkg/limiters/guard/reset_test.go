@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -58,9 +59,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		if v := charge("other"); v.Allowed || v.By != limiters.ByCache {
 			t.Errorf("%s: another key: %+v", name, v)
 		}
-		if err := cache.Close(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, cache.Close(context.Background()))
 		if v := take(t, inner, limiters.Op{Key: "k", Limit: limit})[0]; v.Used != 1 {
 			t.Errorf("%s: the store has %+v, want only the hit after the reset", name, v)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -125,9 +126,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 	} {
 		spec.Algorithm = "funnel"
 		l, err := limiters.New(spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, n := range []int64{1, 3} {
 			part, err := (&shareCache{p: 0.001}).replicaLimit(l, n, 3)
 			if err != nil {
@@ -197,9 +196,7 @@ func TestSharesOfTheDocsAreCurrent(t *testing.T) {
 		b.WriteString("\n")
 	}
 	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	before, rest, found := strings.Cut(string(file), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
@@ -207,9 +204,7 @@ func TestSharesOfTheDocsAreCurrent(t *testing.T) {
 	}
 	want := before + begin + b.String() + end + after
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(want), 0o644))
 		return
 	}
 	if want != string(file) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -47,9 +48,7 @@ func TestDenyCachePassesTheSuite(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Start(t)
 		limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-			if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 			return cached(t, onRedis(t, server), guard.DenyCacheOptions{})
 		})
 	})
@@ -258,9 +257,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 	client := server.Client(t)
 	setFull := func(bytes string) {
 		t.Helper()
-		if err := client.ConfigSet(t.Context(), "maxmemory", bytes).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, client.ConfigSet(t.Context(), "maxmemory", bytes).Err())
 	}
 	for i, together := range []bool{false, true} {
 		for _, name := range limiterstest.Windowed() {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -20,20 +21,12 @@ func TestUpdateRewritesTraces(t *testing.T) {
 		t.Skip("without -update; the suite compares the traces")
 	}
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, name := range names {
 		text, err := traceFiles.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, _, err := replay(NewReference(), name, string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
+		must.Succeed(t, os.WriteFile(name, []byte(got), 0o644))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -72,9 +73,7 @@ func agreeWithModels(
 			op := groups[0][0]
 			op.Key = "k"
 			out := make([]limiters.Verdict, 1)
-			if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, core.Take(context.Background(), now, limiters.Singles(op), out))
 			want := decide(now.UnixMicro(), op)
 			want.At = now.UnixMicro()
 			history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -162,9 +163,7 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 					ops++
 					op := limiters.Op{Key: "k", Limit: g.limits[0], N: groups[0][0].N}
 					out := make([]limiters.Verdict, 1)
-					if err := core.Take(context.Background(), now, limiters.Singles(op), out); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, core.Take(context.Background(), now, limiters.Singles(op), out))
 					want := m.take(now.UnixMicro(), clamp(op.N), 0)
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(op.N, 10)+" "+Format(want))

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -27,9 +28,7 @@ func benchKeys(b *testing.B) int {
 	if text := os.Getenv("WEIR_BENCH_KEYS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, err)
 	}
 	return n
 }
@@ -326,9 +325,7 @@ func BenchmarkSave(b *testing.B) {
 	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
 	for i := range limiters.LargestLogMax {
 		now := time.Now().Add(time.Duration(i) * time.Microsecond)
-		if err := log.Take(context.Background(), now, groups, out); err != nil {
-			b.Fatal(err)
-		}
+		must.Succeed(b, log.Take(context.Background(), now, groups, out))
 	}
 	for _, c := range []struct {
 		name  string

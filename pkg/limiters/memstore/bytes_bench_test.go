@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -68,9 +69,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 				err := c.Fill(c.Keys, func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 					return s.Take(b.Context(), now, groups, out)
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, err)
 				b.ReportMetric(float64(heap()-before)/float64(c.Keys), "bytes/key")
 				runtime.KeepAlive(s)
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -111,9 +112,7 @@ func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator
 			now = next
 		}
 		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-		if err := reference.Take(context.Background(), now, groups, want); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, reference.Take(context.Background(), now, groups, want))
 		if err := s.Take(context.Background(), time.Time{}, groups, got); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -276,9 +277,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 			now := time.Now()
 			take := func() {
 				now = now.Add(200 * time.Microsecond)
-				if err := s.Take(ctx, now, groups, out); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Take(ctx, now, groups, out))
 			}
 			for range 20 {
 				take()

@@ -19,6 +19,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -43,9 +44,7 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 	to := New(o)
 	to.seed, to.start = from.seed, from.start
 	result, err := to.load(bytes.NewReader(mustSave(t, from)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return to, result
 }
 
@@ -113,9 +112,7 @@ func TestSnapshotKeepsTheParametersOfALimit(t *testing.T) {
 		{"funnel", "capacity=7 penalty.after=1 penalty.within=1s penalty.for=1m0s"},
 	} {
 		params, err := limiters.ParseParams(c.params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: c.algorithm, Max: 5, Window: 24 * time.Hour, Params: params})
 		s := New(Options{})
 		mustTake(t, s, limiters.Op{Key: "a key", Limit: limit, N: 1})
@@ -381,9 +378,7 @@ func TestSaveDuringTakesMissesNoKey(t *testing.T) {
 func mustLoad(t *testing.T, b []byte) *Store {
 	t.Helper()
 	s, _, err := Load(bytes.NewReader(b), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return s
 }
 
@@ -481,9 +476,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		b = binary.LittleEndian.AppendUint32(b, 0)
 		b = binary.LittleEndian.AppendUint64(b, uint64(c.keys))
 		loaded, result, err := Load(bytes.NewReader(signed(append(b, make([]byte, 8)...))), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		last := map[string]int64{}
 		for key, count := range countsByKey(t, bytes.NewReader(b)) {
 			copied[key], last[key] = true, count
@@ -514,17 +507,13 @@ func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 	}
 	for {
 		n, err := in.next(4)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		length := int(binary.LittleEndian.Uint32(n))
 		if length == 0 {
 			return all
 		}
 		b, err := in.next(length)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		f := &keyReader{b: b[10:]}
 		f.uvarint() // the maximum
 		f.uvarint() // the window

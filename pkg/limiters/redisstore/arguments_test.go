@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -44,9 +45,7 @@ func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit, err := limiters.New(tt.spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		got, numbers := scriptLimit{limit, tt.kind}.appendNumbers(nil, now)
 		for _, n := range numbers {
 			got += fmt.Sprint(" ", n)

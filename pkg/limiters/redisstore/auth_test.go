@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -33,13 +34,9 @@ func TestStoreByURLPassesTheSuite(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "secret")
 	server.Login("", "secret")
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		o, err := connect.ParseURL(connect.Single, "tcp", "redis://:secret@"+server.Addr+"/2")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		return openAt(t, o)
 	})
 	if n := server.Client(t).DBSize(context.Background()).Val(); n != 0 {
@@ -52,13 +49,9 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		o, err := connect.ParseURL(connect.Single, "tcp", server.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o.SetAuth("weir:secret")
 		return openAt(t, o, Options{Prefix: "weir:"})
 	})
@@ -112,9 +105,7 @@ func forbidden(err error) bool {
 // SECURITY.md lists the permissions that these tests use.
 func TestSecurityPageListsTheTestedACL(t *testing.T) {
 	text, err := os.ReadFile("../../../SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, want := range []string{
 		"ACL SETUSER weir on >PASSWORD " + strings.Join(aclRules[2:], " ") + "\n", "`" + strings.Join(clusterRules, " ") + "`",
 		"`" + strings.Join(adminRules, " ") + "`",
@@ -175,17 +166,13 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 	open := func(t *testing.T, url string) *Store {
 		t.Helper()
 		o, err := connect.ParseURL(connect.Sentinel, "", url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		o.SetAuth("of redis")
 		o.SetSentinelAuth("of sentinel")
 		return openAt(t, o)
 	}
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-		if err := w.Master.Client(t).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, w.Master.Client(t).FlushAll(context.Background()).Err())
 		return open(t, url)
 	})
 	limiterstest.Races(t, []limiters.Store{open(t, url), open(t, url), open(t, url)})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
@@ -25,9 +26,7 @@ func mount(t *testing.T, text string) *mounted {
 	t.Helper()
 	m := &mounted{t: t, dir: t.TempDir()}
 	m.rotate(text)
-	if err := os.Symlink(filepath.Join("..data", "auth"), m.path()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Symlink(filepath.Join("..data", "auth"), m.path()))
 	return m
 }
 
@@ -57,9 +56,7 @@ func (m *mounted) rotate(text string) {
 // disconnect ends all other connections to a server.
 func disconnect(t *testing.T, server *redistest.Server) {
 	t.Helper()
-	if err := server.Client(t).Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Client(t).Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
 }
 
 // awaitAnswer charges one hit to a key as soon as the store answers, and returns the key's usage.
@@ -84,9 +81,7 @@ func TestPasswordRotationFailsNoOp(t *testing.T) {
 	server.SetUser(t, "weir", aclRules...)
 	secret := mount(t, "weir:secret\n")
 	o := connect.Options{Addr: server.Addr}
-	if err := o.SetAuthFile(secret.path()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.SetAuthFile(secret.path()))
 	s := openAt(t, o, Options{Prefix: "weir:"})
 	used := int64(0)
 	goOn := func() {
@@ -117,9 +112,7 @@ func TestWrongPasswordInFileIsReported(t *testing.T) {
 	server.Login("", "secret-of-redis")
 	secret := mount(t, "secret-of-file\r\n")
 	o := connect.Options{Addr: server.Addr}
-	if err := o.SetAuthFile(secret.path()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, o.SetAuthFile(secret.path()))
 	s := openAt(t, o)
 	wrong := func(want string) {
 		t.Helper()
@@ -131,13 +124,9 @@ func TestWrongPasswordInFileIsReported(t *testing.T) {
 	wrong("WRONGPASS")
 	secret.rotate("")
 	wrong(secret.path() + " is empty")
-	if err := os.Remove(secret.path()); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Remove(secret.path()))
 	wrong(secret.path() + ": no such file")
-	if err := os.WriteFile(secret.path(), []byte("secret-of-redis"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.WriteFile(secret.path(), []byte("secret-of-redis"), 0o600))
 	if used := awaitAnswer(t, s, "k"); used != 1 {
 		t.Errorf("%d used, want 1: no call that failed has charged", used)
 	}
@@ -153,9 +142,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		secret := mount(t, "weir:secret")
 		s := openCluster(t, c, func(c *connect.Options, o *Options) {
 			o.Prefix = "weir:"
-			if err := c.SetAuthFile(secret.path()); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.SetAuthFile(secret.path()))
 		})
 		keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 2)...)
 		for used := int64(1); used <= 3; used++ {
@@ -187,12 +174,8 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		rotate("r1", "s1")
 		redis, sentinel := mount(t, "weir:r1\n"), mount(t, "weir:s1\n")
 		o := connect.Options{Type: connect.Sentinel, Master: "mymaster", Addrs: w.Addrs()}
-		if err := o.SetAuthFile(redis.path()); err != nil {
-			t.Fatal(err)
-		}
-		if err := o.SetSentinelAuthFile(sentinel.path()); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, o.SetAuthFile(redis.path()))
+		must.Succeed(t, o.SetSentinelAuthFile(sentinel.path()))
 		s := openAt(t, o)
 		if used := awaitAnswer(t, s, "k"); used != 1 {
 			t.Errorf("%d used, want 1", used)

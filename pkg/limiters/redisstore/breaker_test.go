@@ -56,9 +56,7 @@ func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 	s := New(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
 	defer s.Close()
 	awaitRecovery(t, s) // and is connected
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGSTOP))
 	openBreaker(t, s)
 	err := awaitRejection(t, s)
 	// The error names no failed call, because none is made.
@@ -68,9 +66,7 @@ func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 	if s.Stats().BreakerRejected == 0 {
 		t.Error("no operation was counted as rejected")
 	}
-	if err := server.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGCONT))
 	awaitRecovery(t, s)
 }
 
@@ -79,9 +75,7 @@ func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 // breaker does not mistake the ERR for the reply to one call.
 func TestBreakerOpensForARedisAtItsMaxClients(t *testing.T) {
 	server := redistest.Start(t)
-	if err := server.Client(t).ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Client(t).ConfigSet(t.Context(), "maxclients", "1").Err())
 	s := open(t, server)
 	openBreaker(t, s)
 	_ = awaitRejection(t, s)

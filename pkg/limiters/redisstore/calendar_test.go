@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -33,22 +34,14 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 		if ahead == -1 {
 			// The key was charged yesterday, in the window that is current by Weir's clock.
 			state := binary.BigEndian.AppendUint64(slices.Clone(numbers[len(numbers)-3*wordSize:len(numbers)-2*wordSize]), 1)
-			if err := server.Client(t).Set(context.Background(), b.uniqueKeys[0], state, time.Hour).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, server.Client(t).Set(context.Background(), b.uniqueKeys[0], state, time.Hour).Err())
 		}
 		value, err := server.Client(t).Do(context.Background(), args...).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		r, err := readReply(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		out := make([]limiters.Verdict, 1)
-		if err := b.decode(r, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, b.decode(r, out))
 		switch v := out[0]; {
 		case want && (v.Err != nil || !v.Allowed || v.Used != 1 || v.ResetAfter <= 0 || v.ResetAfter > day):
 			t.Errorf("Weir is %d days ahead: %s, want the day of Redis", ahead, limiterstest.Format(v))

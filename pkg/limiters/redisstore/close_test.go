@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -33,9 +34,7 @@ func TestCloseWaitsForTakes(t *testing.T) {
 		for s.Stats().Ops < 60 {
 			runtime.Gosched()
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Close())
 		takes.Wait()
 	}
 }

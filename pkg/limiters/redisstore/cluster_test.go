@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -19,9 +20,7 @@ import (
 func openCluster(t *testing.T, c *redistest.Cluster, change ...func(*connect.Options, *Options)) *Store {
 	t.Helper()
 	at, err := connect.ParseURL(connect.Cluster, "", strings.Join(c.Addrs(), ","))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var o Options
 	for _, f := range change {
 		f(&at, &o)
@@ -86,9 +85,7 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 				want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 				err := reference.Take(t.Context(), now, limiters.Singles(ops...), want)
 				err = errors.Join(err, store.Take(t.Context(), now, limiters.Singles(ops...), got))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				for i := range ops {
 					if got[i] != want[i] {
 						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, ops[i],
@@ -121,9 +118,7 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	// A group over one key is in one slot, even with several limits.
 	ops[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
 	out, err := takeGroups(t, s, spanning, ops[2:3], ops[3:4], ops[4:])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for i, v := range out {
 		spans := i < 2
 		if spans != errors.Is(v.Err, ErrGroupSpansSlots) || spans != limiters.IsUncharged(v.Err) || !spans && (v.Err != nil || v.Used != 1) {
@@ -148,9 +143,7 @@ func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Cluster) {
 	ops := opsOf(append(keys, keys[0])...)
 	c.Client(t).HSet(t.Context(), keyOf("", &ops[1]), "a", "b")
 	out, err := take(t, s, ops...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var key *KeyError
 	if !errors.As(out[1].Err, &key) || key.Key != keyOf("", &ops[1]) {
 		t.Errorf("%+v: want an error of the key", out[1])
@@ -169,9 +162,7 @@ func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Cluster) {
 	for used := int64(1); used <= 4; used++ {
 		c.Servers[used%3].Client(t).ScriptFlush(t.Context())
 		out, err := take(t, s, opsOf(keys...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, v := range out {
 			if v.Err != nil || v.Used != used {
 				t.Errorf("take %d of %s: %+v", used, keys[i], v)
@@ -202,9 +193,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 
 func theWorstPolicyIsTold(t *testing.T, c *redistest.Cluster) {
 	for _, want := range []string{noEviction, "allkeys-lru"} {
-		if err := c.Servers[1].Client(t).ConfigSet(t.Context(), "maxmemory-policy", want).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Servers[1].Client(t).ConfigSet(t.Context(), "maxmemory-policy", want).Err())
 		if got, err := openCluster(t, c).Probe(t.Context()); err != nil || got.EvictionPolicy != want {
 			t.Errorf("%+v, %v, want %q", got, err, want)
 		}
@@ -247,9 +236,7 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 // The timeout of a Take includes loading the slots.
 func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer silent.Close()
 	s := New(connect.Options{
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: time.Hour,
@@ -314,9 +301,7 @@ func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if err := l.try(t.Context(), func() error { return errNoSlots }); errors.Is(err, ErrBreakerOpen) {
 			t.Errorf("after an attempt that succeeded: %v", err)
 		}
@@ -346,9 +331,7 @@ func TestManySlotsAreFewRoundTrips(t *testing.T) {
 		}
 		before := reads()
 		out, err := take(t, s, opsOf(keys...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for _, v := range out {
 			if v.Err != nil || v.Used != int64(used+1) {
 				t.Fatalf("%s: %+v, want %d used", what, v, used+1)

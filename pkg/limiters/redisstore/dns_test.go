@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
@@ -40,9 +41,7 @@ func init() {
 func newZone(t *testing.T) *zone {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	z := &zone{addrs: map[string]string{}}
 	var serving sync.WaitGroup
 	serving.Go(func() { z.serve(conn) })
@@ -114,15 +113,11 @@ func TestHostNameIsResolvedForEachConnection(t *testing.T) {
 	old := redistest.Start(t)
 	_, port, _ := net.SplitHostPort(old.Addr)
 	next, err := redistest.Run(net.JoinHostPort("127.0.0.2", port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(next.Stop)
 	z.set("redis.weir.test", "127.0.0.1")
 	l := newLedger(t, openAt(t, connect.Options{Addr: "redis.weir.test:" + port}), "k")
-	if err := l.charge(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.charge())
 	z.set("redis.weir.test", "127.0.0.2")
 	// An open connection continues after the name has changed.
 	if err := l.charge(); err != nil || l.last != 2 {
@@ -153,9 +148,7 @@ func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	for i, server := range c.Servers {
 		name := fmt.Sprintf("node%d.weir.test", i)
 		z.set(name, "127.0.0.1")
-		if err := server.Client(t).ConfigSet(t.Context(), "cluster-announce-hostname", name).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).ConfigSet(t.Context(), "cluster-announce-hostname", name).Err())
 	}
 	for _, server := range c.Servers {
 		redistest.Await(t, "the names", func(ctx context.Context) error {
@@ -168,9 +161,7 @@ func TestHostNamesOfClusterNodesAreResolved(t *testing.T) {
 	}
 	s := openCluster(t, c)
 	l := newLedger(t, s, keysOn(c, 1, 1)[0])
-	if err := l.charge(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.charge())
 	z.set("node1.weir.test", "127.0.0.3") // nobody is there
 	disconnect(t, c.Servers[1])
 	_ = l.charge()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -91,9 +92,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 				w.setTo(now)
 				ops := slices.Concat(groups...)
 				out := make([]limiters.Verdict, len(ops))
-				if err := s.Take(context.Background(), now, groups, out); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, s.Take(context.Background(), now, groups, out))
 				for _, op := range ops {
 					w.mustExpire(s, now, limiters.Op{Key: op.Key, Limit: usual})
 				}

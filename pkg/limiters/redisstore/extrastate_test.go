@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -136,9 +137,7 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 		key := fmt.Sprint("k", i)
 		takeAt := func(now time.Time, ops ...limiters.Op) limiters.Verdict {
 			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)))
 			if !slices.Equal(got, want) {
 				t.Fatalf("%d later entries: got %+v, want %+v", later, got[len(got)-1], want[len(want)-1])
 			}
@@ -210,9 +209,7 @@ func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 		if out, err := take(t, s, op(1, 60, false), op(2, 40, false)); err != nil || out[1].Used != 100 {
 			t.Fatal(out, err)
 		}
-		if err := c.FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.FlushAll(t.Context()).Err())
 		out, err := take(t, s, op(1, 90, true), op(3, 100, false), op(2, 70, true), op(3, 80, true))
 		if err != nil || out[0].Used != 0 || !out[1].Allowed || out[2].Used != 100 || out[3].Used != 80 {
 			t.Errorf("%s: %+v, %v, want only the reservation after the restart charged and settled", name, out, err)

@@ -196,9 +196,7 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 		"frozen": func(t *testing.T, w *redistest.SentinelSet) request {
 			w.DetectFailures(t)
 			for _, server := range []*redistest.Server{w.Master, w.Sentinels[0]} {
-				if err := server.Signal(syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, server.Signal(syscall.SIGSTOP))
 			}
 			return nil
 		},
@@ -257,9 +255,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 		},
 		"frozen": func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request {
 			c.DetectFailures(t, replica)
-			if err := c.Servers[1].Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.Servers[1].Signal(syscall.SIGSTOP))
 			return nil
 		},
 		"handed over": func(t *testing.T, _ *redistest.Cluster, replica *redistest.Server) request {
@@ -332,22 +328,16 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
 	slot := int(slotOf(keyOf("", &limiters.Op{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
 	for _, l := range []*ledger{mine, other} {
-		if err := l.charge(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, l.charge())
 	}
 	node := c.Servers[1].Client(t)
-	if err := node.ClusterDelSlots(t.Context(), slot).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, node.ClusterDelSlots(t.Context(), slot).Err())
 	must.Until(t, "CLUSTERDOWN", func() bool { return redis.IsClusterDownError(mine.charge()) })
 	mine.mustFail("CLUSTERDOWN")
 	if err := other.charge(); err != nil {
 		t.Errorf("of another node: %v", err)
 	}
-	if err := node.ClusterAddSlots(t.Context(), slot).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, node.ClusterAddSlots(t.Context(), slot).Err())
 	redistest.Await(t, "the cluster", func(ctx context.Context) error {
 		info, err := node.ClusterInfo(ctx).Result()
 		if err == nil && !strings.Contains(info, "cluster_state:ok") {
@@ -368,23 +358,17 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	trusted := authority.Issue(t, "weir")
 	config, err := tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File}.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	s := openAt(t, connect.Options{Addr: server.Addr, TLS: config, Timeout: 100 * time.Millisecond, DialTimeout: longTimeout, PoolSize: 10})
 	l := newLedger(t, s, "k")
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGSTOP))
 	must.Until(t, "connections are begun", func() bool {
 		if err := l.charge(); err == nil {
 			t.Fatal("a frozen Redis has answered")
 		}
 		return s.Stats().Calls >= 10
 	})
-	if err := server.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGCONT))
 	l.awaitAnswer()
 	for range 20 {
 		l.awaitAnswer()
@@ -400,9 +384,7 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 func TestLoadingSlotsHasATimeout(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer silent.Close()
 	s := openAt(t, connect.Options{
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, TLS: &tls.Config{MinVersion: tls.VersionTLS12},
@@ -422,9 +404,7 @@ func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 	var addrs []string
 	for range nodes {
 		silent, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		var accepting sync.WaitGroup
 		defer accepting.Wait()
 		defer silent.Close()

@@ -108,14 +108,10 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	settings := []string{"--dir", dir, "--save", "3600 1000000", "--rdbcompression", "no"}
 	server, err := redistest.Run(addr, settings...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(server.Stop)
 	l := newLedger(t, openAt(t, connect.Options{Addr: addr}), "k")
-	if err := l.charge(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.charge())
 	// Each of these keys takes 3 ms to load, until the test sets the delay to 0. Redis accepts
 	// connections after every 2 MB.
 	c := server.Client(t)
@@ -125,17 +121,11 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Save(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, c.Save(t.Context()).Err())
 	server.Stop()
 	again, err := redistest.RunLoading(addr, append(settings, "--key-load-delay", "3000")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(again.Stop)
 	loading := false
 	must.Until(t, "LOADING", func() bool {
@@ -170,13 +160,9 @@ func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 	old, master := redistest.Start(t, "--replica-serve-stale-data", "no"), redistest.Start(t)
 	s, name := openByName(t, old.Addr)
 	l := newLedger(t, s, "k")
-	if err := l.charge(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, l.charge())
 	host, port, _ := net.SplitHostPort(redistest.FreeAddr(t))
-	if err := old.Client(t).Do(t.Context(), "replicaof", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, old.Client(t).Do(t.Context(), "replicaof", host, port).Err())
 	l.mustFail("MASTERDOWN Link with MASTER is down")
 	s.running.Wait()
 	name.SetTarget(master.Addr)
@@ -223,9 +209,7 @@ func TestBusyRedisRecoversAfterScriptKill(t *testing.T) {
 	for range 2 * failuresToOpen {
 		l.mustFail("is busy running a script")
 	}
-	if err := c.ScriptKill(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.ScriptKill(t.Context()).Err())
 	slow.Wait()
 	if after := l.usage(); after != before {
 		t.Errorf("%d were charged that got an error: %v", after-before, l.errs)
@@ -309,9 +293,7 @@ func TestRedisThatStartsLaterIsFound(t *testing.T) {
 		l.mustFail("connection refused")
 	}
 	server, err := redistest.Run(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(server.Stop)
 	l.awaitAnswer()
 	l.verify()
@@ -324,21 +306,15 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	start := func() *redistest.Server {
 		server, err := redistest.Run(addr, "--unixsocket", socket, "--unixsocketperm", "700")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		t.Cleanup(server.Stop)
 		return server
 	}
 	server := start()
 	o, err := connect.ParseURL(connect.Single, "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		return openAt(t, o)
 	})
 	l := newLedger(t, openAt(t, o), "over a socket")
@@ -355,9 +331,7 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weir") //nolint:usetesting // t.TempDir has the name of the test in it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -39,9 +40,7 @@ func TestHiddenKeysPassTheSuite(t *testing.T) {
 		return openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	}
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-		if err := server.Client(t).FlushAll(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).FlushAll(t.Context()).Err())
 		return opened(t)
 	})
 	limiterstest.Races(t, []limiters.Store{opened(t), opened(t), opened(t)})
@@ -81,9 +80,7 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
 		for used := int64(1); used <= 2; used++ {
 			out, err := take(t, openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), ops...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, err)
 			for i, v := range out {
 				if v.Used != used {
 					t.Errorf("secret %q, take %d of %s: %d used, want %d", with, used, ops[i].Limit.StateID(), v.Used, used)

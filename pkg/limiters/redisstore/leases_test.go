@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -156,9 +157,7 @@ func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 			now, groups := c.next()
 			ops := slices.Concat(groups...)
 			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-			if err := errors.Join(s.Take(t.Context(), now, groups, got), reference.Take(t.Context(), now, groups, want)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(s.Take(t.Context(), now, groups, got), reference.Take(t.Context(), now, groups, want)))
 			for i, op := range ops {
 				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %+v id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), op.Key, op.Limit.Spec().Max,
 					op.Limit.Spec().Params, op.Lease[:2], op.N, op.Kind == limiters.OpEnd, lengths(groups), limiterstest.Format(want[i])))
@@ -191,9 +190,7 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	takeAll := func(ops ...limiters.Op) []limiters.Verdict {
 		t.Helper()
 		out := make([]limiters.Verdict, len(ops))
-		if err := s.Take(t.Context(), now, limiters.Singles(ops...), out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(t.Context(), now, limiters.Singles(ops...), out))
 		return out
 	}
 	// A key with only ends would expire after EndedTTL. This reservation keeps it for an hour.
@@ -233,9 +230,7 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, end := range []bool{false, true} {
-		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.ConfigResetStat(context.Background()).Err())
 		out, err := take(t, s, limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Kind: endOrCharge(end)})
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
@@ -262,9 +257,7 @@ func TestOpDropsFewExpiredLeases(t *testing.T) {
 		}
 		takeAt := func(now time.Time, ops ...limiters.Op) int64 {
 			out := make([]limiters.Verdict, len(ops))
-			if err := s.Take(t.Context(), now, limiters.Singles(ops...), out); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Take(t.Context(), now, limiters.Singles(ops...), out))
 			return out[len(out)-1].Used
 		}
 		takeAt(logStart, fill[1:]...)
@@ -307,9 +300,7 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 			t.Errorf("expires in %v", expiresIn)
 		}
 		_, err = take(t, s, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(1), Kind: limiters.OpEnd}, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(2), Kind: limiters.OpEnd})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if n := c.Exists(t.Context(), keyOf("", &op)).Val(); n != 0 {
 			t.Error("the key exists without leases")
 		}
@@ -351,9 +342,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 		{op(1, false), "ok used=2"}, {op(3, false), "denied used=2"}, {op(1, true), "ok used=1"}, {op(3, false), ""}, {op(2, true), "ok used=0"},
 	} {
 		out, err := take(t, s, step.op)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if got := limiterstest.Format(out[0]); (out[0].Err != nil) != (step.want == "") || !strings.HasPrefix(got, step.want) {
 			t.Errorf("%+v: %s, want %q", step.op, got, step.want)
 		}
@@ -396,9 +385,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 		opening, ends = append(opening, op(key, 10, false)), append(ends, op(key, 3, true))
 	}
 	for _, ops := range [][]limiters.Op{opening, ends} {
-		if err := c.ConfigResetStat(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.ConfigResetStat(context.Background()).Err())
 		out, err := take(t, s, ops...)
 		if err != nil || out[0].Err != nil || !out[0].Allowed {
 			t.Fatal(err, out[0])
@@ -457,9 +444,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 			t.Fatal("the hash of one reservation outlives it")
 		}
 	}
-	if err := c.ConfigResetStat(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.ConfigResetStat(t.Context()).Err())
 	for _, order := range []string{"oldest first", "newest first", "random"} {
 		open := []int{}
 		for id := range 200 {
@@ -585,9 +570,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 			key := keyOf("", &first)
 			reserved := c.HGetAll(t.Context(), key+reservationsSuffix).Val()
 			c.Del(t.Context(), key)
-			if err := c.Do(t.Context(), slices.Insert(command, 1, any(key))...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.Do(t.Context(), slices.Insert(command, 1, any(key))...).Err())
 			before := c.Dump(t.Context(), key).Val()
 			second, settle := first, first
 			second.Lease = leaseID(2)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -45,9 +46,7 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 	for i := -1; i < n; i++ {
 		records = append(records, record(logStart.Add(time.Duration(i)*50*time.Microsecond), i+1))
 		if len(records) == cap(records) || i == n-1 {
-			if err := c.RPush(ctx, key, records...).Err(); err != nil {
-				tb.Fatal(err)
-			}
+			must.Succeed(tb, c.RPush(ctx, key, records...).Err())
 			records = records[:0]
 		}
 	}
@@ -122,9 +121,7 @@ func TestLongLogNeedsFewCommands(t *testing.T) {
 	}
 	for _, step := range logSteps {
 		c.Copy(ctx, "full", key, 0, true)
-		if err := c.ConfigResetStat(ctx).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.ConfigResetStat(ctx).Err())
 		if got := takeAfter(t, s, step.n, step.after); got != step.want {
 			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
@@ -202,9 +199,7 @@ func TestLongLogMatchesReference(t *testing.T) {
 				now = now.Add(time.Duration(rnd.Int64N(300_000)) * time.Microsecond)
 			}
 			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-			if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)))
 			if !slices.Equal(got, want) {
 				t.Fatalf("seed %d, step %d, %+v:\n got %+v\nwant %+v", seed, step, ops, got, want)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -63,9 +64,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 			at := connect.Options{Addr: c.server.Addr}
 			at.SetAuth(c.auth)
 			passes(t, func(t *testing.T) limiters.Store {
-				if err := c.server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, c.server.Client(t).FlushAll(context.Background()).Err())
 				return openAt(t, at, Options{Prefix: "weir:"})
 			})
 			if r, err := openAt(t, at).Probe(t.Context()); r.EvictionPolicy != "" || err != nil {
@@ -93,9 +92,7 @@ func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 func refusedOnlyINFO(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	log, err := server.Client(t).ACLLog(t.Context(), 100).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, entry := range log {
 		if entry.Object != "info" {
 			t.Errorf("%s was rejected, want only info: %+v", entry.Object, entry)
@@ -146,9 +143,7 @@ func TestManagedClusterPassesTheSuite(t *testing.T) {
 func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *Store {
 	t.Helper()
 	config, err := files.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	o := Options{Prefix: "weir:"}
 	oneSlot(nil, &o)
 	return openAt(t, connect.Options{
@@ -209,9 +204,7 @@ func TestIdleConnectionsThatRedisEndsFailNoCall(t *testing.T) {
 	l := newLedger(t, openAt(t, connect.Options{Addr: server.Addr}), "k")
 	watcher := server.Client(t)
 	for range 2 {
-		if err := l.charge(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, l.charge())
 		redistest.Await(t, "the end of idle connections", func(ctx context.Context) error {
 			list, err := watcher.ClientList(ctx).Result()
 			if n := strings.Count(list, "cmd=evalsha") + strings.Count(list, "cmd=eval "); err == nil && n > 0 {

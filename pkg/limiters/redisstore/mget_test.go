@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -26,9 +27,7 @@ func TestMGETIsOptional(t *testing.T) {
 			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
 		}
 		for used := int64(1); used <= 4; used++ {
-			if err := s.Take(t.Context(), now, limiters.Singles(ops...), verdicts); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Take(t.Context(), now, limiters.Singles(ops...), verdicts))
 			for i, v := range verdicts {
 				if v.Err != nil || v.Allowed != (used <= 3) || v.Used != min(used, 3) {
 					t.Fatalf("%s, operation %d of key %d: %+v", algorithm, used, i, v)

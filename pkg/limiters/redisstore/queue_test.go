@@ -98,9 +98,7 @@ func TestWaitersShareOneCall(t *testing.T) {
 			}
 			sum += n
 			want[i], got[i] = make([]limiters.Verdict, n), make([]limiters.Verdict, n)
-			if err := reference.Take(t.Context(), now, groups[i], want[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, reference.Take(t.Context(), now, groups[i], want[i]))
 			q.joinGroups(t.Context(), now, groups[i], got[i], &failed[i])
 		}
 		q.resume()
@@ -356,9 +354,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 	earlier := ran()
 	// On a busy machine, the Takes may time out before a call is sent.
 	redistest.Await(t, "a call to run late", func(context.Context) error {
-		if err := server.Signal(syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Signal(syscall.SIGSTOP))
 		var takes sync.WaitGroup
 		for range 20 {
 			takes.Go(func() {
@@ -368,9 +364,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 			})
 		}
 		takes.Wait()
-		if err := server.Signal(syscall.SIGCONT); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Signal(syscall.SIGCONT))
 		// Calls that were sent earlier run before one on a new connection.
 		if ran() == earlier {
 			return errors.New("no call has run")
@@ -552,17 +546,13 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 		}
 	}
 	const foreign = 300
-	if err := s.client.HSet(t.Context(), s.namer.keys(limiters.Singles(ops...))[foreign], "a", "hash").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.client.HSet(t.Context(), s.namer.keys(limiters.Singles(ops...))[foreign], "a", "hash").Err())
 	for range 6 {
 		for i := range ops {
 			ops[i].N = random.Int64N(4) - 1
 		}
 		got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-		if err := errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)))
 		for i := range ops {
 			switch failed := got[i].Err != nil; {
 			case failed != (i == foreign):

@@ -109,9 +109,7 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	s := openCluster(t, c, oneSlot)
 	want := func(out []limiters.Verdict, err error, used ...int64) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		for i, v := range out {
 			if v.Err != nil || v.Used != used[i] {
 				t.Errorf("operation %d: %+v, want %d used", i, v, used[i])
@@ -247,9 +245,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	if _, err := patient.Probe(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := c.Servers[0].Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Servers[0].Signal(syscall.SIGSTOP))
 	redistest.Await(t, "an answer of the other node", func(context.Context) error {
 		out, err := take(t, patient, opsOf(keys[0], keys[4])...)
 		if err != nil || out[0].Err == nil {
@@ -257,9 +253,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 		}
 		return out[1].Err
 	})
-	if err := c.Servers[0].Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.Servers[0].Signal(syscall.SIGCONT))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Take(ctx, time.Time{}, limiters.Singles(opsOf(keys[:2]...)...), out[:2]); !errors.Is(err, context.Canceled) {

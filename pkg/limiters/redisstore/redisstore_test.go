@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -39,9 +40,7 @@ func TestStorePassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	limiterstest.Run(t, func(t *testing.T) limiters.Store {
-		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		return open(t, server)
 	})
 }
@@ -91,9 +90,7 @@ func TestFlushedScriptIsSentAgain(t *testing.T) {
 		if err != nil || out[0].Used != used {
 			t.Fatalf("take %d: %+v, %v", used, out[0], err)
 		}
-		if err := server.Client(t).ScriptFlush(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).ScriptFlush(context.Background()).Err())
 	}
 }
 
@@ -108,12 +105,8 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 		t.Fatal(err)
 	}
 	host, port, err := net.SplitHostPort(master.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := old.Client(t).Do(context.Background(), "replicaof", host, port).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
+	must.Succeed(t, old.Client(t).Do(context.Background(), "replicaof", host, port).Err())
 	name.SetTarget(master.Addr)
 	if _, err := take(t, s, opsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("of the replica: %v, want READONLY", err)
@@ -219,9 +212,7 @@ func setFull(t *testing.T, c *redis.Client, isFull bool) {
 	if isFull {
 		bytes = "1"
 	}
-	if err := c.ConfigSet(context.Background(), "maxmemory", bytes).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.ConfigSet(context.Background(), "maxmemory", bytes).Err())
 }
 
 // A denial is valid even if it cannot be counted. Otherwise an attacker could pass by filling
@@ -413,9 +404,7 @@ func TestProbeReportsTheEvictionPolicy(t *testing.T) {
 // sent twice.
 func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	defer l.Close()
 	scriptCounts := make(chan int, 16)
 	go func() {

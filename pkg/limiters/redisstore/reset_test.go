@@ -77,16 +77,12 @@ func TestResetMatchingIsBoundedAndResumable(t *testing.T) {
 	first, second := open(t, server), open(t, server)
 	const n = 25_000
 	fillTens(t, first, n)
-	if err := server.Client(t).Set(context.Background(), "another's key with ten", "x", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Client(t).Set(context.Background(), "another's key with ten", "x", 0).Err())
 	var all limiters.Progress
 	calls := 0
 	for stores := []*Store{first, second}; calls == 0 || all.Cursor != ""; calls++ {
 		done, err := stores[calls%2].ResetMatching(context.Background(), isTen, all.Cursor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if done.Scanned > scanKeys+2*scanCount {
 			t.Errorf("one call scanned %d keys, want about %d", done.Scanned, scanKeys)
 		}
@@ -163,9 +159,7 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
 				t.Cleanup(func() { _ = s.Close() })
 				p, err := s.PubSub("resets")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, err)
 				return p
 			}
 			ctx, cancel := context.WithCancel(context.Background())
@@ -192,9 +186,7 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 			sender := pubSub()
 			publish := func(text string) {
 				t.Helper()
-				if err := sender.Publish(ctx, []byte(text)); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, sender.Publish(ctx, []byte(text)))
 				if a, b := <-got, <-got; a != text || b != text {
 					t.Errorf("received %q and %q, want %q", a, b, text)
 				}
@@ -205,13 +197,9 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 				t.Errorf("Redis sees %q, %v", seen.Payload, err)
 			}
 			if secret != "" {
-				if err := server.Client(t).Publish(ctx, "weir:w2:resets", "forged alice").Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, server.Client(t).Publish(ctx, "weir:w2:resets", "forged alice").Err())
 			}
-			if err := server.Client(t).ClientKillByFilter(ctx, "TYPE", "pubsub").Err(); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, server.Client(t).ClientKillByFilter(ctx, "TYPE", "pubsub").Err())
 			<-connected
 			<-connected
 			publish("after a lost connection")

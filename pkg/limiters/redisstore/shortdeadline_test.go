@@ -124,17 +124,13 @@ func TestLateSlotsAreSentOnce(t *testing.T) {
 func scriptCalls(t *testing.T, server *redistest.Server) int {
 	t.Helper()
 	text, err := server.Client(t).Info(context.Background(), "commandstats").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	found := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(text)
 	if found == nil {
 		t.Fatalf("no calls of the script in %s", text)
 	}
 	n, err := strconv.Atoi(found[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return n
 }
 
@@ -149,9 +145,7 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 		_, err := take(t, s, op)
 		return err
 	})
-	if err := server.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, server.Signal(syscall.SIGSTOP))
 	defer func() { _ = server.Signal(syscall.SIGCONT) }()
 	must.Until(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -164,9 +158,7 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 func scriptConnection(t *testing.T, server *redistest.Server) string {
 	t.Helper()
 	text, err := server.Client(t).ClientList(context.Background()).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for line := range strings.Lines(text) {
 		if strings.Contains(line, "cmd=evalsha") {
 			id, _, _ := strings.Cut(line, " ")

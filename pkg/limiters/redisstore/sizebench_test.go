@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -29,9 +30,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 				err := c.Fill(keys, func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 					return s.Take(b.Context(), now, groups, out)
 				})
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Succeed(b, err)
 			}
 			for b.Loop() {
 				admin.FlushAll(b.Context())
@@ -47,14 +46,10 @@ func BenchmarkKeyBytes(b *testing.B) {
 func usedMemory(b *testing.B, c *redis.Client) int64 {
 	b.Helper()
 	info, err := c.Info(context.Background(), "memory").Result()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	_, rest, _ := strings.Cut(info, "\r\nused_memory:")
 	text, _, _ := strings.Cut(rest, "\r\n")
 	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Succeed(b, err)
 	return n
 }

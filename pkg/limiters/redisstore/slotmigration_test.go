@@ -146,9 +146,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			}
 			f := guard.NewFallback(s, guard.FallbackOptions{})
 			c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
-			if err := c.Servers[1].Signal(syscall.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, c.Servers[1].Signal(syscall.SIGSTOP))
 			defer func() { _ = c.Servers[1].Signal(syscall.SIGCONT) }()
 			out := make([]limiters.Verdict, 2)
 			for range 3 {
@@ -280,9 +278,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 		t.Errorf("%d operations were rejected, want 3", n)
 	}
 	server, err := redistest.Run(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	t.Cleanup(server.Stop)
 	must.Until(t, "the reply of a Redis that is not a cluster", func() bool {
 		_, err := take(t, s, opsOf("k")...)

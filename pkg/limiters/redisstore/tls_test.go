@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/certtest"
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -16,9 +17,7 @@ import (
 func openTLS(t *testing.T, server *redistest.Server, files tlsfiles.Client) *Store {
 	t.Helper()
 	config, err := files.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return openAt(t, connect.Options{Addr: server.Addr, TLS: config})
 }
 
@@ -39,9 +38,7 @@ func TestTLSPassesTheSuite(t *testing.T) {
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	trusted := authority.Issue(t, "weir")
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-		if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		return openTLS(t, server, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File})
 	})
 }

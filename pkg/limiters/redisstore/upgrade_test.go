@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -42,9 +43,7 @@ type storedKey struct {
 func (k *storedKey) limit(t *testing.T, further string) *limiters.Limit {
 	t.Helper()
 	params, err := limiters.ParseParams(k.Params + " " + further)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	return limiterstest.MustLimit(limiters.Spec{
 		Algorithm: k.Algorithm, Max: k.Max, Window: time.Duration(k.WindowS) * time.Second, CountDenied: k.CountDenied,
 		Params: params,
@@ -57,9 +56,7 @@ func (k *storedKey) write(t *testing.T, c *redis.Client) {
 	values := make([]any, len(k.Values))
 	for i, text := range k.Values {
 		value, err := hex.DecodeString(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, err)
 		if k.Algorithm == "funnel" {
 			value = append(value, 0, 0, 0, 0)
 		}
@@ -70,9 +67,7 @@ func (k *storedKey) write(t *testing.T, c *redis.Client) {
 		c.Del(t.Context(), k.Key)
 		err = c.RPush(t.Context(), k.Key, values...).Err()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 }
 
 // read returns the values in Redis, in the form of Values.
@@ -96,14 +91,10 @@ func (k *storedKey) read(t *testing.T, c *redis.Client) (values []string) {
 // penalty or reservations.
 func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 	text, err := os.ReadFile("testdata/keys_w2.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	var stored []storedKey
 	err = json.Unmarshal(text, &stored)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, k := range stored {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -33,9 +34,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 				return openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
 			}
 			limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
-				if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 				return open(t, server)
 			})
 			limiterstest.Races(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	conf "github.com/weir-rls/weir/pkg/descriptors/sources/xds/ratelimitconfigv3"
@@ -53,9 +54,7 @@ descriptors: [
 func configOf(t testing.TB, json string) *conf.RateLimitConfig {
 	t.Helper()
 	c := &conf.RateLimitConfig{}
-	if err := protojson.Unmarshal([]byte(json), c); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, protojson.Unmarshal([]byte(json), c))
 	return c
 }
 
@@ -92,9 +91,7 @@ func TestEveryUnitIsParsed(t *testing.T) {
 func parse(t *testing.T, json string) *descriptors.Rules {
 	t.Helper()
 	rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: yamlOf(configOf(t, json))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for _, w := range warnings {
 		t.Errorf("warning: %v", w)
 	}
@@ -122,17 +119,11 @@ func TestEveryModifierIsParsed(t *testing.T) {
 func TestRuleSourceIsItsXDSResource(t *testing.T) {
 	value, err := proto.Marshal(configOf(t, `{"name": "gateway/default", "domain": "d", "descriptors": [
 		{"key": "k", "rateLimit": {"unit": "HOUR", "requestsPerUnit": 7}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	files, err := convert(&discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: value}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	rules, err := rulesfile.Parse(files...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	for r := range rules.All() {
 		if got := r.Source(); got != "gateway/default" {
 			t.Errorf("source %q, want the name of the resource", got)
@@ -168,9 +159,7 @@ func TestFieldNumbersMatchWireFormat(t *testing.T) {
 		"\x22\x03\n\x01c" + // descriptors
 		"\x28\x01" + "\x30\x01" + "\x38\x01" + "\x42\x00" // shadow_mode, detailed_metric, quota_mode, metadata
 	c := &conf.RateLimitConfig{}
-	if err := proto.Unmarshal([]byte(wire), c); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, proto.Unmarshal([]byte(wire), c))
 	want := configOf(t, `{"name": "n", "domain": "d", "descriptors": [{"key": "k", "value": "v",
 		"rateLimit": {
 			"unit": "WEEK", "requestsPerUnit": 42, "unlimited": true, "name": "new", "replaces": [{"name": "old!"}]},
@@ -215,9 +204,7 @@ func TestTextSurvivesConversion(t *testing.T) {
 
 func TestResourceAboveMaxTextIsRejected(t *testing.T) {
 	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "n", Domain: strings.Repeat("\x01", maxResourceBytes/4)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, err)
 	push := &discovery.DiscoveryResponse{TypeUrl: TypeURL, Resources: []*anypb.Any{{TypeUrl: TypeURL, Value: value}}}
 	if _, err := convert(push); err == nil || !strings.Contains(err.Error(), `"n" is too large`) {
 		t.Errorf("the error is %v", err)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestSetAuth(t *testing.T) {
@@ -32,9 +34,7 @@ func TestInvalidAuthFilesAreRejectedAndNotQuoted(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for path, want := range map[string]string{
@@ -60,9 +60,7 @@ func TestAuthFileFormat(t *testing.T) {
 	file := func(t *testing.T, text string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "auth")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for text, want := range map[string][2]string{
@@ -70,9 +68,7 @@ func TestAuthFileFormat(t *testing.T) {
 		" spaces stay ": {"of-url", " spaces stay "},
 	} {
 		o := Options{Username: "of-url", Password: "of-url"}
-		if err := o.SetAuthFile(file(t, text)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, o.SetAuthFile(file(t, text)))
 		if user, password, err := o.Credentials(); err != nil || user != want[0] || password != want[1] {
 			t.Errorf("%q: %q, %q, %v, want %q", text, user, password, err, want)
 		}
