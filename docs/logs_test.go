@@ -15,7 +15,7 @@ import (
 var logTypes = map[string]string{
 	"String": "string", "Stringer": "string", "ByteString": "string", "NamedError": "string", "Any": "string",
 	"Int": "number", "Int64": "number", "Bool": "boolean", "Duration": "seconds", "Time": "time",
-	"Strings": "list", "Objects": "list",
+	"Strings": "list", "Stringers": "list", "Objects": "list",
 }
 
 var (

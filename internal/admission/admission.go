@@ -44,10 +44,10 @@ func NewGate(limit int) *Gate {
 //
 // A request that may free a slot is admitted up to twice the limit. If its release were lost, a
 // slot would be held until the TTL of the lease, and deny requests long after the load. Enter calls
-// ends only beyond the limit; if nil, the request frees nothing.
-func (g *Gate) Enter(ends func() bool) error {
+// mayFree only beyond the limit; if nil, the request frees nothing.
+func (g *Gate) Enter(mayFree func() bool) error {
 	n := g.count.Add(1)
-	if n > g.limit && (n > 2*g.limit || ends == nil || !ends()) || g.closed.Load() {
+	if n > g.limit && (n > 2*g.limit || mayFree == nil || !mayFree()) || g.closed.Load() {
 		g.count.Add(-1)
 		g.shed.Add(1)
 		return errOverloaded

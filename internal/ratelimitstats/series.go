@@ -40,7 +40,7 @@ type seriesRef struct {
 	table  *table
 	series *series
 	levels []string // the levels of the series, if the rule counts on several series; else nil
-	drops  uint64   // for an other series: the table's drops when there was no room
+	drops  uint64   // for a shared series: the table's drops when there was no room
 }
 
 // valid reports whether the rule still counts on this series.

@@ -33,7 +33,7 @@ func TestSeriesPastBoundCountAsOther(t *testing.T) {
 		t.Errorf("user_1 %d, other %d, other of e %d, want 2, 97 and 1", a, b, c)
 	}
 	if n := m.rates.len(); n != 5 {
-		t.Errorf("%d series, want 3 and an other one for each domain", n)
+		t.Errorf("%d series, want 3 and a shared one for each domain", n)
 	}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_metrics_overflow_total Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.

@@ -119,11 +119,11 @@ func (s *Stats) Observe(o *rls.Observation) {
 		s.methods.shouldRateLimit.calls.n.Add(1)
 	}
 	switch {
-	case o.Code == codes.OK || o.Code == codes.Canceled: // a call that the client canceled is not an error
+	case o.Code == codes.OK, o.Code == codes.Canceled: // a client that leaves is not an error
 	case o.StoreErr != nil:
 		s.redisErrors.n.Add(1)
-	case o.Code == codes.DeadlineExceeded: // nor is a call whose client was late
-	default: // the store was not called
+	case o.Code == codes.DeadlineExceeded: // the client was late, which is not an error either
+	default: // the request is invalid, or no rules are loaded
 		s.serviceErrors.n.Add(1)
 	}
 	if o.Shadowed {

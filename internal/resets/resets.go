@@ -138,7 +138,7 @@ func (r *Service) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if failures == 1 {
+		if failures == 1 { // the second in a row, because one lost connection is normal
 			r.Warn("resets by other replicas are not received", err)
 		}
 		if backoff.Sleep(ctx, subscribeBackoff.Wait(failures)) != nil {

@@ -65,7 +65,7 @@ var sections = []struct {
 	}},
 	{"Store", "", []struct{ name, use string }{
 		{"weir_store_duration_seconds", "If it rises with `weir_request_duration_seconds`, the store is slow."},
-		{"weir_domain_mode", "A mode other than `store` means that the store fails."},
+		{"weir_domain_mode", "A 1 for a mode other than `store` means that the store fails."},
 		{"weir_fallback_hits_total", ""},
 	}},
 	{"Redis", "", []struct{ name, use string }{
@@ -140,7 +140,7 @@ var sections = []struct {
 		{"weir_statsd_sent_lines_total", ""},
 		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
 	}},
-	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) has the differences.\n" +
+	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences.\n" +
 		"If a limit has no effect, look at `ratelimit_service_rate_limit_domain_not_found`: Envoy may send another domain.", []struct{ name, use string }{
 		{"ratelimit_service_rate_limit_total_hits", ""},
 		{"ratelimit_service_rate_limit_over_limit", ""},
@@ -199,12 +199,12 @@ questions:
 | Are there too few replicas? | ~sum(rate(weir_refused_requests_total[5m]))~ |
 | Do all replicas have the same rules? | ~count by (version) (weir_rules_info)~ |
 
-Prometheus scrapes ~/metrics~ on the HTTP port, or ~PROMETHEUS_ADDR~. Weir serves at most four scrapes at the same time, and answers others with 503.
+Prometheus scrapes ~/metrics~ on the HTTP port and, with ~USE_PROMETHEUS=true~, on ~PROMETHEUS_ADDR~. Weir serves at most four scrapes at the same time, and answers others with 503.
 The metrics of the Go runtime (~go_*~) and of the process (~process_*~) are included. statsd receives only the metrics of envoyproxy/ratelimit, under
 the names that they have there.
 
-Some counters count failures, and should stay constant. Such a counter has one of these words in its name: ~refused~, ~left~, ~lost~, ~dropped~,
-~broken~, ~bad~, ~failures~ or ~panics~. If an [alert](runbooks.md) watches a metric, the row names it. [Labels](#labels) explains the labels.
+A counter with one of these words in its name counts failures, and should stay constant: ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~,
+~failures~ and ~panics~. Other counters of failures say so in their rows. If an [alert](runbooks.md) watches a metric, the row names it. [Labels](#labels) explains the labels.
 `, "~", "`")
 
 // alertsOn returns the names of the alerts whose expressions contain a metric.
@@ -356,7 +356,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Domain: "d", Reason: decide.NoRule}, two,
 			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
-			{Domain: "d", Rule: rule, Reason: decide.TooManyReservations},
+			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
 		}}},
 		{Result: decide.Result{Domain: "x", UnknownDomain: true}},
 		{Code: codes.Unavailable},

@@ -42,7 +42,7 @@ func (l *leaseMetrics) count(d *decide.Decision) {
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
-	case d.Reason == decide.TooManyReservations:
+	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labelSet{d.Domain, d.RuleName()}, 1)
 	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)
@@ -82,6 +82,6 @@ func (m *Metrics) RegisterEnds(stats func() guard.EndRetrierStats) {
 		func(s guard.EndRetrierStats) int64 { return s.Pending })
 	counter("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",
 		func(s guard.EndRetrierStats) int64 { return s.Recovered })
-	counter("weir_lease_ends_lost_total", "Releases and settlements that Weir gave up, because 50,000 others were pending or the TTL was over.",
+	counter("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer repeats, because 50,000 others were pending or the TTL was over.",
 		func(s guard.EndRetrierStats) int64 { return s.Lost })
 }

@@ -72,8 +72,8 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.StorePolicy},
 		{Domain: "d", Rule: rule, End: true, Reason: decide.BadLeaseID},
 		{Domain: "d", Rule: rule, Hits: 1, Reason: decide.BadLeaseID, Outcome: decide.Denied},
-		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyReservations, Outcome: decide.Denied,
-			Verdicts: []limiters.Verdict{{TooManyReservations: true}}},
+		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyLeases, Outcome: decide.Denied,
+			Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})
 	m.Observe(&rls.Observation{Result: decide.Result{EndedLeases: 1, EndErr: errStore}})
 	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")

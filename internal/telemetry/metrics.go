@@ -59,7 +59,7 @@ func NewMetrics(version string) *Metrics {
 			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Requests that Weir sheds, or that meet a bug in Weir, are not included.",
 		}, []string{"code", "overall"}),
 		took: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to its decision.", Buckets: seconds,
+			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It excludes the second call that ends the leases of a denied or canceled request.", Buckets: seconds,
 		}),
 		store: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: seconds,
@@ -143,7 +143,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.End {
 			m.countHits(d)
 		}
-		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyReservations {
+		if d.End || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
 			m.leases.count(d)
 		}
 		m.countDenials(o, d)

@@ -67,9 +67,9 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-	calling.panicked = true
+	calling.running = true
 	a.mux.ServeHTTP(w, r)
-	calling.panicked = false
+	calling.running = false
 }
 
 // rejectCaller answers a call without valid credentials.
@@ -98,7 +98,7 @@ func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) bool {
 func (a *API) auditUnfinished(ctx context.Context, route string, calling *caller) {
 	switch {
 	case calling.audited:
-	case calling.panicked:
+	case calling.running: // it panicked
 		a.audit(ctx, Change{Action: route, Outcome: Failed, Detail: "a bug in Weir: the log has the details"})
 	default:
 		a.audit(ctx, Change{Action: route, Outcome: Refused, Detail: "the request is invalid, or there are too many"})
@@ -126,9 +126,9 @@ type callerKey struct{}
 
 // A caller is the client of a call.
 type caller struct {
-	who      string
-	audited  bool
-	panicked bool // the route has not returned
+	who     string
+	audited bool
+	running bool // the route has begun and has not returned; also after a panic
 }
 
 // isChange reports whether a route changes states.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,7 +64,7 @@ func (r *rates) sample(now time.Time) {
 		r.all = nil
 	}
 	if len(r.all) == samples {
-		r.all = append(r.all[:0], r.all[1:]...)
+		r.all = slices.Delete(r.all, 0, 1)
 	}
 	r.all = append(r.all, s)
 }

@@ -247,7 +247,7 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 
 // A key with as many open reservations as it may have denies a further one. An error would let
 // Envoy admit the request.
-func TestTooManyReservationsAreDenied(t *testing.T) {
+func TestTooManyLeasesAreDenied(t *testing.T) {
 	d := newLeaseDecider(t, newStore(), Options{})
 	for i := range limiters.MaxLeases {
 		wantReasons(t, d, "ok: within_limit(100)", fmt.Sprintf("0 budget=u lease=%d", i))

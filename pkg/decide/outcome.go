@@ -23,25 +23,25 @@ type Reason uint8
 
 // The reasons.
 const (
-	NoEntries           Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
-	UnknownDomain                     // Allowed: no rules have the domain
-	NoRule                            // Allowed: no rule matches
-	Unlimited                         // Allowed: the rule is unlimited
-	Replaced                          // Allowed: another descriptor's rule replaces this one by name
-	WithinLimit                       // Allowed: the hits fit under every limit
-	OverLimit                         // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after UntilReset
-	NeverFits                         // as OverLimit, but DecidingLimit can never hold that many hits: waiting does not help
-	TooManyReservations               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
-	StorePolicy                       // Allowed or Denied: the store failed and on_store_error decided
-	StoreError                        // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
-	BadLeaseID                        // Denied, or Allowed in shadow mode: the lease id is empty or too long; an End changes nothing
-	Released                          // Allowed: the lease or reservation has ended, or there was none
-	Settled                           // Allowed: as Released, with the actual cost of a reservation
+	NoEntries     Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
+	UnknownDomain               // Allowed: no rules have the domain
+	NoRule                      // Allowed: no rule matches
+	Unlimited                   // Allowed: the rule is unlimited
+	Replaced                    // Allowed: another descriptor's rule replaces this one by name
+	WithinLimit                 // Allowed: the hits fit under every limit
+	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after UntilReset
+	NeverFits                   // as OverLimit, but DecidingLimit can never hold that many hits: waiting does not help
+	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
+	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
+	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
+	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; an End changes nothing
+	Released                    // Allowed: the lease or reservation has ended, or there was none
+	Settled                     // Allowed: as Released, with the actual cost of a reservation
 )
 
 var reasonNames = [...]string{
 	NoEntries: "no_entries", UnknownDomain: "unknown_domain", NoRule: "no_rule", Unlimited: "unlimited", Replaced: "replaced",
-	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", TooManyReservations: "too_many_leases",
+	WithinLimit: "within_limit", OverLimit: "over_limit", NeverFits: "never_fits", TooManyLeases: "too_many_leases",
 	StorePolicy: "store_policy", StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
@@ -72,8 +72,8 @@ func (d *Decision) setOutcome() {
 		d.Reason, d.UntilReset = WithinLimit, v.ResetAfter
 	case v.RetryAfter < 0:
 		d.Reason, d.UntilReset = NeverFits, v.ResetAfter
-	case v.TooManyReservations:
-		d.Reason, d.UntilReset = TooManyReservations, v.RetryAfter
+	case v.TooManyLeases:
+		d.Reason, d.UntilReset = TooManyLeases, v.RetryAfter
 	default:
 		d.Reason, d.UntilReset = OverLimit, v.RetryAfter
 	}

@@ -47,7 +47,7 @@ func (p *Planner) Plan(r *Request, result *Result) error {
 // planDescriptors matches each descriptor of r to its limits and lists the operations of the store
 // call. Without rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *Result) error {
-	result.Decisions = resize(result.Decisions, len(r.Descriptors))
+	result.Decisions = zeroed(result.Decisions, len(r.Descriptors))
 	domain := rules.Domain(r.Domain)
 	result.UnknownDomain = domain == nil
 	replaces := false
@@ -77,9 +77,9 @@ func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	return p.listOps(domain, result)
 }
 
-// resize returns a slice of n zero elements, reusing s if possible. Elements beyond len(s) must be
-// zero.
-func resize[T any](s []T, n int) []T {
+// zeroed returns a slice of n zero elements, in the memory of s if they fit. s must be empty, and its
+// memory must be zero.
+func zeroed[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}
@@ -187,7 +187,7 @@ func (p *Planner) listOps(domain *descriptors.Domain, result *Result) error {
 	// addRequestGroup.
 	call.ops = slices.Grow(call.ops, limits+1)
 	p.addGroups(call, result.Decisions, domain)
-	call.verdicts = resize(call.verdicts, len(call.ops))
+	call.verdicts = zeroed(call.verdicts, len(call.ops))
 	return nil
 }
 

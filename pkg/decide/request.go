@@ -30,7 +30,7 @@ type Descriptor struct {
 	// value is capped at [limiters.MaxHits].
 	Hits int64
 	// Refund marks a refund even if Hits is 0, so that it is not a peek: it is always allowed. Under
-	// a rule with leases it ends the lease.
+	// a rule with leases it ends the lease. Hits must not be positive.
 	Refund bool
 	// Override, if not nil, replaces the limits of the matching rule.
 	Override *Override

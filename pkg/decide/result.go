@@ -12,19 +12,12 @@ import (
 
 // A Result holds the decisions of a request, and reports whether it is denied. The zero Result is
 // ready for [Decider.Decide].
-//
-// These fields and methods report denials:
-//   - Denied: Weir denies the request.
-//   - Shadowed: Weir allows the request, and would deny it without [Options.ShadowMode].
-//   - Denies: a descriptor denies the request, or would without Options.ShadowMode.
-//   - Enforces(d): the request is denied, and d is not in shadow mode. Metrics and logs call this
-//     enforced.
 type Result struct {
 	Domain        string             // the domain of the request; empty if the request is invalid
 	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
 	UnknownDomain bool               // no rules have the domain, so nothing is limited
-	Denied        bool
-	Shadowed      bool
+	Denied        bool               // Weir denies the request
+	Shadowed      bool               // Weir allows the request, and would deny it without [Options.ShadowMode]
 	// Decisions holds one element for each descriptor, in request order. It is empty if the request
 	// is invalid.
 	Decisions []Decision
@@ -60,7 +53,8 @@ func (c *storeCall) clear() {
 	*c = storeCall{ops: c.ops[:0], groups: c.groups[:0], verdicts: c.verdicts[:0], key: c.key[:0]}
 }
 
-// Denies reports whether d, an element of r.Decisions, denies the request. In quota mode, it does
+// Denies reports whether d, an element of r.Decisions, denies the request, or would without
+// [Options.ShadowMode]. In quota mode, it does
 // so only if all others in quota mode are denied too.
 func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
@@ -68,7 +62,7 @@ func (r *Result) Denies(d *Decision) bool {
 
 // Enforces reports whether the denial of d counts as enforced: r is Denied, and d is not in shadow
 // mode. If d is in quota mode, another descriptor may have denied the request. Call it only if a
-// limit of d denies.
+// limit of d denies. Metrics and logs call this enforced.
 func (r *Result) Enforces(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
 // A Decision holds the outcome of one descriptor and its reason.

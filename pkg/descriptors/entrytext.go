@@ -28,17 +28,14 @@ func ParseEntries(text string) ([]Entry, error) {
 	return entries, nil
 }
 
-var (
-	escapeKey   = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
-	escapeValue = strings.NewReplacer(`\`, `\\`, ",", `\,`)
-)
+var escaper = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
 
 // EntriesText returns the text that [ParseEntries] parses into entries, such as
 // user_id=42,action=login.
 func EntriesText(entries []Entry) string {
 	parts := make([]string, len(entries))
 	for i, e := range entries {
-		parts[i] = escapeKey.Replace(e.Key) + "=" + escapeValue.Replace(e.Value)
+		parts[i] = escaper.Replace(e.Key) + "=" + escaper.Replace(e.Value)
 	}
 	return strings.Join(parts, ",")
 }

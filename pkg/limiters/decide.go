@@ -163,7 +163,7 @@ func (d *groupDecision) state(i int) *State {
 	return &d.states[d.stateIndex[i]]
 }
 
-// check sets Allowed and TooManyReservations of each verdict. It reports whether all operations are
+// check sets Allowed and TooManyLeases of each verdict. It reports whether all operations are
 // allowed.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
@@ -175,7 +175,7 @@ func (d *groupDecision) check() bool {
 	allowed := true
 	for i := range d.group {
 		if s := d.state(i); s != nil {
-			d.out[i].Allowed, d.out[i].TooManyReservations = d.checkOp(i, s)
+			d.out[i].Allowed, d.out[i].TooManyLeases = d.checkOp(i, s)
 		}
 		allowed = allowed && d.out[i].Allowed && d.stateIndex[i] >= 0
 	}
@@ -261,9 +261,9 @@ func (d *groupDecision) deny() {
 // denial returns the verdict of the denied operation i without its penalty.
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
-	if d.out[i].TooManyReservations {
+	if d.out[i].TooManyLeases {
 		v := verdict(d.now, l, s, false, s.leaseWait(d.now, l.ttl))
-		v.TooManyReservations = true
+		v.TooManyLeases = true
 		return v
 	}
 	sum, _ := d.sums(i)

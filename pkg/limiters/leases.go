@@ -11,7 +11,7 @@ import (
 )
 
 // MaxLeases bounds the open leases of a key, and the unknown ids whose ends the key remembers.
-// Further reservations are denied, see [Verdict].TooManyReservations. It is also the maximum of a
+// Further reservations are denied, see [Verdict].TooManyLeases. It is also the maximum of a
 // concurrency limit.
 const MaxLeases = 10_000
 

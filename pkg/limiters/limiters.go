@@ -123,12 +123,12 @@ func FailAll(out []Verdict, err error) {
 // A Verdict is the result of one [Op].
 type Verdict struct {
 	Allowed      bool
-	Penalized    bool // denied by a penalty, which ends at RetryAfter
+	Penalized    bool // denied by a penalty, which ends after RetryAfter; false if the limit itself denies for longer
 	PenaltyBegan bool // Penalized, and the penalty began with this operation
-	// TooManyReservations reports a denial because the key has [MaxLeases] open reservations.
-	TooManyReservations bool
-	StoreUncharged      bool // this process decided because the store failed, and the store has certainly charged nothing
-	By                  DecidedBy
+	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
+	TooManyLeases  bool
+	StoreUncharged bool // this process decided because the store failed, and the store has certainly charged nothing
+	By             DecidedBy
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
@@ -137,7 +137,7 @@ type Verdict struct {
 	Used      int64 // the key's usage after this operation
 	Remaining int64 // how many further hits fit; 0 during a penalty
 	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they
-	// never fit. Under concurrency, and with TooManyReservations, it is a suggested pause of at
+	// never fit. Under concurrency, and with TooManyLeases, it is a suggested pause of at
 	// most a second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
@@ -151,7 +151,7 @@ type Store interface {
 	// to out, in the order of the operations of all groups; len(out) must be their number. If now
 	// is zero, the store uses its own clock. Otherwise now must be after 1970, and is truncated to
 	// microseconds. If a verdict has an error, its operation may or may not have taken effect, but
-	// never twice. If Take returns an error, no operation was decided. Take does not retain groups
+	// never twice. If Take returns an error, no operation was decided, and out is undefined. Take does not retain groups
 	// or out. Without groups, Take returns nil unless ctx has ended or the store is closed.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 	// Reset removes the states of keys, including penalties and leases, so that each key is as if

@@ -137,7 +137,7 @@ func (v Verdict) WithPenalty(left time.Duration) Verdict {
 	}
 	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
 	if 0 <= v.RetryAfter && v.RetryAfter <= left {
-		v.Penalized, v.TooManyReservations, v.RetryAfter = true, false, left
+		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
 	}
 	return v
 }

@@ -34,7 +34,7 @@ type Receipt struct {
 // reasons are the reasons of a denial. Their order is part of the format.
 var reasons = []string{
 	"", decide.OverLimit.String(), decide.NeverFits.String(), decide.PenaltyReason, decide.StorePolicy.String(), decide.BadLeaseID.String(),
-	decide.TooManyReservations.String(),
+	decide.TooManyLeases.String(),
 }
 
 const (

@@ -111,10 +111,11 @@ const (
 // A queue holds entries until the writer takes them. There are several, so that requests do not
 // wait for one lock.
 type queue struct {
-	mu      sync.Mutex
-	entries []byte
-	budget  int // how many lines may still be recorded in this second
-	_       [64]byte
+	mu        sync.Mutex
+	entries   []byte
+	budget    int  // how many lines may still be recorded in this second
+	abandoned bool // the writer has panicked
+	_         [64]byte
 }
 
 // New returns a Recorder and starts its goroutine.
@@ -146,15 +147,19 @@ func New(o Options) *Recorder {
 	return r
 }
 
-// ErrUnwritten is returned by Close if its context ended before all lines were written.
+// ErrUnwritten is returned by Close if the last lines were not written.
 var ErrUnwritten = errors.New("the last lines of the recording are not written")
 
-// Close writes all lines and stops the goroutine. Call it after the last Record. If ctx ends first,
-// Close returns [ErrUnwritten], and the goroutine ends after the current write.
+// Close writes all lines and stops the goroutine. Call it after the last Record. If the lines cannot
+// be written, or ctx ends first, Close returns [ErrUnwritten]. The goroutine ends after the current
+// write.
 func (r *Recorder) Close(ctx context.Context) error {
 	close(r.stop)
 	select {
 	case <-r.stopped:
+		if r.failing.Load() {
+			return ErrUnwritten
+		}
 		return nil
 	case <-ctx.Done():
 		return ErrUnwritten
@@ -218,6 +223,8 @@ func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
 	q.mu.Lock()
 	length := len(q.entries)
 	switch {
+	case q.abandoned:
+		r.drop(Unwritten, 1)
 	case q.budget == 0:
 		r.drop(Rate, 1)
 	case length > queueBytes:

@@ -58,6 +58,14 @@ func closed(t *testing.T, r *Recorder) {
 	must.Succeed(t, r.Close(context.Background()))
 }
 
+// unwritten closes a recorder that cannot write the last lines.
+func unwritten(t *testing.T, r *Recorder) {
+	t.Helper()
+	if err := r.Close(context.Background()); !errors.Is(err, ErrUnwritten) {
+		t.Errorf("error %v, want %v", err, ErrUnwritten)
+	}
+}
+
 // dropped returns the sum of the notes of gaps in a folder.
 func dropped(skipped []replay.FileSkipped) (n int64) {
 	for _, s := range skipped {
@@ -161,7 +169,7 @@ func TestDeviceWithoutSpaceLosesLinesOnly(t *testing.T) {
 		t.Errorf("error %v, want ENOSPC", err)
 	}
 	r.Record(d.decide("alice"))
-	closed(t, r)
+	unwritten(t, r)
 	if s := r.Stats(); s.Lines != 0 || s.Dropped[Unwritten] != 1 || !s.Failing || len(failed) > 0 {
 		t.Errorf("%+v, %d further changes", s, len(failed))
 	}
@@ -203,7 +211,7 @@ func TestUnwritablePathIsReportedAtOnce(t *testing.T) {
 		r.Record(d.decide("alice"))
 		time.Sleep(time.Millisecond)
 	}
-	closed(t, r)
+	unwritten(t, r)
 	if s := r.Stats(); s.Dropped[Unwritten] != 50 || len(failed) > 0 {
 		t.Errorf("%+v, %d further reports", s, len(failed))
 	}
@@ -330,6 +338,44 @@ func TestDiskThatHangsDelaysNoRequest(t *testing.T) {
 	if s := r.Stats(); s.Lines+s.Dropped[QueueFull] != n || s.Lines < 100 {
 		t.Errorf("%+v of %d", s, n)
 	}
+}
+
+// Close reports lines that are lost at the end.
+func TestCloseReportsAFullDisk(t *testing.T) {
+	t.Parallel()
+	var full atomic.Bool
+	o := quick(t.TempDir())
+	o.create = func(path string) (file, error) {
+		f, err := create(path)
+		return &filling{file: f, full: &full}, err
+	}
+	r, d := New(o), newDeciding(t)
+	r.Record(d.decide("alice"))
+	must.Until(t, "the first line", func() bool { return r.Stats().Lines == 1 })
+	full.Store(true)
+	r.Record(d.decide("alice"))
+	unwritten(t, r)
+}
+
+// After a panic of the writer, further lines count as dropped, and nothing queues them.
+func TestPanicOfTheWriterEndsTheRecording(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error, 1)
+	o := quick(t.TempDir())
+	o.create = func(string) (file, error) { panic("of a test") }
+	o.Changed = func(_ bool, reason error) { failed <- reason }
+	r, d := New(o), newDeciding(t)
+	if reason := <-failed; !strings.Contains(reason.Error(), "of a test") {
+		t.Errorf("reason %v, want the panic", reason)
+	}
+	<-r.stopped
+	for range 10 {
+		r.Record(d.decide("alice"))
+	}
+	if s := r.Stats(); s.Dropped != [reasons]int64{Unwritten: 10} || !s.Failing {
+		t.Errorf("%+v, want a failing recorder and 10 unwritten lines", s)
+	}
+	unwritten(t, r)
 }
 
 // Lines wait for those of earlier decisions whose goroutines are slower. Lines of one microsecond

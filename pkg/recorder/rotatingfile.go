@@ -229,8 +229,9 @@ func (f *rotatingFile) abandon() {
 	}
 }
 
-func (f *rotatingFile) close() {
-	if f.file != nil {
-		_ = f.finish()
+func (f *rotatingFile) close() error {
+	if f.file == nil {
+		return nil
 	}
+	return f.finish()
 }

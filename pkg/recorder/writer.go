@@ -120,15 +120,31 @@ func (w *writer) run() {
 			period = now
 		}
 	}
-	w.out.close()
+	if err := w.out.close(); err != nil {
+		w.recorder.noteResult(err)
+	}
 }
 
-// recover ends the recording after a panic, which is a bug. The server continues, and all further
-// lines count as dropped.
+// recover ends the recording after a panic, which is a bug. The server continues. Further lines
+// count as unwritten; those already in a queue or in w are lost without a count.
 func (w *writer) recover() {
-	if p := recover(); p != nil {
-		w.recorder.failing.Store(true)
-		w.recorder.options.Changed(true, fmt.Errorf("a bug, please report it: panic: %v\n%s", p, debug.Stack()))
+	p := recover()
+	if p == nil {
+		return
+	}
+	for i := range w.recorder.queues {
+		q := &w.recorder.queues[i]
+		q.mu.Lock()
+		q.abandoned, q.entries = true, nil
+		q.mu.Unlock()
+	}
+	w.recorder.noteResult(fmt.Errorf("a bug, please report it: panic: %v\n%s", p, debug.Stack()))
+}
+
+// noteResult reports a change between failure and success of the writer.
+func (r *Recorder) noteResult(err error) {
+	if failed := err != nil; r.failing.Swap(failed) != failed {
+		r.options.Changed(failed, err)
 	}
 }
 
@@ -228,10 +244,7 @@ func (w *writer) flush() {
 		dropped += r.dropped[i].Load()
 	}
 	err := w.out.write(w.text, w.line.At, dropped)
-	if failed := err != nil; failed != r.failing.Load() {
-		r.failing.Store(failed)
-		r.options.Changed(failed, err)
-	}
+	r.noteResult(err)
 	if err != nil {
 		r.drop(Unwritten, w.lines)
 	} else {

@@ -90,7 +90,7 @@ local function failures()
   -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
   local function set_unsaved(i, key, limit, n, problem, run)
     local result = verdicts[4 * i - 3] % $DURING_PENALTY
-    if result == $TOO_MANY_RESERVATIONS then return end
+    if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
       local s, left, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit

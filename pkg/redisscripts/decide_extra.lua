@@ -165,7 +165,7 @@ return function(now, server, driver)
       _, retry = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     end
     report(key, run.first, run.limit, run.allowed, retry)
-    if run.too_many then driver.verdicts[4 * run.first - 3] = $TOO_MANY_RESERVATIONS end
+    if run.too_many then driver.verdicts[4 * run.first - 3] = $TOO_MANY_LEASES end
     local left = penalty_left(run)
     if not run.allowed and left > 0 then run.penalty_limit.algorithm.add_to_denial(driver.verdicts, run.first, left, run.began) end
   end

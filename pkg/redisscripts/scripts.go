@@ -38,7 +38,7 @@ var constants = map[string]any{
 	"ALONE_SIZE": aloneLayout.size(), "CONCURRENCY_SIZE": concurrencyLayout.size(), "RESERVATIONS_SIZE": reservationsLayout.size(),
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
-	"TOO_MANY_RESERVATIONS": ResultTooManyReservations, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
+	"TOO_MANY_LEASES": ResultTooManyLeases, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
 
 	"MAX_HITS":      int64(limiters.MaxHits),
 	"MAX_LEASES":    limiters.MaxLeases,

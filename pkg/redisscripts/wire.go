@@ -85,7 +85,7 @@ const (
 	ResultAllowed
 	ResultFailed    // used is the index of the reason, from 1
 	ResultPenalized // denied, and the penalty of the key ends at retry
-	ResultTooManyReservations
+	ResultTooManyLeases
 	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this operation
 
 	ResultDuringPenalty = 8 // added to a denial during a penalty that ends before retry

@@ -15,8 +15,8 @@ type call struct {
 	observation Observation    // holds the decide.Result
 }
 
-// Ends implements [PendingRequest].
-func (c *call) Ends() bool {
+// MayFree implements [PendingRequest].
+func (c *call) MayFree() bool {
 	for i := range c.message.descriptors {
 		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {
 			return true

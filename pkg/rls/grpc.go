@@ -21,9 +21,9 @@ type Admission interface {
 
 // A PendingRequest is a request over gRPC, empty until it is decoded.
 type PendingRequest interface {
-	// Ends reports whether the request refunds hits, ends a lease or settles a reservation. It may
+	// MayFree reports whether the request refunds hits, ends a lease or settles a reservation. It may
 	// be true for other requests too, because ordinary keys may be named release or settle.
-	Ends() bool
+	MayFree() bool
 }
 
 type admitAll struct{}
@@ -97,7 +97,7 @@ func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
 	} else {
 		wire = data.Materialize()
 	}
-	c.malformed = malformed(c.message.unmarshal(wire))
+	c.malformed = malformedStatus(c.message.unmarshal(wire))
 	return nil
 }
 

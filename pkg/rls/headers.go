@@ -71,8 +71,8 @@ func appendString(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// visible returns text as printable ASCII. If it has other characters, it percent-encodes them and
-// '%'.
+// visible returns text as printable ASCII. Text with other characters is percent-encoded, including
+// its '%'.
 func visible(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
 	other := 0

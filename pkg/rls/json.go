@@ -27,7 +27,7 @@ const MaxBodyBytes = 256 << 10
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
-		cause := malformed(err)
+		cause := malformedStatus(err)
 		if errors.Is(err, errClientLeft) {
 			cause = status.Error(codes.Canceled, err.Error())
 		}

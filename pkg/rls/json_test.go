@@ -76,6 +76,7 @@ func TestJSONErrorsNameTheFault(t *testing.T) {
 		`{"domain": "a", "domain": "b"}`:                                    `not a RateLimitRequest: `,
 		`[]`:                                                                `the body: want an object, got a list`,
 		"{\n  \"domain\": \"ugc\",\n}":                                      `line 3, column 1: not JSON (`,
+		`{"domain": "ä"`:                                                    `line 1, column 14: not JSON (`,
 		`{"domain": "ugc"`:                                                  `line 1, column 16: not JSON (`,
 		` `:                                                                 `the body is empty`,
 		`{"` + strings.Repeat("x", 1000) + `\u0000": 1}`:                    `unknown field "xxx`,

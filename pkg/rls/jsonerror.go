@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -44,14 +45,14 @@ func explainJSON(body []byte, message protoreflect.MessageDescriptor, cause erro
 	return fmt.Errorf("not a RateLimitRequest: %s", excerpt(text))
 }
 
-// position returns the line and column, from 1, of a JSON syntax error.
+// position returns the line and column, in characters from 1, of a JSON syntax error.
 func position(body []byte, err error) (line, column int) {
 	offset := len(body)
 	if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 		offset = min(offset, max(0, int(syntax.Offset)-1))
 	}
 	before := string(body[:offset])
-	return 1 + strings.Count(before, "\n"), offset - strings.LastIndexByte(before, '\n')
+	return 1 + strings.Count(before, "\n"), 1 + utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
 }
 
 // checkMessage returns the first error in a JSON value of a message type. path locates the value;

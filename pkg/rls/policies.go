@@ -21,10 +21,10 @@ const maxSentNameBytes = 100
 // A headerPolicy is a limit that applies to a request, as the RateLimit-Policy header shows it to
 // clients.
 type headerPolicy struct {
-	name   string // unique in the response
-	limit  *descriptors.RateLimit
-	state  *limiters.Verdict
-	denies bool // the request, see [decide.Result.Denies]
+	name    string // unique in the response
+	limit   *descriptors.RateLimit
+	verdict *limiters.Verdict
+	denies  bool // the request, see [decide.Result.Denies]
 }
 
 // headerPolicies returns at most maxPolicies limits of a request, in request order, including that
@@ -119,12 +119,12 @@ func (p *headerPolicy) appendQuota(b []byte) []byte {
 // the time until the limit has reset. A concurrency limit has a time only if it denies, because
 // nobody knows when a running request ends.
 func (p *headerPolicy) appendState(b []byte) []byte {
-	b = appendParameter(b, "r", p.state.Remaining)
+	b = appendParameter(b, "r", p.verdict.Remaining)
 	switch {
-	case !p.state.Allowed:
-		return appendParameter(b, "t", seconds(decide.WaitUnder(p.limit, p.state)))
+	case !p.verdict.Allowed:
+		return appendParameter(b, "t", seconds(decide.WaitUnder(p.limit, p.verdict)))
 	case p.limit.Compiled.IsConcurrency():
 		return b
 	}
-	return appendParameter(b, "t", seconds(p.state.ResetAfter))
+	return appendParameter(b, "t", seconds(p.verdict.ResetAfter))
 }

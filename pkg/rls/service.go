@@ -88,7 +88,7 @@ func (s *Service) answerMessage(
 ) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
 	c.observation.GRPC = overGRPC
-	c.malformed = malformed(c.message.read(request))
+	c.malformed = malformedStatus(c.message.read(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) 
 	return wire, err
 }
 
-// malformed returns the gRPC status of a request that could not be decoded; nil if err is nil.
-func malformed(err error) error {
+// malformedStatus returns the gRPC status of a request that could not be decoded; nil if err is nil.
+func malformedStatus(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -239,7 +239,7 @@ func retryAfter(d *decide.Decision) string {
 	switch d.Reason {
 	case decide.NeverFits:
 		return "never"
-	case decide.OverLimit, decide.TooManyReservations:
+	case decide.OverLimit, decide.TooManyLeases:
 		return d.UntilReset.String()
 	case decide.BadLeaseID:
 		return "none, because the lease id is bad"
@@ -295,13 +295,13 @@ func outcomeText(r *decide.Result, d *decide.Decision) string {
 	switch d.Reason {
 	case decide.WithinLimit:
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
-	case decide.OverLimit, decide.TooManyReservations, decide.NeverFits:
+	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
 		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesfile.Quoted(d.RuleName()))
 		if d.DecidingLimit.Name != "" || len(d.Limits) > 1 {
 			name, _, _ := limitOf(d)
 			parts = append(parts, "limit: "+rulesfile.Quoted(name))
 		}
-		if !r.Denied || d.Reason == decide.TooManyReservations {
+		if !r.Denied || d.Reason == decide.TooManyLeases {
 			parts = append(parts, "reason: "+d.Reason.String())
 		}
 	default:

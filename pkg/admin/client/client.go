@@ -78,8 +78,7 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string {
-	switch e.Status {
-	case http.StatusOK, http.StatusUnauthorized:
+	if e.Status == http.StatusUnauthorized {
 		return e.Detail
 	}
 	return fmt.Sprintf("%s (HTTP status %d)", e.Detail, e.Status)

@@ -85,7 +85,7 @@ type checkedStore struct {
 func (s checkedStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := s.Store.Take(ctx, now, groups, out)
 	for i := range out {
-		if v := &out[i]; err == nil && v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyReservations || v.RetryAfter != 0 || v.Err != nil) {
+		if v := &out[i]; err == nil && v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyLeases || v.RetryAfter != 0 || v.Err != nil) {
 			s.t.Errorf("a verdict contradicts itself: %+v", *v)
 		}
 	}

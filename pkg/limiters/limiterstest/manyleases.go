@@ -208,7 +208,7 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	held := further
 	held.Lease = idOf(9, 0)
 	want := limiters.Verdict{
-		TooManyReservations: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
+		TooManyLeases: true, Used: limiters.MaxLeases, Remaining: 1_000_000 - limiters.MaxLeases, RetryAfter: 500 * time.Millisecond, At: now.UnixMicro(),
 	}
 	for range 2 {
 		v := m.takeSingles(now, further)
@@ -222,11 +222,11 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 	}
 	ended := held
 	ended.Kind = limiters.OpEnd
-	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyReservations {
+	if v := m.takeSingles(now, ended, further); !v.Allowed || v.TooManyLeases {
 		m.t.Errorf("after one has ended: %+v", v)
 	}
 	further.Lease = held.Lease
-	if v := m.takeSingles(now, further); !v.Penalized || v.TooManyReservations {
+	if v := m.takeSingles(now, further); !v.Penalized || v.TooManyLeases {
 		m.t.Errorf("the third offence: %+v, want a penalty", v)
 	}
 }

@@ -204,7 +204,7 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 			}
 		}
 		for i, v := range takeAll(ops...) {
-			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyReservations != full || v.Allowed == full {
+			if full := !end && i >= limiters.MaxLeases; v.Err != nil || v.TooManyLeases != full || v.Allowed == full {
 				t.Fatalf("operation %d, end %v: %+v", i, end, v)
 			}
 		}

@@ -27,6 +27,10 @@ func (r ProbeResult) MayEvict() bool { return r.EvictionPolicy != "" && r.Evicti
 // Probe connects to all masters concurrently if necessary, and loads the script for the first Take.
 // It fails only if every master fails.
 func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
+	if !s.enter() {
+		return ProbeResult{}, ErrClosed
+	}
+	defer s.running.Done()
 	ctx, cancel := context.WithTimeout(ctx, s.connectTimeout)
 	defer cancel()
 	masters, err := s.topology.masters(ctx)

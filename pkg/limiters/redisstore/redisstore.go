@@ -90,7 +90,7 @@ func New(c connect.Options, o Options) *Store {
 	return s
 }
 
-// Close waits for all Takes in progress and closes the connections. Later Takes fail with
+// Close waits for all operations in progress and closes the connections. Later operations fail with
 // ErrClosed.
 func (s *Store) Close() error {
 	s.closing.Lock()
@@ -101,7 +101,7 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// enter adds a Take to running. It returns false after Close. A Take adds the goroutines that it
+// enter adds an operation to running. It returns false after Close. A Take adds the goroutines that it
 // starts before it leaves, so running never rises from 0 while Close waits.
 func (s *Store) enter() bool {
 	s.closing.RLock()

@@ -393,6 +393,14 @@ func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	}
 }
 
+func TestProbeAfterCloseFails(t *testing.T) {
+	s := open(t, redistest.Start(t))
+	must.Succeed(t, s.Close())
+	if _, err := s.Probe(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("error %v, want %v", err, ErrClosed)
+	}
+}
+
 func TestProbeReportsTheEvictionPolicy(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
 	if r, err := open(t, server).Probe(context.Background()); err != nil || r.EvictionPolicy != "allkeys-lru" || !r.MayEvict() {

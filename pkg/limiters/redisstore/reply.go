@@ -83,8 +83,8 @@ func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
 	case redisscripts.ResultPenalized, redisscripts.ResultPenaltyBegan:
 		v = v.WithPenalty(v.RetryAfter)
 		v.PenaltyBegan = text[0] == redisscripts.ResultPenaltyBegan
-	case redisscripts.ResultTooManyReservations:
-		v.TooManyReservations = true
+	case redisscripts.ResultTooManyLeases:
+		v.TooManyLeases = true
 	case redisscripts.ResultFailed:
 		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 	}
