@@ -20,13 +20,13 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: &reconnector{shared: c.shared}}
-	n.queue = &queue{shared: c.shared, decide: n.decide}
+	n.queue = &queue{shared: c.shared, call: n.call}
 	return n
 }
 
-// decide is the [decideFunc] of the queue. It makes a call for each slot, and returns an error only
+// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only
 // if all of them failed.
-func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
 	n.makeCalls(ctx, calls)

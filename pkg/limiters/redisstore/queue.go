@@ -25,9 +25,9 @@ var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
 // have been charged.
 var errTimedOutSent = errors.New("no answer in time")
 
-// A decideFunc decides groups on a server or on a node of a cluster. It charges nothing after the
-// time notAfter, and does not retain groups or out.
-type decideFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+// A callFunc sends groups to a server or a node of a cluster, whose script decides them. It charges
+// nothing after the time notAfter, and does not retain groups or out.
+type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -37,7 +37,7 @@ type decideFunc func(ctx context.Context, notAfter, now time.Time, groups []limi
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	*shared
-	decide decideFunc
+	call callFunc
 
 	mu         sync.Mutex
 	breaker    breaker
@@ -100,7 +100,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if !q.busy {
 		q.busy = true
 		q.mu.Unlock()
-		return q.decideNow(ctx, now, groups, out)
+		return q.callNow(ctx, now, groups, out)
 	}
 	if q.waitingOps > 0 && q.waitingOps+len(out) > q.maxWaiting {
 		q.mu.Unlock()
@@ -120,12 +120,12 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// decideNow decides the groups of one Take on the caller's goroutine. It may return after the end
+// callNow makes the call of one Take on the caller's goroutine. It may return after the end
 // of ctx. It returns within the timeout or, if a charge of a moving slot must be refunded, within
 // twice the timeout.
-func (q *queue) decideNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.decideGroups(notAfter, now, groups, out)
+	err := q.makeCall(notAfter, now, groups, out)
 	q.finish(err)
 	return err
 }
@@ -138,15 +138,15 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// decideGroups decides groups, and charges nothing after the time notAfter. It may use the whole
+// makeCall makes a call with groups, and charges nothing after the time notAfter. It may use the whole
 // timeout, even if notAfter is earlier or its client has left, because a timeout closes the
 // connection, which other clients share. A panic becomes an error.
-func (q *queue) decideGroups(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)
 	q.stats.ops.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.decide(ctx, notAfter, now, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -301,7 +301,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
-		q.decideNext()
+		q.makeNextCall()
 	}
 }
 
@@ -353,10 +353,10 @@ func (next *nextCall) add(w *waiter) {
 	next.groups, next.ops = append(next.groups, w.groups...), next.ops+len(w.ops)
 }
 
-func (q *queue) decideNext() {
+func (q *queue) makeNextCall() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.ops)[:next.ops]
-	err := q.decideGroups(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
+	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
 	q.mu.Lock()
 	q.record(err)
 	waiters, verdicts := next.waiters, next.verdicts

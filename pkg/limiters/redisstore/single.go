@@ -19,12 +19,12 @@ type singleServer struct {
 
 func newSingleServer(s *shared, client redis.UniversalClient) *singleServer {
 	one := &singleServer{server: newServer(client, ""), reconnector: &reconnector{shared: s}}
-	one.queue = &queue{shared: s, decide: one.decide}
+	one.queue = &queue{shared: s, call: one.call}
 	return one
 }
 
-// decide is the [decideFunc] of the queue.
-func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// call is the [callFunc] of the queue.
+func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := pooledBatch(notAfter, now, groups, s.namer)
 	defer b.release()
 	r, err := s.server.call(ctx, b)
