@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,10 +11,8 @@ import (
 // Each failure of docs/failure-modes.md has one row in docs/failure-tests.md, each row there
 // belongs to a failure, and the tests that it names exist.
 func TestFailureModesNameExistingTests(t *testing.T) {
-	failures, err := os.ReadFile("docs/failure-modes.md")
-	must.Succeed(t, err)
-	page, err := os.ReadFile("docs/failure-tests.md")
-	must.Succeed(t, err)
+	failures := must.Read(t, "docs/failure-modes.md")
+	page := must.Read(t, "docs/failure-tests.md")
 	tests, _, measured := strings.Cut(string(page), "\n## Measured\n")
 	if !measured {
 		t.Fatal("docs/failure-tests.md has no section Measured")

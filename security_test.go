@@ -15,9 +15,8 @@ import (
 // The tests that these pages name exist.
 func TestPagesNameExistingTests(t *testing.T) {
 	there := declaredTests(t)
-	for page, least := range map[string]int{"SECURITY.md": 20, "docs/stores.md": 10} {
-		text, err := os.ReadFile(page)
-		must.Succeed(t, err)
+	for page, least := range map[string]int{"docs/security-tests.md": 20, "docs/stores.md": 10} {
+		text := must.Read(t, page)
 		named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)\\w+)`").FindAllSubmatch(text, -1)
 		if len(named) < least {
 			t.Errorf("%s names only %d tests: the pattern no longer finds them", page, len(named))
@@ -51,10 +50,8 @@ func declaredTests(t *testing.T) map[string]bool {
 
 // The page that compares Weir with envoyproxy/ratelimit names the commit that the tests run.
 func TestSwitchingNamesThePinnedRatelimit(t *testing.T) {
-	ensure, err := os.ReadFile("tools/ensure")
-	must.Succeed(t, err)
-	page, err := os.ReadFile("docs/switching.md")
-	must.Succeed(t, err)
+	ensure := must.Read(t, "tools/ensure")
+	page := must.Read(t, "docs/switching.md")
 	pin := regexp.MustCompile(`(?m)^incumbent_version=.*[.-](\d{14})-([0-9a-f]{12})$`).FindSubmatch(ensure)
 	if pin == nil {
 		t.Fatal("tools/ensure has no incumbent_version")

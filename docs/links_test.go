@@ -55,8 +55,7 @@ func anchors(text string) (all []string) {
 func TestLinksResolve(t *testing.T) {
 	headings := map[string][]string{} // anchors of each page that a link names
 	for _, path := range pages(t) {
-		text, err := os.ReadFile(path)
-		must.Succeed(t, err)
+		text := must.Read(t, path)
 		for _, l := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 			target := path
 			if l[1] != "" {
@@ -71,8 +70,7 @@ func TestLinksResolve(t *testing.T) {
 				continue
 			}
 			if headings[target] == nil {
-				there, err := os.ReadFile(target)
-				must.Succeed(t, err)
+				there := must.Read(t, target)
 				headings[target] = anchors(string(there))
 			}
 			if !slices.Contains(headings[target], l[2]) {
@@ -84,8 +82,7 @@ func TestLinksResolve(t *testing.T) {
 
 // The block of packages in CONTRIBUTING.md names folders that exist.
 func TestPackagesInContributingExist(t *testing.T) {
-	text, err := os.ReadFile(root + "/CONTRIBUTING.md")
-	must.Succeed(t, err)
+	text := must.Read(t, root + "/CONTRIBUTING.md")
 	_, block, _ := strings.Cut(string(text), "## The packages\n\n```\n")
 	block, _, found := strings.Cut(block, "```")
 	if !found {
@@ -116,8 +113,7 @@ func TestDecisionRecordsAreShort(t *testing.T) {
 	}
 	word, row := regexp.MustCompile(`\S*[\pL\pN]\S*`), regexp.MustCompile(`(?m)^\|.*$`)
 	for _, path := range records {
-		text, err := os.ReadFile(path)
-		must.Succeed(t, err)
+		text := must.Read(t, path)
 		if words := len(word.FindAllString(row.ReplaceAllString(string(text), ""), -1)); words > maxRecordWords {
 			t.Errorf("%s has %d words, want at most %d", path, words, maxRecordWords)
 		}
@@ -131,8 +127,7 @@ var exampleOfRules = regexp.MustCompile("(?ms)^```yaml([^\n]*)\n([^`]*^domain:.*
 func TestExamplesHaveNoWarning(t *testing.T) {
 	examples := map[string]string{}
 	for _, path := range pages(t) {
-		text, err := os.ReadFile(path)
-		must.Succeed(t, err)
+		text := must.Read(t, path)
 		for _, m := range exampleOfRules.FindAllStringSubmatchIndex(string(text), -1) {
 			if info := string(text[m[2]:m[3]]); !strings.Contains(info, "overlay") && !strings.Contains(info, "warns") {
 				examples[fmt.Sprintf("%s:%d", path, 1+strings.Count(string(text[:m[0]]), "\n"))] = string(text[m[4]:m[5]])
@@ -140,8 +135,7 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"envoy/rules.yaml", "deploy/k8s/base/rules.yaml"} {
-		text, err := os.ReadFile(filepath.Join(root, path))
-		must.Succeed(t, err)
+		text := must.Read(t, filepath.Join(root, path))
 		examples[path] = string(text)
 	}
 	n := 0
@@ -165,8 +159,7 @@ func TestExamplesHaveNoWarning(t *testing.T) {
 // page.
 func TestRecipesParseAsRules(t *testing.T) {
 	for _, page := range recipes(t) {
-		text, err := os.ReadFile(page)
-		must.Succeed(t, err)
+		text := must.Read(t, page)
 		m := regexp.MustCompile("(?ms)^```yaml rules.yaml\n(.*?)^```$").FindSubmatch(text)
 		if m == nil {
 			t.Errorf("%s: no rules.yaml", page)
@@ -190,14 +183,12 @@ func recipes(t *testing.T) []string {
 }
 
 func TestRecipesAreListedAndWarnOfUnsafeEnvoys(t *testing.T) {
-	index, err := os.ReadFile("recipes/README.md")
-	must.Succeed(t, err)
+	index := must.Read(t, "recipes/README.md")
 	for _, page := range recipes(t) {
 		if !strings.Contains(string(index), "]("+filepath.Base(page)+")") {
 			t.Errorf("recipes/README.md does not link to %s", page)
 		}
-		text, err := os.ReadFile(page)
-		must.Succeed(t, err)
+		text := must.Read(t, page)
 		// An Envoy that calls Weir at the beginning and at the end of a request can crash.
 		if strings.Contains(string(text), "apply_on_stream_done") != strings.Contains(string(text), "CVE-2026-26330") {
 			t.Errorf("%s: want a warning of CVE-2026-26330 if and only if its rate_limits have apply_on_stream_done", page)
@@ -214,8 +205,7 @@ var (
 // it.
 func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 	for _, page := range recipes(t) {
-		text, err := os.ReadFile(page)
-		must.Succeed(t, err)
+		text := must.Read(t, page)
 		name := strings.TrimSuffix(filepath.Base(page), ".md") + ".yaml"
 		listener, err := os.ReadFile(filepath.Join("recipes", "listeners", name))
 		if err != nil {
@@ -252,8 +242,7 @@ func containsIndented(text, part string) bool {
 
 func TestIndexesLinkToEveryPage(t *testing.T) {
 	for _, folder := range []string{".", "adr"} {
-		index, err := os.ReadFile(filepath.Join(folder, "README.md"))
-		must.Succeed(t, err)
+		index := must.Read(t, filepath.Join(folder, "README.md"))
 		all, err := filepath.Glob(filepath.Join(folder, "*.md"))
 		must.Succeed(t, err)
 		for _, page := range all {
@@ -272,8 +261,7 @@ var (
 // The tables of the index name each page by its title, so that a reader can find the title that a
 // search has shown.
 func TestIndexNamesPagesByTheirTitles(t *testing.T) {
-	index, err := os.ReadFile("README.md")
-	must.Succeed(t, err)
+	index := must.Read(t, "README.md")
 	n := 0
 	for _, cell := range firstCell.FindAllStringSubmatch(string(index), -1) {
 		for _, l := range namedLink.FindAllStringSubmatch(cell[1], -1) {

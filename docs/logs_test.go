@@ -27,8 +27,7 @@ var (
 // logs.md lists the fields of log lines. Fields of one name share a type, and the name of a
 // duration ends in _seconds.
 func TestLogFieldsMatchTheCode(t *testing.T) {
-	page, err := os.ReadFile("logs.md")
-	must.Succeed(t, err)
+	page := must.Read(t, "logs.md")
 	listed, used := map[string]string{}, map[string]string{"error": "string"} // zap.Error takes no name
 	for _, row := range logRow.FindAllStringSubmatch(string(page), -1) {
 		listed[row[1]] = row[2]

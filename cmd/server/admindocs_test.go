@@ -22,8 +22,7 @@ var block = regexp.MustCompile("(?ms)^```\\w+ (\\S+)\n(.*?)^```$")
 // Every command of docs/admin.md works, and its response has what the page shows.
 func TestAdminPageExamplesWork(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/admin.md")
-	must.Succeed(t, err)
+	page := must.Read(t, "../../docs/admin.md")
 	blocks := block.FindAllStringSubmatch(string(page), -1)
 	find := func(kind string) string {
 		i := slices.IndexFunc(blocks, func(b []string) bool { return b[1] == kind })

@@ -25,8 +25,7 @@ func testPage(t *testing.T, name string, codes ...int) {
 	t.Helper()
 	page, err := filepath.Abs("../../docs/" + name)
 	must.Succeed(t, err)
-	text, err := os.ReadFile(page)
-	must.Succeed(t, err)
+	text := must.Read(t, page)
 	t.Chdir(t.TempDir())
 	for _, file := range fileBlock.FindAllStringSubmatch(string(text), -1) {
 		write(t, file[1], file[2])

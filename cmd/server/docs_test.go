@@ -50,8 +50,7 @@ func settingsTable(t *testing.T) string {
 			}
 		}
 	}
-	ofRatelimit, err := os.ReadFile("../../internal/settings/testdata/ratelimit.txt")
-	must.Succeed(t, err)
+	ofRatelimit := must.Read(t, "../../internal/settings/testdata/ratelimit.txt")
 	shared := strings.Fields(string(ofRatelimit))
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
@@ -131,8 +130,7 @@ func defaultOf(f *kong.Flag) (otherwise, meaning string) {
 
 // docs/commands.md lists every command, and the exit codes of every command.
 func TestCommandsPageListsEveryCommand(t *testing.T) {
-	page, err := os.ReadFile("../../docs/commands.md")
-	must.Succeed(t, err)
+	page := must.Read(t, "../../docs/commands.md")
 	table, codes, found := strings.Cut(string(page), "## Exit codes")
 	if !found {
 		t.Fatal("docs/commands.md has no section for exit codes")

@@ -28,8 +28,7 @@ var (
 // "errors" has its standard error. The command of "sh error" must fail.
 func runShownPage(t *testing.T, page string) (want string, commands int) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	must.Succeed(t, err)
+	text := must.Read(t, page)
 	t.Chdir(t.TempDir())
 	for _, f := range pageFile.FindAllStringSubmatch(string(text), -1) {
 		write(t, f[1], f[2])
@@ -80,8 +79,7 @@ func testShownPage(t *testing.T, name string, minimum int) {
 	page, err := filepath.Abs("../../docs/" + name)
 	must.Succeed(t, err)
 	want, commands := runShownPage(t, page)
-	text, err := os.ReadFile(page)
-	must.Succeed(t, err)
+	text := must.Read(t, page)
 	if *update {
 		must.Succeed(t, os.WriteFile(page, []byte(want), 0o644))
 		return

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,8 +38,7 @@ func settingsWithSecrets(addr string, files certtest.Pair, ca string) []string {
 // secretsOf returns the secrets, and a line of the key of a certificate.
 func secretsOf(t *testing.T, files certtest.Pair) []string {
 	t.Helper()
-	pem, err := os.ReadFile(files.Key)
-	must.Succeed(t, err)
+	pem := must.Read(t, files.Key)
 	return []string{inURL, inAuth, inSentinel, inSecond, inHash, inHeader, strings.Split(string(pem), "\n")[1]}
 }
 

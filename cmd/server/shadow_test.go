@@ -128,8 +128,7 @@ func TestServerWithoutShadowFileHasNoDiff(t *testing.T) {
 // The example of docs/shadow.md answers what the page shows.
 func TestShadowPageExampleWorks(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/shadow.md")
-	must.Succeed(t, err)
+	page := must.Read(t, "../../docs/shadow.md")
 	blocks := map[string]string{}
 	for _, b := range block.FindAllStringSubmatch(string(page), -1) {
 		blocks[b[1]] = b[2]

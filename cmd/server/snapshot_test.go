@@ -83,8 +83,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 	s.remaining("alice")
 	s.remaining("alice")
 	s.term()
-	good, err := os.ReadFile(path)
-	must.Succeed(t, err)
+	good := must.Read(t, path)
 	newer := bytes.Clone(good)
 	newer[8]++
 	for why, text := range map[string][]byte{

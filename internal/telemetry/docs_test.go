@@ -210,8 +210,7 @@ A counter with one of these words in its name counts failures, and should stay c
 // alertsOn returns the names of the alerts whose expressions contain a metric.
 func alertsOn(t *testing.T, metric string) (names []string) {
 	t.Helper()
-	alerts, err := os.ReadFile("../../deploy/k8s/components/monitoring/alerts.yaml")
-	must.Succeed(t, err)
+	alerts := must.Read(t, "../../deploy/k8s/components/monitoring/alerts.yaml")
 	uses := regexp.MustCompile(`\b` + metric + `(_bucket)?\b`)
 	for _, alert := range strings.Split(string(alerts), "- alert: ")[1:] {
 		name, rest, _ := strings.Cut(alert, "\n")
@@ -263,8 +262,7 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 	if *update {
 		must.Succeed(t, os.WriteFile(path, page.Bytes(), 0o644))
 	}
-	have, err := os.ReadFile(path)
-	must.Succeed(t, err)
+	have := must.Read(t, path)
 	if !bytes.Equal(have, page.Bytes()) {
 		t.Errorf("docs/metrics.md is not what the code says: run this test with -update")
 	}

@@ -121,8 +121,7 @@ func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 
 func read(t *testing.T, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.Succeed(t, err)
+	text := must.Read(t, path)
 	return string(text)
 }
 

@@ -3,7 +3,6 @@ package limiters
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -261,8 +260,7 @@ func TestLimitersReadNoClock(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(file)
-		must.Succeed(t, err)
+		source := must.Read(t, file)
 		if found := clock.Find(source); found != nil {
 			t.Errorf("%s calls %s", file, found)
 		}

@@ -3,7 +3,6 @@ package rls
 import (
 	"context"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -22,8 +21,7 @@ import (
 // modes returns rules in every mode, those of the tests of package decide.
 func modes(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../decide/testdata/modes.yaml")
-	must.Succeed(t, err)
+	text := must.Read(t, "../decide/testdata/modes.yaml")
 	return string(text)
 }
 

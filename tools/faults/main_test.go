@@ -45,8 +45,7 @@ func exists(t *testing.T, test testName) bool {
 	must.Succeed(t, err)
 	function, _, _ := strings.Cut(test.name, "/")
 	for _, file := range files {
-		source, err := os.ReadFile(file)
-		must.Succeed(t, err)
+		source := must.Read(t, file)
 		if strings.Contains(string(source), "\nfunc "+function+"(") {
 			return true
 		}

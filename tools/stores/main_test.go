@@ -17,8 +17,7 @@ func TestTableOfThePageIsTheResults(t *testing.T) {
 	if err != nil || len(results) == 0 {
 		t.Fatalf("%d results, %v", len(results), err)
 	}
-	page, err := os.ReadFile(pagePath(root))
-	must.Succeed(t, err)
+	page := must.Read(t, pagePath(root))
 	want, err := withTable(string(page), results)
 	must.Succeed(t, err)
 	if want != string(page) {

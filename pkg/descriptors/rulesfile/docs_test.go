@@ -2,7 +2,6 @@ package rulesfile_test
 
 import (
 	"encoding/json"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,8 +13,7 @@ import (
 // Every example of docs/rules.md parses, and every key of the grammar is in a table and in an
 // example.
 func TestRulesPageCoversEveryKey(t *testing.T) {
-	text, err := os.ReadFile(root + "docs/rules.md")
-	must.Succeed(t, err)
+	text := must.Read(t, root + "docs/rules.md")
 	var examples strings.Builder
 	for _, m := range regexp.MustCompile("(?ms)^```yaml([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		example := rulesfile.File{Name: "example", Data: []byte(m[2])}

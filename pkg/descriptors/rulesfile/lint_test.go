@@ -3,7 +3,6 @@ package rulesfile_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -449,8 +448,7 @@ func TestLintIsSilentOnEnvoyGateway(t *testing.T) {
 		t.Fatalf("%d shapes, %v", len(paths), err)
 	}
 	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		must.Succeed(t, err)
+		data := must.Read(t, path)
 		var push []rulesfile.File
 		for i, document := range strings.Split(string(data), "\n---\n") {
 			push = append(push, rulesfile.File{Name: fmt.Sprintf("%s.%d", path, i), Data: []byte(document)})

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,8 +22,7 @@ type schemaOfSection struct {
 
 func schemaSections(t *testing.T) map[string]schemaOfSection {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/rules.schema.json")
-	must.Succeed(t, err)
+	text := must.Read(t, "../../../docs/rules.schema.json")
 	var schema struct {
 		Defs map[string]schemaOfSection `json:"$defs"`
 	}
@@ -113,8 +111,7 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 // docs/rules.md marks the keys that envoyproxy/ratelimit rejects, so that a file can be made ready
 // for it.
 func TestRulesPageMarksTheKeysOfWeir(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/rules.md")
-	must.Succeed(t, err)
+	text := must.Read(t, "../../../docs/rules.md")
 	row := regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*$")
 	header := regexp.MustCompile(`(?m)^.*\n\|---`)
 	rows := map[string][]string{}

@@ -21,8 +21,7 @@ const root = "../../../"
 // schema returns the published schema.
 func schema(t *testing.T) []byte {
 	t.Helper()
-	text, err := os.ReadFile(root + "docs/rules.schema.json")
-	must.Succeed(t, err)
+	text := must.Read(t, root + "docs/rules.schema.json")
 	return text
 }
 

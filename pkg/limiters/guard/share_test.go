@@ -195,8 +195,7 @@ func TestSharesOfTheDocsAreCurrent(t *testing.T) {
 		}
 		b.WriteString("\n")
 	}
-	file, err := os.ReadFile(path)
-	must.Succeed(t, err)
+	file := must.Read(t, path)
 	before, rest, found := strings.Cut(string(file), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !found || !ended {

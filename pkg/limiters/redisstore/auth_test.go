@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -104,8 +103,7 @@ func forbidden(err error) bool {
 
 // SECURITY.md lists the permissions that these tests use.
 func TestSecurityPageListsTheTestedACL(t *testing.T) {
-	text, err := os.ReadFile("../../../SECURITY.md")
-	must.Succeed(t, err)
+	text := must.Read(t, "../../../SECURITY.md")
 	for _, want := range []string{
 		"ACL SETUSER weir on >PASSWORD " + strings.Join(aclRules[2:], " ") + "\n", "`" + strings.Join(clusterRules, " ") + "`",
 		"`" + strings.Join(adminRules, " ") + "`",

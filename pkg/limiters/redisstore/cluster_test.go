@@ -84,8 +84,7 @@ func randomWithoutGroups(t *testing.T, store limiters.Store) {
 				ops := slices.Concat(groups...)
 				want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 				err := reference.Take(t.Context(), now, limiters.Singles(ops...), want)
-				err = errors.Join(err, store.Take(t.Context(), now, limiters.Singles(ops...), got))
-				must.Succeed(t, err)
+				must.Succeed(t, errors.Join(err, store.Take(t.Context(), now, limiters.Singles(ops...), got)))
 				for i := range ops {
 					if got[i] != want[i] {
 						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, ops[i],

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"encoding/hex"
 	"encoding/json"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -90,11 +89,9 @@ func (k *storedKey) read(t *testing.T, c *redis.Client) (values []string) {
 // This version writes the same bytes, and decides the same by them, also under limits with a
 // penalty or reservations.
 func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
-	text, err := os.ReadFile("testdata/keys_w2.json")
-	must.Succeed(t, err)
+	text := must.Read(t, "testdata/keys_w2.json")
 	var stored []storedKey
-	err = json.Unmarshal(text, &stored)
-	must.Succeed(t, err)
+	must.Succeed(t, json.Unmarshal(text, &stored))
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, k := range stored {
