@@ -13,7 +13,7 @@ import (
 // Every example of docs/rules.md parses, and every key of the grammar is in a table and in an
 // example.
 func TestRulesPageCoversEveryKey(t *testing.T) {
-	text := must.Read(t, root + "docs/rules.md")
+	text := must.Read(t, root+"docs/rules.md")
 	var examples strings.Builder
 	for _, m := range regexp.MustCompile("(?ms)^```yaml([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		example := rulesfile.File{Name: "example", Data: []byte(m[2])}

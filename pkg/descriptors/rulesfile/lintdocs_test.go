@@ -21,7 +21,7 @@ type lintSection struct {
 
 func lintSections(t *testing.T) (all []lintSection) {
 	t.Helper()
-	page := must.Read(t, root + "docs/lint.md")
+	page := must.Read(t, root+"docs/lint.md")
 	_, body, _ := strings.Cut(string(page), "\n## Faults\n")
 	for _, part := range strings.Split(body, "\n### ")[1:] {
 		id, text, _ := strings.Cut(part, "\n")
@@ -92,7 +92,7 @@ func lintRows(t *testing.T, page string) (all []lintSection) {
 // silences the warning, or n/a.
 func lintComments(t *testing.T) map[string]string {
 	t.Helper()
-	page := must.Read(t, root + "docs/lint.md")
+	page := must.Read(t, root+"docs/lint.md")
 	all := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^\| \[([a-z-]+)\]\(#([a-z-]+)\) \| .+ \| (.+) \|$`).FindAllStringSubmatch(string(page), -1) {
 		want := m[1]

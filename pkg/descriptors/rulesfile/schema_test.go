@@ -21,7 +21,7 @@ const root = "../../../"
 // schema returns the published schema.
 func schema(t *testing.T) []byte {
 	t.Helper()
-	text := must.Read(t, root + "docs/rules.schema.json")
+	text := must.Read(t, root+"docs/rules.schema.json")
 	return text
 }
 
