@@ -36,7 +36,7 @@ domain: shop
 descriptors:
   - key: user_id
     rate_limits:
-      - {name: burst, unit: minute, requests_per_unit: 5}
+      - {name: burst, unit: minute, requests_per_unit: 5, window_start: first_hit}
       - {name: daily, unit: day, requests_per_unit: 100, algorithm: sliding_log}
     descriptors:
       - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 3, lease_ttl: 60s}}
