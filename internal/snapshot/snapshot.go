@@ -24,8 +24,8 @@ func (e *RejectedError) Error() string { return e.Reason.Error() }
 
 func (e *RejectedError) Unwrap() error { return e.Reason }
 
-// Load returns a store with the snapshot at path. If there is none, it returns fs.ErrNotExist. If it
-// cannot be loaded, it returns a [RejectedError].
+// Load returns a store with the snapshot at path. If there is none, it returns fs.ErrNotExist. If
+// it cannot be loaded, it returns a [RejectedError].
 func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
 	store, loaded, err := load(path, o)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {

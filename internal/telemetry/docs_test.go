@@ -199,12 +199,13 @@ questions:
 | Are there too few replicas? | ~sum(rate(weir_refused_requests_total[5m]))~ |
 | Do all replicas have the same rules? | ~count by (version) (weir_rules_info)~ |
 
-Prometheus scrapes ~/metrics~ on the HTTP port and, with ~USE_PROMETHEUS=true~, on ~PROMETHEUS_ADDR~. Weir serves at most four scrapes at the same time, and answers others with 503.
-The metrics of the Go runtime (~go_*~) and of the process (~process_*~) are included. statsd receives only the metrics of envoyproxy/ratelimit, under
-the names that they have there.
+Prometheus scrapes ~/metrics~ on the HTTP port and, with ~USE_PROMETHEUS=true~, on ~PROMETHEUS_ADDR~. Weir serves at most four scrapes at the same
+time, and answers others with 503. The metrics of the Go runtime (~go_*~) and of the process (~process_*~) are included. statsd receives only the
+metrics of envoyproxy/ratelimit, under the names that they have there.
 
 A counter with one of these words in its name counts failures, and should stay constant: ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~,
-~failures~ and ~panics~. Other counters of failures say so in their rows. If an [alert](runbooks.md) watches a metric, the row names it. [Labels](#labels) explains the labels.
+~failures~ and ~panics~. Other counters of failures say so in their rows. If an [alert](runbooks.md) watches a metric, the row names it.
+[Labels](#labels) explains the labels.
 `, "~", "`")
 
 // alertsOn returns the names of the alerts whose expressions contain a metric.

@@ -77,8 +77,8 @@ func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	return p.listOps(domain, result)
 }
 
-// zeroed returns a slice of n zero elements, in the memory of s if they fit. s must be empty, and its
-// memory must be zero.
+// zeroed returns a slice of n zero elements, in the memory of s if they fit. s must be empty, and
+// its memory must be zero.
 func zeroed[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)

@@ -54,8 +54,7 @@ func (c *storeCall) clear() {
 }
 
 // Denies reports whether d, an element of r.Decisions, denies the request, or would without
-// [Options.ShadowMode]. In quota mode, it does
-// so only if all others in quota mode are denied too.
+// [Options.ShadowMode]. In quota mode, it does so only if all others in quota mode are denied too.
 func (r *Result) Denies(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }

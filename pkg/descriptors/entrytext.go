@@ -31,7 +31,8 @@ func ParseEntries(text string) ([]Entry, error) {
 var escaper = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
 
 // EntriesText returns the text that [ParseEntries] parses into entries, such as
-// user_id=42,action=login.
+// user_id=42,action=login. A space at the start or end of a key is lost, because ParseEntries trims
+// keys.
 func EntriesText(entries []Entry) string {
 	parts := make([]string, len(entries))
 	for i, e := range entries {

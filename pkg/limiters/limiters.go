@@ -137,8 +137,8 @@ type Verdict struct {
 	Used      int64 // the key's usage after this operation
 	Remaining int64 // how many further hits fit; 0 during a penalty
 	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they
-	// never fit. Under concurrency, and with TooManyLeases, it is a suggested pause of at
-	// most a second, because a lease may end at any time.
+	// never fit. Under concurrency, and with TooManyLeases, it is a suggested pause of at most a
+	// second, because a lease may end at any time.
 	RetryAfter  time.Duration
 	ResetAfter  time.Duration // the time until the key has fully reset
 	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
@@ -151,8 +151,9 @@ type Store interface {
 	// to out, in the order of the operations of all groups; len(out) must be their number. If now
 	// is zero, the store uses its own clock. Otherwise now must be after 1970, and is truncated to
 	// microseconds. If a verdict has an error, its operation may or may not have taken effect, but
-	// never twice. If Take returns an error, no operation was decided, and out is undefined. Take does not retain groups
-	// or out. Without groups, Take returns nil unless ctx has ended or the store is closed.
+	// never twice. If Take returns an error, no operation was decided, and out is undefined. Take
+	// does not retain groups or out. Without groups, Take returns nil unless ctx has ended or the
+	// store is closed.
 	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
 	// Reset removes the states of keys, including penalties and leases, so that each key is as if
 	// never used. A concurrent operation takes effect either before or after. found reports for

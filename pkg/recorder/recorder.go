@@ -150,9 +150,9 @@ func New(o Options) *Recorder {
 // ErrUnwritten is returned by Close if the last lines were not written.
 var ErrUnwritten = errors.New("the last lines of the recording are not written")
 
-// Close writes all lines and stops the goroutine. Call it after the last Record. If the lines cannot
-// be written, or ctx ends first, Close returns [ErrUnwritten]. The goroutine ends after the current
-// write.
+// Close writes all lines and stops the goroutine. Call it after the last Record. If the lines
+// cannot be written, or ctx ends first, Close returns [ErrUnwritten]. The goroutine ends after the
+// current write.
 func (r *Recorder) Close(ctx context.Context) error {
 	close(r.stop)
 	select {

@@ -357,6 +357,31 @@ func TestCloseReportsAFullDisk(t *testing.T) {
 	unwritten(t, r)
 }
 
+// Some file systems report a full disk only when a file is closed.
+func TestCloseReportsAFileThatCannotBeClosed(t *testing.T) {
+	t.Parallel()
+	var changes []error
+	o := quick(t.TempDir())
+	o.Changed = func(_ bool, reason error) { changes = append(changes, reason) }
+	o.create = func(path string) (file, error) {
+		f, err := create(path)
+		return closeFails{f}, err
+	}
+	r, d := New(o), newDeciding(t)
+	r.Record(d.decide("alice"))
+	unwritten(t, r)
+	if len(changes) != 1 || !errors.Is(changes[0], syscall.EDQUOT) {
+		t.Errorf("changes %v, want one, with EDQUOT", changes)
+	}
+}
+
+type closeFails struct{ file }
+
+func (f closeFails) Close() error {
+	_ = f.file.Close()
+	return &fs.PathError{Op: "close", Err: syscall.EDQUOT}
+}
+
 // After a panic of the writer, further lines count as dropped, and nothing queues them.
 func TestPanicOfTheWriterEndsTheRecording(t *testing.T) {
 	t.Parallel()

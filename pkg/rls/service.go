@@ -109,7 +109,8 @@ func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) 
 	return wire, err
 }
 
-// malformedStatus returns the gRPC status of a request that could not be decoded; nil if err is nil.
+// malformedStatus returns the gRPC status of a request that could not be decoded; nil if err is
+// nil.
 func malformedStatus(err error) error {
 	if err == nil {
 		return nil

@@ -141,7 +141,8 @@ func (e *denyEntry) deny(now int64, op *limiters.Op, v *limiters.Verdict) {
 		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
-	// Under a limit with a penalty, only denials by the penalty are cached, so the penalty ends last.
+	// Under a limit with a penalty, only denials by the penalty are cached, so this denial ends no
+	// later than the penalty.
 	if l.HasPenalty() {
 		if max(1, op.N) <= v.Remaining {
 			v.RetryAfter = 0 // the limit itself may allow the hits

@@ -120,9 +120,9 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes the call of one Take on the caller's goroutine. It may return after the end
-// of ctx. It returns within the timeout or, if a charge of a moving slot must be refunded, within
-// twice the timeout.
+// callNow makes the call of one Take on the caller's goroutine. It may return after the end of ctx.
+// It returns within the timeout or, if a charge of a moving slot must be refunded, within twice the
+// timeout.
 func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
 	err := q.makeCall(notAfter, now, groups, out)
@@ -138,8 +138,8 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// makeCall makes a call with groups, and charges nothing after the time notAfter. It may use the whole
-// timeout, even if notAfter is earlier or its client has left, because a timeout closes the
+// makeCall makes a call with groups, and charges nothing after the time notAfter. It may use the
+// whole timeout, even if notAfter is earlier or its client has left, because a timeout closes the
 // connection, which other clients share. A panic becomes an error.
 func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)

@@ -7,8 +7,8 @@
 //     the next one. A cluster has a queue for each [node]; a [singleServer] Redis has one queue.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [server] calls the script of pkg/redisscripts, which decides all operations of a call, or in
-//     a cluster those of one slot, by default at the server's time.
+//   - A [server] calls the script of pkg/redisscripts, which decides all operations of a call, or
+//     in a cluster those of one slot, by default at the server's time.
 //
 // This package chooses the keys of a limit and the decider of an operation. A slot here is always a
 // slot of a cluster.
@@ -101,8 +101,8 @@ func (s *Store) Close() error {
 	return s.client.Close()
 }
 
-// enter adds an operation to running. It returns false after Close. A Take adds the goroutines that it
-// starts before it leaves, so running never rises from 0 while Close waits.
+// enter adds an operation to running. It returns false after Close. A Take adds the goroutines that
+// it starts before it leaves, so running never rises from 0 while Close waits.
 func (s *Store) enter() bool {
 	s.closing.RLock()
 	defer s.closing.RUnlock()

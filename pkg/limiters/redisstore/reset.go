@@ -30,9 +30,10 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 	return found, err
 }
 
-// unlink removes the keys of states and their extra keys, in one round trip to each node. It reports
-// for each state whether it had a key. The keys of a state share a slot. While the slot moves, Redis
-// answers TRYAGAIN unless one master has all of them, so each key is then removed by itself.
+// unlink removes the keys of states and their extra keys, in one round trip to each node. It
+// reports for each state whether it had a key. The keys of a state share a slot. While the slot
+// moves, Redis answers TRYAGAIN unless one master has all of them, so each key is then removed by
+// itself.
 func (s *Store) unlink(ctx context.Context, keys []string) (found []bool, err error) {
 	pipeline, commands := s.client.Pipeline(), make([]unlinkCommand, len(keys))
 	for i, key := range keys {
