@@ -42,9 +42,7 @@ func (s *server) admin(method, path, token, body string) (code int, text string)
 func (s *server) adminBy(client *http.Client, scheme, method, path, token, body string) (code int, text string) {
 	s.t.Helper()
 	request, err := http.NewRequest(method, scheme+"://"+s.address("admin")+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -57,9 +55,7 @@ func (s *server) adminBy(client *http.Client, scheme, method, path, token, body 
 	}
 	defer response.Body.Close()
 	all, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return response.StatusCode, string(all)
 }
 

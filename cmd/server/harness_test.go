@@ -179,9 +179,7 @@ func startProcess(t *testing.T, settings ...string) *server {
 func (s *server) connect() {
 	s.t.Helper()
 	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
 	s.client, s.health = ratelimitv3.NewRateLimitServiceClient(conn), healthv1.NewHealthClient(conn)
 	s.httpAddr = s.address("http")
@@ -200,9 +198,7 @@ func (s *server) call(user string) (*ratelimitv3.RateLimitResponse, error) {
 func (s *server) remaining(user string) uint32 {
 	s.t.Helper()
 	r, err := s.call(user)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	if r.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT {
 		return 0
 	}
@@ -212,23 +208,17 @@ func (s *server) remaining(user string) uint32 {
 func (s *server) get(path string) (int, string) {
 	s.t.Helper()
 	r, err := http.Get("http://" + s.httpAddr + path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	defer r.Body.Close()
 	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return r.StatusCode, string(body)
 }
 
 func (s *server) healthy(service string) bool {
 	s.t.Helper()
 	r, err := s.health.Check(context.Background(), &healthv1.HealthCheckRequest{Service: service})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, err)
 	return r.GetStatus() == healthv1.HealthCheckResponse_SERVING
 }
 
@@ -271,9 +261,7 @@ func (s *server) stopped() int {
 func (s *server) terminate(n int) {
 	s.t.Helper()
 	for range n {
-		if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Succeed(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	}
 }
 
@@ -301,9 +289,7 @@ func (s *server) address(name string) string {
 	s.t.Helper()
 	line, _ := s.log.await(s.t, 0, `"listening"`)
 	var addrs map[string]any
-	if err := json.Unmarshal([]byte(line), &addrs); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, json.Unmarshal([]byte(line), &addrs))
 	return fmt.Sprint(addrs[name])
 }
 
@@ -327,9 +313,7 @@ func fetch(t *testing.T, method, url, body string) (int, string) {
 
 func (s *server) term() {
 	s.t.Helper()
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Succeed(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	if code := s.stopped(); code != 0 {
 		s.t.Errorf("exit code %d, want 0", code)
 	}

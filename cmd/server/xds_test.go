@@ -68,9 +68,7 @@ func (p *controlPlane) push(version string, perYear uint32) (rejection string) {
 	value, err := proto.Marshal(&conf.RateLimitConfig{Name: "ugc", Domain: "ugc", Descriptors: []*conf.RateLimitDescriptor{{
 		Key: "user_id", RateLimit: &conf.RateLimitPolicy{Unit: conf.RateLimitUnit_YEAR, RequestsPerUnit: perYear},
 	}}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Succeed(p.t, err)
 	return p.pushAll(version, &anypb.Any{TypeUrl: xds.TypeURL, Value: value})
 }
 

@@ -49,9 +49,7 @@ func TestUnixLeavesTheSocketOfABusyServer(t *testing.T) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	must.Succeed(t, err)
 	defer func() { _ = syscall.Close(fd) }()
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)))
 	for range 3 { // fill the queue of connections
 		if c, err := net.DialTimeout("unix", path, 10*time.Millisecond); err == nil {
 			defer func() { _ = c.Close() }()

@@ -62,9 +62,7 @@ func (f *fixture) decide(hits int64, text string) *decide.Result {
 		entries = append(entries, descriptors.Entry{Key: key, Value: value})
 	}
 	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: hits}}}, &decide.Result{}
-	if err := f.decider.Decide(context.Background(), &request, result); err != nil {
-		f.tb.Fatal(err)
-	}
+	must.Succeed(f.tb, f.decider.Decide(context.Background(), &request, result))
 	f.Observe(result)
 	return result
 }

@@ -36,9 +36,7 @@ func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
 func (f *files) write(name, text string) {
 	f.t.Helper()
-	if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, os.WriteFile(f.path(name), []byte(text), 0o600))
 }
 
 func (f *files) readAll() (string, error) {
@@ -72,9 +70,7 @@ func TestChangedFilesAreReadAgain(t *testing.T) {
 	}
 	must.Succeed(t, err)
 	f.expect("923", 3, 0) // another file of the same size and time
-	if err := os.Chtimes(f.path("a"), time.Time{}, before.ModTime().Add(time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, os.Chtimes(f.path("a"), time.Time{}, before.ModTime().Add(time.Second)))
 	f.expect("923", 4, 0)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -66,9 +67,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 	on := func(store limiters.Store) func(string) limiters.Verdict {
 		return func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
-			if err := store.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, store.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out))
 			return out[0]
 		}
 	}

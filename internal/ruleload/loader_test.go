@@ -23,8 +23,8 @@ func opened(t *testing.T) (l *Loader, logged *observer.ObservedLogs, failures *[
 	t.Helper()
 	dir := t.TempDir()
 	rules, overlay := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "overlay.yaml")
-	write(t, rules, rulesText)
-	write(t, overlay, "domain: d\n")
+	must.Write(t, rules, rulesText)
+	must.Write(t, overlay, "domain: d\n")
 	core, logged := observer.New(zap.InfoLevel)
 	failures = &[]error{}
 	loaded := func(_ *descriptors.Rules, err error) {

@@ -42,7 +42,7 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	}
 
 	for _, text := range []string{`{"files": [{"name": "a", "rules": "dom`, `{}`, `null`, `{"files": null}`, ""} {
-		write(t, path, text)
+		must.Write(t, path, text)
 		files := kept().read()
 		warnings := logged.TakeAll()
 		want := path + ` is not {"files": [...]} as Weir writes it: remove it, and Weir writes a new one when the control plane sends rules`
@@ -56,9 +56,4 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	if logged.FilterMessageSnippet("received rules not saved").Len() != 1 {
 		t.Errorf("a missing folder: %v", logged.All())
 	}
-}
-
-func write(t *testing.T, path, text string) {
-	t.Helper()
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
 }

@@ -82,9 +82,7 @@ func request(hits int64, texts ...string) *decide.Request {
 func (s *server) decide(r *decide.Request) *decide.Result {
 	s.tb.Helper()
 	result := &decide.Result{}
-	if err := s.decider.Decide(context.Background(), r, result); err != nil {
-		s.tb.Fatal(err)
-	}
+	must.Succeed(s.tb, s.decider.Decide(context.Background(), r, result))
 	s.Observe(r, result)
 	for i := range r.Descriptors {
 		clear(r.Descriptors[i].Entries)

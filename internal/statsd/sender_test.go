@@ -264,9 +264,7 @@ func awaitError(t *testing.T, conn net.Conn) {
 		var n int
 		var failed error
 		events := []unix.PollFd{{}}
-		if err := raw.Control(func(fd uintptr) { events[0].Fd = int32(fd); n, failed = unix.Poll(events, 1000) }); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, raw.Control(func(fd uintptr) { events[0].Fd = int32(fd); n, failed = unix.Poll(events, 1000) }))
 		if failed != nil && !errors.Is(failed, unix.EINTR) {
 			t.Fatal(failed)
 		}

@@ -53,11 +53,6 @@ func greet(addr string, config *tls.Config) (string, error) {
 	return c.ConnectionState().PeerCertificates[0].DNSNames[0], nil
 }
 
-func write(t *testing.T, path, data string) {
-	t.Helper()
-	must.Succeed(t, os.WriteFile(path, []byte(data), 0o600))
-}
-
 func TestServerReloadsChangedCertificates(t *testing.T) {
 	ca := certtest.New(t)
 	pair := ca.Issue(t, "first")
@@ -75,7 +70,7 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 	}
 	expect("first")
 
-	write(t, pair.Cert, "half a certifica")
+	must.Write(t, pair.Cert, "half a certifica")
 	expect("first")
 	expect("first")
 	if len(failures) != 1 {
@@ -94,8 +89,8 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 	first, second := certtest.New(t), certtest.New(t)
 	pair, bundle := first.Issue(t, "weir"), filepath.Join(t.TempDir(), "cas.pem")
-	both := read(t, first.File) + read(t, second.File)
-	write(t, bundle, both)
+	both := string(must.Read(t, first.File)) + string(must.Read(t, second.File))
+	must.Write(t, bundle, both)
 	failures := make(chan error, 100)
 	files := Server{Cert: pair.Cert, Key: pair.Key, ClientCA: bundle}
 	config, err := files.Config(func(err error) { failures <- err })
@@ -106,7 +101,7 @@ func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 		Certificates: []tls.Certificate{second.Issue(t, "envoy").Load(t)},
 	}
 	for _, text := range []string{both, both[:len(both)-40], both + "\n"} {
-		write(t, bundle, text)
+		must.Write(t, bundle, text)
 		if _, err := greet(addr, client); err != nil {
 			t.Errorf("a client of the second CA, after %d of %d bytes: %v", len(text), len(both), err)
 		}
@@ -117,12 +112,6 @@ func TestHalfWrittenCAFileIsIgnored(t *testing.T) {
 	if err := <-failures; !strings.Contains(err.Error(), bundle) {
 		t.Errorf("%v: want the name of the file", err)
 	}
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text := must.Read(t, path)
-	return string(text)
 }
 
 func TestServerVerifiesClientNames(t *testing.T) {

@@ -120,13 +120,9 @@ func (f *fixture) openAPI() routers.Router {
 	if err != nil {
 		f.t.Fatalf("load openapi.json: %v: %s", err, r.Body)
 	}
-	if err := document.Validate(context.Background()); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, document.Validate(context.Background()))
 	router, err := gorillamux.NewRouter(document)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, err)
 	return router
 }
 
@@ -198,9 +194,7 @@ func (f *fixture) hit(n int64, pairs ...string) bool {
 	}
 	var result decide.Result
 	request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: n}}}
-	if err := f.decider.Decide(context.Background(), &request, &result); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Succeed(f.t, f.decider.Decide(context.Background(), &request, &result))
 	return !result.Denied
 }
 

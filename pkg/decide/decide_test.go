@@ -320,9 +320,7 @@ func TestReasonExplainsEachVerdict(t *testing.T) {
 		r.Descriptors = append(r.Descriptors, d)
 	}
 	var result Result
-	if err := newDeciderOn(t, store, rules, Options{}).Decide(t.Context(), r, &result); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, newDeciderOn(t, store, rules, Options{}).Decide(t.Context(), r, &result))
 	for i, c := range cases {
 		if got := result.Decisions[i].Reason; got != c.reason {
 			t.Errorf("descriptor %d, %d hits of %q: reason %v, want %v", i, c.hits, c.key, got, c.reason)

@@ -19,9 +19,7 @@ import (
 
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	must.Write(t, path, text)
-	return path
+	return must.Write(t, filepath.Join(t.TempDir(), name), text)
 }
 
 func compress(t *testing.T, text string) string {

@@ -409,13 +409,9 @@ func FuzzShouldRateLimit(f *testing.F) {
 		once + `{entries {key: "user_id"} entries {key: "budget" value: "a"} entries {key: "settle" value: "1"} hits_addend {value: 7}}`,
 		once + `{entries {key: "user_id"} entries {key: "budget"} is_negative_hits: true hits_addend {}}`} {
 		var r ratelimitv3.RateLimitRequest
-		if err := prototext.Unmarshal([]byte(text), &r); err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, prototext.Unmarshal([]byte(text), &r))
 		wire, err := proto.Marshal(&r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(wire)
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {

@@ -2,7 +2,6 @@ package sources_test
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,13 +10,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 )
-
-// write writes a file and creates its folders.
-func write(t testing.TB, path, text string) {
-	t.Helper()
-	must.Succeed(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must.Succeed(t, os.WriteFile(path, []byte(text), 0o600))
-}
 
 // link creates or replaces a symbolic link by a rename, as ln -sfn and Kubernetes do.
 func link(t testing.TB, target, path string) {
@@ -37,14 +29,14 @@ func text(files []rulesfile.File) string {
 
 func TestReadFolderSkipsDotfiles(t *testing.T) {
 	dir, other := t.TempDir(), t.TempDir()
-	write(t, dir+"/b.yaml", "1")
-	write(t, dir+"/a/z.yaml", "2")
-	write(t, dir+"/a.txt", "3")
-	write(t, dir+"/.hidden", "no")
-	write(t, dir+"/..2024/c.yaml", "4")
+	must.Write(t, dir+"/b.yaml", "1")
+	must.Write(t, dir+"/a/z.yaml", "2")
+	must.Write(t, dir+"/a.txt", "3")
+	must.Write(t, dir+"/.hidden", "no")
+	must.Write(t, dir+"/..2024/c.yaml", "4")
 	link(t, "..2024", dir+"/..data")
 	link(t, "..data/c.yaml", dir+"/c.yaml")
-	write(t, other+"/deep/d.yaml", "5")
+	must.Write(t, other+"/deep/d.yaml", "5")
 	link(t, other, dir+"/linked")
 	must.Succeed(t, syscall.Mkfifo(dir+"/pipe", 0o600))
 	files, err := sources.NewFile(dir).Read()
@@ -59,7 +51,7 @@ func TestReadFolderSkipsDotfiles(t *testing.T) {
 
 func TestReadFileFollowsLink(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/real", "1")
+	must.Write(t, dir+"/real", "1")
 	link(t, "real", dir+"/rules.yaml")
 	files, err := sources.Read(dir + "/rules.yaml")
 	if want := dir + "/rules.yaml=1"; err != nil || text(files) != want {
@@ -75,14 +67,14 @@ func TestReadErrorsNameThePath(t *testing.T) {
 	}{
 		{"missing", func(t *testing.T, dir string) { must.Succeed(t, os.Remove(dir)) }, "read : no such file or directory"},
 		{"empty", func(*testing.T, string) {}, "read : no rules file in this folder"},
-		{"only hidden", func(t *testing.T, dir string) { write(t, dir+"/.a", "") },
+		{"only hidden", func(t *testing.T, dir string) { must.Write(t, dir+"/.a", "") },
 			"read : no rules file in this folder"},
 		{"dangling", func(t *testing.T, dir string) {
-			write(t, dir+"/b", "")
+			must.Write(t, dir+"/b", "")
 			link(t, "nowhere", dir+"/a")
 		}, "read /a: no such file or directory"},
 		{"circle", func(t *testing.T, dir string) {
-			write(t, dir+"/a/b", "")
+			must.Write(t, dir+"/a/b", "")
 			link(t, "..", dir+"/a/up")
 		}, "read /a/up: a symbolic link to one of its own parent folders: remove the link"},
 		{"not a file", func(t *testing.T, dir string) {
@@ -90,11 +82,11 @@ func TestReadErrorsNameThePath(t *testing.T) {
 			must.Succeed(t, syscall.Mkfifo(dir, 0o600))
 		}, "read : neither a file nor a folder: name a rules file or a folder of rules files"},
 		{"large", func(t *testing.T, dir string) {
-			write(t, dir+"/a", "")
+			must.Write(t, dir+"/a", "")
 			must.Succeed(t, os.Truncate(dir+"/a", sources.MaxFileBytes+1))
 		}, "read /a: larger than 16777216 bytes, the maximum for a rules file: split it"},
 		{"many", func(t *testing.T, dir string) {
-			write(t, dir+"/0/file", "")
+			must.Write(t, dir+"/0/file", "")
 			for i := range 5 {
 				// Eight links a level: 8^5 paths to the file.
 				must.Succeed(t, os.Mkdir(dir+"/"+string(rune('1'+i)), 0o755))

@@ -84,11 +84,11 @@ func (w *watched) want(when string, want ...string) {
 
 func TestWatchReportsAChangeWithinTwoSeconds(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, "1")
+	must.Write(t, path, "1")
 	watch(t, path, func(w *watched) {
 		time.Sleep(10*time.Second + time.Millisecond)
 		w.want("without a change")
-		write(t, path, "2")
+		must.Write(t, path, "2")
 		time.Sleep(2 * time.Second)
 		w.want("2 s after the change", path+"=2")
 		time.Sleep(time.Minute)
@@ -99,11 +99,11 @@ func TestWatchReportsAChangeWithinTwoSeconds(t *testing.T) {
 func TestWatchReportsChangesAfterRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/rules.yaml"
-		write(t, path, "1")
+		must.Write(t, path, "1")
 		f := sources.NewFile(path)
 		_, err := f.Read()
 		must.Succeed(t, err)
-		write(t, path, "2")
+		must.Write(t, path, "2")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var got []string
@@ -118,14 +118,14 @@ func TestWatchReportsChangesAfterRead(t *testing.T) {
 // network.
 func TestHalfWrittenFileIsNotLoaded(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, rules)
+	must.Write(t, path, rules)
 	watch(t, path, func(w *watched) {
 		time.Sleep(500 * time.Millisecond)
-		write(t, path, firstHalf)
+		must.Write(t, path, firstHalf)
 		time.Sleep(900 * time.Millisecond) // Watch reads the first half.
-		write(t, path, rules+"#")
+		must.Write(t, path, rules+"#")
 		time.Sleep(900 * time.Millisecond)
-		write(t, path, rules+"##")
+		must.Write(t, path, rules+"##")
 		w.want("while the file is written")
 		time.Sleep(2 * time.Second)
 		w.want("2 s after the last write", path+"="+rules+"##")
@@ -135,11 +135,11 @@ func TestHalfWrittenFileIsNotLoaded(t *testing.T) {
 // A folder is loaded as a whole, after the last of its files has changed.
 func TestFolderIsLoadedInOneStep(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/a", "1")
+	must.Write(t, dir+"/a", "1")
 	watch(t, dir, func(w *watched) {
 		time.Sleep(500 * time.Millisecond)
 		for _, name := range []string{"a", "b", "c"} {
-			write(t, dir+"/"+name, "2")
+			must.Write(t, dir+"/"+name, "2")
 			time.Sleep(900 * time.Millisecond)
 		}
 		w.want("while the files change")
@@ -150,10 +150,10 @@ func TestFolderIsLoadedInOneStep(t *testing.T) {
 
 func TestStableNeedsEqualModificationTimes(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, rules)
+	must.Write(t, path, rules)
 	watch(t, path, func(w *watched) {
 		for i := range 10 {
-			write(t, path, firstHalf)
+			must.Write(t, path, firstHalf)
 			modified := time.Unix(int64(i), 0)
 			must.Succeed(t, os.Chtimes(path, modified, modified))
 			time.Sleep(900 * time.Millisecond)
@@ -166,11 +166,11 @@ func TestStableNeedsEqualModificationTimes(t *testing.T) {
 
 func TestRevertedChangeIsNotReported(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, rules)
+	must.Write(t, path, rules)
 	watch(t, path, func(w *watched) {
-		write(t, path, firstHalf)
+		must.Write(t, path, firstHalf)
 		time.Sleep(1500 * time.Millisecond)
-		write(t, path, rules)
+		must.Write(t, path, rules)
 		time.Sleep(time.Minute)
 		w.want("after the revert")
 	})
@@ -178,16 +178,16 @@ func TestRevertedChangeIsNotReported(t *testing.T) {
 
 func TestConstantlyChangingFilesAreAnError(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, rules)
+	must.Write(t, path, rules)
 	watch(t, path, func(w *watched) {
 		for i := range 300 {
-			write(t, path, rules+strings.Repeat("#", i+1))
+			must.Write(t, path, rules+strings.Repeat("#", i+1))
 			time.Sleep(500 * time.Millisecond)
 		}
 		if got := w.take(); len(got) != 1 || !strings.Contains(got[0], path+": the files have kept changing for 1m0s") {
 			t.Errorf("reports %q, want one error", got)
 		}
-		write(t, path, rules)
+		must.Write(t, path, rules)
 		time.Sleep(3 * time.Second)
 		w.want("back to the first version", path+"="+rules)
 	})
@@ -195,9 +195,9 @@ func TestConstantlyChangingFilesAreAnError(t *testing.T) {
 
 func TestReloadLoadsWithoutWaiting(t *testing.T) {
 	path := t.TempDir() + "/rules.yaml"
-	write(t, path, rules)
+	must.Write(t, path, rules)
 	watch(t, path, func(w *watched) {
-		write(t, path, firstHalf)
+		must.Write(t, path, firstHalf)
 		w.Reload()
 		w.want("a changed file", path+"="+firstHalf)
 		w.Reload()
@@ -207,11 +207,11 @@ func TestReloadLoadsWithoutWaiting(t *testing.T) {
 
 func TestWatchReportsEqualFilesOnlyOnce(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir+"/a", "1")
+	must.Write(t, dir+"/a", "1")
 	watch(t, dir, func(w *watched) {
 		move := func(name, text string) {
 			other := t.TempDir() + "/" + name
-			write(t, other, text)
+			must.Write(t, other, text)
 			must.Succeed(t, os.Rename(other, dir+"/"+name))
 			time.Sleep(3 * time.Second)
 		}
@@ -225,12 +225,12 @@ func TestWatchReportsEqualFilesOnlyOnce(t *testing.T) {
 
 func TestWatchReportsAMissingFileOnce(t *testing.T) {
 	path := t.TempDir() + "/a"
-	write(t, path, "1")
+	must.Write(t, path, "1")
 	watch(t, path, func(w *watched) {
 		must.Succeed(t, os.Remove(path))
 		time.Sleep(time.Minute)
 		w.want("the file is removed", "error read "+path+": no such file or directory")
-		write(t, path, "1")
+		must.Write(t, path, "1")
 		time.Sleep(3 * time.Second)
 		w.want("the file is back", path+"=1")
 	})
@@ -246,38 +246,38 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 	}{
 		{
 			name:   "a file is written in place",
-			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", "1") },
+			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/rules.yaml", "1") },
 			path:   "rules.yaml",
-			change: func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", "2") },
+			change: func(t *testing.T, dir string) { must.Write(t, dir+"/rules.yaml", "2") },
 			want:   "rules.yaml=2",
 		},
 		{
 			name:  "a file is replaced by a rename",
-			setup: func(t *testing.T, dir string) { write(t, dir+"/rules.yaml", "1") },
+			setup: func(t *testing.T, dir string) { must.Write(t, dir+"/rules.yaml", "1") },
 			path:  "rules.yaml",
 			change: func(t *testing.T, dir string) {
-				write(t, dir+"/tmp", "2")
+				must.Write(t, dir+"/tmp", "2")
 				must.Succeed(t, os.Rename(dir+"/tmp", dir+"/rules.yaml"))
 			},
 			want: "rules.yaml=2",
 		},
 		{
 			name:   "a new file in a folder below",
-			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/x/y/a", "1") },
+			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/rules/x/y/a", "1") },
 			path:   "rules",
-			change: func(t *testing.T, dir string) { write(t, dir+"/rules/x/y/b", "2") },
+			change: func(t *testing.T, dir string) { must.Write(t, dir+"/rules/x/y/b", "2") },
 			want:   "x/y/a=1 x/y/b=2",
 		},
 		{
 			name:   "a new folder",
-			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/a", "1") },
+			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/rules/a", "1") },
 			path:   "rules",
-			change: func(t *testing.T, dir string) { write(t, dir+"/rules/x/y/b", "2") },
+			change: func(t *testing.T, dir string) { must.Write(t, dir+"/rules/x/y/b", "2") },
 			want:   "a=1 x/y/b=2",
 		},
 		{
 			name:   "a file is removed",
-			setup:  func(t *testing.T, dir string) { write(t, dir+"/rules/a", "1"); write(t, dir+"/rules/b", "2") },
+			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/rules/a", "1"); must.Write(t, dir+"/rules/b", "2") },
 			path:   "rules",
 			change: func(t *testing.T, dir string) { must.Succeed(t, os.Remove(dir+"/rules/a")) },
 			want:   "b=2",
@@ -285,13 +285,13 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 		{
 			name: "a mounted ConfigMap is replaced",
 			setup: func(t *testing.T, dir string) {
-				write(t, dir+"/rules/..1/a.yaml", "1")
+				must.Write(t, dir+"/rules/..1/a.yaml", "1")
 				link(t, "..1", dir+"/rules/..data")
 				link(t, "..data/a.yaml", dir+"/rules/a.yaml")
 			},
 			path: "rules",
 			change: func(t *testing.T, dir string) {
-				write(t, dir+"/rules/..2/a.yaml", "2")
+				must.Write(t, dir+"/rules/..2/a.yaml", "2")
 				link(t, "..2", dir+"/rules/..data")
 				must.Succeed(t, os.RemoveAll(dir+"/rules/..1"))
 			},
@@ -300,13 +300,13 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 		{
 			name: "one file of a mounted ConfigMap is the path",
 			setup: func(t *testing.T, dir string) {
-				write(t, dir+"/rules/..1/a.yaml", "1")
+				must.Write(t, dir+"/rules/..1/a.yaml", "1")
 				link(t, "..1", dir+"/rules/..data")
 				link(t, "..data/a.yaml", dir+"/rules/a.yaml")
 			},
 			path: "rules/a.yaml",
 			change: func(t *testing.T, dir string) {
-				write(t, dir+"/rules/..2/a.yaml", "2")
+				must.Write(t, dir+"/rules/..2/a.yaml", "2")
 				link(t, "..2", dir+"/rules/..data")
 			},
 			want: "rules/a.yaml=2",
@@ -314,8 +314,8 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 		{
 			name: "a symbolic link on the path is replaced, as RUNTIME_ROOT is",
 			setup: func(t *testing.T, dir string) {
-				write(t, dir+"/v1/sub/config/a", "1")
-				write(t, dir+"/v2/sub/config/a", "2")
+				must.Write(t, dir+"/v1/sub/config/a", "1")
+				must.Write(t, dir+"/v2/sub/config/a", "2")
 				link(t, "v1", dir+"/current")
 			},
 			path:   "current/sub/config",
@@ -325,8 +325,8 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 		{
 			name: "the target of a symbolic link is a link that is replaced",
 			setup: func(t *testing.T, dir string) {
-				write(t, dir+"/far/v1/a", "1")
-				write(t, dir+"/far/v2/a", "2")
+				must.Write(t, dir+"/far/v1/a", "1")
+				must.Write(t, dir+"/far/v2/a", "2")
 				link(t, "v1", dir+"/far/current")
 				link(t, dir+"/far/../far/current", dir+"/rules")
 			},
@@ -337,19 +337,22 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 		{
 			name: "the target of a symbolic link in the folder is written",
 			setup: func(t *testing.T, dir string) {
-				write(t, dir+"/far/file", "1")
-				write(t, dir+"/far/folder/file", "1")
-				write(t, dir+"/rules/own", "1")
+				must.Write(t, dir+"/far/file", "1")
+				must.Write(t, dir+"/far/folder/file", "1")
+				must.Write(t, dir+"/rules/own", "1")
 				link(t, "../far/file", dir+"/rules/a")
 				link(t, "../far/folder", dir+"/rules/b")
 			},
-			path:   "rules",
-			change: func(t *testing.T, dir string) { write(t, dir+"/far/file", "2"); write(t, dir+"/far/folder/file", "3") },
-			want:   "a=2 b/file=3 own=1",
+			path: "rules",
+			change: func(t *testing.T, dir string) {
+				must.Write(t, dir+"/far/file", "2")
+				must.Write(t, dir+"/far/folder/file", "3")
+			},
+			want: "a=2 b/file=3 own=1",
 		},
 		{
 			name:   "the path is removed",
-			setup:  func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1") },
+			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/x/rules/a", "1") },
 			path:   "x/rules",
 			change: func(t *testing.T, dir string) { must.Succeed(t, os.RemoveAll(dir+"/x")) },
 			want:   "error read x/rules: no such file or directory",
@@ -358,13 +361,16 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			name:   "the path appears",
 			setup:  func(*testing.T, string) {},
 			path:   "x/y/rules",
-			change: func(t *testing.T, dir string) { write(t, dir+"/x/y/rules/a", "1") },
+			change: func(t *testing.T, dir string) { must.Write(t, dir+"/x/y/rules/a", "1") },
 			want:   "a=1",
 		},
 		{
-			name:  "a folder on the path is replaced",
-			setup: func(t *testing.T, dir string) { write(t, dir+"/x/rules/a", "1"); write(t, dir+"/y/rules/a", "2") },
-			path:  "x/rules",
+			name: "a folder on the path is replaced",
+			setup: func(t *testing.T, dir string) {
+				must.Write(t, dir+"/x/rules/a", "1")
+				must.Write(t, dir+"/y/rules/a", "2")
+			},
+			path: "x/rules",
 			change: func(t *testing.T, dir string) {
 				must.Succeed(t, os.Rename(dir+"/x", dir+"/z"))
 				must.Succeed(t, os.Rename(dir+"/y", dir+"/x"))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -112,8 +113,6 @@ func takeError(ctx context.Context, store limiters.Store, ops ...limiters.Op) er
 func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) []limiters.Verdict {
 	tb.Helper()
 	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
-	if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, store.Take(context.Background(), time.Time{}, groups, out))
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
@@ -19,9 +20,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	began := c.clock()
 	var denial [1]limiters.Verdict
 	for range 2 {
-		if err := c.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1}), denial[:]); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1}), denial[:]))
 	}
 	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1})
 	var cached [1]limiters.Verdict

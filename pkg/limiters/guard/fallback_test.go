@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -347,9 +348,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 				for i := range int64(400) {
 					op := limiters.Op{Key: "k", Limit: limit, N: n}
 					var out [1]limiters.Verdict
-					if err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{op}}, out[:]); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{op}}, out[:]))
 					if out[0].Allowed {
 						admitted += n
 					} else if i < whole/n/replicas {

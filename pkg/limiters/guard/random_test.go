@@ -94,12 +94,8 @@ func (c *comparison) step(t *testing.T) {
 	}
 	c.last = now
 	want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-	if err := c.bare.Take(context.Background(), time.Time{}, groups, want); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cached.Take(context.Background(), time.Time{}, groups, got); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, c.bare.Take(context.Background(), time.Time{}, groups, want))
+	must.Succeed(t, c.cached.Take(context.Background(), time.Time{}, groups, got))
 	for i, op := range ops {
 		c.ops[op.Key] = op
 		if !want[i].Allowed {

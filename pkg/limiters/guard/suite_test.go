@@ -198,9 +198,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 	for i := range 200_000 {
 		ops[0] = limiters.Op{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
-		if err := c.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, c.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 	}
 	taken, stats := heap()-before, c.Stats()
 	runtime.KeepAlive(c)

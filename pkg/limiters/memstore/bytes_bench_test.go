@@ -30,9 +30,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 				ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 				for i := range keys {
 					ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 				}
 				b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
 				b.ReportMetric(float64(s.Stats().Bytes)/float64(keys), "accounted/key")

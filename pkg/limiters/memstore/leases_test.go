@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -28,9 +29,7 @@ func leaseOp(l *limiters.Limit, id string, n int64, end bool) limiters.Op {
 func mustTake(t *testing.T, s *Store, op limiters.Op) limiters.Verdict {
 	t.Helper()
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(op), out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(op), out))
 	return out[0]
 }
 
@@ -152,9 +151,7 @@ func TestChargesAfterAnExpiredReservationNeedMemory(t *testing.T) {
 		}
 		advance(s, 2*time.Minute)
 		before, out := s.Stats().Bytes, make([]limiters.Verdict, len(ops))
-		if err := s.Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(t.Context(), time.Time{}, limiters.Singles(ops...), out))
 		for i, v := range out {
 			if !errors.Is(v.Err, ErrFull) {
 				t.Errorf("%s: operation %d: %+v, want ErrFull", name, i, v)

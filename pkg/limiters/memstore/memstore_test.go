@@ -21,9 +21,7 @@ func TestStorePassesTheSuite(t *testing.T) {
 func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
 	t.Helper()
 	ops, out := []limiters.Op{{Key: key, Limit: limiterstest.MustLimit(spec), N: n}}, make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 	return out[0]
 }
 
@@ -113,9 +111,7 @@ func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator
 		}
 		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 		must.Succeed(t, reference.Take(context.Background(), now, groups, want))
-		if err := s.Take(context.Background(), time.Time{}, groups, got); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), time.Time{}, groups, got))
 		for i := range ops {
 			got[i].Order = 0 // two stores
 			if got[i] != want[i] {
@@ -157,9 +153,7 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 		advance(s, after)
 		s.Sweep()
 		out := make([]limiters.Verdict, len(group))
-		if err := s.Take(t.Context(), time.Time{}, []limiters.Group{group}, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(t.Context(), time.Time{}, []limiters.Group{group}, out))
 		if allowed, began := i == 0 || i == 3, i == 4; out[1].Allowed != allowed || out[1].PenaltyBegan != began {
 			t.Errorf("group %d: %+v, want allowed: %t, and a penalty from the third denial: %t", i+1, out[1], allowed, began)
 		}
@@ -217,9 +211,7 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 		ops := []limiters.Op{
 			{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}, {Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1},
 		}
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, 2)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, 2)))
 		for i := range 5000 {
 			hit(t, s, fmt.Sprint(i), 1, hourly)
 		}
@@ -279,9 +271,7 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 		limit := limiterstest.MustLimit(hourly)
 		ops := []limiters.Op{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
 		out := make([]limiters.Verdict, 3)
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 		if out[0].Err != nil || out[2].Used != 2 {
 			t.Errorf("%+v, want a charged twice", out)
 		}
@@ -318,9 +308,7 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
 		groups := []limiters.Group{{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}}}
 		out := make([]limiters.Verdict, 2)
-		if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), time.Time{}, groups, out))
 		if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
 			t.Errorf("%+v, want b rejected and a not charged", out)
 		}
@@ -451,9 +439,7 @@ func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
 		if i == 0 {
 			op.Limit = later
 		}
-		if err := s.Take(t.Context(), time.Time{}, []limiters.Group{{op}}, out[:]); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(t.Context(), time.Time{}, []limiters.Group{{op}}, out[:]))
 	}
 	s.Sweep()
 	if n := s.Stats().Keys; n != keys {

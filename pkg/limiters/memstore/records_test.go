@@ -245,9 +245,7 @@ func TestKeyTextIsCopied(t *testing.T) {
 		message := newReusedBuffer(n)
 		take := func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
-			if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}}, out); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}}, out))
 			return out[0]
 		}
 		take(message.key())
@@ -306,9 +304,7 @@ func TestMemoryPerKeyIsBounded(t *testing.T) {
 		ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 		for i := range keys {
 			ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 		}
 		took := int64(heap() - before)
 		if took > keys*maxPerKey {
@@ -344,9 +340,7 @@ func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 		keys := keysOf(s, 400, limit)
 		out := make([]limiters.Verdict, 1)
 		take := func(key string, n int64) {
-			if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: n}}}, out); err != nil {
-				t.Fatal(err)
-			}
+			must.Succeed(t, s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: n}}}, out))
 		}
 		for step := range 3000 {
 			// Each hit takes ten seconds to leave.
@@ -392,9 +386,7 @@ func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	ops = append(ops, limiters.Op{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
 	for i := range int64(3) {
 		out := make([]limiters.Verdict, len(ops))
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 		for j, v := range out {
 			if want := min(i+1, ops[j].Limit.Capacity()); v.Used != want {
 				t.Errorf("call %d, %s: %+v, want %d used", i, ops[j].Limit.StateID(), v, want)

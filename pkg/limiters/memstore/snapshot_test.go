@@ -238,9 +238,7 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	for i := range ends {
 		ends[i] = limiters.Op{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Kind: limiters.OpEnd}
 	}
-	if err := s.Take(t.Context(), time.Time{}, limiters.Singles(ends...), make([]limiters.Verdict, len(ends))); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Take(t.Context(), time.Time{}, limiters.Singles(ends...), make([]limiters.Verdict, len(ends))))
 	var b bytes.Buffer
 	if _, err := s.Save(&b); err != nil {
 		t.Fatal(err)
@@ -406,9 +404,7 @@ func FuzzLoad(f *testing.F) {
 					for j, n := range []int64{0, 1, 4, -1} {
 						ops[j] = limiters.Op{Key: key, Limit: limit, N: n}
 					}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-						t.Fatal(err)
-					}
+					must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 				}
 			}
 			if _, err := s.Save(io.Discard); err != nil {

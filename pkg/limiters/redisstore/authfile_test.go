@@ -48,9 +48,7 @@ func (m *mounted) rotate(text string) {
 	if err == nil {
 		err = os.Rename(link, filepath.Join(m.dir, "..data"))
 	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	must.Succeed(m.t, err)
 }
 
 // disconnect ends all other connections to a server.

@@ -59,9 +59,7 @@ func BenchmarkCall(b *testing.B) {
 					for i := range ops {
 						ops[i] = limiters.Op{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
 					}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
 					calls++
 				}
 				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(calls*size), "redis-ns/hit")
@@ -91,9 +89,7 @@ func BenchmarkGroups(b *testing.B) {
 						key := fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", rand.IntN(users))
 						groups[i] = limiters.Group{{Key: key + " minute", Limit: minute, N: 1}, {Key: key + " hour", Limit: hour, N: 1}}
 					}
-					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, s.Take(context.Background(), time.Time{}, groups, out))
 					decided += len(out)
 				}
 				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(decided), "redis-ns/hit")

@@ -117,9 +117,7 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 		}
 		op := limiters.Op{Key: "k", Limit: limit, N: n}
 		w.setTo(now)
-		if err := s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 		w.mustExpire(s, now, op)
 		now = now.Add(time.Duration(i) * time.Second)
 	}
@@ -131,9 +129,7 @@ func TestFirstWindowExpires(t *testing.T) {
 	w := newExpiryFixture(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
 	s, op, now := open(t, server), limiters.Op{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
-	if err := s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 	w.mustExpire(s, now, op)
 }
 

@@ -98,9 +98,7 @@ func takeAfter(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	tb.Helper()
 	now := logStart.Add((million-1)*50*time.Microsecond + after)
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out); err != nil {
-		tb.Fatal(err)
-	}
+	must.Succeed(tb, s.Take(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out))
 	return limiterstest.Format(out[0])
 }
 
@@ -257,9 +255,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 			for b.Loop() {
 				for i := range 3 {
 					now := logStart.Add(time.Duration(i) * time.Second)
-					if err := s.Take(ctx, now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)); err != nil {
-						b.Fatal(err)
-					}
+					must.Succeed(b, s.Take(ctx, now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 				}
 				b.ReportMetric(float64(c.MemoryUsage(ctx, keyOf("", &op), 0).Val()), "bytes/key")
 			}

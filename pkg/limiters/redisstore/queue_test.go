@@ -50,9 +50,7 @@ func stall(t *testing.T, server *redistest.Server, s *Store) *stalledRedis {
 
 func (st *stalledRedis) signal(s syscall.Signal) {
 	st.t.Helper()
-	if err := st.server.Signal(s); err != nil {
-		st.t.Fatal(err)
-	}
+	must.Succeed(st.t, st.server.Signal(s))
 }
 
 // join makes a Take that waits behind the earlier ones.

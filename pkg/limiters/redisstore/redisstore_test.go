@@ -284,9 +284,7 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 		for _, name := range []string{"funnel", "sliding_log", "fixed_window"} {
 			ops = append(ops, limiters.Op{Key: "k", Limit: limit(name), N: n})
 		}
-		if err := s.Take(context.Background(), now, []limiters.Group{ops}, out); err != nil {
-			t.Fatal(err)
-		}
+		must.Succeed(t, s.Take(context.Background(), now, []limiters.Group{ops}, out))
 		return out
 	}
 	for i := range 100 { // a log that is a list

@@ -363,9 +363,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
 		return n.call(t.Context(), notAfter, time.Time{}, groups, out)
 	}
-	if err := decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.Succeed(t, decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)))
 	c.OpenSlot(t, int(slotOf(s.namer.key(&groups[0][0]))), 0, 1)
 	if err := decide(groups, time.Now().Add(-time.Second)); !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
 		t.Errorf("after the deadline: %+v, %v; want %v", out, err, errLate)

@@ -229,9 +229,7 @@ func FuzzConvert(f *testing.F) {
 		`{"domain": "d", "descriptors": [{"key": "*", "value": "a*", "metadata": {"": "NaN", "<<": -0.0}}]}`,
 		`{"domain": "d", "descriptors": [{"key": "k", "metadata": {"` + strings.Repeat("long ", 300) + `": {"a": 1e300}}}]}`} {
 		value, err := proto.Marshal(configOf(f, json))
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.Succeed(f, err)
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
