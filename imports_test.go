@@ -31,7 +31,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/limiters/redisstore", "sends operations to Redis, where the Lua scripts decide",
 		"pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS",
-		"internal/socket"},
+		"internal/smallfile internal/socket"},
 	{"pkg/limiters/split", "divides one Take into parts, each of which fails by itself",
 		"pkg/limiters"},
 	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split",
@@ -93,10 +93,10 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// The admin API.
 	{"pkg/admin/api", "declares the requests and responses of the admin API", "pkg/explain"},
 	{"pkg/admin", "serves the admin API, on any store",
-		"internal/recovery internal/reloadfile internal/spelling pkg/admin/api pkg/decide " +
+		"internal/recovery internal/reloadfile internal/smallfile internal/spelling pkg/admin/api pkg/decide " +
 			"pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/page", "contains the page of the admin API", ""},
-	{"pkg/admin/client", "calls the admin API", "pkg/admin/api pkg/explain"},
+	{"pkg/admin/client", "calls the admin API", "internal/smallfile pkg/admin/api pkg/explain"},
 	// Commands that need no server.
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock",
 		"internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
@@ -131,7 +131,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/admission internal/backoff internal/cli internal/gctune " +
 			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
 			"internal/ratelimitstats internal/recovery internal/replicas internal/resets " +
-			"internal/ruleload internal/settings internal/shadow internal/snapshot " +
+			"internal/ruleload internal/settings internal/shadow internal/smallfile internal/snapshot " +
 			"internal/spelling internal/statsd internal/telemetry internal/tlsfiles " +
 			"internal/tracing pkg/admin pkg/admin/api pkg/admin/page pkg/decide " +
 			"pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
@@ -149,10 +149,11 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/explain pkg/receipt pkg/replay pkg/rls"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/listeners", "opens the ports", ""},
-	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile"},
+	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile internal/smallfile"},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	// Parts of several packages.
 	{"internal/atomicfile", "replaces files atomically", ""},
+	{"internal/smallfile", "reads files of passwords, tokens and certificates", ""},
 	{"internal/backoff", "computes the waits between attempts", ""},
 	{"internal/grpcrecovery", "makes a panic fail only its own gRPC request", "internal/recovery"},
 	{"internal/lines", "reads lines of bounded length", ""},
@@ -164,7 +165,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/terminal", "prepares text for a terminal: columns, and escapes of control characters",
 		""},
 	// Tests, measurements and tools.
-	{"internal/certtest", "makes certificates for tests and the demo", ""},
+	{"internal/certtest", "makes certificates for tests and the demo", "internal/must"},
 	{"internal/grpctest", "serves gRPC for tests", ""},
 	{"internal/loadclient", "sends requests as fast as possible, without knowing the server",
 		"internal/socket"},

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/smallfile"
 	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -66,7 +67,7 @@ func recordSecret(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := smallfile.Read(file)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // An Authority is a test CA. All authorities have the same name, so that a client sends its
@@ -37,7 +39,7 @@ func New(tb testing.TB) *Authority {
 		Subject: pkix.Name{CommonName: "authority"},
 	}, &a.key.PublicKey)
 	cert, err := x509.ParseCertificate(der)
-	check(tb, err)
+	must.Succeed(tb, err)
 	a.cert = cert
 	writePEM(tb, a.File, "CERTIFICATE", der)
 	return a
@@ -67,7 +69,7 @@ type Pair struct{ Cert, Key string }
 func (p Pair) Load(tb testing.TB) tls.Certificate {
 	tb.Helper()
 	pair, err := tls.LoadX509KeyPair(p.Cert, p.Key)
-	check(tb, err)
+	must.Succeed(tb, err)
 	return pair
 }
 
@@ -95,7 +97,7 @@ func (a *Authority) IssueTo(tb testing.TB, p Pair, hosts ...string) {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		case strings.Contains(host, "://"):
 			u, err := url.Parse(host)
-			check(tb, err)
+			must.Succeed(tb, err)
 			template.URIs = append(template.URIs, u)
 		default:
 			template.DNSNames = append(template.DNSNames, host)
@@ -103,7 +105,7 @@ func (a *Authority) IssueTo(tb testing.TB, p Pair, hosts ...string) {
 	}
 	key := newKey(tb)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
-	check(tb, err)
+	must.Succeed(tb, err)
 	writePEM(tb, p.Key, "PRIVATE KEY", der)
 	writePEM(tb, p.Cert, "CERTIFICATE", a.sign(tb, template, &key.PublicKey))
 }
@@ -111,7 +113,7 @@ func (a *Authority) IssueTo(tb testing.TB, p Pair, hosts ...string) {
 func (a *Authority) sign(tb testing.TB, template *x509.Certificate, key *ecdsa.PublicKey) []byte {
 	tb.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	check(tb, err)
+	must.Succeed(tb, err)
 	template.SerialNumber = serial
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
 	parent := a.cert
@@ -119,14 +121,14 @@ func (a *Authority) sign(tb testing.TB, template *x509.Certificate, key *ecdsa.P
 		parent = template
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key, a.key)
-	check(tb, err)
+	must.Succeed(tb, err)
 	return der
 }
 
 func newKey(tb testing.TB) *ecdsa.PrivateKey {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	check(tb, err)
+	must.Succeed(tb, err)
 	return key
 }
 
@@ -134,13 +136,6 @@ func newKey(tb testing.TB) *ecdsa.PrivateKey {
 // file.
 func writePEM(tb testing.TB, path, kind string, der []byte) {
 	tb.Helper()
-	check(tb, os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-	check(tb, os.Rename(path+".new", path))
-}
-
-func check(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatalf("certtest: %v", err)
-	}
+	must.Succeed(tb, os.WriteFile(path+".new", pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	must.Succeed(tb, os.Rename(path+".new", path))
 }

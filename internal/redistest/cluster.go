@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // slots is the number of slots of a cluster.
@@ -62,9 +64,7 @@ func startNode(tb testing.TB, behind func(addr string) string, settings ...strin
 	tb.Helper()
 	addr, bus := freeForCluster(tb)
 	_, announced, err := net.SplitHostPort(behind(addr))
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
+	must.Succeed(tb, err)
 	s, err := Run(addr, clusterSettings(tb, bus, append([]string{"--cluster-announce-port", announced}, settings...)...)...)
 	return stopAtCleanup(tb, s, err), bus
 }

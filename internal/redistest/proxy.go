@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A Proxy is a proxy in front of a Redis. It can cut the connection after Redis has run a script
@@ -30,9 +32,7 @@ type Proxy struct {
 func NewProxy(tb testing.TB) *Proxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
+	must.Succeed(tb, err)
 	p := &Proxy{Addr: l.Addr().String(), listener: l, open: map[net.Conn]bool{}}
 	p.pumps.Go(p.accept)
 	tb.Cleanup(p.close)

@@ -56,9 +56,7 @@ func startAtFree(tb testing.TB, free func(testing.TB) string, settings ...string
 // started.
 func stopAtCleanup(tb testing.TB, s *Server, err error) *Server {
 	tb.Helper()
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
+	must.Succeed(tb, err)
 	tb.Cleanup(s.Stop)
 	return s
 }
@@ -261,9 +259,7 @@ func addrs(servers []*Server) []string {
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	addr, err := FindFreeAddr()
-	if err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
+	must.Succeed(tb, err)
 	return addr
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // A SentinelSet is a master, its replica, and their Sentinels, which promote the replica only after
@@ -94,9 +96,7 @@ func startSentinel(tb testing.TB, set *SentinelSet, quorum int, secrets Secrets)
 		conf += fmt.Sprintf("requirepass %q\nsentinel sentinel-pass %[1]q\n", secrets.Sentinel)
 	}
 	path := filepath.Join(dir, "sentinel.conf")
-	if err := os.WriteFile(path, []byte(conf), 0o600); err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
+	must.Succeed(tb, os.WriteFile(path, []byte(conf), 0o600))
 	s, err := launch(redis.Options{Addr: addr, Password: secrets.Sentinel}, []string{path, "--sentinel"})
 	return stopAtCleanup(tb, s, err)
 }

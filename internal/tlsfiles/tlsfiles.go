@@ -8,8 +8,9 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/weir-rls/weir/internal/smallfile"
 )
 
 // readPair reads a certificate with its key.
@@ -20,7 +21,16 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	case cert == "":
 		return tls.Certificate{}, fmt.Errorf("the key %s has no certificate: set both", key)
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	var pair tls.Certificate
+	certPEM, err := smallfile.Read(cert)
+	if err != nil {
+		return pair, fmt.Errorf("the certificate: %w", err)
+	}
+	keyPEM, err := smallfile.Read(key)
+	if err != nil {
+		return pair, fmt.Errorf("the key of the certificate: %w", err)
+	}
+	pair, err = tls.X509KeyPair(certPEM, keyPEM)
 	switch {
 	case err == nil:
 	case strings.Contains(err.Error(), "failed to find any PEM data in certificate"):
@@ -37,7 +47,7 @@ func readPair(cert, key string) (tls.Certificate, error) {
 // be written. As in crypto/x509, it skips certificates that Go does not accept, which bundles of
 // operating systems contain.
 func readCA(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
+	text, err := smallfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("the CA file: %w", err)
 	}

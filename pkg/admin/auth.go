@@ -7,12 +7,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/reloadfile"
+	"github.com/weir-rls/weir/internal/smallfile"
 )
 
 // An Auth decides which calls are admitted. A call needs a valid token or a valid certificate.
@@ -33,12 +32,8 @@ func (a Auth) caller(r *http.Request) (who string, ok bool) {
 	return a.Tokens.find(strings.TrimSpace(token))
 }
 
-// The bounds of a file of tokens.
-const (
-	maxTokenFileBytes = 64 << 10
-	// minTokenBytes is the length of the shortest token. A shorter one can be guessed.
-	minTokenBytes = 16
-)
+// minTokenBytes is the length of the shortest token. A shorter one can be guessed.
+const minTokenBytes = 16
 
 // Tokens are the bearer tokens in a file, one on each line. A line that begins with # is a comment.
 // Tokens reads the file again when it changes. While the file is unreadable, the last tokens stay
@@ -65,12 +60,7 @@ func (t *Tokens) find(token string) (who string, ok bool) {
 }
 
 func readTokenSums(path string) ([]tokenSum, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("the tokens: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxTokenFileBytes+1))
+	data, err := smallfile.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("the tokens: %w", err)
 	}
@@ -82,9 +72,6 @@ func readTokenSums(path string) ([]tokenSum, error) {
 }
 
 func tokenSums(data []byte) (sums []tokenSum, err error) {
-	if len(data) > maxTokenFileBytes {
-		return nil, fmt.Errorf("the file is larger than %d bytes: write one token on each line, and nothing else", maxTokenFileBytes)
-	}
 	line := 0
 	for text := range bytes.Lines(data) {
 		line++

@@ -24,9 +24,6 @@ const maxDepth = 50
 
 // nginxTree reads a configuration of nginx.
 func nginxTree(name string, data []byte) ([]*directive, error) {
-	if err := checkSize(name, data); err != nil {
-		return nil, err
-	}
 	t := &nginxTokens{name: name, text: string(data), line: 1}
 	root := &directive{}
 	stack := []*directive{root}

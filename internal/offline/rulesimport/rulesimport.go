@@ -20,7 +20,7 @@ import (
 
 // The bounds of an import.
 const (
-	MaxFile  = 4 << 20 // bytes of a file
+	MaxFile  = 4 << 20 // bytes of a file, which the caller checks
 	maxNodes = 100_000 // descriptors of the rules, including those that are repeated below exact values
 )
 
@@ -54,9 +54,6 @@ type domain struct {
 
 // documentsOf reads the documents of a YAML file.
 func documentsOf(name string, data []byte) ([]yamltree.Tree, error) {
-	if err := checkSize(name, data); err != nil {
-		return nil, err
-	}
 	documents, err := yamltree.Read(name, data)
 	if err == nil && len(documents) == 0 {
 		err = fmt.Errorf("%s: the file is empty: correct the path", name)
@@ -72,14 +69,6 @@ func (i *Imported) checked(t yamltree.Tree, known ...string) yamltree.Tree {
 		}
 	}
 	return t
-}
-
-// checkSize rejects a file above [MaxFile].
-func checkSize(name string, data []byte) error {
-	if len(data) > MaxFile {
-		return fmt.Errorf("%s: larger than %d bytes: pass only the part that has the limits", name, MaxFile)
-	}
-	return nil
 }
 
 // entry returns what matches a key with a value, or with any value if value is "".

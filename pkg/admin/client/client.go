@@ -14,11 +14,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/smallfile"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/explain"
 )
@@ -55,7 +55,7 @@ func New(o Options) (*Client, error) {
 
 // ReadToken returns the first token in a file: the first line that is neither empty nor a comment.
 func ReadToken(path string) (string, error) {
-	data, err := os.ReadFile(path)
+	data, err := smallfile.Read(path)
 	if err != nil {
 		return "", fmt.Errorf("the token: %w", err)
 	}

@@ -5,19 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-rls/weir/internal/smallfile"
 )
 
 // Credentials returns the username and password for a new connection. Its error fails the
 // connection.
 type Credentials func() (username, password string, err error)
-
-// maxAuthFileBytes bounds a password file. The longest tokens have a few thousand bytes.
-const maxAuthFileBytes = 64 << 10
 
 // SetAuth sets username and password from the value of REDIS_AUTH, password or user:password. They
 // override those of the URL; an empty part is ignored.
@@ -80,23 +77,9 @@ func credentialsFrom(path, username string) (Credentials, error) {
 
 // readAuth reads the only line of a file. Its errors never contain the content.
 func readAuth(path string) (string, error) {
-	// Opening a pipe or a device may block.
-	if info, err := os.Stat(path); err != nil {
-		return "", err
-	} else if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
+	data, err := smallfile.Read(path)
 	if err != nil {
 		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxAuthFileBytes+1))
-	if err != nil {
-		return "", err
-	}
-	if len(data) > maxAuthFileBytes {
-		return "", fmt.Errorf("%s is too large: want at most %d bytes", path, maxAuthFileBytes)
 	}
 	data = bytes.TrimSuffix(bytes.TrimSuffix(data, []byte("\n")), []byte("\r"))
 	switch {

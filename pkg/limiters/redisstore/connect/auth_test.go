@@ -44,7 +44,7 @@ func TestInvalidAuthFilesAreRejectedAndNotQuoted(t *testing.T) {
 		file("newline", "\n"):             "is empty",
 		file("user", "s3cret:"):           "has a user and no password",
 		file("lines", "s3cret\ns3cret\n"): "has several lines",
-		file("large", strings.Repeat("s3cret", 20_000)): "is too large: want at most 65536 bytes",
+		file("large", strings.Repeat("s3cret", 1<<20)): "is too large: want at most 1048576 bytes",
 	} {
 		for name, set := range map[string]func(*Options, string) error{"redis": (*Options).SetAuthFile, "sentinel": (*Options).SetSentinelAuthFile} {
 			var o Options
