@@ -65,7 +65,7 @@ func settingsTable(t *testing.T) string {
 		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations\n"+
 		"need a unit, such as `15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
 		"envoyproxy/ratelimit has the same settings, except those marked †. [switching.md](switching.md) lists the other differences.\n\n"+
-		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns of an unknown variable that\n"+
+		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns about an unknown variable that\n"+
 		"is one typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
 	for _, g := range settings.Groups {
 		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | meaning |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))

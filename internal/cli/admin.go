@@ -91,7 +91,7 @@ func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error)
 	case err != nil:
 		return "", err
 	case len(rules) == 0:
-		return "", errors.New("the rules have no rule: name the domain with --domain")
+		return "", errors.New("the server lists no rules: set --domain to the domain of the key")
 	}
 	return rules[0].Domain, nil
 }

@@ -40,7 +40,7 @@ func (p *Plan) Validate() error {
 	rules := len(p.Config) > 0
 	switch {
 	case p.Limit == 0 && !rules:
-		return errors.New("needs --limit with the requests that replicas share, or --config with rules and --users, for example: " +
+		return errors.New("needs --limit with the number of requests that all replicas share, or --config with rules and --users, for example: " +
 			"weir plan --limit 1000 --replicas 100")
 	case rules && p.Users == 0:
 		return errors.New("--config needs --users with the number of users, for example: --users 100000")

@@ -1,4 +1,5 @@
-// Package must ends a test after an error, or if what it waits for does not happen.
+// Package must contains helpers that end a test after an error, or if an awaited event does not
+// happen.
 package must
 
 import (

@@ -154,7 +154,7 @@ func (r *Service) received(text []byte) {
 	defer r.Panicked.Recover("reset message") // no handler recovers on this goroutine
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil || len(m.Keys) == 0 && m.Entry[0] == "" {
-		r.Warn("reset by another replica not understood", ErrMessage)
+		r.Warn("reset message from another replica is invalid", ErrMessage)
 		return
 	}
 	if len(m.Keys) > 0 {

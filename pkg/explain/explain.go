@@ -4,8 +4,9 @@
 //	explanation := explain.ForRequest(explain.Options{}, rules, &request)
 //	fmt.Print(explanation.Text(false))
 //
-// Package decide makes the plan, and package descriptors the walk. So a server with the same rules
-// and settings decides as the explanation reports. The JSON of an [Explanation] is a contract:
+// An explanation comes from the code that decides live requests: package decide plans the request,
+// and package descriptors walks the rules. So a server with the same rules and settings decides as
+// the explanation reports. The JSON of an [Explanation] is a contract:
 // fields may be added, but not renamed.
 package explain
 
