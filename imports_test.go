@@ -73,7 +73,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"internal/observe", "finds the heaviest keys, and passes decisions to subscribers and denials to the log",
+	{"internal/observe", "finds the busiest keys, and passes decisions to subscribers and denials to the log",
 		"internal/keysample internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors " +
 			"pkg/explain pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
@@ -87,9 +87,9 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
 	{"internal/tracing", "exports spans of requests and store calls",
 		"internal/settings pkg/limiters"},
-	{"internal/keysample", "selects a share of all keys by their hashes",
+	{"internal/keysample", "selects a fraction of all keys by their hashes",
 		"pkg/decide pkg/descriptors"},
-	{"internal/spacesaving", "finds the heaviest keys of a stream in bounded memory", ""},
+	{"internal/spacesaving", "finds the busiest keys of a stream in bounded memory", ""},
 	// The admin API.
 	{"pkg/admin/api", "declares the requests and responses of the admin API", "pkg/explain"},
 	{"pkg/admin", "serves the admin API, on any store",

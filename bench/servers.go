@@ -48,7 +48,7 @@ const lateIsNoError = "STORE_TIMEOUT=1s"
 const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
 
 // observed turns on everything that names the limit of a denial or its key: the sketches of the
-// heaviest keys, the denial log, the header and receipts.
+// busiest keys, the denial log, the header and receipts.
 const observed = "observed"
 
 var observedSettings = []string{

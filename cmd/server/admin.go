@@ -91,14 +91,14 @@ func (p *process) adminOptions() admin.Options {
 
 func changeLog(log *zap.Logger) func(admin.Change) {
 	return func(c admin.Change) {
-		log.Info("admin change", zap.String("who", c.Who), zap.String("action", c.Action), zap.String("domain", c.Domain),
+		log.Info("admin change", zap.String("who", c.Caller), zap.String("action", c.Action), zap.String("domain", c.Domain),
 			zap.String("key_hash", c.KeyHash), zap.String("outcome", c.Outcome), zap.String("detail", c.Detail))
 	}
 }
 
-func attemptLog(log *zap.Logger) func(admin.Attempt) {
+func attemptLog(log *zap.Logger) func(admin.UnauthorizedCall) {
 	log = telemetry.OncePerSecond(log)
-	return func(a admin.Attempt) {
+	return func(a admin.UnauthorizedCall) {
 		log.Warn("admin call without valid credentials", zap.String("remote", a.Remote), zap.String("http_method", a.Method),
 			zap.String("route", a.Route))
 	}

@@ -423,7 +423,7 @@ func TestChangesAreLoggedAtEveryLevel(t *testing.T) {
 		var out bytes.Buffer
 		log, audit := newLogs(&out, level, "json")
 		log.Info("a request")
-		changeLog(audit)(admin.Change{Who: "me", Action: "reset"})
+		changeLog(audit)(admin.Change{Caller: "me", Action: "reset"})
 		if changes := strings.Count(out.String(), `"admin change"`); changes != 1 || strings.Contains(out.String(), "a request") != (level <= zapcore.InfoLevel) {
 			t.Errorf("at %v: %s", level, out.String())
 		}

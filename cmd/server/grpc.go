@@ -102,11 +102,11 @@ func (p *process) newGRPC(service *rls.Service, options ...grpc.ServerOption) *g
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
-		grpc.ChainUnaryInterceptor(p.stats.Unary, grpcrecovery.Unary(p.panicked)),
-		grpc.ChainStreamInterceptor(grpcrecovery.Stream(p.panicked)),
+		grpc.ChainUnaryInterceptor(p.stats.Unary, grpcrecovery.UnaryInterceptor(p.panicked)),
+		grpc.ChainStreamInterceptor(grpcrecovery.StreamInterceptor(p.panicked)),
 	}, grpcmessage.ServerOptions())...)
 	desc := rls.ServiceDesc(newAdmitter(p.gate, service))
-	grpcrecovery.Methods(desc, func(method string, value any) {
+	grpcrecovery.WrapMethods(desc, func(method string, value any) {
 		p.stats.Panicked()
 		p.panicked(method, value)
 	})

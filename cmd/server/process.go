@@ -129,7 +129,7 @@ func (p *process) openStatsd() error {
 func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 	to := statsd.Destination{
 		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
-		Every: s.FlushInterval, Tags: s.Tags(),
+		FlushInterval: s.FlushInterval, Tags: s.Tags(),
 	}
 	var err error
 	if s.UseDogStatsd {

@@ -16,7 +16,7 @@ import (
 
 // receiptKeys holds the keys that encrypt receipts, and reloads them when their file changes.
 type receiptKeys struct {
-	file *sources.File
+	file *sources.Watcher
 	log  *zap.Logger
 	live atomic.Pointer[receipt.Keys]
 }
@@ -28,7 +28,7 @@ func (p *process) openReceipts() (rls.Receipts, error) {
 	if s.ReceiptHeader == "" {
 		return rls.Receipts{}, nil
 	}
-	r := &receiptKeys{file: sources.NewFile(s.ReceiptKeysFile), log: p.log}
+	r := &receiptKeys{file: sources.NewWatcher(s.ReceiptKeysFile), log: p.log}
 	if err := r.load(r.file.Read()); err != nil {
 		return rls.Receipts{}, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}

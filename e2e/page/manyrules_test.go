@@ -52,7 +52,7 @@ func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 			name := fmt.Sprintf("%s-%d", scheme, width)
 			b.restart(width, scheme)
 			b.signIn(token)
-			b.await("document.querySelectorAll('#heaviest tbody tr').length === 9")
+			b.await("document.querySelectorAll('#busiest tbody tr').length === 9")
 			b.text("#rules-note", "104 rules")
 			b.isReadable(name, width)
 			b.shoot("many-" + name)
@@ -64,7 +64,7 @@ func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 	}
 	b.restart(820, "light")
 	b.signIn(token)
-	b.await("document.querySelectorAll('#heaviest tbody tr').length === 9")
+	b.await("document.querySelectorAll('#busiest tbody tr').length === 9")
 	for filter, want := range map[string]int{"": 104, "93 per minute": 0, "92 per minute": 1, "shadow": 7, "rules.yaml:488": 1, "用户": 1, "no such rule": 0} {
 		b.filter(filter)
 		if got := js[int](b, "document.querySelectorAll('#rules tbody tr').length"); got != want {
@@ -73,7 +73,7 @@ func TestPageHoldsManyLimitsAndAnyText(t *testing.T) {
 	}
 	// A key with any text is looked up as it is.
 	for _, text := range anyText {
-		b.run(chromedp.Evaluate(fmt.Sprintf("[...document.querySelectorAll('#heaviest button')].find((b) => b.dataset.key === 'shop user_id=' + %q).click()", text), nil))
+		b.run(chromedp.Evaluate(fmt.Sprintf("[...document.querySelectorAll('#busiest button')].find((b) => b.dataset.key === 'shop user_id=' + %q).click()", text), nil))
 		b.text("#answer .badge", "The next request is denied")
 	}
 	testStaysInPlace(t, s, b)
@@ -96,10 +96,10 @@ func testStaysInPlace(t *testing.T, s *site, b *tab) {
 	b.run(chromedp.Evaluate("window.before = "+row+"; before.scrollIntoView({block: 'center'})", nil))
 	top := js[float64](b, "before.getBoundingClientRect().top")
 	for range 30 {
-		s.hit("user_id", "a new heaviest key")
+		s.hit("user_id", "a new busiest key")
 	}
-	b.text("#heaviest tbody tr", "a new heaviest key")
-	b.await("document.querySelectorAll('#heaviest tbody tr').length === 10")
+	b.text("#busiest tbody tr", "a new busiest key")
+	b.await("document.querySelectorAll('#busiest tbody tr').length === 10")
 	if now := js[float64](b, "before.getBoundingClientRect().top"); now-top > 2 || top-now > 2 || !js[bool](b, "before === "+row) {
 		t.Errorf("the row moved from %v to %v", top, now)
 	}

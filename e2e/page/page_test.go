@@ -34,18 +34,18 @@ func TestPageNeedsAToken(t *testing.T) {
 	}
 }
 
-// The rates and the heaviest keys follow the load without a reload.
+// The rates and the busiest keys follow the load without a reload.
 func TestPageUpdatesLive(t *testing.T) {
 	s := serve(t, "")
 	b := s.open(1280, "light")
 	b.signIn(token)
 	b.text("#rules", "user_id.lease")
 	b.text("#rules tbody tr", "3 per hour\nburst · fixed window\n10,000 per day\ndaily · sliding log")
-	b.text("#heaviest-note", "None")
+	b.text("#busiest-note", "None")
 	for range 9 {
 		s.hit("user_id", "alice")
 	}
-	b.text("#heaviest", "user_id=alice")
+	b.text("#busiest", "user_id=alice")
 	b.text("#denied", "user_id=alice")
 	b.await("document.querySelector('#denied tbody .number').innerText === '6'")
 	b.await("Number(document.querySelector('#rules tbody tr').children[3].innerText) > 0")
@@ -82,8 +82,8 @@ func TestPageShowsKeysAsText(t *testing.T) {
 	s.hit("user_id", evil)
 	b := s.open(1280, "light")
 	b.signIn(token)
-	b.text("#heaviest", "<img src")
-	b.run(chromedp.Click("#heaviest button", chromedp.ByQuery))
+	b.text("#busiest", "<img src")
+	b.run(chromedp.Click("#busiest button", chromedp.ByQuery))
 	b.text("#answer", "<img src=x")
 	if title := js[string](b, "document.title"); strings.Contains(title, "owned") || js[int](b, "document.querySelectorAll('main img').length") != 0 {
 		t.Errorf("the page ran what a client sent: %s", title)
@@ -155,7 +155,7 @@ func TestPageWorksWithAKeyboard(t *testing.T) {
 	s.hit("user_id", "42")
 	b := s.open(1280, "light")
 	b.signIn(token)
-	b.text("#heaviest", "user_id=42")
+	b.text("#busiest", "user_id=42")
 	b.run(chromedp.Evaluate("document.activeElement.blur(); window.scrollTo(0, 0)", nil))
 	reached := map[string]bool{}
 	for range 30 {
@@ -167,7 +167,7 @@ func TestPageWorksWithAKeyboard(t *testing.T) {
 			t.Errorf("Tab does not reach %s: %v", want, reached)
 		}
 	}
-	b.run(chromedp.Focus("#heaviest button", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter))
+	b.run(chromedp.Focus("#busiest button", chromedp.ByQuery), chromedp.KeyEvent(kb.Enter))
 	b.text("#answer .badge", "One more request is allowed")
 	b.await("document.activeElement.id === 'look-up'")
 	unnamed := js[[]string](b, `[...document.querySelectorAll("input, button, meter, table, dialog, svg[role=img]")].filter((e) =>
@@ -193,7 +193,7 @@ func TestPageFitsEachWindow(t *testing.T) {
 			b.await("!document.getElementById('sign-in').hidden")
 			b.shoot("signin-" + name)
 			b.signIn(token)
-			b.text("#heaviest", "user_id=42")
+			b.text("#busiest", "user_id=42")
 			b.lookUp("user_id=" + strings.Repeat("a-long-name-", 12))
 			b.text("#answer .badge", "The next request is denied")
 			b.isReadable(name, width)

@@ -24,18 +24,18 @@ var errOverloaded = errors.New("too many requests in flight")
 // A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them,
 // because a queued request would outlive its client's timeout and delay others.
 type Gate struct {
-	limit  int64
-	busy   int64 // three quarters of limit; above it, connections are read more slowly
-	count  atomic.Int64
-	shed   atomic.Int64
-	closed atomic.Bool
-	freed  chan struct{} // wakes one connection that waits in Read
+	limit     int64
+	busyAbove int64 // three quarters of limit; above it, connections are read more slowly
+	count     atomic.Int64
+	shed      atomic.Int64
+	closed    atomic.Bool
+	resume    chan struct{} // wakes one connection that waits in Read
 }
 
 // NewGate returns a Gate that admits limit requests; 0 means 256 for each CPU.
 func NewGate(limit int) *Gate {
 	limit = cmp.Or(limit, defaultPerCPU*runtime.GOMAXPROCS(0))
-	return &Gate{limit: int64(limit), busy: int64(limit - limit/4), freed: make(chan struct{})}
+	return &Gate{limit: int64(limit), busyAbove: int64(limit - limit/4), resume: make(chan struct{})}
 }
 
 // Enter admits a request, or returns an error if it sheds the request. An admitted request must call
@@ -44,10 +44,10 @@ func NewGate(limit int) *Gate {
 //
 // A request that may free a slot is admitted up to twice the limit. If its release were lost, a
 // slot would be held until the TTL of the lease, and deny requests long after the load. Enter calls
-// mayFree only beyond the limit; if nil, the request frees nothing.
-func (g *Gate) Enter(mayFree func() bool) error {
+// mayReturnHits only beyond the limit; if nil, the request frees nothing.
+func (g *Gate) Enter(mayReturnHits func() bool) error {
 	n := g.count.Add(1)
-	if n > g.limit && (n > 2*g.limit || mayFree == nil || !mayFree()) || g.closed.Load() {
+	if n > g.limit && (n > 2*g.limit || mayReturnHits == nil || !mayReturnHits()) || g.closed.Load() {
 		g.count.Add(-1)
 		g.shed.Add(1)
 		return errOverloaded
@@ -57,11 +57,11 @@ func (g *Gate) Enter(mayFree func() bool) error {
 
 // Leave ends an admitted request.
 func (g *Gate) Leave() {
-	if g.count.Add(-1) > g.busy {
+	if g.count.Add(-1) > g.busyAbove {
 		return
 	}
 	select {
-	case g.freed <- struct{}{}:
+	case g.resume <- struct{}{}:
 	default:
 	}
 }

@@ -42,16 +42,16 @@ func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 		if err != nil || int64(len(body)) > maxBody {
 			closeAfter(w)
 		}
-		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), failing{err}))
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), errorReader{err}))
 		next.ServeHTTP(w, r)
 	})
 }
 
-// A failing reader returns its error, or [io.EOF] if it is nil.
-type failing struct{ err error }
+// An errorReader returns its error, or [io.EOF] if it is nil.
+type errorReader struct{ err error }
 
 // Read implements io.Reader.
-func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
+func (f errorReader) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
 func reject(w http.ResponseWriter) {
 	closeAfter(w)

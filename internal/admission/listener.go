@@ -48,7 +48,7 @@ func (l *listener) load() int64 {
 }
 
 // busy reports whether n requests in flight are too many to read at full speed.
-func (l *listener) busy(n int64) bool { return n > l.gate.busy }
+func (l *listener) busy(n int64) bool { return n > l.gate.busyAbove }
 
 // readLimit returns the bytes that a connection may read at a time with n requests in flight.
 func (l *listener) readLimit(n int64) int64 {
@@ -136,7 +136,7 @@ func (c *conn) pause() int64 {
 			return load
 		}
 		select {
-		case <-c.listener.gate.freed:
+		case <-c.listener.gate.resume:
 		case <-tick.C:
 		}
 	}

@@ -96,7 +96,7 @@ func (r *recordings) sampleShare(given float64) (float64, error) {
 // maxSkippedLines bounds the lines of a summary.
 const maxSkippedLines = 20
 
-var skippedTexts = map[replay.Kind]string{
+var skippedTexts = map[replay.SkipReason]string{
 	replay.TooLong: "too long", replay.Cut: "the last line is cut", replay.NotJSON: "no JSON object, or a value of a wrong type",
 	replay.BadTime: "t is missing or no time", replay.NoDomain: "domain is missing",
 	replay.BadDescriptors: "descriptors are missing or invalid",

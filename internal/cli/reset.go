@@ -103,16 +103,16 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	// An interrupted pass prints the cursor from which the next one may continue.
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	sum := api.EntryReset{Cursor: r.Cursor, Notified: true}
+	sum := api.ResetByEntryResult{Cursor: r.Cursor, Notified: true}
 	for !sum.Done {
-		step, err := c.ResetByEntry(ctx, api.EntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
+		step, err := c.ResetByEntry(ctx, api.ResetByEntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
 		if err != nil {
 			if sum.Cursor != "" {
 				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
 			}
 			return err
 		}
-		sum = api.EntryReset{
+		sum = api.ResetByEntryResult{
 			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,
 			Notified: sum.Notified && step.Notified,
 		}

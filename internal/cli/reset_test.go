@@ -30,7 +30,7 @@ func newFakeAdmin(t *testing.T, responses map[string]any) (url string, bodies *[
 			w.WriteHeader(http.StatusNotFound)
 			response = map[string]string{"detail": "nothing is stored for this key"}
 		}
-		if steps, ok := response.(*[]api.EntryReset); ok {
+		if steps, ok := response.(*[]api.ResetByEntryResult); ok {
 			response, *steps = (*steps)[0], (*steps)[1:]
 		}
 		_ = json.NewEncoder(w).Encode(response)
@@ -63,7 +63,7 @@ func TestResetByEntryAsksOnATerminal(t *testing.T) {
 		{"", false, true, 0, ""},
 	} {
 		isTerminal = func(any) bool { return tt.terminal }
-		url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": &[]api.EntryReset{
+		url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": &[]api.ResetByEntryResult{
 			{Scanned: 10, Reset: 2, Cursor: "c", Notified: true}, {Scanned: 5, Reset: 1, Done: true, Notified: true},
 		}})
 		r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "user_id=42", Yes: tt.yes, Output: "text"}
@@ -94,9 +94,9 @@ func TestResetByEntryDoesNotAskOnDevNull(t *testing.T) {
 }
 
 func TestResetByEntryCanBeContinued(t *testing.T) {
-	steps := &[]api.EntryReset{{Scanned: 10, Cursor: "next"}}
+	steps := &[]api.ResetByEntryResult{{Scanned: 10, Cursor: "next"}}
 	url, bodies := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": steps})
-	*steps = append(*steps, api.EntryReset{Done: true})
+	*steps = append(*steps, api.ResetByEntryResult{Done: true})
 	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "a=b", Cursor: "before", Yes: true, Output: "json"}
 	out, errs, code := runWithInput("", r.Run)
 	if code != 1 || !strings.Contains((*bodies)[0], `"cursor":"before"`) || !strings.Contains(out, `"scanned": 10`) ||

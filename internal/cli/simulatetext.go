@@ -59,7 +59,7 @@ func simulationText(r *simulate.Result, color bool) string {
 		func(p simulate.UnmatchedPath) []any { return []any{p.Path, p.Domain, p.Descriptors} })
 	if len(r.CannotMatch) > 0 {
 		addTable(t, "CANNOT_MATCH\tHASHED_KEY\tDESCRIPTORS", r.CannotMatch, maxLimitRows, "rules",
-			func(m replay.CannotMatch) []any { return []any{m.Path, m.Key, m.Descriptors} })
+			func(m replay.UnmatchableRule) []any { return []any{m.Path, m.Key, m.Descriptors} })
 		t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that " +
 			"have the values, for example in shadow mode.")
 	}

@@ -27,7 +27,7 @@ import (
 
 const topToken = "0123456789abcdef0123456789abcdef"
 
-// observedKeys has the heaviest keys and the decisions of an admin API.
+// observedKeys has the busiest keys and the decisions of an admin API.
 type observedKeys struct{ stop chan struct{} }
 
 func (observedKeys) Top(denied bool, domain string, n int) api.Top {

@@ -30,7 +30,7 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 	limits := write("limits.yaml", "- {namespace: d, max_value: 1, seconds: 60, conditions: [], variables: [user_id]}\n")
 	url, _ := newFakeAdmin(t, map[string]any{
 		"/v1/keys/peek": api.KeyState{Limits: []api.LimitState{{}}}, "/v1/keys/reset": api.KeyReset{}, "/v1/top": api.Top{},
-		"/v1/keys/reset-by-entry": &[]api.EntryReset{{Done: true, Reset: 1}},
+		"/v1/keys/reset-by-entry": &[]api.ResetByEntryResult{{Done: true, Reset: 1}},
 	})
 	server, key := AdminServer{Server: url}, adminKey{Domain: "d", Descriptor: "user_id=1"}
 	flags := rulesFlags{Config: []string{rules}}

@@ -23,9 +23,9 @@ func recoverTo(report recovery.Report, err *error, where string) {
 	}
 }
 
-// Methods makes the unary methods of desc recover without an interceptor. It replaces their
+// WrapMethods makes the unary methods of desc recover without an interceptor. It replaces their
 // interceptors by nil. A request whose method panics gets INTERNAL.
-func Methods(desc *grpc.ServiceDesc, report recovery.Report) {
+func WrapMethods(desc *grpc.ServiceDesc, report recovery.Report) {
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
 		name, handle := "/"+desc.ServiceName+"/"+m.MethodName, m.Handler
@@ -38,16 +38,16 @@ func Methods(desc *grpc.ServiceDesc, report recovery.Report) {
 	}
 }
 
-// Unary returns an interceptor. A request whose handler panics gets INTERNAL.
-func Unary(report recovery.Report) grpc.UnaryServerInterceptor {
+// UnaryInterceptor returns an interceptor. A request whose handler panics gets INTERNAL.
+func UnaryInterceptor(report recovery.Report) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (reply any, err error) {
 		defer recoverTo(report, &err, info.FullMethod)
 		return handle(ctx, request)
 	}
 }
 
-// Stream returns an interceptor. A stream whose handler panics gets INTERNAL.
-func Stream(report recovery.Report) grpc.StreamServerInterceptor {
+// StreamInterceptor returns an interceptor. A stream whose handler panics gets INTERNAL.
+func StreamInterceptor(report recovery.Report) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 		defer recoverTo(report, &err, info.FullMethod)
 		return handle(service, stream)

@@ -23,11 +23,11 @@ func TestPanicFailsOnlyItsRequest(t *testing.T) {
 			panic("secret")
 		},
 	}}}
-	Methods(desc, report)
+	WrapMethods(desc, report)
 	method, methodErr := desc.Methods[0].Handler(nil, t.Context(), nil, nil)
-	unary, unaryErr := Unary(report)(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "unary"},
+	unary, unaryErr := UnaryInterceptor(report)(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "unary"},
 		func(context.Context, any) (any, error) { panic("secret") })
-	streamErr := Stream(report)(nil, nil, &grpc.StreamServerInfo{FullMethod: "stream"},
+	streamErr := StreamInterceptor(report)(nil, nil, &grpc.StreamServerInfo{FullMethod: "stream"},
 		func(any, grpc.ServerStream) error { panic("secret") })
 	for name, err := range map[string]error{"method": methodErr, "unary": unaryErr, "stream": streamErr} {
 		if s := status.Convert(err); s.Code() != codes.Internal || s.Message() != "internal error" {
@@ -47,11 +47,11 @@ func TestPanicFailsOnlyItsRequest(t *testing.T) {
 func TestRequestsWithoutPanicAreUnchanged(t *testing.T) {
 	report := recovery.Report(func(where string, value any) { t.Errorf("reported %s, %v", where, value) })
 	want := status.Error(codes.Unavailable, "the store is down")
-	reply, err := Unary(report)(t.Context(), 1, &grpc.UnaryServerInfo{}, func(_ context.Context, request any) (any, error) { return request, want })
+	reply, err := UnaryInterceptor(report)(t.Context(), 1, &grpc.UnaryServerInfo{}, func(_ context.Context, request any) (any, error) { return request, want })
 	if reply != 1 || err != want { //nolint:errorlint // the same error
 		t.Errorf("got reply %v, error %v, want 1, %v", reply, err, want)
 	}
-	if err := Stream(report)(nil, nil, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return want }); err != want { //nolint:errorlint // the same error
+	if err := StreamInterceptor(report)(nil, nil, &grpc.StreamServerInfo{}, func(any, grpc.ServerStream) error { return want }); err != want { //nolint:errorlint // the same error
 		t.Error(err)
 	}
 }

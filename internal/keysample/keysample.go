@@ -1,5 +1,5 @@
-// Package keysample selects a share of all keys, which is the same in all processes: the keys whose
-// hash is at most a threshold.
+// Package keysample selects a fraction of all keys, which is the same in all processes: the keys whose
+// hash is at most a maximum.
 package keysample
 
 import (
@@ -11,15 +11,15 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Threshold returns the highest hash of a share of all keys; 0 selects none.
-func Threshold(share float64) uint64 {
+// MaxHash returns the highest hash of a fraction of all keys; 0 selects none.
+func MaxHash(fraction float64) uint64 {
 	switch {
-	case !(share > 0): // NaN too
+	case !(fraction > 0): // NaN too
 		return 0
-	case share >= 1:
+	case fraction >= 1:
 		return math.MaxUint64
 	}
-	return uint64(share * (1 << 32) * (1 << 32))
+	return uint64(fraction * (1 << 32) * (1 << 32))
 }
 
 // Hash returns the hash of the key of descriptor i. A descriptor without a limit has a key too. It

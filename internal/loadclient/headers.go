@@ -25,12 +25,12 @@ type headers struct {
 	decoder *hpack.Decoder
 	status  status
 	text    strings.Builder // the error text of a block
-	known   []known
+	known   []cachedBlock
 
 	firstError string // the first error text
 }
 
-type known struct {
+type cachedBlock struct {
 	block  []byte
 	status status
 }
@@ -87,7 +87,7 @@ func (h *headers) read(block []byte) (status, error) {
 		h.firstError = h.text.String()
 	}
 	if references && (h.text.Len() == 0 || h.status&grpcExhausted != 0) && len(h.known) < maxKnown {
-		h.known = append(h.known, known{bytes.Clone(block), h.status})
+		h.known = append(h.known, cachedBlock{bytes.Clone(block), h.status})
 	}
 	return h.status, nil
 }

@@ -189,7 +189,7 @@ func (c *conn) openStream(number uint32) *stream {
 
 // answer counts a finished request.
 func (c *conn) answer(s *stream, now time.Duration) {
-	verdict, err := s.verdict(c.o.Request.byStatus)
+	verdict, err := s.responseCode(c.o.Request.byStatus)
 	switch {
 	case c.o.Backoff > 0 && s.status&grpcExhausted != 0 && !s.reset:
 		c.backoffs.add(now + c.o.Backoff)
@@ -227,8 +227,8 @@ var (
 	errCode   = errors.New("an answer that is neither OK nor OVER_LIMIT")
 )
 
-// verdict decodes the code of a response.
-func (s *stream) verdict(byStatus bool) (byte, error) {
+// responseCode decodes the code of a response.
+func (s *stream) responseCode(byStatus bool) (byte, error) {
 	// Every encoder writes fields in order, so the code is the first field.
 	const tag, code = grpcPrefix, grpcPrefix + 1
 	switch {

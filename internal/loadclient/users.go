@@ -11,7 +11,7 @@ type Users struct {
 	n     uint64
 	next  *atomic.Uint64 // for RoundRobin and Leasing
 	open  uint64         // for Leasing
-	alias []aliased      // for Zipf
+	alias []aliasColumn  // for Zipf
 }
 
 // A choice is the user of a request, and the lease that it opens or ends.
@@ -20,9 +20,9 @@ type choice struct {
 	end         bool
 }
 
-// aliased is a column of Walker's alias method: this user with probability part / 2^32, otherwise
+// aliasColumn is a column of Walker's alias method: this user with probability part / 2^32, otherwise
 // the user alias.
-type aliased struct{ part, alias uint32 }
+type aliasColumn struct{ part, alias uint32 }
 
 // Uniform returns n equally likely users.
 func Uniform(n int) *Users { return &Users{n: uint64(n)} }
@@ -44,7 +44,7 @@ func Zipf(n int, s float64) *Users {
 		weights[k] = math.Pow(float64(k+1), -s)
 		sum += weights[k]
 	}
-	u := &Users{n: uint64(n), alias: make([]aliased, n)}
+	u := &Users{n: uint64(n), alias: make([]aliasColumn, n)}
 	var small, large []int
 	for k := range weights {
 		weights[k] *= float64(n) / sum
@@ -57,13 +57,13 @@ func Zipf(n int, s float64) *Users {
 	for len(small) > 0 && len(large) > 0 {
 		a, b := small[len(small)-1], large[len(large)-1]
 		small = small[:len(small)-1]
-		u.alias[a] = aliased{part: uint32(weights[a] * (1 << 32)), alias: uint32(b)}
+		u.alias[a] = aliasColumn{part: uint32(weights[a] * (1 << 32)), alias: uint32(b)}
 		if weights[b] -= 1 - weights[a]; weights[b] < 1 {
 			large, small = large[:len(large)-1], append(small, b)
 		}
 	}
 	for _, k := range append(small, large...) { // 1, up to rounding
-		u.alias[k] = aliased{part: math.MaxUint32, alias: uint32(k)}
+		u.alias[k] = aliasColumn{part: math.MaxUint32, alias: uint32(k)}
 	}
 	return u
 }

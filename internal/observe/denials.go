@@ -24,11 +24,11 @@ type Denial struct {
 
 // A denialLog samples denials for the log.
 type denialLog struct {
-	keep       uint64       // the highest sample hash of the share; 0: none
+	maxHash    uint64       // the highest sample hash of the fraction of keys; 0: none
 	suppressed atomic.Int64 // since the start
 
 	mu      sync.Mutex
-	rate    rate
+	rate    perSecondLimit
 	skipped int64 // denials left out since the last logged one
 }
 
@@ -47,7 +47,7 @@ func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 }
 
 func (o *Observer) logDenial(r *decide.Result, i, denying int) {
-	if keysample.Hash(r, i) > o.denials.keep {
+	if keysample.Hash(r, i) > o.denials.maxHash {
 		return
 	}
 	skipped, ok := o.denials.admit(time.Now())

@@ -1,4 +1,4 @@
-// Package observe reports decisions: the heaviest and the most denied keys, a stream for
+// Package observe reports decisions: the busiest and the most denied keys, a stream for
 // subscribers, and a sample of denials for the log. An [Observer] reads each [decide.Result] after
 // the decision. Its work is bounded, and it never waits for a reader.
 package observe
@@ -37,14 +37,14 @@ type Observer struct {
 
 // New returns an Observer. [Observer.Run] must be running to age its counts.
 func New(o Options) *Observer {
-	observer := &Observer{options: o, denials: denialLog{keep: keysample.Threshold(o.DenialShare), rate: rate{perSecond: int64(o.DenialsPerSecond)}}}
+	observer := &Observer{options: o, denials: denialLog{maxHash: keysample.MaxHash(o.DenialShare), rate: perSecondLimit{perSecond: int64(o.DenialsPerSecond)}}}
 	if o.TopKeys > 0 {
 		observer.top = newTopKeys(o.TopKeys)
 	}
 	return observer
 }
 
-// Run ages the counts of the heaviest keys, and adapts the sample to the rate of requests, until
+// Run ages the counts of the busiest keys, and adapts the sample to the rate of requests, until
 // ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	if o.top == nil {
@@ -69,7 +69,7 @@ func (o *Observer) Run(ctx context.Context) {
 // Observe observes a decided request. It does not retain r.
 func (o *Observer) Observe(r *decide.Result) {
 	subscribers := o.subscribers.list()
-	logs := o.options.LogDenial != nil && o.denials.keep > 0
+	logs := o.options.LogDenial != nil && o.denials.maxHash > 0
 	if o.top == nil && len(subscribers) == 0 && !logs {
 		return
 	}
@@ -103,14 +103,14 @@ func keyOf(r *decide.Result, i int) string {
 	return descriptors.Key(d.Domain, d.Rule, d.Entries)
 }
 
-// A rate bounds the events in a second. The lock must be held.
-type rate struct {
+// A perSecondLimit bounds the events in a second. The lock must be held.
+type perSecondLimit struct {
 	perSecond int64
 	second    int64 // in Unix time
 	events    int64 // in this second
 }
 
-func (r *rate) admit(now time.Time) bool {
+func (r *perSecondLimit) admit(now time.Time) bool {
 	if second := now.Unix(); second != r.second {
 		r.second, r.events = second, 0
 	}

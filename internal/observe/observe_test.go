@@ -67,7 +67,7 @@ func (f *fixture) decide(hits int64, text string) *decide.Result {
 	return result
 }
 
-// The orders of the heaviest keys, for [Observer.Top].
+// The orders of the busiest keys, for [Observer.Top].
 const byHits, byDenied = false, true
 
 // list returns the keys of a Top as "domain rule entries count±error".
@@ -85,7 +85,7 @@ func expect(t *testing.T, got []string, want ...string) {
 	}
 }
 
-func TestTopListsHeaviestAndMostDeniedKeys(t *testing.T) {
+func TestTopListsBusiestAndMostDeniedKeys(t *testing.T) {
 	f := observing(t, Options{TopKeys: 10})
 	for range 5 {
 		f.decide(1, "user_id=42")

@@ -85,9 +85,9 @@ func (s *sampler) largestWeight() uint64 {
 	return max(s.largest[0], s.largest[1])
 }
 
-// outside is the probability that a true count is outside of its bounds if the largest weight
-// exceeds 1.
-const outside = .001
+// outsideProbability is the probability that a true count is outside of its bounds if the largest
+// weight exceeds 1.
+const outsideProbability = .001
 
 // bounds returns bounds of a key's true count. low and high are the bounds of the sampled count,
 // and weight is the largest weight. With weight 1 they are low and high. Otherwise they follow from
@@ -97,7 +97,7 @@ func bounds(low, high, weight uint64) (lower, upper uint64) {
 	if weight <= 1 {
 		return low, high
 	}
-	l := float64(weight) * math.Log(2/outside)
+	l := float64(weight) * math.Log(2/outsideProbability)
 	lower = low - min(low, ceil(math.Sqrt(2*l*float64(low)+4*l*l/9)-2*l/3))
 	upper = high + min(math.MaxUint64-high, ceil(l+math.Sqrt(2*l*float64(high)+l*l)))
 	return lower, upper

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 )
 
-// fix fixes all randomness of the heaviest keys.
+// fix fixes all randomness of the busiest keys.
 func (f *fixture) fix(seed uint64) *rand.Rand {
 	random := rand.New(rand.NewPCG(seed, seed))
 	f.top.hash, f.top.random = xxhash.Sum64String, random.Uint64
@@ -69,8 +69,8 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 				if outliers > size/1000 || outliers > 0 && weight == 1 {
 					t.Errorf("%d of %d keys are outside of their bounds", outliers, size)
 				}
-				heaviest := slices.SortedFunc(maps.Keys(truth), func(a, b string) int { return cmp.Compare(truth[b], truth[a]) })
-				for i, key := range heaviest[:10] {
+				busiest := slices.SortedFunc(maps.Keys(truth), func(a, b string) int { return cmp.Compare(truth[b], truth[a]) })
+				for i, key := range busiest[:10] {
 					k := listed[key]
 					if !withinBounds(&k, truth[key]) {
 						t.Errorf("number %d is %s with %d hits, listed as %d ± %d", i+1, key, truth[key], k.Count, k.Error)
@@ -204,7 +204,7 @@ func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 					wrong++
 				}
 			}
-			if wrong > trials*outside {
+			if wrong > trials*outsideProbability {
 				t.Errorf("weight %d, count %d: outside of the bounds in %d of %d trials", weight, count, wrong, trials)
 			}
 		}
@@ -218,7 +218,7 @@ func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 }
 
 // The keys that are kept do not keep the messages that they came with.
-func TestHeaviestKeysDoNotRetainRequests(t *testing.T) {
+func TestBusiestKeysDoNotRetainRequests(t *testing.T) {
 	f := observing(t, Options{TopKeys: 10})
 	r := f.decide(1, "user_id=42")
 	if got, want := keyInfoOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {

@@ -38,13 +38,13 @@ const (
 // A subscription receives decisions.
 type subscription struct {
 	filter  api.Filter
-	keep    uint64 // the highest sample hash
+	maxHash uint64 // the highest sample hash
 	queue   chan api.Decision
 	dropped atomic.Int64
 	owner   *subscribers
 
 	mu     sync.Mutex // guards the fields below, and sends
-	rate   rate
+	rate   perSecondLimit
 	closed bool
 	sizes  []int // of the decisions in the queue at the last send, the oldest first
 }
@@ -60,8 +60,8 @@ type subscribers struct {
 // queue of the subscription is full, or beyond maxPerSecond.
 func (o *Observer) Subscribe(f api.Filter) (*api.Subscription, error) {
 	s := &subscription{
-		filter: f, keep: keysample.Threshold(cmp.Or(f.Sample, 1)), queue: make(chan api.Decision, queueSize), owner: &o.subscribers,
-		rate: rate{perSecond: maxPerSecond},
+		filter: f, maxHash: keysample.MaxHash(cmp.Or(f.Sample, 1)), queue: make(chan api.Decision, queueSize), owner: &o.subscribers,
+		rate: perSecondLimit{perSecond: maxPerSecond},
 	}
 	o.subscribers.mu.Lock()
 	defer o.subscribers.mu.Unlock()
@@ -140,7 +140,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 		if hash == 0 {
 			hash = keysample.Hash(r, i)
 		}
-		if hash > s.keep {
+		if hash > s.maxHash {
 			continue
 		}
 		s.send(now, o.sizeOf(d), func() *api.Decision {

@@ -23,7 +23,7 @@ import (
 // window, which are one to two minutes together.
 const windowLength = time.Minute
 
-// topKeys finds the heaviest keys. Each key belongs to one shard, and each shard has a lock, so
+// topKeys finds the busiest keys. Each key belongs to one shard, and each shard has a lock, so
 // that several cores can count.
 type topKeys struct {
 	hash                      func(key string) uint64
@@ -160,7 +160,7 @@ func (s *topShard) beginWindow(current uint64) {
 	s.window = current
 }
 
-// Top returns the n heaviest keys of a domain, or of all domains if domain is "". Keys are ordered
+// Top returns the n busiest keys of a domain, or of all domains if domain is "". Keys are ordered
 // by their requested hits or, if denied, by their denied hits, in shadow mode too, with a denied
 // peek as one hit. Without sketches the list is empty.
 func (o *Observer) Top(denied bool, domain string, n int) api.Top {
@@ -195,7 +195,7 @@ func (o *Observer) topKey(item spacesaving.Item[keyInfo]) api.TopKey {
 
 func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// list returns all keys, heaviest first, the total of all counts, and the largest error of a count,
+// list returns all keys, busiest first, the total of all counts, and the largest error of a count,
 // see [api.Top].
 func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
 	t.mu.Lock() // no window begins

@@ -134,8 +134,8 @@ func (p *Proxy) ask(client, server net.Conn, delay time.Duration, called chan<- 
 	}
 }
 
-// A delayed is a writer that returns immediately, and writes to another writer after a delay.
-type delayed struct {
+// A delayedWriter is a writer that returns immediately, and writes to another writer after a delay.
+type delayedWriter struct {
 	delay   time.Duration
 	pieces  chan piece
 	writing sync.WaitGroup
@@ -146,8 +146,8 @@ type piece struct {
 	due  time.Time
 }
 
-func newDelayed(to io.Writer, delay time.Duration) *delayed {
-	d := &delayed{delay: delay, pieces: make(chan piece, 1024)}
+func newDelayed(to io.Writer, delay time.Duration) *delayedWriter {
+	d := &delayedWriter{delay: delay, pieces: make(chan piece, 1024)}
 	d.writing.Go(func() {
 		for p := range d.pieces {
 			time.Sleep(time.Until(p.due))
@@ -158,13 +158,13 @@ func newDelayed(to io.Writer, delay time.Duration) *delayed {
 }
 
 // Write implements [io.Writer].
-func (d *delayed) Write(data []byte) (int, error) {
+func (d *delayedWriter) Write(data []byte) (int, error) {
 	d.pieces <- piece{bytes.Clone(data), time.Now().Add(d.delay)}
 	return len(data), nil
 }
 
 // Close waits for the last write.
-func (d *delayed) Close() {
+func (d *delayedWriter) Close() {
 	close(d.pieces)
 	d.writing.Wait()
 }

@@ -112,7 +112,7 @@ func (s *Server) awaitPong(answers []string) error {
 	err := await(timeout, func(ctx context.Context) error {
 		select {
 		case <-s.done:
-			return fatal{fmt.Errorf("ended: %s", s.log.String())}
+			return fatalError{fmt.Errorf("ended: %s", s.log.String())}
 		default:
 		}
 		err := c.Ping(ctx).Err()
@@ -129,8 +129,8 @@ func (s *Server) awaitPong(answers []string) error {
 	return nil
 }
 
-// A fatal error ends await.
-type fatal struct{ error }
+// A fatalError ends await.
+type fatalError struct{ error }
 
 // await calls ask until it returns no error or a fatal one, for at most a timeout.
 func await(timeout time.Duration, ask func(ctx context.Context) error) error {
@@ -140,7 +140,7 @@ func await(timeout time.Duration, ask func(ctx context.Context) error) error {
 	defer tick.Stop()
 	for {
 		err := ask(ctx)
-		if err == nil || errors.As(err, new(fatal)) {
+		if err == nil || errors.As(err, new(fatalError)) {
 			return err
 		}
 		select {

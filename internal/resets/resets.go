@@ -68,8 +68,8 @@ func (r *Service) Reset(ctx context.Context, keys []limiters.StateName) (found [
 	return found, notified, err
 }
 
-// ResetEntry implements admin.Resets.
-func (r *Service) ResetEntry(
+// ResetByEntry implements admin.Resets.
+func (r *Service) ResetByEntry(
 	ctx context.Context, domain string, entry descriptors.Entry, cursor string,
 ) (done limiters.Progress, notified bool, err error) {
 	m := message{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}

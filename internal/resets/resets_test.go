@@ -97,7 +97,7 @@ func TestResetReachesOtherReplicas(t *testing.T) {
 			return notified, err
 		},
 		"of an entry": func(r *Service) (bool, error) {
-			_, notified, err := r.ResetEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, "")
+			_, notified, err := r.ResetByEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, "")
 			return notified, err
 		},
 	} {
@@ -175,7 +175,7 @@ func TestRejectedResetKeepsLocalCounters(t *testing.T) {
 			for _, local := range locals {
 				local(key)
 			}
-			if _, _, err := one.ResetEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, c.cursor); !errors.Is(err, c.err) {
+			if _, _, err := one.ResetByEntry(t.Context(), "ugc", descriptors.Entry{Key: "user_id", Value: "42"}, c.cursor); !errors.Is(err, c.err) {
 				t.Errorf("error %v, want %v", err, c.err)
 			}
 			for name, local := range locals {

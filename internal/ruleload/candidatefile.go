@@ -17,7 +17,7 @@ import (
 // with the overlay in force. Its errors are only logged and counted. It is safe for concurrent use.
 type CandidateFile struct {
 	inForce *Loader
-	file    *sources.File
+	file    *sources.Watcher
 	use     func(*descriptors.Rules) (changed bool)
 	log     *zap.Logger
 
@@ -35,7 +35,7 @@ type CandidateFileState struct {
 // OpenCandidateFile loads a candidate from the file or folder path. It calls use with the candidate
 // after each load, and with nil once the file is missing. use reports whether that is a change.
 func (l *Loader) OpenCandidateFile(path string, use func(*descriptors.Rules) (changed bool), log *zap.Logger) *CandidateFile {
-	c := &CandidateFile{inForce: l, file: sources.NewFile(path), use: use, log: log}
+	c := &CandidateFile{inForce: l, file: sources.NewWatcher(path), use: use, log: log}
 	c.load(c.file.Read())
 	return c
 }

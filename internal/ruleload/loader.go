@@ -45,8 +45,8 @@ type Options struct {
 type Loader struct {
 	options     Options
 	log         *zap.Logger
-	file        *sources.File // nil if the rules come over xDS
-	overlayFile *sources.File // nil without an overlay
+	file        *sources.Watcher // nil if the rules come over xDS
+	overlayFile *sources.Watcher // nil without an overlay
 	live        atomic.Pointer[descriptors.Rules]
 
 	mu        sync.Mutex               // guards the fields below, and calls of options.Loaded and replaced
@@ -76,7 +76,7 @@ func Open(o Options) (*Loader, error) {
 		l.applyReceived()
 		return l, nil
 	}
-	l.file = sources.NewFile(o.Path)
+	l.file = sources.NewWatcher(o.Path)
 	files, err := l.file.Read()
 	if err != nil {
 		err = fmt.Errorf("%w: %w (%s)", ErrNoRules, err, o.Remedy)
@@ -146,7 +146,7 @@ func (l *Loader) Reload() {
 	l.mu.Lock()
 	l.lastError = ""
 	l.mu.Unlock()
-	for _, f := range []*sources.File{l.file, l.overlayFile} {
+	for _, f := range []*sources.Watcher{l.file, l.overlayFile} {
 		if f != nil {
 			f.Reload()
 		}

@@ -50,7 +50,7 @@ func (l *Loader) openOverlay() error {
 	if path == "" {
 		return nil
 	}
-	l.overlayFile = sources.NewFile(path)
+	l.overlayFile = sources.NewWatcher(path)
 	files, err := l.overlayFile.Read()
 	if errors.Is(err, sources.ErrNoFile) {
 		l.log.Warn("no overlay yet", zap.String("overlay", path))

@@ -57,25 +57,25 @@ func (r *Responses) completeLimitHeaders(errs *settingErrors) {
 	if !r.ResponseHeaders {
 		return
 	}
-	checkHeader(errs, "LIMIT_LIMIT_HEADER", r.LimitHeader, framing, "RateLimit-Limit")
-	checkHeader(errs, "LIMIT_REMAINING_HEADER", r.RemainingHeader, framing, "RateLimit-Remaining")
-	checkHeader(errs, "LIMIT_RESET_HEADER", r.ResetHeader, framing, "RateLimit-Reset")
+	checkHeader(errs, "LIMIT_LIMIT_HEADER", r.LimitHeader, framingHeaders, "RateLimit-Limit")
+	checkHeader(errs, "LIMIT_REMAINING_HEADER", r.RemainingHeader, framingHeaders, "RateLimit-Remaining")
+	checkHeader(errs, "LIMIT_RESET_HEADER", r.ResetHeader, framingHeaders, "RateLimit-Reset")
 }
 
-// framing are response headers that describe the body and the connection.
-var framing = []string{
+// framingHeaders are response headers that describe the body and the connection.
+var framingHeaders = []string{
 	"connection", "content-encoding", "content-length", "content-range", "content-type", "keep-alive", "proxy-connection", "te", "trailer",
 	"transfer-encoding", "upgrade",
 }
 
-// taken are response headers with another meaning.
-var taken = append([]string{"ratelimit", "ratelimit-policy", "retry-after"}, framing...)
+// reservedHeaders are response headers with another meaning.
+var reservedHeaders = append([]string{"ratelimit", "ratelimit-policy", "retry-after"}, framingHeaders...)
 
 // completeHeader validates a header name, if it is set, and converts it to lower case, as HTTP/2
 // requires.
 func (r *Responses) completeHeader(errs *settingErrors, variable string, name *string) {
 	if *name = strings.ToLower(*name); *name != "" {
-		checkHeader(errs, variable, *name, taken, "x-denied-by")
+		checkHeader(errs, variable, *name, reservedHeaders, "x-denied-by")
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package spacesaving finds the heaviest keys of a stream in bounded memory. It implements the
+// Package spacesaving finds the busiest keys of a stream in bounded memory. It implements the
 // Space-Saving algorithm of Metwally, Agrawal and El Abbadi, "Efficient Computation of Frequent and
 // Top-k Elements in Data Streams" (ICDT 2005).
 //

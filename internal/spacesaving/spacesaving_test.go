@@ -138,11 +138,11 @@ func TestTopTenOfAZipfLoadIsFound(t *testing.T) {
 				truth[key]++
 				sketch.Add(key, key, 1)
 			}
-			var heaviest []Item[uint64]
+			var busiest []Item[uint64]
 			for key, count := range truth {
-				heaviest = append(heaviest, Item[uint64]{Hash: key, Count: count})
+				busiest = append(busiest, Item[uint64]{Hash: key, Count: count})
 			}
-			slices.SortFunc(heaviest, Compare[uint64])
+			slices.SortFunc(busiest, Compare[uint64])
 			top := Top(10, sketch.List())
 			if len(top) != 10 {
 				t.Fatalf("%d keys, want 10", len(top))
@@ -151,8 +151,8 @@ func TestTopTenOfAZipfLoadIsFound(t *testing.T) {
 				t.Errorf("max error %d, want at most %d", bound, adds/size)
 			}
 			for i, item := range top {
-				if item.Hash != heaviest[i].Hash || heaviest[i].Count > item.Count || heaviest[i].Count < item.Count-item.Error {
-					t.Errorf("number %d is key %d with %d ± %d, want key %d with %d", i+1, item.Hash, item.Count, item.Error, heaviest[i].Hash, heaviest[i].Count)
+				if item.Hash != busiest[i].Hash || busiest[i].Count > item.Count || busiest[i].Count < item.Count-item.Error {
+					t.Errorf("number %d is key %d with %d ± %d, want key %d with %d", i+1, item.Hash, item.Count, item.Error, busiest[i].Hash, busiest[i].Count)
 				}
 			}
 		})

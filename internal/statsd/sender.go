@@ -32,13 +32,13 @@ type Source interface {
 
 // A Destination is a statsd or dogstatsd server.
 type Destination struct {
-	Network    string            // tcp or udp
-	Address    string            // host:port
-	Every      time.Duration     // between two sends of the counters
-	Tags       map[string]string // added to every metric
-	Dog        bool              // dogstatsd: tags follow the value instead of the name
-	DogTags    []string          // added to every line, as key:value
-	Mogrifiers []Mogrifier       // for dogstatsd
+	Network       string            // tcp or udp
+	Address       string            // host:port
+	FlushInterval time.Duration     // between two sends of the counters
+	Tags          map[string]string // added to every metric
+	Dog           bool              // dogstatsd: tags follow the value instead of the name
+	DogTags       []string          // added to every line, as key:value
+	Mogrifiers    []Mogrifier       // for dogstatsd
 }
 
 // A Sender sends increments of counters, and response times, to a Destination. While the server is
@@ -111,7 +111,7 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 
 // Run sends until ctx ends, and then once more.
 func (s *Sender) Run(ctx context.Context) {
-	counters := time.NewTicker(s.to.Every)
+	counters := time.NewTicker(s.to.FlushInterval)
 	defer counters.Stop()
 	times := time.NewTicker(time.Second) // response times are many: they are sent at least every second
 	defer times.Stop()

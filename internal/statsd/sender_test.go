@@ -181,8 +181,8 @@ func newTestSender(to Destination, from Source, registry prometheus.Registerer, 
 // sending runs a sender until the test ends or the function that it returns is called.
 func sending(t *testing.T, m *fixture, to Destination, log *zap.Logger) (*Sender, func()) {
 	t.Helper()
-	if to.Every == 0 {
-		to.Every = 10 * time.Millisecond
+	if to.FlushInterval == 0 {
+		to.FlushInterval = 10 * time.Millisecond
 	}
 	s := newTestSender(to, m, m.registry, log)
 	s.bounds.connect.Initial, s.bounds.connect.Max = 5*time.Millisecond, 20*time.Millisecond
@@ -232,7 +232,7 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	t.Cleanup(func() { _ = nobody.Close() })
 	core, logs := observer.New(zapcore.InfoLevel)
 	m := newFixture()
-	s := newTestSender(Destination{Network: "udp", Address: nobody.LocalAddr().String(), Every: time.Second}, m, m.registry, zap.New(core))
+	s := newTestSender(Destination{Network: "udp", Address: nobody.LocalAddr().String(), FlushInterval: time.Second}, m, m.registry, zap.New(core))
 	s.bounds.connect.Initial, s.bounds.connect.Max = time.Hour, time.Hour // one connection for each round
 	for range 10 {
 		s.next = time.Time{}
@@ -281,7 +281,7 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = listening.Close() })
 	f := newFake(2000)
-	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), Every: time.Second}, f,
+	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), FlushInterval: time.Second}, f,
 		prometheus.NewRegistry(), zap.NewNop())
 	if s.flush(t.Context(), s.sendTimes); s.conn == nil {
 		t.Fatal("not connected")
@@ -307,7 +307,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	address, _ := listenTCP(t, "127.0.0.1:0", l)
 	core, logs := observer.New(zapcore.InfoLevel)
 	f := newFake(manySeries)
-	s := newTestSender(Destination{Network: "tcp", Address: address, Every: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
+	s := newTestSender(Destination{Network: "tcp", Address: address, FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
 	f.total = 1
 	s.flush(t.Context(), s.sendTimes, s.sendCounters)
 	if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != manySeries || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
@@ -325,7 +325,7 @@ func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zapcore.InfoLevel)
 		f := newFake(manySeries)
-		s := New(Destination{Network: "udp", Every: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
+		s := New(Destination{Network: "udp", FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
 		conn := &idleConn{}
 		s.conn, s.opened = conn, time.Now()
 		f.calls, f.times = 1, []time.Duration{time.Second}
@@ -359,7 +359,7 @@ func TestCountersAreSentAtTheirInterval(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			start, sent := time.Now(), []time.Duration(nil)
 			from := timedSource{newFake(0), func() { sent = append(sent, time.Since(start)) }}
-			s := New(Destination{Network: "tcp", Every: every}, from, prometheus.NewRegistry(), zap.NewNop())
+			s := New(Destination{Network: "tcp", FlushInterval: every}, from, prometheus.NewRegistry(), zap.NewNop())
 			s.conn = &idleConn{}
 			ctx, cancel := context.WithTimeout(t.Context(), 4*every+every/2)
 			defer cancel()
@@ -396,7 +396,7 @@ func (*idleConn) Close() error                         { return nil }
 func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 	l := newListener()
 	f := newFake(1000)
-	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
+	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
 	s.flush(t.Context(), s.sendTimes) // connects
 	s.bounds.burst, s.bounds.pause = 1, time.Hour
 	f.total = 1
@@ -420,7 +420,7 @@ func TestInterruptedFlushKeepsIncrements(t *testing.T) {
 func TestUDPResolvesNameAgain(t *testing.T) {
 	l := newListener()
 	m := newFixture()
-	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), Every: time.Second}, m, m.registry, zap.NewNop())
+	s := newTestSender(Destination{Network: "udp", Address: listenUDP(t, l), FlushInterval: time.Second}, m, m.registry, zap.NewNop())
 	s.bounds.renew = time.Nanosecond
 	const name = "ratelimit.service.rate_limit.d.a_1.total_hits"
 	var before net.Conn

@@ -45,7 +45,7 @@ func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
 	m := NewMetrics("")
 	m.Observe(&rls.Observation{})
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
-	m.Observe(&rls.Observation{Code: codes.Canceled, ClientLeft: true})
+	m.Observe(&rls.Observation{Code: codes.Canceled, ContextEnded: true})
 	var read dto.Metric
 	must.Succeed(t, m.took.Write(&read))
 	if n := read.GetHistogram().GetSampleCount(); n != 1 {

@@ -55,7 +55,7 @@ type Options struct {
 	// Audit is called with every change, made or refused, before the response is sent.
 	Audit func(Change)
 	// Unauthorized is called for a call without valid credentials.
-	Unauthorized func(Attempt)
+	Unauthorized func(UnauthorizedCall)
 	// Answered is called for every finished call, with the path of its route or "other".
 	Answered func(route string, code int)
 	// Panicked is called with the route and the value of a panic, which is a bug. The call gets
@@ -64,7 +64,7 @@ type Options struct {
 	// Page serves every path that is not part of the API, without credentials. It must contain no
 	// data of the process.
 	Page http.Handler
-	// Top returns at most n keys, the heaviest first: by hits, or by denied hits if denied is true.
+	// Top returns at most n keys, the busiest first: by hits, or by denied hits if denied is true.
 	// An empty domain means all domains.
 	Top func(denied bool, domain string, n int) api.Top
 	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many
@@ -151,8 +151,8 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 	return response, nil
 }
 
-// route adds a route. Its handler finds the caller in the context, see callerOf.
-func route[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
+// addRoute adds a route. Its handler finds the caller in the context, see callerOf.
+func addRoute[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
 	huma.Register(a.routes, huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBodyBytes, BodyReadTimeout: bodyTimeout,
 		Errors: append([]int{http.StatusUnauthorized, http.StatusServiceUnavailable}, errors...),
@@ -162,18 +162,18 @@ func route[I, O any](a *API, method, path, id, summary string, handle func(conte
 func (a *API) register() {
 	const badBody, tooLarge = http.StatusBadRequest, http.StatusRequestEntityTooLarge
 	const invalid, unknown = http.StatusUnprocessableEntity, http.StatusNotFound
-	route(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
-	route(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
-	route(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.peek, badBody,
+	addRoute(a, http.MethodGet, "/v1/status", "status", "The state of the process and of its store", a.status)
+	addRoute(a, http.MethodGet, "/v1/rules", "rules", "The rules in force with their rates", a.rules, invalid, unknown)
+	addRoute(a, http.MethodPost, "/v1/keys/peek", "peek", "The state of every limit of a descriptor; charges nothing", a.inspectKey, badBody,
 		tooLarge, invalid, unknown)
-	route(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody,
+	addRoute(a, http.MethodPost, explainPath, "explain", "Which limits a request is under, and why; charges nothing", a.explain, badBody,
 		tooLarge, invalid)
-	route(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge,
+	addRoute(a, http.MethodPost, resetPath, "reset", "Reset every limit of a descriptor, on all replicas", a.reset, badBody, tooLarge,
 		invalid, unknown)
-	route(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
+	addRoute(a, http.MethodPost, resetByEntryPath, "resetByEntry", "Reset every key that contains an entry, on all replicas; one step of a pass",
 		a.resetByEntry, badBody, tooLarge, invalid, unknown, http.StatusConflict)
-	route(a, http.MethodGet, "/v1/top", "top", "The heaviest or the most denied keys", a.top, invalid, unknown)
-	route(a, http.MethodGet, "/v1/shadow", "shadow", "What the candidate rules of SHADOW_CONFIG would change", a.shadow, invalid, unknown)
+	addRoute(a, http.MethodGet, "/v1/top", "top", "The busiest or the most denied keys", a.top, invalid, unknown)
+	addRoute(a, http.MethodGet, "/v1/shadow", "shadow", "What the candidate rules of SHADOW_CONFIG would change", a.shadow, invalid, unknown)
 	huma.Register(a.routes, huma.Operation{
 		OperationID: "decisions", Method: http.MethodGet, Path: decisionsPath, Summary: "A stream of decisions",
 		Description: "Events of type decision have a Decision as data. An event of type dropped has the number of decisions that the client was too slow for.",

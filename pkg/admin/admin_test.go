@@ -61,7 +61,7 @@ type fixture struct {
 
 	mu       sync.Mutex
 	changes  []Change
-	attempts []Attempt
+	attempts []UnauthorizedCall
 	codes    map[string]int
 	panics   []any
 }
@@ -87,7 +87,7 @@ func newFixture(t *testing.T, change func(*Options)) *fixture {
 			defer f.mu.Unlock()
 			f.changes = append(f.changes, c)
 		},
-		Unauthorized: func(a Attempt) {
+		Unauthorized: func(a UnauthorizedCall) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.attempts = append(f.attempts, a)
@@ -248,8 +248,8 @@ func TestRulesEndpointReportsHitRates(t *testing.T) {
 	if code, text := f.call("GET", "/v1/status", "", &status); code != 200 || status.Allowed != 15 || status.Denied != 30 {
 		t.Errorf("%d %s, want the rates of all rules", code, text)
 	}
-	if n := len(f.api.rates.all); n != samples {
-		t.Errorf("%d samples are kept, want %d", n, samples)
+	if n := len(f.api.rates.all); n != sampleCount {
+		t.Errorf("%d samples are kept, want %d", n, sampleCount)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/internal/recovery"
 )
 
-// An Attempt is a call without valid credentials.
-type Attempt struct{ Remote, Method, Route string }
+// An UnauthorizedCall is a call without valid credentials.
+type UnauthorizedCall struct{ Remote, Method, Route string }
 
 // ServeHTTP implements [http.Handler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 // rejectCaller answers a call without valid credentials.
 func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string) {
 	if a.options.Unauthorized != nil {
-		a.options.Unauthorized(Attempt{r.RemoteAddr, r.Method, route})
+		a.options.Unauthorized(UnauthorizedCall{r.RemoteAddr, r.Method, route})
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
@@ -137,7 +137,7 @@ func isChange(route string) bool { return route == resetPath || route == resetBy
 // audit reports a change.
 func (a *API) audit(ctx context.Context, c Change) {
 	if calling, ok := ctx.Value(callerKey{}).(*caller); ok {
-		c.Who, calling.audited = calling.who, true
+		c.Caller, calling.audited = calling.who, true
 	}
 	a.options.Audit(c)
 }

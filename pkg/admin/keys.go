@@ -73,7 +73,7 @@ func (a *API) find(in *api.KeyRequest) (rules *descriptors.Rules, targets []targ
 	return rules, targetsOf(rules, domain, entries), nil
 }
 
-func (a *API) peek(ctx context.Context, in *keyInput) (*keyOutput, error) {
+func (a *API) inspectKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
 	rules, targets, err := a.find(&in.Body)
 	if err != nil {
 		return nil, err

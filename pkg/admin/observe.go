@@ -9,7 +9,7 @@ import (
 )
 
 type topInput struct {
-	By     string `query:"by" enum:"hits,denied" default:"hits" doc:"hits: the heaviest keys. denied: those with the most denied hits."`
+	By     string `query:"by" enum:"hits,denied" default:"hits" doc:"hits: the busiest keys. denied: those with the most denied hits."`
 	Domain string `query:"domain" maxLength:"4096" doc:"Only keys of this domain."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"How many keys to return at most."`
 }

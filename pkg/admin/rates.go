@@ -12,7 +12,7 @@ import (
 // Rates are over the last samples-1 intervals, about 10 s.
 const (
 	sampleInterval = 2 * time.Second
-	samples        = 6
+	sampleCount    = 6
 )
 
 // rates computes rates from counters that it reads at a fixed interval.
@@ -63,7 +63,7 @@ func (r *rates) sample(now time.Time) {
 	if n := len(r.all); n > 0 && r.all[n-1].rules != s.rules {
 		r.all = nil
 	}
-	if len(r.all) == samples {
+	if len(r.all) == sampleCount {
 		r.all = slices.Delete(r.all, 0, 1)
 	}
 	r.all = append(r.all, s)

@@ -21,7 +21,7 @@ const (
 
 // A Change is a change of states, made or refused.
 type Change struct {
-	Who     string // the start of a token's SHA-256, or the subject of a certificate
+	Caller  string // the start of a token's SHA-256, or the subject of a certificate
 	Action  string // the path of the route
 	Domain  string
 	KeyHash string // the first key's hash; empty if the request names none
@@ -40,15 +40,15 @@ const (
 // notified reports whether the other replicas were notified; ignore it if there is an error.
 type Resets interface {
 	Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error)
-	// ResetEntry makes one step of a pass over all keys, as [limiters.Store] does.
-	ResetEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
+	// ResetByEntry makes one step of a pass over all keys, as [limiters.Store] does.
+	ResetByEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
 }
 
 type resetOutput struct{ Body api.KeyReset }
 
-type entryInput struct{ Body api.EntryRequest }
+type resetByEntryInput struct{ Body api.ResetByEntryRequest }
 
-type entryOutput struct{ Body api.EntryReset }
+type resetByEntryOutput struct{ Body api.ResetByEntryResult }
 
 // refuse audits a change that is refused, and returns err.
 func (a *API) refuse(ctx context.Context, change Change, err error) error {
@@ -110,7 +110,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	return out, nil
 }
 
-func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, error) {
+func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetByEntryOutput, error) {
 	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain, Outcome: Refused}
 	entry := entryOf(in.Body.Entry)
 	switch rules := a.options.Rules(); {
@@ -125,7 +125,7 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	}
 	// An audit log without values of users: the hash is that of the domain with this entry alone.
 	change.KeyHash = descriptors.KeyHash(a.options.KeySecret, descriptors.Key(in.Body.Domain, nil, []descriptors.Entry{entry}))
-	done, notified, err := a.options.Resets.ResetEntry(ctx, in.Body.Domain, entry, in.Body.Cursor)
+	done, notified, err := a.options.Resets.ResetByEntry(ctx, in.Body.Domain, entry, in.Body.Cursor)
 	switch {
 	case errors.Is(err, limiters.ErrHiddenKeys):
 		return nil, a.refuse(ctx, change, huma.Error409Conflict("KEY_HASH_SECRET is set, so Redis has hashes of keys only, and none can be found by an entry: reset each full key with "+resetPath))
@@ -140,6 +140,6 @@ func (a *API) resetByEntry(ctx context.Context, in *entryInput) (*entryOutput, e
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",
 		descriptors.TruncateWithHash(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
 	a.audit(ctx, change)
-	return &entryOutput{api.EntryReset{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
+	return &resetByEntryOutput{api.ResetByEntryResult{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
 		Notified: notified}}, nil
 }

@@ -25,7 +25,7 @@ func (d direct) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, b
 	return found, true, err
 }
 
-func (d direct) ResetEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
+func (d direct) ResetByEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
 	if d.err != nil {
 		return limiters.Progress{}, false, d.err
 	}
@@ -61,11 +61,11 @@ func TestResetEndsUsagePenaltyAndLeases(t *testing.T) {
 			}
 		}
 	}
-	if len(f.changes) != 2 || f.changes[0].Outcome != Done || len(f.changes[0].KeyHash) != 16 || !strings.HasPrefix(f.changes[0].Who, "token ") {
+	if len(f.changes) != 2 || f.changes[0].Outcome != Done || len(f.changes[0].KeyHash) != 16 || !strings.HasPrefix(f.changes[0].Caller, "token ") {
 		t.Errorf("changes %+v, want two, first a done one by a token, with a hash of the key", f.changes)
 	}
-	if strings.Contains(f.changes[0].Who, token) || len(f.changes[0].Who) != len("token 01234567") {
-		t.Errorf("who is %q", f.changes[0].Who)
+	if strings.Contains(f.changes[0].Caller, token) || len(f.changes[0].Caller) != len("token 01234567") {
+		t.Errorf("who is %q", f.changes[0].Caller)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestResetByEntryResetsEveryKeyThatContainsIt(t *testing.T) {
 	f.hit(1, "user_id", "42", "lease", "a")
 	f.hit(1, "user_id", "421")
 	f.hit(1, "banned", "42")
-	var reset api.EntryReset
+	var reset api.ResetByEntryResult
 	if code, text := f.call("POST", resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, &reset); code != 200 {
 		t.Fatal(code, text)
 	}
@@ -131,7 +131,7 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "down") {
 			t.Errorf("%s %s: %d %s, want %d %q", c.path, c.body, code, text, c.code, c.says)
 		}
-		if len(f.changes) != 1 || f.changes[0].Outcome != c.outcome || f.changes[0].Who == "" || f.changes[0].Action != c.path ||
+		if len(f.changes) != 1 || f.changes[0].Outcome != c.outcome || f.changes[0].Caller == "" || f.changes[0].Action != c.path ||
 			strings.Contains(f.changes[0].Detail, "42") {
 			t.Errorf("%s %s: audited as %+v, want %s", c.path, c.body, f.changes, c.outcome)
 		}
@@ -144,7 +144,7 @@ func TestPanicOfAResetIsAuditedAsFailed(t *testing.T) {
 	if code, text := f.call("POST", resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 500 {
 		t.Error(code, text)
 	}
-	if len(f.changes) != 1 || f.changes[0].Outcome != Failed || f.changes[0].Who == "" || f.changes[0].Action != resetPath {
+	if len(f.changes) != 1 || f.changes[0].Outcome != Failed || f.changes[0].Caller == "" || f.changes[0].Action != resetPath {
 		t.Errorf("audited as %+v, want %s", f.changes, Failed)
 	}
 }

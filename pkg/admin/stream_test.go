@@ -51,7 +51,7 @@ func TestTopIsServed(t *testing.T) {
 		t.Errorf("the most denied keys of shop: %d %s, want 200, a total of 9, and first a key with 7", code, text)
 	}
 	if code, text := f.call("GET", "/v1/top", "", &top); code != 200 || len(top.Keys) != 0 {
-		t.Errorf("the heaviest keys: %d %s, want 200 and no keys", code, text)
+		t.Errorf("the busiest keys: %d %s, want 200 and no keys", code, text)
 	}
 	for query, want := range map[string]int{"by=x": 422, "limit=0": 422, "limit=1001": 422, "domain=other": 404} {
 		if code, text := f.call("GET", "/v1/top?"+query, "", nil); code != want {

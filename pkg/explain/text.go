@@ -50,11 +50,11 @@ func (d *Descriptor) summary() string {
 			parts = append(parts, shown(s.Entry.String())+": "+s.brief)
 		}
 	}
-	return strings.Join(append(parts, d.verdict()), " → ")
+	return strings.Join(append(parts, d.resultText()), " → ")
 }
 
-// verdict returns the result in a few words.
-func (d *Descriptor) verdict() string {
+// resultText returns the result in a few words.
+func (d *Descriptor) resultText() string {
 	switch {
 	case d.Result == limited && len(d.Limits) == 0: // a refund of 0 hits
 		return "ALLOWED"

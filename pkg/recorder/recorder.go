@@ -137,7 +137,7 @@ func New(o Options) *Recorder {
 	o.reorderDelay = cmp.Or(o.reorderDelay, defaultReorderDelay)
 	o.retries = cmp.Or(o.retries, retryAfter)
 	r := &Recorder{
-		options: o, maxHash: keysample.Threshold(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		options: o, maxHash: keysample.MaxHash(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	for i := range r.queues {
 		r.queues[i].entries = make([]byte, 0, queueBytes/4)

@@ -67,7 +67,7 @@ func unwritten(t *testing.T, r *Recorder) {
 }
 
 // dropped returns the sum of the notes of gaps in a folder.
-func dropped(skipped []replay.FileSkipped) (n int64) {
+func dropped(skipped []replay.FileSkippedLines) (n int64) {
 	for _, s := range skipped {
 		if s.Kind == replay.Dropped {
 			n += s.Lines
@@ -585,7 +585,7 @@ func TestFilesBeginWithTheirSampleAndSecret(t *testing.T) {
 	reader, err := replay.NewReader(text, replay.ReaderOptions{})
 	must.Succeed(t, err)
 	defer reader.Close()
-	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Recorded(), []replay.Recorded{{Sample: .25, Secret: secretID(o.Secret)}}) {
+	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Recorded(), []replay.RecorderNote{{Sample: .25, Secret: secretID(o.Secret)}}) {
 		t.Errorf("got error %v, notes %+v, want EOF, and one note of a sample of 0.25 with the id of the secret", err, reader.Recorded())
 	}
 }

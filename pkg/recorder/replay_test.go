@@ -132,7 +132,7 @@ func recordings(t testing.TB, dir string) []string {
 }
 
 // lines returns all lines of the recordings in a folder.
-func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkipped) {
+func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkippedLines) {
 	t.Helper()
 	files, err := replay.Open(recordings(t, dir), nil)
 	must.Succeed(t, err)
@@ -273,7 +273,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 	contained := 0
 	for run := range 100 {
 		random := rand.New(rand.NewPCG(uint64(run), 1))
-		r := &Recorder{options: Options{Sample: .1}, maxHash: keysample.Threshold(.1)}
+		r := &Recorder{options: Options{Sample: .1}, maxHash: keysample.MaxHash(.1)}
 		hit, sampled := map[int]bool{}, map[int]bool{}
 		zipf := rand.NewZipf(random, 1.1, 1, 3000)
 		var result decide.Result
@@ -313,7 +313,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.FromCache, true},
 		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, replay.FromFallback, true},
 		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.FromFallback, true},
-		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.FromNobody, false},
+		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.FromError, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -91,7 +91,7 @@ func (f *rotatingFile) tryWrite(text []byte, at time.Time, dropped int64) error 
 	}
 	var notes []byte
 	if !f.written {
-		notes = replay.AppendNote(nil, at, replay.Recorded{Sample: f.options.Sample, Secret: f.secret})
+		notes = replay.AppendNote(nil, at, replay.RecorderNote{Sample: f.options.Sample, Secret: f.secret})
 	}
 	if dropped > f.noted {
 		notes = replay.AppendDropped(notes, at, dropped-f.noted)

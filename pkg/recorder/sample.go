@@ -60,7 +60,7 @@ type head struct {
 	release        bool // the entry releases the leases of its descriptors
 }
 
-var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromNobody}
+var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromError}
 
 const (
 	byStore = iota

@@ -107,7 +107,7 @@ func appendOverrides(b []byte, all []decide.Descriptor) []byte {
 }
 
 // AppendNote appends the note with which a recorder begins each file.
-func AppendNote(b []byte, at time.Time, r Recorded) []byte {
+func AppendNote(b []byte, at time.Time, r RecorderNote) []byte {
 	b = appendTime(append(b, `{"t":"`...), at)
 	b = strconv.AppendFloat(append(b, `","sample":`...), r.Sample, 'g', -1, 64)
 	return append(appendString(append(b, `,"secret":`...), r.Secret), '}', '\n')

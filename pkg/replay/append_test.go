@@ -63,7 +63,7 @@ func TestMarksOfALineAreReadBack(t *testing.T) {
 func TestNotesOfTheRecorderAreRead(t *testing.T) {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	line := Line{At: at, Request: decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Hits: 1}}}}
-	text := AppendNote(nil, at, Recorded{Sample: .25, Secret: "0123"})
+	text := AppendNote(nil, at, RecorderNote{Sample: .25, Secret: "0123"})
 	text = AppendDropped(AppendLine(text, &line), at, 40)
 	text = AppendDropped(AppendLine(text, &line), at, 2)
 	r, err := NewReader(bytes.NewReader(text), ReaderOptions{})
@@ -73,7 +73,7 @@ func TestNotesOfTheRecorderAreRead(t *testing.T) {
 	for ; err == nil; n++ {
 		err = r.Next(&line)
 	}
-	if want := []Skipped{{Kind: Dropped, Lines: 42, First: 3}}; n != 3 || !reflect.DeepEqual(r.Skipped(), want) || !slices.Equal(r.Recorded(), []Recorded{{.25, "0123"}}) {
+	if want := []SkippedLines{{Kind: Dropped, Lines: 42, First: 3}}; n != 3 || !reflect.DeepEqual(r.Skipped(), want) || !slices.Equal(r.Recorded(), []RecorderNote{{.25, "0123"}}) {
 		t.Errorf("%d lines, %+v, %+v", n-1, r.Skipped(), r.Recorded())
 	}
 }

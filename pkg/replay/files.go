@@ -14,12 +14,12 @@ import (
 
 // Unreadable is the kind of the line at which a file becomes unreadable, for example because a
 // compressed file was cut. Only [Files] counts it; a [Reader] returns the error instead.
-const Unreadable Kind = "unreadable"
+const Unreadable SkipReason = "unreadable"
 
-// A FileSkipped counts the lines of one kind that were skipped in one file.
-type FileSkipped struct {
+// A FileSkippedLines counts the lines of one kind that were skipped in one file.
+type FileSkippedLines struct {
 	File string `json:"file"`
-	Skipped
+	SkippedLines
 	Error string `json:"error,omitempty"` // the error of the file, for Unreadable
 }
 
@@ -40,22 +40,22 @@ type file struct {
 	number  int // among the files
 	stdin   io.Reader
 	opened  io.Closer // nil for standard input
-	bytes   *counter
+	bytes   *countingReader
 	reader  *Reader
 	line    Line // the next line
-	skipped []Skipped
+	skipped []SkippedLines
 	lines   int64
-	noted   []Recorded // the notes so far
-	err     error      // the error that ended the file
+	noted   []RecorderNote // the notes so far
+	err     error          // the error that ended the file
 }
 
-// counter counts the bytes read.
-type counter struct {
+// countingReader counts the bytes read.
+type countingReader struct {
 	io.Reader
 	n int64
 }
 
-func (c *counter) Read(b []byte) (int, error) {
+func (c *countingReader) Read(b []byte) (int, error) {
 	n, err := c.Reader.Read(b)
 	c.n += int64(n)
 	return n, err
@@ -161,7 +161,7 @@ func (f *file) open() error {
 		}
 		in, f.opened = opened, opened
 	}
-	f.bytes = &counter{Reader: in}
+	f.bytes = &countingReader{Reader: in}
 	var err error
 	f.reader, err = NewReader(f.bytes, ReaderOptions{})
 	if err != nil {
@@ -251,27 +251,27 @@ func (f *Files) Lines() (n int64) {
 }
 
 // Skipped returns the lines that were skipped so far, by file and kind.
-func (f *Files) Skipped() []FileSkipped {
-	var all []FileSkipped
+func (f *Files) Skipped() []FileSkippedLines {
+	var all []FileSkippedLines
 	for _, rec := range f.all {
 		skipped := rec.skipped
 		if rec.reader != nil {
 			skipped = rec.reader.Skipped()
 		}
 		for _, s := range skipped {
-			all = append(all, FileSkipped{File: rec.name, Skipped: s})
+			all = append(all, FileSkippedLines{File: rec.name, SkippedLines: s})
 		}
 		if rec.err != nil {
-			all = append(all, FileSkipped{File: rec.name, Skipped: Skipped{Kind: Unreadable, Lines: 1, First: rec.lines}, Error: rec.err.Error()})
+			all = append(all, FileSkippedLines{File: rec.name, SkippedLines: SkippedLines{Kind: Unreadable, Lines: 1, First: rec.lines}, Error: rec.err.Error()})
 		}
 	}
 	return all
 }
 
-// Recorded returns the notes of the recorders in the files, each once. It is complete at the end of
+// RecorderNote returns the notes of the recorders in the files, each once. It is complete at the end of
 // the files.
-func (f *Files) Recorded() []Recorded {
-	var all []Recorded
+func (f *Files) Recorded() []RecorderNote {
+	var all []RecorderNote
 	for _, rec := range f.all {
 		for _, note := range rec.noted {
 			if !slices.Contains(all, note) {

@@ -71,7 +71,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	if want := []string{"c0", "a1", "a3", "in4", "a5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
 	}
-	want := []replay.FileSkipped{{File: plain, Skipped: replay.Skipped{Kind: replay.NotJSON, Lines: 1, First: 3}}}
+	want := []replay.FileSkippedLines{{File: plain, SkippedLines: replay.SkippedLines{Kind: replay.NotJSON, Lines: 1, First: 3}}}
 	if got := f.Skipped(); !slices.Equal(got, want) {
 		t.Errorf("skipped %+v, want %+v", got, want)
 	}
@@ -155,19 +155,19 @@ func TestFolderOpensItsRecordings(t *testing.T) {
 }
 
 func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
-	note, other := replay.Recorded{Sample: .1, Secret: "0123"}, replay.Recorded{Sample: .1, Secret: "4567"}
+	note, other := replay.RecorderNote{Sample: .1, Secret: "0123"}, replay.RecorderNote{Sample: .1, Secret: "4567"}
 	one := line(1, "a") + "\n"
 	noted := string(replay.AppendNote(nil, start, note)) + one
 	both := noted + string(replay.AppendNote(nil, start, other)) + one
 	for name, tt := range map[string]struct {
 		files []string
-		want  []replay.Recorded
+		want  []replay.RecorderNote
 	}{
-		"each note once":            {[]string{noted, one, noted}, []replay.Recorded{note, {Sample: 1}}},
-		"several notes in one file": {[]string{both}, []replay.Recorded{note, other}},
-		"lines before a note":       {[]string{one + noted}, []replay.Recorded{{Sample: 1}, note}},
-		"an empty file":             {[]string{noted, ""}, []replay.Recorded{note}},
-		"a file with only a note":   {[]string{string(replay.AppendNote(nil, start, note))}, []replay.Recorded{note}},
+		"each note once":            {[]string{noted, one, noted}, []replay.RecorderNote{note, {Sample: 1}}},
+		"several notes in one file": {[]string{both}, []replay.RecorderNote{note, other}},
+		"lines before a note":       {[]string{one + noted}, []replay.RecorderNote{{Sample: 1}, note}},
+		"an empty file":             {[]string{noted, ""}, []replay.RecorderNote{note}},
+		"a file with only a note":   {[]string{string(replay.AppendNote(nil, start, note))}, []replay.RecorderNote{note}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var paths []string

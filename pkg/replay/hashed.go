@@ -12,9 +12,9 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A CannotMatch is a rule that a recording cannot judge, because the rule matches by value, and the
+// A UnmatchableRule is a rule that a recording cannot judge, because the rule matches by value, and the
 // recording has only hashes of the values of Key.
-type CannotMatch struct {
+type UnmatchableRule struct {
 	Domain      string `json:"domain"`
 	Path        string `json:"path"`
 	Source      string `json:"source"`
@@ -22,10 +22,10 @@ type CannotMatch struct {
 	Descriptors int64  `json:"descriptors"` // descriptors that the rule could match if their values were plain
 }
 
-// A Hashed finds the rules that a recording cannot judge. A recorder hashes the values that its
+// A UnmatchableRules finds the rules that a recording cannot judge. A recorder hashes the values that its
 // rules match by key alone. A hash never equals such a value, so a new rule that matches the value
 // exactly, by a list, a wildcard or a prefix would never match.
-type Hashed struct {
+type UnmatchableRules struct {
 	rules map[string][]*valueRule // by domain and keys
 	wild  []*valueRule            // those with a '*' in a key
 	seen  map[string][]*valueRule // the rules for descriptors with hashed values, see shape
@@ -44,10 +44,10 @@ type valueRule struct {
 	key    string // the key of the first hashed value; "" if none was found
 }
 
-// NewHashed returns a Hashed for rules. known are the rules of the recorder, which never hashes a
+// NewUnmatchableRules returns a Hashed for rules. known are the rules of the recorder, which never hashes a
 // value that they match; known may be nil.
-func NewHashed(rules, known *descriptors.Rules) *Hashed {
-	h := &Hashed{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
+func NewUnmatchableRules(rules, known *descriptors.Rules) *UnmatchableRules {
+	h := &UnmatchableRules{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf
 	for rule := range known.All() {
 		levels := rule.Levels()
@@ -117,7 +117,7 @@ func restOf(domain string, levels []descriptors.Level, level int, anyOther bool)
 }
 
 // Add records the rules that the request could match if its values were not hashed.
-func (h *Hashed) Add(r *decide.Request) {
+func (h *UnmatchableRules) Add(r *decide.Request) {
 	if len(h.rules)+len(h.wild) == 0 {
 		return
 	}
@@ -126,7 +126,7 @@ func (h *Hashed) Add(r *decide.Request) {
 	}
 }
 
-func (h *Hashed) descriptor(domain string, entries []descriptors.Entry) {
+func (h *UnmatchableRules) descriptor(domain string, entries []descriptors.Entry) {
 	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return IsHashed(e.Value) }) {
 		return
 	}
@@ -187,14 +187,14 @@ func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string
 // List returns the rules that Add found, in the order of their domains and paths. It omits rules
 // for which matched returns true. Such a rule matches a request of the recording, so the recorder
 // knew the rule and hashed other values. matched may be nil.
-func (h *Hashed) List(matched func(*descriptors.Rule) bool) []CannotMatch {
-	all := []CannotMatch{}
+func (h *UnmatchableRules) List(matched func(*descriptors.Rule) bool) []UnmatchableRule {
+	all := []UnmatchableRule{}
 	for _, v := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {
 		if v.key != "" && (matched == nil || !matched(v.rule)) {
-			all = append(all, CannotMatch{Domain: v.rule.Domain, Path: v.rule.Name, Source: v.rule.Source(), Key: v.key, Descriptors: v.found})
+			all = append(all, UnmatchableRule{Domain: v.rule.Domain, Path: v.rule.Name, Source: v.rule.Source(), Key: v.key, Descriptors: v.found})
 		}
 	}
-	slices.SortFunc(all, func(a, b CannotMatch) int {
+	slices.SortFunc(all, func(a, b UnmatchableRule) int {
 		return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Source, b.Source))
 	})
 	return all

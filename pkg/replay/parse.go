@@ -11,7 +11,7 @@ import (
 )
 
 // parseLine parses a line. The kind is "" if the line can be replayed.
-func parseLine(text []byte) (Line, Kind) {
+func parseLine(text []byte) (Line, SkipReason) {
 	if line, ok := scan(text); ok {
 		return line, ""
 	}
@@ -19,7 +19,7 @@ func parseLine(text []byte) (Line, Kind) {
 }
 
 // decodeLine is parseLine by encoding/json.
-func decodeLine(text []byte) (Line, Kind) {
+func decodeLine(text []byte) (Line, SkipReason) {
 	var in struct {
 		T           json.RawMessage `json:"t"`
 		Domain      string          `json:"domain"`

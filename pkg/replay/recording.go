@@ -36,39 +36,39 @@ type Origin string
 const (
 	FromCache    Origin = "cache"    // the deny cache denied a descriptor
 	FromFallback Origin = "fallback" // the store failed, and on_store_error decided a descriptor
-	FromNobody   Origin = "error"    // the store failed, and a descriptor is undecided
+	FromError    Origin = "error"    // the store failed, and a descriptor is undecided
 )
 
-// A Recorded is the note of a recorder at the start of a file.
-type Recorded struct {
+// A RecorderNote is the note of a recorder at the start of a file.
+type RecorderNote struct {
 	Sample float64 // the fraction of the keys that are recorded; 1 for all
 	Secret string  // identifies the secret of the hashed values, "" if none is noted
 }
 
-// A Kind explains why a line of a recording cannot be replayed.
-type Kind string
+// A SkipReason explains why a line of a recording cannot be replayed.
+type SkipReason string
 
 // The kinds of lines that a [Reader] skips.
 const (
-	TooLong        Kind = "too_long"        // longer than ReaderOptions.MaxLineBytes
-	Cut            Kind = "cut"             // the last line has no line break and is not JSON
-	NotJSON        Kind = "not_json"        // not a JSON object, or a value of a wrong type
-	BadTime        Kind = "bad_time"        // t is missing, not a time, or outside the years 1971 to 2199
-	NoDomain       Kind = "no_domain"       // domain is missing or empty
-	BadDescriptors Kind = "bad_descriptors" // descriptors is missing, empty or beyond the bounds of a request, or an entry is not a pair
-	BadHits        Kind = "bad_hits"        // hits is not a whole number, or has not one number for each descriptor
-	BadOverrides   Kind = "bad_overrides"   // overrides has not one limit or null for each descriptor
-	OutOfOrder     Kind = "out_of_order"    // earlier than a line that has been returned
-	Dropped        Kind = "dropped"         // a note of the recorder about dropped lines, which Lines counts
+	TooLong        SkipReason = "too_long"        // longer than ReaderOptions.MaxLineBytes
+	Cut            SkipReason = "cut"             // the last line has no line break and is not JSON
+	NotJSON        SkipReason = "not_json"        // not a JSON object, or a value of a wrong type
+	BadTime        SkipReason = "bad_time"        // t is missing, not a time, or outside the years 1971 to 2199
+	NoDomain       SkipReason = "no_domain"       // domain is missing or empty
+	BadDescriptors SkipReason = "bad_descriptors" // descriptors is missing, empty or beyond the bounds of a request, or an entry is not a pair
+	BadHits        SkipReason = "bad_hits"        // hits is not a whole number, or has not one number for each descriptor
+	BadOverrides   SkipReason = "bad_overrides"   // overrides has not one limit or null for each descriptor
+	OutOfOrder     SkipReason = "out_of_order"    // earlier than a line that has been returned
+	Dropped        SkipReason = "dropped"         // a note of the recorder about dropped lines, which Lines counts
 )
 
-var kinds = []Kind{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, BadOverrides, OutOfOrder, Dropped}
+var skipReasons = []SkipReason{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, BadOverrides, OutOfOrder, Dropped}
 
-// A Skipped counts the lines of one kind.
-type Skipped struct {
-	Kind  Kind  `json:"kind"`
-	Lines int64 `json:"lines"`
-	First int64 `json:"first"` // the number of the first such line, from 1
+// A SkippedLines counts the lines of one kind.
+type SkippedLines struct {
+	Kind  SkipReason `json:"kind"`
+	Lines int64      `json:"lines"`
+	First int64      `json:"first"` // the number of the first such line, from 1
 }
 
 // ReaderOptions configures a [Reader]. The zero value is the default configuration.
@@ -104,8 +104,8 @@ type Reader struct {
 	bufferedBytes int
 	latest        time.Time // the latest time of the lines returned
 	err           error     // the input's error; io.EOF at its end
-	skipped       map[Kind]Skipped
-	recorded      []Recorded // each note once, and {Sample: 1} if a line precedes all notes
+	skipped       map[SkipReason]SkippedLines
+	recorded      []RecorderNote // each note once, and {Sample: 1} if a line precedes all notes
 }
 
 // NewReader returns a Reader of a recording. It fails if the first read fails.
@@ -117,7 +117,7 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 		o.Reorder = 1000
 	}
 	plain := bufio.NewReaderSize(in, 1<<16)
-	r := &Reader{o: o, skipped: map[Kind]Skipped{}}
+	r := &Reader{o: o, skipped: map[SkipReason]SkippedLines{}}
 	magic, err := plain.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
@@ -172,24 +172,24 @@ func (r *Reader) Next(into *Line) error {
 // Lines returns the number of lines read so far, including empty ones.
 func (r *Reader) Lines() int64 { return r.lines.Number }
 
-// Recorded returns the notes of recorders so far, each once. A recording contains several notes if
+// RecorderNote returns the notes of recorders so far, each once. A recording contains several notes if
 // it consists of several files. Lines before the first note have the note {Sample: 1}. After
 // [maxNotes] different notes, it returns no further ones.
-func (r *Reader) Recorded() []Recorded { return r.recorded }
+func (r *Reader) Recorded() []RecorderNote { return r.recorded }
 
 // maxNotes bounds the different notes of a recording.
 const maxNotes = 100
 
-func (r *Reader) note(n Recorded) {
+func (r *Reader) note(n RecorderNote) {
 	if len(r.recorded) < maxNotes && !slices.Contains(r.recorded, n) {
 		r.recorded = append(r.recorded, n)
 	}
 }
 
 // Skipped returns the kinds of lines that were skipped, with their numbers.
-func (r *Reader) Skipped() []Skipped {
-	var all []Skipped
-	for _, kind := range kinds {
+func (r *Reader) Skipped() []SkippedLines {
+	var all []SkippedLines
+	for _, kind := range skipReasons {
 		if s := r.skipped[kind]; s.Lines > 0 {
 			all = append(all, s)
 		}
@@ -197,7 +197,7 @@ func (r *Reader) Skipped() []Skipped {
 	return all
 }
 
-func (r *Reader) skip(kind Kind, lines int64) {
+func (r *Reader) skip(kind SkipReason, lines int64) {
 	s := r.skipped[kind]
 	s.Kind = kind
 	if s.Lines == 0 {
@@ -222,7 +222,7 @@ func (r *Reader) readNote(text []byte) bool {
 		r.skip(Dropped, note.Dropped)
 	}
 	if sampled {
-		r.note(Recorded{note.Sample, note.Secret})
+		r.note(RecorderNote{note.Sample, note.Secret})
 	}
 	return dropped || sampled
 }
@@ -253,7 +253,7 @@ func (r *Reader) read() {
 		r.skip(OutOfOrder, 1)
 	default:
 		if len(r.recorded) == 0 {
-			r.note(Recorded{Sample: 1})
+			r.note(RecorderNote{Sample: 1})
 		}
 		r.buffer(bufferedLine{line, len(text)})
 	}

@@ -25,7 +25,7 @@ func line(seconds int, value string) string {
 }
 
 // readAll reads a recording. It returns the lines before an error.
-func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.Line, skipped []replay.Skipped, err error) {
+func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.Line, skipped []replay.SkippedLines, err error) {
 	t.Helper()
 	r, err := replay.NewReader(in, o)
 	must.Succeed(t, err)
@@ -83,7 +83,7 @@ func TestReaderReadsEveryForm(t *testing.T) {
 // A line that cannot be replayed is counted by its kind, and the lines around it are read.
 func TestReaderCountsUnreadableLines(t *testing.T) {
 	many := strings.TrimSuffix(strings.Repeat(`[["a","b"]],`, decide.MaxDescriptors+1), ",")
-	for kind, bad := range map[replay.Kind]string{
+	for kind, bad := range map[replay.SkipReason]string{
 		replay.TooLong:        `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","` + strings.Repeat("x", 5000) + `"]]]}`,
 		replay.NotJSON:        `127.0.0.1 - - "GET / HTTP/1.1"` + "\n" + `[1]` + "\n" + `{"t":1,"domain":5}` + "\n" + `{"t":`,
 		replay.BadTime:        `{"domain":"ugc","descriptors":[[["a","b"]]]}` + "\n" + `{"t":"now","domain":"ugc"}` + "\n" + `{"t":5,"domain":"ugc"}` + "\n" + `{"t":1.5,"domain":"ugc"}` + "\n" + `{"t":null}`,
@@ -92,7 +92,7 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 		replay.BadHits:        `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[1,2]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":"1"}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[null]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":1.5}`,
 	} {
 		got, skipped, err := readAll(t, strings.NewReader(line(0, "first")+"\n"+bad+"\n"+line(1, "last")), replay.ReaderOptions{MaxLineBytes: 3000})
-		want := []replay.Skipped{{Kind: kind, Lines: int64(strings.Count(bad, "\n") + 1), First: 2}}
+		want := []replay.SkippedLines{{Kind: kind, Lines: int64(strings.Count(bad, "\n") + 1), First: 2}}
 		if err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"first", "last"}) {
 			t.Errorf("%s: skipped %v, want %v; read %q, %v", kind, skipped, want, values(got), err)
 		}
@@ -160,7 +160,7 @@ func TestReaderNamesGzip(t *testing.T) {
 func TestReaderReportsTruncatedRecordings(t *testing.T) {
 	plain := line(0, "a") + "\n" + line(1, "b") + "\n"
 	got, skipped, err := readAll(t, strings.NewReader(plain[:len(plain)-10]), replay.ReaderOptions{})
-	if want := []replay.Skipped{{Kind: replay.Cut, Lines: 1, First: 2}}; err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"a"}) {
+	if want := []replay.SkippedLines{{Kind: replay.Cut, Lines: 1, First: 2}}; err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"a"}) {
 		t.Errorf("plain: read %q, %v, %v, want %v", values(got), skipped, err, want)
 	}
 	var many strings.Builder
@@ -192,7 +192,7 @@ func TestReaderOfAnEmptyRecordingEndsAtOnce(t *testing.T) {
 func TestReaderBoundsTheLengthOfALine(t *testing.T) {
 	endless := io.LimitReader(zeros{}, 100<<20)
 	got, skipped, err := readAll(t, io.MultiReader(endless, strings.NewReader("\n"+line(0, "a"))), replay.ReaderOptions{})
-	if want := []replay.Skipped{{Kind: replay.TooLong, Lines: 1, First: 1}}; err != nil || !slices.Equal(skipped, want) || len(got) != 1 {
+	if want := []replay.SkippedLines{{Kind: replay.TooLong, Lines: 1, First: 1}}; err != nil || !slices.Equal(skipped, want) || len(got) != 1 {
 		t.Errorf("read %d lines, %v, %v", len(got), skipped, err)
 	}
 }

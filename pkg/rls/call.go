@@ -15,8 +15,8 @@ type call struct {
 	observation Observation    // holds the decide.Result
 }
 
-// MayFree implements [PendingRequest].
-func (c *call) MayFree() bool {
+// MayReturnHits implements [PendingRequest].
+func (c *call) MayReturnHits() bool {
 	for i := range c.message.descriptors {
 		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {
 			return true
@@ -51,6 +51,6 @@ func (c *call) release() {
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
 	c.observation.Clear()
-	c.observation.Err, c.observation.ClientLeft = nil, false // each call sets the other fields
+	c.observation.Err, c.observation.ContextEnded = nil, false // each call sets the other fields
 	callPool.Put(c)
 }

@@ -99,8 +99,8 @@ func deniedByHeader(fields *[5]field) string {
 		case f.name == "rule":
 			rule = f.text
 		default:
-			b = appendString(append(append(append(b, ';'), f.name...), '='), visible(f.text))
+			b = appendString(append(append(append(b, ';'), f.name...), '='), percentEncoded(f.text))
 		}
 	}
-	return string(append(appendString(nil, visible(rule)), b...))
+	return string(append(appendString(nil, percentEncoded(rule)), b...))
 }

@@ -71,9 +71,9 @@ func appendString(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// visible returns text as printable ASCII. Text with other characters is percent-encoded, including
+// percentEncoded returns text as printable ASCII. Text with other characters is percent-encoded, including
 // its '%'.
-func visible(text string) string {
+func percentEncoded(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
 	other := 0
 	for i := range len(text) {

@@ -28,7 +28,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
 		cause := malformedStatus(err)
-		if errors.Is(err, errClientLeft) {
+		if errors.Is(err, errBodyCanceled) {
 			cause = status.Error(codes.Canceled, err.Error())
 		}
 		s.observeUndecoded(cause, false)
@@ -71,7 +71,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errors.New("the body did not arrive in time: check its Content-Length, and send it without pauses")
 	case isClosed(err):
-		return errClientLeft
+		return errBodyCanceled
 	case err != nil:
 		return fmt.Errorf("cannot read the body: %w", err)
 	}
@@ -83,7 +83,7 @@ func isClosed(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, new(*net.OpError))
 }
 
-var errClientLeft = errors.New("the client left before the end of the body")
+var errBodyCanceled = errors.New("the client left before the end of the body")
 
 // underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell
 // the server that a body was cut. The server then lets the client read the response before it

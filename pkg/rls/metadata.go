@@ -21,7 +21,7 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	for i := range m.descriptors {
 		shown := m.descriptors[i].metadata()
 		if i < len(r.Decisions) {
-			addLarge(shown, &r.Decisions[i])
+			addLargeNumbers(shown, &r.Decisions[i])
 		}
 		sent[i] = shown
 	}
@@ -46,9 +46,9 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	return s
 }
 
-// addLarge adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A
+// addLargeNumbers adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A
 // double represents them exactly.
-func addLarge(metadata map[string]any, d *decide.Decision) {
+func addLargeNumbers(metadata map[string]any, d *decide.Decision) {
 	if d.DecidingLimit == nil || max(d.DecidingLimit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
 		return
 	}

@@ -73,7 +73,7 @@ func policyName(d *decide.Decision, i int) string {
 			name += "#" + strconv.Itoa(i)
 		}
 	}
-	return visible(descriptors.TruncateWithHash(name, maxSentNameBytes))
+	return percentEncoded(descriptors.TruncateWithHash(name, maxSentNameBytes))
 }
 
 // uniqueName returns name, with a number appended if names already contains it.

@@ -54,16 +54,16 @@ type Observation struct {
 	Code    codes.Code // the gRPC status; also set for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
-	// ClientLeft reports that the client left, or its deadline passed, before the message was
+	// ContextEnded reports that the client left, or its deadline passed, before the message was
 	// decoded, so that nothing was decided.
-	ClientLeft bool
+	ContextEnded bool
 	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain
 	// keys, and so data of users, and must only be logged.
 	Err error
 }
 
 // Decoded reports whether the message was decoded. Otherwise Took is 0 and measures nothing.
-func (o *Observation) Decoded() bool { return !o.Undecodable && !o.ClientLeft }
+func (o *Observation) Decoded() bool { return !o.Undecodable && !o.ContextEnded }
 
 // New returns a Service that decides with d.
 func New(d *decide.Decider, o Options) *Service {
@@ -157,7 +157,7 @@ func (s *Service) observeUndecoded(err error, overGRPC bool) {
 	c := newCall()
 	c.observation.GRPC = overGRPC
 	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
-		c.observation.ClientLeft = true
+		c.observation.ContextEnded = true
 	} else {
 		c.malformed = err
 	}

@@ -177,7 +177,7 @@ func (r *reader) enter() (outerEnd int) {
 }
 
 func (r *reader) string(s *string) error {
-	text, err := r.chunk()
+	text, err := r.lengthDelimited()
 	if err == nil && !utf8.ValidString(text) {
 		err = errNotUTF8
 	}
@@ -188,8 +188,8 @@ func (r *reader) string(s *string) error {
 	return nil
 }
 
-// chunk reads a length-delimited field.
-func (r *reader) chunk() (string, error) {
+// lengthDelimited reads a length-delimited field.
+func (r *reader) lengthDelimited() (string, error) {
 	n := r.varint()
 	if r.bad || n > uint64(r.end-r.at) {
 		return "", errMalformed
@@ -200,7 +200,7 @@ func (r *reader) chunk() (string, error) {
 
 // value reads the value of an entry, which may contain arbitrary bytes from a client's header.
 func (r *reader) value(s *string) error {
-	text, err := r.chunk()
+	text, err := r.lengthDelimited()
 	if err != nil {
 		return err
 	}

@@ -181,12 +181,12 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	return r, nil
 }
 
-type verdict string
+type testResult string
 
 const (
-	passed  verdict = "PASS"
-	failed  verdict = "FAIL"
-	skipped verdict = "SKIP"
+	passed  testResult = "PASS"
+	failed  testResult = "FAIL"
+	skipped testResult = "SKIP"
 )
 
 var (
@@ -196,7 +196,7 @@ var (
 
 // runTests returns the verdict of each test. A test without one, because the process ended, has
 // failed.
-func runTests(folder, binary string, env []string, run, skip string) map[string]verdict {
+func runTests(folder, binary string, env []string, run, skip string) map[string]testResult {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=14m", "-test.run="+run, "-test.skip="+skip)
@@ -204,12 +204,12 @@ func runTests(folder, binary string, env []string, run, skip string) map[string]
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run() // the output has the verdicts
-	all := map[string]verdict{}
+	all := map[string]testResult{}
 	for _, m := range started.FindAllStringSubmatch(out.String(), -1) {
 		all[m[1]] = failed
 	}
 	for _, m := range ended.FindAllStringSubmatch(out.String(), -1) {
-		all[m[2]] = verdict(m[1])
+		all[m[2]] = testResult(m[1])
 	}
 	for name, v := range all {
 		if v == failed {

@@ -38,7 +38,7 @@ type tests struct {
 var order = []string{"suite", "Cluster", "Sentinel", "TLS", "refused commands", "failures", "failures under load"}
 
 // add adds the verdicts of a suite.
-func (r *result) add(s suite, verdicts map[string]verdict) {
+func (r *result) add(s suite, verdicts map[string]testResult) {
 	if r.Columns == nil {
 		r.Columns = map[string]tests{}
 	}

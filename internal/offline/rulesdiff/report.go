@@ -27,9 +27,9 @@ type Report struct {
 	Limits []*Limit `json:"limits"`
 	// CannotMatch are new rules whose effect is unknown, because they match values of which the
 	// recording has only hashes.
-	CannotMatch []replay.CannotMatch `json:"cannot_match"`
+	CannotMatch []replay.UnmatchableRule `json:"cannot_match"`
 	// Skipped are the lines of the recordings that were not compared. The caller sets Skipped.
-	Skipped []replay.FileSkipped `json:"skipped"`
+	Skipped []replay.FileSkippedLines `json:"skipped"`
 }
 
 // skippedLines returns the number of lines that were not compared. A file that cannot be read to

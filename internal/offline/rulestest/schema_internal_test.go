@@ -36,7 +36,7 @@ func schemaSections(t *testing.T) map[string]schemaOfSection {
 
 func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
 	got := schemaSections(t)
-	want := map[string]*rulesfile.Section{
+	want := map[string]*rulesfile.MapSchema{
 		"file": inFile, "options": inOptions, "test": inTest, "step": inStep, "request": inRequest, "descriptor": inDescriptor,
 		"limit": inLimit, "expect": inExpect, "decision": inDecision,
 	}

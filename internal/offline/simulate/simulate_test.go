@@ -152,7 +152,7 @@ func TestBurstAtBoundaryIsVisible(t *testing.T) {
 func TestRecordedVerdictsAreCompared(t *testing.T) {
 	t.Parallel()
 	var all []replay.Line
-	for i, by := range []replay.Origin{"", "", replay.FromCache, replay.FromFallback, replay.FromNobody, "", ""} {
+	for i, by := range []replay.Origin{"", "", replay.FromCache, replay.FromFallback, replay.FromError, "", ""} {
 		line := at(float64(i)/100, 1, "user_id", "a")
 		line.Allowed, line.HasAllowed, line.By = true, i != 6, by
 		all = append(all, line)
@@ -219,7 +219,7 @@ descriptors:
 		at(5, 1, "user_id", "admin"),
 	}
 	got := run(t, rulesfiletest.Parse(t, rules), all, simulate.Options{}).CannotMatch
-	if len(got) != 1 || got[0] != (replay.CannotMatch{Domain: "ugc", Path: "user_id=acme", Source: "rules.yaml:5", Key: "user_id", Descriptors: 3}) {
+	if len(got) != 1 || got[0] != (replay.UnmatchableRule{Domain: "ugc", Path: "user_id=acme", Source: "rules.yaml:5", Key: "user_id", Descriptors: 3}) {
 		t.Errorf("%+v, want the rule user_id=acme with 3 descriptors", got)
 	}
 	if got := run(t, rulesfiletest.Parse(t, rules), all[1:2], simulate.Options{}).CannotMatch; got == nil || len(got) != 0 {

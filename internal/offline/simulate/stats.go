@@ -28,7 +28,7 @@ type stats struct {
 	entries, bytes     int
 	noComparisonReason string                  // why no limit is compared; "" within the bounds
 	unmatched          map[UnmatchedPath]int64 // with Descriptors 0
-	hashed             *replay.Hashed
+	hashed             *replay.UnmatchableRules
 	matched            map[*descriptors.Rule]bool
 }
 
@@ -63,7 +63,7 @@ type keyStats struct {
 func newStats(rules *descriptors.Rules, rows *limitRows, o Options) *stats {
 	return &stats{
 		options: o, rows: rows, limits: make([]*limitStats, len(rows.all)), unmatched: map[UnmatchedPath]int64{},
-		hashed: replay.NewHashed(rules, nil), matched: map[*descriptors.Rule]bool{},
+		hashed: replay.NewUnmatchableRules(rules, nil), matched: map[*descriptors.Rule]bool{},
 	}
 }
 
@@ -125,7 +125,7 @@ func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
 	case replay.FromFallback:
 		r.Fallback++
 		comparable = false
-	case replay.FromNobody:
+	case replay.FromError:
 		r.Errors++
 		comparable = false
 	}

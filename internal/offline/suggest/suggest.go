@@ -87,7 +87,7 @@ type Collector struct {
 	targets    []*target       // in the order of the rules, then of the paths
 	byRule     map[*descriptors.Rule]*target
 	seen       seenPaths
-	hashed     []*replay.Hashed // for the rules, and for the paths
+	hashed     []*replay.UnmatchableRules // for the rules, and for the paths
 	ruled      decide.Result
 	pathed     decide.Result
 	bytes      int64
@@ -117,7 +117,7 @@ func New(o Options) (*Collector, error) {
 	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}, seen: seenPaths{paths: map[string]*int64{}}}
 	if o.Rules != nil {
 		c.rules = decide.NewPlanner(func() *descriptors.Rules { return o.Rules }, o.Decide)
-		c.hashed = append(c.hashed, replay.NewHashed(o.Rules, nil))
+		c.hashed = append(c.hashed, replay.NewUnmatchableRules(o.Rules, nil))
 		for rule := range o.Rules.All() {
 			if o.Domain == "" || rule.Domain == o.Domain {
 				c.addTarget(&target{rule: rule, note: noteOf(rule)})
@@ -132,7 +132,7 @@ func New(o Options) (*Collector, error) {
 		return nil, err
 	}
 	c.paths = decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide)
-	c.hashed = append(c.hashed, replay.NewHashed(rules, nil))
+	c.hashed = append(c.hashed, replay.NewUnmatchableRules(rules, nil))
 	for rule := range rules.All() {
 		c.addTarget(&target{rule: rule, isPath: true})
 	}

@@ -49,15 +49,15 @@ type LimitReset struct {
 	Reset   bool   `json:"reset" doc:"Whether the key had a state under this limit."`
 }
 
-// An EntryRequest asks to reset every key that contains an entry.
-type EntryRequest struct {
+// A ResetByEntryRequest asks to reset every key that contains an entry.
+type ResetByEntryRequest struct {
 	Domain string        `json:"domain" minLength:"1" maxLength:"4096" example:"shop" doc:"The domain of the keys."`
 	Entry  explain.Entry `json:"entry" example:"[\"user_id\",\"42\"]" doc:"The entry: a key and a value."`
 	Cursor string        `json:"cursor,omitempty" maxLength:"1024" doc:"The cursor of the previous step; empty for the first step."`
 }
 
-// An EntryReset is the result of one step.
-type EntryReset struct {
+// A ResetByEntryResult is the result of one step.
+type ResetByEntryResult struct {
 	Scanned  int64  `json:"scanned" doc:"Keys that this step has seen."`
 	Reset    int64  `json:"reset" doc:"Keys that this step has reset."`
 	Cursor   string `json:"cursor" doc:"Send it in the next step; empty when the pass is complete."`

@@ -6,14 +6,14 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// A Top is a list of the heaviest keys. Its counts are estimates of a sketch: no count is too
+// A Top is a list of the busiest keys. Its counts are estimates of a sketch: no count is too
 // small, and none exceeds the true count by more than its error. At high rates the sketch counts a
 // sample. Then this holds for a key with a probability of at least 99.9 %.
 type Top struct {
 	Since time.Time `json:"since" doc:"The counts are those since then: the last one to two minutes."`
 	Total int64     `json:"total" doc:"All hits that the sketch has counted; an estimate if it counted a sample."`
 	Error int64     `json:"error" doc:"The largest error of any count. A key that the sketch does not keep has at most this count. Keys beyond limit or of other domains may have more."`
-	Keys  []TopKey  `json:"keys" nullable:"false" doc:"The keys, the heaviest first."`
+	Keys  []TopKey  `json:"keys" nullable:"false" doc:"The keys, the busiest first."`
 }
 
 // A TopKey is a key with its count.

@@ -121,8 +121,8 @@ func (c *Client) Reset(ctx context.Context, key api.KeyRequest) (api.KeyReset, e
 
 // ResetByEntry makes one step of a pass over all keys. The next step needs the cursor of the
 // result, unless the pass is done.
-func (c *Client) ResetByEntry(ctx context.Context, r api.EntryRequest) (api.EntryReset, error) {
-	return call[api.EntryReset](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
+func (c *Client) ResetByEntry(ctx context.Context, r api.ResetByEntryRequest) (api.ResetByEntryResult, error) {
+	return call[api.ResetByEntryResult](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
 }
 
 // Top returns the n keys with the most hits, or with the most denied hits. An empty domain means

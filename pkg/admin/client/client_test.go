@@ -36,7 +36,7 @@ func (f fake) Reset(ctx context.Context, keys []limiters.StateName) ([]bool, boo
 	return found, true, err
 }
 
-func (f fake) ResetEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
+func (f fake) ResetByEntry(ctx context.Context, domain string, e descriptors.Entry, cursor string) (limiters.Progress, bool, error) {
 	done, err := f.Store.ResetMatching(ctx, descriptors.EntryMatcher(domain, e), cursor)
 	return done, true, err
 }
@@ -110,7 +110,7 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 		t.Error(err)
 	}
 	hit(t, f.Store, "4:shop|7:user_id*2:42")
-	if step, err := c.ResetByEntry(ctx, api.EntryRequest{Domain: "shop", Entry: explain.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
+	if step, err := c.ResetByEntry(ctx, api.ResetByEntryRequest{Domain: "shop", Entry: explain.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
 		t.Errorf("ResetByEntry returns %+v %v, want one reset key, and the last step", step, err)
 	}
 	if top, err := c.Top(ctx, true, "shop", 7); err != nil || top.Total != 7 || top.Keys[0].Key[0][1] != "x" || top.Keys[0].Domain != "shop" {

@@ -61,7 +61,7 @@ type Fields struct {
 }
 
 // Fields reads n as a map with the keys of s, and records a fault for each unknown key.
-func (d *Document) Fields(n Node, s *Section) (Fields, bool) {
+func (d *Document) Fields(n Node, s *MapSchema) (Fields, bool) {
 	if n.n == nil {
 		return Fields{}, false
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/internal/spelling"
 )
 
-// A Section is a kind of map in a file, with its keys. docs/rules.schema.json and
+// A MapSchema is a kind of map in a file, with its keys. docs/rules.schema.json and
 // docs/test.schema.json have the same keys.
-type Section struct {
+type MapSchema struct {
 	Name string   // in messages, such as "a step"
 	Keys []string // in the order of messages
 
@@ -30,14 +30,14 @@ var ratelimitKeys = []string{
 func isWeirs(key string) bool { return !slices.Contains(ratelimitKeys, key) }
 
 var (
-	inFile       = &Section{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
-	inDescriptor = &Section{"a descriptor", []string{
+	inFile       = &MapSchema{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
+	inDescriptor = &MapSchema{"a descriptor", []string{
 		"key", "value", "values", "cidr", "rate_limit", "descriptors", "rate_limits", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata",
 	}, true}
-	inRateLimit  = &Section{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), true}
-	inRateLimits = &Section{"a limit of rate_limits", slices.Concat(rateKeys, settingKeys), false}
-	inReplaces   = &Section{"an item of replaces", []string{"name"}, true}
+	inRateLimit  = &MapSchema{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), true}
+	inRateLimits = &MapSchema{"a limit of rate_limits", slices.Concat(rateKeys, settingKeys), false}
+	inReplaces   = &MapSchema{"an item of replaces", []string{"name"}, true}
 
 	rateKeys    = []string{"unit", "requests_per_unit", "name", "unit_multiplier", "concurrent_requests"}
 	settingKeys = slices.Concat([]string{"algorithm"}, parameterKeys(), []string{"count_denied", "on_store_error", "on_deny"})
@@ -46,15 +46,15 @@ var (
 const anyUint32 = math.MaxUint32
 
 // sections are the sections of a rules file, in the order in which a misplaced key is searched.
-var sections = []*Section{inDescriptor, inRateLimit, inRateLimits, inReplaces, inFile}
+var sections = []*MapSchema{inDescriptor, inRateLimit, inRateLimits, inReplaces, inFile}
 
-func (s *Section) has(key string) bool { return slices.Contains(s.Keys, key) }
+func (s *MapSchema) has(key string) bool { return slices.Contains(s.Keys, key) }
 
-func (s *Section) String() string { return strings.Join(s.Keys, ", ") }
+func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 
 // knows reports whether a key belongs in a map of section in. If not, it records a fault or a
 // warning.
-func (r *reader) knows(key, value *yaml.Node, in *Section) bool {
+func (r *reader) knows(key, value *yaml.Node, in *MapSchema) bool {
 	switch {
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, "want one of "+in.String(), "the key %s is not a text", quoted(key))
@@ -73,7 +73,7 @@ func (r *reader) knows(key, value *yaml.Node, in *Section) bool {
 }
 
 // unknown records a fault or a warning for a key that is not in a section.
-func (r *reader) unknown(key *yaml.Node, in *Section) {
+func (r *reader) unknown(key *yaml.Node, in *MapSchema) {
 	remedy, found := nearestOf(key.Value, in.Keys, r.synonyms)
 	if name, _, joined := strings.Cut(key.Value, ":"); joined && in.has(name) {
 		remedy, found = spaceRemedy, true
@@ -89,7 +89,7 @@ func (r *reader) unknown(key *yaml.Node, in *Section) {
 	r.fault(key, remedy, "unknown key '%s' in %s", excerpt(key.Value), in.Name)
 }
 
-func (r *reader) misplaced(key, value *yaml.Node, in *Section) {
+func (r *reader) misplaced(key, value *yaml.Node, in *MapSchema) {
 	for _, other := range sections {
 		switch {
 		case !other.has(key.Value):
@@ -102,16 +102,16 @@ func (r *reader) misplaced(key, value *yaml.Node, in *Section) {
 			r.warn(misplacedKey, key, "move it into "+other.Name, "key '%s' has no effect in %s", key.Value, in.Name)
 		}
 		if key.Value != "metadata" {
-			r.ignored(value, in)
+			r.checkIgnored(value, in)
 		}
 		return
 	}
 	r.unknown(key, in)
 }
 
-// ignored validates the value of a key without effect, because envoyproxy/ratelimit rejects some
+// checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects some
 // values.
-func (r *reader) ignored(n *yaml.Node, in *Section) {
+func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 	n, ok := r.visit(n)
 	if !ok {
 		return
@@ -127,7 +127,7 @@ func (r *reader) ignored(n *yaml.Node, in *Section) {
 				r.fault(item, "write a map after each '- '", "an item of a list is %s, not a map", shape(item))
 				continue
 			}
-			r.ignored(item, in)
+			r.checkIgnored(item, in)
 		}
 	default:
 		if n.ShortTag() == "!!float" {
@@ -136,7 +136,7 @@ func (r *reader) ignored(n *yaml.Node, in *Section) {
 	}
 }
 
-func (r *reader) ignoredMap(n *yaml.Node, in *Section) {
+func (r *reader) ignoredMap(n *yaml.Node, in *MapSchema) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -152,6 +152,6 @@ func (r *reader) ignoredMap(n *yaml.Node, in *Section) {
 			r.fault(key, "remove it", "unknown key '%s'", excerpt(key.Value))
 			continue
 		}
-		r.ignored(n.Content[i+1], in)
+		r.checkIgnored(n.Content[i+1], in)
 	}
 }

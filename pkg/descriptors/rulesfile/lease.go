@@ -30,8 +30,8 @@ func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
 	return 0
 }
 
-// leases validates a descriptor whose rule has leases: its value is the id of a request.
-func (p *parser) leases(f fields, l descriptors.Level, rule *descriptors.Rule, at location) {
+// checkLeases validates a descriptor whose rule has leases: its value is the id of a request.
+func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Rule, at nodePath) {
 	const id = "the value of '%s' is the id of a request"
 	var from string
 	if o := p.overlay(at); o != nil {

@@ -14,7 +14,7 @@ import (
 
 // readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has
 // limits or is unlimited.
-func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) bool {
+func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "move that limit into the list", "'rate_limits' replaces 'rate_limit', and both are given")
@@ -30,7 +30,7 @@ func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) bool 
 }
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
-func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Rule) bool {
+func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) bool {
 	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
@@ -92,7 +92,7 @@ func (p *parser) checkUnlimited(f fields) bool {
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) bool {
+func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) bool {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(list) {
 		faultsBefore := p.faultCount
@@ -269,7 +269,7 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 }
 
 // overlay returns the overlay's settings for the rule at a location; nil if there is none.
-func (p *parser) overlay(at location) *limitSettings {
+func (p *parser) overlay(at nodePath) *limitSettings {
 	o := p.options.Overlay.match(at.domain, at.path)
 	if o != nil {
 		p.applied[o] = true

@@ -28,7 +28,7 @@ type branch struct {
 	index  *branchIndex // finds a branch in below; built on first use
 }
 
-func (b *branch) point() point { return b.reader.point(b.key) }
+func (b *branch) point() position { return b.reader.point(b.key) }
 
 // String returns the entry of b, such as 'action: login'.
 func (b *branch) String() string {
@@ -83,15 +83,15 @@ func (b *branch) setLimits() {
 
 func (l *linter) walk(b *branch, depth int) {
 	for _, c := range b.below {
-		l.similar(c, depth)
+		l.warnSimilarKeys(c, depth)
 	}
 	if len(b.below) > 1 {
 		ix := b.children()
-		l.unreachable(ix)
-		l.coveredPrefixes(ix)
+		l.warnUnreachable(ix)
+		l.warnCoveredPrefixes(ix)
 		if ix.hides {
 			for _, c := range b.below {
-				l.hiding(ix, c)
+				l.warnHiding(ix, c)
 			}
 		}
 	}
@@ -100,9 +100,9 @@ func (l *linter) walk(b *branch, depth int) {
 	}
 }
 
-// similar warns, once for each spelling, about a key that differs from another key of its level
+// warnSimilarKeys warns, once for each spelling, about a key that differs from another key of its level
 // only in case, '-' or '_'. It skips keys with a '/', which control planes generate.
-func (l *linter) similar(b *branch, depth int) {
+func (l *linter) warnSimilarKeys(b *branch, depth int) {
 	key := b.level.Key
 	if strings.ContainsAny(key, "*/") {
 		return
@@ -120,9 +120,9 @@ func (l *linter) similar(b *branch, depth int) {
 	}
 }
 
-// unreachable warns about wildcards that an earlier wildcard covers, and about keys without a value
+// warnUnreachable warns about wildcards that an earlier wildcard covers, and about keys without a value
 // that a wildcard covers.
-func (l *linter) unreachable(ix *branchIndex) {
+func (l *linter) warnUnreachable(ix *branchIndex) {
 	for i, later := range ix.wild {
 		for _, first := range ix.wild[:i] {
 			l.steps--
@@ -161,9 +161,9 @@ func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 	return nil
 }
 
-// coveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other
+// warnCoveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other
 // rules, cover all of its addresses.
-func (l *linter) coveredPrefixes(ix *branchIndex) {
+func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
 		all := ix.byIP[name]
 		for prefix, b := range all.AllSorted() {
@@ -234,9 +234,9 @@ func (l *linter) isCoveredByHalves(all *bart.Table[*branch], p netip.Prefix, cov
 		l.isCovered(all, netip.PrefixFrom(high, p.Bits()+1), covering)
 }
 
-// hiding warns if b matches requests that a more general rule would limit below it, and that
+// warnHiding warns if b matches requests that a more general rule would limit below it, and that
 // nothing below b limits.
-func (l *linter) hiding(ix *branchIndex, b *branch) {
+func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 	for _, general := range l.generals(ix, b) {
 		if b.suffices(general) {
 			continue

@@ -17,16 +17,16 @@ type Overlay struct {
 	onError  map[string]limiters.OnError // by domain
 	onDeny   map[string]*descriptors.OnDeny
 	warnings []Diagnostic
-	comments []ignore
+	ignores  []ignore
 }
 
 var (
-	inOverlay = &Section{Name: "an overlay", Keys: inFile.Keys}
+	inOverlay = &MapSchema{Name: "an overlay", Keys: inFile.Keys}
 	// A descriptor of an overlay has only keys that match.
-	overlayDescriptor = &Section{
+	overlayDescriptor = &MapSchema{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
 	}
-	overlayLimit = &Section{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
+	overlayLimit = &MapSchema{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
 )
 
 // OverlayKeys returns the keys that a rate_limit of an overlay may have.
@@ -46,7 +46,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 			p.readFile(root)
 		}
 		faults = append(faults, p.faults...)
-		o.warnings, o.comments = append(o.warnings, p.warnings...), append(o.comments, p.comments...)
+		o.warnings, o.ignores = append(o.warnings, p.warnings...), append(o.ignores, p.ignores...)
 	}
 	if len(faults) > 0 {
 		return nil, sortedFaults(faults)

@@ -59,13 +59,13 @@ func (p *parameter) in(object string) (key string, ok bool) {
 // objects maps the key of each object parameter to its section.
 var objects = allObjects()
 
-func allObjects() map[string]*Section {
-	all := map[string]*Section{}
+func allObjects() map[string]*MapSchema {
+	all := map[string]*MapSchema{}
 	for _, o := range parameters {
 		if o.Type != limiters.Object {
 			continue
 		}
-		s := &Section{Name: "a " + o.Key}
+		s := &MapSchema{Name: "a " + o.Key}
 		for _, p := range parameters {
 			if name, ok := p.in(o.Key); ok {
 				s.Keys = append(s.Keys, name)

@@ -40,7 +40,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 		o.Overlay = &Overlay{}
 	}
 	b := &build{
-		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]point{},
+		options: o, builder: descriptors.NewBuilder(), domains: map[string]*domainTree{}, names: map[nameIn]position{},
 		applied: map[*limitSettings]bool{},
 	}
 	parsers := make([]*parser, len(files))
@@ -62,9 +62,9 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	for domain := range b.domains {
 		o.Overlay.completeDomain(domain, b.builder)
 	}
-	comments := slices.Clone(o.Overlay.comments)
+	comments := slices.Clone(o.Overlay.ignores)
 	for _, p := range parsers {
-		warnings, comments = append(warnings, p.warnings...), append(comments, p.comments...)
+		warnings, comments = append(warnings, p.warnings...), append(comments, p.ignores...)
 	}
 	warnings = append(warnings, o.Overlay.warn(b.applied)...)
 	var unchecked []string
@@ -79,7 +79,7 @@ type build struct {
 	options Options
 	builder *descriptors.Builder
 	domains map[string]*domainTree  // by domain
-	names   map[nameIn]point        // where each limit name first occurs
+	names   map[nameIn]position     // where each limit name first occurs
 	applied map[*limitSettings]bool // parts of the overlay that matched a rule
 	checks  []func()                // for warnings that need all files
 }
@@ -126,7 +126,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind)))
 		return nil
 	}
-	r.comments = ignores(r.file, data, root)
+	r.ignores = ignores(r.file, data, root)
 	return root
 }
 

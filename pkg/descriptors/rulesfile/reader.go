@@ -30,7 +30,7 @@ type reader struct {
 	generated  bool // see File
 	faults     []Diagnostic
 	warnings   []Diagnostic
-	comments   []ignore
+	ignores    []ignore
 	recorded   map[Diagnostic]bool // removes duplicates from nodes that aliases repeat
 	faultCount int                 // repeated faults included
 	visits     int
@@ -107,12 +107,12 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 
 // fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map
 // override keys merged by "<<".
-func (r *reader) fields(n *yaml.Node, in *Section) (fields, bool) {
+func (r *reader) fields(n *yaml.Node, in *MapSchema) (fields, bool) {
 	all := fields{}
 	return all, r.collect(n, in, all)
 }
 
-func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
+func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok {
 		return false
@@ -151,7 +151,7 @@ func (r *reader) collect(n *yaml.Node, in *Section, into fields) bool {
 	return true
 }
 
-func (r *reader) notMap(n *yaml.Node, in *Section) {
+func (r *reader) notMap(n *yaml.Node, in *MapSchema) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
 		r.fault(n, "use 'rate_limits' for several limits", "'rate_limit' is a list")
@@ -164,7 +164,7 @@ func (r *reader) notMap(n *yaml.Node, in *Section) {
 
 // merge reads the value of "<<": a map, or a list of maps in which earlier maps override later
 // ones.
-func (r *reader) merge(n *yaml.Node, in *Section, into fields) bool {
+func (r *reader) merge(n *yaml.Node, in *MapSchema, into fields) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
 		return ok && r.collect(n, in, into)
@@ -261,7 +261,7 @@ func (r *reader) number(f field, minimum, maximum, def int64) int64 {
 	var v int64
 	isInteger := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
 	if isInteger && v >= minimum && v <= maximum {
-		r.suspectOctal(n, f.key.Value, v)
+		r.warnOctal(n, f.key.Value, v)
 		return v
 	}
 	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "'%s' is %s", f.key.Value, shape(n))

@@ -31,7 +31,7 @@ func schemaSections(t *testing.T) map[string]schemaOfSection {
 }
 
 func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
-	want := map[string]*Section{
+	want := map[string]*MapSchema{
 		"file": inFile, "descriptor": inDescriptor, "rate_limit": inRateLimit, "limit": inRateLimits, "replaces": inReplaces, "on_deny": inOnDeny,
 	}
 	maps.Copy(want, objects)

@@ -19,9 +19,9 @@ import (
 var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_address_match", "remote_address", "masked_remote_address",
 	"source_cluster", "destination_cluster"}
 
-// suspect warns about keys that match in envoyproxy/ratelimit only because it joins key and value.
-func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
-	p.suspectSpace(key, "key", l.Key)
+// warnKey warns about keys that match in envoyproxy/ratelimit only because it joins key and value.
+func (p *parser) warnKey(key *yaml.Node, l descriptors.Level) {
+	p.warnSpace(key, "key", l.Key)
 	if l.Value != "" {
 		return
 	}
@@ -41,8 +41,8 @@ func (p *parser) suspect(key *yaml.Node, l descriptors.Level) {
 	}
 }
 
-// suspectSpace warns about leading or trailing spaces.
-func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
+// warnSpace warns about leading or trailing spaces.
+func (r *reader) warnSpace(n *yaml.Node, what, text string) {
 	trimmed := strings.TrimFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) })
 	if trimmed != text {
 		r.warn(surroundingSpace, n, "write '"+excerpt(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have",
@@ -50,8 +50,8 @@ func (r *reader) suspectSpace(n *yaml.Node, what, text string) {
 	}
 }
 
-// suspectOctal warns about a number, read as v, that readers of YAML 1.2 read as another one.
-func (r *reader) suspectOctal(n *yaml.Node, key string, v int64) {
+// warnOctal warns about a number, read as v, that readers of YAML 1.2 read as another one.
+func (r *reader) warnOctal(n *yaml.Node, key string, v int64) {
 	decimal, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if err == nil && decimal != v {
 		r.warn(octalNumber, n, fmt.Sprintf("write '%s: %d' or '%s: %d'", key, v, key, decimal),
@@ -59,9 +59,9 @@ func (r *reader) suspectOctal(n *yaml.Node, key string, v int64) {
 	}
 }
 
-// suspectValues warns about values that match no request as text. value is the node of a value
+// warnValues warns about values that match no request as text. value is the node of a value
 // outside a list.
-func (p *parser) suspectValues(value *yaml.Node, claims []claimAt) {
+func (p *parser) warnValues(value *yaml.Node, claims []claimAt) {
 	for _, c := range claims {
 		if c.prefix {
 			continue
@@ -78,7 +78,7 @@ func (p *parser) suspectValues(value *yaml.Node, claims []claimAt) {
 			p.warn(addressForm, value, fmt.Sprintf("write '%s', or 'cidr: [%s]'", a, netip.PrefixFrom(a.WithZone(""), a.BitLen())),
 				"the value '%s' is compared as text, and Envoy writes this address as '%s'", c.Value, a)
 		}
-		p.suspectSpace(value, "value", c.Value)
+		p.warnSpace(value, "value", c.Value)
 		if remedy := templateRemedy(c.Key, c.Value); remedy != "" {
 			p.warn(templateValue, value, remedy, "the value '%s' looks like a template, and Weir compares it as text", excerpt(c.Value))
 			continue

@@ -29,7 +29,7 @@ func syntaxMistake(data []byte, err error) Diagnostic {
 	}
 	if _, rest, found := strings.Cut(text, "unknown anchor '"); found {
 		name, _, _ := strings.Cut(rest, "'")
-		line, column := position(data, max(bytes.Index(data, []byte("*"+name)), 0))
+		line, column := lineAndColumn(data, max(bytes.Index(data, []byte("*"+name)), 0))
 		name = excerpt(name)
 		return Diagnostic{Line: line, Column: column, ID: syntax, Message: "the alias '*" + name + "' has no anchor '&" + name + "'",
 			Remedy: "quote it if it is text: '*" + name + "'"}
@@ -195,15 +195,15 @@ func invalidUTF8(data []byte) (line, column int, bad bool) {
 	for {
 		r, size := utf8.DecodeRune(data[at:])
 		if r == utf8.RuneError && size <= 1 {
-			line, column = position(data, at)
+			line, column = lineAndColumn(data, at)
 			return line, column, true
 		}
 		at += size
 	}
 }
 
-// position converts an offset to a line and a column.
-func position(data []byte, offset int) (line, column int) {
+// lineAndColumn converts an offset to a line and a column.
+func lineAndColumn(data []byte, offset int) (line, column int) {
 	before := data[:offset]
 	return 1 + bytes.Count(before, []byte("\n")), 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
 }

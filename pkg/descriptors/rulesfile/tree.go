@@ -18,30 +18,30 @@ const (
 // A domainTree is the root of a domain's tree, with the file that first named the domain.
 type domainTree struct {
 	file    string
-	root    location
+	root    nodePath
 	taken   siblings
-	onError point // position of the domain's on_store_error
-	onDeny  point // position of the domain's on_deny
+	onError position // position of the domain's on_store_error
+	onDeny  position // position of the domain's on_deny
 }
 
 // siblings are the descriptors of one level, by claim and by their composite names in
 // envoyproxy/ratelimit.
 type siblings struct {
-	claims map[claim]point
-	names  map[string]point
+	claims map[claim]position
+	names  map[string]position
 }
 
-func newSiblings() siblings { return siblings{map[claim]point{}, map[string]point{}} }
+func newSiblings() siblings { return siblings{map[claim]position{}, map[string]position{}} }
 
-// A point is a position in a file.
-type point struct {
+// A position is a place in a file.
+type position struct {
 	file         string
 	line, column int
 }
 
-func (r *reader) point(n *yaml.Node) point { return point{r.file, n.Line, n.Column} }
+func (r *reader) point(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
 
-func (p point) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) readFile(root *yaml.Node) {
 	faultsBefore := p.faultCount
@@ -50,9 +50,9 @@ func (p *parser) readFile(root *yaml.Node) {
 		return
 	}
 	domain, ok := p.text(f["domain"])
-	p.suspectSpace(f["domain"].value, "domain", domain)
+	p.warnSpace(f["domain"].value, "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
-	to := &domainTree{p.file, location{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), point{}, point{}}
+	to := &domainTree{p.file, nodePath{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), position{}, position{}}
 	switch first := p.domains[domain]; {
 	case !ok:
 	case domain == "" && f["domain"].key == nil && p.faultCount > faultsBefore: // the key is probably misspelled
@@ -117,9 +117,9 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	}
 }
 
-// A location is a node of the tree with the path to it. In the path, a descriptor with a list has
+// A nodePath is a node of the tree with the path to it. In the path, a descriptor with a list has
 // only its key.
-type location struct {
+type nodePath struct {
 	node   *descriptors.Node
 	branch *branch
 	domain string
@@ -130,7 +130,7 @@ type location struct {
 const maxComposite = 500
 
 // composite returns the name of a location in messages of envoyproxy/ratelimit.
-func (at location) composite() string {
+func (at nodePath) composite() string {
 	text := at.domain
 	for _, e := range at.path {
 		text += "." + e.Joined()
@@ -138,7 +138,7 @@ func (at location) composite() string {
 	return text
 }
 
-func (p *parser) descriptors(f field, at location, taken siblings) {
+func (p *parser) descriptors(f field, at nodePath, taken siblings) {
 	if p.empty(f) {
 		return
 	}
@@ -147,7 +147,7 @@ func (p *parser) descriptors(f field, at location, taken siblings) {
 	}
 }
 
-func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
+func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inDescriptor)
 	if !ok {
@@ -155,7 +155,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
 	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
-	child := location{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
+	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
 	if !p.generated {
 		at.branch.below = append(at.branch.below, child.branch)
@@ -174,12 +174,12 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 	}
 	if len(claims) > 0 {
 		p.recordClaims(claims, at, taken)
-		p.suspect(f["key"].key, l)
-		p.suspectValues(f["value"].value, claims)
+		p.warnKey(f["key"].key, l)
+		p.warnValues(f["value"].value, claims)
 	}
 	child.branch.rule = p.rule(f, child)
 	if child.branch.rule != nil && child.branch.rule.UsesLeases() {
-		p.leases(f, l, child.branch.rule, child)
+		p.checkLeases(f, l, child.branch.rule, child)
 	}
 	p.descriptors(f["descriptors"], child, newSiblings())
 	if child.node.IsEmpty() {
@@ -193,7 +193,7 @@ func (p *parser) descriptor(n *yaml.Node, at location, taken siblings) {
 }
 
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
-func (p *parser) rule(f fields, at location) *descriptors.Rule {
+func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	rule := &descriptors.Rule{
 		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
 		DetailedMetric: p.flag(f["detailed_metric"]),
@@ -222,7 +222,7 @@ func (p *parser) rule(f fields, at location) *descriptors.Rule {
 
 // recordClaims adds claims to taken, the siblings below a location, and records a fault for each
 // duplicate.
-func (p *parser) recordClaims(claims []claimAt, below location, taken siblings) {
+func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
 		here, name := p.point(c.node), c.Joined()
@@ -245,7 +245,7 @@ func (p *parser) recordClaims(claims []claimAt, below location, taken siblings) 
 }
 
 // pointText describes a point in a message about this file.
-func (r *reader) pointText(s point) string {
+func (r *reader) pointText(s position) string {
 	if s.file == r.file {
 		return fmt.Sprintf("line %d", s.line)
 	}

@@ -32,20 +32,20 @@ func Read(path string) ([]rulesfile.File, error) {
 	return r.files, r.err
 }
 
-// A File is a rules file or a folder of them that changes. Call [File.Read] first and then
-// [File.Watch], from one goroutine at a time.
-type File struct {
+// A Watcher is a rules file or a folder of them that changes. Call [Watcher.Read] first and then
+// [Watcher.Watch], from one goroutine at a time.
+type Watcher struct {
 	Path   string
 	reload chan struct{}
 	loaded string // fingerprint of the last files returned or reported
 }
 
-// NewFile returns the file or folder path. It reads nothing.
-func NewFile(path string) *File { return &File{Path: path, reload: make(chan struct{}, 1)} }
+// NewWatcher returns the file or folder path. It reads nothing.
+func NewWatcher(path string) *Watcher { return &Watcher{Path: path, reload: make(chan struct{}, 1)} }
 
 // Read reads the files, as [Read] does, but their names are relative to a folder. Watch reports
 // later changes.
-func (f *File) Read() ([]rulesfile.File, error) {
+func (f *Watcher) Read() ([]rulesfile.File, error) {
 	r := read(f.Path)
 	f.loaded = r.content()
 	return r.files, r.err
@@ -53,7 +53,7 @@ func (f *File) Read() ([]rulesfile.File, error) {
 
 // Reload makes Watch read the files now and report them, even if they are unchanged or unstable. It
 // may be called at any time.
-func (f *File) Reload() {
+func (f *Watcher) Reload() {
 	select {
 	case f.reload <- struct{}{}:
 	default:

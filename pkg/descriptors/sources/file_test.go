@@ -39,7 +39,7 @@ func TestReadFolderSkipsDotfiles(t *testing.T) {
 	must.Write(t, other+"/deep/d.yaml", "5")
 	link(t, other, dir+"/linked")
 	must.Succeed(t, syscall.Mkfifo(dir+"/pipe", 0o600))
-	files, err := sources.NewFile(dir).Read()
+	files, err := sources.NewWatcher(dir).Read()
 	if want := "a.txt=3 a/z.yaml=2 b.yaml=1 c.yaml=4 linked/deep/d.yaml=5"; err != nil || text(files) != want {
 		t.Errorf("got %q, %v\nwant %q", text(files), err, want)
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A listed is a regular file to read.
-type listed struct {
+// A listedFile is a regular file to read.
+type listedFile struct {
 	name     string // for faults
 	path     string // to open
 	size     int64
@@ -21,7 +21,7 @@ type listed struct {
 
 // A listing collects the files of a path.
 type listing struct {
-	files   []listed
+	files   []listedFile
 	entries int // files and folders so far
 }
 
@@ -29,13 +29,13 @@ type listing struct {
 var ErrNoFile = errors.New("no rules file in this folder")
 
 // list returns the file path itself, or the files below the folder path.
-func list(path string) ([]listed, error) {
+func list(path string) ([]listedFile, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return nil, readError(err)
 	case info.Mode().IsRegular():
-		return []listed{{path, path, info.Size(), info.ModTime()}}, nil
+		return []listedFile{{path, path, info.Size(), info.ModTime()}}, nil
 	case !info.IsDir():
 		return nil, fmt.Errorf("read %s: neither a file nor a folder: name a rules file or a folder of rules files", path)
 	}
@@ -46,7 +46,7 @@ func list(path string) ([]listed, error) {
 	if len(l.files) == 0 {
 		return nil, fmt.Errorf("read %s: %w", path, ErrNoFile)
 	}
-	slices.SortFunc(l.files, func(a, b listed) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(l.files, func(a, b listedFile) int { return cmp.Compare(a.name, b.name) })
 	return l.files, nil
 }
 
@@ -71,7 +71,7 @@ func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
 		case err != nil:
 			return readError(err)
 		case info.Mode().IsRegular():
-			l.files = append(l.files, listed{name, path, info.Size(), info.ModTime()})
+			l.files = append(l.files, listedFile{name, path, info.Size(), info.ModTime()})
 		case info.IsDir() && slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }):
 			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders: remove the link", path)
 		case info.IsDir():

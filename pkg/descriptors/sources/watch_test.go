@@ -30,9 +30,9 @@ descriptors:
 // firstHalf is valid YAML too, with a limit of 10 instead of 1000.
 var firstHalf = rules[:strings.Index(rules, "1000")+2]
 
-// A watched is a File that is watched, and the reports about it.
+// A watched is a Watcher that is watched, and the reports about it.
 type watched struct {
-	*sources.File
+	*sources.Watcher
 	t       *testing.T
 	mu      sync.Mutex
 	reports []string
@@ -42,7 +42,7 @@ type watched struct {
 // full second.
 func watch(t *testing.T, path string, do func(*watched)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{t: t, File: sources.NewFile(path)}
+		w := &watched{t: t, Watcher: sources.NewWatcher(path)}
 		_, _ = w.Read()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
@@ -100,7 +100,7 @@ func TestWatchReportsChangesAfterRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir() + "/rules.yaml"
 		must.Write(t, path, "1")
-		f := sources.NewFile(path)
+		f := sources.NewWatcher(path)
 		_, err := f.Read()
 		must.Succeed(t, err)
 		must.Write(t, path, "2")

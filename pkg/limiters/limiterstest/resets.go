@@ -116,8 +116,8 @@ func randomResets(t *testing.T, store limiters.Store, newReference func() limite
 		for _, name := range Windowed() {
 			for seed := range Seeds(max(sequences/4, 1)) {
 				g := generator(name, 1000*uint64(n+1)+seed)
-				with := func(s limiters.Store) *resetting {
-					return &resetting{Store: s, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
+				with := func(s limiters.Store) *resettingStore {
+					return &resettingStore{Store: s, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
 				}
 				tested, reference := with(store), with(newReference())
 				if !agree(t, g, tested, reference) {
@@ -133,16 +133,16 @@ func randomResets(t *testing.T, store limiters.Store, newReference func() limite
 	}
 }
 
-// A resetting is a Store that resets and inspects some keys before a Take. Two of them with equal
+// A resettingStore is a Store that resets and inspects some keys before a Take. Two of them with equal
 // seeds do the same.
-type resetting struct {
+type resettingStore struct {
 	limiters.Store
 	rnd       *rand.Rand
 	canMatch  bool
 	inspected []limiters.Verdict
 }
 
-func (r *resetting) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *resettingStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	op := groups[r.rnd.IntN(len(groups))][0]
 	if r.rnd.IntN(3) == 0 {
 		inspection := slices.Clone(groups[r.rnd.IntN(len(groups))])

@@ -169,7 +169,7 @@ async function poll() {
   clearTimeout(timer);
   const mine = generation;
   try {
-    const [status, inForce, heaviest, denied, candidate] = await Promise.all([
+    const [status, inForce, busiest, denied, candidate] = await Promise.all([
       call("v1/status"), call(`v1/rules?limit=${mostRules}`), top("hits"), top("denied"), shadow(),
     ]);
     if (mine !== generation) return;
@@ -181,7 +181,7 @@ async function poll() {
     remember(rules);
     showStatus(status.content);
     showRules();
-    showTop("heaviest", heaviest);
+    showTop("busiest", busiest);
     showTop("denied", denied);
     showShadow(candidate);
     showDomains();
@@ -349,7 +349,7 @@ function sparkline(past) {
   return box;
 }
 
-// --- Heaviest keys
+// --- Busiest keys
 
 function showTop(id, list) {
   const note = $(`${id}-note`);
