@@ -133,7 +133,8 @@ func parseHits(all []decide.Descriptor, raw json.RawMessage) bool {
 
 // A scanner reads the plain form of a line, in which a recorder writes most lines. This form has
 // the fields in the order of the documentation, no spaces or escapes, only ASCII, and hits as one
-// number. A scanner is about ten times as fast as encoding/json, and rejects every other line.
+// number. A scanner rejects every other line. With encoding/json alone, weir simulate takes 1.6
+// times as long, and weir suggest twice as long.
 type scanner struct {
 	text   string
 	offset int
