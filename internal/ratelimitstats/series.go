@@ -17,9 +17,6 @@ type series struct {
 	dropped  atomic.Bool // removed from its table: callers that keep the series must look it up again
 	labels   []string    // the domain, then the levels
 	isShared bool        // the shared series, for names beyond the bound
-	soleRef  seriesRef   // for rules whose decisions all count here
-
-	overflow atomic.Pointer[seriesRef] // in a shared series: the latest reference of rules without a series of their own
 
 	owners []descriptors.RuleID // the rules that count here; guarded by the table's lock
 	seen   uint64               // the sum of the counts when sweep last saw it change
@@ -32,20 +29,6 @@ type series struct {
 // cloneID returns a copy that does not share memory with a request or with replaced rules.
 func cloneID(id descriptors.RuleID) descriptors.RuleID {
 	return descriptors.RuleID{Domain: strings.Clone(id.Domain), Name: strings.Clone(id.Name)}
-}
-
-// A seriesRef refers to the series on which a rule counts, and is cached for the rule. It is
-// immutable.
-type seriesRef struct {
-	table  *table
-	series *series
-	levels []string // the levels of the series, if the rule counts on several series; else nil
-	drops  uint64   // for a shared series: the table's drops when there was no room
-}
-
-// valid reports whether the rule still counts on this series.
-func (r *seriesRef) valid() bool {
-	return !r.series.dropped.Load() && (!r.series.isShared || r.table.isStillFull(r.drops))
 }
 
 func (s *series) add(t *tally) {
@@ -63,17 +46,6 @@ func (s *series) load() (t tally) {
 	return t
 }
 
-// overflowRef returns the reference of a rule to the shared series s because the table was full at
-// drops.
-func (s *series) overflowRef(drops uint64) *seriesRef {
-	if r := s.overflow.Load(); r != nil && r.drops == drops {
-		return r
-	}
-	r := &seriesRef{table: s.soleRef.table, series: s, drops: drops}
-	s.overflow.Store(r)
-	return r
-}
-
 // A table holds at most max series, because some names come from requests. Beyond the bound, new
 // names of a domain count on one shared series. A series unchanged for the time idle is dropped.
 type table struct {
@@ -83,7 +55,7 @@ type table struct {
 	sharedName func(domain string) (string, []string) // the name of the shared series
 
 	overflows atomic.Uint64 // counts that went to a shared series
-	drops     atomic.Uint64 // series dropped
+	full      atomic.Bool   // a name had no room, and no series was dropped since
 	swept     atomic.Int64  // when a full table was last searched for idle series: ns since 1970
 
 	mu     sync.RWMutex
@@ -97,22 +69,26 @@ type table struct {
 // sweepInterval is the minimum time between two searches of a full table for idle series.
 const sweepInterval = time.Minute
 
-// get returns the series with a name, creating it if there is room.
+// get returns the series with a name, creating it if there is room. It adds the owner to the series.
 func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *series {
 	var stack [256]byte
 	name := appendName(stack[:0], domain, levels)
-	if s := t.find(name, domain); s != nil {
+	if s := t.find(name, owner); s != nil {
 		return s
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.series[string(name)]; s != nil {
+		if !slices.Contains(s.owners, owner) {
+			s.owners = append(s.owners, cloneID(owner))
+		}
 		return s
 	}
 	if len(t.series)-t.shared < t.max || t.evictIdle() {
 		return t.insert(string(name), owner)
 	}
 	t.overflows.Add(1)
+	t.full.Store(true)
 	domain, levels = t.sharedName(domain)
 	name = appendName(name[:0], domain, levels)
 	if s := t.series[string(name)]; s != nil {
@@ -126,18 +102,24 @@ func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *s
 
 // find returns the series with a name, or the shared one if the table is full. It returns nil if
 // get must modify the table.
-func (t *table) find(name []byte, domain string) *series {
+func (t *table) find(name []byte, owner descriptors.RuleID) *series {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	s := t.series[string(name)]
-	if s != nil || len(t.series)-t.shared < t.max || t.canEvict(t.now()) {
-		return s
+	if s := t.series[string(name)]; s != nil {
+		if slices.Contains(s.owners, owner) {
+			return s
+		}
+		return nil
 	}
-	domain, levels := t.sharedName(domain)
+	if len(t.series)-t.shared < t.max || t.canEvict(t.now()) {
+		return nil
+	}
+	domain, levels := t.sharedName(owner.Domain)
 	var stack [256]byte
-	s = t.series[string(appendName(stack[:0], domain, levels))]
+	s := t.series[string(appendName(stack[:0], domain, levels))]
 	if s != nil {
 		t.overflows.Add(1)
+		t.full.Store(true)
 	}
 	return s
 }
@@ -145,24 +127,13 @@ func (t *table) find(name []byte, domain string) *series {
 func (t *table) insert(name string, owner descriptors.RuleID) *series {
 	owner = cloneID(owner)
 	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []descriptors.RuleID{owner}, since: t.now()}
-	s.soleRef = seriesRef{table: t, series: s}
 	t.series[name] = s
 	return s
 }
 
-// addOwner adds an owner to a series.
-func (t *table) addOwner(s *series, owner descriptors.RuleID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !slices.Contains(s.owners, owner) {
-		s.owners = append(s.owners, cloneID(owner))
-	}
-}
-
-// isStillFull reports whether a name that had no room at drops still has none. If so, it counts an
-// overflow.
-func (t *table) isStillFull(drops uint64) bool {
-	if t.drops.Load() != drops || t.canEvict(t.now()) {
+// isStillFull reports whether a name that had no room still has none. If so, it counts an overflow.
+func (t *table) isStillFull() bool {
+	if !t.full.Load() || t.canEvict(t.now()) {
 		return false
 	}
 	t.overflows.Add(1)
@@ -222,7 +193,7 @@ func (t *table) removeIf(remove func(*series) bool) {
 		}
 		delete(t.series, name)
 		s.dropped.Store(true)
-		t.drops.Add(1)
+		t.full.Store(false)
 		if s.isShared {
 			t.shared--
 		}

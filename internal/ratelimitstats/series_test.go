@@ -107,6 +107,25 @@ func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	}
 }
 
+// After a scrape has dropped a series, a rule on the shared series does not wait for the next search
+// of the table.
+func TestRuleGetsSeriesAfterAScrape(t *testing.T) {
+	clock := newFakeClock()
+	m := newStats(Options{maxSeries: 1, idle: time.Hour, now: clock.Now})
+	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
+	m.Loaded(rules, nil)
+	m.Observe(hit(rules, "d", "a=1"))
+	m.rates.sweep() // notes the count of a
+	clock.advance(time.Hour - sweepInterval/2)
+	m.Observe(hit(rules, "d", "b=1")) // searches the table
+	clock.advance(sweepInterval / 2)
+	m.rates.sweep()
+	m.Observe(hit(rules, "d", "b=1"))
+	if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 1 {
+		t.Errorf("a %d, b %d, other %d, want none, 1 and 1", a, b, other)
+	}
+}
+
 // Instances must not share what they cache for a rule.
 func TestTwoInstancesCountTheSameRules(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}]")

@@ -7,8 +7,6 @@ package ratelimitstats
 
 import (
 	"cmp"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +23,7 @@ import (
 type Stats struct {
 	nearLimitRatio float32
 	rates          table // by domain and descriptor
-	byRule         descriptors.PerRule[seriesRef]
+	byRule         descriptors.PerRule[series]
 	domains        table // domains that no rules have; only totalHits counts
 
 	configLoaded, configFailed scalar
@@ -152,66 +150,26 @@ func (s *Stats) Observe(o *rls.Observation) {
 func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 
 // seriesOf returns the series of a decision. It is cached by rule, so that a rule without runtime
-// values in its names does not need the descriptor's entries.
+// values in its names does not need the descriptor's entries. As in envoyproxy/ratelimit, a limit
+// in the request uses the names of the request even if a rule matches.
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override {
-		return s.rates.get(d.Domain, appendLevels(stack[:0], d), descriptors.RuleID{Domain: d.Domain})
+		levels := descriptors.AppendOverrideStatLevels(stack[:0], d.Rule, d.Entries)
+		return s.rates.get(d.Domain, levels, descriptors.RuleID{Domain: d.Domain})
 	}
-	owner := d.Rule.ID()
-	cached := s.byRule.Of(d.Rule)
-	if cached == nil { // the rules were just replaced
-		found := s.rates.get(d.Domain, appendLevels(stack[:0], d), owner)
-		if !found.isShared {
-			s.rates.addOwner(found, owner)
+	cached := s.byRule.Of(d.Rule) // nil if the rules were just replaced
+	if cached != nil {
+		known := cached.Load()
+		if known != nil && !known.dropped.Load() && (!known.isShared || s.rates.isStillFull()) {
+			return known
 		}
-		return found
 	}
-	known := cached.Load()
-	if known != nil && known.levels == nil && known.valid() {
-		return known.series
+	found := s.rates.get(d.Domain, d.Rule.AppendStatLevels(stack[:0], d.Entries), d.Rule.ID())
+	if cached != nil && d.Rule.HasFixedStatLevels() {
+		cached.Store(found)
 	}
-	levels := appendLevels(stack[:0], d)
-	if known != nil && slices.Equal(known.levels, levels) && known.valid() {
-		return known.series
-	}
-	drops := s.rates.drops.Load()
-	found := s.rates.get(d.Domain, levels, owner)
-	if known != nil && !known.series.dropped.Load() && !known.series.isShared {
-		return found // the cached series has other values, and stays cached
-	}
-	if !found.isShared {
-		s.rates.addOwner(found, owner)
-	}
-	next := &found.soleRef
-	switch fixed := d.Rule.HasFixedStatLevels(); {
-	case !fixed && found.isShared:
-		return found // other values of this rule may have series of their own
-	case !fixed:
-		next = &seriesRef{series: found, levels: cloneAll(levels)}
-	case found.isShared:
-		next = found.overflowRef(drops)
-	}
-	cached.CompareAndSwap(known, next)
 	return found
-}
-
-// appendLevels appends the metric names of the levels. As in envoyproxy/ratelimit, a limit in the
-// request uses the names of the request even if a rule matches.
-func appendLevels(dst []string, d *decide.Decision) []string {
-	if d.Override {
-		return descriptors.AppendOverrideStatLevels(dst, d.Rule, d.Entries)
-	}
-	return d.Rule.AppendStatLevels(dst, d.Entries)
-}
-
-// cloneAll copies texts, so that they do not retain the memory of a request.
-func cloneAll(texts []string) []string {
-	clones := make([]string, len(texts))
-	for i, s := range texts {
-		clones[i] = strings.Clone(s)
-	}
-	return clones
 }
 
 // Loaded counts an attempt to load rules. After a successful load it drops the series of rules that

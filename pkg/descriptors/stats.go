@@ -1,6 +1,9 @@
 package descriptors
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // AppendStatLevels appends to dst the name of each entry in metrics, unescaped. The entries must be
 // those that r matched. A name is
@@ -34,7 +37,7 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 // HasFixedStatLevels reports whether [Rule.AppendStatLevels] does not depend on the entries.
 func (r *Rule) HasFixedStatLevels() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
-		return l.kind == wildcard || l.valueToMetric && l.kind != exact
+		return l.kind == wildcard && strings.Contains(l.key, "*") || l.valueToMetric && l.kind != exact
 	})
 }
 
