@@ -26,11 +26,6 @@ type series struct {
 	sent   tally  // the part of counts that was sent to statsd
 }
 
-// cloneID returns a copy that does not share memory with a request or with replaced rules.
-func cloneID(id descriptors.RuleID) descriptors.RuleID {
-	return descriptors.RuleID{Domain: strings.Clone(id.Domain), Name: strings.Clone(id.Name)}
-}
-
 func (s *series) add(t *tally) {
 	for i := range t {
 		if t[i] > 0 {
@@ -80,7 +75,7 @@ func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *s
 	defer t.mu.Unlock()
 	if s := t.series[string(name)]; s != nil {
 		if !slices.Contains(s.owners, owner) {
-			s.owners = append(s.owners, cloneID(owner))
+			s.owners = append(s.owners, owner.Clone())
 		}
 		return s
 	}
@@ -125,8 +120,8 @@ func (t *table) find(name []byte, owner descriptors.RuleID) *series {
 }
 
 func (t *table) insert(name string, owner descriptors.RuleID) *series {
-	owner = cloneID(owner)
-	s := &series{labels: strings.Split(name, string([]byte{levelEnd})), owners: []descriptors.RuleID{owner}, since: t.now()}
+	labels := strings.Split(name, string([]byte{levelEnd}))
+	s := &series{labels: labels, owners: []descriptors.RuleID{owner.Clone()}, since: t.now()}
 	t.series[name] = s
 	return s
 }

@@ -1,8 +1,6 @@
 package telemetry
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +16,8 @@ type labelSet [4]string
 // rule returns the rule of a label set that begins with the labels domain and rule.
 func (l labelSet) rule() descriptors.RuleID { return descriptors.RuleID{Domain: l[0], Name: l[1]} }
 
-// A counterMap collects a counter for each label set. Unlike a prometheus.CounterVec it can list
-// its label sets, and a lookup does not allocate.
+// A counterMap collects a counter for each label set. Unlike in a prometheus.CounterVec, a function
+// can select the counters to delete, and a lookup does not allocate.
 type counterMap struct {
 	desc   *prometheus.Desc
 	labels int // used in a labelSet
@@ -58,13 +56,6 @@ func (c *counterMap) insert(labels labelSet) *atomic.Uint64 {
 	count := &atomic.Uint64{}
 	c.counts[labels] = count
 	return count
-}
-
-// labelSets returns the label sets that were counted.
-func (c *counterMap) labelSets() []labelSet {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return slices.Collect(maps.Keys(c.counts))
 }
 
 // removeIf deletes the counters for which remove returns true.

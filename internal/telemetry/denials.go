@@ -19,7 +19,7 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 			continue
 		}
 		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.Enforces(d))}
-		m.denials.add(labels, 1) // first, see dropRemovedLimits
+		m.denials.add(labels, 1)
 		labels[3] = ""
 		if d.Hits == 0 {
 			m.peeks.add(labels, 1)
@@ -41,32 +41,23 @@ func limitLabel(d *decide.Decision, i int) string {
 // maxLimitNameBytes bounds the label of a limit, because rules do not bound names.
 const maxLimitNameBytes = 200
 
-// dropRemovedLimits drops the denials of rules and limits that no longer exist. A request that began
-// under the old rules may create a dropped series again; the next reload drops it.
-func (m *Metrics) dropRemovedLimits(rules *descriptors.Rules) {
-	type limit struct {
-		rule descriptors.RuleID
-		name string
-	}
-	counted := map[descriptors.RuleID]bool{}
-	for _, l := range m.denials.labelSets() {
-		counted[l.rule()] = true
-	}
-	exist := map[limit]bool{}
-	for d := range rules.Domains() {
-		exist[limit{descriptors.RuleID{Domain: d.Name()}, decide.OverrideName}] = true
-	}
-	for r := range rules.All() {
-		if id := r.ID(); counted[id] {
-			exist[limit{id, decide.OverrideName}] = true
-			d := decide.Decision{Limits: r.Limits}
-			for i := range r.Limits {
-				exist[limit{id, limitLabel(&d, i)}] = true
+// dropRemovedLimits drops the denials of rules and limits that are not in current. A request that
+// began under the old rules may create a dropped series again; the next reload drops it.
+func (m *Metrics) dropRemovedLimits(current map[descriptors.RuleID]*descriptors.Rule) {
+	removed := func(l labelSet) bool {
+		rule := current[l.rule()]
+		if rule == nil || l[2] == decide.OverrideName {
+			return rule == nil
+		}
+		d := decide.Decision{Limits: rule.Limits}
+		for i := range rule.Limits {
+			if limitLabel(&d, i) == l[2] {
+				return false
 			}
 		}
+		return true
 	}
-	// Every limit of the other families is in denials too.
 	for _, family := range []*counterMap{m.denials, m.peeks, m.penalties, m.byPenalty, m.hits.denied} {
-		family.removeIf(func(l labelSet) bool { return !exist[limit{l.rule(), l[2]}] })
+		family.removeIf(removed)
 	}
 }

@@ -88,7 +88,7 @@ func TestLongNamesOfLimitsStayDifferent(t *testing.T) {
 	if n := testutil.CollectAndCount(m.denials); n != 2 {
 		t.Errorf("%d series, want one for each of two limits", n)
 	}
-	for _, l := range m.denials.labelSets() {
+	for l := range m.denials.counts {
 		if len(l[2]) > maxLimitNameBytes || !strings.HasPrefix(l[2], long[:180]) {
 			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l[2], maxLimitNameBytes)
 		}

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -34,7 +36,6 @@ type hitMetrics struct {
 
 	mu    sync.RWMutex
 	rules map[descriptors.RuleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
-	next  map[descriptors.RuleID]*ruleHits // replaces rules once dropRemoved has filled it
 }
 
 // A ruleHits counts the hits of a rule by verdict. It fills a cache line, to which Go aligns it,
@@ -69,43 +70,23 @@ func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 	found = h.rules[id]
 	if found == nil {
 		found = new(ruleHits)
-		h.rules[id] = found
-		if h.next != nil {
-			h.next[id] = found
-		}
+		h.rules[id.Clone()] = found // rules that are replaced later must not stay in memory
 	}
 	return found
 }
 
-// rulesPerLock is the number of rules that dropRemoved visits before it briefly releases the lock.
-const rulesPerLock = 1024
-
-// dropRemoved drops the counters of rules that are no longer in rules. A request that began under
-// the old rules may create the counters of a removed rule again; the next reload drops them.
-// dropRemoved is not safe for concurrent use.
-func (h *hitMetrics) dropRemoved(rules *descriptors.Rules) {
+// dropRemoved drops the counters of rules that are not in current. A request that began under the
+// old rules may create the counters of a removed rule again; the next reload drops them.
+func (h *hitMetrics) dropRemoved(current map[descriptors.RuleID]*descriptors.Rule) {
+	h.mu.RLock()
+	ids := slices.Collect(maps.Keys(h.rules))
+	h.mu.RUnlock()
+	removed := slices.DeleteFunc(ids, func(id descriptors.RuleID) bool { return current[id] != nil })
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.next = make(map[descriptors.RuleID]*ruleHits, len(h.rules))
-	keep := func(id descriptors.RuleID) {
-		if found := h.rules[id]; found != nil {
-			h.next[id] = found
-		}
+	for _, id := range removed {
+		delete(h.rules, id)
 	}
-	for d := range rules.Domains() {
-		keep(descriptors.RuleID{Domain: d.Name()})
-	}
-	n := 0
-	for r := range rules.All() {
-		n++
-		if n%rulesPerLock == 0 {
-			h.mu.Unlock()
-			h.mu.Lock()
-		}
-		keep(r.ID())
-	}
-	h.rules, h.next = h.next, nil
-	h.byRule.Reset(rules)
 }
 
 // Describe implements prometheus.Collector. It describes nothing, because the label limit is absent

@@ -61,15 +61,12 @@ func (l *leaseMetrics) countEndedLeases(o *rls.Observation) {
 	}
 }
 
-// dropRemoved drops the series of rules that were removed or have no leases.
-func (l *leaseMetrics) dropRemoved(rules *descriptors.Rules) {
-	exist := map[descriptors.RuleID]bool{}
-	for r := range rules.All() {
-		if r.UsesLeases() {
-			exist[r.ID()] = true
-		}
+// dropRemoved drops the series of rules that are not in current or have no leases.
+func (l *leaseMetrics) dropRemoved(current map[descriptors.RuleID]*descriptors.Rule) {
+	removed := func(s labelSet) bool {
+		r := current[s.rule()]
+		return r == nil || !r.UsesLeases()
 	}
-	removed := func(s labelSet) bool { return !exist[s.rule()] }
 	l.ends.removeIf(removed)
 	l.badIDs.removeIf(removed)
 	l.tooMany.removeIf(removed)

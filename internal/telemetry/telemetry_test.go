@@ -99,7 +99,7 @@ func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 
 // Hits that are counted during a reload are kept for rules that stay.
 func TestReloadLosesNoHits(t *testing.T) {
-	const names, each = 3 * rulesPerLock, 5
+	const names, each = 3 * 1024, 5
 	var text strings.Builder
 	text.WriteString("domain: d\ndescriptors:\n")
 	for i := range names {
@@ -114,7 +114,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 			case <-ended:
 				return
 			default:
-				h.dropRemoved(rules)
+				h.dropRemoved(rulesByID(rules))
 			}
 		}
 	})

@@ -84,6 +84,11 @@ type Rule struct {
 // RuleID of their domain without a name.
 type RuleID struct{ Domain, Name string }
 
+// Clone returns a copy that does not share memory with a request or with replaced rules.
+func (id RuleID) Clone() RuleID {
+	return RuleID{Domain: strings.Clone(id.Domain), Name: strings.Clone(id.Name)}
+}
+
 // ID returns the domain and the name of r.
 func (r *Rule) ID() RuleID { return RuleID{r.Domain, r.Name} }
 
