@@ -198,7 +198,7 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 	for _, task := range p.tasks {
 		group.Go(func() error { task(running); return nil })
 	}
-	group.Go(func() error { return prefixError("rules", p.rules.Watch(running, p.rulesReplaced)) })
+	group.Go(func() error { return prefixError("rules", p.rules.Watch(running)) })
 	group.Go(func() error { p.reloadOn(running, reload); return nil })
 	group.Go(func() error {
 		p.drain(running, stop)

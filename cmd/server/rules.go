@@ -60,11 +60,14 @@ func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.R
 		if err == nil {
 			warn(rules)
 			p.ready.rulesLoaded()
+			if p.store != nil {
+				p.rulesReplaced(rules)
+			}
 		}
 	}
 }
 
-// rulesReplaced discards everything that a running process has cached under the old rules.
+// rulesReplaced discards everything that was cached under the old rules. The store must be open.
 func (p *process) rulesReplaced(rules *descriptors.Rules) {
 	p.store.denyCache.ForgetDenials()
 	p.store.fallback.ForgetShares()

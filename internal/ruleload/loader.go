@@ -36,8 +36,7 @@ type Options struct {
 
 	Log *zap.Logger
 	// Loaded is called with the rules that have come into force, or with the error of a failed
-	// load. Calls of Loaded and of the function that Watch gets do not overlap, and may call no
-	// method of the Loader except Rules.
+	// load. Calls of Loaded do not overlap, and may call no method of the Loader except Rules.
 	Loaded func(rules *descriptors.Rules, err error)
 }
 
@@ -49,8 +48,7 @@ type Loader struct {
 	overlayFile *sources.Watcher // nil without an overlay
 	live        atomic.Pointer[descriptors.Rules]
 
-	mu        sync.Mutex               // guards the fields below, and calls of options.Loaded and replaced
-	replaced  func(*descriptors.Rules) // see Watch
+	mu        sync.Mutex // guards the fields below, and calls of options.Loaded
 	received  receivedRules
 	files     []rulesfile.File // read last, with or without faults
 	overlay   overlay          // read last without faults of its own
@@ -64,9 +62,7 @@ var ErrNoRules = errors.New("no rules")
 // Open loads the rules from files. Rules from xDS arrive during [Loader.Watch]; until then, the
 // rules of ReceivedPath are in force.
 func Open(o Options) (*Loader, error) {
-	l := &Loader{
-		options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}, replaced: func(*descriptors.Rules) {},
-	}
+	l := &Loader{options: o, log: o.Log, received: receivedRules{path: o.ReceivedPath, log: o.Log}}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.openOverlay(); err != nil && !o.MayStartWithoutRules {
@@ -117,12 +113,8 @@ func (l *Loader) Source() string {
 	return l.options.Path
 }
 
-// Watch loads the rules and the overlay when they change, until ctx ends. It calls replaced with
-// rules that have come into force, after Loaded.
-func (l *Loader) Watch(ctx context.Context, replaced func(*descriptors.Rules)) error {
-	l.mu.Lock()
-	l.replaced = replaced
-	l.mu.Unlock()
+// Watch loads the rules and the overlay when they change, until ctx ends.
+func (l *Loader) Watch(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	if l.overlayFile != nil {
 		group.Go(func() error { return l.overlayFile.Watch(ctx, l.loadOverlay) })
@@ -206,7 +198,6 @@ func (l *Loader) apply(files []rulesfile.File, err error) error {
 		l.received.save(files)
 	}
 	l.options.Loaded(rules, nil)
-	l.replaced(rules)
 	logLoaded(l.log, old, rules)
 	return nil
 }
