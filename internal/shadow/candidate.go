@@ -27,7 +27,7 @@ const (
 type candidate struct {
 	rules   *descriptors.Rules
 	loaded  time.Time
-	store   limiters.Store
+	memory  *memstore.Store
 	decider *decide.Decider
 	now     time.Time     // the last request's time
 	result  decide.Result // the last request's decisions
@@ -52,15 +52,18 @@ type diff struct {
 type limitCounts struct {
 	newlyDenied, newlyAllowed, both, shadowed int64
 	limit                                     *descriptors.RateLimit
-	candidate                                 bool // the limit is of the candidate
 }
 
 func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
 	// The virtual clock must not step back, and the first request may have been decided before the
 	// candidate was loaded.
 	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
-	c.store = s.options.newStore(func() time.Time { return c.now })
-	c.decider = decide.New(func() *descriptors.Rules { return rules }, c.store, s.options.Decide)
+	c.memory = memstore.New(memstore.Options{MaxBytes: s.options.MaxBytes, Now: func() time.Time { return c.now }})
+	var store limiters.Store = c.memory
+	if s.options.wrap != nil {
+		store = s.options.wrap(store)
+	}
+	c.decider = decide.New(func() *descriptors.Rules { return rules }, store, s.options.Decide)
 	c.diff = newDiff(now, "")
 	return c
 }
@@ -117,7 +120,7 @@ func (c *candidate) count(j *job) {
 		if row == nil {
 			continue
 		}
-		row.candidate, row.limit = true, denial.limit
+		row.limit = denial.limit
 		switch {
 		case denial.shadow:
 			row.shadowed++
@@ -161,12 +164,4 @@ func (d *diff) row(denial *keyDenial) *limitCounts {
 		d.limits[denial.limitID] = found
 	}
 	return found
-}
-
-// stats returns the size of the counters. It is zero if the store is not a memstore.
-func (c *candidate) stats() memstore.Stats {
-	if m, ok := c.store.(*memstore.Store); ok {
-		return m.Stats()
-	}
-	return memstore.Stats{}
 }

@@ -24,7 +24,7 @@ type Stats struct {
 func (s *Comparison) Stats() Stats {
 	stats := Stats{Dropped: s.dropped.Load(), Panics: s.panics.Load(), Queued: int64(len(s.queue))}
 	if c := s.current.Load(); c != nil {
-		m := c.stats()
+		m := c.memory.Stats()
 		stats.Keys, stats.Bytes, stats.Evicted, stats.Rejected = m.Keys, m.Bytes, m.Evicted, m.Rejected
 	}
 	return stats

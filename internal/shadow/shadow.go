@@ -19,7 +19,6 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
 // Options configures a [Comparison].
@@ -34,7 +33,7 @@ type Options struct {
 	// Panicked, if not nil, receives the value of a recovered panic. It must not panic.
 	Panicked func(any)
 
-	newStore func(now func() time.Time) limiters.Store // set by tests; now is the time of the request being decided
+	wrap func(limiters.Store) limiters.Store // set by tests: wraps the store of a candidate
 }
 
 const defaultMaxBytes = 128 << 20
@@ -59,11 +58,6 @@ type Comparison struct {
 // New returns a Comparison without a candidate.
 func New(o Options) *Comparison {
 	o.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
-	if o.newStore == nil {
-		o.newStore = func(now func() time.Time) limiters.Store {
-			return memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: now})
-		}
-	}
 	if o.Panicked == nil {
 		o.Panicked = func(any) {}
 	}

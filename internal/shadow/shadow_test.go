@@ -195,7 +195,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 		var values []any
 		panics := broken{take: func(context.Context) error { panic("no such luck") }}
 		s := serve(t, Options{
-			newStore: func(func() time.Time) limiters.Store { return panics },
+			wrap:     func(limiters.Store) limiters.Store { return panics },
 			Panicked: func(value any) { values = append(values, value) },
 		}, liveRules, candidateRules)
 		defer s.stop()
@@ -219,7 +219,7 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		s := serve(t, Options{wrap: func(limiters.Store) limiters.Store { return blocked }}, liveRules, candidateRules)
 		start := time.Now()
 		const more = 100
 		for i := range maxQueued + 1 + more {
@@ -241,7 +241,7 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 func TestQueuedTextIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		s := serve(t, Options{wrap: func(limiters.Store) limiters.Store { return blocked }}, liveRules, candidateRules)
 		value := strings.Repeat("x", 1<<20)
 		for range 100 {
 			s.decide(request(1, "user_id="+value))
@@ -261,7 +261,7 @@ func TestQueuedTextIsBounded(t *testing.T) {
 func TestQueuedEntriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := broken{take: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }}
-		s := serve(t, Options{newStore: func(func() time.Time) limiters.Store { return blocked }}, liveRules, candidateRules)
+		s := serve(t, Options{wrap: func(limiters.Store) limiters.Store { return blocked }}, liveRules, candidateRules)
 		largest := slices.Repeat([]string{strings.Repeat("b ", decide.MaxEntries)}, decide.MaxDescriptors)
 		const size = decide.MaxDescriptors * decide.MaxEntries * 32 // two strings for each entry
 		s.decide(request(1, "user_id=1"))                           // blocks the queue
