@@ -82,12 +82,6 @@ func uncompressedStream(ctx context.Context) (transportStream, error) {
 	return stream, nil
 }
 
-// abortIfLate starts a timer that ends the stream with errTimeout. The caller stops the timer. Only
-// the status of a stream interrupts a Read of it.
-func abortIfLate(stream transportStream) *time.Timer {
-	return time.AfterFunc(timeout, func() { _ = stream.WriteStatus(errTimeout) })
-}
-
 // A Receiver receives the messages of unary requests, of up to 4 MiB each. Together, messages that
 // have arrived in part take at most 64 MiB. A Receiver is safe for concurrent use, and must not be
 // copied after the first use.
@@ -105,16 +99,22 @@ type streamTimer struct {
 	stream transportStream
 }
 
-// start starts the timer of a stream.
+// startTimer starts a new timer, which ends the stream with errTimeout. The caller stops the timer.
+// Only the status of a stream interrupts a Read of it.
+func startTimer(stream transportStream) *streamTimer {
+	t := &streamTimer{stream: stream} // before the timer, because the process may be frozen in between
+	t.timer = time.AfterFunc(timeout, func() { _ = t.stream.WriteStatus(errTimeout) })
+	return t
+}
+
+// start starts a timer from the pool, or a new one.
 func (r *Receiver) start(stream transportStream) *streamTimer {
 	if t, found := r.timers.Get().(*streamTimer); found {
 		t.stream = stream
 		t.timer.Reset(timeout)
 		return t
 	}
-	t := &streamTimer{stream: stream} // before the timer, because the process may be frozen in between
-	t.timer = time.AfterFunc(timeout, func() { _ = t.stream.WriteStatus(errTimeout) })
-	return t
+	return startTimer(stream)
 }
 
 // stop stops the timer. It reports whether the timer is too late to stop, so that Reads of the

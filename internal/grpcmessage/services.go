@@ -59,7 +59,7 @@ func decodeInTime(ctx context.Context, decode func(any) error, message any) erro
 	if err != nil {
 		return err
 	}
-	defer abortIfLate(stream).Stop()
+	defer startTimer(stream).timer.Stop()
 	return decode(message)
 }
 
