@@ -26,17 +26,20 @@ const EndedTTL = 5 * time.Second
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
 
-// NewLeaseID returns the first 16 bytes of the HMAC-SHA256 of id under secret or, without a secret,
-// of its SHA-256. It is never zero.
-func NewLeaseID(secret []byte, id string) (l LeaseID) {
+// SecretSum returns the HMAC-SHA256 of text under secret or, if secret is empty, its SHA-256.
+func SecretSum(secret []byte, text string) [sha256.Size]byte {
 	if len(secret) == 0 {
-		sum := sha256.Sum256([]byte(id))
-		copy(l[:], sum[:])
-	} else {
-		mac := hmac.New(sha256.New, secret)
-		mac.Write([]byte(id))
-		copy(l[:], mac.Sum(nil))
+		return sha256.Sum256([]byte(text))
 	}
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(text))
+	return [sha256.Size]byte(mac.Sum(nil))
+}
+
+// NewLeaseID returns the first 16 bytes of the [SecretSum] of id. It is never zero.
+func NewLeaseID(secret []byte, id string) LeaseID {
+	sum := SecretSum(secret, id)
+	l := LeaseID(sum[:])
 	if l.IsZero() {
 		l[0] = 1
 	}

@@ -29,7 +29,7 @@ func (o *Receipts) append(b []byte, denied *denial) []byte {
 		r.Limit = denied.Rule.Hash(max(0, denied.limit))
 	}
 	if key := denied.result.Key(denied.descriptor); key != "" {
-		r.Key, _ = strconv.ParseUint(descriptors.KeyHash(o.KeySecret, key), 16, 64)
+		r.Key = descriptors.KeyNumber(o.KeySecret, key)
 	}
 	if denied.limit >= 0 {
 		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Compiled.Capacity()
