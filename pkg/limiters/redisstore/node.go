@@ -49,10 +49,11 @@ func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limit
 	return err
 }
 
-// makeCalls encodes and sends calls, and sets their verdicts.
+// makeCalls encodes and sends calls, and sets their verdicts. go-redis does not use a batch after
+// its call has returned, even with a timeout, so the batch can be released.
 func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
 	for _, sc := range calls {
-		sc.batch.encode(sc.Groups)
+		sc.encode()
 	}
 	if len(calls) == 1 {
 		n.sendAlone(ctx, calls[0]) // saves the goroutine
@@ -73,7 +74,7 @@ func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
 func (n *node) send(ctx context.Context, calls []*slotCall) {
 	byMaster := map[*redis.Client][]*slotCall{}
 	for _, sc := range calls {
-		master, err := n.cluster.client.MasterForKey(ctx, sc.batch.keys[0])
+		master, err := n.cluster.client.MasterForKey(ctx, sc.keys[0])
 		if err != nil {
 			failCalls(calls, limiters.Uncharged(err)) // the slots are unknown, so nothing was sent
 			return

@@ -479,8 +479,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 			}
 		}
 		b := newBatch(time.Time{}, time.Time{})
-		b.keys = keys
-		b.encode(groups)
+		b.encode(groups, keys)
 		var got []limiters.Op
 		var gotGroup []uint16
 		var kinds []redisscripts.RunKind

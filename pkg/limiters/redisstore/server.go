@@ -60,6 +60,7 @@ func (s server) callOnce(ctx context.Context, b *batch) (reply, error) {
 // ping calls the script without operations and returns the duration.
 func (s server) ping(ctx context.Context) (time.Duration, error) {
 	b := newBatch(time.Time{}, time.Time{})
+	defer b.release()
 	start := time.Now()
 	_, err := s.callOnce(ctx, b)
 	return time.Since(start), err

@@ -25,8 +25,9 @@ func newSingleServer(s *shared, client redis.UniversalClient) *singleServer {
 
 // call is the [callFunc] of the queue.
 func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := pooledBatch(notAfter, now, groups, s.namer)
+	b := newBatch(notAfter, now)
 	defer b.release()
+	b.encode(groups, s.namer.keysIn(&b.buffer, groups))
 	r, err := s.server.call(ctx, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.server.client)

@@ -16,12 +16,40 @@ import (
 // calls.
 type slotCall struct {
 	split.Subset
-	batch *batch // has the keys; makeCalls encodes the groups
-	reply reply
-	err   error
+	notAfter, now time.Time // the times of the batch
+	keys          []string  // the keys of the operations
+	batch         *batch    // set only during makeCalls
+	reply         reply
+	err           error
 }
 
-// setVerdicts sets the verdicts. If the call failed, each has the error.
+func (sc *slotCall) encode() {
+	sc.batch = newBatch(sc.notAfter, sc.now)
+	sc.batch.encode(sc.Groups, sc.keys)
+}
+
+// A callSet has a call for each K.
+type callSet[K comparable] struct {
+	notAfter, now time.Time   // the times of new calls
+	calls         []*slotCall // in the order in which they were added
+	callOf        map[K]*slotCall
+}
+
+// of returns the call for k, adding it if there is none.
+func (s *callSet[K]) of(k K) *slotCall {
+	sc := s.callOf[k]
+	if sc == nil {
+		if s.callOf == nil {
+			s.callOf = map[K]*slotCall{}
+		}
+		sc = &slotCall{notAfter: s.notAfter, now: s.now}
+		s.callOf[k] = sc
+		s.calls = append(s.calls, sc)
+	}
+	return sc
+}
+
+// setVerdicts sets the verdicts and releases the batch. If the call failed, each has the error.
 func (sc *slotCall) setVerdicts() {
 	sc.Verdicts = make([]limiters.Verdict, sc.Len())
 	if sc.err == nil {
@@ -30,6 +58,8 @@ func (sc *slotCall) setVerdicts() {
 	if sc.err != nil {
 		limiters.FailAll(sc.Verdicts, sc.err)
 	}
+	sc.batch.release()
+	sc.batch = nil
 }
 
 // spansSlots reports whether keys are in several slots.
@@ -39,20 +69,13 @@ func spansSlots(keys []string) bool {
 
 // splitBySlot makes a call for each slot, with groups in their order.
 func splitBySlot(notAfter, now time.Time, groups []limiters.Group, keys []string) []*slotCall {
-	bySlot := map[uint16]*slotCall{}
-	var calls []*slotCall
+	bySlot := callSet[uint16]{notAfter: notAfter, now: now}
 	for first, g := range limiters.EachGroup(groups) {
-		slot := slotOf(keys[first])
-		sc := bySlot[slot]
-		if sc == nil {
-			sc = &slotCall{batch: newBatch(notAfter, now)}
-			bySlot[slot] = sc
-			calls = append(calls, sc)
-		}
+		sc := bySlot.of(slotOf(keys[first]))
 		sc.Add(g, first)
-		sc.batch.keys = append(sc.batch.keys, keys[first:first+len(g)]...)
+		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
 	}
-	return calls
+	return bySlot.calls
 }
 
 // scatter writes the verdicts of calls to out. It returns an error only if all calls failed.
@@ -61,7 +84,7 @@ func (c *cluster) scatter(calls []*slotCall, out []limiters.Verdict) error {
 	for i, sc := range calls {
 		errs[i] = sc.err
 		if sc.err != nil {
-			limiters.FailAll(sc.Verdicts, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.batch.keys[0]), c.address, sc.err))
+			limiters.FailAll(sc.Verdicts, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.keys[0]), c.address, sc.err))
 			if slotsMayHaveMoved(sc.err) {
 				c.client.ReloadState(context.Background()) // go-redis does so only every minute and after redirections
 			}

@@ -49,7 +49,7 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	} {
 		calls, verdicts := make([]*slotCall, len(c.errs)), make([]limiters.Verdict, len(c.errs))
 		for i, err := range c.errs {
-			calls[i], verdicts[i] = &slotCall{batch: &batch{keys: []string{"k"}}, err: err}, limiters.Verdict{Err: err}
+			calls[i], verdicts[i] = &slotCall{keys: []string{"k"}, err: err}, limiters.Verdict{Err: err}
 		}
 		for what, got := range map[string]error{"scatter": s.topology.(*cluster).scatter(calls, nil), "errorOfVerdicts": errorOfVerdicts(verdicts)} {
 			if limiters.IsUncharged(got) != c.want || got.Error() != c.text {

@@ -17,30 +17,32 @@ import (
 // the error unless one node has all of them, see ADR 16.
 func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
-	charges, refunds := make([]keyCalls, len(calls)), make([]keyCalls, len(calls))
+	charges, refunds := make([][]*slotCall, len(calls)), make([][]*slotCall, len(calls))
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
-	n.makeCalls(ctx, allCalls(charges))
+	n.makeCalls(ctx, slices.Concat(charges...))
 	for i, sc := range calls {
-		charges[i].scatter(sc.Verdicts) // an operation that is not in charges keeps its error
+		for _, charge := range charges[i] {
+			charge.Scatter(sc.Verdicts) // an operation that is not in charges keeps its error
+		}
 		refunds[i] = refundsOf(sc, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.timeout)
 	defer cancel()
-	n.makeCalls(refunding, allCalls(refunds))
+	n.makeCalls(refunding, slices.Concat(refunds...))
 	for i, sc := range calls {
-		refunds[i].scatterRefunds(sc.Verdicts)
+		scatterRefunds(refunds[i], sc.Verdicts)
 		sc.err = errorOfVerdicts(sc.Verdicts)
 	}
 }
 
 // chargesOf returns a call for each key. Operations on one key keep their order and group.
-func chargesOf(sc *slotCall) keyCalls {
-	charges := newKeyCalls(sc.batch.notAfter, sc.batch.now)
+func chargesOf(sc *slotCall) []*slotCall {
+	charges := callSet[string]{notAfter: sc.notAfter, now: sc.now}
 	for first, g := range limiters.EachGroup(sc.Groups) {
-		keys := sc.batch.keys[first : first+len(g)]
+		keys := sc.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
 			continue
 		}
@@ -55,19 +57,21 @@ func chargesOf(sc *slotCall) keyCalls {
 					own, indices = append(own, op), append(indices, first+i+j)
 				}
 			}
-			charges.add(key, own, indices...)
+			charge := charges.of(key)
+			charge.AddOps(own, indices...)
+			charge.keys = append(charge.keys, slices.Repeat([]string{key}, len(own))...)
 		}
 	}
-	return charges
+	return charges.calls
 }
 
 // refundsOf returns refunds of the operations that were charged, after start, in groups that were
 // denied. The refunds do not have the deadline of the charges, because a charge must be refunded
 // even if its client has left.
-func refundsOf(sc *slotCall, start time.Time) keyCalls {
-	refunds := newKeyCalls(time.Time{}, sc.batch.now)
+func refundsOf(sc *slotCall, start time.Time) []*slotCall {
+	refunds := callSet[string]{now: sc.now}
 	for first, g := range limiters.EachGroup(sc.Groups) {
-		keys := sc.batch.keys[first : first+len(g)]
+		keys := sc.keys[first : first+len(g)]
 		notAllowed := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
 		var notAllowedKeys []string
 		for i := range g {
@@ -83,14 +87,16 @@ func refundsOf(sc *slotCall, start time.Time) keyCalls {
 			if !needed || slices.Contains(notAllowedKeys, keys[i]) {
 				continue
 			}
-			refund := refunds.add(keys[i], limiters.Group{undo}, first+i)
-			if sc.batch.now.IsZero() && undo.Kind != limiters.OpEnd {
+			refund := refunds.of(keys[i])
+			refund.AddOps(limiters.Group{undo}, first+i)
+			refund.keys = append(refund.keys, keys[i])
+			if sc.now.IsZero() && undo.Kind != limiters.OpEnd {
 				// In the next fixed window, the refund would admit a hit too many.
-				refund.batch.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
+				refund.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
 			}
 		}
 	}
-	return refunds
+	return refunds.calls
 }
 
 // undoOf returns the operation that undoes an allowed operation: the end of its lease, or a refund.
@@ -124,49 +130,11 @@ func errorOfVerdicts(verdicts []limiters.Verdict) error {
 	return split.ErrorOfAll(errs)
 }
 
-// keyCalls groups operations by key, with one call for each key.
-type keyCalls struct {
-	notAfter, now time.Time // the times of the batch, see batch
-	byKey         map[string]*slotCall
-	calls         []*slotCall
-}
-
-func newKeyCalls(notAfter, now time.Time) keyCalls {
-	return keyCalls{notAfter: notAfter, now: now, byKey: map[string]*slotCall{}}
-}
-
-// add adds a group of operations on key to the call of the key, and returns the call. See
-// [split.Subset.AddOps].
-func (k *keyCalls) add(key string, g limiters.Group, indices ...int) *slotCall {
-	sc := k.byKey[key]
-	if sc == nil {
-		sc = &slotCall{batch: newBatch(k.notAfter, k.now)}
-		k.byKey[key] = sc
-		k.calls = append(k.calls, sc)
-	}
-	sc.AddOps(g, indices...)
-	sc.batch.keys = append(sc.batch.keys, slices.Repeat([]string{key}, len(g))...)
-	return sc
-}
-
-func allCalls(all []keyCalls) (calls []*slotCall) {
-	for _, k := range all {
-		calls = append(calls, k.calls...)
-	}
-	return calls
-}
-
-func (k keyCalls) scatter(out []limiters.Verdict) {
-	for _, sc := range k.calls {
-		sc.Scatter(out)
-	}
-}
-
 // scatterRefunds replaces the verdicts of operations that were allowed and then refunded. If the
 // refund was late, its window has ended, and the verdict of the charge stays. If it failed, the
 // operation gets an error that is not [limiters.Uncharged], so that nothing charges it again.
-func (k keyCalls) scatterRefunds(out []limiters.Verdict) {
-	for _, sc := range k.calls {
+func scatterRefunds(refunds []*slotCall, out []limiters.Verdict) {
+	for _, sc := range refunds {
 		if errors.Is(sc.err, errLate) {
 			continue
 		}

@@ -294,8 +294,10 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	groups := limiters.Singles(opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0])...)
 	calls := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
+	good.encode()
+	bad.encode()
 	bad.batch.limits = []scriptLimit{{}} // without a limit
-	nodeOf(s).makeCalls(t.Context(), calls)
+	nodeOf(s).send(t.Context(), calls)
 	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)
 	}
@@ -315,8 +317,8 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	p := splitBySlot(time.Time{}, time.Time{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
-	refunds := refundsOf(p, start).calls
-	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].batch.notAfter.Equal(start.Add(time.Hour)) {
+	refunds := refundsOf(p, start)
+	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].notAfter.Equal(start.Add(time.Hour)) {
 		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
 	}
 	if _, err := take(t, s, group[0]); err != nil {
@@ -327,8 +329,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		used     int64
 	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
 		refund := newBatch(c.notAfter, time.Time{})
-		refund.keys = refunds[0].batch.keys
-		refund.encode(refunds[0].Groups)
+		refund.encode(refunds[0].Groups, refunds[0].keys)
 		before := scriptCalls(t, server)
 		if _, err := s.topology.(*singleServer).server.call(t.Context(), refund); err != nil {
 			t.Fatal(err)
@@ -379,7 +380,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups = []limiters.Group{append(groups[0], lease)}
 	call := splitBySlot(time.Now().Add(-time.Second), time.Time{}, groups, s.namer.keys(groups))[0]
 	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
-	n.makeCalls(t.Context(), refundsOf(call, time.Now()).calls)
+	n.makeCalls(t.Context(), refundsOf(call, time.Now()))
 	used("refunded", week, 0)
 	used("refunded", slots, 0)
 }
