@@ -39,11 +39,18 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 			c.sentHits.Add(d.n)
 			continue
 		}
-		restored := limiters.IsUncharged(err) && c.shardOf(d.key).restore(c.clock(), d)
+		restored := limiters.IsUncharged(err) && c.restore(d)
 		if !restored {
 			c.lostHits.Add(d.n)
 		}
 	}
+}
+
+func (c *DenyCache) restore(d *debt) bool {
+	s := c.shardOf(d.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.restore(c.clock(), d)
 }
 
 // applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at
@@ -56,8 +63,15 @@ func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verd
 			continue
 		}
 		denial, certain := c.denialOf(began, now, d.limit, 0, v)
-		c.shardOf(d.key).applyVerdict(d, denial, certain && denial.expires > now)
+		c.renew(d, denial, certain && denial.expires > now)
 	}
+}
+
+func (c *DenyCache) renew(d *debt, renewed denial, denied bool) {
+	s := c.shardOf(d.key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renew(d, renewed, denied)
 }
 
 const (

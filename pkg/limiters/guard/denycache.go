@@ -98,7 +98,7 @@ func (c *DenyCache) Close(ctx context.Context) error {
 func (c *DenyCache) ForgetDenials() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
-		s.forgetDenials()
+		s.dropAllDenials()
 	})
 }
 
@@ -196,12 +196,19 @@ func (c *DenyCache) answer(
 		for i := range g {
 			lookup := &lookups[first+i]
 			lookup.forward = keyIsForwarded(lookups, lookup.hash)
-			if debts = c.shard(lookup.hash).answerOrForward(now, &g[i], lookup, &out[first+i], debts); lookup.forward {
+			if debts = c.answerOrForward(now, &g[i], lookup, &out[first+i], debts); lookup.forward {
 				forwarded++
 			}
 		}
 	}
 	return forwarded, debts
+}
+
+func (c *DenyCache) answerOrForward(now int64, op *limiters.Op, lookup *opLookup, v *limiters.Verdict, debts []debt) []debt {
+	s := c.shard(lookup.hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.answerOrForward(now, op, lookup, v, debts)
 }
 
 // keyIsForwarded reports whether an operation on a key goes to the store.
@@ -243,10 +250,10 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 		for i := range g {
 			op, lookup, v := &g[i], &lookups[first+i], &out[first+i]
 			if op.N < 0 {
-				c.forgetDenialsOf(op.Key)
+				c.forgetKey(lookup, op)
 			}
 			if lookup.belowDenial && !v.Denied() {
-				c.shard(lookup.hash).forgetLarger(op)
+				c.forgetLarger(lookup, op)
 			}
 			if v.Allowed || v.Err != nil || !lookup.forward || op.Kind != limiters.OpCharge || len(g) > 1 {
 				continue
@@ -279,14 +286,21 @@ func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *
 	}, certain
 }
 
-// forgetDenialsOf removes the denials of a key and prevents calls in flight from recording new
+// forgetKey removes the denials of the key of op and prevents calls in flight from recording new
 // ones.
-func (c *DenyCache) forgetDenialsOf(key string) {
-	s := c.shardOf(key)
+func (c *DenyCache) forgetKey(lookup *opLookup, op *limiters.Op) {
+	s := c.shard(lookup.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation++
-	s.forgetDenialsOf(key)
+	s.dropKeyDenials(op.Key)
+}
+
+func (c *DenyCache) forgetLarger(lookup *opLookup, op *limiters.Op) {
+	s := c.shard(lookup.hash)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLarger(op)
 }
 
 func (c *DenyCache) cacheDenial(lookup *opLookup, op *limiters.Op, d denial, now int64) {

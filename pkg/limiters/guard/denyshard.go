@@ -11,7 +11,7 @@ import (
 )
 
 // A denyShard holds the denials of some keys. Each entry is in one of two lists: idle, sorted by
-// age, or pending, sorted by the time at which the store must be called.
+// age, or pending, sorted by the time at which the store must be called. Callers hold mu.
 type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
@@ -84,8 +84,6 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 // answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts
 // of its key to debts.
 func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup, v *limiters.Verdict, debts []debt) []debt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	e := s.find(op.Key, op.Limit)
 	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
@@ -98,7 +96,7 @@ func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup
 	lookup.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	debts = s.popDebts(now, op.Key, debts)
 	if op.N < 0 {
-		s.forgetDenialsOf(op.Key)
+		s.dropKeyDenials(op.Key)
 	}
 	return debts
 }
@@ -180,16 +178,14 @@ func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
 	}
 }
 
-// applyVerdict applies the store's verdict on a removed debt, whose entry may have been removed or
+// renew applies the store's verdict on a removed debt, whose entry may have been removed or
 // changed meanwhile.
-func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *denyShard) renew(removed *debt, d denial, denied bool) {
 	e := s.find(removed.key, removed.limit)
 	switch {
 	case e == nil || s.generation != removed.generation:
 	case !denied:
-		s.forgetDenial(e)
+		s.dropDenial(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
 		e.denial = d
 	}
@@ -198,8 +194,6 @@ func (s *denyShard) applyVerdict(removed *debt, d denial, denied bool) {
 // restore returns a removed debt to its entry, if it still exists. A debt whose window has ended
 // must not count in the next one.
 func (s *denyShard) restore(now int64, removed *debt) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	e := s.find(removed.key, removed.limit)
 	if e == nil || now >= removed.resetAt {
 		return false
@@ -268,27 +262,25 @@ func (s *denyShard) removeKey(key string) {
 	}
 }
 
-// forgetDenialsOf removes the denials of a key under all limits, but not their debts.
-func (s *denyShard) forgetDenialsOf(key string) {
+// dropKeyDenials removes the denials of a key under all limits, but not their debts.
+func (s *denyShard) dropKeyDenials(key string) {
 	for _, e := range s.entriesOf(key) {
-		s.forgetDenial(e)
+		s.dropDenial(e)
 	}
 }
 
-// forgetLarger removes the denial of more hits than op, whose charge makes its times too early.
-func (s *denyShard) forgetLarger(op *limiters.Op) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// dropLarger removes the denial of more hits than op, whose charge makes its times too early.
+func (s *denyShard) dropLarger(op *limiters.Op) {
 	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
-		s.forgetDenial(e)
+		s.dropDenial(e)
 	}
 }
 
-// forgetDenials removes all denials, but not their debts.
-func (s *denyShard) forgetDenials() {
+// dropAllDenials removes all denials, but not their debts.
+func (s *denyShard) dropAllDenials() {
 	for e := s.pending.next; e != &s.pending; {
 		next := e.next
-		s.forgetDenial(e)
+		s.dropDenial(e)
 		e = next
 	}
 	for s.idle.next != &s.idle {
@@ -296,11 +288,11 @@ func (s *denyShard) forgetDenials() {
 	}
 }
 
-// forgotten is the expiry of an entry without a denial, which stays for its debt.
-const forgotten = 0
+// dropped is the expiry of an entry without a denial, which stays for its debt.
+const dropped = 0
 
-func (s *denyShard) forgetDenial(e *denyEntry) {
-	e.expires = forgotten
+func (s *denyShard) dropDenial(e *denyEntry) {
+	e.expires = dropped
 	if e.debt == 0 {
 		s.remove(e)
 	}
@@ -330,7 +322,7 @@ func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt, e.pending = 0, false
-	if !needed || e.expires == forgotten {
+	if !needed || e.expires == dropped {
 		s.remove(e)
 		return debts
 	}
