@@ -314,3 +314,46 @@ func (c *DenyCache) cacheDenial(lookup *opLookup, op *limiters.Op, d denial, now
 		s.add(now, op, d, c.budget)
 	}
 }
+
+// Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
+func (c *DenyCache) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+	c.ForgetKeys(keys)
+	found, err = c.store.Reset(ctx, keys)
+	c.ForgetKeys(keys) // again, because calls in flight may have recorded denials
+	return found, err
+}
+
+// ForgetKeys removes the denials and debts of keys, including denials that calls in flight will
+// return. Call it when another process has reset the keys.
+func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
+	if c == nil {
+		return
+	}
+	for _, k := range keys {
+		s := c.shardOf(k.Key)
+		s.mu.Lock()
+		s.generation++
+		s.removeKey(k.Key)
+		s.mu.Unlock()
+	}
+}
+
+// ResetMatching implements [limiters.Store].
+func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	c.ForgetMatching(match)
+	progress, err := c.store.ResetMatching(ctx, match, cursor)
+	c.ForgetMatching(match)
+	return progress, err
+}
+
+// ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
+func (c *DenyCache) ForgetMatching(match func(key string) bool) {
+	c.eachShard(func(s *denyShard) {
+		s.generation++
+		for key := range s.entries {
+			if match(key) {
+				s.removeKey(key)
+			}
+		}
+	})
+}

@@ -243,3 +243,42 @@ func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts [
 		retried.AddOps(allowed, indices...)
 	}
 }
+
+// Reset implements [limiters.Store]. It resets local counters even if the store fails.
+func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+	found, err = f.store.Reset(ctx, keys)
+	if f.local.store == nil {
+		return found, err
+	}
+	local, localErr := f.local.store.Reset(ctx, keys)
+	if err != nil {
+		return found, err
+	}
+	return orElementwise(found, local), localErr
+}
+
+// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local
+// counters, even if the store fails, but not if it rejects the call.
+func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	progress, err := f.store.ResetMatching(ctx, match, cursor)
+	if f.local.store == nil || cursor != "" || limiters.IsRejectedReset(err) {
+		return progress, err
+	}
+	local, localErr := f.local.store.ResetMatching(ctx, match, "")
+	if err != nil {
+		return progress, err
+	}
+	progress.Scanned += local.Scanned
+	progress.Reset += local.Reset
+	return progress, localErr
+}
+
+// orElementwise returns the elementwise or of a and b; missing elements are false.
+func orElementwise(a, b []bool) []bool {
+	for i := range b {
+		if i < len(a) {
+			a[i] = a[i] || b[i]
+		}
+	}
+	return a
+}

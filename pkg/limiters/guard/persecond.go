@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -50,3 +51,41 @@ func isPerSecond(g limiters.Group) bool {
 }
 
 func isLonger(g limiters.Group) bool { return !isPerSecond(g) }
+
+// Reset implements [limiters.Store]. A key may have counters in both stores, see [NewPerSecond].
+func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+	found, err = s.main.Reset(ctx, keys)
+	if err != nil {
+		return found, err
+	}
+	inPerSecond, err := s.perSecond.Reset(ctx, keys)
+	return orElementwise(found, inPerSecond), err
+}
+
+// Prefixes of cursors, which identify the store.
+const mainCursor, perSecondCursor = "m", "s"
+
+// ResetMatching implements [limiters.Store]. It passes over the main store and then over perSecond.
+func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	if storeCursor, ok := strings.CutPrefix(cursor, perSecondCursor); ok {
+		progress, err := s.perSecond.ResetMatching(ctx, match, storeCursor)
+		if progress.Cursor != "" {
+			progress.Cursor = perSecondCursor + progress.Cursor
+		}
+		return progress, err
+	}
+	storeCursor, ok := strings.CutPrefix(cursor, mainCursor)
+	if !ok && cursor != "" {
+		return limiters.Progress{}, limiters.ErrCursor
+	}
+	progress, err := s.main.ResetMatching(ctx, match, storeCursor)
+	if err != nil {
+		return progress, err
+	}
+	if progress.Cursor == "" {
+		progress.Cursor = perSecondCursor // the pass over perSecond begins
+	} else {
+		progress.Cursor = mainCursor + progress.Cursor
+	}
+	return progress, nil
+}
