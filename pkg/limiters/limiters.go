@@ -113,6 +113,19 @@ func EachGroup(groups []Group) iter.Seq2[int, Group] {
 	}
 }
 
+// EachOp yields each operation of groups with its index among all of them.
+func EachOp(groups []Group) iter.Seq2[int, *Op] {
+	return func(yield func(int, *Op) bool) {
+		for first, g := range EachGroup(groups) {
+			for i := range g {
+				if !yield(first+i, &g[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // FailAll sets the error of each verdict in out.
 func FailAll(out []Verdict, err error) {
 	for i := range out {

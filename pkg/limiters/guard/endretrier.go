@@ -99,11 +99,9 @@ func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.
 
 func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict) {
 	var ends []pendingEnd
-	for first, g := range limiters.EachGroup(groups) {
-		for i, op := range g {
-			if op.Kind == limiters.OpEnd && out[first+i].Err != nil {
-				ends = append(ends, pendingEnd{op, time.Now().Add(op.Limit.LeaseTTL())})
-			}
+	for i, op := range limiters.EachOp(groups) {
+		if op.Kind == limiters.OpEnd && out[i].Err != nil {
+			ends = append(ends, pendingEnd{*op, time.Now().Add(op.Limit.LeaseTTL())})
 		}
 	}
 	if len(ends) > 0 {

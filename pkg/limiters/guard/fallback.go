@@ -147,16 +147,14 @@ func (f *Fallback) noteOutage(err error, args takeArgs) {
 		return
 	}
 	var reason error
-	for first, g := range limiters.EachGroup(args.groups) {
-		for i := range g {
-			failure := args.out[first+i].Err
-			if _, isPart := errors.AsType[*split.PartError](failure); isPart {
-				f.outages.noteFailure(failure)
-				return
-			}
-			if reason == nil && g[i].OnError > limiters.OnErrorFail {
-				reason = failure
-			}
+	for i, op := range limiters.EachOp(args.groups) {
+		failure := args.out[i].Err
+		if _, isPart := errors.AsType[*split.PartError](failure); isPart {
+			f.outages.noteFailure(failure)
+			return
+		}
+		if reason == nil && op.OnError > limiters.OnErrorFail {
+			reason = failure
 		}
 	}
 	if reason != nil {
@@ -166,10 +164,8 @@ func (f *Fallback) noteOutage(err error, args takeArgs) {
 
 // applyOnErrors applies on_store_error to the failed operations of args, and counts them.
 func (f *Fallback) applyOnErrors(ctx context.Context, args takeArgs) {
-	for first, g := range limiters.EachGroup(args.groups) {
-		for i := range g {
-			applyOnError(&g[i], &args.out[first+i])
-		}
+	for i, op := range limiters.EachOp(args.groups) {
+		applyOnError(op, &args.out[i])
 	}
 	f.local.decideFailed(ctx, args)
 	f.count(args)
@@ -193,20 +189,18 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 
 // count counts the operations of args that the store did not decide, without ends.
 func (f *Fallback) count(args takeArgs) {
-	for first, g := range limiters.EachGroup(args.groups) {
-		for i := range g {
-			onError := g[i].OnError
-			switch v := &args.out[first+i]; {
-			case g[i].Kind == limiters.OpEnd:
-				continue
-			case v.Err != nil:
-				onError = limiters.OnErrorFail
-			case !v.By.InsteadOfStore():
-				continue
-			}
-			f.ops[onError].Add(1)
-			f.outages.countOp()
+	for i, op := range limiters.EachOp(args.groups) {
+		onError := op.OnError
+		switch v := &args.out[i]; {
+		case op.Kind == limiters.OpEnd:
+			continue
+		case v.Err != nil:
+			onError = limiters.OnErrorFail
+		case !v.By.InsteadOfStore():
+			continue
 		}
+		f.ops[onError].Add(1)
+		f.outages.countOp()
 	}
 }
 

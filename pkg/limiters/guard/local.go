@@ -87,11 +87,9 @@ func (l *localFallback) scale(op *limiters.Op) bool {
 func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	canceled := ctx.Err() != nil
 	var ends []limiters.Op
-	for first, g := range limiters.EachGroup(args.groups) {
-		for i, op := range g {
-			if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[first+i].Err == nil) {
-				ends = append(ends, op)
-			}
+	for i, op := range limiters.EachOp(args.groups) {
+		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
+			ends = append(ends, *op)
 		}
 	}
 	l.endLeases(ctx, args.now, ends)

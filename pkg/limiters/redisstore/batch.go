@@ -46,12 +46,10 @@ const maxBatchOps = maxKeys / len(keySuffixes)
 
 // countKeys returns an upper bound of the number of keys.
 func countKeys(groups []limiters.Group) (n int) {
-	for _, g := range groups {
-		for i := range g {
-			for kind := range keySuffixes {
-				if (scriptLimit{g[i].Limit, keyKind(kind)}).exists() {
-					n++
-				}
+	for _, op := range limiters.EachOp(groups) {
+		for kind := range keySuffixes {
+			if (scriptLimit{op.Limit, keyKind(kind)}).exists() {
+				n++
 			}
 		}
 	}
