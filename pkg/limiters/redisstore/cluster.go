@@ -125,18 +125,18 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 
 var errNoMaster = errors.New("no node of the cluster has slots")
 
-func (c *cluster) masters(ctx context.Context) ([]server, error) {
+func (c *cluster) masters(ctx context.Context) ([]master, error) {
 	var mu sync.Mutex
-	var masters []server
-	err := c.client.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+	var masters []master
+	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		masters = append(masters, newServer(master, master.Options().Addr))
+		masters = append(masters, master{newServer(client), client.Options().Addr})
 		return nil
 	})
 	if err == nil && len(masters) == 0 {
 		err = errNoMaster
 	}
-	slices.SortFunc(masters, func(a, b server) int { return strings.Compare(a.address, b.address) })
+	slices.SortFunc(masters, func(a, b master) int { return strings.Compare(a.address, b.address) })
 	return masters, err
 }

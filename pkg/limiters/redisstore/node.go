@@ -19,7 +19,7 @@ type node struct {
 }
 
 func (c *cluster) newNode() *node {
-	n := &node{cluster: c, server: newServer(c.client, ""), reconnector: &reconnector{shared: c.shared}}
+	n := &node{cluster: c, server: newServer(c.client), reconnector: &reconnector{shared: c.shared}}
 	n.queue = &queue{shared: c.shared, call: n.call}
 	return n
 }

@@ -65,8 +65,13 @@ type shared struct {
 type topology interface {
 	split.Taker
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
-	// The address of a single Redis is "".
-	masters(ctx context.Context) ([]server, error)
+	masters(ctx context.Context) ([]master, error)
+}
+
+// A master is a server that has keys.
+type master struct {
+	server
+	address string // "" for a single Redis
 }
 
 // New returns a Store. The first call connects.

@@ -14,13 +14,12 @@ import (
 
 // A server calls the script on a Redis server, with deadlines in its time.
 type server struct {
-	client  redis.UniversalClient // the client of the server or of its cluster
-	clock   *serverClock
-	address string // if the client is that of one node of a cluster; otherwise ""
+	client redis.UniversalClient // the client of the server or of its cluster
+	clock  *serverClock
 }
 
-func newServer(client redis.UniversalClient, address string) server {
-	return server{client: client, clock: &serverClock{start: time.Now()}, address: address}
+func newServer(client redis.UniversalClient) server {
+	return server{client: client, clock: &serverClock{start: time.Now()}}
 }
 
 // A script is Lua source with the digest under which Redis caches it.

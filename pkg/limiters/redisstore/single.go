@@ -18,7 +18,7 @@ type singleServer struct {
 }
 
 func newSingleServer(s *shared, client redis.UniversalClient) *singleServer {
-	one := &singleServer{server: newServer(client, ""), reconnector: &reconnector{shared: s}}
+	one := &singleServer{server: newServer(client), reconnector: &reconnector{shared: s}}
 	one.queue = &queue{shared: s, call: one.call}
 	return one
 }
@@ -39,4 +39,6 @@ func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups
 	return b.decode(r, out)
 }
 
-func (s *singleServer) masters(context.Context) ([]server, error) { return []server{s.server}, nil }
+func (s *singleServer) masters(context.Context) ([]master, error) {
+	return []master{{server: s.server}}, nil
+}
