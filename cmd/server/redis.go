@@ -64,15 +64,15 @@ func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer
 	if err != nil {
 		return c, err
 	}
-	c.SetAuth(server.Auth)
-	c.SetSentinelAuth(server.SentinelAuth)
+	c.Login.Set(server.Auth)
+	c.SentinelLogin.Set(server.SentinelAuth)
 	if server.AuthFile != "" {
-		if err := c.SetAuthFile(server.AuthFile); err != nil {
+		if err := c.Login.SetFile(server.AuthFile); err != nil {
 			return c, fmt.Errorf("%s_AUTH_FILE: %w", prefix, err)
 		}
 	}
 	if server.SentinelFile != "" {
-		if err := c.SetSentinelAuthFile(server.SentinelFile); err != nil {
+		if err := c.SentinelLogin.SetFile(server.SentinelFile); err != nil {
 			return c, fmt.Errorf("%s_SENTINEL_AUTH_FILE: %w", prefix, err)
 		}
 	}

@@ -51,10 +51,10 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		o, err := connect.ParseURL(connect.Single, "tcp", server.Addr)
 		must.Succeed(t, err)
-		o.SetAuth("weir:secret")
+		o.Login.Set("weir:secret")
 		return openAt(t, o, Options{Prefix: "weir:"})
 	})
-	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
 	if r, err := s.Probe(t.Context()); r.EvictionPolicy != "" || r.RoundTrip <= 0 || err != nil {
 		t.Errorf("%+v, %v: want neither a policy, which the ACL does not show, nor an error", r, err)
 	}
@@ -69,7 +69,7 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 		return strings.HasPrefix(rule, "+z") || strings.HasPrefix(rule, "+h") || rule == "+lrange"
 	})
 	server.SetUser(t, "weir", old...)
-	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
 	for _, name := range limiterstest.Windowed() {
 		penalty := limiterstest.MustLimit(limiters.Spec{
 			Algorithm: name, Max: 1, Window: time.Hour, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}},
@@ -118,7 +118,7 @@ func TestAuthErrorsShowNoPassword(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "other")
 	for _, auth := range []string{"", "secret", "me:secret"} {
 		o := connect.Options{Addr: server.Addr}
-		o.SetAuth(auth)
+		o.Login.Set(auth)
 		_, err := take(t, openAt(t, o), limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if !errors.Is(err, ErrAuth) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
 			t.Errorf("%q: %v: want ErrAuth, with %s and no password", auth, err, server.Addr)
@@ -133,7 +133,7 @@ func TestErrorsDoNotQuoteCommands(t *testing.T) {
 			server := redistest.Start(t, "--rename-command", unknown, "")
 			o := connect.Options{Addr: server.Addr}
 			if unknown == "AUTH" {
-				o.SetAuth("me:secret")
+				o.Login.Set("me:secret")
 			}
 			s := openAt(t, o)
 			_, err := take(t, s, limiters.Op{Key: "alice", Limit: hourly, N: 1})
@@ -165,8 +165,8 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		t.Helper()
 		o, err := connect.ParseURL(connect.Sentinel, "", url)
 		must.Succeed(t, err)
-		o.SetAuth("of redis")
-		o.SetSentinelAuth("of sentinel")
+		o.Login.Set("of redis")
+		o.SentinelLogin.Set("of sentinel")
 		return openAt(t, o)
 	}
 	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {

@@ -79,7 +79,7 @@ func TestPasswordRotationFailsNoOp(t *testing.T) {
 	server.SetUser(t, "weir", aclRules...)
 	secret := mount(t, "weir:secret\n")
 	o := connect.Options{Addr: server.Addr}
-	must.Succeed(t, o.SetAuthFile(secret.path()))
+	must.Succeed(t, o.Login.SetFile(secret.path()))
 	s := openAt(t, o, Options{Prefix: "weir:"})
 	used := int64(0)
 	goOn := func() {
@@ -110,7 +110,7 @@ func TestWrongPasswordInFileIsReported(t *testing.T) {
 	server.Login("", "secret-of-redis")
 	secret := mount(t, "secret-of-file\r\n")
 	o := connect.Options{Addr: server.Addr}
-	must.Succeed(t, o.SetAuthFile(secret.path()))
+	must.Succeed(t, o.Login.SetFile(secret.path()))
 	s := openAt(t, o)
 	wrong := func(want string) {
 		t.Helper()
@@ -140,7 +140,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		secret := mount(t, "weir:secret")
 		s := openCluster(t, c, func(c *connect.Options, o *Options) {
 			o.Prefix = "weir:"
-			must.Succeed(t, c.SetAuthFile(secret.path()))
+			must.Succeed(t, c.Login.SetFile(secret.path()))
 		})
 		keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 2)...)
 		for used := int64(1); used <= 3; used++ {
@@ -172,8 +172,8 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		rotate("r1", "s1")
 		redis, sentinel := mount(t, "weir:r1\n"), mount(t, "weir:s1\n")
 		o := connect.Options{Type: connect.Sentinel, Master: "mymaster", Addrs: w.Addrs()}
-		must.Succeed(t, o.SetAuthFile(redis.path()))
-		must.Succeed(t, o.SetSentinelAuthFile(sentinel.path()))
+		must.Succeed(t, o.Login.SetFile(redis.path()))
+		must.Succeed(t, o.SentinelLogin.SetFile(sentinel.path()))
 		s := openAt(t, o)
 		if used := awaitAnswer(t, s, "k"); used != 1 {
 			t.Errorf("%d used, want 1", used)

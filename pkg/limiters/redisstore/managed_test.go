@@ -62,7 +62,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 	}{"unknown": {unknown, "secret"}, "forbidden": {forbidden, "weir:secret"}} {
 		t.Run(name, func(t *testing.T) {
 			at := connect.Options{Addr: c.server.Addr}
-			at.SetAuth(c.auth)
+			at.Login.Set(c.auth)
 			passes(t, func(t *testing.T) limiters.Store {
 				must.Succeed(t, c.server.Client(t).FlushAll(context.Background()).Err())
 				return openAt(t, at, Options{Prefix: "weir:"})
@@ -78,7 +78,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
-	s := openAt(t, connect.Options{Addr: server.Addr, Username: "weir", Password: "secret"}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
 	if _, err := take(t, s, opsOf("a", "b")...); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *Store {
 	o := Options{Prefix: "weir:"}
 	oneSlot(nil, &o)
 	return openAt(t, connect.Options{
-		Type: connect.Cluster, Addrs: []string{endpoint}, TLS: config, Username: "weir", Password: "secret",
+		Type: connect.Cluster, Addrs: []string{endpoint}, TLS: config, Login: connect.Login{Username: "weir", Password: "secret"},
 	}, o)
 }
 

@@ -16,63 +16,48 @@ import (
 // connection.
 type Credentials func() (username, password string, err error)
 
-// SetAuth sets username and password from the value of REDIS_AUTH, password or user:password. They
-// override those of the URL; an empty part is ignored.
-func (o *Options) SetAuth(text string) { setAuth(&o.Username, &o.Password, text) }
-
-// SetSentinelAuth is [Options.SetAuth] for connections to Sentinels.
-func (o *Options) SetSentinelAuth(text string) {
-	setAuth(&o.SentinelUsername, &o.SentinelPassword, text)
+// A Login authenticates connections. The zero Login sends no password.
+type Login struct {
+	Username, Password string
+	Credentials        Credentials // if not nil, overrides Username and Password
 }
 
-func setAuth(username, password *string, text string) {
+// Set sets the username and password from the value of REDIS_AUTH, password or user:password. They
+// override those of the URL; an empty part is ignored.
+func (l *Login) Set(text string) {
 	user, secret, both := strings.Cut(text, ":")
 	if !both {
 		user, secret = "", text
 	}
 	if user != "" {
-		*username = user
+		l.Username = user
 	}
 	if secret != "" {
-		*password = secret
+		l.Password = secret
 	}
 }
 
-// SetAuthFile is [Options.SetAuth] with the content of a file. It reads the file immediately, to
-// report errors early, and again for each new connection, so that a changed password needs no
-// restart.
-func (o *Options) SetAuthFile(path string) error {
-	c, err := credentialsFrom(path, o.Username)
-	if err == nil {
-		o.Credentials = c
-	}
-	return err
-}
-
-// SetSentinelAuthFile is [Options.SetAuthFile] for connections to Sentinels.
-func (o *Options) SetSentinelAuthFile(path string) error {
-	c, err := credentialsFrom(path, o.SentinelUsername)
-	if err == nil {
-		o.SentinelCredentials = c
-	}
-	return err
-}
-
-func credentialsFrom(path, username string) (Credentials, error) {
+// SetFile is [Login.Set] with the content of a file. It reads the file immediately, to report
+// errors early, and again for each new connection, so that a changed password needs no restart.
+func (l *Login) SetFile(path string) error {
+	withUser := Login{Username: l.Username}
 	c := func() (string, string, error) {
 		text, err := readAuth(path)
 		if err != nil {
 			return "", "", fmt.Errorf("password file: %w", err)
 		}
-		user, password := username, ""
-		setAuth(&user, &password, text)
-		if password == "" {
+		login := withUser
+		login.Set(text)
+		if login.Password == "" {
 			return "", "", fmt.Errorf("password file: %s has a user and no password: want user:password", path)
 		}
-		return user, password, nil
+		return login.Username, login.Password, nil
 	}
 	_, _, err := c()
-	return c, err
+	if err == nil {
+		l.Credentials = c
+	}
+	return err
 }
 
 // readAuth reads the only line of a file. Its errors never contain the content.
@@ -126,5 +111,5 @@ func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 	}
 }
 
-// ErrSentinelAuth is returned if a Sentinel rejects SentinelCredentials.
+// ErrSentinelAuth is returned if a Sentinel rejects the credentials of SentinelLogin.
 var ErrSentinelAuth = errors.New("a Sentinel rejected the password")

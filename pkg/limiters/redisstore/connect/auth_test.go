@@ -17,15 +17,10 @@ func TestSetAuth(t *testing.T) {
 		{"me:sec:ret", "me", "sec:ret"},
 		{":secret", "of the url", "secret"},
 	} {
-		o := Options{Username: "of the url", Password: "of the url"}
-		o.SentinelUsername, o.SentinelPassword = o.Username, o.Password
-		o.SetAuth(c.text)
-		o.SetSentinelAuth(c.text)
-		if o.Username != c.user || o.Password != c.password {
-			t.Errorf("%q: %q and %q, want %q and %q", c.text, o.Username, o.Password, c.user, c.password)
-		}
-		if o.SentinelUsername != c.user || o.SentinelPassword != c.password {
-			t.Errorf("%q, of a Sentinel: %q and %q", c.text, o.SentinelUsername, o.SentinelPassword)
+		login := Login{Username: "of the url", Password: "of the url"}
+		login.Set(c.text)
+		if login.Username != c.user || login.Password != c.password {
+			t.Errorf("%q: %q and %q, want %q and %q", c.text, login.Username, login.Password, c.user, c.password)
 		}
 	}
 }
@@ -46,12 +41,10 @@ func TestInvalidAuthFilesAreRejectedAndNotQuoted(t *testing.T) {
 		file("lines", "s3cret\ns3cret\n"): "has several lines",
 		file("large", strings.Repeat("s3cret", 1<<20)): "is too large: want at most 1048576 bytes",
 	} {
-		for name, set := range map[string]func(*Options, string) error{"redis": (*Options).SetAuthFile, "sentinel": (*Options).SetSentinelAuthFile} {
-			var o Options
-			err := set(&o, path)
-			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
-				t.Errorf("%s, %s: %v, want %q", name, path, err, want)
-			}
+		var login Login
+		err := login.SetFile(path)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 }
@@ -67,9 +60,9 @@ func TestAuthFileFormat(t *testing.T) {
 		"secret": {"of-url", "secret"}, "secret\n": {"of-url", "secret"}, "me:se:cret\r\n": {"me", "se:cret"}, ":secret": {"of-url", "secret"},
 		" spaces stay ": {"of-url", " spaces stay "},
 	} {
-		o := Options{Username: "of-url", Password: "of-url"}
-		must.Succeed(t, o.SetAuthFile(file(t, text)))
-		if user, password, err := o.Credentials(); err != nil || user != want[0] || password != want[1] {
+		login := Login{Username: "of-url", Password: "of-url"}
+		must.Succeed(t, login.SetFile(file(t, text)))
+		if user, password, err := login.Credentials(); err != nil || user != want[0] || password != want[1] {
 			t.Errorf("%q: %q, %q, %v, want %q", text, user, password, err, want)
 		}
 	}

@@ -33,11 +33,8 @@ type Options struct {
 	Master  string   // Sentinel only: the master's name
 	DB      int      // the database; a cluster has only 0
 
-	Username, Password                 string
-	SentinelUsername, SentinelPassword string // the credentials for connections to Sentinels
-
-	// Credentials and SentinelCredentials, if not nil, override the usernames and passwords above.
-	Credentials, SentinelCredentials Credentials
+	Login         Login
+	SentinelLogin Login // for connections to Sentinels
 
 	// TLS encrypts all connections, including those to Sentinels. Nil disables TLS.
 	TLS *tls.Config
@@ -100,7 +97,7 @@ func (o Options) Open() redis.UniversalClient {
 	u := o.universal()
 	switch o.Type {
 	case Sentinel:
-		u.Addrs, u.OnConnect = o.Addrs, o.SentinelCredentials.onConnect()
+		u.Addrs, u.OnConnect = o.Addrs, o.SentinelLogin.Credentials.onConnect()
 		return redis.NewFailoverClient(u.Failover())
 	case Cluster:
 		u.Addrs = o.Addrs
@@ -120,9 +117,9 @@ func (o Options) Open() redis.UniversalClient {
 // universal returns the options that all types share.
 func (o Options) universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		MasterName: o.Master, DB: o.DB, Username: o.Username, Password: o.Password,
-		SentinelUsername: o.SentinelUsername, SentinelPassword: o.SentinelPassword,
-		CredentialsProviderContext: o.Credentials.provider(),
+		MasterName: o.Master, DB: o.DB, Username: o.Login.Username, Password: o.Login.Password,
+		SentinelUsername: o.SentinelLogin.Username, SentinelPassword: o.SentinelLogin.Password,
+		CredentialsProviderContext: o.Login.Credentials.provider(),
 		TLSConfig:                  o.TLS,
 		Dialer:                     o.dialer(),
 		DialTimeout:                o.DialTimeout,

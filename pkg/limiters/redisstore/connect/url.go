@@ -68,7 +68,7 @@ func parseSingle(text string) (Options, error) {
 		return Options{}, fmt.Errorf("the address %w", err)
 	}
 	return Options{
-		Type: Single, Network: "tcp", Addr: n.addr, Username: n.username, Password: n.password, DB: n.db, TLS: n.tls(),
+		Type: Single, Network: "tcp", Addr: n.addr, Login: n.login, DB: n.db, TLS: n.tls(),
 	}, nil
 }
 
@@ -92,7 +92,7 @@ func parseSentinel(text string) (Options, error) {
 	if common.db != 0 {
 		return Options{}, errors.New("a Sentinel has no databases: write an address without a database number")
 	}
-	o.SentinelUsername, o.SentinelPassword = common.username, common.password
+	o.SentinelLogin = common.login
 	return o, nil
 }
 
@@ -105,7 +105,7 @@ func parseCluster(text string) (Options, error) {
 	if common.db != 0 {
 		return Options{}, errors.New("a cluster has only database 0: write an address without a database number")
 	}
-	o.Username, o.Password = common.username, common.password
+	o.Login = common.login
 	return o, nil
 }
 
@@ -117,11 +117,12 @@ func (o *Options) parseNodes(list, port string, first int) (common node, err err
 		if err != nil {
 			return node{}, fmt.Errorf("address %d of the list %w", first+i, err)
 		}
-		if n.password != "" && common.password != "" && (n.username != common.username || n.password != common.password) {
+		if n.login.Password != "" && common.login.Password != "" &&
+			(n.login.Username != common.login.Username || n.login.Password != common.login.Password) {
 			return node{}, fmt.Errorf("address %d of the list has another user or password: want the same for all", first+i)
 		}
-		if n.password != "" {
-			common.username, common.password = n.username, n.password
+		if n.login.Password != "" {
+			common.login = n.login
 		}
 		common.db, common.secure = max(common.db, n.db), common.secure || n.secure
 		o.Addrs = append(o.Addrs, n.addr)
@@ -132,10 +133,10 @@ func (o *Options) parseNodes(list, port string, first int) (common node, err err
 
 // A node is a parsed address.
 type node struct {
-	addr               string
-	username, password string
-	db                 int
-	secure             bool
+	addr   string
+	login  Login // without Credentials
+	db     int
+	secure bool
 }
 
 func (n node) tls() *tls.Config {
@@ -175,7 +176,10 @@ func parseNode(text, port string) (node, error) {
 	}
 	password, _ := u.User.Password()
 	n := node{
-		username: cmp.Or(u.User.Username(), query.Get("username")), password: cmp.Or(password, query.Get("password")),
+		login: Login{
+			Username: cmp.Or(u.User.Username(), query.Get("username")),
+			Password: cmp.Or(password, query.Get("password")),
+		},
 		secure: scheme == "rediss",
 	}
 	if db := cmp.Or(strings.Trim(u.Path, "/"), query.Get("db")); db != "" {

@@ -29,8 +29,8 @@ func FuzzParseURL(f *testing.F) {
 			}
 			return
 		}
-		o.SetAuth(auth)
-		o.SetSentinelAuth(auth)
+		o.Login.Set(auth)
+		o.SentinelLogin.Set(auth)
 		addrs := o.Addrs
 		if o.Addr != "" {
 			addrs = append(addrs, o.Addr)

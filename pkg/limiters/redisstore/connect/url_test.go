@@ -33,16 +33,16 @@ func TestParseURL(t *testing.T) {
 		{"", "tcp", ":6380", Options{Type: Single, Network: "tcp", Addr: "localhost:6380"}, "", false},
 		{Single, "tcp", "[::1]:6379", Options{Type: Single, Network: "tcp", Addr: "[::1]:6379"}, "", false},
 		{Single, "", "redis://:secret@h:1/3", Options{
-			Type: Single, Network: "tcp", Addr: "h:1", Password: "secret", DB: 3,
+			Type: Single, Network: "tcp", Addr: "h:1", Login: Login{Password: "secret"}, DB: 3,
 		}, "", false},
 		{Single, "tcp", "redis://me:secret@h:1", Options{
-			Type: Single, Network: "tcp", Addr: "h:1", Username: "me", Password: "secret",
+			Type: Single, Network: "tcp", Addr: "h:1", Login: Login{Username: "me", Password: "secret"},
 		}, "", false},
 		{Single, "tcp", "redis://me:sec%2Fret%40@h:1/", Options{
-			Type: Single, Network: "tcp", Addr: "h:1", Username: "me", Password: "sec/ret@",
+			Type: Single, Network: "tcp", Addr: "h:1", Login: Login{Username: "me", Password: "sec/ret@"},
 		}, "", false},
 		{Single, "tcp", "redis://h:1?db=4&username=me&password=secret", Options{
-			Type: Single, Network: "tcp", Addr: "h:1", Username: "me", Password: "secret", DB: 4,
+			Type: Single, Network: "tcp", Addr: "h:1", Login: Login{Username: "me", Password: "secret"}, DB: 4,
 		}, "", false},
 		{Single, "tcp", "rediss://h:1", Options{Type: Single, Network: "tcp", Addr: "h:1"}, "", true},
 		{"", "unix", "run/redis.sock", Options{Type: Single, Network: "unix", Addr: "run/redis.sock"}, "", false},
@@ -66,7 +66,7 @@ func TestParseURL(t *testing.T) {
 		}, "", false},
 		{Sentinel, "", "m,rediss://me:secret@s1:1,s2:2", Options{
 			Type: Sentinel, Master: "m", Addrs: []string{"s1:1", "s2:2"},
-			SentinelUsername: "me", SentinelPassword: "secret",
+			SentinelLogin: Login{Username: "me", Password: "secret"},
 		}, "", true},
 		{Sentinel, "", "s1:26379,s2:26379", Options{}, "name of the master should be", false},
 		{Sentinel, "", "master", Options{}, "no Sentinels", false},
@@ -76,7 +76,7 @@ func TestParseURL(t *testing.T) {
 
 		{Cluster, "", "a:1", Options{Type: Cluster, Addrs: []string{"a:1"}}, "", false},
 		{Cluster, "unix", "a:1,redis://me:secret@b:2, c:3", Options{
-			Type: Cluster, Addrs: []string{"a:1", "b:2", "c:3"}, Username: "me", Password: "secret",
+			Type: Cluster, Addrs: []string{"a:1", "b:2", "c:3"}, Login: Login{Username: "me", Password: "secret"},
 		}, "", false},
 		{Cluster, "", "rediss://a:1,rediss://b:2", Options{Type: Cluster, Addrs: []string{"a:1", "b:2"}}, "", true},
 		{Cluster, "", "a:1,,b:2", Options{}, "address 2 of the list is empty", false},
