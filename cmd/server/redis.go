@@ -33,7 +33,7 @@ func (p *process) openRedis(prefix string, server *settings.RedisServer) (*redis
 		return nil, err
 	}
 	o := redisstore.Options{
-		Prefix: s.CacheKeyPrefix, KeySecret: s.KeyHashSecret, MaxBatch: s.StoreMaxBatch, MaxWaiting: s.StoreMaxWaiting,
+		KeyPrefix: s.CacheKeyPrefix, KeySecret: s.KeyHashSecret, MaxBatch: s.StoreMaxBatch, MaxWaiting: s.StoreMaxWaiting,
 	}
 	if s.StopCacheKeyIncrementWhenOverlimit && c.Type == connect.Cluster {
 		// The keys of a group must be on one node of a cluster.

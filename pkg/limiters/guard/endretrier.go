@@ -47,9 +47,9 @@ func (e *pendingEnd) id() endID { return endID{e.op.Key, e.op.Limit.StateID(), e
 
 // EndRetrierStats are the counters of an EndRetrier.
 type EndRetrierStats struct {
-	Pending   int64 // ends that wait for a retry
-	Recovered int64 // ends that failed at first, and that the store decided in a retry
-	Lost      int64 // ends that failed and are not retried: too many were pending, or the lease has expired
+	Pending int64 // ends that wait for a retry
+	Retried int64 // ends that failed at first, and that the store decided in a retry
+	Lost    int64 // ends that failed and are not retried: too many were pending, or the lease has expired
 }
 
 const (
@@ -158,7 +158,7 @@ func (r *EndRetrier) retryAll(ctx context.Context) (progress bool) {
 		}
 		remaining, err := r.retry(ends)
 		r.mu.Lock()
-		r.stats.Recovered += int64(len(ends) - len(remaining))
+		r.stats.Retried += int64(len(ends) - len(remaining))
 		r.mu.Unlock()
 		progress = progress || len(remaining) < len(ends)
 		r.add(remaining)

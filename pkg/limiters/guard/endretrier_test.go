@@ -63,7 +63,7 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 				}
 				fail(f, false)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || f.usage() != 1 {
+				if got := r.Stats(); got != (guard.EndRetrierStats{Retried: 1}) || f.usage() != 1 {
 					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, f.usage())
 				}
 				calls := f.store.calls.Load()
@@ -78,7 +78,7 @@ func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
 
 // Only ends are repeated: a lease that is opened later would hold a slot for a request that is long
 // over.
-func TestEndRetrierRepeatsOnlyEnds(t *testing.T) {
+func TestEndRetrierRetriesOnlyEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
 		f.store.set(0, 0, errUnreachable)
@@ -127,7 +127,7 @@ func TestEndRetrierSurvivesPanic(t *testing.T) {
 	})
 }
 
-func TestEndRetrierRepeatsOnceMoreWhenClosed(t *testing.T) {
+func TestEndRetrierRetriesOnceMoreWhenClosed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		for _, back := range []bool{true, false} {
 			r := guard.NewEndRetrier(f.store)
@@ -171,7 +171,7 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 		}
 		f.store.set(0, 0, nil)
 		time.Sleep(time.Second)
-		if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 4}) || f.usage() != 0 {
+		if got := r.Stats(); got != (guard.EndRetrierStats{Retried: 4}) || f.usage() != 0 {
 			t.Errorf("%+v and %d slots held, want all repeated once", got, f.usage())
 		}
 		f.store.set(0, 0, errUnreachable)

@@ -127,7 +127,7 @@ func TestFailedResetLosesNoEnds(t *testing.T) {
 				}
 				f.store.set(0, 0, nil)
 				time.Sleep(time.Second)
-				if got := r.Stats(); got != (guard.EndRetrierStats{Recovered: 1}) || f.usage() != 0 {
+				if got := r.Stats(); got != (guard.EndRetrierStats{Retried: 1}) || f.usage() != 0 {
 					t.Errorf("%+v and %d slots held, want the end repeated", got, f.usage())
 				}
 			})

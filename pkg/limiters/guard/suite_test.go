@@ -122,7 +122,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 }
 
 // Refunds, charges, peeks, groups and reloads at the same time, for the race detector.
-func TestDenyCacheConcurrentUse(t *testing.T) {
+func TestDenyCacheIsSafeForConcurrentUse(t *testing.T) {
 	c := cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: 2 * time.Millisecond, MaxBytes: 40 << 10})
 	limits := []*limiters.Limit{counted, logOfTwo, limit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Second})}
 	var wg sync.WaitGroup

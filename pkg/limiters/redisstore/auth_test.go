@@ -52,9 +52,9 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 		o, err := connect.ParseURL(connect.Single, "tcp", server.Addr)
 		must.Succeed(t, err)
 		o.Login.Set("weir:secret")
-		return openAt(t, o, Options{Prefix: "weir:"})
+		return openAt(t, o, Options{KeyPrefix: "weir:"})
 	})
-	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 	if r, err := s.Probe(t.Context()); r.EvictionPolicy != "" || r.RoundTrip <= 0 || err != nil {
 		t.Errorf("%+v, %v: want neither a policy, which the ACL does not show, nor an error", r, err)
 	}
@@ -69,7 +69,7 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 		return strings.HasPrefix(rule, "+z") || strings.HasPrefix(rule, "+h") || rule == "+lrange"
 	})
 	server.SetUser(t, "weir", old...)
-	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 	for _, name := range limiterstest.Windowed() {
 		penalty := limiterstest.MustLimit(limiters.Spec{
 			Algorithm: name, Max: 1, Window: time.Hour, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}},

@@ -80,7 +80,7 @@ func TestPasswordRotationFailsNoOp(t *testing.T) {
 	secret := mount(t, "weir:secret\n")
 	o := connect.Options{Addr: server.Addr}
 	must.Succeed(t, o.Login.SetFile(secret.path()))
-	s := openAt(t, o, Options{Prefix: "weir:"})
+	s := openAt(t, o, Options{KeyPrefix: "weir:"})
 	used := int64(0)
 	goOn := func() {
 		t.Helper()
@@ -139,7 +139,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		}
 		secret := mount(t, "weir:secret")
 		s := openCluster(t, c, func(c *connect.Options, o *Options) {
-			o.Prefix = "weir:"
+			o.KeyPrefix = "weir:"
 			must.Succeed(t, c.Login.SetFile(secret.path()))
 		})
 		keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 2)...)

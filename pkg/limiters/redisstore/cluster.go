@@ -18,7 +18,7 @@ import (
 // A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own
 // operations.
 type cluster struct {
-	*shared
+	*storeCommon
 	client *redis.ClusterClient
 	slots  slotLearner
 
@@ -26,8 +26,8 @@ type cluster struct {
 	nodes map[string]*node // the nodes by address
 }
 
-func newCluster(s *shared, client *redis.ClusterClient) *cluster {
-	return &cluster{shared: s, client: client, slots: slotLearner{timeout: s.timeout}, nodes: map[string]*node{}}
+func newCluster(s *storeCommon, client *redis.ClusterClient) *cluster {
+	return &cluster{storeCommon: s, client: client, slots: slotLearner{timeout: s.timeout}, nodes: map[string]*node{}}
 }
 
 // maxNodes is the number of nodes from which a new node drops the idle ones. A cluster is limited

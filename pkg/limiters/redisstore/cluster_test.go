@@ -175,7 +175,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 	for _, server := range c.Servers {
 		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
 	}
-	s := openCluster(t, c, func(c *connect.Options, o *Options) { o.Prefix = "weir:"; c.Login.Set("weir:secret") })
+	s := openCluster(t, c, func(c *connect.Options, o *Options) { o.KeyPrefix = "weir:"; c.Login.Set("weir:secret") })
 	out, err := take(t, s, opsOf("a", "b", "c", "d", "e", "f")...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 1 {

@@ -34,7 +34,7 @@ func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
 	c := server.Client(t)
 	for name, hidden := range map[string]string{"readable": "", "hidden": secret} {
 		t.Run(name, func(t *testing.T) {
-			s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "p:", KeySecret: hidden})
+			s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeyPrefix: "p:", KeySecret: hidden})
 			for _, limit := range withExtraState(1) {
 				op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
 				over := op

@@ -50,7 +50,7 @@ func TestHiddenKeysShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, tag := range []func(string) string{nil, domainOfKey} {
-		s := openAt(t, connect.Options{Addr: server.Addr}, Options{Prefix: "weir:", Tag: tag, KeySecret: secret})
+		s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeyPrefix: "weir:", Tag: tag, KeySecret: secret})
 		for _, user := range []string{"alice", "carol"} {
 			if _, err := take(t, s, opsOfUser(user)...); err != nil {
 				t.Fatal(err)
@@ -98,11 +98,11 @@ func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "{"} {
 		slotOfTag := -1
 		for _, key := range []string{"", "k", "a}k", "}k", "a", "a}a}k", "{k", strings.Repeat("k", 10_000)} {
-			names := keyNamer{prefix: "p:", tag: func(string) string { return tag }, hasher: newKeyHasher(secret)}
+			names := keyNamer{keyPrefix: "p:", tag: func(string) string { return tag }, hasher: newKeyHasher(secret)}
 			slot := -1
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
 				op := limiters.Op{Key: key, Limit: limit}
-				shown, hidden := keyNamer{prefix: "p:", tag: names.tag}.key(&op), names.key(&op)
+				shown, hidden := keyNamer{keyPrefix: "p:", tag: names.tag}.key(&op), names.key(&op)
 				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.StateID())
 				for _, name := range []string{shown, hidden} {
 					if seen[name] != "" {

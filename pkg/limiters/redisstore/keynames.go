@@ -13,16 +13,16 @@ const keyFormat = "w2"
 // A keyNamer makes keys. In this package, a key is a key in Redis, and an opKey is the key of a
 // [limiters.Op].
 type keyNamer struct {
-	prefix string
-	tag    func(opKey string) string
-	hasher *keyHasher // nil: keys are readable
+	keyPrefix string
+	tag       func(opKey string) string
+	hasher    *keyHasher // nil: keys are readable
 }
 
 // appendKey appends the key of an operation's state to text:
 //
-//	prefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one slot
-//	prefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
-//	prefix keyFormat h{MAC of opKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
+//	keyPrefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one slot
+//	keyPrefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
+//	keyPrefix keyFormat h{MAC of opKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the operation's key are harmless: they change the hash tag of all its limits in the
 // same way.
@@ -31,7 +31,7 @@ func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 	if n.tag != nil {
 		tag = n.tag(opKey)
 	}
-	text = append(text, n.prefix...)
+	text = append(text, n.keyPrefix...)
 	text = append(text, keyFormat...)
 	switch {
 	case n.hasher != nil:
@@ -53,7 +53,7 @@ func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 // parse returns the operation's key from the key of a state or from one of its extra keys. It
 // returns false for other keys and for hidden keys.
 func (n keyNamer) parse(key string) (opKey string, ok bool) {
-	rest, ours := strings.CutPrefix(key, n.prefix+keyFormat)
+	rest, ours := strings.CutPrefix(key, n.keyPrefix+keyFormat)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
 	if !ours || end < 0 {
 		return "", false

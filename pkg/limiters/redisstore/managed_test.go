@@ -65,7 +65,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 			at.Login.Set(c.auth)
 			passes(t, func(t *testing.T) limiters.Store {
 				must.Succeed(t, c.server.Client(t).FlushAll(context.Background()).Err())
-				return openAt(t, at, Options{Prefix: "weir:"})
+				return openAt(t, at, Options{KeyPrefix: "weir:"})
 			})
 			if r, err := openAt(t, at).Probe(t.Context()); r.EvictionPolicy != "" || err != nil {
 				t.Errorf("%+v, %v: want neither a policy, which this server does not show, nor an error", r, err)
@@ -78,7 +78,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
-	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 	if _, err := take(t, s, opsOf("a", "b")...); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *Store {
 	t.Helper()
 	config, err := files.Config()
 	must.Succeed(t, err)
-	o := Options{Prefix: "weir:"}
+	o := Options{KeyPrefix: "weir:"}
 	oneSlot(nil, &o)
 	return openAt(t, connect.Options{
 		Type: connect.Cluster, Addrs: []string{endpoint}, TLS: config, Login: connect.Login{Username: "weir", Password: "secret"},

@@ -18,7 +18,7 @@ func TestMGETIsOptional(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return rule == "+mget" })...)
-	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
+	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 	now := time.Unix(1_700_000_000, 0)
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})

@@ -19,8 +19,8 @@ type node struct {
 }
 
 func (c *cluster) newNode() *node {
-	n := &node{cluster: c, server: newServer(c.client), reconnector: &reconnector{shared: c.shared}}
-	n.queue = &queue{shared: c.shared, call: n.call}
+	n := &node{cluster: c, server: newServer(c.client), reconnector: &reconnector{storeCommon: c.storeCommon}}
+	n.queue = &queue{storeCommon: c.storeCommon, call: n.call}
 	return n
 }
 

@@ -2,8 +2,8 @@ package redisstore
 
 // Options configures a Store. Zero fields have defaults.
 type Options struct {
-	// Prefix is the prefix of all keys.
-	Prefix string
+	// KeyPrefix is the prefix of all keys.
+	KeyPrefix string
 	// KeySecret, if not empty, replaces keys and tags by their HMAC-SHA256. Counters do not survive
 	// a change of the secret.
 	KeySecret string

@@ -25,7 +25,7 @@ const maxMessageBytes = 1 << 20
 
 // PubSub returns the channel with a name.
 func (s *Store) PubSub(name string) (*PubSub, error) {
-	p := &PubSub{store: s, channel: s.namer.prefix + keyFormat + ":" + name}
+	p := &PubSub{store: s, channel: s.namer.keyPrefix + keyFormat + ":" + name}
 	if s.namer.hasher == nil {
 		return p, nil
 	}

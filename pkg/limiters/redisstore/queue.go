@@ -36,7 +36,7 @@ type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limite
 //
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
-	*shared
+	*storeCommon
 	call callFunc
 
 	mu         sync.Mutex

@@ -186,7 +186,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 func TestVerdictsOutliveTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	q, out := &queue{shared: &shared{timeout: time.Hour}}, make([]limiters.Verdict, 1)
+	q, out := &queue{storeCommon: &storeCommon{timeout: time.Hour}}, make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
@@ -201,7 +201,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 
 // A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
-	q := &queue{shared: &shared{timeout: longTimeout}}
+	q := &queue{storeCommon: &storeCommon{timeout: longTimeout}}
 	w := waiterPool.Get().(*waiter)
 	w.state.Store(stateDone)
 	w.err = ErrBreakerOpen
@@ -217,7 +217,7 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 // is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	for due := range 4 {
-		q := &queue{shared: &shared{timeout: time.Hour}}
+		q := &queue{storeCommon: &storeCommon{timeout: time.Hour}}
 		var all []*waiter
 		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
 			w := &waiter{done: make(chan struct{}, 1), expires: time.Now().Add(time.Hour)}
@@ -272,7 +272,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 			if c.within > 0 {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
-			q := &queue{shared: &shared{timeout: timeout, maxBatch: 10}}
+			q := &queue{storeCommon: &storeCommon{timeout: timeout, maxBatch: 10}}
 			q.call = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
@@ -295,7 +295,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 // A call charges until the latest deadline of its waiters, and not later.
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
-	q := &queue{shared: &shared{timeout: time.Hour, maxBatch: 10}}
+	q := &queue{storeCommon: &storeCommon{timeout: time.Hour, maxBatch: 10}}
 	q.call = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
@@ -425,7 +425,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	q := &queue{shared: &shared{timeout: longTimeout, maxBatch: 10, maxWaiting: 10}}
+	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 10, maxWaiting: 10}}
 	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
@@ -582,7 +582,7 @@ func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
 // ready.
 func opsOfCallAfter(t *testing.T, ready int) int {
 	t.Helper()
-	q := &queue{shared: &shared{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}
+	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
 	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {

@@ -11,7 +11,7 @@ import (
 // take longer than the timeout of a call, so without it a distant Redis would stay unreachable.
 // Each queue has one.
 type reconnector struct {
-	*shared
+	*storeCommon
 	busy atomic.Bool
 }
 

@@ -38,7 +38,7 @@ import (
 
 // A Store is a [limiters.Store] on Redis.
 type Store struct {
-	*shared
+	*storeCommon
 	client   redis.UniversalClient
 	topology topology
 	cancel   context.CancelFunc
@@ -47,8 +47,8 @@ type Store struct {
 	closed  bool
 }
 
-// shared holds what the queues, nodes and calls of a Store have in common.
-type shared struct {
+// storeCommon holds what the queues, nodes and calls of a Store have in common.
+type storeCommon struct {
 	address        string // the address that errors name
 	namer          keyNamer
 	timeout        time.Duration // the timeout of a Take, and of a call
@@ -78,9 +78,9 @@ type master struct {
 func New(c connect.Options, o Options) *Store {
 	c, o = c.WithDefaults(), o.withDefaults()
 	batchScript() // so that no call waits until it is built
-	s := &Store{client: c.Open(), shared: &shared{
+	s := &Store{client: c.Open(), storeCommon: &storeCommon{
 		address:        c.String(),
-		namer:          keyNamer{o.Prefix, o.Tag, newKeyHasher(o.KeySecret)},
+		namer:          keyNamer{o.KeyPrefix, o.Tag, newKeyHasher(o.KeySecret)},
 		timeout:        c.Timeout,
 		connectTimeout: max(c.Timeout, c.DialTimeout),
 		maxBatch:       o.MaxBatch,
@@ -88,9 +88,9 @@ func New(c connect.Options, o Options) *Store {
 	}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	if client, ok := s.client.(*redis.ClusterClient); ok {
-		s.topology = newCluster(s.shared, client)
+		s.topology = newCluster(s.storeCommon, client)
 	} else {
-		s.topology = newSingleServer(s.shared, s.client)
+		s.topology = newSingleServer(s.storeCommon, s.client)
 	}
 	return s
 }

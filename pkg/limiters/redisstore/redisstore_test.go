@@ -30,7 +30,7 @@ func open(t *testing.T, server *redistest.Server) *Store {
 }
 
 // keyOf returns the key of an operation's state in Redis.
-func keyOf(prefix string, op *limiters.Op) string { return keyNamer{prefix: prefix}.key(op) }
+func keyOf(prefix string, op *limiters.Op) string { return keyNamer{keyPrefix: prefix}.key(op) }
 
 func (n keyNamer) key(op *limiters.Op) string {
 	return string(n.appendKey(nil, op.Key, op.Limit.StateID()))
@@ -359,7 +359,7 @@ func TestTagDecidesTheSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "1:}", "{", "1:a"} {
-		names := keyNamer{prefix: "p:", tag: func(string) string { return tag }}
+		names := keyNamer{keyPrefix: "p:", tag: func(string) string { return tag }}
 		slot := -1
 		for _, key := range []string{"k", "a}k", "}k", "a", "a}a}k", "}a}k"} {
 			for _, limit := range []*limiters.Limit{hourly, funnel} {

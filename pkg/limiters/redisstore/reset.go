@@ -163,7 +163,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if master.address != position.master {
 		*position = scanPosition{master: master.address}
 	}
-	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.prefix+keyFormat)+"*", scanCount).Result()
+	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.keyPrefix+keyFormat)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}

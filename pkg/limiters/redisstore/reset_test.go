@@ -19,7 +19,7 @@ import (
 
 func TestKeyNamesAreParsed(t *testing.T) {
 	tag := func(key string) string { return key[:len(key)/2] }
-	for _, n := range []keyNamer{{}, {prefix: "weir:"}, {tag: tag}, {prefix: "a{b}*", tag: tag}} {
+	for _, n := range []keyNamer{{}, {keyPrefix: "weir:"}, {tag: tag}, {keyPrefix: "a{b}*", tag: tag}} {
 		for _, key := range []string{"1:d|4:user*1:a", "{", "}", "a}b{c", "3{abc}", "}}2{", "k"} {
 			name := n.key(&limiters.Op{Key: key, Limit: hourly})
 			for _, suffix := range []string{"", reservationsSuffix, penaltySuffix} {
@@ -29,8 +29,8 @@ func TestKeyNamesAreParsed(t *testing.T) {
 			}
 		}
 	}
-	n := keyNamer{prefix: "weir:"}
-	hidden := keyNamer{prefix: "weir:", hasher: newKeyHasher("a secret of 16 bytes")}
+	n := keyNamer{keyPrefix: "weir:"}
+	hidden := keyNamer{keyPrefix: "weir:", hasher: newKeyHasher("a secret of 16 bytes")}
 	for _, name := range []string{"", "weir:w2", "weir:w1{k}f1", "weir:w2k", "weir:w2x{k}f1", "weir:w29{k}f1", hidden.key(&limiters.Op{Key: "k", Limit: hourly})} {
 		if key, ok := n.parse(name); ok {
 			t.Errorf("%q is the name of %q", name, key)
@@ -42,7 +42,7 @@ func FuzzKeyNames(f *testing.F) {
 	f.Add("1:d|4:user*1:a", "d", "weir:")
 	f.Add("}{", "}", "{")
 	f.Fuzz(func(t *testing.T, key, tag, prefix string) {
-		n := keyNamer{prefix: prefix, tag: func(string) string { return tag }}
+		n := keyNamer{keyPrefix: prefix, tag: func(string) string { return tag }}
 		name := n.key(&limiters.Op{Key: key, Limit: hourly})
 		if got, ok := n.parse(name); key != "" && (!ok || got != key) {
 			t.Errorf("parse(%q): got %q, %t, want %q, true", name, got, ok, key)
@@ -154,7 +154,7 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 	server := redistest.Start(t)
 	for name, secret := range map[string]string{"without a secret": "", "with a secret": "a secret of 16 bytes"} {
 		t.Run(name, func(t *testing.T) {
-			o := Options{Prefix: "weir:", KeySecret: secret}
+			o := Options{KeyPrefix: "weir:", KeySecret: secret}
 			pubSub := func() *PubSub {
 				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
 				t.Cleanup(func() { _ = s.Close() })

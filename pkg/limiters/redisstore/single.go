@@ -17,9 +17,9 @@ type singleServer struct {
 	reconnector *reconnector
 }
 
-func newSingleServer(s *shared, client redis.UniversalClient) *singleServer {
-	one := &singleServer{server: newServer(client), reconnector: &reconnector{shared: s}}
-	one.queue = &queue{shared: s, call: one.call}
+func newSingleServer(s *storeCommon, client redis.UniversalClient) *singleServer {
+	one := &singleServer{server: newServer(client), reconnector: &reconnector{storeCommon: s}}
+	one.queue = &queue{storeCommon: s, call: one.call}
 	return one
 }
 

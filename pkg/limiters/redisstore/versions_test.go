@@ -31,7 +31,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 			server.SetUser(t, "weir", slices.Concat(aclRules, clusterRules, adminRules)...)
 			open := func(t *testing.T, server *redistest.Server) *Store {
 				t.Helper()
-				return openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{Prefix: "weir:"})
+				return openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 			}
 			limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 				must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-func TestSetAuth(t *testing.T) {
+func TestAuthOverridesCredentialsOfTheURL(t *testing.T) {
 	for _, c := range []struct{ text, user, password string }{
 		{"", "of the url", "of the url"},
 		{"secret", "of the url", "secret"},
@@ -49,7 +49,7 @@ func TestInvalidAuthFilesAreRejectedAndNotQuoted(t *testing.T) {
 	}
 }
 
-func TestAuthFileFormat(t *testing.T) {
+func TestAuthFileLosesOnlyItsLineEnd(t *testing.T) {
 	file := func(t *testing.T, text string) string {
 		t.Helper()
 		path := filepath.Join(t.TempDir(), "auth")

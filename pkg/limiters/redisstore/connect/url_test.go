@@ -20,7 +20,7 @@ func TestParseTypeIgnoresCase(t *testing.T) {
 	}
 }
 
-func TestParseURL(t *testing.T) {
+func TestURLsOfRatelimitAreParsed(t *testing.T) {
 	for _, c := range []struct {
 		kind          Type
 		network, text string
