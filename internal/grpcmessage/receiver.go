@@ -49,10 +49,10 @@ var (
 	errNoMessage     = status.Error(codes.InvalidArgument, "the request ended before its message")
 	errCutMessage    = status.Error(codes.InvalidArgument, "the request ended within its message")
 	errSecondMessage = status.Error(codes.InvalidArgument, "the request has more than one message")
-	errFlags         = status.Error(codes.InvalidArgument, "the message has flags of a compressed message, but the request has no grpc-encoding")
+	errFlags         = status.Error(codes.InvalidArgument, "the message is marked as compressed, but the request has no grpc-encoding")
 
 	errTooLarge   = status.Errorf(codes.ResourceExhausted, "the message is larger than %d bytes", maxMessageBytes)
-	errUnfinished = status.Errorf(codes.ResourceExhausted, "unfinished messages of all requests have more than %d bytes", maxUnfinishedBytes)
+	errUnfinished = status.Errorf(codes.ResourceExhausted, "the unfinished messages of all requests together exceed %d bytes", maxUnfinishedBytes)
 	errCompressed = status.Error(codes.Unimplemented, "compressed messages are not supported: send the message without grpc-encoding")
 
 	errTimeout   = status.Newf(codes.DeadlineExceeded, "the message did not arrive within %v of its headers", timeout)

@@ -1,7 +1,8 @@
 // Package ruleload keeps the rules in force. It loads them from files or from a control plane, and
 // again when they change. Rules with faults leave the old rules in force.
 //
-// It logs by itself, because most of what it has to report is for the log only.
+// The package writes to the log itself, because nearly everything that it reports is only for the
+// log.
 package ruleload
 
 import (

@@ -269,7 +269,8 @@ func (s *denyShard) dropKeyDenials(key string) {
 	}
 }
 
-// dropLarger removes the denial of more hits than op, whose charge makes its times too early.
+// dropLarger removes the denial if it is of more hits than op has charged. The charge lengthens the
+// wait of that denial, so its recorded times are too early.
 func (s *denyShard) dropLarger(op *limiters.Op) {
 	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
 		s.dropDenial(e)

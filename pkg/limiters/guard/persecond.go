@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A PerSecond is a Store that sends windows of one second to one store, and all others to another.
+// A PerSecond is a Store that sends limits with a window of one second to one store, and all other
+// limits to another store.
 // Some operators use a nearby Redis without persistence for windows that expire so quickly.
 type PerSecond struct{ main, perSecond limiters.Store }
 

@@ -19,7 +19,8 @@ func (c *serverClock) update(server int64) {
 	c.offset.Store(server - time.Since(c.start).Microseconds())
 }
 
-// pastDeadline has passed: a call with it charges nothing and returns the server's time.
+// pastDeadline is a deadline in the past. A call with it charges nothing, but returns the server's
+// time.
 const pastDeadline = 1
 
 // serverTime converts the deadline of a call to µs of the server's time. It returns 0 for the zero
