@@ -21,15 +21,15 @@ type windowLimit struct {
 	calendar    *calendar // nil: windows do not follow a calendar
 }
 
-// A windowState is a [counterState] under a windowLimit.
+// A windowState is the words of a [State] under a windowLimit.
 type windowState struct {
 	start int64 // µs since 1970; 0: no window yet
 	count int64
 }
 
-func windowStateOf(s counterState) windowState { return windowState{start: s.a, count: s.b} }
+func windowStateOf(s *State) windowState { return windowState{start: s.a, count: s.b} }
 
-func (w windowState) counterState() counterState { return counterState{a: w.start, b: w.count} }
+func (w windowState) store(s *State) { s.a, s.b = w.start, w.count }
 
 // The values of Params.WindowStart.
 const (
@@ -77,7 +77,7 @@ func (l *windowLimit) idPrefix() string {
 
 // current returns the window at now. With window_start=first_hit, its start is 0 if no window is
 // open.
-func (l *windowLimit) current(s counterState, now int64) windowState {
+func (l *windowLimit) current(s *State, now int64) windowState {
 	w := windowStateOf(s)
 	if start := l.startAt(w.start, now); start != w.start {
 		return windowState{start: start}
@@ -113,52 +113,51 @@ func (l *windowLimit) fits(s *State, now, n int64) (bool, int64) {
 	if max(n, 1) > l.max {
 		return false, -1
 	}
-	w := l.current(s.counterState, now)
+	w := l.current(s, now)
 	if w.count+n <= l.max {
 		return true, 0
 	}
 	return false, l.end(w.start) - now
 }
 
-func (l *windowLimit) charge(s counterState, now, n int64) counterState {
+func (l *windowLimit) charge(s *State, now, n int64) {
 	w := l.current(s, now)
 	if w.start == 0 && l.firstHit {
 		w.start = now
 	}
 	if n < 0 && w.count == 0 {
-		return s
+		return
 	}
 	w.count = max(0, min(w.count+n, MaxHits))
-	return w.counterState()
+	w.store(s)
 }
 
 // reserve opens a window even for an estimate of 0, because settle identifies the charge by the
 // start of its window.
-func (l *windowLimit) reserve(s counterState, now, n int64) (counterState, int64) {
-	s = l.charge(s, now, n)
-	return s, windowStateOf(s).start
+func (l *windowLimit) reserve(s *State, now, n int64) (chargedAt int64) {
+	l.charge(s, now, n)
+	return windowStateOf(s).start
 }
 
 // settle corrects the count only if the charged window is still current.
-func (l *windowLimit) settle(s counterState, now int64, corrections []correction) counterState {
+func (l *windowLimit) settle(s *State, now int64, corrections []correction) {
 	start := l.current(s, now).start
 	for _, c := range corrections {
 		if c.delta != 0 && c.chargedAt == start {
-			s = l.charge(s, now, c.delta)
+			l.charge(s, now, c.delta)
 		}
 	}
-	return s
 }
 
 func (l *windowLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	w := l.current(s.counterState, now)
+	w := l.current(s, now)
 	if w.start == 0 && l.firstHit {
 		return 0, 0
 	}
 	return w.count, l.end(w.start) - now
 }
 
-func (l *windowLimit) resetTime(s counterState) int64 { return l.end(windowStateOf(s).start) }
+func (l *windowLimit) resetTime(s *State) int64 { return l.end(windowStateOf(s).start) }
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
 

@@ -132,7 +132,7 @@ func (l *funnelLimit) idPrefix() string { return "f" }
 
 // level returns the level, as the time to drain, at a time: the later of now and the time of the
 // state.
-func (l *funnelLimit) level(s counterState, now int64) (level span, at int64) {
+func (l *funnelLimit) level(s *State, now int64) (level span, at int64) {
 	f := funnelStateOf(s)
 	if f.time-now > l.window {
 		return span{}, now
@@ -154,7 +154,7 @@ func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
 	if n > l.capacity || l.max == 0 {
 		return false, -1
 	}
-	level, at := l.level(s.counterState, now)
+	level, at := l.level(s, now)
 	hit := &l.perHit
 	after := hit.add(level, hit.timeFor(n))
 	if !l.full.less(after) {
@@ -163,9 +163,9 @@ func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
 	return false, hit.sub(after, l.full).ceil() + at - now
 }
 
-func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
+func (l *funnelLimit) charge(s *State, now, n int64) {
 	if l.max == 0 {
-		return s
+		return
 	}
 	hit := &l.perHit
 	level, at := l.level(s, now)
@@ -181,7 +181,7 @@ func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 		}
 	} else {
 		if level == (span{}) {
-			return s
+			return
 		}
 		refund := l.perRefund.timeFor(min(-n, l.perRefund.hits(level)))
 		if l.perRefund != *hit {
@@ -189,41 +189,41 @@ func (l *funnelLimit) charge(s counterState, now, n int64) counterState {
 		}
 		level = hit.sub(level, refund)
 	}
-	if level == (span{}) {
-		return counterState{}
+	var f funnelState
+	if level != (span{}) {
+		f = funnelState{at, level, hit.den}
 	}
-	return funnelState{at, level, hit.den}.counterState()
+	f.store(s)
 }
 
-func (l *funnelLimit) reserve(s counterState, now, n int64) (counterState, int64) {
+func (l *funnelLimit) reserve(s *State, now, n int64) (chargedAt int64) {
 	if n > 0 {
-		s = l.charge(s, now, n)
+		l.charge(s, now, n)
 	}
-	return s, 0
+	return 0
 }
 
 // settle keeps the level between empty and twice the capacity.
-func (l *funnelLimit) settle(s counterState, now int64, corrections []correction) counterState {
+func (l *funnelLimit) settle(s *State, now int64, corrections []correction) {
 	for _, c := range corrections {
 		if c.delta != 0 {
-			s = l.charge(s, now, c.delta)
+			l.charge(s, now, c.delta)
 		}
 	}
-	return s
 }
 
 func (l *funnelLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	if l.max == 0 {
 		return 0, 0
 	}
-	level, at := l.level(s.counterState, now)
+	level, at := l.level(s, now)
 	if level == (span{}) {
 		return 0, 0
 	}
 	return l.perHit.hits(level), level.ceil() + at - now
 }
 
-func (l *funnelLimit) resetTime(s counterState) int64 {
+func (l *funnelLimit) resetTime(s *State) int64 {
 	f := funnelStateOf(s)
 	return f.time + f.level.ceil()
 }
@@ -237,19 +237,19 @@ func (l *funnelLimit) appendNumbers(b []int64, _ int64) []int64 {
 	return append(b, l.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
 }
 
-// A funnelState is a [counterState] under a funnelLimit.
+// A funnelState is the words of a [State] under a funnelLimit.
 type funnelState struct {
 	time  int64  // when level was computed, in µs since 1970
 	level span   // the time to drain
 	den   uint64 // the denominator of level, at most maxDen
 }
 
-func funnelStateOf(s counterState) funnelState {
+func funnelStateOf(s *State) funnelState {
 	return funnelState{time: s.a, level: span{s.b, uint64(s.c) >> 32}, den: uint64(uint32(s.c))}
 }
 
-func (f funnelState) counterState() counterState {
-	return counterState{a: f.time, b: f.level.whole, c: int64(f.level.frac<<32 | f.den)}
+func (f funnelState) store(s *State) {
+	s.a, s.b, s.c = f.time, f.level.whole, int64(f.level.frac<<32|f.den)
 }
 
 // A hitTime is the time in which one hit drains: num/den µs, in lowest terms.

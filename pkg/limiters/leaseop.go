@@ -66,7 +66,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		s.counterState = l.hitAlgorithm.settle(s.counterState, now, expired)
+		l.hitAlgorithm.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -92,12 +92,12 @@ func (op *Op) apply(s *State, now int64) {
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
 		if l.Reserves() {
-			s.counterState, opened.chargedAt = l.hitAlgorithm.reserve(s.counterState, now, n)
+			opened.chargedAt = l.hitAlgorithm.reserve(s, now, n)
 		}
 		s.withExtraState().leases.open.set(op.Lease, opened)
 	}
 	if charged != 0 && l.hitAlgorithm != nil {
-		s.charge(l, now, charged)
+		l.hitAlgorithm.charge(s, now, charged)
 	}
 }
 
@@ -116,7 +116,7 @@ func (op *Op) end(s *State, now int64) {
 	case !found:
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		s.counterState = l.hitAlgorithm.settle(s.counterState, now, []correction{{held.chargedAt, actual - held.n}})
+		l.hitAlgorithm.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

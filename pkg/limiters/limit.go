@@ -89,23 +89,23 @@ type algorithm interface {
 	appendNumbers(b []int64, now int64) []int64
 }
 
-// A hitAlgorithm charges hits to a [counterState]. It may modify a [Log] in place. A
+// A hitAlgorithm charges hits to a [State], whose extra state it neither reads nor changes. A
 // concurrencyLimit is not one, because its slots are in [Leases].
 type hitAlgorithm interface {
 	algorithm
-	// charge charges n > 0 hits or refunds -n, whether or not they fit, and returns the new state.
-	charge(s counterState, now, n int64) counterState
+	// charge charges n > 0 hits or refunds -n, whether or not they fit.
+	charge(s *State, now, n int64)
 	// resetTime returns [Limit.ResetTime].
-	resetTime(s counterState) int64
+	resetTime(s *State) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
 	// mostAdmitted returns [Limit.MostAdmitted].
 	mostAdmitted() int64
-	// reserve charges an estimate of n >= 0 hits that fit. It returns the new state and the time
-	// that identifies the charge for settle.
-	reserve(s counterState, now, n int64) (counterState, int64)
+	// reserve charges an estimate of n >= 0 hits that fit. chargedAt identifies the charge for
+	// settle.
+	reserve(s *State, now, n int64) (chargedAt int64)
 	// settle applies corrections in order, to charges that still count.
-	settle(s counterState, now int64, corrections []correction) counterState
+	settle(s *State, now int64, corrections []correction)
 }
 
 // A definition declares an algorithm.
@@ -114,7 +114,7 @@ type definition struct {
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
 	largest    int64 // the largest Max, see LargestMaxFor
-	stateWords int   // how many of the words of a counterState it uses
+	stateWords int   // how many of the words of a State it uses
 	hasWindow  bool
 	leases     leaseKind // the leases of every limit, apart from reservations
 	// grows marks an algorithm whose states have a log, which grows with the hits.

@@ -41,7 +41,7 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 	if max(n, 1) > l.max {
 		return false, -1
 	}
-	log := logOf(s.counterState)
+	log := logOf(s)
 	v := log.live(l.window, now)
 	if v.used+n <= l.max {
 		return true, 0
@@ -50,10 +50,10 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 	return false, leaves.time + l.window - now
 }
 
-func (l *logLimit) charge(s counterState, now, n int64) counterState {
+func (l *logLimit) charge(s *State, now, n int64) {
 	if s.Log == nil {
 		if n < 0 {
-			return s
+			return
 		}
 		s.Log = &Log{}
 	}
@@ -63,28 +63,27 @@ func (l *logLimit) charge(s counterState, now, n int64) counterState {
 	} else {
 		s.Log.add(v, min(n, 2*l.max), max(2*l.max, v.used)) // v may have more, from a higher maximum
 	}
-	return s.withoutEmptyLog()
+	s.removeEmptyLog()
 }
 
-func (s counterState) withoutEmptyLog() counterState {
+func (s *State) removeEmptyLog() {
 	if s.Log.entries.len() == 0 {
 		s.Log = nil
 	}
-	return s
 }
 
 // reserve returns the time of the charged entry. An estimate of 0 has no entry.
-func (l *logLimit) reserve(s counterState, now, n int64) (counterState, int64) {
-	chargedAt := logOf(s).live(l.window, now).end
+func (l *logLimit) reserve(s *State, now, n int64) (chargedAt int64) {
+	chargedAt = logOf(s).live(l.window, now).end
 	if n > 0 {
-		s = l.charge(s, now, n)
+		l.charge(s, now, n)
 	}
-	return s, chargedAt
+	return chargedAt
 }
 
 // settle corrects charged entries that are still in the window and among the newest
 // maxMovedEntries. The log keeps at most twice the maximum.
-func (l *logLimit) settle(s counterState, now int64, corrections []correction) counterState {
+func (l *logLimit) settle(s *State, now int64, corrections []correction) {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	after := v.end - l.window
@@ -99,20 +98,20 @@ func (l *logLimit) settle(s counterState, now int64, corrections []correction) c
 		}
 	}
 	if len(due) == 0 {
-		return s
+		return
 	}
 	if s.Log == nil {
 		s.Log = &Log{}
 	}
 	s.Log.correct(v, first, 2*l.max, due)
-	return s.withoutEmptyLog()
+	s.removeEmptyLog()
 }
 
 // maxMovedEntries bounds the entries that a settle moves.
 const maxMovedEntries = 10_000
 
 func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	log := logOf(s.counterState)
+	log := logOf(s)
 	v := log.live(l.window, now)
 	if v.used == 0 {
 		return 0, 0
@@ -120,7 +119,7 @@ func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	return v.used, log.entries.newest.time + l.window - now
 }
 
-func (l *logLimit) resetTime(s counterState) int64 {
+func (l *logLimit) resetTime(s *State) int64 {
 	log := logOf(s)
 	if log.entries.len() == 0 {
 		return 0
@@ -154,7 +153,7 @@ type entry struct {
 // nothingLogged is the log of a state without one. It must not be modified.
 var nothingLogged Log
 
-func logOf(s counterState) *Log {
+func logOf(s *State) *Log {
 	if s.Log == nil {
 		return &nothingLogged
 	}

@@ -5,21 +5,9 @@ import "unsafe"
 // A State is the state of a key under one algorithm and window. The zero State is that of an unused
 // key. A State is not safe for concurrent use.
 type State struct {
-	counterState
-	Extra *ExtraState // changed in place; nil if there is none
-}
-
-// A counterState is the count of hits for a key: a windowState or a funnelState in words, or a
-// [Log].
-type counterState struct {
-	a, b, c int64
-	Log     *Log // the hits of a sliding log, changed in place; nil if nothing is logged
-}
-
-// charge charges n > 0 hits or refunds -n, whether or not they fit, under a limit other than
-// concurrency.
-func (s *State) charge(l *Limit, now, n int64) {
-	s.counterState = l.hitAlgorithm.charge(s.counterState, now, n)
+	a, b, c int64       // a windowState or a funnelState
+	Log     *Log        // the hits of a sliding log; nil if nothing is logged
+	Extra   *ExtraState // nil if there is none
 }
 
 // HeapBytes returns the memory that s points to, in bytes: its log and its extra state. Most
@@ -49,7 +37,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
 	if l.hitAlgorithm != nil {
-		resetTime = l.hitAlgorithm.resetTime(s.counterState)
+		resetTime = l.hitAlgorithm.resetTime(s)
 	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.expires(l))

@@ -84,7 +84,5 @@ type pointers struct {
 
 // size returns the memory that p points to, in bytes.
 func (p *pointers) size() int {
-	s := limiters.State{Extra: p.extra}
-	s.Log = p.log
-	return s.HeapBytes()
+	return (&limiters.State{Log: p.log, Extra: p.extra}).HeapBytes()
 }
