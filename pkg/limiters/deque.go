@@ -1,9 +1,6 @@
 package limiters
 
-import (
-	"iter"
-	"unsafe"
-)
+import "unsafe"
 
 // A deque is a queue of log entries in chunks. It never moves more than one chunk at once, so that
 // no call copies a million entries.
@@ -31,20 +28,6 @@ func (d *deque) get(i int) entry { return *d.pointer(i) }
 func (d *deque) pointer(i int) *entry {
 	i += int(d.head)
 	return &d.chunks[i/chunkLen][i%chunkLen]
-}
-
-// all yields the entries in order, a chunk at a time.
-func (d *deque) all() iter.Seq[[]entry] {
-	return func(yield func([]entry) bool) {
-		head, remaining := int(d.head), int(d.n)
-		for _, c := range d.chunks {
-			c = c[head:min(len(c), head+remaining)]
-			head, remaining = 0, remaining-len(c)
-			if len(c) > 0 && !yield(c) {
-				return
-			}
-		}
-	}
 }
 
 // setSum changes the sum of the newest entry, which must exist.

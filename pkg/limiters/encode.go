@@ -14,8 +14,10 @@ const entryLen, baseLen = 12, 4
 // maxTime bounds times and counts in an encoded state. It is exact in a double and cannot overflow.
 const maxTime = 1 << 53
 
-// penaltyLen is the encoded length of a penalty, in bytes.
-const penaltyLen = 4 * 8
+// leaseLen and penaltyLen are the encoded lengths of a lease and of a penalty, in bytes.
+const leaseLen, penaltyLen = 16 + 3*8, 4 * 8
+
+var errLeases = errors.New("the leases of a state are invalid")
 
 // PutWords writes the words of s to b, which has 8 bytes for each of [Limit.StateWords].
 func (s *State) PutWords(b []byte) {
@@ -43,9 +45,15 @@ func (s *State) SetWords(b []byte) {
 	}
 }
 
-// AppendState appends the encoding of s, a state under l, to b: its words, its penalty if l has
-// penalties, and its log, if any.
+// HasLeases reports whether s has open leases, or ids that ended before they were opened.
+func (s *State) HasLeases() bool { return !s.extraOrEmpty().leases.isEmpty() }
+
+// AppendState appends the encoding of s, a state under l, to b: its leases, if any, its words, its
+// penalty if l has penalties, and its log, if any.
 func AppendState(b []byte, l *Limit, s *State) []byte {
+	if s.HasLeases() {
+		b = s.Extra.leases.append(b)
+	}
 	start := len(b)
 	b = append(b, make([]byte, 8*l.StateWords())...)
 	s.PutWords(b[start:])
@@ -60,12 +68,23 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	}
 	b = binary.LittleEndian.AppendUint32(b, s.Log.base)
 	b = slices.Grow(b, entryLen*s.Log.entries.len())
-	for chunk := range s.Log.entries.all() {
-		for _, e := range chunk {
-			start := len(b)
-			b = b[:start+entryLen]
-			binary.LittleEndian.PutUint64(b[start:], uint64(e.time))
-			binary.LittleEndian.PutUint32(b[start+8:], e.sum)
+	for i := range s.Log.entries.len() {
+		e := s.Log.entries.get(i)
+		b = binary.LittleEndian.AppendUint64(b, uint64(e.time))
+		b = binary.LittleEndian.AppendUint32(b, e.sum)
+	}
+	return b
+}
+
+func (ls *keyLeases) append(b []byte) []byte {
+	for _, set := range ls.sets() {
+		b = binary.LittleEndian.AppendUint32(b, uint32(set.len()))
+		for _, e := range set.order {
+			l := set.byID[e.id]
+			b = append(b, e.id[:]...)
+			for _, n := range [...]int64{l.expires, l.n, l.chargedAt} {
+				b = binary.LittleEndian.AppendUint64(b, uint64(n))
+			}
 		}
 	}
 	return b
@@ -74,13 +93,16 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 // StateLen returns the number of bytes that AppendState appends.
 func StateLen(l *Limit, s *State) int {
 	n := baseStateLen(l)
+	if s.HasLeases() {
+		n += 2*4 + leaseLen*s.Extra.leases.len()
+	}
 	if s.Log != nil {
 		n += baseLen + entryLen*s.Log.entries.len()
 	}
 	return n
 }
 
-// baseStateLen returns the length of a state under l without a log.
+// baseStateLen returns the length of a state under l without leases and a log.
 func baseStateLen(l *Limit) int {
 	if l.HasPenalty() {
 		return 8*l.StateWords() + penaltyLen
@@ -88,14 +110,20 @@ func baseStateLen(l *Limit) int {
 	return 8 * l.StateWords()
 }
 
-// ReadState decodes a state under l. It validates its input: for arbitrary bytes it returns an
-// error, or a state that is safe for every function of this package.
-func ReadState(l *Limit, b []byte) (State, error) {
+// ReadState decodes a state under l, which begins with leases if it had any. It validates its
+// input: for arbitrary bytes it returns an error, or a state that is safe for every function of
+// this package.
+func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
+	if hasLeases {
+		if b, err = s.withExtraState().leases.read(b); err != nil {
+			return State{}, err
+		}
+		s.removeEmptyExtraState()
+	}
 	n := 8 * l.StateWords()
 	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.grows {
 		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), minimum)
 	}
-	var s State
 	s.SetWords(b[:n])
 	if !within(s.a, maxTime) || !within(s.b, maxTime) {
 		return State{}, errors.New("a time or a count of a state is out of range")
@@ -108,15 +136,39 @@ func ReadState(l *Limit, b []byte) (State, error) {
 		}
 		b = b[penaltyLen:]
 		if p != (penaltyState{}) {
-			s.Extra = &ExtraState{penalty: p}
+			s.withExtraState().penalty = p
 		}
 	}
 	if len(b) == 0 {
 		return s, nil
 	}
-	var err error
 	s.Log, err = readLog(b)
 	return s, err
+}
+
+// read decodes leases at the start of b into ls, which must be empty. It returns the remaining
+// bytes.
+func (ls *keyLeases) read(b []byte) (rest []byte, err error) {
+	for _, set := range ls.sets() {
+		if len(b) < 4 {
+			return nil, errLeases
+		}
+		count := binary.LittleEndian.Uint32(b)
+		b = b[4:]
+		if count > MaxLeases || len(b) < leaseLen*int(count) {
+			return nil, errLeases
+		}
+		for range count {
+			id, l := LeaseID(b), lease{}
+			l.expires, l.n, l.chargedAt = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
+			if id.IsZero() || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.chargedAt, maxTime) {
+				return nil, errLeases
+			}
+			set.set(id, l)
+			b = b[leaseLen:]
+		}
+	}
+	return b, nil
 }
 
 func readPenalty(b []byte) (penaltyState, error) {
@@ -148,3 +200,7 @@ func readLog(b []byte) (*Log, error) {
 	}
 	return log, nil
 }
+
+func int64From(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) }
+
+func within(n, maximum int64) bool { return n >= 0 && n <= maximum }

@@ -29,7 +29,7 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 		if len(b) != StateLen(l, &s) {
 			t.Fatalf("%d bytes, want %d", len(b), StateLen(l, &s))
 		}
-		got, err := ReadState(l, b)
+		got, err := ReadState(l, b, false)
 		must.Succeed(t, err)
 		for at := now; at < now+1_100_000; at += 100_000 {
 			for _, n := range []int64{0, 1, 99_000, 100_000} {
@@ -53,10 +53,10 @@ func TestInvalidStateIsRejected(t *testing.T) {
 		}
 		return b
 	}
-	if _, err := ReadState(log, entries(5, 10, 6, 11, 8)); err != nil {
+	if _, err := ReadState(log, entries(5, 10, 6, 11, 8), false); err != nil {
 		t.Errorf("a good log: %v", err)
 	}
-	if _, err := ReadState(log, entries(1<<32-1, 10, 0, 11, 1)); err != nil {
+	if _, err := ReadState(log, entries(1<<32-1, 10, 0, 11, 1), false); err != nil {
 		t.Errorf("a log whose counts pass 2^32: %v", err)
 	}
 	for what, c := range map[string]struct {
@@ -75,7 +75,7 @@ func TestInvalidStateIsRejected(t *testing.T) {
 		"more hits than any log holds":   {log, entries(5, 10, 6+2*LargestLogMax)},
 		"a time far ahead":               {log, entries(5, 1<<60, 6)},
 	} {
-		if s, err := ReadState(c.limit, c.b); err == nil {
+		if s, err := ReadState(c.limit, c.b, false); err == nil {
 			t.Errorf("%s: read as %+v", what, s)
 		}
 	}

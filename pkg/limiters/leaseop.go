@@ -51,7 +51,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 	}
 	leases := &s.Extra.leases
 	if l.IsConcurrency() && leases.latest() <= now {
-		*leases = Leases{} // the key has fully reset
+		*leases = keyLeases{} // the key has fully reset
 	}
 	var expired []correction
 	for range LeasesPerOp {
@@ -123,7 +123,7 @@ func (op *Op) end(s *State, now int64) {
 
 // addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids
 // are remembered.
-func (ls *Leases) addEnded(id LeaseID, ended lease) {
+func (ls *keyLeases) addEnded(id LeaseID, ended lease) {
 	if _, known := ls.ended.byID[id]; known || ls.ended.len() < MaxLeases {
 		ls.ended.set(id, ended)
 	}

@@ -49,9 +49,9 @@ func NewLeaseID(secret []byte, id string) LeaseID {
 // IsZero reports whether l names no lease.
 func (l LeaseID) IsZero() bool { return l == LeaseID{} }
 
-// Leases are the open leases of a key, and the ids that ended before they were opened. The zero
+// keyLeases are the open leases of a key, and the ids that ended before they were opened. The zero
 // value is empty.
-type Leases struct {
+type keyLeases struct {
 	open, ended leaseSet
 }
 
@@ -63,16 +63,16 @@ type lease struct {
 	chargedAt int64 // the time at which a reservation was charged, as its algorithm needs it; see hitAlgorithm.reserve
 }
 
-func (ls *Leases) sets() [2]*leaseSet { return [...]*leaseSet{&ls.open, &ls.ended} }
+func (ls *keyLeases) sets() [2]*leaseSet { return [...]*leaseSet{&ls.open, &ls.ended} }
 
-func (ls *Leases) len() int { return ls.open.len() + ls.ended.len() }
+func (ls *keyLeases) len() int { return ls.open.len() + ls.ended.len() }
 
-func (ls *Leases) isEmpty() bool { return ls.len() == 0 }
+func (ls *keyLeases) isEmpty() bool { return ls.len() == 0 }
 
 // latest returns the latest expiry in ls, in µs since 1970.
-func (ls *Leases) latest() int64 { return max(ls.open.latest(), ls.ended.latest()) }
+func (ls *keyLeases) latest() int64 { return max(ls.open.latest(), ls.ended.latest()) }
 
-func (ls *Leases) size() int { return ls.open.size() + ls.ended.size() }
+func (ls *keyLeases) size() int { return ls.open.size() + ls.ended.size() }
 
 // A leaseSet indexes leases by id and by expiry.
 type leaseSet struct {

@@ -209,21 +209,29 @@ func TestConcurrencySpecIsBounded(t *testing.T) {
 	}
 }
 
+// reserving returns a limit that reserves, and whose maximum is never reached here.
+func reserving(t *testing.T) *Limit {
+	l, err := New(Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
+	must.Succeed(t, err)
+	return l
+}
+
 // Open reservations may have estimates whose sum overflows. They are read all the same.
 func TestLargeEstimatesAreRead(t *testing.T) {
 	var s State
 	for i := range 3000 {
 		s.withExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: MaxHits, chargedAt: 3})
 	}
-	if leases, _, err := ReadLeases(AppendLeases(nil, &s)); err != nil || leases.open.len() != 3000 {
-		t.Errorf("%d leases, %v, want 3000", leases.open.len(), err)
+	l := reserving(t)
+	got, err := ReadState(l, AppendState(nil, l, &s), true)
+	if n := got.extraOrEmpty().leases.open.len(); err != nil || n != 3000 {
+		t.Errorf("%d leases, %v, want 3000", n, err)
 	}
 }
 
 // A key with as many open reservations as it may have denies each further one.
 func TestKeyWithMaxReservationsDenies(t *testing.T) {
-	l, err := New(Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
-	must.Succeed(t, err)
+	l := reserving(t)
 	var s State
 	for i := range MaxLeases {
 		if l.Denies(&s, 1) {
@@ -241,25 +249,31 @@ func TestInvalidLeasesAreRejected(t *testing.T) {
 	id := NewLeaseID(nil, "a")
 	s.withExtraState().leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
 	s.withExtraState().leases.ended.set(id, lease{expires: 6, n: 4})
-	b := AppendLeases(nil, &s)
-	if len(b) != LeasesLen(&s) {
-		t.Errorf("%d bytes, want %d", len(b), LeasesLen(&s))
+	s.a, s.b = 7, 8
+	l := reserving(t)
+	b := AppendState(nil, l, &s)
+	if len(b) != StateLen(l, &s) {
+		t.Errorf("%d bytes, want %d", len(b), StateLen(l, &s))
 	}
-	leases, rest, err := ReadLeases(append(b, 7))
-	if err != nil || len(rest) != 1 || leases.open.byID[id] != (lease{5, 2, 3}) || leases.ended.byID[id] != (lease{6, 4, 0}) {
-		t.Errorf("got %+v, rest %v, error %v, want the lease as open {5 2 3} and ended {6 4 0}, and a rest of 1 byte", leases, rest, err)
+	got, err := ReadState(l, b, true)
+	leases := &got.extraOrEmpty().leases
+	if err != nil || got.a != 7 || got.b != 8 || leases.open.byID[id] != (lease{5, 2, 3}) || leases.ended.byID[id] != (lease{6, 4, 0}) {
+		t.Errorf("got %+v, leases %+v, error %v, want the words 7 and 8, and the lease as open {5 2 3} and ended {6 4 0}", got, leases, err)
 	}
 	for i := range b {
-		if _, _, err := ReadLeases(b[:i]); err == nil {
-			t.Errorf("ReadLeases of %d of %d bytes: no error, want one", i, len(b))
+		if _, err := ReadState(l, b[:i], true); err == nil {
+			t.Errorf("ReadState of %d of %d bytes: no error, want one", i, len(b))
 		}
+	}
+	if _, err := ReadState(l, append(b, 7), true); err == nil {
+		t.Error("ReadState of an extra byte: no error, want one")
 	}
 	for what, at := range map[string]int{"a number of leases": 3, "an expiry": 4 + 16 + 7, "a number of slots": 4 + 24 + 7, "a time": 4 + 32 + 7} {
 		bad := append([]byte(nil), b...)
 		if bad[at] = 0x7f; what == "a number of leases" {
 			bad[0] = 0xff
 		}
-		if _, _, err := ReadLeases(bad); err == nil {
+		if _, err := ReadState(l, bad, true); err == nil {
 			t.Errorf("%s is out of range and is read", what)
 		}
 	}

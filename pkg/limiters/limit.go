@@ -90,7 +90,7 @@ type algorithm interface {
 }
 
 // A hitAlgorithm charges hits to a [State], whose extra state it neither reads nor changes. A
-// concurrencyLimit is not one, because its slots are in [Leases].
+// concurrencyLimit is not one, because its slots are in leases.
 type hitAlgorithm interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.

@@ -48,7 +48,7 @@ func (l *Limit) ResetTime(s *State) int64 {
 // An ExtraState holds the penalties of a key and its leases. It is independent of the algorithm.
 type ExtraState struct {
 	penalty penaltyState
-	leases  Leases
+	leases  keyLeases
 }
 
 var noExtraState ExtraState // never changed

@@ -260,25 +260,14 @@ func (l *loader) key(f *keyReader) error {
 	if number >= len(l.algorithms) || maximum > limiters.LargestMax || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
-	var leases limiters.Leases
-	if flags&flagLeases != 0 {
-		var err error
-		leases, f.b, err = limiters.ReadLeases(f.b)
-		if err != nil {
-			return err
-		}
-	}
 	limit := l.limit(limitFields{l.algorithms[number], flags&flagCountDenied != 0, maximum, window, params})
 	if limit == nil {
 		l.loaded.NotLoaded++
 		return nil
 	}
 	var err error
-	if l.state, err = limiters.ReadState(limit, f.b); err != nil {
+	if l.state, err = limiters.ReadState(limit, f.b, flags&flagLeases != 0); err != nil {
 		return err
-	}
-	if flags&flagLeases != 0 {
-		l.state.SetLeases(leases)
 	}
 	l.insert(key, limit, &l.state, expiry)
 	return nil

@@ -29,8 +29,7 @@ import (
 //	window      u       in µs
 //	parameters  u+text  as limiters.Params.String writes them
 //	key         u+text
-//	leases              as limiters.AppendLeases writes them, with flagLeases
-//	state               as limiters.AppendState writes it
+//	state               as limiters.AppendState writes it, with leases first if the flag flagLeases is set
 //
 //	then
 //	0           4
@@ -147,7 +146,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 			var state limiters.State
 			sh.load(r, &state)
 			limit := sh.limits.get(r.limitID())
-			if n := limiters.StateLen(limit, &state) + limiters.LeasesLen(&state); n > perHold && n > cap(b)-len(b)-perHold && c.nextSize < n+2*perHold {
+			if n := limiters.StateLen(limit, &state); n > perHold && n > cap(b)-len(b)-perHold && c.nextSize < n+2*perHold {
 				c.nextSize = n + 2*perHold
 				return b, true
 			}
@@ -174,9 +173,6 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
 	b = appendText(b, spec.Params.String())
 	b = appendText(b, sh.text(r))
-	if flags&flagLeases != 0 {
-		b = limiters.AppendLeases(b, state)
-	}
 	b = limiters.AppendState(b, l, state)
 	if len(b)-start-4 > maxRecordBytes {
 		return b[:start]
