@@ -46,7 +46,6 @@ var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
 	largest:    MaxLeases,
-	leases:     concurrencySlots,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, specError("remove 'count_denied'", "denied hits hold no slots")

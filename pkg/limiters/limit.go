@@ -115,8 +115,7 @@ type definition struct {
 	parameters []Parameter
 	largest    int64 // the largest Max, see LargestMaxFor
 	stateWords int   // how many of the words of a State it uses
-	hasWindow  bool
-	leases     leaseKind // the leases of every limit, apart from reservations
+	hasWindow  bool  // false only for concurrency
 	// grows marks an algorithm whose states have a log, which grows with the hits.
 	grows bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum
@@ -200,7 +199,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d, capacity: spec.capacity(), leases: d.leases}
+	l := &Limit{spec: spec, definition: d, capacity: spec.capacity()}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
@@ -208,11 +207,11 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 		return nil, err
 	}
 	l.hitAlgorithm, _ = l.algorithm.(hitAlgorithm)
-	if l.stateID = l.algorithm.idPrefix(); d.hasWindow {
+	l.stateID = l.algorithm.idPrefix()
+	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
-	}
-	if c, ok := l.algorithm.(*concurrencyLimit); ok {
-		l.ttl = c.ttl
+	} else {
+		l.leases, l.ttl = concurrencySlots, spec.Params.leaseTTL().Microseconds()
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
