@@ -106,7 +106,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/offline/simulate/report", "writes the result of a simulation as an HTML page",
 		"internal/offline/simulate internal/terminal"},
 	{"internal/offline/suggest", "finds limits for the traffic of a recording",
-		"internal/terminal pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
+		"internal/offline/rulesyaml internal/terminal pkg/decide pkg/descriptors " +
 			"pkg/limiters pkg/replay"},
 	{"internal/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark",
 		"internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
@@ -116,16 +116,18 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters " +
 			"pkg/replay"},
 	{"internal/offline/rulestest", "reads and runs tests of rules",
-		"internal/spelling pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
-			"pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
+		"internal/offline/rulesyaml internal/spelling pkg/decide pkg/descriptors " +
+			"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
+	{"internal/offline/rulesyaml", "writes rules as YAML", "pkg/descriptors"},
 	{"internal/offline/yamltree", "reads YAML of other programs as values with positions",
 		"pkg/descriptors/rulesfile"},
 	{"internal/offline/envoyactions", "derives the descriptors that Envoy sends, from its configuration and a request",
 		"internal/offline/yamltree pkg/decide pkg/descriptors"},
 	{"internal/offline/envoygen", "writes Envoy's configuration for rules",
-		"internal/spelling pkg/descriptors pkg/descriptors/rulesfile"},
+		"internal/offline/rulesyaml internal/spelling pkg/descriptors"},
 	{"internal/offline/rulesimport", "translates limits of other rate limiters into rules",
-		"internal/offline/yamltree pkg/descriptors pkg/descriptors/rulesfile"},
+		"internal/offline/rulesyaml internal/offline/yamltree pkg/descriptors " +
+			"pkg/descriptors/rulesfile"},
 	// The binary.
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/gctune " +
@@ -203,8 +205,10 @@ var restricted = []struct{ prefix, only, why string }{
 		"pkg/limiters/redisstore pkg/limiters/redisstore/connect internal/redistest",
 		"only the store on Redis, its connections and the test servers talk to Redis"},
 	{"go.yaml.in/",
-		"pkg/descriptors/rulesfile internal/offline/yamltree internal/offline/envoygen e2e/harness",
-		"pkg/descriptors/rulesfile parses all rules, and internal/offline/yamltree all files of other programs; the harness edits them"},
+		"pkg/descriptors/rulesfile internal/offline/rulesyaml internal/offline/yamltree " +
+			"internal/offline/envoygen e2e/harness",
+		"pkg/descriptors/rulesfile parses all rules, internal/offline/rulesyaml writes them, and internal/offline/yamltree " +
+			"parses all files of other programs; the harness edits them"},
 	{"github.com/danielgtaylor/huma", "pkg/admin", "only the admin API describes its routes"},
 	{"charm.land/", "internal/cli", "only commands draw on a terminal"},
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile",

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 )
 
 //go:embed templates
@@ -31,7 +31,7 @@ var files embed.FS
 var templates = sync.OnceValue(func() *template.Template {
 	all := template.New("")
 	all.Funcs(template.FuncMap{
-		"scalar": rulesfile.Quoted, "item": item,
+		"scalar": rulesyaml.Quoted, "item": item,
 		"include": func(name string, values any) (string, error) { return render(all, name, values) },
 	})
 	return template.Must(all.ParseFS(files, "templates/*.yaml"))
@@ -93,7 +93,7 @@ func (e endpoint) Type() string {
 func (c *Config) execute(name string) ([]byte, error) {
 	p := page{
 		Leases: c.sendsID, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml",
-		DomainText: rulesfile.Quoted(c.domain),
+		DomainText: rulesyaml.Quoted(c.domain),
 		Timeout:    seconds(cmp.Or(c.o.Timeout, 100*time.Millisecond)), FailureModeDeny: c.o.FailureModeDeny, TrustedHops: c.o.TrustedHops,
 		Cluster: "weir", Namespace: cmp.Or(c.o.Namespace, "istio-system"), Context: cmp.Or(c.o.Context, "GATEWAY"),
 		Filters: []string{"ratelimit.yaml"},
@@ -252,7 +252,7 @@ var isBoolean = regexp.MustCompile(`^(?i:y|yes|n|no|on|off)$`)
 // breaks are quoted, because a literal block would lose those at its end in a template.
 func plainStyle(n *yaml.Node) {
 	n.Style = 0
-	if n.Value == "@type" || n.Tag == "!!str" && (isBoolean.MatchString(n.Value) || strings.ContainsAny(n.Value, "\n"+rulesfile.LineSeparators)) {
+	if n.Value == "@type" || n.Tag == "!!str" && (isBoolean.MatchString(n.Value) || strings.ContainsAny(n.Value, "\n"+rulesyaml.LineSeparators)) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	for i, child := range n.Content {

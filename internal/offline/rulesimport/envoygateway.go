@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/offline/yamltree"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // EnvoyGateway reads the global limits of BackendTrafficPolicy resources. Each policy is a domain,
@@ -92,7 +92,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	}
 	leaf := g.domain(policy).root.At(path)
 	leaf.ShadowMode = f.Get("shadowMode").Bool(false)
-	addLimit(leaf, rulesfile.DraftLimit{Unit: unit, RequestsPerUnit: requests})
+	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit, RequestsPerUnit: requests})
 }
 
 // readCost reads the hits of a request, which are arguments of weir gen.

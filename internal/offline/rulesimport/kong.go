@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/offline/yamltree"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain
@@ -45,7 +45,7 @@ type kongPlugin struct {
 	line            int
 	scope, consumer string            // "service:NAME", "route:NAME" or ""; the consumer or ""
 	by              descriptors.Level // what the plugin counts by; no key: the scope
-	limits          []rulesfile.DraftLimit
+	limits          []rulesyaml.DraftLimit
 	tolerant        bool
 }
 
@@ -139,7 +139,7 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 			return false
 		}
 		p.limits = append(p.limits,
-			rulesfile.DraftLimit{Unit: period.name, RequestsPerUnit: n, WindowStart: period.start, CountDenied: uncounted})
+			rulesyaml.DraftLimit{Unit: period.name, RequestsPerUnit: n, WindowStart: period.start, CountDenied: uncounted})
 	}
 	if len(p.limits) == 0 {
 		k.problem(p.line, "the plugin has no second, minute, hour, day, month or year")

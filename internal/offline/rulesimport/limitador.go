@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/offline/yamltree"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Limitador reads a limits file of Limitador, or the limits of a Limitador resource of Kubernetes.
@@ -59,7 +59,7 @@ type limitadorLimit struct {
 	namespace string
 	index     string            // which descriptor the limit reads; "" if none is named
 	values    map[string]string // the compared values, by key; "" for a variable
-	limit     rulesfile.DraftLimit
+	limit     rulesyaml.DraftLimit
 }
 
 // reference matches a reference to a value of a descriptor, in the present or the former syntax.
@@ -115,7 +115,7 @@ func (p *limitador) readRate(l *limitadorLimit, n yamltree.Tree) bool {
 		return false
 	}
 	unit, multiplier := windowOf(seconds)
-	l.limit = rulesfile.DraftLimit{
+	l.limit = rulesyaml.DraftLimit{
 		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: maximum, WindowStart: "first_hit", CountDenied: uncounted,
 		Name: n.Get("name").Text(),
 	}

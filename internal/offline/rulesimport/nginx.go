@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones.
@@ -26,7 +26,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	p.addZones()
 	p.addExemptions()
 	p.noteGroups()
-	if len(p.root.root.Below) == 0 && len(p.Problems) == 0 {
+	if len(p.root.root.Children) == 0 && len(p.Problems) == 0 {
 		return nil, fmt.Errorf("%s has no limit_req and no limit_conn: an include is not read, so pass the output of nginx -T", name)
 	}
 	return p.Imported, nil
@@ -48,7 +48,7 @@ type zone struct {
 	line  int
 	path  []descriptors.Level
 	sound bool // rules can express the key
-	limit rulesfile.DraftLimit
+	limit rulesyaml.DraftLimit
 	uses  []use
 }
 
@@ -102,12 +102,12 @@ func (p *nginx) readZone(d *directive) {
 		}
 		if m := rate.FindStringSubmatch(w); m != nil {
 			n, _ := strconv.ParseInt(m[1], 10, 64)
-			z.limit = rulesfile.DraftLimit{Algorithm: "funnel", Unit: map[string]string{"s": "second", "m": "minute"}[m[2]], RequestsPerUnit: n}
+			z.limit = rulesyaml.DraftLimit{Algorithm: "funnel", Unit: map[string]string{"s": "second", "m": "minute"}[m[2]], RequestsPerUnit: n}
 		}
 	}
 	kindOf := d.words[0]
 	if kindOf == "limit_conn_zone" {
-		z.limit = rulesfile.DraftLimit{Algorithm: "concurrency"}
+		z.limit = rulesyaml.DraftLimit{Algorithm: "concurrency"}
 	}
 	if !zoneName.MatchString(z.name) || z.limit.Algorithm == "" || z.limit.Algorithm == "funnel" && z.limit.RequestsPerUnit == 0 {
 		p.problem(d.line, "%s %s: want zone=NAME:SIZE and, for requests, a rate such as rate=10r/s of at least 1", kindOf, z.name)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/offline/yamltree"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -48,7 +49,7 @@ type Imported struct {
 // A domain is a tree of rules.
 type domain struct {
 	name    string
-	root    rulesfile.Draft
+	root    rulesyaml.Draft
 	onError string
 }
 
@@ -138,7 +139,7 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 		}
 		d = i.domains[n]
 	}
-	if len(d.root.Below) == 0 {
+	if len(d.root.Children) == 0 {
 		return nil, fmt.Errorf("%s: no limit of the domain %s can be imported", i.name, d.name)
 	}
 	if budget := maxNodes; i.additive {
@@ -155,7 +156,7 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 
 // addLimit adds a limit to a descriptor. Of two limits with one window, the smaller decides. If
 // neither is the smaller one in all its numbers, addLimit returns false and changes nothing.
-func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) bool {
+func addLimit(to *rulesyaml.Draft, l rulesyaml.DraftLimit) bool {
 	for i := range to.Limits {
 		have := &to.Limits[i]
 		if have.Algorithm == l.Algorithm && have.Unit == l.Unit && have.UnitMultiplier == l.UnitMultiplier && have.WindowStart == l.WindowStart {
@@ -174,45 +175,45 @@ func addLimit(to *rulesfile.Draft, l rulesfile.DraftLimit) bool {
 }
 
 // isWithin reports whether a limit admits no more than another one with the same window.
-func isWithin(a, b *rulesfile.DraftLimit) bool {
+func isWithin(a, b *rulesyaml.DraftLimit) bool {
 	return a.RequestsPerUnit <= b.RequestsPerUnit && a.Capacity <= b.Capacity && a.ConcurrentRequests <= b.ConcurrentRequests
 }
 
 // complete repeats the limits of a key without a value below every value of the key, because a
 // value hides the key without one. It stops when budget, the number of descriptors that it may
 // still visit, is below 0.
-func complete(d *rulesfile.Draft, budget *int) {
-	*budget -= len(d.Below)
+func complete(d *rulesyaml.Draft, budget *int) {
+	*budget -= len(d.Children)
 	if *budget < 0 {
 		return
 	}
-	for _, general := range d.Below {
+	for _, general := range d.Children {
 		if general.Level.Value != "" || isList(general) {
 			continue
 		}
-		for _, special := range d.Below {
+		for _, special := range d.Children {
 			if special != general && special.Level.Key == general.Level.Key && !isList(special) {
 				merge(special, general, budget)
 			}
 		}
 	}
-	for _, b := range d.Below {
+	for _, b := range d.Children {
 		complete(b, budget)
 	}
 }
 
-func isList(d *rulesfile.Draft) bool { return len(d.Level.Values)+len(d.Level.Prefixes) > 0 }
+func isList(d *rulesyaml.Draft) bool { return len(d.Level.Values)+len(d.Level.Prefixes) > 0 }
 
 // merge adds copies of the limits and descriptors of another descriptor.
-func merge(to, other *rulesfile.Draft, budget *int) {
-	*budget -= 1 + len(other.Below)
+func merge(to, other *rulesyaml.Draft, budget *int) {
+	*budget -= 1 + len(other.Children)
 	if *budget < 0 {
 		return
 	}
 	for _, l := range other.Limits {
 		addLimit(to, l)
 	}
-	for _, b := range other.Below {
+	for _, b := range other.Children {
 		merge(to.At([]descriptors.Level{b.Level}), b, budget)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -296,10 +297,10 @@ func outcomeText(r *decide.Result, d *decide.Decision) string {
 	case decide.WithinLimit:
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
 	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
-		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesfile.Quoted(d.RuleName()))
+		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesyaml.Quoted(d.RuleName()))
 		if d.DecidingLimit.Name != "" || len(d.Limits) > 1 {
 			name, _, _ := limitOf(d)
-			parts = append(parts, "limit: "+rulesfile.Quoted(name))
+			parts = append(parts, "limit: "+rulesyaml.Quoted(name))
 		}
 		if !r.Denied || d.Reason == decide.TooManyLeases {
 			parts = append(parts, "reason: "+d.Reason.String())

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 // Init returns a file of tests for rules. The tests pass. For each limit, one test fills the limit,
@@ -53,7 +53,7 @@ func writeSource(b *strings.Builder, source Source, file string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "%s: %s\n", p[0], rulesfile.Quoted(path))
+		fmt.Fprintf(b, "%s: %s\n", p[0], rulesyaml.Quoted(path))
 	}
 	var options []string
 	if source.CalendarMonths {
@@ -143,9 +143,9 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 		name += fmt.Sprintf(" (%d)", g.names[name])
 	}
 	g.tests++
-	fmt.Fprintf(g.out, "  - name: %s\n", rulesfile.Quoted(name))
+	fmt.Fprintf(g.out, "  - name: %s\n", rulesyaml.Quoted(name))
 	if g.domains {
-		fmt.Fprintf(g.out, "    domain: %s\n", rulesfile.Quoted(rule.Domain))
+		fmt.Fprintf(g.out, "    domain: %s\n", rulesyaml.Quoted(rule.Domain))
 	}
 	if !r.start.Equal(defaultStart) {
 		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -124,7 +124,7 @@ func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Dec
 	if after > 0 {
 		line("after: %v", after)
 	}
-	request := rulesfile.Quoted(descriptors.EntriesText(r.entriesOf(s, s.id)))
+	request := rulesyaml.Quoted(descriptors.EntriesText(r.entriesOf(s, s.id)))
 	switch {
 	case s.refund:
 		line("request: {descriptors: %s, hits: %d, is_negative_hits: true}", request, s.hits)

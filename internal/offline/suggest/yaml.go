@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -39,7 +39,7 @@ func (r *Report) domains() (names []string) {
 
 // yaml returns the rules of one domain.
 func (r *Report) yaml(domain string, reasons bool) string {
-	var root rulesfile.Draft
+	var root rulesyaml.Draft
 	for _, rule := range r.Rules {
 		if rule.Domain != domain || len(rule.Recommendations) == 0 {
 			continue
@@ -57,8 +57,8 @@ func (r *Report) yaml(domain string, reasons bool) string {
 }
 
 // draft returns the limit with the settings of the rule that it keeps.
-func (r *Recommendation) draft() rulesfile.DraftLimit {
-	l := rulesfile.DraftLimit{
+func (r *Recommendation) draft() rulesyaml.DraftLimit {
+	l := rulesyaml.DraftLimit{
 		Name: r.Name, Unit: r.Unit, UnitMultiplier: int64(r.Multiplier), RequestsPerUnit: r.Limit, Parameters: map[string]any{},
 	}
 	if r.Algorithm != limiters.DefaultAlgorithm {

@@ -1,4 +1,5 @@
-package rulesfile
+// Package rulesyaml writes rules in the YAML that package rulesfile reads.
+package rulesyaml
 
 import (
 	"bytes"
@@ -13,14 +14,14 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A Draft is a descriptor of rules to be written, with the descriptors below it. The root of a
+// A Draft is a descriptor of rules to be written, with its child descriptors. The root of a
 // domain has no Level.
 type Draft struct {
 	Level      descriptors.Level
 	Comment    string // behind the key
 	ShadowMode bool
 	Limits     []DraftLimit
-	Below      []*Draft
+	Children   []*Draft
 }
 
 // A DraftLimit is a limit of a [Draft]. A key with the zero value is left out.
@@ -40,22 +41,22 @@ type DraftLimit struct {
 // At returns the descriptor at a path below d, and adds the missing descriptors.
 func (d *Draft) At(path []descriptors.Level) *Draft {
 	for _, level := range path {
-		found := slices.IndexFunc(d.Below, func(b *Draft) bool {
+		found := slices.IndexFunc(d.Children, func(b *Draft) bool {
 			return b.Level.Entry == level.Entry && slices.Equal(b.Level.Values, level.Values) && slices.Equal(b.Level.Prefixes, level.Prefixes)
 		})
 		if found < 0 {
-			d.Below = append(d.Below, &Draft{Level: level})
-			found = len(d.Below) - 1
+			d.Children = append(d.Children, &Draft{Level: level})
+			found = len(d.Children) - 1
 		}
-		d = d.Below[found]
+		d = d.Children[found]
 	}
 	return d
 }
 
-// YAML returns the rules of a domain whose descriptors are below d. onError is its on_store_error,
+// YAML returns the rules of a domain whose descriptors are the children of d. onError is its on_store_error,
 // or "".
 func (d *Draft) YAML(domain, onError string) []byte {
-	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onError}, pair{"descriptors", d.below()})
+	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onError}, pair{"descriptors", d.children()})
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
@@ -65,9 +66,9 @@ func (d *Draft) YAML(domain, onError string) []byte {
 	return b.Bytes()
 }
 
-func (d *Draft) below() *yaml.Node {
+func (d *Draft) children() *yaml.Node {
 	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, b := range d.Below {
+	for _, b := range d.Children {
 		list.Content = append(list.Content, b.node())
 	}
 	return list
@@ -89,7 +90,7 @@ func (d *Draft) node() *yaml.Node {
 	}
 	n := mapping(0, pair{"key", l.Key}, pair{"value", l.Value}, pair{"values", l.Values}, pair{"cidr", cidr},
 		pair{"share_threshold", l.ShareThreshold},
-		pair{"shadow_mode", d.ShadowMode}, pair{"rate_limit", one}, pair{"rate_limits", limits}, pair{"descriptors", d.below()})
+		pair{"shadow_mode", d.ShadowMode}, pair{"rate_limit", one}, pair{"rate_limits", limits}, pair{"descriptors", d.children()})
 	n.Content[1].LineComment = d.Comment
 	return n
 }
