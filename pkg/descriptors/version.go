@@ -31,22 +31,12 @@ type digest = [sha256.Size]byte
 func (b *Builder) version() string {
 	var text []byte
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
-		d := b.domains[name].digester()
-		sum := d.node(b.roots[name])
-		text = append(appendPart(append(text, byte(d.onError)), name), sum[:]...)
+		d := b.domains[name]
+		sum := d.digest(b.roots[name])
+		text = append(appendPart(append(text, byte(cmp.Or(d.onError, limiters.OnErrorFail))), name), sum[:]...)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
-}
-
-// A digester encodes the rules of a domain.
-type digester struct {
-	onError limiters.OnError // the on_store_error of limits that set none
-	onDeny  *OnDeny          // the response of limits that set none
-}
-
-func (d *Domain) digester() digester {
-	return digester{cmp.Or(d.onError, limiters.OnErrorFail), d.onDeny}
 }
 
 // effect encodes the path of r and every field that affects a decision or a response. domain must
@@ -55,8 +45,7 @@ func (r *Rule) effect(domain *Domain) (b []byte) {
 	for i := range r.path {
 		b = r.path[i].appendDigest(b)
 	}
-	d := domain.digester()
-	return d.appendRule(b, r)
+	return domain.appendRule(b, r)
 }
 
 // identity encodes the domain and the path of r, which are unique among the rules.
@@ -69,15 +58,15 @@ func (r *Rule) identity() []byte {
 	return b
 }
 
-// node returns the digest of n and all nodes below it. Children that no wildcard matches are
-// sorted, because their order has no effect.
-func (d *digester) node(n *Node) digest {
+// digest returns the digest of n, a node of d, and all nodes below it. Children that no wildcard
+// matches are sorted, because their order has no effect.
+func (d *Domain) digest(n *Node) digest {
 	var sorted, wild []digest
 	for _, child := range n.children {
 		if child.level.kind == wildcard {
-			wild = append(wild, d.node(child))
+			wild = append(wild, d.digest(child))
 		} else {
-			sorted = append(sorted, d.node(child))
+			sorted = append(sorted, d.digest(child))
 		}
 	}
 	slices.SortFunc(sorted, func(a, b digest) int { return bytes.Compare(a[:], b[:]) })
@@ -103,8 +92,8 @@ func (l *level) appendDigest(b []byte) []byte {
 	return b
 }
 
-// appendRule appends every field of r that affects a decision or a response.
-func (d *digester) appendRule(b []byte, r *Rule) []byte {
+// appendRule appends every field of r, a rule of d, that affects a decision or a response.
+func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 	if r == nil {
 		return append(b, 0)
 	}
@@ -122,7 +111,7 @@ func (d *digester) appendRule(b []byte, r *Rule) []byte {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		spec := l.Compiled.Spec()
-		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.ByClock)<<1, bit(spec.CountDenied), byte(cmp.Or(l.OnError, d.onError)))
+		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.ByClock)<<1, bit(spec.CountDenied), byte(d.OnError(l)))
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}
