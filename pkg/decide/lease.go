@@ -44,17 +44,19 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	}
 }
 
-// completeEnd restricts an end to the limits with leases, so that it refunds nothing else. A
-// release charges no hits.
-func (d *Decision) completeEnd() {
-	d.Limits = withLeases(d.Limits)
-	if d.Reason == Released {
-		d.Hits = 0
+// planLease plans a descriptor under a rule with leases. A refund of any size is a release, which
+// charges no hits. An end has only the limits with leases, so that it refunds nothing else. A
+// descriptor whose lease id is empty or too long has no limits.
+func (d *Decision) planLease() {
+	if d.Refund || d.Hits < 0 {
+		d.End, d.Reason = true, Released
 	}
-}
-
-// checkLeaseID removes the limits of a descriptor whose lease id is empty or too long.
-func (d *Decision) checkLeaseID() {
+	if d.End {
+		d.Limits = withLeases(d.Limits)
+		if d.Reason == Released {
+			d.Hits = 0
+		}
+	}
 	if id := d.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
 		d.Reason, d.Limits = BadLeaseID, nil
 	}

@@ -13,9 +13,15 @@ import (
 type Planner struct {
 	rules   func() *descriptors.Rules
 	options Options
-	// overrides has one limit for each key. Without it, stores would keep a copy of the limit for
-	// each key of a client.
+	// overrides has one limit for each key, in a slice of length 1 that must not be modified.
+	// Without it, stores would keep a copy of the limit for each key of a client.
 	overrides memo.Cache[overrideKey, []descriptors.RateLimit]
+}
+
+// An overrideKey identifies the limit of an override.
+type overrideKey struct {
+	base     descriptors.OverrideBase
+	override Override
 }
 
 // NewPlanner returns a Planner. It calls rules once for each request; nil rules mean that none are
@@ -97,11 +103,11 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	}
 	rule := decision.Rule
 	if descriptor.Override != nil {
-		base := rule.OverrideBase()
-		if p.options.CalendarMonths {
-			base = base.WithCalendarMonths()
-		}
-		limits, err := p.limitOf(base, *descriptor.Override)
+		base, override := rule.OverrideBase(p.options.CalendarMonths), *descriptor.Override
+		limits, err := p.overrides.Get(overrideKey{base, override}, func() ([]descriptors.RateLimit, error) {
+			limit, err := base.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
+			return []descriptors.RateLimit{limit}, err
+		})
 		if err != nil {
 			return err
 		}
@@ -113,13 +119,7 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 		}
 	}
 	if rule != nil && rule.UsesLeases() {
-		if descriptor.Refund || decision.Hits < 0 { // a refund of any size is a release
-			decision.End, decision.Reason = true, Released
-		}
-		if decision.End {
-			decision.completeEnd()
-		}
-		decision.checkLeaseID()
+		decision.planLease()
 	}
 	if descriptor.Refund && decision.Hits == 0 && !decision.End && len(decision.Limits) > 0 {
 		// It changes nothing, and a refund is never denied. The store would decide it as a peek.

@@ -177,7 +177,7 @@ func TestOverrideReplacesTheLimit(t *testing.T) {
 		if text := limits[tt.rule]; text != "" {
 			rule = rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: k, rate_limit: "+text+"}]").Match("d", entries("k=v"))
 		}
-		l, err := rule.OverrideBase().Limit(tt.requests, tt.unit, tt.multiplier)
+		l, err := rule.OverrideBase(false).Limit(tt.requests, tt.unit, tt.multiplier)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -213,7 +213,7 @@ func TestOverrideHasCalendarMonths(t *testing.T) {
 			must.Succeed(t, err)
 			rule = rules.Match("d", entries("k=v"))
 		}
-		l, err := rule.OverrideBase().WithCalendarMonths().Limit(5, tt.unit, 1)
+		l, err := rule.OverrideBase(true).Limit(5, tt.unit, 1)
 		if got := sprint(l); err != nil || got != tt.want {
 			t.Errorf("%v under %q: %s, %v, want %s", tt.unit, tt.rule, got, err, tt.want)
 		}
@@ -228,9 +228,9 @@ func TestOverrideIsEqualAfterReload(t *testing.T) {
 		"- {key: c, rate_limit: {unit: day, requests_per_unit: 1, algorithm: funnel}}\n" +
 		"- {key: d, rate_limit: {unit: day, requests_per_unit: 1, on_store_error: allow}}\n"
 	of := func(key string) descriptors.OverrideBase {
-		return rulesfiletest.Parse(t, text).Match("d", entries(key+"=1")).OverrideBase()
+		return rulesfiletest.Parse(t, text).Match("d", entries(key+"=1")).OverrideBase(false)
 	}
-	if again := of("a"); of("a") != again || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).OverrideBase() {
+	if again := of("a"); of("a") != again || of("a") != of("b") || of("a") != (*descriptors.Rule)(nil).OverrideBase(false) {
 		t.Error("equal settings differ")
 	}
 	if of("a") == of("c") || of("a") == of("d") || of("c") == of("d") {

@@ -217,29 +217,22 @@ type OverrideBase struct {
 	spec           limiters.Spec
 	onError        limiters.OnError
 	calendarMonths bool
-	byClock        bool // the rule sets window_start: clock
-}
-
-// WithCalendarMonths returns o with months of the calendar, in UTC, unless the rule sets
-// window_start.
-func (o OverrideBase) WithCalendarMonths() OverrideBase {
-	o.calendarMonths = !o.byClock
-	return o
 }
 
 // OverrideBase returns the settings of r that a limit in the request keeps: algorithm, parameters,
 // count_denied and on_store_error, from its first limit. A nil or unlimited r has the defaults of
-// the default algorithm.
-func (r *Rule) OverrideBase() OverrideBase {
+// the default algorithm. With calendarMonths, months are of the calendar, in UTC, unless the rule
+// sets window_start.
+func (r *Rule) OverrideBase(calendarMonths bool) OverrideBase {
 	if r == nil || len(r.Limits) == 0 {
 		return OverrideBase{spec: limiters.Spec{
 			Algorithm: limiters.DefaultAlgorithm, CountDenied: limiters.CountsDeniedByDefault(limiters.DefaultAlgorithm),
-		}}
+		}, calendarMonths: calendarMonths}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Compiled.Spec(), onError: limit.OnError, byClock: limit.ByClock}
+	o := OverrideBase{spec: limit.Compiled.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
-	if r.Limits[0].CalendarMonth {
+	if limit.CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
 	}
 	return o

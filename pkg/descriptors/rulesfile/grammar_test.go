@@ -209,7 +209,7 @@ descriptors:
 	if unlimited == nil || !unlimited.HasLimitNamed("two") {
 		t.Fatalf("%+v, want the rule named two", unlimited)
 	}
-	l, err := unlimited.OverrideBase().Limit(5, descriptors.Minute, 0)
+	l, err := unlimited.OverrideBase(false).Limit(5, descriptors.Minute, 0)
 	if err != nil || sprint(l) != "{fixed_window 5 1m0s  true}" {
 		t.Errorf("limit %v %v, want 5 per minute that count denied hits", l, err)
 	}

@@ -54,7 +54,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 	// An error would let Envoy admit the request, so a larger number is cut to the most slots that
 	// a limit can have.
 	for slots, want := range map[uint32]int64{0: 0, 3: 3, limiters.MaxLeases: limiters.MaxLeases, limiters.MaxLeases + 1: limiters.MaxLeases, 1<<32 - 1: limiters.MaxLeases} {
-		l, err := rules.Match("d", leaseEntries("1")).OverrideBase().Limit(slots, descriptors.Minute, 7)
+		l, err := rules.Match("d", leaseEntries("1")).OverrideBase(false).Limit(slots, descriptors.Minute, 7)
 		if err != nil {
 			t.Fatal(slots, err)
 		}

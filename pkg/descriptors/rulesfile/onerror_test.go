@@ -51,7 +51,7 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 		"unset=1": limiters.OnErrorUnset, "set=1": limiters.OnErrorLocal, "free=1": limiters.OnErrorUnset,
 		"many=1": limiters.OnErrorDeny, "nobody=1": limiters.OnErrorUnset,
 	} {
-		if l, err := rules.Match("d", entries(request)).OverrideBase().Limit(7, descriptors.Hour, 1); err != nil || l.OnError != want {
+		if l, err := rules.Match("d", entries(request)).OverrideBase(false).Limit(7, descriptors.Hour, 1); err != nil || l.OnError != want {
 			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnError, err, want)
 		}
 	}
