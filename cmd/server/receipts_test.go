@@ -60,7 +60,7 @@ func TestReceiptKeysAreReread(t *testing.T) {
 	must.Succeed(t, err)
 	rules, err := rulesfile.Parse(rulesfile.File{Name: "elsewhere.yaml", Data: []byte(closedRules)})
 	must.Succeed(t, err)
-	rule, i := rules.ByHash(r.Limit)
+	rule, i := rules.LimitByHash(r.Limit)
 	host, err := os.Hostname()
 	if err != nil || rule == nil || rule.Limits[i].Name != "closed" || !strings.HasSuffix(host, r.Replica) || r.Reason != "never_fits" {
 		t.Errorf("%+v (rule %v, host %s): %v", r, rule, host, err)

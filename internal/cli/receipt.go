@@ -86,7 +86,7 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 		RulesVersion: fmt.Sprintf("%016x", r.RulesVersion), KeyHash: fmt.Sprintf("%016x", r.Key),
 	}
 	record.SameRules = record.RulesVersion == rules.Version()
-	rule, i := rules.ByHash(r.Limit)
+	rule, i := rules.LimitByHash(r.Limit)
 	switch {
 	case r.Key == 0:
 		record.LimitKnown = true

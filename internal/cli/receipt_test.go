@@ -44,7 +44,7 @@ func sealReceipt(t *testing.T, rules *descriptors.Rules, keys *receipt.Keys, cha
 		return n
 	}
 	r := receipt.Receipt{
-		Limit: rule.Hash(1), RulesVersion: hash(rules.Version()), Time: time.Now().Add(-time.Hour), Replica: "weir-x2x4z", Used: 101, Max: 100,
+		Limit: rule.LimitHash(1), RulesVersion: hash(rules.Version()), Time: time.Now().Add(-time.Hour), Replica: "weir-x2x4z", Used: 101, Max: 100,
 		Reason: "over_limit", Key: hash(descriptors.KeyHash(nil, descriptors.Key("shop", rule, []descriptors.Entry{{Key: "ip", Value: "192.0.2.1"}}))),
 	}
 	if change != nil {
@@ -82,10 +82,10 @@ func TestReceiptIsExplained(t *testing.T) {
 			" has other rules, so the numbers above may differ\n", 0},
 		{"the limit does not exist", nil, func(e *Explain) { e.Config = []string{fewer} }, "rule     unknown: these rules have no limit with the hash ", Failed},
 		{"the first limit", func(r *receipt.Receipt) {
-			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "ip", Value: "1"}}).Hash(0)
+			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "ip", Value: "1"}}).LimitHash(0)
 		}, nil, "limit    0: 3 per 5 minutes, fixed_window\n", 0},
 		{"slots", func(r *receipt.Receipt) {
-			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "user_id", Value: "1"}}).Hash(0)
+			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "user_id", Value: "1"}}).LimitHash(0)
 		}, nil, "limit    0: 2 at once, concurrency\n", 0},
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
 			"limit    it came with the request, and is not in the rules\n", 0},

@@ -352,7 +352,7 @@ func BenchmarkObserve(b *testing.B) {
 		"plain":    hit(rules, "d", "plain=alice", "action=post"),
 		"override": hit(rules, "d", "user=alice", "action=post"),
 	} {
-		a.Took, a.StoreTook = time.Millisecond, time.Millisecond
+		a.Duration, a.StoreDuration = time.Millisecond, time.Millisecond
 		b.Run(name, func(b *testing.B) {
 			m := newStats(Options{})
 			m.Loaded(rules, nil)

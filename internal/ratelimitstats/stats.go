@@ -112,7 +112,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 	switch {
 	case !o.GRPC:
 	case o.Decoded():
-		s.methods.count(s.methods.shouldRateLimit, o.Took)
+		s.methods.count(s.methods.shouldRateLimit, o.Duration)
 	default:
 		s.methods.shouldRateLimit.calls.n.Add(1)
 	}

@@ -78,7 +78,7 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 		if o.Err == nil {
 			return
 		}
-		fields := []zap.Field{zap.Stringer("code", o.Code), zap.Error(o.Err), zap.Duration("took_seconds", o.Took)}
+		fields := []zap.Field{zap.Stringer("code", o.Code), zap.Error(o.Err), zap.Duration("took_seconds", o.Duration)}
 		// A key contains data of users, so it is logged only at level debug.
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(o.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))

@@ -129,10 +129,10 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		m.undecodable.json.Inc()
 	}
 	if o.Decoded() {
-		m.took.Observe(o.Took.Seconds())
+		m.took.Observe(o.Duration.Seconds())
 	}
-	if o.StoreTook > 0 && !decidedByCache(o.Decisions) {
-		m.store.Observe(o.StoreTook.Seconds())
+	if o.StoreDuration > 0 && !decidedByCache(o.Decisions) {
+		m.store.Observe(o.StoreDuration.Seconds())
 	}
 	unmatched := 0
 	for i := range o.Decisions {

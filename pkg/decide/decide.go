@@ -71,8 +71,8 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	err := d.decide(ctx, r, result, start)
-	if result.Took == 0 { // without a store call
-		result.Took = monotonic() - start
+	if result.Duration == 0 { // without a store call
+		result.Duration = monotonic() - start
 	}
 	return err
 }
@@ -86,7 +86,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start 
 		called := monotonic()
 		err := d.store.Take(ctx, r.Now, result.call.groups, result.call.verdicts)
 		answered := monotonic()
-		result.StoreTook, result.Took = answered-called, answered-start
+		result.StoreDuration, result.Duration = answered-called, answered-start
 		if err != nil {
 			limiters.FailAll(result.call.verdicts, err)
 			failure = "the store did not answer"

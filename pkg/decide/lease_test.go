@@ -239,7 +239,7 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 		var r Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &r))
 		wait, descriptor := r.RetryAfter()
-		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].CanWait() != c.canWait {
+		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].MayFitLater() != c.canWait {
 			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, descriptor, c)
 		}
 	}

@@ -23,9 +23,9 @@ type Result struct {
 	Decisions []Decision
 	// StoreErr is the first error of the store, even if the request was decided without that
 	// verdict. It may contain keys, and so data of users, and must only be logged.
-	StoreErr  error
-	Took      time.Duration // the time from the call of Decide until the store had answered
-	StoreTook time.Duration // the time of the store call; 0: no limit had to be charged
+	StoreErr      error
+	Duration      time.Duration // the time from the call of Decide until the store had answered
+	StoreDuration time.Duration // the time of the store call; 0: no limit had to be charged
 	// EndedLeases counts the leases and reservations that Decide has ended because the request is
 	// denied or canceled. EndErr is the first error of these ends, for logs only; after an error, a
 	// lease may last until its TTL.

@@ -39,14 +39,14 @@ func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 // untilAllowed returns a wait that orders denied descriptors. It is the longest if waiting does not
 // help.
 func (d *Decision) untilAllowed() time.Duration {
-	if !d.CanWait() {
+	if !d.MayFitLater() {
 		return math.MaxInt64
 	}
 	return d.UntilReset
 }
 
-// CanWait reports whether a denied descriptor may be allowed later.
-func (d *Decision) CanWait() bool { return d.Reason != NeverFits && d.Reason != BadLeaseID }
+// MayFitLater reports whether a denied descriptor may be allowed later.
+func (d *Decision) MayFitLater() bool { return d.Reason != NeverFits && d.Reason != BadLeaseID }
 
 // retryAfter returns the longest wait among the limits that deny d.
 func (d *Decision) retryAfter() (wait time.Duration) {

@@ -147,9 +147,9 @@ func bit(set bool) byte {
 	return 0
 }
 
-// Hash identifies limit i of r by its domain, path, and name or index, but not by its numbers or
+// LimitHash identifies limit i of r by its domain, path, and name or index, but not by its numbers or
 // algorithm. For an unlimited rule, pass 0.
-func (r *Rule) Hash(i int) uint64 {
+func (r *Rule) LimitHash(i int) uint64 {
 	sum := sha256.Sum256(appendPart(append(r.identity(), 0), r.limitIdentity(i)))
 	return binary.BigEndian.Uint64(sum[:])
 }
@@ -167,12 +167,12 @@ func (r *Rule) limitIdentity(i int) string {
 	return "name " + name
 }
 
-// ByHash returns the rule and the index of the limit with a [Rule.Hash]; nil and 0 if there is
+// LimitByHash returns the rule and the index of the limit with a [Rule.LimitHash]; nil and 0 if there is
 // none. It hashes every limit.
-func (r *Rules) ByHash(hash uint64) (*Rule, int) {
+func (r *Rules) LimitByHash(hash uint64) (*Rule, int) {
 	for rule := range r.All() {
 		for i := range max(len(rule.Limits), 1) {
-			if rule.Hash(i) == hash {
+			if rule.LimitHash(i) == hash {
 				return rule, i
 			}
 		}

@@ -122,7 +122,7 @@ func TestHashAndVersionAreStable(t *testing.T) {
 	if got, want := rules.Version(), "f321465f135e4772"; got != want {
 		t.Errorf("version %s, want %s", got, want)
 	}
-	if got, want := rules.Match("d", entries("user_id=1 action=a")).Hash(1), uint64(0x233773d9648e66dd); got != want {
+	if got, want := rules.Match("d", entries("user_id=1 action=a")).LimitHash(1), uint64(0x233773d9648e66dd); got != want {
 		t.Errorf("hash %016x, want %016x", got, want)
 	}
 }
@@ -132,12 +132,12 @@ func TestHashIdentifiesLimit(t *testing.T) {
 	seen := map[uint64]bool{}
 	for r := range rules.All() {
 		for i := range max(1, len(r.Limits)) {
-			hash := r.Hash(i)
+			hash := r.LimitHash(i)
 			if seen[hash] {
 				t.Errorf("%s of %s: two limits have the hash %016x", r.Name, r.Domain, hash)
 			}
 			seen[hash] = true
-			if found, j := rules.ByHash(hash); found != r || j != i {
+			if found, j := rules.LimitByHash(hash); found != r || j != i {
 				t.Errorf("%016x: found limit %d of %v, want %d of %s", hash, j, found, i, r.Name)
 			}
 		}
@@ -145,11 +145,11 @@ func TestHashIdentifiesLimit(t *testing.T) {
 	if len(seen) != 16 {
 		t.Errorf("%d limits, want 16", len(seen))
 	}
-	if r, i := rules.ByHash(1); r != nil || i != 0 {
+	if r, i := rules.LimitByHash(1); r != nil || i != 0 {
 		t.Errorf("found %s for an unknown hash", r.Name)
 	}
 	hash := func(text, request string, i int) uint64 {
-		return rulesfiletest.Parse(t, text).Match("d", entries(request)).Hash(i)
+		return rulesfiletest.Parse(t, text).Match("d", entries(request)).LimitHash(i)
 	}
 	for _, tt := range []struct {
 		name, from, to, request string

@@ -97,8 +97,8 @@ func (d *Domain) tree() (root *treeNode, byID map[uint32]*treeNode) {
 	return root, byID
 }
 
-// A candidate is a node that matches an entry.
-type candidate struct {
+// A matchingNode is a node that matches an entry.
+type matchingNode struct {
 	*treeNode
 	result StepResult
 	prefix netip.Prefix // set for MatchedPrefix
@@ -113,9 +113,9 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return nil
 	}
 	root, _ := d.tree()
-	at := candidate{treeNode: root}
+	at := matchingNode{treeNode: root}
 	var steps []Step
-	var general [][]candidate // at each level, the nodes that Match does not try
+	var general [][]matchingNode // at each level, the nodes that Match does not try
 	for i, e := range entries {
 		step := Step{Level: i + 1, Entry: e, Above: at.text()}
 		candidates := at.childrenMatching(e)
@@ -144,7 +144,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 }
 
 // hidden returns the first node that leads to a rule for entries; nil if there is none.
-func hidden(nodes []candidate, entries []Entry) *Hidden {
+func hidden(nodes []matchingNode, entries []Entry) *Hidden {
 	for _, n := range nodes {
 		if rule := n.findAny(entries); rule != nil {
 			return &Hidden{n.text(), n.source(), rule}
@@ -168,13 +168,13 @@ func (n *treeNode) findAny(entries []Entry) *Rule {
 }
 
 // childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
-func (n *treeNode) childrenMatching(e Entry) (all []candidate) {
+func (n *treeNode) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
 		if result, prefix := child.match(e); result.Matched() {
-			all = append(all, candidate{child, result, prefix})
+			all = append(all, matchingNode{child, result, prefix})
 		}
 	}
-	slices.SortFunc(all, func(a, b candidate) int {
+	slices.SortFunc(all, func(a, b matchingNode) int {
 		return cmp.Or(cmp.Compare(a.rank(e), b.rank(e)), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.id, b.id))
 	})
 	return all
@@ -182,7 +182,7 @@ func (n *treeNode) childrenMatching(e Entry) (all []candidate) {
 
 // rank returns the result, which is in the order of [Domain.Match]. But the text of a pattern
 // itself is matched as a value.
-func (c candidate) rank(e Entry) StepResult {
+func (c matchingNode) rank(e Entry) StepResult {
 	if c.value != "" && c.entry() == e {
 		return MatchedValue
 	}

@@ -102,7 +102,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	out.Source, out.OverlaySource = planned.Rule.Source(), planned.Rule.OverlaySource()
 	// A descriptor that ends a lease is under some of the limits only.
 	same := func(other descriptors.RateLimit) bool { return other.Compiled.StateID() == l.Compiled.StateID() }
-	out.Hash = fmt.Sprintf("%016x", planned.Rule.Hash(slices.IndexFunc(planned.Rule.Limits, same)))
+	out.Hash = fmt.Sprintf("%016x", planned.Rule.LimitHash(slices.IndexFunc(planned.Rule.Limits, same)))
 	return out
 }
 

@@ -90,7 +90,7 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 			continue
 		}
 		index := slices.IndexFunc(d.Rule.Limits, func(other descriptors.RateLimit) bool { return other.Compiled == l.Compiled && other.Name == l.Name })
-		if explained.Hash != fmt.Sprintf("%016x", d.Rule.Hash(index)) || explained.Source != d.Rule.Source() {
+		if explained.Hash != fmt.Sprintf("%016x", d.Rule.LimitHash(index)) || explained.Source != d.Rule.Source() {
 			return fmt.Sprintf("limit %d has another hash", j)
 		}
 	}

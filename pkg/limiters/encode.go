@@ -192,7 +192,7 @@ func readLog(b []byte) (*Log, error) {
 	for b = b[baseLen:]; len(b) > 0; b = b[entryLen:] {
 		e := entry{int64From(b), binary.LittleEndian.Uint32(b[8:])}
 		logged := e.sum - log.base
-		if e.time <= last.time || e.time > maxTime || logged <= last.sum || logged > 2*LargestLogMax {
+		if e.time <= last.time || e.time > maxTime || logged <= last.sum || logged > 2*MaxLogLimit {
 			return nil, errors.New("the times or counts of a log do not ascend")
 		}
 		last = entry{e.time, logged}

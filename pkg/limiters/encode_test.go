@@ -72,7 +72,7 @@ func TestInvalidStateIsRejected(t *testing.T) {
 		"decreasing times":               {log, entries(5, 10, 6, 9, 7)},
 		"equal counts":                   {log, entries(5, 10, 6, 11, 6)},
 		"decreasing counts":              {log, entries(5, 10, 7, 11, 6)},
-		"more hits than any log holds":   {log, entries(5, 10, 6+2*LargestLogMax)},
+		"more hits than any log holds":   {log, entries(5, 10, 6+2*MaxLogLimit)},
 		"a time far ahead":               {log, entries(5, 1<<60, 6)},
 	} {
 		if s, err := ReadState(c.limit, c.b, false); err == nil {

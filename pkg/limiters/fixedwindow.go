@@ -47,7 +47,7 @@ var windowParameters = slices.Concat([]Parameter{{
 var fixedWindowDefinition = definition{
 	name:                  "fixed_window",
 	parameters:            slices.Concat(windowParameters, counterParameters),
-	largest:               LargestMax,
+	largest:               MaxLimit,
 	stateWords:            2,
 	hasWindow:             true,
 	countsDeniedByDefault: true,
@@ -161,7 +161,7 @@ func (l *windowLimit) resetTime(s *State) int64 { return l.end(windowStateOf(s).
 
 func (l *windowLimit) extraWait(int64) int64 { return 0 }
 
-func (l *windowLimit) mostAdmitted() int64 { return 2 * l.max }
+func (l *windowLimit) maxAdmitted() int64 { return 2 * l.max }
 
 func (l *windowLimit) appendNumbers(b []int64, now int64) []int64 {
 	if l.calendar != nil {

@@ -230,7 +230,7 @@ func (l *funnelLimit) resetTime(s *State) int64 {
 
 func (l *funnelLimit) extraWait(k int64) int64 { return l.perHit.timeFor(k).ceil() }
 
-func (l *funnelLimit) mostAdmitted() int64 { return l.capacity + l.max }
+func (l *funnelLimit) maxAdmitted() int64 { return l.capacity + l.max }
 
 func (l *funnelLimit) appendNumbers(b []int64, _ int64) []int64 {
 	hit := &l.perHit

@@ -12,14 +12,14 @@ import (
 // MaxWindow is the maximum window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// LargestMax is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger
+// MaxLimit is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger
 // maximum would never deny.
-const LargestMax = MaxHits - 1
+const MaxLimit = MaxHits - 1
 
 // A Spec describes a limit.
 type Spec struct {
 	Algorithm string        // one of [Algorithms]
-	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
+	Max       int64         // hits per window, 0 to MaxLimit; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // the parameters of the algorithm
 	// CountDenied counts the hits of a denied charge, whatever its size. Under a limit of 100, one
@@ -99,8 +99,8 @@ type hitAlgorithm interface {
 	resetTime(s *State) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
-	// mostAdmitted returns [Limit.MostAdmitted].
-	mostAdmitted() int64
+	// maxAdmitted returns [Limit.MaxAdmitted].
+	maxAdmitted() int64
 	// reserve charges an estimate of n >= 0 hits that fit. chargedAt identifies the charge for
 	// settle.
 	reserve(s *State, now, n int64) (chargedAt int64)
@@ -113,7 +113,7 @@ type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
-	largest    int64 // the largest Max, see LargestMaxFor
+	largest    int64 // the largest Max, see MaxLimitOf
 	stateWords int   // how many of the words of a State it uses
 	hasWindow  bool  // false only for concurrency
 	// grows marks an algorithm whose states have a log, which grows with the hits.
@@ -154,9 +154,9 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
-// LargestMaxFor returns the largest Spec.Max of an algorithm whose other parameters have their
+// MaxLimitOf returns the largest Spec.Max of an algorithm whose other parameters have their
 // defaults.
-func LargestMaxFor(algorithm string) int64 { return definitionOf(algorithm).largest }
+func MaxLimitOf(algorithm string) int64 { return definitionOf(algorithm).largest }
 
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool { return definitionOf(algorithm).hasWindow }
@@ -195,7 +195,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 		return nil, specError(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
-		checkRange("maximum", spec.Max, 0, LargestMax), d.checkWindow(spec.Window), d.check(&spec.Params),
+		checkRange("maximum", spec.Max, 0, MaxLimit), d.checkWindow(spec.Window), d.check(&spec.Params),
 	); err != nil {
 		return nil, err
 	}
@@ -273,14 +273,14 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 // countsDenied reports whether denied hits are charged. A limit of 0 never writes.
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
-// MostAdmitted returns the most hits of a key that l admits in any interval as long as its window,
+// MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
 // without refunds; 0 if it has no window. Windows by the calendar differ in length: the interval is
 // then as long as the shortest.
-func (l *Limit) MostAdmitted() int64 {
+func (l *Limit) MaxAdmitted() int64 {
 	if l.hitAlgorithm == nil {
 		return 0
 	}
-	return l.hitAlgorithm.mostAdmitted()
+	return l.hitAlgorithm.maxAdmitted()
 }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under

@@ -44,8 +44,8 @@ func TestLimitMethodsAgreeWithDecisions(t *testing.T) {
 						sum += n
 					}
 				}
-				if sum > l.MostAdmitted() {
-					t.Fatalf("%+v, seed %d: %d hits in a window, want at most %d", l.Spec(), seed, sum, l.MostAdmitted())
+				if sum > l.MaxAdmitted() {
+					t.Fatalf("%+v, seed %d: %d hits in a window, want at most %d", l.Spec(), seed, sum, l.MaxAdmitted())
 				}
 				now += rnd.Int64N(window / 4)
 			}

@@ -9,9 +9,9 @@ import (
 	"unsafe"
 )
 
-// LargestLogMax is the maximum of a sliding log, which stores every hit. For larger limits use a
+// MaxLogLimit is the maximum of a sliding log, which stores every hit. For larger limits use a
 // funnel, whose state has a constant size.
-const LargestLogMax = 1_000_000
+const MaxLogLimit = 1_000_000
 
 // A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the
 // maximum, so no window, wherever it begins, admits more. Denied hits are logged only if the limit
@@ -23,12 +23,12 @@ type logLimit struct {
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
 	parameters: counterParameters,
-	largest:    LargestLogMax,
+	largest:    MaxLogLimit,
 	hasWindow:  true,
 	grows:      true,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
-		if spec.Max > LargestLogMax {
-			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", LargestLogMax)
+		if spec.Max > MaxLogLimit {
+			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
 			return nil, specError(remedy, "a sliding log of %d hits is too large", spec.Max)
 		}
 		return &logLimit{max: spec.Max, window: spec.Window.Microseconds()}, nil
@@ -131,7 +131,7 @@ func (l *logLimit) resetTime(s *State) int64 {
 // entries of a log.
 func (l *logLimit) extraWait(int64) int64 { return l.window }
 
-func (l *logLimit) mostAdmitted() int64 { return l.max }
+func (l *logLimit) maxAdmitted() int64 { return l.max }
 
 func (l *logLimit) appendNumbers(b []int64, _ int64) []int64 { return b }
 

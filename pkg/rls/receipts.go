@@ -26,7 +26,7 @@ func (o *Receipts) append(b []byte, denied *denial) []byte {
 	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: denied.reason()}
 	r.RulesVersion, _ = strconv.ParseUint(denied.result.Rules.Version(), 16, 64)
 	if denied.Rule != nil && !denied.Override { // 0 stands for a limit that came with the request
-		r.Limit = denied.Rule.Hash(max(0, denied.limit))
+		r.Limit = denied.Rule.LimitHash(max(0, denied.limit))
 	}
 	if key := denied.result.Key(denied.descriptor); key != "" {
 		r.Key = descriptors.KeyNumber(o.KeySecret, key)

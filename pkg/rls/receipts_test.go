@@ -42,7 +42,7 @@ func TestReceiptDescribesTheDenial(t *testing.T) {
 		s, _ := serviceOn(t, denials, decide.Options{}, Options{Receipts: receiptsOf(t)})
 		r, err := receiptKeys.Open(headersOf(t, decideKeys(t, s, c.keys))["x-receipt"])
 		must.Succeed(t, err)
-		rule, limit := rules.ByHash(r.Limit)
+		rule, limit := rules.LimitByHash(r.Limit)
 		if got := fmt.Sprint(limit); rule == nil && c.rule != "" || rule != nil && (rule.Name != c.rule || got != c.limit) {
 			t.Errorf("%s: rule %v, limit %d", c.keys, rule, limit)
 		}

@@ -62,7 +62,7 @@ type Observation struct {
 	Err error
 }
 
-// Decoded reports whether the message was decoded. Otherwise Took is 0 and measures nothing.
+// Decoded reports whether the message was decoded. Otherwise Duration is 0 and measures nothing.
 func (o *Observation) Decoded() bool { return !o.Undecodable && !o.ContextEnded }
 
 // New returns a Service that decides with d.

@@ -346,7 +346,7 @@ func TestObserverReceivesDecisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := f.observed[0]
-	if !a.Denied || a.Code != codes.OK || a.Err != nil || a.Took <= 0 {
+	if !a.Denied || a.Code != codes.OK || a.Err != nil || a.Duration <= 0 {
 		t.Errorf("%+v, want a denial, answered without an error", a)
 	}
 	var got []string

@@ -123,7 +123,7 @@ func New(before, after *descriptors.Rules, o Options) *Comparison {
 
 // row returns the row of a limit.
 func (c *Comparison) row(i int, rule *descriptors.Rule, limit int) *row {
-	hash := rule.Hash(limit)
+	hash := rule.LimitHash(limit)
 	r := c.rows[hash]
 	if r == nil {
 		r = &row{}

@@ -239,7 +239,7 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 			a.keys[key] = true
 			for j, v := range d.Verdicts {
 				if d.Outcome == decide.Denied && (!d.QuotaMode || quotas == full) && !v.Allowed {
-					hash := fmt.Sprint(d.Rule.Hash(j))
+					hash := fmt.Sprint(d.Rule.LimitHash(j))
 					a.by[hash+" "+key], a.limits[hash] = true, true
 				}
 			}

@@ -114,7 +114,7 @@ func retryAfter(result *decide.Result) (time.Duration, bool) {
 		return 0, false
 	}
 	seconds := (wait + time.Second - 1) / time.Second
-	return max(seconds, 1) * time.Second, result.Decisions[descriptor].CanWait()
+	return max(seconds, 1) * time.Second, result.Decisions[descriptor].MayFitLater()
 }
 
 // countLimits counts the verdicts of the last attempt.

@@ -221,7 +221,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	}
 	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
-		AnyWindow: l.Compiled.MostAdmitted(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
+		AnyWindow: l.Compiled.MaxAdmitted(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
 		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Compiled.Capacity(),
 	}
 	switch onError {
@@ -291,7 +291,7 @@ func longestWindow(spec *limiters.Spec) time.Duration {
 // perWindow returns the most that a key may be admitted in one window, from an empty state.
 func perWindow(l *limiters.Limit) int64 {
 	if l.Drains() {
-		return l.MostAdmitted()
+		return l.MaxAdmitted()
 	}
 	return l.Spec().Max
 }

@@ -32,7 +32,7 @@ type variant struct {
 // newVariant returns the variant of a spec, without its penalty, reservation and capacity.
 func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
-	v := &variant{spec: spec, unit: unit, multiplier: multiplier, maxLimit: limiters.LargestMaxFor(spec.Algorithm)}
+	v := &variant{spec: spec, unit: unit, multiplier: multiplier, maxLimit: limiters.MaxLimitOf(spec.Algorithm)}
 	largest, err := v.limit(v.maxLimit)
 	if err != nil {
 		return nil, err

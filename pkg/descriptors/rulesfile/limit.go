@@ -80,7 +80,7 @@ func (p *parser) checkUnlimited(f fields) bool {
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
 		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", excerpt(unit))
 	}
-	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.LargestMax, 0) > 0 {
+	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxLimit, 0) > 0 {
 		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "'requests_per_unit' has no effect when unlimited")
 	}
 	for _, name := range inRateLimit.Keys {
@@ -190,7 +190,7 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 // it.
 func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int64 {
 	if !p.null(f) {
-		return p.number(f, 0, limiters.LargestMax, 0)
+		return p.number(f, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {
 		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "'requests_per_unit' is missing, so the limit is 0 and denies every request")

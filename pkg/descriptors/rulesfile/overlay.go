@@ -158,7 +158,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 		p.warnLocal(s.key)
 	}
 	if r := f["requests_per_unit"]; !p.null(r) {
-		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.LargestMax, 0)}
+		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.MaxLimit, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings
 	if overlaySettings.settings["algorithm"].key != nil { // else the rules may set it

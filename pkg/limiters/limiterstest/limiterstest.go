@@ -145,7 +145,7 @@ func ownClock(t *testing.T, store limiters.Store) {
 // Each charge adds 1 to the usage of a key that never resets, so the usages ascend in that order.
 func order(t *testing.T, store limiters.Store) {
 	const goroutines, takes = 64, 100
-	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: limiters.MaxWindow})
+	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.MaxLimit, Window: limiters.MaxWindow})
 	var mu sync.Mutex
 	decided := map[string][]limiters.Verdict{}
 	before := time.Now().Add(-time.Hour).UnixMicro()

@@ -323,7 +323,7 @@ func BenchmarkSave(b *testing.B) {
 	many, log := New(Options{}), New(Options{})
 	fill(b, many, n)
 	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
-	for i := range limiters.LargestLogMax {
+	for i := range limiters.MaxLogLimit {
 		now := time.Now().Add(time.Duration(i) * time.Microsecond)
 		must.Succeed(b, log.Take(context.Background(), now, groups, out))
 	}
@@ -349,7 +349,7 @@ func BenchmarkSave(b *testing.B) {
 	}
 }
 
-var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.LargestLogMax, Window: 24 * time.Hour})
+var benchLog = limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limiters.MaxLogLimit, Window: 24 * time.Hour})
 
 // lockTimes returns how long a Save holds each lock, in ns. Each is the shortest of three Saves,
 // because the machine is shared.

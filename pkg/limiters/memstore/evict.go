@@ -102,7 +102,7 @@ func (sh *shard) randomRecord() position {
 func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitID()]
 	held := entry.limit
-	if held == l || fullAt(held) == fullAt(l) && held.HasPenalty() == l.HasPenalty() {
+	if held == l || fullUsage(held) == fullUsage(l) && held.HasPenalty() == l.HasPenalty() {
 		entry.usedAt = storeNow
 		return
 	}
@@ -131,12 +131,12 @@ func isTighter(a, b *limiters.Limit) bool {
 	if a.HasPenalty() != b.HasPenalty() {
 		return a.HasPenalty()
 	}
-	return 0 < a.Capacity() && fullAt(a) < fullAt(b)
+	return 0 < a.Capacity() && fullUsage(a) < fullUsage(b)
 }
 
-// fullAt returns when a key is full, in the unit of its state: hits, or for a funnel, whose state is
+// fullUsage returns the usage of a full key, in the unit of its state: hits or, for a funnel, whose state is
 // the time to drain, windows.
-func fullAt(l *limiters.Limit) float64 {
+func fullUsage(l *limiters.Limit) float64 {
 	if l.Drains() {
 		return float64(l.Capacity()) / float64(max(1, l.Spec().Max))
 	}

@@ -257,7 +257,7 @@ func (l *loader) key(f *keyReader) error {
 	if f.failed {
 		return errors.New("a field is missing")
 	}
-	if number >= len(l.algorithms) || maximum > limiters.LargestMax || window > uint64(limiters.MaxWindow.Microseconds()) {
+	if number >= len(l.algorithms) || maximum > limiters.MaxLimit || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
 	limit := l.limit(limitFields{l.algorithms[number], flags&flagCountDenied != 0, maximum, window, params})

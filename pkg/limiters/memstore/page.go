@@ -56,11 +56,11 @@ type pageSet struct {
 	classes [lengthCount]sizeClass
 }
 
-// A sizeClass is the pages of one record length. Pages before filling are full; at most one page
+// A sizeClass is the pages of one record length. Pages before firstOpen are full; at most one page
 // after it exists, and is empty.
 type sizeClass struct {
-	pages   []uint32
-	filling int
+	pages     []uint32
+	firstOpen int
 }
 
 func (ps *pageSet) record(p position) record { return ps.table.items[p.page()].record(p.row()) }
@@ -69,7 +69,7 @@ func (ps *pageSet) record(p position) record { return ps.table.items[p.page()].r
 // shard cannot have more pages.
 func (ps *pageSet) add(words int) (position, bool) {
 	class := &ps.classes[words]
-	if class.filling == len(class.pages) {
+	if class.firstOpen == len(class.pages) {
 		if len(ps.table.items) >= maxPages {
 			return 0, false
 		}
@@ -77,12 +77,12 @@ func (ps *pageSet) add(words int) (position, bool) {
 			bytes: make([]byte, pageLen(len(class.pages))), expiryBound: math.MaxInt64, length: uint16(8 * words),
 		}))
 	}
-	number := class.pages[class.filling]
+	number := class.pages[class.firstOpen]
 	pg := &ps.table.items[number]
 	p := positionOf(number, int(pg.n))
 	pg.n++
 	if pg.full() {
-		class.filling++
+		class.firstOpen++
 	}
 	return p, true
 }
@@ -91,10 +91,10 @@ func (ps *pageSet) add(words int) (position, bool) {
 func (ps *pageSet) remove(p position) (from position) {
 	length := ps.table.items[p.page()].length
 	class := &ps.classes[length/8]
-	if class.filling == len(class.pages) || ps.table.items[class.pages[class.filling]].n == 0 {
-		class.filling--
+	if class.firstOpen == len(class.pages) || ps.table.items[class.pages[class.firstOpen]].n == 0 {
+		class.firstOpen--
 	}
-	number := class.pages[class.filling]
+	number := class.pages[class.firstOpen]
 	pg := &ps.table.items[number]
 	pg.n--
 	from = positionOf(number, int(pg.n))
@@ -106,7 +106,7 @@ func (ps *pageSet) remove(p position) (from position) {
 	if pg.n == 0 {
 		// One empty page is kept. Otherwise a key that is added and removed at a page boundary
 		// would allocate each time.
-		if last := len(class.pages) - 1; last > class.filling {
+		if last := len(class.pages) - 1; last > class.firstOpen {
 			ps.table.remove(class.pages[last])
 			class.pages = class.pages[:last]
 		}
