@@ -12,7 +12,7 @@ type penaltyState struct {
 	Offences int64 // offences since the last penalty, in their window
 	Since    int64 // the time of the first of them, where their window starts
 	Until    int64 // the end of the last penalty
-	Level    int64 // penalties begun since the level was last 0
+	Begun    int64 // penalties begun since Forget last passed
 }
 
 // A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
@@ -22,14 +22,14 @@ type PenaltySpec struct {
 	For     time.Duration // length of the first penalty
 	Factor  int64         // multiplies the length with each further penalty; 1 by default
 	Longest time.Duration // maximum length of a penalty; 24h by default
-	Forget  time.Duration // time after a penalty until the level returns to 0; Longest by default
+	Forget  time.Duration // time after a penalty until earlier penalties are forgotten; Longest by default
 }
 
 const (
 	maxOffences      = 1_000_000
 	maxFactor        = 1000
 	minPenaltyMicros = int64(time.Millisecond / time.Microsecond)
-	maxPenaltyLevel  = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
+	maxBegun         = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
 )
 
 var maxWindowMicros = MaxWindow.Microseconds()
@@ -93,16 +93,16 @@ func (p *penaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 		return false
 	}
 	if now >= p.Until+spec.Forget.Microseconds() {
-		p.Level = 0
+		p.Begun = 0
 	}
-	*p = penaltyState{Until: now + spec.duration(p.Level), Level: min(p.Level+1, maxPenaltyLevel)}
+	*p = penaltyState{Until: now + spec.duration(p.Begun), Begun: min(p.Begun+1, maxBegun)}
 	return true
 }
 
-// duration returns the length of a penalty at a level, in µs.
-func (spec *PenaltySpec) duration(level int64) int64 {
+// duration returns the length of a penalty after begun earlier penalties, in µs.
+func (spec *PenaltySpec) duration(begun int64) int64 {
 	d, longest := spec.For.Microseconds(), spec.Longest.Microseconds()
-	for ; level > 0 && spec.Factor > 1 && d < longest; level-- {
+	for ; begun > 0 && spec.Factor > 1 && d < longest; begun-- {
 		d *= spec.Factor
 	}
 	return min(d, longest)
@@ -114,7 +114,7 @@ func (p *penaltyState) resetTime(spec *PenaltySpec) int64 {
 	if p.Offences > 0 {
 		resetTime = p.Since + spec.Within.Microseconds()
 	}
-	if p.Level > 0 {
+	if p.Begun > 0 {
 		resetTime = max(resetTime, p.Until+spec.Forget.Microseconds())
 	}
 	return resetTime

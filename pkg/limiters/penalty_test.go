@@ -70,15 +70,15 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 }
 
 // The time to compute a penalty does not grow with the number of earlier penalties.
-func TestPenaltyLevelIsBounded(t *testing.T) {
+func TestBegunPenaltiesAreBounded(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Longest: MaxWindow})
 	p, now := penaltyState{}, int64(1)
 	for range 1000 {
 		p.addOffence(spec, now)
 		now = p.Until
 	}
-	if p.Level != maxPenaltyLevel || spec.duration(p.Level) != maxWindowMicros {
-		t.Errorf("level %d lasts %d µs, want level %d and %d µs", p.Level, spec.duration(p.Level), maxPenaltyLevel, maxWindowMicros)
+	if p.Begun != maxBegun || spec.duration(p.Begun) != maxWindowMicros {
+		t.Errorf("after %d penalties, one lasts %d µs, want %d and %d µs", p.Begun, spec.duration(p.Begun), maxBegun, maxWindowMicros)
 	}
 }
 

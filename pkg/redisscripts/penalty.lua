@@ -1,6 +1,6 @@
 -- penalty: the offences and penalties of a key, which are a part of a state. Twin of pkg/limiters/penalty.go.
 --
--- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, level, expiry. The key
+-- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, penalties begun, expiry. The key
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
@@ -14,9 +14,9 @@ function M.limit(text, at)
 end
 
 function M.load(key)
-  local v, since, until_, offences, level, expiry = call('GET', key), 0, 0, 0, 0, 0
-  if v then since, until_, offences, level, expiry = whole_numbers(v, 28, '>I8I8I4I4I4') end
-  return { since = since, until_ = until_, offences = offences, level = level, expiry = expiry }
+  local v, since, until_, offences, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
+  if v then since, until_, offences, begun, expiry = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  return { since = since, until_ = until_, offences = offences, begun = begun, expiry = expiry }
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
@@ -33,12 +33,12 @@ function M.add_offence(s, l, now)
   if s.offences == 0 or now - s.since >= l.within or s.since - now > l.within then s.offences, s.since = 0, now end
   s.offences = s.offences + 1
   if s.offences >= l.after then
-    if now >= s.until_ + l.forget then s.level = 0 end
-    local lasts, level, MAX_LEVEL = l.lasts, s.level, 63
-    while level > 0 and l.factor > 1 and lasts < l.longest do
-      lasts, level = lasts * l.factor, level - 1
+    if now >= s.until_ + l.forget then s.begun = 0 end
+    local lasts, begun, MAX_BEGUN = l.lasts, s.begun, 63
+    while begun > 0 and l.factor > 1 and lasts < l.longest do
+      lasts, begun = lasts * l.factor, begun - 1
     end
-    s.offences, s.since, s.until_, s.level = 0, 0, now + min(lasts, l.longest), min(s.level + 1, MAX_LEVEL)
+    s.offences, s.since, s.until_, s.begun = 0, 0, now + min(lasts, l.longest), min(s.begun + 1, MAX_BEGUN)
   end
   return true
 end
@@ -60,14 +60,14 @@ end
 function M.reset(s, l, now)
   local reset = now
   if s.offences > 0 then reset = s.since + l.within end
-  if s.level > 0 then reset = max(reset, s.until_ + l.forget) end
+  if s.begun > 0 then reset = max(reset, s.until_ + l.forget) end
   return max(0, reset - now)
 end
 
 function M.save(key, s, _, reset, _, server)
   local expiry, px = s.expiry
   if expiry < least_expiry(reset, server) then expiry, px = renew_expiry(reset, server) end
-  local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.level, expiry)
+  local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.begun, expiry)
   if px then call('SET', key, value, 'PX', px) else call('SETRANGE', key, '0', value) end
 end
 

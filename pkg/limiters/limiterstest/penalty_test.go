@@ -80,18 +80,18 @@ func (p *penalized) addOffence(now int64) {
 	if count < p.after {
 		return
 	}
-	// A penalty's level is the number of penalties before it that were not forgotten.
-	level := int64(0)
+	// begun is the number of penalties before this one that were not forgotten.
+	begun := int64(0)
 	for i := range p.penalties {
 		next := now
 		if i+1 < len(p.penalties) {
 			next = p.penalties[i+1].from
 		}
-		if level++; next >= p.penalties[i].until+p.forget {
-			level = 0
+		if begun++; next >= p.penalties[i].until+p.forget {
+			begun = 0
 		}
 	}
-	length := new(big.Int).Exp(big.NewInt(p.factor), big.NewInt(level), nil)
+	length := new(big.Int).Exp(big.NewInt(p.factor), big.NewInt(begun), nil)
 	length.Mul(length, big.NewInt(p.lasts))
 	if longest := big.NewInt(p.longest); length.Cmp(longest) > 0 {
 		length = longest
