@@ -89,12 +89,12 @@ func (t *transaction) evictOne(sh *shard) bool {
 
 // randomRecord returns the position of a random record, which must exist.
 func (sh *shard) randomRecord() position {
-	pages := sh.pages.table.items
-	n := rand.IntN(len(pages))
-	for pages[n].n == 0 {
-		n = (n + 1) % len(pages)
+	slabs := sh.slabs.table.items
+	n := rand.IntN(len(slabs))
+	for slabs[n].n == 0 {
+		n = (n + 1) % len(slabs)
 	}
-	return positionOf(uint32(n), rand.IntN(int(pages[n].n)))
+	return positionOf(uint32(n), rand.IntN(int(slabs[n].n)))
 }
 
 // keepTightest keeps the limit that denies first: the record's, or l of an operation.

@@ -5,8 +5,8 @@
 // operations are decided atomically. Every Take also checks a few records for expiry. [Options]
 // bounds the number of keys and their memory.
 //
-// A key is a record in a page of records of the same length, and an index of hashes finds it.
-// Records have no pointers, so the garbage collector scans pages instead of keys.
+// A key is a record in a slab of records of the same length, and an index of hashes finds it.
+// Records have no pointers, so the garbage collector scans slabs instead of keys.
 // docs/adr/0007-memory-layout.md gives the reasons and measurements.
 //
 // A time in an int64 is in µs since 1970, by the store's clock unless noted.

@@ -354,8 +354,8 @@ func TestFasterFunnelProtectsItsFullKeys(t *testing.T) {
 }
 
 func (sh *shard) each(f func(record)) {
-	for i := range sh.pages.table.items {
-		g := &sh.pages.table.items[i]
+	for i := range sh.slabs.table.items {
+		g := &sh.slabs.table.items[i]
 		for row := range int(g.n) {
 			f(g.record(row))
 		}
@@ -394,7 +394,7 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 			bytes += int64(sh.size(r))
 		})
 		if n != 0 {
-			t.Errorf("shard %d: %d records that are not in a page", i, n)
+			t.Errorf("shard %d: %d records that are not in a slab", i, n)
 		}
 		bytes += int64(limitBytes * len(sh.limits.bySpec))
 	}

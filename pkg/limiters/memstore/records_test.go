@@ -160,26 +160,26 @@ func TestShardMatchesMap(t *testing.T) {
 			t.Errorf("seed %d: all are removed, but %+v is left", seed, got)
 		}
 		used := 0
-		for i := range sh.pages.table.items {
-			used += len(sh.pages.table.items[i].bytes)
+		for i := range sh.slabs.table.items {
+			used += len(sh.slabs.table.items[i].bytes)
 		}
-		if used > lengthCount*pageLen(0) || len(sh.limits.bySpec)+len(sh.pointers.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
-			t.Errorf("seed %d: all are removed, but %d bytes of pages, %d limits, %d pointers, %d texts are left", seed, used,
+		if used > lengthCount*slabLen(0) || len(sh.limits.bySpec)+len(sh.pointers.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
+			t.Errorf("seed %d: all are removed, but %d bytes of slabs, %d limits, %d pointers, %d texts are left", seed, used,
 				len(sh.limits.bySpec), len(sh.pointers.items), len(sh.texts.items))
 		}
 	}
 }
 
-// Pages are reused, in whatever order keys are added and removed.
-func TestPagesAreReused(t *testing.T) {
+// Slabs are reused, in whatever order keys are added and removed.
+func TestSlabsAreReused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("200,000 keys on one goroutine: not with -short")
 	}
 	s := New(Options{})
-	pages := func() (n int) {
+	slabs := func() (n int) {
 		for i := range s.shards {
-			for j := range s.shards[i].pages.table.items {
-				n += len(s.shards[i].pages.table.items[j].bytes)
+			for j := range s.shards[i].slabs.table.items {
+				n += len(s.shards[i].slabs.table.items[j].bytes)
 			}
 		}
 		return n
@@ -191,12 +191,12 @@ func TestPagesAreReused(t *testing.T) {
 			hit(t, s, fmt.Sprintf("round %d %05d", round, i), 1, hourly)
 		}
 		if first == 0 {
-			first = pages()
+			first = slabs()
 		}
 		advance(s, 2*time.Hour)
 	}
-	if got := pages(); got > 2*first {
-		t.Errorf("%d bytes of pages for %d keys in ten rounds, and %d in one", got, s.Stats().Keys, first)
+	if got := slabs(); got > 2*first {
+		t.Errorf("%d bytes of slabs for %d keys in ten rounds, and %d in one", got, s.Stats().Keys, first)
 	}
 }
 
@@ -328,7 +328,7 @@ func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 	return keys
 }
 
-// A sweep skips only pages and shards without expired records. In the end it has removed every
+// A sweep skips only slabs and shards without expired records. In the end it has removed every
 // expired record.
 func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 	for seed := range limiterstest.Seeds(20) {
@@ -361,15 +361,15 @@ func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 	}
 }
 
-// checkExpiryBounds checks that no record expires before the bound of its page and of its shard.
+// checkExpiryBounds checks that no record expires before the bound of its slab and of its shard.
 func checkExpiryBounds(t *testing.T, sh *shard, seed uint64, step int) {
 	t.Helper()
-	for i := range sh.pages.table.items {
-		pg := &sh.pages.table.items[i]
-		for row := range int(pg.n) {
-			if expiry := pg.record(row).expiry(); expiry < pg.expiryBound || expiry < sh.expiryBound {
-				t.Fatalf("seed %d, step %d: record %d of page %d expires at %d, before %d of its page or %d of its shard",
-					seed, step, row, i, expiry, pg.expiryBound, sh.expiryBound)
+	for i := range sh.slabs.table.items {
+		sl := &sh.slabs.table.items[i]
+		for row := range int(sl.n) {
+			if expiry := sl.record(row).expiry(); expiry < sl.expiryBound || expiry < sh.expiryBound {
+				t.Fatalf("seed %d, step %d: record %d of slab %d expires at %d, before %d of its slab or %d of its shard",
+					seed, step, row, i, expiry, sl.expiryBound, sh.expiryBound)
 			}
 		}
 	}

@@ -114,32 +114,32 @@ type copier struct {
 	keys       int64
 
 	words    int
-	page     int // the index of the page among those of this length
-	row      int // the records of the page before this row remain
+	slab     int // the index of the slab among those of this length
+	row      int // the records of the slab before this row remain
 	nextSize int // bytes for the next log, which is allocated outside of the lock
 }
 
 func (c *copier) begin(words int) {
-	c.words, c.page, c.row, c.nextSize = words, math.MaxInt, math.MaxInt, 0
+	c.words, c.slab, c.row, c.nextSize = words, math.MaxInt, math.MaxInt, 0
 }
 
 // copy appends some records to b. It reports whether there are more.
 func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	class := &sh.pages.classes[c.words]
-	if c.page >= len(class.pages) {
-		c.page, c.row = len(class.pages)-1, math.MaxInt
+	class := &sh.slabs.classes[c.words]
+	if c.slab >= len(class.slabs) {
+		c.slab, c.row = len(class.slabs)-1, math.MaxInt
 	}
-	for passed := 0; c.page >= 0; c.page, c.row = c.page-1, math.MaxInt {
-		pg := &sh.pages.table.items[class.pages[c.page]]
-		for c.row = min(c.row, int(pg.n)); c.row > 0; c.row-- {
+	for passed := 0; c.slab >= 0; c.slab, c.row = c.slab-1, math.MaxInt {
+		sl := &sh.slabs.table.items[class.slabs[c.slab]]
+		for c.row = min(c.row, int(sl.n)); c.row > 0; c.row-- {
 			// Skipping a record takes time too.
 			passed++
 			if len(b) >= perHold || passed > perHold/64 {
 				return b, true
 			}
-			r := pg.record(c.row - 1)
+			r := sl.record(c.row - 1)
 			if r.expiry() <= c.storeNow {
 				continue
 			}

@@ -16,7 +16,7 @@ type shard struct {
 	expiryBound int64  // no record expires before it
 	limits      limitTable
 	cursor      cursor
-	pages       pageSet
+	slabs       slabSet
 	index       [subindexes]index
 	pointers    table[pointers]
 	texts       table[[]byte]
@@ -35,7 +35,7 @@ const (
 	perText       = 24
 )
 
-func (sh *shard) record(p position) record { return sh.pages.record(p) }
+func (sh *shard) record(p position) record { return sh.slabs.record(p) }
 
 // find returns the position of the record of a key under the limits with a StateID; 0 if there is
 // none.
@@ -99,7 +99,7 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 		sh.limits.release(limit)
 		return 0, false
 	}
-	p, ok := sh.pages.add(recordLen(key, l, hasPointers))
+	p, ok := sh.slabs.add(recordLen(key, l, hasPointers))
 	if !ok {
 		sh.limits.release(limit)
 		return 0, false
@@ -125,7 +125,7 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 }
 
 // size returns the memory of a record with its part of the index, in bytes. It excludes up to two
-// partly empty pages for each record length of a shard.
+// partly empty slabs for each record length of a shard.
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
 	if r.textLen() == inTable {
@@ -152,7 +152,7 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 	bytes += sh.limits.release(r.limitID())
 	sh.index[r.hash()%subindexes].remove(r.hash(), p)
 
-	from = sh.pages.remove(p)
+	from = sh.slabs.remove(p)
 	if from != p {
 		sh.index[r.hash()%subindexes].move(r.hash(), from, p)
 	}
@@ -165,6 +165,6 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 // setExpiry sets the expiry of a record.
 func (sh *shard) setExpiry(p position, expiry int64) {
 	sh.record(p).setExpiry(expiry)
-	sh.pages.lowerBound(p, expiry)
+	sh.slabs.lowerBound(p, expiry)
 	sh.expiryBound = min(sh.expiryBound, expiry)
 }

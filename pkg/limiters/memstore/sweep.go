@@ -2,7 +2,7 @@ package memstore
 
 // A cursor is the record that the sweep of a shard checks next.
 type cursor struct {
-	page uint32
+	slab uint32
 	row  uint16
 }
 
@@ -33,8 +33,8 @@ func (s *Store) Sweep() {
 // stepsPerSweep bounds the steps of Sweep in a shard, so that it holds the lock for about 10 µs.
 const stepsPerSweep = 64
 
-// sweepStep removes some expired records. It skips shards and pages without expired records. With
-// 1,000,000 keys, skipping shards saves 20 % of a Take, and skipping pages another 10 % while keys
+// sweepStep removes some expired records. It skips shards and slabs without expired records. With
+// 1,000,000 keys, skipping shards saves 20 % of a Take, and skipping slabs another 10 % while keys
 // expire one at a time.
 func (s *Store) sweepStep(sh *shard, storeNow int64) {
 	if sh.expiryBound > storeNow {
@@ -42,21 +42,21 @@ func (s *Store) sweepStep(sh *shard, storeNow int64) {
 	}
 	c := &sh.cursor
 	for range sweepPerTake {
-		if int(c.page) >= len(sh.pages.table.items) {
-			*c, sh.expiryBound = cursor{}, sh.pages.expiryBound()
+		if int(c.slab) >= len(sh.slabs.table.items) {
+			*c, sh.expiryBound = cursor{}, sh.slabs.expiryBound()
 			return
 		}
-		pg := &sh.pages.table.items[c.page]
+		sl := &sh.slabs.table.items[c.slab]
 		switch {
-		case c.row == 0 && pg.expiryBound > storeNow:
-			c.page++
-		case c.row >= pg.n:
-			pg.expiryBound = pg.earliest()
-			*c = cursor{page: c.page + 1}
-		case pg.record(int(c.row)).expiry() > storeNow:
+		case c.row == 0 && sl.expiryBound > storeNow:
+			c.slab++
+		case c.row >= sl.n:
+			sl.expiryBound = sl.earliest()
+			*c = cursor{slab: c.slab + 1}
+		case sl.record(int(c.row)).expiry() > storeNow:
 			c.row++
 		default:
-			s.removeRecord(sh, positionOf(c.page, int(c.row)))
+			s.removeRecord(sh, positionOf(c.slab, int(c.row)))
 		}
 	}
 }
