@@ -62,21 +62,21 @@ func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 func (p *process) adminOptions() admin.Options {
 	s := p.settings
 	o := admin.Options{
-		Version:      versionOf(),
-		Rules:        p.rules.Rules,
-		Store:        p.store.withoutFallback,
-		Decide:       decideOptions(s),
-		ParseRequest: rls.ParseRequest,
-		Status:       p.status,
-		Subscribe:    p.observer.Subscribe,
-		Hits:         p.metrics.RuleHits,
-		StoreCalls:   p.metrics.StoreCalls,
-		KeySecret:    []byte(s.KeyHashSecret),
-		Audit:        changeLog(p.audit),
-		Unauthorized: attemptLog(p.log),
-		Answered:     p.metrics.RegisterAdmin(),
-		Page:         page.Handler(),
-		Panicked:     p.panicked,
+		Version:       versionOf(),
+		Rules:         p.rules.Rules,
+		Store:         p.store.withoutFallback,
+		Decide:        decideOptions(s),
+		ParseRequest:  rls.ParseRequest,
+		Status:        p.status,
+		Subscribe:     p.observer.Subscribe,
+		Hits:          p.metrics.RuleHits,
+		StoreCalls:    p.metrics.StoreCalls,
+		KeyHashSecret: []byte(s.KeyHashSecret),
+		Audit:         changeLog(p.audit),
+		Unauthorized:  attemptLog(p.log),
+		Answered:      p.metrics.RegisterAdmin(),
+		Page:          page.Handler(),
+		Panicked:      p.panicked,
 	}
 	if p.shadow != nil {
 		o.Shadow = func(limits, keys int) api.ShadowReport {

@@ -180,7 +180,7 @@ func (s *server) reset(user string) (code int, text string) {
 	return s.admin("POST", "/v1/keys/reset", adminToken, `{"domain":"ugc","descriptor":[["user_id","`+user+`"]]}`)
 }
 
-func TestResetInMemory(t *testing.T) {
+func TestResetInMemoryAffectsOneKeyOnly(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	for range 3 {
@@ -355,7 +355,7 @@ func TestPeekAndResetCommands(t *testing.T) {
 	}
 }
 
-func TestAdminCommandsWithoutRules(t *testing.T) {
+func TestAdminCommandsWithoutRulesExitWith2(t *testing.T) {
 	s := startServer(t, "CONFIG_PATH="+t.TempDir(), "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	url := "http://" + s.address("admin")
 	for _, args := range [][]string{
@@ -371,7 +371,7 @@ func TestAdminCommandsWithoutRules(t *testing.T) {
 	}
 }
 
-func TestTopAndDecisionsOfAServer(t *testing.T) {
+func TestTopAndDecisionsFollowRequests(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "ADMIN_ADDR=:0", "ADMIN_TOKEN_FILE="+tokenFile(t))
 	request, err := http.NewRequest("GET", "http://"+s.address("admin")+"/v1/decisions?outcome=denied", nil)

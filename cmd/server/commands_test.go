@@ -51,7 +51,7 @@ func singleLine(text string) string {
 // faultyRules are rules with four faults.
 const faultyRules = "domain: ''\ndescriptors:\n  - key: a\n    rate_limit: {unit: fortnight, requests_per_unit: -1}\n    limits: 3\n"
 
-func TestCheckCommand(t *testing.T) {
+func TestCheckCommandExitCodesAndOutput(t *testing.T) {
 	dir := t.TempDir()
 	good, bad, odd := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "odd.yaml")
 	write(t, good, rules)

@@ -43,7 +43,7 @@ func TestConvertedLogsCanBeSimulated(t *testing.T) {
 	}
 }
 
-func TestConvertCommand(t *testing.T) {
+func TestConvertCommandExitCodesAndOutput(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -60,7 +60,7 @@ func testPage(t *testing.T, name string, codes ...int) {
 
 func TestDiffPageShowsTheOutput(t *testing.T) { testPage(t, "diff.md", 2, 0) }
 
-func TestDiffCommand(t *testing.T) {
+func TestDiffCommandExitCodesAndOutput(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -166,7 +166,7 @@ func TestSecondLimitsUseThePerSecondRedis(t *testing.T) {
 
 // With FORCE_START_WITHOUT_INITIAL_CONFIG and without files, requests get UNAVAILABLE until there
 // are rules.
-func TestStartWithoutRules(t *testing.T) {
+func TestServerWithoutRulesIsNotReady(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	s := startServer(t, "CONFIG_PATH="+path, "FORCE_START_WITHOUT_INITIAL_CONFIG=true", "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")

@@ -13,7 +13,7 @@ import (
 // The commands of docs/explain.md print what the page shows. The flag -update writes their output.
 func TestExplainPageShowsTheOutput(t *testing.T) { testPage(t, "explain.md", 0, 1, 0) }
 
-func TestExplainCommand(t *testing.T) {
+func TestExplainCommandExitCodesAndOutput(t *testing.T) {
 	dir := t.TempDir()
 	good, bad, two := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "bad.yaml"), filepath.Join(dir, "two")
 	write(t, good, "domain: shop\ndescriptors: [{key: user_id, value: 'a,b', rate_limit: {unit: month, requests_per_unit: 5}}, {key: free, rate_limit: {unlimited: true}}]\n")
@@ -96,7 +96,7 @@ routes:
 	}
 }
 
-func TestExplainHidesKeysUnderSecret(t *testing.T) {
+func TestExplainHashesKeysUnderASecret(t *testing.T) {
 	t.Setenv("KEY_HASH_SECRET", "0123456789abcdef")
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "r.yaml"), "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 5}}]\n")

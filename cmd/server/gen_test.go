@@ -89,7 +89,7 @@ func testShownPage(t *testing.T, name string, minimum int) {
 	}
 }
 
-func TestGenCommand(t *testing.T) {
+func TestGenCommandExitCodesAndOutput(t *testing.T) {
 	dir := t.TempDir()
 	good, wild, two := filepath.Join(dir, "good.yaml"), filepath.Join(dir, "wild.yaml"), filepath.Join(dir, "two")
 	write(t, good, "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: month, requests_per_unit: 5}}]\n")
@@ -124,7 +124,7 @@ func TestGenCommand(t *testing.T) {
 	}
 }
 
-func TestImportCommand(t *testing.T) {
+func TestImportCommandExitCodesAndOutput(t *testing.T) {
 	dir := t.TempDir()
 	limits, wrong, conf := filepath.Join(dir, "limits.yaml"), filepath.Join(dir, "wrong.yaml"), filepath.Join(dir, "nginx.conf")
 	write(t, limits, "- {namespace: a, max_value: 1, seconds: 60}\n- {namespace: b, max_value: 1, seconds: 60}\n")

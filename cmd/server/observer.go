@@ -10,7 +10,7 @@ import (
 func (p *process) openObserver() {
 	s := p.settings
 	o := observe.Options{
-		TopKeys: *s.TopKeys, Secret: []byte(s.KeyHashSecret), Replica: p.hostname,
+		TopKeys: *s.TopKeys, KeyHashSecret: []byte(s.KeyHashSecret), Replica: p.hostname,
 		DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	}
 	if o.DenialShare > 0 {

@@ -44,7 +44,7 @@ type process struct {
 	observer *observe.Observer // nil unless a setting needs it
 	shadow   *shadowFile       // nil without SHADOW_CONFIG
 	tracing  *tracing.Tracing  // nil without TRACING_ENABLED
-	store    *store
+	store    *storeStack
 	servers  *servers
 
 	// Each part adds its functions when it is opened.
@@ -74,7 +74,7 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 	p.stats = ratelimitstats.New(p.metrics.Registry, ratelimitstats.Options{
 		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
 	})
-	p.metrics.RegisterLoad(p.gate.Stats)
+	p.metrics.RegisterShedding(p.gate.Stats)
 	p.onFinished = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
 	p.tasks = []func(context.Context){gctune.Run}
 	if err := p.openParts(ctx); err != nil {

@@ -34,7 +34,7 @@ func (p *process) openReceipts() (rls.Receipts, error) {
 	}
 	p.tasks = append(p.tasks, r.watch)
 	p.onReload = append(p.onReload, r.file.Reload)
-	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: p.hostname, KeySecret: []byte(s.KeyHashSecret)}, nil
+	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret)}, nil
 }
 
 func (r *receiptKeys) load(files []rulesfile.File, err error) error {

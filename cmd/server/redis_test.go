@@ -20,7 +20,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-func TestStartWithRedisDown(t *testing.T) {
+func TestServerWithoutRedisIsNotReady(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	write(t, path, rules)

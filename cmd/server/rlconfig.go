@@ -78,7 +78,7 @@ func parameterSettings(spec limiters.Spec) string {
 		if p.Type != limiters.Zone && (!inObject || strings.Contains(given, object+".")) {
 			p.SetDefault(&params)
 		}
-		if value := p.Text(params); value != "" && !p.Hidden && p.Key != "capacity" {
+		if value := p.Text(params); value != "" && !p.Derived && p.Key != "capacity" {
 			fmt.Fprintf(&b, ", %s: %s", p.Key, value)
 		}
 	}

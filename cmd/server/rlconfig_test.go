@@ -52,7 +52,7 @@ func TestRulesPageShowsLeases(t *testing.T) {
 		"plain":  {Algorithm: "concurrency", Max: 4},
 		"budget": {Algorithm: "funnel", Max: 60, Window: time.Minute, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: 2 * time.Minute}}},
 	} {
-		limit, err := limiters.New(spec)
+		limit, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
 		b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}}).SetRule(descriptors.Rule{
 			Limits: []descriptors.RateLimit{{Compiled: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},

@@ -193,7 +193,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 		"no leases in the rules": {6 * time.Second, window, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limit, err := limiters.New(c.spec)
+			limit, err := limiters.NewLimit(c.spec)
 			must.Succeed(t, err)
 			b := descriptors.NewBuilder()
 			key := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}})

@@ -28,13 +28,13 @@ func (p *process) openShadow() {
 	log := p.log.With(zap.String("shadow_config", s.ShadowConfig))
 	panicked := telemetry.PanicLog(telemetry.OncePerSecond(log)) // stats counts panics
 	compare := shadow.New(shadow.Options{
-		Decide:   decideOptions(s),
-		MaxBytes: s.ShadowMaxBytes,
-		Secret:   []byte(s.KeyHashSecret),
-		Panicked: func(value any) { panicked("shadow", value) },
+		Decide:        decideOptions(s),
+		MaxBytes:      s.ShadowMaxBytes,
+		KeyHashSecret: []byte(s.KeyHashSecret),
+		Panicked:      func(value any) { panicked("shadow", value) },
 	})
 	f := &shadowFile{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
-	f.file = p.rules.OpenCandidateFile(s.ShadowConfig, compare.Use, log)
+	f.file = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
 	p.onFinished = append(p.onFinished, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })

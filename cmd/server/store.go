@@ -28,7 +28,7 @@ type backend interface {
 	check(ctx context.Context) error
 }
 
-// A store decides the requests of the process. A call passes its parts in this order:
+// A storeStack decides the requests of the process. A call passes its parts in this order:
 //
 //	fallback    decides by on_store_error if the next part fails
 //	ends        retries ends of leases that the next part could not decide
@@ -38,7 +38,7 @@ type backend interface {
 //
 // openStore opens the parts from the backend outwards, because closing denyCache and ends calls the
 // backend.
-type store struct {
+type storeStack struct {
 	backend         backend
 	save            func()            // saves counters in memory if they have a snapshot; to be called after the last request
 	mainRedis       *redisBackend     // notifies the replicas that share the backend of resets; nil without Redis
@@ -51,7 +51,7 @@ type store struct {
 
 func (p *process) openStore(ctx context.Context) (err error) {
 	s := p.settings
-	st := &store{replicas: countReplicas(s, p.log), save: func() {}}
+	st := &storeStack{replicas: countReplicas(s, p.log), save: func() {}}
 	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
@@ -83,7 +83,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 const closeTimeout = time.Second
 
 // openRedisStore opens the backend of st on Redis, and the parts between it and the fallback.
-func (p *process) openRedisStore(ctx context.Context, st *store) error {
+func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
 	s := p.settings
 	if err := p.openRedisBackend(st); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (p *process) openRedisStore(ctx context.Context, st *store) error {
 		calls = st.denyCache
 	}
 	ends := guard.NewEndRetrier(calls)
-	p.metrics.RegisterEnds(ends.Stats)
+	p.metrics.RegisterEndRetrier(ends.Stats)
 	p.flushAtClose(ends.Close, closeTimeout, "leases not ended in redis")
 	st.withoutFallback = ends
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
@@ -108,7 +108,7 @@ func (p *process) openRedisStore(ctx context.Context, st *store) error {
 }
 
 // openRedisBackend opens the backend of st on one Redis, or on two with REDIS_PERSECOND.
-func (p *process) openRedisBackend(st *store) error {
+func (p *process) openRedisBackend(st *storeStack) error {
 	main, err := p.openRedis("REDIS", &p.settings.Redis)
 	if err != nil {
 		return err

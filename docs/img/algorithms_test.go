@@ -48,7 +48,7 @@ type request struct {
 
 func simulate(t *testing.T, algorithm string) []request {
 	t.Helper()
-	l, err := limiters.New(limiters.Spec{Algorithm: algorithm, Max: limit, Window: window})
+	l, err := limiters.NewLimit(limiters.Spec{Algorithm: algorithm, Max: limit, Window: window})
 	must.Succeed(t, err)
 	store := memstore.New(memstore.Options{})
 	var all []request

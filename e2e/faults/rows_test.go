@@ -2,7 +2,7 @@ package faults
 
 import "testing"
 
-func TestNewRowReplacesRowOfSameFault(t *testing.T) {
+func TestNewRowReplacesRowOfSameFailure(t *testing.T) {
 	page := "text\n" + begin + head + "| frozen | 1 |\n| frozen for long | 2 |\n" + end + "more\n" +
 		begin + head + "| another server | 5 |\n" + end
 	got, err := replaced(page, []string{"| another server | 6 |\n", "| frozen | 3 |\n", "| killed | 4 |\n"})

@@ -155,7 +155,7 @@ func most(trace []try, verdicts []bool, window time.Duration) int {
 
 func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
 	t.Helper()
-	limit, err := limiters.New(spec)
+	limit, err := limiters.NewLimit(spec)
 	must.Succeed(t, err)
 	return limit
 }

@@ -91,7 +91,7 @@ func TestConformExitCodes(t *testing.T) {
 	}
 }
 
-func TestConformJSON(t *testing.T) {
+func TestConformJSONKeepsItsFields(t *testing.T) {
 	t.Parallel()
 	_, rules, _ := conformed(t, "--rules")
 	target := graded(t, strings.Replace(rules, "requests_per_unit: 42", "requests_per_unit: 40", 1))

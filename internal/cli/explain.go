@@ -101,7 +101,7 @@ func (e *Explain) explanation(ctx context.Context, to Streams) (*explain.Explana
 	if err != nil {
 		return nil, err
 	}
-	options := explain.Options{Decide: decide.Options{CalendarMonths: e.Months}, KeySecret: []byte(e.KeySecret)}
+	options := explain.Options{Decide: decide.Options{CalendarMonths: e.Months}, KeyHashSecret: []byte(e.KeySecret)}
 	if e.Envoy != "" {
 		return e.explainByEnvoy(options, rules, to.In)
 	}

@@ -88,7 +88,7 @@ func TestSimulatePageShowsTheOutput(t *testing.T) {
 	}
 }
 
-func TestSimulateCommand(t *testing.T) {
+func TestSimulateCommandExitCodesAndOutput(t *testing.T) {
 	dir := folder(t, map[string]string{"other.yaml": "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unit: minute, requests_per_unit: 1}}\n"})
 	rules := filepath.Join(dir, "other.yaml")
 	for _, c := range []struct {
@@ -195,7 +195,7 @@ func TestSimulateReadsTheShareOfTheRecorder(t *testing.T) {
 }
 
 // Scripts read these fields.
-func TestSimulateJSON(t *testing.T) {
+func TestSimulateJSONKeepsItsFields(t *testing.T) {
 	dir := folder(t, map[string]string{"other.yaml": "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {name: n, unit: minute, requests_per_unit: 1}}\n"})
 	lines := twoLines + `{"t":"2026-11-22T10:00:02Z","domain":"ugc","descriptors":[[["team","1"]]]}` + "\nx\n"
 	_, out, _ := simulated(t, lines, "--config", filepath.Join(dir, "other.yaml"), "-o", "json", "-")

@@ -63,7 +63,7 @@ const twoLines = `{"t":"2026-11-22T10:00:00Z","domain":"ugc","descriptors":[[["u
 {"t":"2026-11-22T10:00:01Z","domain":"ugc","descriptors":[[["user_id","1"]]],"allowed":false}
 `
 
-func TestSuggestCommand(t *testing.T) {
+func TestSuggestCommandExitCodesAndOutput(t *testing.T) {
 	dir := folder(t, map[string]string{})
 	rules := filepath.Join(dir, "rules.yaml")
 	for _, c := range []struct {
@@ -104,7 +104,7 @@ func TestSuggestCommand(t *testing.T) {
 }
 
 // Scripts read these fields.
-func TestSuggestJSON(t *testing.T) {
+func TestSuggestJSONKeepsItsFields(t *testing.T) {
 	dir := folder(t, map[string]string{})
 	_, out, errs := suggested(t, twoLines, "--config", filepath.Join(dir, "rules.yaml"), "-o", "json", "-")
 	var report struct {

@@ -5,8 +5,8 @@ import "time"
 // Requests at a rate are sent in batches, like those of a proxy that polls its sockets. Connections
 // alternate, one write per batch. Waking for each request would use more CPU time than the server.
 const (
-	batchEvery = time.Millisecond
-	minTick    = 100 * time.Microsecond
+	batchInterval = time.Millisecond
+	minTick       = 100 * time.Microsecond
 )
 
 // A timetable returns the due times of the requests of a connection.
@@ -19,13 +19,13 @@ type timetable struct {
 // next returns the scheduled time of the next request, which is that of its batch.
 func (t *timetable) next() time.Duration {
 	turn := time.Duration(t.n * t.every)
-	return t.begin + (turn+batchEvery-1)/batchEvery*batchEvery
+	return t.begin + (turn+batchInterval-1)/batchInterval*batchInterval
 }
 
 // pace sends each request at its scheduled time, or as soon as its connection accepts it, until the
 // run ends.
 func pace(conns []*conn) error {
-	tick := max(batchEvery/time.Duration(len(conns)), minTick)
+	tick := max(batchInterval/time.Duration(len(conns)), minTick)
 	begin := conns[0].now()
 	ticks, err := newTicker(tick)
 	if err != nil {
@@ -34,7 +34,7 @@ func pace(conns []*conn) error {
 	defer ticks.stop()
 	every := float64(time.Second) / conns[0].o.Rate * float64(len(conns))
 	for i, c := range conns {
-		c.times = timetable{begin: begin + batchEvery*time.Duration(i)/time.Duration(len(conns)), every: every}
+		c.times = timetable{begin: begin + batchInterval*time.Duration(i)/time.Duration(len(conns)), every: every}
 	}
 	for conns[0].phase.Load() != stopping {
 		for _, c := range conns {

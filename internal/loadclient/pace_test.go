@@ -20,7 +20,7 @@ func TestTimetableMatchesRate(t *testing.T) {
 		for i := range 100_000 {
 			turn := begin + time.Duration(float64(i)*table.every)
 			came := table.next()
-			if late := came - turn; late < 0 || late >= batchEvery || (came-begin)%batchEvery != 0 {
+			if late := came - turn; late < 0 || late >= batchInterval || (came-begin)%batchInterval != 0 {
 				t.Fatalf("rate %v: request %d, whose turn is %v, comes at %v", rate, i, turn, came)
 			}
 			table.n++
@@ -44,7 +44,7 @@ func TestDueRequestsShareOneWrite(t *testing.T) {
 		}
 		// Requests that were due after the write before are in this one, as far as they may be in
 		// flight.
-		due := rate * (last - batchEvery - c.times.begin).Seconds()
+		due := rate * (last - batchInterval - c.times.begin).Seconds()
 		if least := min(due, float64(before+maxInFlight)); last > 0 && float64(sent) < least {
 			t.Errorf("write %d: %d requests sent, but %.0f were due", written, sent, least)
 		}
@@ -58,8 +58,8 @@ func TestDueRequestsShareOneWrite(t *testing.T) {
 		last = c.now()
 	}}
 	must.Succeed(t, pace([]*conn{c}))
-	if took := last - c.times.begin; took < (writes-1)*batchEvery {
-		t.Errorf("%d writes in %v, want at most one in %v", writes, took, batchEvery)
+	if took := last - c.times.begin; took < (writes-1)*batchInterval {
+		t.Errorf("%d writes in %v, want at most one in %v", writes, took, batchInterval)
 	}
 }
 

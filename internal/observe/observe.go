@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// TopKeys is the number of keys in each sketch; 0 disables them.
 	TopKeys int
-	// Secret, if not empty, replaces keys by their hashes in reports.
-	Secret []byte
+	// KeyHashSecret, if not empty, replaces keys by their hashes in reports.
+	KeyHashSecret []byte
 	// Replica names this process in decisions.
 	Replica string
 	// LogDenial, if not nil, receives the denials of a fraction DenialShare of all keys, from 0 to
@@ -91,7 +91,7 @@ func (o *Observer) Observe(r *decide.Result) {
 	}
 }
 
-func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.Secret, key) }
+func (o *Observer) hash(key string) string { return descriptors.KeyHash(o.options.KeyHashSecret, key) }
 
 // keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream
 // of decisions.

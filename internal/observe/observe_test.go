@@ -111,10 +111,10 @@ func TestTopListsBusiestAndMostDeniedKeys(t *testing.T) {
 }
 
 // KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
-func TestKeysAreHiddenUnderASecret(t *testing.T) {
+func TestKeysAreHashedUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial
-	f := observing(t, Options{TopKeys: 10, Secret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
+	f := observing(t, Options{TopKeys: 10, KeyHashSecret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
 	s, err := f.Subscribe(api.Filter{})
 	must.Succeed(t, err)
 	defer s.Close()

@@ -155,7 +155,7 @@ func (o *Observer) publish(all []*subscription, r *decide.Result, i, denying int
 // sizeOf returns the bytes of the domain and the key of d in an [api.Decision].
 func (o *Observer) sizeOf(d *decide.Decision) int {
 	size := len(d.Domain)
-	if len(o.options.Secret) == 0 {
+	if len(o.options.KeyHashSecret) == 0 {
 		for _, e := range d.Entries {
 			size += len(e.Key) + len(e.Value)
 		}
@@ -195,7 +195,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 		Outcome: outcome,
 		Reason:  d.Reason.String(), Enforced: outcome == outcomeDenied && r.Enforces(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
-	if len(o.options.Secret) == 0 {
+	if len(o.options.KeyHashSecret) == 0 {
 		for _, e := range d.Entries {
 			made.Key = append(made.Key, explain.Entry{strings.Clone(e.Key), strings.Clone(e.Value)})
 		}

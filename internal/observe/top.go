@@ -186,7 +186,7 @@ func (o *Observer) topKey(item spacesaving.Item[keyInfo]) api.TopKey {
 		Domain: item.Value.domain, Rule: item.Value.rule, Key: []explain.Entry{}, KeyHash: o.hash(item.Value.key),
 		Count: signed(item.Count), Error: signed(item.Error),
 	}
-	if len(o.options.Secret) == 0 {
+	if len(o.options.KeyHashSecret) == 0 {
 		_, entries, _ := descriptors.ParseKey(item.Value.key)
 		k.Key = explain.EntriesOf(entries)
 	}

@@ -19,7 +19,7 @@ func limitOf(t testing.TB, spec limiters.Spec) descriptors.RateLimit {
 	if spec.Window == 0 {
 		spec.Window = time.Minute
 	}
-	l, err := limiters.New(spec)
+	l, err := limiters.NewLimit(spec)
 	must.Succeed(t, err)
 	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Compiled: l}
 }

@@ -76,7 +76,7 @@ func newDiff(since time.Time, version string) diff {
 }
 
 // compare decides a job and counts the difference.
-func (c *candidate) compare(ctx context.Context, j *job) {
+func (c *candidate) compare(ctx context.Context, j *requestCopy) {
 	if j.at.After(c.now) {
 		c.now = j.at
 	}
@@ -102,8 +102,8 @@ func (c *candidate) compare(ctx context.Context, j *job) {
 	}
 }
 
-func (c *candidate) count(j *job) {
-	d, live, proposed := &c.diff, &j.live, &c.denials
+func (c *candidate) count(j *requestCopy) {
+	d, live, proposed := &c.diff, &j.inForce, &c.denials
 	switch {
 	case live.denied && proposed.denied:
 		d.counts.BothDenied++

@@ -86,9 +86,9 @@ func (s *Comparison) keys(sketch *spacesaving.Sketch[keyDenial], n int) api.Diff
 	for _, item := range spacesaving.Top(n, list) {
 		k := api.DiffKey{
 			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Key: []explain.Entry{},
-			KeyHash: descriptors.KeyHash(s.options.Secret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
+			KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}
-		if len(s.options.Secret) == 0 {
+		if len(s.options.KeyHashSecret) == 0 {
 			_, entries, _ := descriptors.ParseKey(item.Value.key)
 			k.Key = explain.EntriesOf(entries)
 		}

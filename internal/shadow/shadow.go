@@ -28,8 +28,8 @@ type Options struct {
 	// MaxBytes bounds the counters of the candidate; default 128 MiB, which is enough for about a
 	// million keys.
 	MaxBytes int64
-	// Secret, if not empty, hides keys, see [descriptors.KeyHash].
-	Secret []byte
+	// KeyHashSecret, if not empty, hides keys, see [descriptors.KeyHash].
+	KeyHashSecret []byte
 	// Panicked, if not nil, receives the value of a recovered panic. It must not panic.
 	Panicked func(any)
 
@@ -48,7 +48,7 @@ const (
 // A Comparison compares a candidate with the rules in force. It is safe for concurrent use.
 type Comparison struct {
 	options Options
-	queue   chan *job
+	queue   chan *requestCopy
 	queued  atomic.Int64 // bytes
 	current atomic.Pointer[candidate]
 	dropped atomic.Int64
@@ -61,12 +61,12 @@ func New(o Options) *Comparison {
 	if o.Panicked == nil {
 		o.Panicked = func(any) {}
 	}
-	return &Comparison{options: o, queue: make(chan *job, maxQueued)}
+	return &Comparison{options: o, queue: make(chan *requestCopy, maxQueued)}
 }
 
-// Use makes rules the candidate, with empty counters. Nil rules end the comparison. It returns
+// SetCandidate makes rules the candidate, with empty counters. Nil rules end the comparison. It returns
 // false, and changes nothing, if the candidate already has the version of rules.
-func (s *Comparison) Use(rules *descriptors.Rules) bool {
+func (s *Comparison) SetCandidate(rules *descriptors.Rules) bool {
 	old := s.current.Load()
 	switch {
 	case rules == nil:
@@ -127,7 +127,7 @@ func (s *Comparison) Run(ctx context.Context) {
 }
 
 // compare decides a job with the candidate. A panic affects only the job.
-func (s *Comparison) compare(ctx context.Context, c *candidate, j *job) {
+func (s *Comparison) compare(ctx context.Context, c *candidate, j *requestCopy) {
 	defer s.recoverPanic()
 	c.compare(ctx, j)
 }

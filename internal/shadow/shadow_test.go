@@ -56,7 +56,7 @@ func serve(tb testing.TB, o Options, live, candidate string) *server {
 	tb.Helper()
 	s := &server{Comparison: New(o), tb: tb, rules: rulesfiletest.Parse(tb, live)}
 	s.decider = decide.New(func() *descriptors.Rules { return s.rules }, memstore.New(memstore.Options{}), o.Decide)
-	s.Use(rulesfiletest.Parse(tb, candidate))
+	s.SetCandidate(rulesfiletest.Parse(tb, candidate))
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
 	ended.Go(func() { s.Run(ctx) })
@@ -375,11 +375,11 @@ func TestCandidateMayChange(t *testing.T) {
 			t.Errorf("the first denial: %+v, want a cold limit, counted from the load, for the rules in force", first)
 		}
 		time.Sleep(time.Second)
-		if s.Use(rulesfiletest.Parse(t, candidateRules)) || s.Report(1, 1).Requests.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
+		if s.SetCandidate(rulesfiletest.Parse(t, candidateRules)) || s.Report(1, 1).Requests.NewlyDenied != 1 || !s.Report(1, 1).Limits[0].Warm {
 			t.Errorf("the same candidate: %+v", s.Report(1, 1))
 		}
 		time.Sleep(time.Second)
-		if !s.Use(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
+		if !s.SetCandidate(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", "1}", 1))) {
 			t.Error("another candidate is the same")
 		}
 		if second := deny(); second.Requests != (api.ShadowRequests{Compared: 3, BothAllowed: 1, NewlyDenied: 2}) || second.CandidateVersion == first.CandidateVersion || second.Since.Equal(*first.Since) {
@@ -390,7 +390,7 @@ func TestCandidateMayChange(t *testing.T) {
 		if third := deny(); third.Requests != (api.ShadowRequests{Compared: 3, NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
 			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
-		s.Use(nil)
+		s.SetCandidate(nil)
 		s.decide(request(1, "user_id=1"))
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Running || r.Requests != (api.ShadowRequests{}) || s.Stats().Keys != 0 {
@@ -400,9 +400,9 @@ func TestCandidateMayChange(t *testing.T) {
 }
 
 // KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
-func TestKeysAreHiddenUnderASecret(t *testing.T) {
+func TestKeysAreHashedUnderASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := serve(t, Options{Secret: []byte("a secret of 16 bytes")}, liveRules, candidateRules)
+		s := serve(t, Options{KeyHashSecret: []byte("a secret of 16 bytes")}, liveRules, candidateRules)
 		defer s.stop()
 		for range 4 {
 			s.decide(request(1, "user_id=alice"))
@@ -430,10 +430,10 @@ func TestShadowIsSafeForConcurrentUse(t *testing.T) {
 	}
 	group.Go(func() {
 		for i := range 20 {
-			s.Use(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", fmt.Sprint(1+i%3, "}"), 1)))
+			s.SetCandidate(rulesfiletest.Parse(t, strings.Replace(candidateRules, "2}", fmt.Sprint(1+i%3, "}"), 1)))
 			s.Report(10, 10)
 		}
-		s.Use(nil)
+		s.SetCandidate(nil)
 	})
 	group.Wait()
 	s.stop()
@@ -451,7 +451,7 @@ func BenchmarkObserve(b *testing.B) {
 			s := serve(b, Options{}, liveRules, candidateRules)
 			defer s.stop()
 			if name == "off" {
-				s.Use(nil)
+				s.SetCandidate(nil)
 			}
 			var result decide.Result
 			must.Succeed(b, s.decider.Decide(context.Background(), r, &result))

@@ -21,9 +21,9 @@ import (
 // key. Keys with equal hashes are the same key. A Sketch is not safe for concurrent use.
 type Sketch[V any] struct {
 	heap      []counter // a min-heap by count, in which each counter has arity children
-	slots     []slot[V]
-	heapIndex []int32          // slot -> index in heap; apart from slots, so that a move in the heap writes few cache lines
-	slotOf    map[uint64]int32 // hash -> index in slots
+	keys      []trackedKey[V]
+	heapIndex []int32          // index in keys -> index in heap; apart from keys, so that a move in the heap writes few cache lines
+	indexOf   map[uint64]int32 // hash -> index in keys
 	total     uint64
 }
 
@@ -31,13 +31,13 @@ type Sketch[V any] struct {
 // 1,000 keys has four levels.
 const arity = 8
 
-// A counter holds what the heap compares, so that a search for the smallest count reads no slot.
+// A counter holds what the heap compares, so that a search for the smallest count reads no key.
 type counter struct {
 	count uint64
-	slot  int32
+	key   int32
 }
 
-type slot[V any] struct {
+type trackedKey[V any] struct {
 	hash, overestimate uint64
 	value              V
 }
@@ -55,7 +55,7 @@ type Item[V any] struct {
 func New[V any](size int) *Sketch[V] {
 	size = max(1, size)
 	return &Sketch[V]{
-		heap: make([]counter, 0, size), slots: make([]slot[V], 0, size), heapIndex: make([]int32, size), slotOf: make(map[uint64]int32, size),
+		heap: make([]counter, 0, size), keys: make([]trackedKey[V], 0, size), heapIndex: make([]int32, size), indexOf: make(map[uint64]int32, size),
 	}
 }
 
@@ -66,24 +66,24 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 		return
 	}
 	s.total = sum(s.total, n)
-	if i, found := s.slotOf[hash]; found {
+	if i, found := s.indexOf[hash]; found {
 		at := s.heapIndex[i]
 		s.heap[at].count = sum(s.heap[at].count, n)
 		s.down(at)
 		return
 	}
-	if len(s.slots) < cap(s.slots) {
-		i := int32(len(s.slots))
-		s.slots = append(s.slots, slot[V]{hash: hash, value: value})
+	if len(s.keys) < cap(s.keys) {
+		i := int32(len(s.keys))
+		s.keys = append(s.keys, trackedKey[V]{hash: hash, value: value})
 		s.heap = append(s.heap, counter{n, i})
-		s.slotOf[hash] = i
+		s.indexOf[hash] = i
 		s.up(i)
 		return
 	}
 	smallest := &s.heap[0]
-	evicted := &s.slots[smallest.slot]
-	delete(s.slotOf, evicted.hash)
-	s.slotOf[hash] = smallest.slot
+	evicted := &s.keys[smallest.key]
+	delete(s.indexOf, evicted.hash)
+	s.indexOf[hash] = smallest.key
 	evicted.hash, evicted.value, evicted.overestimate = hash, value, smallest.count
 	smallest.count = sum(smallest.count, n)
 	s.down(0)
@@ -92,7 +92,7 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 // MaxError bounds the error of a count, and the true count of a key that is not in the sketch. It
 // is 0 until the sketch is full, and at most the sum of all counts divided by the size.
 func (s *Sketch[V]) MaxError() uint64 {
-	if len(s.slots) < cap(s.slots) {
+	if len(s.keys) < cap(s.keys) {
 		return 0
 	}
 	return s.heap[0].count
@@ -100,9 +100,9 @@ func (s *Sketch[V]) MaxError() uint64 {
 
 // Reset clears the counts and keeps the memory.
 func (s *Sketch[V]) Reset() {
-	clear(s.slots) // values may hold memory
-	clear(s.slotOf)
-	s.heap, s.slots, s.total = s.heap[:0], s.slots[:0], 0
+	clear(s.keys) // values may hold memory
+	clear(s.indexOf)
+	s.heap, s.keys, s.total = s.heap[:0], s.keys[:0], 0
 }
 
 // A List is an unordered copy of the counts of a sketch.
@@ -113,9 +113,9 @@ type List[V any] struct {
 
 // List returns a copy of the counts, for [Top].
 func (s *Sketch[V]) List() List[V] {
-	l := List[V]{Items: make([]Item[V], len(s.slots)), Total: s.total, MaxError: s.MaxError()}
-	for i := range s.slots {
-		from := &s.slots[i]
+	l := List[V]{Items: make([]Item[V], len(s.keys)), Total: s.total, MaxError: s.MaxError()}
+	for i := range s.keys {
+		from := &s.keys[i]
 		l.Items[i] = Item[V]{from.hash, from.value, s.heap[s.heapIndex[i]].count, from.overestimate}
 	}
 	return l
@@ -188,7 +188,7 @@ func (s *Sketch[V]) up(i int32) {
 
 func (s *Sketch[V]) set(i int32, c counter) {
 	s.heap[i] = c
-	s.heapIndex[c.slot] = i
+	s.heapIndex[c.key] = i
 }
 
 // sum returns a + b, at most 2^64 - 1.

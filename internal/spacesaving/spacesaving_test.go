@@ -26,12 +26,12 @@ func expectBounds(t *testing.T, s *Sketch[uint64], adds []add) {
 		t.Errorf("total %d, want %d", s.total, total)
 	}
 	bound := s.MaxError()
-	if bound > total/uint64(cap(s.slots)) {
-		t.Errorf("max error %d, more than %d / %d", bound, total, cap(s.slots))
+	if bound > total/uint64(cap(s.keys)) {
+		t.Errorf("max error %d, more than %d / %d", bound, total, cap(s.keys))
 	}
 	expectItems(t, Top(math.MaxInt, s.List()), truth, bound)
-	if len(s.slotOf) != len(s.slots) || len(s.heap) != len(s.slots) || len(s.slots) > cap(s.slots) {
-		t.Errorf("%d hashes, %d counters and %d slots", len(s.slotOf), len(s.heap), len(s.slots))
+	if len(s.indexOf) != len(s.keys) || len(s.heap) != len(s.keys) || len(s.keys) > cap(s.keys) {
+		t.Errorf("%d hashes, %d counters and %d keys", len(s.indexOf), len(s.heap), len(s.keys))
 	}
 }
 

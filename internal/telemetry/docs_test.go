@@ -323,10 +323,10 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
 	m.RegisterRedis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
-	m.RegisterEnds(func() guard.EndRetrierStats { return guard.EndRetrierStats{} })
+	m.RegisterEndRetrier(func() guard.EndRetrierStats { return guard.EndRetrierStats{} })
 	m.RegisterObserver(func() observe.Stats { return observe.Stats{} })
 	m.RegisterRecording(func() recorder.Stats { return recorder.Stats{} })
-	m.RegisterLoad(func() admission.Stats { return admission.Stats{} })
+	m.RegisterShedding(func() admission.Stats { return admission.Stats{} })
 	m.RegisterAdmin()("/v1/status", 200)
 	m.RegisterShadow(func() telemetry.ShadowStats {
 		return telemetry.ShadowStats{Report: api.ShadowReport{Limits: []api.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}}

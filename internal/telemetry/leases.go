@@ -72,8 +72,8 @@ func (l *leaseMetrics) dropRemoved(current map[descriptors.RuleID]*descriptors.R
 	l.tooMany.removeIf(removed)
 }
 
-// RegisterEnds registers the metrics of a [guard.EndRetrier].
-func (m *Metrics) RegisterEnds(stats func() guard.EndRetrierStats) {
+// RegisterEndRetrier registers the metrics of a [guard.EndRetrier].
+func (m *Metrics) RegisterEndRetrier(stats func() guard.EndRetrierStats) {
 	gauge, counter := readers(m.Registry, stats, nil)
 	gauge("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
 		func(s guard.EndRetrierStats) int64 { return s.Pending })

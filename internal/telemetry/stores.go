@@ -77,8 +77,8 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 		func(s guard.DenyCacheStats) int64 { return s.LostHits })
 }
 
-// RegisterLoad registers the metrics of load shedding.
-func (m *Metrics) RegisterLoad(stats func() admission.Stats) {
+// RegisterShedding registers the metrics of load shedding.
+func (m *Metrics) RegisterShedding(stats func() admission.Stats) {
 	gauge, counter := readers(m.Registry, stats, nil)
 	gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight })
 	counter("weir_refused_requests_total",

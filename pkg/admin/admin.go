@@ -48,8 +48,8 @@ type Options struct {
 	// StoreCalls returns the number of store calls since the start, and their total duration in
 	// seconds.
 	StoreCalls func() (calls uint64, seconds float64)
-	// KeySecret hides keys: if it is set, responses have the HMAC of a key instead of its text.
-	KeySecret []byte
+	// KeyHashSecret hides keys: if it is set, responses have the HMAC of a key instead of its text.
+	KeyHashSecret []byte
 	// Auth decides which calls are admitted.
 	Auth Auth
 	// Audit is called with every change, made or refused, before the response is sent.

@@ -288,7 +288,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 
 // A denied peek of Envoy is an offence. A denied peek of an operator is not, however often it is
 // repeated.
-func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
+func TestInspectionIsNoOffence(t *testing.T) {
 	f := newFixture(t, nil)
 	f.hit(1, "banned", "x")
 	for range 5 {
@@ -312,7 +312,7 @@ func TestPeekOfAnOperatorIsNoOffence(t *testing.T) {
 }
 
 func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
-	f := newFixture(t, func(o *Options) { o.KeySecret = []byte("a secret of 16 b") })
+	f := newFixture(t, func(o *Options) { o.KeyHashSecret = []byte("a secret of 16 b") })
 	l := f.peek(`[["user_id","42"]]`).Limits[0]
 	if l.Key != "" || len(l.KeyHash) != 16 || l.KeyHash == newFixture(t, nil).peek(`[["user_id","42"]]`).Limits[0].KeyHash {
 		t.Errorf("with a secret: %+v, want no key and another hash than without it", l)
@@ -327,7 +327,7 @@ func TestPeekReportsAStoreThatFails(t *testing.T) {
 	}
 }
 
-func TestCallsWithoutRules(t *testing.T) {
+func TestCallsWithoutRulesGet503(t *testing.T) {
 	const shop = `{"domain":"shop","descriptors":[[["user_id","42"]]]}`
 	none := newFixture(t, func(o *Options) {
 		o.Rules = func() *descriptors.Rules { return nil }

@@ -26,7 +26,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 	if rules == nil { // the request gets UNAVAILABLE, so "no limit" would be wrong
 		return nil, errNoRules
 	}
-	explanation := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeySecret: a.options.KeySecret}, rules, request)
+	explanation := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeyHashSecret: a.options.KeyHashSecret}, rules, request)
 	if explanation.Error != "" && explanation.DomainKnown {
 		return nil, huma.Error422UnprocessableEntity(explanation.Error)
 	}

@@ -119,9 +119,9 @@ func (a *API) states(ctx context.Context, t target) ([]api.LimitState, error) {
 	for i, v := range verdicts {
 		states[i] = api.LimitState{
 			RuleLimit: limitOf(&t.rule.Limits[i]), Rule: t.rule.Name, Source: t.rule.Source(), Mode: a.modeOf(t.rule),
-			KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key), Allowed: v.Allowed, State: stateOf(v),
+			KeyHash: descriptors.KeyHash(a.options.KeyHashSecret, t.key), Allowed: v.Allowed, State: stateOf(v),
 		}
-		if len(a.options.KeySecret) == 0 {
+		if len(a.options.KeyHashSecret) == 0 {
 			states[i].Key = t.key
 		}
 	}

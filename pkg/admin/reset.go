@@ -78,7 +78,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 			l := &t.rule.Limits[i]
 			keys = append(keys, l.Compiled.StateName(t.key))
 			out.Body.Limits = append(out.Body.Limits, api.LimitReset{
-				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeySecret, t.key),
+				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeyHashSecret, t.key),
 			})
 		}
 	}
@@ -124,10 +124,10 @@ func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetBy
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}
 	// An audit log without values of users: the hash is that of the domain with this entry alone.
-	change.KeyHash = descriptors.KeyHash(a.options.KeySecret, descriptors.Key(in.Body.Domain, nil, []descriptors.Entry{entry}))
+	change.KeyHash = descriptors.KeyHash(a.options.KeyHashSecret, descriptors.Key(in.Body.Domain, nil, []descriptors.Entry{entry}))
 	done, notified, err := a.options.Resets.ResetByEntry(ctx, in.Body.Domain, entry, in.Body.Cursor)
 	switch {
-	case errors.Is(err, limiters.ErrHiddenKeys):
+	case errors.Is(err, limiters.ErrHashedKeys):
 		return nil, a.refuse(ctx, change, huma.Error409Conflict("KEY_HASH_SECRET is set, so Redis has hashes of keys only, and none can be found by an entry: reset each full key with "+resetPath))
 	case errors.Is(err, limiters.ErrCursor):
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: not one that this route returned: leave it out to begin a pass"))

@@ -122,7 +122,7 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id"]}`, nil, 422, "", Refused},
 		{resetPath, `{"domain":"shop","descriptor":[["usr_id","42"]]}`, nil, 404, "did you mean", Refused},
 		{resetByEntryPath, `{"domain":"other","entry":["user_id","42"]}`, nil, 404, "no rules have the domain", Refused},
-		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, limiters.ErrHiddenKeys, 409, "KEY_HASH_SECRET is set", Refused},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, limiters.ErrHashedKeys, 409, "KEY_HASH_SECRET is set", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"],"cursor":"x"}`, limiters.ErrCursor, 422, "cursor", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store did not answer", Failed},
 	} {

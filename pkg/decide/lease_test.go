@@ -26,7 +26,7 @@ import (
 func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	t.Helper()
 	limit := func(spec limiters.Spec) descriptors.RateLimit {
-		l, err := limiters.New(spec)
+		l, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
 		return descriptors.RateLimit{Compiled: l, RequestsPerUnit: spec.Max}
 	}

@@ -297,7 +297,7 @@ func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 		p.CalendarUnit = l.Unit.String()
 	}
 	var err error
-	if l.Compiled, err = limiters.New(spec); err != nil {
+	if l.Compiled, err = limiters.NewLimit(spec); err != nil {
 		return RateLimit{}, err
 	}
 	return l, nil

@@ -84,8 +84,8 @@ type Hidden struct {
 type Options struct {
 	// Decide holds the settings of the server.
 	Decide decide.Options
-	// KeySecret, if not empty, replaces keys by their [descriptors.KeyHash].
-	KeySecret []byte
+	// KeyHashSecret, if not empty, replaces keys by their [descriptors.KeyHash].
+	KeyHashSecret []byte
 }
 
 // ForRequest explains a request under rules. Nil rules have no domain.

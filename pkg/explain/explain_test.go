@@ -99,7 +99,7 @@ func TestReasonTextsAreAsRecorded(t *testing.T) {
 func TestKeysAreHashesUnderSecret(t *testing.T) {
 	example := request("shop: user_id=42 action=login")
 	plain := explain.ForRequest(explain.Options{}, shop(t), example).Descriptors[0].Limits[0]
-	hidden := explain.ForRequest(explain.Options{KeySecret: []byte("0123456789abcdef")}, shop(t), example).Descriptors[0].Limits[0]
+	hidden := explain.ForRequest(explain.Options{KeyHashSecret: []byte("0123456789abcdef")}, shop(t), example).Descriptors[0].Limits[0]
 	if plain.KeyHash != descriptors.KeyHash(nil, plain.Key) || !strings.Contains(plain.Key, "42") {
 		t.Errorf("key %q, hash %s", plain.Key, plain.KeyHash)
 	}

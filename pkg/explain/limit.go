@@ -80,11 +80,11 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	key := e.plan.Key(i)
 	out := Limit{
 		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Compiled.Window().String(), Name: l.Name,
-		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeySecret, key), Override: planned.Override,
+		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeyHashSecret, key), Override: planned.Override,
 		CountDenied: spec.CountDenied, OnStoreError: e.domain.OnError(l).String(),
 		Parameters: parametersOf(l.Compiled),
 	}
-	if len(e.options.KeySecret) > 0 {
+	if len(e.options.KeyHashSecret) > 0 {
 		out.Key = out.KeyHash
 	}
 	if l.Compiled.Window() > 0 {
@@ -115,7 +115,7 @@ func parametersOf(limit *limiters.Limit) map[string]any {
 		if p.Key == "capacity" {
 			all[p.Key] = limit.Capacity()
 		}
-		if text == "" || p.Hidden || p.Key == "capacity" {
+		if text == "" || p.Derived || p.Key == "capacity" {
 			continue
 		}
 		var value any = text

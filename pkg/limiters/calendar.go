@@ -47,7 +47,7 @@ var (
 // calendarParameters are the parameters of calendar windows. In rules, calendar_unit follows from
 // the unit of the limit.
 var calendarParameters = []Parameter{
-	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Default: calendarUnitNames[calendarDay], Hidden: true,
+	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Default: calendarUnitNames[calendarDay], Derived: true,
 		text: func(p *Params) *string { return &p.CalendarUnit }},
 	{Key: "time_zone", Type: Zone, Default: utc, text: func(p *Params) *string { return &p.TimeZone },
 		About: "the time zone of windows by the calendar."},
@@ -65,7 +65,7 @@ func newCalendar(spec Spec) (*calendar, error) {
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
 }
 
-// idPrefix returns the part of the StateID for zone and unit. New adds the length.
+// idPrefix returns the part of the StateID for zone and unit. NewLimit adds the length.
 func (c *calendar) idPrefix() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }

@@ -45,7 +45,7 @@ func TestOnlyCertainDenialsAreReported(t *testing.T) {
 		"a peek during a penalty":              {penal, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},
 	} {
 		c.spec.Window = time.Minute
-		l, err := New(c.spec)
+		l, err := NewLimit(c.spec)
 		must.Succeed(t, err)
 		if minHits, ok := l.CertainDenial(c.n, &c.v); ok != (c.minHits != none) || ok && minHits != c.minHits {
 			t.Errorf("%s: %d, %v, want %d", what, minHits, ok, c.minHits)

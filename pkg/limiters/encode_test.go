@@ -12,7 +12,7 @@ import (
 // A log gives the same verdicts after it was written and read. The logs have all lengths, expired
 // hits at the front and refunded hits at the end.
 func TestLogIsReadAsItWasWritten(t *testing.T) {
-	l, err := New(Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Second})
+	l, err := NewLimit(Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Second})
 	must.Succeed(t, err)
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
@@ -43,8 +43,8 @@ func TestLogIsReadAsItWasWritten(t *testing.T) {
 }
 
 func TestInvalidStateIsRejected(t *testing.T) {
-	log, _ := New(Spec{Algorithm: "sliding_log", Max: 9, Window: time.Second})
-	window, _ := New(Spec{Algorithm: "fixed_window", Max: 9, Window: time.Second})
+	log, _ := NewLimit(Spec{Algorithm: "sliding_log", Max: 9, Window: time.Second})
+	window, _ := NewLimit(Spec{Algorithm: "fixed_window", Max: 9, Window: time.Second})
 	entries := func(of ...uint64) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, uint32(of[0]))
 		for i := 1; i < len(of); i += 2 {

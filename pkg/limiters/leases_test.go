@@ -95,7 +95,7 @@ func compareLeases(t *testing.T, s *leaseSet, want map[LeaseID]lease) {
 
 // The memory of a key grows with its leases, and is freed when they end.
 func TestLeasesAreBounded(t *testing.T) {
-	l, err := New(Spec{Algorithm: "concurrency", Max: MaxLeases})
+	l, err := NewLimit(Spec{Algorithm: "concurrency", Max: MaxLeases})
 	must.Succeed(t, err)
 	var s State
 	take := func(kind OpKind, i, n int) Verdict {
@@ -144,7 +144,7 @@ func TestLeasesAreBounded(t *testing.T) {
 
 // A snapshot may say that a lease under concurrency ended with an actual cost.
 func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
-	l, err := New(Spec{Algorithm: "concurrency", Max: 2})
+	l, err := NewLimit(Spec{Algorithm: "concurrency", Max: 2})
 	must.Succeed(t, err)
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
@@ -159,7 +159,7 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 // even if its estimate is 0.
 func TestChargeAfterItsEndNeedsMemory(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-		l, err := New(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
+		l, err := NewLimit(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 		must.Succeed(t, err)
 		const now = 1_000_000
 		states, out := make([]State, 1), make([]Verdict, 1)
@@ -198,7 +198,7 @@ func TestConcurrencySpecIsBounded(t *testing.T) {
 		{Spec{Algorithm: "concurrency", Max: 10, Window: time.Minute}, true},
 		{Spec{Algorithm: "concurrency", Max: 10, CountDenied: true}, true},
 	} {
-		l, err := New(c.spec)
+		l, err := NewLimit(c.spec)
 		if (err != nil) != c.err {
 			t.Errorf("%+v: got error %v, want an error: %t", c.spec, err, c.err)
 		}
@@ -211,7 +211,7 @@ func TestConcurrencySpecIsBounded(t *testing.T) {
 
 // reserving returns a limit that reserves, and whose maximum is never reached here.
 func reserving(t *testing.T) *Limit {
-	l, err := New(Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
+	l, err := NewLimit(Spec{Algorithm: "fixed_window", Max: 1 << 40, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 	must.Succeed(t, err)
 	return l
 }

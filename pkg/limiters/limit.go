@@ -185,9 +185,9 @@ func specError(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }
 
-// New validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field
-// that New finds, which may not be all.
-func New(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
+// NewLimit validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field
+// that NewLimit finds, which may not be all.
+func NewLimit(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
 
 func newLimit(spec, whole Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
@@ -249,7 +249,7 @@ func (l *Limit) Scaled(scale func(int64) int64) (*Limit, error) {
 	return newLimit(l.spec.Scaled(scale), l.spec)
 }
 
-// Spec returns the Spec that was passed to New, except that the zone UTC and each default of a
+// Spec returns the Spec that was passed to NewLimit, except that the zone UTC and each default of a
 // Choice are empty. A number or a duration that is its default stays as given, because an override
 // of the maximum may change the default.
 func (l *Limit) Spec() Spec { return l.spec }

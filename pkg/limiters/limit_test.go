@@ -23,7 +23,7 @@ func TestLimitMethodsAgreeWithDecisions(t *testing.T) {
 		}
 		for seed := range uint64(500) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
-			l, err := New(Spec{Algorithm: name, Max: 2 + rnd.Int64N(4), Window: time.Second, CountDenied: rnd.IntN(2) > 0})
+			l, err := NewLimit(Spec{Algorithm: name, Max: 2 + rnd.Int64N(4), Window: time.Second, CountDenied: rnd.IntN(2) > 0})
 			must.Succeed(t, err)
 			start := 1e9 * window // where a window begins
 			full := &State{}

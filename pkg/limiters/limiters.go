@@ -1,7 +1,7 @@
 // Package limiters is the core of Weir: it decides whether the hits of a request fit under a limit.
 //
 // A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a
-// fixed window; [New] makes it from a [Spec]. A hit is the unit that a Limit counts. An [Op] is one
+// fixed window; [NewLimit] makes it from a [Spec]. A hit is the unit that a Limit counts. An [Op] is one
 // operation on one key under a Limit, such as a charge of N hits. A [Store] is the limiter: it
 // keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
 // denied with the wait.
@@ -84,7 +84,7 @@ type Group []Op
 func DenyingOp(key string) Op { return Op{Key: key, Limit: zeroLimit()} }
 
 var zeroLimit = sync.OnceValue(func() *Limit {
-	l, err := New(Spec{Algorithm: DefaultAlgorithm, Window: time.Second})
+	l, err := NewLimit(Spec{Algorithm: DefaultAlgorithm, Window: time.Second})
 	if err != nil {
 		panic(err) // impossible: the spec is a constant
 	}
@@ -176,7 +176,7 @@ type Store interface {
 	// an empty cursor and continues with Progress.Cursor. A store may divide a pass into steps of
 	// bounded time, or make it in one call. A pass resets every matching key that exists from its
 	// start to its end, except keys that move between servers meanwhile, which it may miss.
-	// ResetMatching returns [ErrHiddenKeys] if the store has only hashes of keys, and [ErrCursor]
+	// ResetMatching returns [ErrHashedKeys] if the store has only hashes of keys, and [ErrCursor]
 	// for an invalid cursor.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
 }
@@ -199,16 +199,16 @@ type Progress struct {
 	Cursor  string // continues the pass; empty when it is complete
 }
 
-// ErrHiddenKeys is returned by a store that has only hashes of keys and so cannot match them.
-var ErrHiddenKeys = errors.New("the store has hashes of keys only")
+// ErrHashedKeys is returned by a store that has only hashes of keys and so cannot match them.
+var ErrHashedKeys = errors.New("the store has hashes of keys only")
 
 // ErrCursor is returned for a cursor that the store cannot have returned.
 var ErrCursor = errors.New("invalid cursor")
 
-// IsRejectedReset reports whether err is [ErrHiddenKeys] or [ErrCursor], with which a store rejects
+// IsRejectedReset reports whether err is [ErrHashedKeys] or [ErrCursor], with which a store rejects
 // a reset: it has reset nothing.
 func IsRejectedReset(err error) bool {
-	return errors.Is(err, ErrHiddenKeys) || errors.Is(err, ErrCursor)
+	return errors.Is(err, ErrHashedKeys) || errors.Is(err, ErrCursor)
 }
 
 // NewVerdict returns the verdict on an operation under l from the key's usage after it and times in

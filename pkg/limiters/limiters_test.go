@@ -61,7 +61,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{WindowStart: StartByFirstHit}}, `no parameter "window_start"`},
 		{Spec{Algorithm: "sliding_window", Max: 1, Window: time.Second}, `unknown algorithm "sliding_window": want one of`},
 	} {
-		l, err := New(c.spec)
+		l, err := NewLimit(c.spec)
 		switch {
 		case c.err == "" && err != nil:
 			t.Errorf("New(%+v): %v, want no error", c.spec, err)
@@ -80,7 +80,7 @@ func TestMaximumOfAnImpreciseFunnelIsFoundWithoutTryingEachNumber(t *testing.T) 
 	const prime, funnels, longest = 315_359_983, 100, 30 * time.Second
 	began := time.Now()
 	for range funnels {
-		_, err := New(Spec{Algorithm: "funnel", Max: MaxLimit, Window: prime * time.Second, Params: Params{Capacity: 1}})
+		_, err := NewLimit(Spec{Algorithm: "funnel", Max: MaxLimit, Window: prime * time.Second, Params: Params{Capacity: 1}})
 		if want := fmt.Sprintf("want at most %d", MaxLimit/prime*prime); err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%v, want %q", err, want)
 		}
@@ -111,7 +111,7 @@ func TestLimitsOfOneAlgorithmAndWindowShareAState(t *testing.T) {
 	id := func(change func(*Spec)) string {
 		s := base
 		change(&s)
-		l, err := New(s)
+		l, err := NewLimit(s)
 		must.Succeed(t, err)
 		return l.StateID()
 	}
@@ -200,7 +200,7 @@ func TestShortLogStaysSmall(t *testing.T) {
 
 // A log may grow by hits that a cache has denied, but not while a peek is allowed.
 func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
-	l, err := New(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
+	l, err := NewLimit(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
 	must.Succeed(t, err)
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
@@ -229,7 +229,7 @@ func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	} {
 		params, err := ParseParams(c.params)
 		must.Succeed(t, err)
-		l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Duration(c.days) * 24 * time.Hour, Params: params})
+		l, err := NewLimit(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Duration(c.days) * 24 * time.Hour, Params: params})
 		must.Succeed(t, err)
 		what := fmt.Sprint(c.days, " days, ", c.params)
 		if other, taken := seen[l.StateID()]; taken || strings.ContainsAny(l.StateID(), "{}") {
@@ -240,7 +240,7 @@ func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 }
 
 func TestNumbersOfACalendarAllocateNothing(t *testing.T) {
-	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
+	l, err := NewLimit(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
 	must.Succeed(t, err)
 	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 	b := l.AppendNumbers(nil, now)

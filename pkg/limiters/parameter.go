@@ -38,8 +38,8 @@ type Parameter struct {
 	Default, DefaultText string
 	// Hits marks an Integer that counts hits, like the maximum, and scales with it.
 	Hits bool
-	// Hidden marks a parameter that rules derive from the unit of a limit and have no key for.
-	Hidden bool
+	// Derived marks a parameter that rules derive from the unit of a limit and have no key for.
+	Derived bool
 	// Required marks a key of an object that must be set if another key of the object is.
 	Required bool
 

@@ -36,7 +36,7 @@ func TestParamsStringRoundTrips(t *testing.T) {
 		params, err := ParseParams(c.text)
 		var l *Limit
 		if err == nil {
-			l, err = New(Spec{Algorithm: c.algorithm, Max: 10, Window: 24 * time.Hour, Params: params})
+			l, err = NewLimit(Spec{Algorithm: c.algorithm, Max: 10, Window: 24 * time.Hour, Params: params})
 		}
 		if err != nil || c.err != "" {
 			if c.err == "" || err == nil || !strings.HasPrefix(err.Error(), c.err) {

@@ -10,7 +10,7 @@ import (
 
 func mustPenalty(t *testing.T, p PenaltySpec) *PenaltySpec {
 	t.Helper()
-	l, err := New(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: Params{Penalty: p}})
+	l, err := NewLimit(Spec{Algorithm: "fixed_window", Max: 1, Window: time.Second, Params: Params{Penalty: p}})
 	must.Succeed(t, err)
 	return l.penalty
 }
@@ -37,7 +37,7 @@ func TestPenaltyParametersAreChecked(t *testing.T) {
 		{base(func(p *PenaltySpec) { p.For = 48 * time.Hour }), "a penalty of 48h0m0s is longer than its 'max' of 24h0m0s"},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
-			_, err := New(Spec{Algorithm: algorithm, Max: 1, Window: time.Second, Params: Params{Penalty: c.penalty}})
+			_, err := NewLimit(Spec{Algorithm: algorithm, Max: 1, Window: time.Second, Params: Params{Penalty: c.penalty}})
 			if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.HasPrefix(err.Error(), c.err)) {
 				t.Errorf("%s with %+v: %v, want %q", algorithm, c.penalty, err, c.err)
 			}

@@ -22,7 +22,7 @@ func BenchmarkRecord(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				if r.Record(result); i%4096 == 0 {
 					for j := range r.queues {
-						r.queues[j].entries = r.queues[j].entries[:0]
+						r.queues[j].requests = r.queues[j].requests[:0]
 					}
 				}
 			}

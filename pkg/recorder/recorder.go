@@ -57,31 +57,31 @@ type Options struct {
 	retries      time.Duration                   // how long a failed writer waits; default [retryAfter]
 }
 
-// A Reason explains why a line was dropped.
-type Reason int
+// A DropReason explains why a line was dropped.
+type DropReason int
 
 // The reasons.
 const (
-	QueueFull Reason = iota // the writer was too slow
-	Rate                    // more than Options.PerSecond
-	TooLong                 // the line is too long for a recording
-	Unwritten               // the file could not be written
-	reasons
+	QueueFull    DropReason = iota // the writer was too slow
+	RateExceeded                   // more than Options.PerSecond
+	TooLong                        // the line is too long for a recording
+	Unwritten                      // the file could not be written
+	reasonCount
 )
 
 // String returns the reason in snake_case.
-func (r Reason) String() string {
+func (r DropReason) String() string {
 	return [...]string{"queue_full", "rate", "too_long", "unwritten"}[r]
 }
 
 // Reasons returns all reasons.
-func Reasons() []Reason { return []Reason{QueueFull, Rate, TooLong, Unwritten} }
+func Reasons() []DropReason { return []DropReason{QueueFull, RateExceeded, TooLong, Unwritten} }
 
 // Stats are the state and the counters of a Recorder.
 type Stats struct {
 	Lines   int64 // written
 	Bytes   int64 // bytes of the written lines, before compression
-	Dropped [reasons]int64
+	Dropped [reasonCount]int64
 	Failing bool // the last attempt to write failed
 }
 
@@ -89,11 +89,11 @@ type Stats struct {
 type Recorder struct {
 	options Options
 	maxHash uint64 // the highest hash of a key in the sample
-	queues  [queues]queue
+	queues  [queueCount]queue
 	wake    chan struct{}
 
 	lines, bytes atomic.Int64
-	dropped      [reasons]atomic.Int64
+	dropped      [reasonCount]atomic.Int64
 	failing      atomic.Bool
 
 	stop    chan struct{}
@@ -101,18 +101,18 @@ type Recorder struct {
 }
 
 const (
-	queues     = 8
+	queueCount = 8
 	queueBytes = 1 << 20 // bound on one queue; the writer has as much again
-	// maxEntryBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at
+	// maxRequestBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at
 	// most six times as long.
-	maxEntryBytes = 128 << 10
+	maxRequestBytes = 128 << 10
 )
 
-// A queue holds entries until the writer takes them. There are several, so that requests do not
+// A queue holds encoded requests until the writer takes them. There are several, so that requests do not
 // wait for one lock.
 type queue struct {
 	mu        sync.Mutex
-	entries   []byte
+	requests  []byte
 	budget    int  // how many lines may still be recorded in this second
 	abandoned bool // the writer has panicked
 	_         [64]byte
@@ -140,7 +140,7 @@ func New(o Options) *Recorder {
 		options: o, maxHash: keysample.MaxHash(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	for i := range r.queues {
-		r.queues[i].entries = make([]byte, 0, queueBytes/4)
+		r.queues[i].requests = make([]byte, 0, queueBytes/4)
 	}
 	r.refill()
 	go newWriter(r).run()
@@ -175,7 +175,7 @@ func (r *Recorder) Stats() Stats {
 	return s
 }
 
-func (r *Recorder) drop(reason Reason, lines int64) { r.dropped[reason].Add(lines) }
+func (r *Recorder) drop(reason DropReason, lines int64) { r.dropped[reason].Add(lines) }
 
 // Record records a decided request. It does not retain result.
 func (r *Recorder) Record(result *decide.Result) {
@@ -197,8 +197,8 @@ func (r *Recorder) Record(result *decide.Result) {
 	r.pushWithRelease(head, result, &selected)
 }
 
-// pushWithRelease adds an entry, and an entry that releases the leases that Decide has ended, if a
-// replay of the first entry would keep them. A replay ends the leases of a denied entry by itself.
+// pushWithRelease adds a request, and a request that releases the leases that Decide has ended, if a
+// replay of the first request would keep them. A replay ends the leases of a denied request by itself.
 func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
 	r.push(head, result, selected)
 	if result.EndedLeases == 0 || head.known && !head.allowed {
@@ -209,29 +209,29 @@ func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *s
 	}
 }
 
-// push adds an entry to a queue.
+// push adds a request to a queue.
 func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
-	if sizeOf(result, selected) > maxEntryBytes {
+	if sizeOf(result, selected) > maxRequestBytes {
 		r.drop(TooLong, 1)
 		return
 	}
 	random := randv2.Uint64()
-	if head.at == 0 || random>>32%clockEvery == 0 {
+	if head.at == 0 || random>>32%linesPerClockReading == 0 {
 		head.now = time.Now().UnixMicro()
 	}
-	q := &r.queues[random%queues]
+	q := &r.queues[random%queueCount]
 	q.mu.Lock()
-	length := len(q.entries)
+	length := len(q.requests)
 	switch {
 	case q.abandoned:
 		r.drop(Unwritten, 1)
 	case q.budget == 0:
-		r.drop(Rate, 1)
+		r.drop(RateExceeded, 1)
 	case length > queueBytes:
 		r.drop(QueueFull, 1)
 	default:
 		q.budget--
-		q.entries = appendEntry(q.entries, &head, result, selected)
+		q.requests = appendRequest(q.requests, &head, result, selected)
 	}
 	q.mu.Unlock()
 	if length > queueBytes/2 {
@@ -247,12 +247,12 @@ func (r *Recorder) wakeWriter() {
 	}
 }
 
-// clockEvery is the number of lines with a store time for each reading of this machine's clock.
-const clockEvery = 64
+// linesPerClockReading is the number of lines with a store time for each reading of this machine's clock.
+const linesPerClockReading = 64
 
 // refill begins a second of Options.PerSecond.
 func (r *Recorder) refill() {
-	share := (r.options.PerSecond + queues - 1) / queues
+	share := (r.options.PerSecond + queueCount - 1) / queueCount
 	for i := range r.queues {
 		q := &r.queues[i]
 		q.mu.Lock()

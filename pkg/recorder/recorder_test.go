@@ -293,17 +293,17 @@ func TestLinesBeyondTheBoundsAreDroppedAndNoted(t *testing.T) {
 	o := quick(dir)
 	o.PerSecond = 80
 	r, d := New(o), newDeciding(t)
-	r.Record(d.decide(strings.Repeat("x", maxEntryBytes)))
+	r.Record(d.decide(strings.Repeat("x", maxRequestBytes)))
 	for range 2000 {
 		r.Record(d.decide("alice"))
 	}
 	closed(t, r)
 	s := r.Stats()
-	if s.Dropped[TooLong] != 1 || s.Dropped[Rate] < 1000 || s.Lines < 8 || s.Lines+s.Dropped[TooLong]+s.Dropped[Rate] != 2001 {
+	if s.Dropped[TooLong] != 1 || s.Dropped[RateExceeded] < 1000 || s.Lines < 8 || s.Lines+s.Dropped[TooLong]+s.Dropped[RateExceeded] != 2001 {
 		t.Errorf("%+v, want 1 line too long, at least 1000 beyond the rate, and 2001 lines in all", s)
 	}
 	all, skipped := lines(t, dir)
-	if int64(len(all)) != s.Lines || dropped(skipped) != s.Dropped[TooLong]+s.Dropped[Rate] {
+	if int64(len(all)) != s.Lines || dropped(skipped) != s.Dropped[TooLong]+s.Dropped[RateExceeded] {
 		t.Errorf("%d lines and %+v, want %+v", len(all), skipped, s)
 	}
 }
@@ -397,7 +397,7 @@ func TestPanicOfTheWriterEndsTheRecording(t *testing.T) {
 	for range 10 {
 		r.Record(d.decide("alice"))
 	}
-	if s := r.Stats(); s.Dropped != [reasons]int64{Unwritten: 10} || !s.Failing {
+	if s := r.Stats(); s.Dropped != [reasonCount]int64{Unwritten: 10} || !s.Failing {
 		t.Errorf("%+v, want a failing recorder and 10 unwritten lines", s)
 	}
 	unwritten(t, r)
@@ -522,7 +522,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	r, d := New(quick(dir)), newDeciding(t)
 	const ahead = int64(7 * time.Hour / time.Microsecond)
 	before := time.Now().UnixMicro()
-	for range 20 * clockEvery { // one in clockEvery reads this machine's clock
+	for range 20 * linesPerClockReading { // one in linesPerClockReading reads this machine's clock
 		result := d.decide("alice")
 		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
 		r.Record(result)
@@ -549,7 +549,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 // Equal values of one key have one hash, under one secret only.
 func TestValuesAreHashedUnderASecret(t *testing.T) {
 	hashed := func(secret, key, value string) string {
-		return newWriter(&Recorder{options: Options{Secret: []byte(secret)}}).hide(key, value)
+		return newWriter(&Recorder{options: Options{Secret: []byte(secret)}}).hashValue(key, value)
 	}
 	a := hashed("one", "user", "alice")
 	if a != "hmac:47euLNaYPRrlwdNPxrqMVw" || a != hashed("one", "user", "alice") {
@@ -562,9 +562,9 @@ func TestValuesAreHashedUnderASecret(t *testing.T) {
 	}
 	w := newWriter(&Recorder{options: Options{Secret: []byte("one")}})
 	for i := range maxHashes + 10 {
-		w.hide("user", fmt.Sprint(i))
+		w.hashValue("user", fmt.Sprint(i))
 	}
-	if w.hide("user", "alice") != a || len(w.hashes) > maxHashes {
+	if w.hashValue("user", "alice") != a || len(w.hashes) > maxHashes {
 		t.Errorf("%d hashes are cached", len(w.hashes))
 	}
 }

@@ -117,7 +117,7 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 	}
 	wg.Wait()
 	must.Succeed(t, r.Close(context.Background()))
-	if stats := r.Stats(); stats.Dropped != [reasons]int64{} {
+	if stats := r.Stats(); stats.Dropped != [reasonCount]int64{} {
 		t.Fatalf("%+v, want no dropped line", stats)
 	}
 	return callers * perCaller

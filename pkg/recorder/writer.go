@@ -20,17 +20,17 @@ const (
 	// defaultReorderDelay is how long a line waits for earlier lines from slower goroutines. The
 	// wait may be twice as long.
 	defaultReorderDelay = time.Second
-	// drainEvery is how often the writer empties the queues. They have room for about ten times as
+	// drainInterval is how often the writer empties the queues. They have room for about ten times as
 	// long.
-	drainEvery = 50 * time.Millisecond
+	drainInterval = 50 * time.Millisecond
 	// chunkBytes is how much text is compressed and written together. After a crash, every complete
 	// chunk is readable.
 	chunkBytes = 256 << 10
 	// maxBufferedBytes bounds the waiting lines. Beyond it they are written immediately, even if
 	// earlier lines may still arrive.
 	maxBufferedBytes = 32 << 20
-	// maxHashes bounds the entries of the cache of hashes, and maxCachedBytes the key and the value
-	// of an entry together.
+	// maxHashes bounds the cache of hashes, and maxCachedBytes the key and the value
+	// of a hash together.
 	maxHashes, maxCachedBytes = 1 << 16, 128
 )
 
@@ -41,7 +41,7 @@ type writer struct {
 	spareQueue []byte // reused as the next queue to fill
 
 	buffered      []bufferedLine
-	entries       []byte // the text of buffered
+	requests      []byte // the text of buffered
 	unusedEntries []byte
 	// cutoff is the latest time of the lines that were kept at the start of the period: lines up to
 	// it have waited for a whole period. 0 if none was kept.
@@ -51,22 +51,22 @@ type writer struct {
 	// period and the last.
 	offset, lastOffset offset
 
-	entry entryReader
-	line  replay.Line
-	text  []byte
-	lines int64 // in text
+	request requestReader
+	line    replay.Line
+	text    []byte
+	lines   int64 // in text
 
 	mac    hash.Hash
 	hashes map[string]string // by the texts of key and value
 	pair   []byte            // memory of these texts
 }
 
-// A bufferedLine is the time and the position of an entry. It contains no pointer, so the garbage
+// A bufferedLine is the time and the position of a request. It contains no pointer, so the garbage
 // collector does not scan it.
 type bufferedLine struct {
 	at    int64
 	order uint16
-	start uint32 // in entries, after the length
+	start uint32 // in requests, after the length
 }
 
 // An offset is the largest difference between two clocks, if one was measured.
@@ -98,7 +98,7 @@ func secretID(secret []byte) string {
 func (w *writer) run() {
 	defer close(w.recorder.stopped)
 	defer w.recover()
-	tick := time.NewTicker(drainEvery)
+	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()
 	w.flush() // a path that cannot be written is reported immediately
 	period, second := time.Now(), time.Now()
@@ -115,8 +115,8 @@ func (w *writer) run() {
 			second = now
 		}
 		w.drain()
-		if stopping || now.Sub(period) >= w.recorder.options.reorderDelay || len(w.entries) > maxBufferedBytes {
-			w.write(stopping || len(w.entries) > maxBufferedBytes)
+		if stopping || now.Sub(period) >= w.recorder.options.reorderDelay || len(w.requests) > maxBufferedBytes {
+			w.write(stopping || len(w.requests) > maxBufferedBytes)
 			period = now
 		}
 	}
@@ -135,7 +135,7 @@ func (w *writer) recover() {
 	for i := range w.recorder.queues {
 		q := &w.recorder.queues[i]
 		q.mu.Lock()
-		q.abandoned, q.entries = true, nil
+		q.abandoned, q.requests = true, nil
 		q.mu.Unlock()
 	}
 	w.recorder.noteResult(fmt.Errorf("a bug, please report it: panic: %v\n%s", p, debug.Stack()))
@@ -148,25 +148,25 @@ func (r *Recorder) noteResult(err error) {
 	}
 }
 
-// drain moves the entries of all queues to buffered.
+// drain moves the requests of all queues to buffered.
 func (w *writer) drain() {
 	for i := range w.recorder.queues {
 		q := &w.recorder.queues[i]
 		q.mu.Lock()
-		entries := q.entries
-		q.entries = w.spareQueue
+		requests := q.requests
+		q.requests = w.spareQueue
 		q.mu.Unlock()
-		w.buffer(entries)
-		w.spareQueue = entries[:0]
+		w.buffer(requests)
+		w.spareQueue = requests[:0]
 	}
 }
 
-// buffer adds entries to buffered.
-func (w *writer) buffer(entries []byte) {
-	start := len(w.entries)
-	w.entries = append(w.entries, entries...)
-	for start < len(w.entries) {
-		r := entryReader{rest: w.entries[start:]}
+// buffer adds encoded requests to buffered.
+func (w *writer) buffer(requests []byte) {
+	start := len(w.requests)
+	w.requests = append(w.requests, requests...)
+	for start < len(w.requests) {
+		r := requestReader{rest: w.requests[start:]}
 		length := int(r.number32())
 		h, _ := r.head()
 		switch {
@@ -202,8 +202,8 @@ func (w *writer) write(all bool) {
 	}
 	for _, l := range w.buffered[:n] {
 		w.line.At = time.UnixMicro(l.at)
-		w.entry.rest = w.entries[l.start:]
-		w.entry.line(&w.line, w.hide)
+		w.request.rest = w.requests[l.start:]
+		w.request.line(&w.line, w.hashValue)
 		w.text = replay.AppendLine(w.text, &w.line)
 		w.lines++
 		if len(w.text) >= chunkBytes {
@@ -222,18 +222,18 @@ func (w *writer) write(all bool) {
 
 // retain drops all buffered lines except these.
 func (w *writer) retain(lines []bufferedLine) {
-	buffered, entries := w.buffered[:0], w.unusedEntries[:0]
+	buffered, requests := w.buffered[:0], w.unusedEntries[:0]
 	for _, l := range lines {
-		length := binary.LittleEndian.Uint32(w.entries[l.start-4:])
-		start := len(entries) + 4
-		entries = append(entries, w.entries[l.start-4:l.start+length]...)
+		length := binary.LittleEndian.Uint32(w.requests[l.start-4:])
+		start := len(requests) + 4
+		requests = append(requests, w.requests[l.start-4:l.start+length]...)
 		buffered = append(buffered, bufferedLine{l.at, l.order, uint32(start)})
 	}
-	w.unusedEntries = w.entries
-	if cap(w.entries) > queues*queueBytes && len(w.entries) < cap(w.entries)/4 {
+	w.unusedEntries = w.requests
+	if cap(w.requests) > queueCount*queueBytes && len(w.requests) < cap(w.requests)/4 {
 		buffered, w.unusedEntries = slices.Clone(buffered), nil // frees the memory of a load that has passed
 	}
-	w.buffered, w.entries = buffered, entries
+	w.buffered, w.requests = buffered, requests
 }
 
 // flush writes the text. If the write fails, its lines count as dropped.
@@ -254,8 +254,8 @@ func (w *writer) flush() {
 	w.text, w.lines = w.text[:0], 0
 }
 
-// hide returns the HMAC of a value of a key.
-func (w *writer) hide(key, value string) string {
+// hashValue returns the HMAC of a value of a key.
+func (w *writer) hashValue(key, value string) string {
 	w.pair = appendText(appendText(w.pair[:0], key), value)
 	if hashed, found := w.hashes[string(w.pair)]; found {
 		return hashed

@@ -13,8 +13,8 @@ type Receipts struct {
 	Header  string               // the name of the header
 	Keys    func() *receipt.Keys // the keys in force, the first of which encrypts
 	Replica string               // the name of this process
-	// KeySecret is the secret of [descriptors.KeyHash].
-	KeySecret []byte
+	// KeyHashSecret is the secret of [descriptors.KeyHash].
+	KeyHashSecret []byte
 }
 
 // append appends the header with a receipt.
@@ -29,7 +29,7 @@ func (o *Receipts) append(b []byte, denied *denial) []byte {
 		r.Limit = denied.Rule.LimitHash(max(0, denied.limit))
 	}
 	if key := denied.result.Key(denied.descriptor); key != "" {
-		r.Key = descriptors.KeyNumber(o.KeySecret, key)
+		r.Key = descriptors.KeyNumber(o.KeyHashSecret, key)
 	}
 	if denied.limit >= 0 {
 		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Compiled.Capacity()

@@ -22,7 +22,7 @@ var receiptKeys = func() *receipt.Keys {
 
 func receiptsOf(t *testing.T) Receipts {
 	t.Helper()
-	return Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return receiptKeys }, Replica: "weir-7d9f8b6c5-x2x4z", KeySecret: []byte("secret")}
+	return Receipts{Header: "x-receipt", Keys: func() *receipt.Keys { return receiptKeys }, Replica: "weir-7d9f8b6c5-x2x4z", KeyHashSecret: []byte("secret")}
 }
 
 func TestReceiptDescribesTheDenial(t *testing.T) {

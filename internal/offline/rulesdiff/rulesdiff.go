@@ -255,7 +255,7 @@ func describe(rule *descriptors.Rule, l *descriptors.RateLimit) string {
 	spec := l.Compiled.Spec()
 	parts := []string{l.RateText(), spec.Algorithm}
 	for _, p := range limiters.Parameters(spec.Algorithm) {
-		if text := p.Text(spec.Params); text != "" && !p.Hidden {
+		if text := p.Text(spec.Params); text != "" && !p.Derived {
 			parts = append(parts, p.Key+"="+text)
 		}
 	}

@@ -56,7 +56,7 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 			c.configured, other.Params = i, ownParams(spec.Params)
 		}
 		var err error
-		c.limits[i], err = limiters.New(other)
+		c.limits[i], err = limiters.NewLimit(other)
 		if err != nil {
 			c.errs[i] = err
 			continue

@@ -151,7 +151,7 @@ func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
 		for _, replicas := range []int64{2, 3, 10, 100} {
 			local, err := Local(requests, replicas, 0.001)
 			must.Succeed(t, err)
-			limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: requests, Window: time.Second})
+			limit, err := limiters.NewLimit(limiters.Spec{Algorithm: "fixed_window", Max: requests, Window: time.Second})
 			must.Succeed(t, err)
 			replica, err := guard.ReplicaLimit(limit, replicas, 0.001)
 			must.Succeed(t, err)

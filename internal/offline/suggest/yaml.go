@@ -68,7 +68,7 @@ func (r *Recommendation) draft() rulesyaml.DraftLimit {
 		l.CountDenied = &counts
 	}
 	for _, p := range limiters.Parameters(r.Algorithm) {
-		if value := p.Text(r.algorithm.variant.params()); value != "" && !p.Hidden {
+		if value := p.Text(r.algorithm.variant.params()); value != "" && !p.Derived {
 			l.Parameters[p.Key] = value
 		}
 	}

@@ -79,7 +79,7 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 
 func hit(t *testing.T, s limiters.Store, key string) {
 	t.Helper()
-	limit, err := limiters.New(limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour, CountDenied: true})
+	limit, err := limiters.NewLimit(limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour, CountDenied: true})
 	must.Succeed(t, err)
 	out := make([]limiters.Verdict, 1)
 	must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out))

@@ -18,14 +18,14 @@ const maxLintSteps = 1_000_000
 
 // A branch is a descriptor with its position and its children.
 type branch struct {
-	reader *reader
-	key    *yaml.Node
-	level  descriptors.Level
-	claims []claimAt
-	rule   *descriptors.Rule // nil if b has no limits
-	below  []*branch
-	limits bool         // b or a branch below it has limits
-	index  *branchIndex // finds a branch in below; built on first use
+	reader   *reader
+	key      *yaml.Node
+	level    descriptors.Level
+	claims   []claimAt
+	rule     *descriptors.Rule // nil if b has no limits
+	children []*branch
+	limits   bool         // b or a branch below it has limits
+	index    *branchIndex // finds a branch in children; built on first use
 }
 
 func (b *branch) point() position { return b.reader.point(b.key) }
@@ -75,27 +75,27 @@ func (b *build) lint() {
 // setLimits sets limits of b and of all branches below it.
 func (b *branch) setLimits() {
 	b.limits = b.rule != nil && !b.rule.Unlimited
-	for _, c := range b.below {
+	for _, c := range b.children {
 		c.setLimits()
 		b.limits = b.limits || c.limits
 	}
 }
 
 func (l *linter) walk(b *branch, depth int) {
-	for _, c := range b.below {
+	for _, c := range b.children {
 		l.warnSimilarKeys(c, depth)
 	}
-	if len(b.below) > 1 {
-		ix := b.children()
+	if len(b.children) > 1 {
+		ix := b.childIndex()
 		l.warnUnreachable(ix)
 		l.warnCoveredPrefixes(ix)
 		if ix.hides {
-			for _, c := range b.below {
+			for _, c := range b.children {
 				l.warnHiding(ix, c)
 			}
 		}
 	}
-	for _, c := range b.below {
+	for _, c := range b.children {
 		l.walk(c, depth+1)
 	}
 }
@@ -265,16 +265,16 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 // limit exempts its matches on purpose. If b and general both have limits, Envoy sends the shorter
 // descriptor too.
 func (b *branch) suffices(general *branch) bool {
-	return len(b.below) == 0 && (!b.limits || general.rule != nil)
+	return len(b.children) == 0 && (!b.limits || general.rule != nil)
 }
 
 // missing returns the path of a limit below general that b lacks; nil if there is none.
 func (l *linter) missing(b, general *branch) []*branch {
-	for _, c := range general.below {
+	for _, c := range general.children {
 		if !c.limits || l.steps < 0 {
 			continue
 		}
-		for _, counterpart := range l.counterparts(b.children(), c) {
+		for _, counterpart := range l.counterparts(b.childIndex(), c) {
 			switch {
 			case counterpart == nil:
 				return []*branch{c}

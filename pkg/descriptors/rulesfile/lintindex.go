@@ -20,13 +20,13 @@ type branchIndex struct {
 	hides   bool               // a branch of byIP, wild or keyOnly has limits below it
 }
 
-func (b *branch) children() *branchIndex {
+func (b *branch) childIndex() *branchIndex {
 	if b.index != nil {
 		return b.index
 	}
-	ix := &branchIndex{level: b.below, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
+	ix := &branchIndex{level: b.children, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	b.index = ix
-	for _, b := range b.below {
+	for _, b := range b.children {
 		switch l := &b.level; {
 		case len(l.Prefixes) > 0:
 			ix.addPrefixes(b)
@@ -37,7 +37,7 @@ func (b *branch) children() *branchIndex {
 		default:
 			continue
 		}
-		ix.hides = ix.hides || b.limits && len(b.below) > 0
+		ix.hides = ix.hides || b.limits && len(b.children) > 0
 	}
 	return ix
 }
@@ -76,7 +76,7 @@ func (ix *branchIndex) addPrefixes(b *branch) {
 // generals returns the branches of the level that would match b's requests if b did not exist.
 func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	add := func(found *branch) {
-		if found != nil && found != b && found.limits && len(found.below) > 0 {
+		if found != nil && found != b && found.limits && len(found.children) > 0 {
 			all = append(all, found)
 		}
 	}

@@ -26,7 +26,7 @@ func allParameters() []*parameter {
 	var all []*parameter
 	for _, algorithm := range limiters.Algorithms() {
 		for _, p := range limiters.Parameters(algorithm) {
-			if p.Hidden {
+			if p.Derived {
 				continue
 			}
 			i := slices.IndexFunc(all, func(known *parameter) bool { return known.Key == p.Key })

@@ -158,7 +158,7 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
 	if !p.generated {
-		at.branch.below = append(at.branch.below, child.branch)
+		at.branch.children = append(at.branch.children, child.branch)
 	}
 	line := n.Line
 	if p.generated {
@@ -256,13 +256,13 @@ func (r *reader) pointText(s position) string {
 // sets shadow_mode at each level.
 func (b *branch) allBelow(modifier string) bool {
 	some := false
-	for _, c := range b.below {
+	for _, c := range b.children {
 		has := c.rule != nil && (modifier == "shadow_mode" && c.rule.ShadowMode || modifier == "quota_mode" && c.rule.QuotaMode ||
 			modifier == "detailed_metric" && c.rule.DetailedMetric)
-		if c.rule != nil && !has || len(c.below) > 0 && !c.allBelow(modifier) {
+		if c.rule != nil && !has || len(c.children) > 0 && !c.allBelow(modifier) {
 			return false
 		}
-		some = some || has || len(c.below) > 0
+		some = some || has || len(c.children) > 0
 	}
 	return some
 }

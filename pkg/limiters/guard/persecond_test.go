@@ -21,7 +21,7 @@ func TestPerSecondPassesTheSuite(t *testing.T) {
 		return guard.NewPerSecond(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
 	})
 	t.Run("references", func(t *testing.T) {
-		limiterstest.Random(t, guard.NewPerSecond(limiterstest.NewReference(), limiterstest.NewReference()))
+		limiterstest.RunRandom(t, guard.NewPerSecond(limiterstest.NewReference(), limiterstest.NewReference()))
 	})
 }
 

@@ -29,7 +29,7 @@ func TestDenyCacheHidesNoOffence(t *testing.T) {
 func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint64) *limiterstest.Generator) {
 	t.Helper()
 	answered, denied := int64(0), 0
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for seed := range limiterstest.Seeds(400) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newComparison(t, fmt.Sprintf("seed %d of %s", seed, name), generator(name, seed))

@@ -125,7 +125,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 		{Max: 4_294_967_295_000, Window: time.Minute, Params: limiters.Params{Capacity: 77}},
 	} {
 		spec.Algorithm = "funnel"
-		l, err := limiters.New(spec)
+		l, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
 		for _, n := range []int64{1, 3} {
 			part, err := (&shareCache{p: 0.001}).replicaLimit(l, n, 3)

@@ -14,7 +14,7 @@ import (
 // charges, refunds and settlements are, a replica admits at most the whole limit at one time.
 func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 	const whole, replicas = 60, 10
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for _, l := range []limiters.Spec{
 			{}, {CountDenied: true}, {Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}},
 		} {

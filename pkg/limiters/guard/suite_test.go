@@ -57,7 +57,7 @@ func TestDenyCachePassesTheSuite(t *testing.T) {
 func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 	server := redistest.Start(t)
 	replica := func() limiters.Store { return cached(t, onRedis(t, server), guard.DenyCacheOptions{}) }
-	limiterstest.Races(t, []limiters.Store{replica(), replica(), replica()})
+	limiterstest.RunRaces(t, []limiters.Store{replica(), replica(), replica()})
 }
 
 // A noDeadlineStore ignores the deadline of its caller, because the deny cache waits for a second
@@ -258,7 +258,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 		must.Succeed(t, client.ConfigSet(t.Context(), "maxmemory", bytes).Err())
 	}
 	for i, together := range []bool{false, true} {
-		for _, name := range limiterstest.Windowed() {
+		for _, name := range limiterstest.WindowedAlgorithms() {
 			day := limit(limiters.Spec{Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: name != "sliding_log"})
 			key := fmt.Sprint(name, i)
 			c := cached(t, onRedis(t, server), guard.DenyCacheOptions{MaxAge: time.Hour})

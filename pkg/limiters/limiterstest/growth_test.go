@@ -12,7 +12,7 @@ import (
 // any.
 func TestStateGrowsOnlyByOpsThatNeedMemory(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
-	Random(t, store)
+	RunRandom(t, store)
 	randomLeases(t, store, newReference, sequences)
 	randomMixed(t, store, newReference, sequences)
 	if store.grown == 0 {

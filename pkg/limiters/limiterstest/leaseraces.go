@@ -11,11 +11,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// LeaseRaces opens and ends leases and reservations of one key from many goroutines on each of
+// RunLeaseRaces opens and ends leases and reservations of one key from many goroutines on each of
 // several stores that share their state.
-func LeaseRaces(t *testing.T, replicas []limiters.Store) {
+func RunLeaseRaces(t *testing.T, replicas []limiters.Store) {
 	t.Run("concurrency", func(t *testing.T) { slotRaces(t, replicas) })
-	for _, name := range Windowed() {
+	for _, name := range WindowedAlgorithms() {
 		t.Run(name, func(t *testing.T) { reserveRaces(t, replicas, name) })
 	}
 }
@@ -45,7 +45,7 @@ func slotRaces(t *testing.T, replicas []limiters.Store) {
 
 // reserveRaces checks that the usage of a key is the sum of the settled costs.
 func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
-	params := FirstHit(algorithm)
+	params := FirstHitParams(algorithm)
 	params.Reserve.TTL = time.Hour
 	limit := MustLimit(limiters.Spec{Algorithm: algorithm, Max: 100_000, Window: limiters.MaxWindow, Params: params})
 	var number, actual atomic.Int64

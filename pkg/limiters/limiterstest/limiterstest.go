@@ -53,21 +53,21 @@ func run(
 	t *testing.T, newReference func() limiters.Store, openUnchecked func(t *testing.T) limiters.Store, sequences uint64,
 ) {
 	open := func(t *testing.T) limiters.Store { return checkedStore{openUnchecked(t), t} }
-	t.Run("traces", func(t *testing.T) { Traces(t, open(t)) })
+	t.Run("traces", func(t *testing.T) { RunTraces(t, open(t)) })
 	t.Run("random", func(t *testing.T) { random(t, open(t), newReference, sequences, NewGenerator) })
 	t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), newReference, sequences) })
 	t.Run("random mixed", func(t *testing.T) { randomMixed(t, open(t), newReference, 3*sequences) })
 	t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
 	t.Run("races", func(t *testing.T) {
 		store := open(t)
-		Races(t, []limiters.Store{store, store, store})
+		RunRaces(t, []limiters.Store{store, store, store})
 	})
 	t.Run("random penalties", func(t *testing.T) { randomPenalties(t, open(t), newReference, sequences) })
 	t.Run("races with penalties", func(t *testing.T) {
 		store := open(t)
-		RacesWithPenalties(t, []limiters.Store{store, store, store})
+		RunPenaltyRaces(t, []limiters.Store{store, store, store})
 	})
-	t.Run("resets", func(t *testing.T) { Resets(t, open(t)) })
+	t.Run("resets", func(t *testing.T) { RunResets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), newReference, sequences) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("no operations", func(t *testing.T) { noOps(t, open(t)) })
@@ -92,8 +92,8 @@ func (s checkedStore) Take(ctx context.Context, now time.Time, groups []limiters
 	return err
 }
 
-// Windowed returns the algorithms whose limits have a window.
-func Windowed() []string {
+// WindowedAlgorithms returns the algorithms whose limits have a window.
+func WindowedAlgorithms() []string {
 	return slices.DeleteFunc(limiters.Algorithms(), func(name string) bool { return !limiters.HasWindow(name) })
 }
 
@@ -122,7 +122,7 @@ func noOps(t *testing.T, store limiters.Store) {
 
 // ownClock checks that without a given now the store uses a clock that moves.
 func ownClock(t *testing.T, store limiters.Store) {
-	for _, name := range Windowed() {
+	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
 		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, {{Key: "k", Limit: limit, N: 1}}}
 		out := make([]limiters.Verdict, 2)
@@ -181,13 +181,13 @@ func order(t *testing.T, store limiters.Store) {
 	}
 }
 
-// Races uses up one key of each algorithm from 64 goroutines on each of several stores that share
+// RunRaces uses up one key of each algorithm from 64 goroutines on each of several stores that share
 // their state. They must admit exactly the limit: a window of ten years does not end meanwhile, and
 // no hit leaks from a funnel.
-func Races(t *testing.T, replicas []limiters.Store) {
-	t.Run("leases", func(t *testing.T) { LeaseRaces(t, replicas) })
+func RunRaces(t *testing.T, replicas []limiters.Store) {
+	t.Run("leases", func(t *testing.T) { RunLeaseRaces(t, replicas) })
 	const goroutines, maximum = 64, 500
-	for _, name := range Windowed() {
+	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})
 		t.Run(name, func(t *testing.T) {
 			var admitted, weight atomic.Int64
@@ -229,8 +229,8 @@ func Races(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// FirstHit returns parameters of an algorithm with which no window ends by the clock during a test.
-func FirstHit(algorithm string) limiters.Params {
+// FirstHitParams returns parameters of an algorithm with which no window ends by the clock during a test.
+func FirstHitParams(algorithm string) limiters.Params {
 	for _, p := range limiters.Parameters(algorithm) {
 		if p.Key == "window_start" {
 			return limiters.Params{WindowStart: limiters.StartByFirstHit}
@@ -241,7 +241,7 @@ func FirstHit(algorithm string) limiters.Params {
 
 // MustLimit returns the limit of a valid spec. It panics if the spec is invalid.
 func MustLimit(spec limiters.Spec) *limiters.Limit {
-	l, err := limiters.New(spec)
+	l, err := limiters.NewLimit(spec)
 	if err != nil {
 		panic(fmt.Sprintf("limiterstest: %+v: %v", spec, err))
 	}

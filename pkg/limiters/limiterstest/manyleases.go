@@ -40,7 +40,7 @@ func (m *manyLeasesOfKey) limit(algorithm string) *limiters.Limit {
 	if algorithm == "concurrency" {
 		return MustLimit(limiters.Spec{Algorithm: algorithm, Max: limiters.MaxLeases, Params: limiters.Params{LeaseTTL: time.Second}})
 	}
-	params := FirstHit(algorithm)
+	params := FirstHitParams(algorithm)
 	params.Reserve = limiters.ReserveSpec{TTL: time.Second, Unsettled: limiters.UnsettledRelease}
 	params.Penalty = limiters.PenaltySpec{After: 3, Within: time.Minute, For: 10 * time.Minute}
 	return MustLimit(limiters.Spec{Algorithm: algorithm, Max: 1_000_000, Window: limiters.MaxWindow, Params: params})
@@ -235,8 +235,8 @@ func (m *manyLeasesOfKey) full(algorithm string) {
 // hits of its key, while the clock is behind these hits. A settle must find the time that the
 // reservation charged.
 func reservationsAfterRefund(t *testing.T, store limiters.Store) {
-	for _, name := range Windowed() {
-		params := FirstHit(name)
+	for _, name := range WindowedAlgorithms() {
+		params := FirstHitParams(name)
 		params.Reserve.TTL = time.Hour
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: limiters.MaxWindow, Params: params})
 		for _, older := range []int64{0, 2} {

@@ -38,7 +38,7 @@ var naiveModels = map[string]func(limiters.Spec) charged{
 }
 
 func TestCoreAgreesWithNaiveModels(t *testing.T) {
-	for _, name := range Windowed() {
+	for _, name := range WindowedAlgorithms() {
 		t.Run(name, func(t *testing.T) {
 			agreeWithModels(t, name, 30_000, 80, NewGenerator, func(spec limiters.Spec) decideNaively {
 				m := naiveModels[name](spec)

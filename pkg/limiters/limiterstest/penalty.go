@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// randomPenalties is [Random] for limits with penalties.
+// randomPenalties is [RunRandom] for limits with penalties.
 func randomPenalties(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	random(t, store, newReference, sequences, NewPenaltyGenerator)
 }
@@ -57,12 +57,12 @@ func randomPenalty(rnd *rand.Rand) limiters.PenaltySpec {
 	return p
 }
 
-// RacesWithPenalties uses up one key of each algorithm as [Races] does, under a limit with a
+// RunPenaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a
 // penalty. Exactly the limit is admitted, and exactly the offences before the penalty are denied
 // without it.
-func RacesWithPenalties(t *testing.T, replicas []limiters.Store) {
+func RunPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	const goroutines, each, maximum, after = 64, 12, 500, 100
-	for _, name := range Windowed() {
+	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{
 			Algorithm: name, Max: maximum, Window: limiters.MaxWindow,
 			Params: limiters.Params{Penalty: limiters.PenaltySpec{

@@ -60,10 +60,10 @@ func FirstSeed() uint64 {
 	return seed
 }
 
-// Random compares a store with the reference over random sequences. Calls have several operations,
+// RunRandom compares a store with the reference over random sequences. Calls have several operations,
 // some in groups, on a few keys, under limits whose maximum changes as in a reload. Time stands
 // still, goes on to an edge, jumps ahead and steps back.
-func Random(t *testing.T, store limiters.Store) {
+func RunRandom(t *testing.T, store limiters.Store) {
 	random(t, store, newReference, sequences, NewGenerator)
 }
 
@@ -71,7 +71,7 @@ func random(
 	t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64,
 	generator func(algorithm string, seed uint64) *Generator,
 ) {
-	for _, name := range Windowed() {
+	for _, name := range WindowedAlgorithms() {
 		t.Run(name, func(t *testing.T) {
 			for seed := range Seeds(sequences) {
 				g := generator(name, seed)
@@ -83,7 +83,7 @@ func random(
 	}
 }
 
-// randomLeases is [Random] for limits with leases.
+// randomLeases is [RunRandom] for limits with leases.
 func randomLeases(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func randomLeases(t *testing.T, store limiters.Store, newReference func() limite
 	}
 }
 
-// randomMixed is [Random] for calls whose operations are under limits of several algorithms, with
+// randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms, with
 // penalties, leases and reservations. A group may have any of them.
 func randomMixed(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	for seed := range Seeds(sequences) {
@@ -201,7 +201,7 @@ func NewMixedGenerator(seed uint64) *Generator {
 				spec.Params.Penalty = randomPenalty(rnd)
 			}
 		}
-		l, err := limiters.New(spec)
+		l, err := limiters.NewLimit(spec)
 		if err != nil {
 			continue
 		}
@@ -258,7 +258,7 @@ func newGenerator(rnd *rand.Rand, prefix string, spec limiters.Spec) *Generator 
 			other = other.Scaled(func(n int64) int64 { return pick(rnd, 1, n/2+1, n+3) })
 			other.Max = maximum
 		}
-		if l, err := limiters.New(other); err == nil {
+		if l, err := limiters.NewLimit(other); err == nil {
 			g.limits = append(g.limits, l)
 		}
 	}
@@ -275,11 +275,11 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 				3650*864e8)) * time.Microsecond,
 			CountDenied: rnd.IntN(2) == 0,
 		}
-		if !slices.Contains(Windowed(), algorithm) {
+		if !slices.Contains(WindowedAlgorithms(), algorithm) {
 			spec.Window, spec.CountDenied = 0, false
 		}
 		spec.Params = randomParams(rnd, algorithm, spec.Max)
-		if _, err := limiters.New(spec); err == nil {
+		if _, err := limiters.NewLimit(spec); err == nil {
 			return spec
 		}
 	}
@@ -291,7 +291,7 @@ func randomParams(rnd *rand.Rand, algorithm string, maximum int64) (params limit
 		n := pick(rnd, 0, p.Min, 15, maximum/2+1, 4_000_000, rnd.Int64N(1_000_000)+1)
 		text := ""
 		switch {
-		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.Type == limiters.Choice && p.Default == "" || p.Hidden || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
+		case p.Type == limiters.Object || strings.Contains(p.Key, "."), (p.Type == limiters.Choice && p.Default == "" || p.Derived || p.Type == limiters.Zone) && rnd.IntN(2) == 0: // none
 		case p.Type == limiters.Zone:
 			text = pick(rnd, zones...)
 		case p.Type == limiters.Choice:

@@ -17,8 +17,8 @@ import (
 // reservations.
 func resettable() []limiters.Spec {
 	specs := []limiters.Spec{{Algorithm: "concurrency", Max: 2, Params: limiters.Params{LeaseTTL: time.Hour}}}
-	for _, name := range Windowed() {
-		first := FirstHit(name)
+	for _, name := range WindowedAlgorithms() {
+		first := FirstHitParams(name)
 		plain := limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, Params: first}
 		penalty, reserve := plain, plain
 		penalty.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Hour, For: 2 * time.Hour}
@@ -28,9 +28,9 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
-// Resets checks that a key that was reset is like one never used, and that other keys keep their
+// RunResets checks that a key that was reset is like one never used, and that other keys keep their
 // states. It checks that an invalid cursor is an error. The time is the store's.
-func Resets(t *testing.T, store limiters.Store) {
+func RunResets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()
 	_, err := store.ResetMatching(ctx, func(string) bool { return false }, "invalid")
 	if want := limiters.ErrCursor; canMatch(store) && !errors.Is(err, want) {
@@ -93,7 +93,7 @@ func Resets(t *testing.T, store limiters.Store) {
 // canMatch reports whether a store has the texts of its keys.
 func canMatch(store limiters.Store) bool {
 	_, err := store.ResetMatching(context.Background(), func(string) bool { return false }, "")
-	return !errors.Is(err, limiters.ErrHiddenKeys)
+	return !errors.Is(err, limiters.ErrHashedKeys)
 }
 
 // MustResetMatching makes a whole pass.
@@ -109,11 +109,11 @@ func MustResetMatching(t *testing.T, store limiters.Store, match func(key string
 	return all
 }
 
-// randomResets is [Random] with resets and inspections of keys between the calls.
+// randomResets is [RunRandom] with resets and inspections of keys between the calls.
 func randomResets(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	generators := []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator}
 	for n, generator := range generators {
-		for _, name := range Windowed() {
+		for _, name := range WindowedAlgorithms() {
 			for seed := range Seeds(max(sequences/4, 1)) {
 				g := generator(name, 1000*uint64(n+1)+seed)
 				with := func(s limiters.Store) *resettingStore {

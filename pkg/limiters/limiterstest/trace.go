@@ -20,7 +20,7 @@ var traceFiles embed.FS
 // traceStart is the time at which every trace starts: a multiple of a day.
 var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 
-// Traces runs the traces of testdata on a store. Each trace has keys of its own.
+// RunTraces runs the traces of testdata on a store. Each trace has keys of its own.
 //
 //	trace NAME                                  begins a trace, at traceStart
 //	limit [NAME] ALGORITHM max=N window=D ...   sets the limit that operations are under; count_denied, and the parameters of the algorithm
@@ -35,7 +35,7 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 // VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where
 // a retry may be "never". A denial whose retry is the end of a penalty is "penalized". An
 // inspection during a penalty adds "penalty=D".
-func Traces(t *testing.T, store limiters.Store) {
+func RunTraces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
 		t.Fatal("no traces", err)
@@ -137,7 +137,7 @@ func (r *replayer) limit(words []string) error {
 	if err != nil {
 		return err
 	}
-	l, err := limiters.New(spec)
+	l, err := limiters.NewLimit(spec)
 	r.limits[name], r.usual = l, l
 	return err
 }

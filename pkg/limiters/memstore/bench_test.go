@@ -81,7 +81,7 @@ func limitOf(i int) *limiters.Limit {
 
 // BenchmarkTake is an operation on a known key.
 func BenchmarkTake(b *testing.B) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		b.Run(name, func(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: time.Minute})
 			s, k := New(Options{}), newKey()

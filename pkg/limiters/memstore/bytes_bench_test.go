@@ -21,7 +21,7 @@ func heap() uint64 {
 
 // BenchmarkMemoryPerKey measures the heap per key of 40 bytes, and the accounted bytes per key.
 func BenchmarkMemoryPerKey(b *testing.B) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		b.Run(name, func(b *testing.B) {
 			keys := benchKeys(b)
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})

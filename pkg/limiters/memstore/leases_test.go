@@ -57,9 +57,9 @@ func TestLeasesTakeMemoryUntilTheyEnd(t *testing.T) {
 // A record that a limit without extra state made has no pointers. A limit with reserve adds them,
 // and the usage stays.
 func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		s := New(Options{})
-		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHit(name)}
+		spec := limiters.Spec{Algorithm: name, Max: 10, Window: 24 * time.Hour, Params: limiterstest.FirstHitParams(name)}
 		plain := limiterstest.MustLimit(spec)
 		spec.Params.Reserve.TTL = time.Hour
 		reserves := limiterstest.MustLimit(spec)

@@ -232,7 +232,7 @@ func (f limitFields) limit() (*limiters.Limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	return limiters.New(limiters.Spec{
+	return limiters.NewLimit(limiters.Spec{
 		Algorithm: f.algorithm, Max: int64(f.maximum), Window: time.Duration(f.window) * time.Microsecond,
 		Params: params, CountDenied: f.countDenied,
 	})

@@ -67,7 +67,7 @@ func TestClockDoesNotFollowTheWallClock(t *testing.T) {
 
 func TestPeeksAndRefundsOfUnknownKeysTakeNoMemory(t *testing.T) {
 	s := New(Options{})
-	for i, name := range limiterstest.Windowed() {
+	for i, name := range limiterstest.WindowedAlgorithms() {
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour}
 		hit(t, s, fmt.Sprint("peek ", i), 0, spec)
 		hit(t, s, fmt.Sprint("refund ", i), -2, spec)
@@ -124,7 +124,7 @@ func expiryChangesNoVerdict(t *testing.T, what string, g *limiterstest.Generator
 }
 
 func TestLimitOfZeroKeepsTheState(t *testing.T) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: name, Max: 3, Window: 24 * 365 * time.Hour}
 		nothing := spec
@@ -406,9 +406,9 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 // Between reading the clock and getting the lock, a Take may wait longer than a window, while
 // others charge the key.
 func TestTakeThatWaitsForALockUsesTheLatestTime(t *testing.T) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		s := New(Options{})
-		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, Params: limiterstest.FirstHit(name)}
+		spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Millisecond, Params: limiterstest.FirstHitParams(name)}
 		waiting, start := true, time.Now()
 		s.options.Now = func() time.Time {
 			if waiting {

@@ -91,7 +91,7 @@ func TestShardMatchesMap(t *testing.T) {
 		state limiters.State
 	}
 	var limits []*limiters.Limit
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for _, window := range []time.Duration{time.Minute, time.Hour} {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 9, Window: window}))
 		}
@@ -379,7 +379,7 @@ func checkExpiryBounds(t *testing.T, sh *shard, seed uint64, step int) {
 func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	s := New(Options{})
 	var ops []limiters.Op
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		ops = append(ops, limiters.Op{Key: "k", N: 1,
 			Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour})})
 	}

@@ -124,13 +124,13 @@ func TestSnapshotKeepsTheParametersOfALimit(t *testing.T) {
 }
 
 // filledKeys is the number of keys of a filledStore.
-var filledKeys = int64(3 * len(limiterstest.Windowed()))
+var filledKeys = int64(3 * len(limiterstest.WindowedAlgorithms()))
 
 // filledStore returns a store with a few keys under each algorithm, with short and long texts.
 func filledStore(t testing.TB) *Store {
 	t.Helper()
 	s := New(Options{})
-	for i, name := range limiterstest.Windowed() {
+	for i, name := range limiterstest.WindowedAlgorithms() {
 		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 			ops, out := []limiters.Op{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
@@ -310,8 +310,8 @@ func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 		{"set back by more", -time.Hour - time.Second, 0, 1, true},
 		{"set back by years", -9 * 365 * 24 * time.Hour, 0, 1, true},
 	} {
-		for _, name := range limiterstest.Windowed() {
-			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, Params: limiterstest.FirstHit(name)}
+		for _, name := range limiterstest.WindowedAlgorithms() {
+			spec := limiters.Spec{Algorithm: name, Max: 1, Window: time.Hour, Params: limiterstest.FirstHitParams(name)}
 			now := time.Unix(1_760_000_000, 0)
 			s := storeAt(&now)
 			hit(t, s, "k", 1, spec)
@@ -397,7 +397,7 @@ func FuzzLoad(f *testing.F) {
 			if got := s.Stats(); got.Keys != result.Keys || got.Bytes < 0 {
 				t.Fatalf("%+v, %+v", result, got)
 			}
-			for i, name := range limiterstest.Windowed() {
+			for i, name := range limiterstest.WindowedAlgorithms() {
 				for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 					limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 					ops, out := make([]limiters.Op, 4), make([]limiters.Verdict, 4)

@@ -44,7 +44,7 @@ func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 		if tt.spec.Params, err = limiters.ParseParams(tt.params); err != nil {
 			t.Fatal(err)
 		}
-		limit, err := limiters.New(tt.spec)
+		limit, err := limiters.NewLimit(tt.spec)
 		must.Succeed(t, err)
 		got, numbers := scriptLimit{limit, tt.kind}.appendNumbers(nil, now)
 		for _, n := range numbers {

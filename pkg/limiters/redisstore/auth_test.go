@@ -70,7 +70,7 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	})
 	server.SetUser(t, "weir", old...)
 	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		penalty := limiterstest.MustLimit(limiters.Spec{
 			Algorithm: name, Max: 1, Window: time.Hour, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}},
 		})
@@ -173,7 +173,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		must.Succeed(t, w.Master.Client(t).FlushAll(context.Background()).Err())
 		return open(t, url)
 	})
-	limiterstest.Races(t, []limiters.Store{open(t, url), open(t, url), open(t, url)})
+	limiterstest.RunRaces(t, []limiters.Store{open(t, url), open(t, url), open(t, url)})
 	if r, err := open(t, url).Probe(t.Context()); err != nil || r.EvictionPolicy != noEviction {
 		t.Errorf("%+v, %v, want %q", r, err, noEviction)
 	}

@@ -40,7 +40,7 @@ func cpu(b *testing.B, c redis.UniversalClient) time.Duration {
 // BenchmarkCall measures the cost of an operation for Redis and Weir, by the number of operations
 // in a call, over 10,000 users.
 func BenchmarkCall(b *testing.B) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for _, size := range []int{1, 16, 32, 64, 256} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				server := redistest.Start(b)
@@ -72,7 +72,7 @@ func BenchmarkCall(b *testing.B) {
 // BenchmarkGroups measures the cost for Redis of an operation in a group of two limits, with 12
 // groups in a call. A large limit allows the operations, or a small one denies nearly all.
 func BenchmarkGroups(b *testing.B) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for _, maximum := range []int64{1, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", name, maximum), func(b *testing.B) {
 				server := redistest.Start(b)

@@ -65,7 +65,7 @@ func TestClusterPassesTheSuite(t *testing.T) {
 	t.Run("random over all slots", func(t *testing.T) { c.FlushAll(t); randomWithoutGroups(t, openCluster(t, c)) })
 	t.Run("races", func(t *testing.T) {
 		c.FlushAll(t)
-		limiterstest.Races(t, []limiters.Store{openCluster(t, c), openCluster(t, c), openCluster(t, c)})
+		limiterstest.RunRaces(t, []limiters.Store{openCluster(t, c), openCluster(t, c), openCluster(t, c)})
 	})
 	t.Run("slots", func(t *testing.T) { slotsAreThoseOfRedis(t, c) })
 	t.Run("group over slots", func(t *testing.T) { aGroupOverSlotsIsNotCharged(t, c) })
@@ -76,7 +76,7 @@ func TestClusterPassesTheSuite(t *testing.T) {
 }
 
 func randomWithoutGroups(t *testing.T, store limiters.Store) {
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for seed := range limiterstest.Seeds(20) {
 			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
 			for range 60 {

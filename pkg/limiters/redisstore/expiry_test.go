@@ -75,7 +75,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := open(t, server)
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for seed, runs := limiterstest.FirstSeed(), uint64(0); runs < limiterstest.Sequences(30); seed++ {
 			g := limiterstest.NewGenerator(name, seed)
 			now, groups := g.Next()

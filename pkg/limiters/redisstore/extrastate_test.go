@@ -18,8 +18,8 @@ import (
 // withExtraState returns a limit with a penalty and reservations for each algorithm that takes
 // them.
 func withExtraState(maximum int64) (limits []*limiters.Limit) {
-	for _, name := range limiterstest.Windowed() {
-		params := limiterstest.FirstHit(name)
+	for _, name := range limiterstest.WindowedAlgorithms() {
+		params := limiterstest.FirstHitParams(name)
 		params.Penalty = limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}
 		params.Reserve = limiters.ReserveSpec{TTL: 2 * time.Minute, Unsettled: limiters.UnsettledRelease}
 		limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Hour, Params: params}))
@@ -29,7 +29,7 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 
 // The extra keys of an operation are in the slot of its key, have an expiry, and are hidden with
 // it.
-func TestExtraKeysShareSlotExpiryAndHiding(t *testing.T) {
+func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for name, hidden := range map[string]string{"readable": "", "hidden": secret} {
@@ -199,8 +199,8 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	for _, name := range limiterstest.Windowed() {
-		params := limiterstest.FirstHit(name)
+	for _, name := range limiterstest.WindowedAlgorithms() {
+		params := limiterstest.FirstHitParams(name)
 		params.Reserve.TTL = time.Hour
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: params})
 		op := func(id int, n int64, end bool) limiters.Op {

@@ -19,7 +19,7 @@ const secret = "0123456789abcdef0123456789abcdef"
 // opsOfUser returns an operation for each algorithm, on keys that contain a user's name.
 func opsOfUser(user string) []limiters.Op {
 	var ops []limiters.Op
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		ops = append(ops,
 			limiters.Op{Key: "5:realm|4:user=5:" + user, Limit: limit, N: 1},
@@ -33,7 +33,7 @@ func domainOfKey(key string) string {
 	return domain
 }
 
-func TestHiddenKeysPassTheSuite(t *testing.T) {
+func TestHashedKeysPassTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	opened := func(t *testing.T) limiters.Store {
@@ -43,10 +43,10 @@ func TestHiddenKeysPassTheSuite(t *testing.T) {
 		must.Succeed(t, server.Client(t).FlushAll(t.Context()).Err())
 		return opened(t)
 	})
-	limiterstest.Races(t, []limiters.Store{opened(t), opened(t), opened(t)})
+	limiterstest.RunRaces(t, []limiters.Store{opened(t), opened(t), opened(t)})
 }
 
-func TestHiddenKeysShowNoUserData(t *testing.T) {
+func TestHashedKeysShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
 	for _, tag := range []func(string) string{nil, domainOfKey} {
@@ -92,7 +92,7 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 
 // A hidden key still contains the limit, has the slot of its key or tag, and differs from every
 // readable key.
-func TestHiddenKeyKeepsItsSlot(t *testing.T) {
+func TestHashedKeyKeepsItsSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}
 	for _, tag := range []string{"", "a", "a}a", "3:ugc", "{"} {
@@ -126,7 +126,7 @@ func TestHiddenKeyKeepsItsSlot(t *testing.T) {
 	}
 }
 
-func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
+func TestHashedKeyErrorsShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	op := limiters.Op{Key: "4:user=5:alice", Limit: hourly, N: 1}
@@ -143,7 +143,7 @@ func TestHiddenKeyErrorsShowNoUserData(t *testing.T) {
 }
 
 // The pool of MACs is not measured, because the race detector drops its entries at random.
-func TestHidingAllocatesNothing(t *testing.T) {
+func TestHashingAllocatesNothing(t *testing.T) {
 	m := newKeyHasher(secret).macs.Get().(*mac)
 	key, text := opsOfUser("alice")[0].Key, make([]byte, 0, 1024)
 	if got := testing.AllocsPerRun(1000, func() { m.append(text, key) }); got > 0 {

@@ -123,7 +123,7 @@ func (c *leaseCalls) op() limiters.Op {
 func newReservationCalls(seed uint64) *leaseCalls {
 	c := newLeaseCalls(seed)
 	c.prefix, c.ids = fmt.Sprint("reservations ", seed, " "), []int{6, 20, 200}[seed%3]
-	algorithm := limiterstest.Windowed()[c.rnd.IntN(3)]
+	algorithm := limiterstest.WindowedAlgorithms()[c.rnd.IntN(3)]
 	unsettled := []string{limiters.UnsettledCharge, limiters.UnsettledRelease}[c.rnd.IntN(2)]
 	c.limits = nil
 	for _, ttl := range []time.Duration{10 * time.Second, 10 * time.Second, 20 * time.Second, 5 * time.Second} {

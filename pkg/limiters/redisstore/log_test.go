@@ -248,7 +248,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		b.Run(name, func(b *testing.B) {
 			op := limiters.Op{Key: strings.Repeat("k", 40), Limit: limit, N: 1}

@@ -36,7 +36,7 @@ func passes(t *testing.T, open func(t *testing.T) limiters.Store) {
 		limiterstest.RunReduced(t, open)
 		return
 	}
-	limiterstest.Traces(t, open(t))
+	limiterstest.RunTraces(t, open(t))
 }
 
 // A managed service rejects a command as unknown, or with NOPERM.

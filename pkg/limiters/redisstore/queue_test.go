@@ -76,7 +76,7 @@ func (st *stalledRedis) resume() {
 // own call.
 func TestWaitersShareOneCall(t *testing.T) {
 	server := redistest.Start(t)
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		s := open(t, server)
 		q := stall(t, server, s)
 		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
@@ -404,7 +404,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 	charge := func(t *testing.T) {
 		used++
 		s := open(t, server)
-		for _, name := range limiterstest.Windowed() {
+		for _, name := range limiterstest.WindowedAlgorithms() {
 			op := limiters.Op{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
 			out, err := take(t, s, op)
 			if err != nil || out[0].Err != nil || out[0].Allowed != (used <= 3) || out[0].RetryAfter > 24*time.Hour {
@@ -528,7 +528,7 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 	server := redistest.Start(t)
 	s, reference := openAt(t, connect.Options{Addr: server.Addr}), limiterstest.NewReference()
 	var limits []*limiters.Limit
-	for _, algorithm := range limiterstest.Windowed() {
+	for _, algorithm := range limiterstest.WindowedAlgorithms() {
 		for maximum := range int64(3) {
 			limits = append(limits, limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: maximum + 1, Window: time.Hour}))
 		}

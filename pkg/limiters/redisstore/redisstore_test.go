@@ -47,7 +47,7 @@ func TestStorePassesTheSuite(t *testing.T) {
 
 func TestThreeReplicasAdmitExactlyTheLimit(t *testing.T) {
 	server := redistest.Start(t)
-	limiterstest.Races(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
+	limiterstest.RunRaces(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
 }
 
 var hourly = perHour(100)
@@ -141,7 +141,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		op := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: limit, N: 1} }
 		wrong, unreadable, half := op("wrong type"), op("unreadable"), op("good")
@@ -220,7 +220,7 @@ func setFull(t *testing.T, c *redis.Client, isFull bool) {
 func TestFullRedisStillDenies(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: 365 * 24 * time.Hour, CountDenied: true})
 		full := limiters.Op{Key: "full", Limit: limit, N: 2}
 		if _, err := take(t, s, full); err != nil {
@@ -246,7 +246,7 @@ func TestFullRedisStillDenies(t *testing.T) {
 func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	for _, name := range limiterstest.Windowed() {
+	for _, name := range limiterstest.WindowedAlgorithms() {
 		for _, penalty := range []limiters.PenaltySpec{{}, {After: 2, Within: time.Minute, For: 10 * time.Minute}} {
 			limit := limiterstest.MustLimit(limiters.Spec{
 				Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params{Penalty: penalty},
@@ -276,7 +276,7 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	limit := func(name string) *limiters.Limit {
-		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 200, Window: time.Minute, Params: limiterstest.FirstHit(name)})
+		return limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 200, Window: time.Minute, Params: limiterstest.FirstHitParams(name)})
 	}
 	take := func(now time.Time, n int64) []limiters.Verdict {
 		t.Helper()
@@ -313,8 +313,8 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
-	for i, name := range limiterstest.Windowed() {
-		for _, params := range []limiters.Params{{}, limiterstest.FirstHit(name)} {
+	for i, name := range limiterstest.WindowedAlgorithms() {
+		for _, params := range []limiters.Params{{}, limiterstest.FirstHitParams(name)} {
 			limit := limiterstest.MustLimit(limiters.Spec{
 				Algorithm: name, Max: 5, Window: time.Minute, CountDenied: true, Params: params,
 			})

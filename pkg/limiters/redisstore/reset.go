@@ -92,7 +92,7 @@ const (
 // moves to another master meanwhile.
 func (s *Store) ResetMatching(ctx context.Context, match func(opKey string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {
-		return progress, limiters.ErrHiddenKeys
+		return progress, limiters.ErrHashedKeys
 	}
 	if !s.enter() {
 		return progress, ErrClosed

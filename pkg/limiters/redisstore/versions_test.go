@@ -37,7 +37,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 				must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 				return open(t, server)
 			})
-			limiterstest.Races(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
+			limiterstest.RunRaces(t, []limiters.Store{open(t, server), open(t, server), open(t, server)})
 		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// An entry is a request in a queue, encoded as its length (4 bytes, which the length does not
+// A request in a queue is encoded as its length (4 bytes, which the length does not
 // include), a head, and the descriptors. Numbers are little endian. Each text follows its length.
 
 // headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out,
@@ -28,7 +28,7 @@ const (
 	flagRefund   // a refund of 0 hits
 )
 
-// sizeOf returns an upper bound of the size of an entry.
+// sizeOf returns an upper bound of the size of a request.
 func sizeOf(result *decide.Result, selected *selection) int {
 	const perText, perDescriptor = 4, 8 + 8 + 1 + 9 + 1
 	n := 4 + headBytes + perText + len(result.Domain)
@@ -45,7 +45,7 @@ func sizeOf(result *decide.Result, selected *selection) int {
 	return n
 }
 
-func appendEntry(b []byte, h *head, result *decide.Result, selected *selection) []byte {
+func appendRequest(b []byte, h *head, result *decide.Result, selected *selection) []byte {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.at))
@@ -113,30 +113,30 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, uint32(len(s))), s...)
 }
 
-// An entryReader reads entries. Texts are valid as long as the bytes are.
-type entryReader struct {
+// A requestReader reads encoded requests. Texts are valid as long as the bytes are.
+type requestReader struct {
 	rest  []byte
 	lists [][]descriptors.Entry // memory of the descriptors of a line
 }
 
-func (r *entryReader) take(n int) []byte {
+func (r *requestReader) take(n int) []byte {
 	b := r.rest[:n]
 	r.rest = r.rest[n:]
 	return b
 }
 
-func (r *entryReader) number8() byte    { return r.take(1)[0] }
-func (r *entryReader) number16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
-func (r *entryReader) number32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *entryReader) number64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *requestReader) number8() byte    { return r.take(1)[0] }
+func (r *requestReader) number16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *requestReader) number32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *requestReader) number64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 
-func (r *entryReader) text() string {
+func (r *requestReader) text() string {
 	b := r.take(int(r.number32()))
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// head reads the head of an entry without its length.
-func (r *entryReader) head() (h head, descriptors int) {
+// head reads the head of a request without its length.
+func (r *requestReader) head() (h head, descriptors int) {
 	h.at, h.now, h.order, h.by = int64(r.number64()), int64(r.number64()), r.number16(), r.number8()
 	flags := r.number8()
 	h.allowed, h.known = flags&flagAllowed > 0, flags&flagKnown > 0
@@ -144,9 +144,9 @@ func (r *entryReader) head() (h head, descriptors int) {
 	return h, int(r.number8())
 }
 
-// line decodes an entry, without its length, into a line, and reuses the memory of the line. The
-// texts of the line are valid as long as the entry. hide replaces a value that no rule matches.
-func (r *entryReader) line(into *replay.Line, hide func(key, value string) string) {
+// line decodes a request, without its length, into a line, and reuses the memory of the line. The
+// texts of the line are valid as long as the bytes. hashValue replaces a value that no rule matches.
+func (r *requestReader) line(into *replay.Line, hashValue func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()
 	into.By, into.Allowed, into.HasAllowed, into.LeftOut = decidedBy[h.by], h.allowed, h.known, h.leftOut
@@ -156,12 +156,12 @@ func (r *entryReader) line(into *replay.Line, hide func(key, value string) strin
 	}
 	for i := range n {
 		var d decide.Descriptor
-		d, r.lists[i] = r.descriptor(r.lists[i][:0], hide)
+		d, r.lists[i] = r.descriptor(r.lists[i][:0], hashValue)
 		into.Request.Descriptors = append(into.Request.Descriptors, d)
 	}
 }
 
-func (r *entryReader) descriptor(list []descriptors.Entry, hide func(key, value string) string) (d decide.Descriptor, _ []descriptors.Entry) {
+func (r *requestReader) descriptor(list []descriptors.Entry, hashValue func(key, value string) string) (d decide.Descriptor, _ []descriptors.Entry) {
 	d.Hits = int64(r.number64())
 	matched, flags := r.number64(), r.number8()
 	d.Refund = flags&flagRefund > 0
@@ -171,7 +171,7 @@ func (r *entryReader) descriptor(list []descriptors.Entry, hide func(key, value 
 	for j := range int(r.number8()) {
 		e := descriptors.Entry{Key: r.text(), Value: r.text()}
 		if matched>>j&1 == 0 {
-			e.Value = hide(e.Key, e.Value)
+			e.Value = hashValue(e.Key, e.Value)
 		}
 		list = append(list, e)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A job is a copy of a decided request.
-type job struct {
+// A requestCopy is a decided request that waits for the candidate rules.
+type requestCopy struct {
 	at      time.Time
 	request decide.Request
 	entries []descriptors.Entry // the entries of all descriptors in request
 	text    strings.Builder     // all text of the request
 	bytes   int64               // approximate memory
-	live    denials
+	inForce denials
 	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
 	decided bool
 	version string // the version of the rules in force
@@ -43,36 +43,36 @@ type keyDenial struct {
 // A limitID names a limit across versions of rules. It contains no text of a request.
 type limitID struct{ domain, rule, limit string }
 
-var jobPool = sync.Pool{New: func() any { return new(job) }}
+var jobPool = sync.Pool{New: func() any { return new(requestCopy) }}
 
 // maxPooledEntries bounds the entries of a pooled job.
 const maxPooledEntries = 64
 
-func newJob(request *decide.Request, result *decide.Result, at time.Time) *job {
-	j := jobPool.Get().(*job)
+func newJob(request *decide.Request, result *decide.Result, at time.Time) *requestCopy {
+	j := jobPool.Get().(*requestCopy)
 	j.at, j.version = at, result.Rules.Version()
 	j.copy(request)
 	j.decided = withoutFallback(result)
-	j.live.read(result)
+	j.inForce.read(result)
 	return j
 }
 
 // release returns j to the pool.
-func (j *job) release() {
+func (j *requestCopy) release() {
 	if cap(j.entries) > maxPooledEntries || cap(j.request.Descriptors) > maxPooledEntries {
 		return
 	}
 	clear(j.entries)
 	clear(j.request.Descriptors)
-	j.live.reset()
-	*j = job{
-		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], live: denials{limits: j.live.limits[:0]},
+	j.inForce.reset()
+	*j = requestCopy{
+		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], inForce: denials{limits: j.inForce.limits[:0]},
 	}
 	jobPool.Put(j)
 }
 
 // copy copies a request, which belongs to the caller. All strings share one allocation.
-func (j *job) copy(from *decide.Request) {
+func (j *requestCopy) copy(from *decide.Request) {
 	size, entries := len(from.Domain), 0
 	for i := range from.Descriptors {
 		d := &from.Descriptors[i]
@@ -103,7 +103,7 @@ func (j *job) copy(from *decide.Request) {
 }
 
 // copyText copies s into the memory of the job.
-func (j *job) copyText(s string) string {
+func (j *requestCopy) copyText(s string) string {
 	first := j.text.Len()
 	j.text.WriteString(s)
 	return j.text.String()[first:]
