@@ -146,7 +146,7 @@ func rows(top *api.Top, now time.Time) []row {
 	return all
 }
 
-// keyText returns the entries of a key, or its hash where the server hides keys.
+// keyText returns the entries of a key, or its hash if the server hashes keys.
 func keyText(key []explain.Entry, hash string) string {
 	if len(key) == 0 {
 		return "#" + terminal.Printable(hash)

@@ -161,7 +161,7 @@ func TestRejectedResetKeepsLocalCounters(t *testing.T) {
 		err    error
 		cursor string
 	}{
-		"hidden keys":       {limiters.ErrHashedKeys, ""},
+		"hashed keys":       {limiters.ErrHashedKeys, ""},
 		"an unknown cursor": {limiters.ErrCursor, "x"},
 	} {
 		t.Run(name, func(t *testing.T) {

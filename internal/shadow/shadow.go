@@ -28,7 +28,7 @@ type Options struct {
 	// MaxBytes bounds the counters of the candidate; default 128 MiB, which is enough for about a
 	// million keys.
 	MaxBytes int64
-	// KeyHashSecret, if not empty, hides keys, see [descriptors.KeyHash].
+	// KeyHashSecret, if not empty, hashes keys, see [descriptors.KeyHash].
 	KeyHashSecret []byte
 	// Panicked, if not nil, receives the value of a recovered panic. It must not panic.
 	Panicked func(any)

@@ -23,7 +23,7 @@ type Limit struct {
 	Source          string         `json:"source" doc:"The file and line of the rule, or the name of its xDS resource. Empty for a limit that came with the request."`
 	OverlaySource   string         `json:"overlay_source,omitempty" doc:"The file and line in the overlay that sets keys of the rule."`
 	Mode            string         `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the limit can deny the request."`
-	Key             string         `json:"key" doc:"The key of the counter, or its hash where KEY_HASH_SECRET hides keys."`
+	Key             string         `json:"key" doc:"The key of the counter, or its hash if KEY_HASH_SECRET is set."`
 	KeyHash         string         `json:"key_hash" doc:"The hash of the key, by which logs name the key."`
 	Hash            string         `json:"hash" doc:"The hash of the limit, by which receipts name it. Empty for a limit that came with the request."`
 	Override        bool           `json:"override,omitempty" doc:"Whether the limit came with the request."`

@@ -25,7 +25,7 @@ type LimitState struct {
 	Rule    string        `json:"rule" doc:"The path of the rule."`
 	Source  string        `json:"source" doc:"The file and line of the rule, or the name of the xDS resource; empty if unknown."`
 	Mode    string        `json:"mode" enum:"enforced,shadow,quota" doc:"Whether the rule can deny requests."`
-	Key     string        `json:"key" doc:"The key of the counter; empty where KEY_HASH_SECRET hides keys."`
+	Key     string        `json:"key" doc:"The key of the counter; empty if KEY_HASH_SECRET is set."`
 	KeyHash string        `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits. Logs name a key by it."`
 	Allowed bool          `json:"allowed" doc:"Whether one more hit is allowed now."`
 	State   explain.State `json:"state" doc:"The state of the key under this limit."`

@@ -20,7 +20,7 @@ type Top struct {
 type TopKey struct {
 	Domain  string          `json:"domain" doc:"The domain of the key."`
 	Rule    string          `json:"rule" doc:"The path of the rule; empty for a limit in the request."`
-	Key     []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	Key     []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty if KEY_HASH_SECRET is set."`
 	KeyHash string          `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
 	Count   int64           `json:"count" doc:"The estimated hits: at least the true count. Above 10,000 decisions a second the sketch counts a sample. The true count is then between count - error and count with a probability of at least 99.9 %."`
 	Error   int64           `json:"error" doc:"By how much the count may be too large, including the error of a sample."`
@@ -48,7 +48,7 @@ type Decision struct {
 	Rule         string          `json:"rule" doc:"The path of the rule; empty without one."`
 	Limit        string          `json:"limit" doc:"The name of the limit that explains the outcome, or its index in the rule; empty without one."`
 	Algorithm    string          `json:"algorithm" doc:"The algorithm of that limit; empty without one."`
-	Key          []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	Key          []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty if KEY_HASH_SECRET is set."`
 	KeyHash      string          `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
 	Enforced     bool            `json:"enforced" doc:"Whether the response denies the request; false for allowed hits, and if shadow mode or quota mode let the request pass."`
 	Outcome      string          `json:"outcome" enum:"allowed,denied,undecided" doc:"The outcome for the descriptor."`

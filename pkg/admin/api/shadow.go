@@ -69,7 +69,7 @@ type DiffKey struct {
 	Domain   string          `json:"domain" doc:"The domain of the key."`
 	Rule     string          `json:"rule" doc:"The path of the rule."`
 	Limit    string          `json:"limit" doc:"The limit that denied the first of the requests."`
-	Key      []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty where KEY_HASH_SECRET hides keys."`
+	Key      []explain.Entry `json:"key" nullable:"false" doc:"The entries of the descriptor; empty if KEY_HASH_SECRET is set."`
 	KeyHash  string          `json:"key_hash" doc:"The hash of the key: 16 hexadecimal digits."`
 	Requests int64           `json:"requests" doc:"The estimated requests: at least the true number."`
 	Error    int64           `json:"error" doc:"By how much requests may be too large."`

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// hashedMark follows keyFormat in hidden keys. Other keys have a brace or a digit there.
+// hashedMark follows keyFormat in hashed keys. Other keys have a brace or a digit there.
 const hashedMark = 'h'
 
 // hashedBytes is the length of a truncated MAC, 22 letters in a key. Among n keys, the probability

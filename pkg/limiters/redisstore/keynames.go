@@ -51,7 +51,7 @@ func (n keyNamer) appendKey(text []byte, opKey, stateID string) []byte {
 }
 
 // parse returns the operation's key from the key of a state or from one of its extra keys. It
-// returns false for other keys and for hidden keys.
+// returns false for other keys and for hashed keys.
 func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	rest, ours := strings.CutPrefix(key, n.keyPrefix+keyFormat)
 	end := strings.LastIndexByte(rest, '}') // the StateID that follows has no braces
