@@ -45,7 +45,7 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 }
 
 // planLease plans a descriptor under a rule with leases. A refund of any size is a release, which
-// charges no hits. An end has only the limits with leases, so that it refunds nothing else. A
+// charges no hits. An end keeps only the limits with leases, so that it refunds nothing else. A
 // descriptor whose lease id is empty or too long has no limits.
 func (d *Decision) planLease() {
 	if d.Refund || d.Hits < 0 {

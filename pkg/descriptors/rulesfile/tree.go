@@ -33,7 +33,7 @@ type siblings struct {
 
 func newSiblings() siblings { return siblings{map[claim]position{}, map[string]position{}} }
 
-// A position is a place in a file.
+// A position is a line and a column of a file.
 type position struct {
 	file         string
 	line, column int

@@ -28,7 +28,7 @@ func (sc *slotCall) encode() {
 	sc.batch.encode(sc.Groups, sc.keys)
 }
 
-// A callSet has a call for each K.
+// A callSet contains one call for each K.
 type callSet[K comparable] struct {
 	notAfter, now time.Time   // the times of new calls
 	calls         []*slotCall // in the order in which they were added
