@@ -28,7 +28,7 @@ LONGEST := $(addprefix ./,cmd/server pkg/limiters/redisstore e2e/seeds pkg/confo
 RANDOM  := TestStorePassesTheSuite|TestOtherServersPassTheSuite|TestClusterPassesTheSuite|Match(es)?Reference|KeysExpire|LongLog
 
 # Packages whose tests start the built server.
-E2E     := $(addprefix ./,e2e e2e/actions e2e/conform e2e/differential e2e/faults e2e/streamdone)
+E2E     := $(addprefix ./,e2e e2e/actions e2e/conform e2e/differential e2e/failures e2e/streamdone)
 
 .PHONY: help build image image-load release release-verify demo test test-product test-modules gateway e2e random fuzz faults chaos stores bench bench-scale lint vuln check
 
@@ -102,7 +102,7 @@ faults: ## put mutations into the core, one at a time; the suite must detect eac
 
 chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-tests.md: RUN=Frozen SOAK=10m
 	@env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
-	go test ./e2e/faults -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-tests.md
+	go test ./e2e/failures -count=1 -timeout=5h -parallel=1 -v -run='$(RUN)' -full -soak=$(SOAK) -page=$(CURDIR)/docs/failure-tests.md
 
 stores: ## run the tests of the store on each server of docs/stores.md, and write its table: RUN=VALKEY
 	@env=$$(tools/ensure redis redis-versions stores) && eval "$$env" && go run ./tools/stores -run='$(RUN)'

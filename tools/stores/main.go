@@ -68,7 +68,7 @@ var suites = []suite{
 		{"suite", regexp.MustCompile("Suite$|Reference$|ThreeReplicas")},
 		{"failures", regexp.MustCompile("")},
 	}},
-	{folder: "e2e/faults", run: "^Test(FrozenRedisFails|RedisRestart|SentinelFailover|ClusterFailover|ClusterResharding|FaultyNetwork|OnStoreError)",
+	{folder: "e2e/failures", run: "^Test(FrozenRedisFails|RedisRestart|SentinelFailover|ClusterFailover|ClusterResharding|FaultyNetwork|OnStoreError)",
 		columns: []column{{"failures under load", regexp.MustCompile("")}}},
 }
 

@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"context"
@@ -69,9 +69,9 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 			t.Logf("down for %v, ready after %v, limits shown %v after that; %d of %d responses had no limit",
 				back.Sub(killed), ready.Sub(back), limited.Sub(ready), errs, len(pages))
 			record(row{
-				fault:  fmt.Sprintf("Weir killed behind Envoy, failure_mode_deny %v", deny),
-				errors: fmt.Sprintf("%d of %d, to which Envoy answered %s", errs, len(pages), want),
-				outage: limited.Sub(killed),
+				failure: fmt.Sprintf("Weir killed behind Envoy, failure_mode_deny %v", deny),
+				errors:  fmt.Sprintf("%d of %d, to which Envoy answered %s", errs, len(pages), want),
+				outage:  limited.Sub(killed),
 			})
 		})
 	}

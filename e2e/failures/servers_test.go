@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
-const domain = "faults"
+const domain = "failures"
 
 // The actions of the rules. Their windows do not end during a test.
 var actions = []struct{ name, rule string }{
@@ -55,7 +55,7 @@ func onRedis(addr string) []string {
 }
 
 // withLongTimeout returns the settings of a Weir on a busy machine. There Redis sometimes takes
-// longer than 15 ms, and many requests are in flight, which is not the fault under test.
+// longer than 15 ms, and many requests are in flight, which is not the failure under test.
 func withLongTimeout(env ...string) []string {
 	return either(append(env, "STORE_TIMEOUT=150ms", "MAX_IN_FLIGHT=100000"), env)
 }
@@ -169,7 +169,7 @@ func median(seen []size) size {
 	}
 }
 
-// sleep lets time pass, for a lasting fault or a load.
+// sleep lets time pass, for a lasting failure or a load.
 func sleep(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"fmt"
@@ -99,7 +99,7 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	}
 	t.Logf("Redis decides again after %v; locally one user passed %d times at most", back, shared)
 	record(row{
-		fault: fmt.Sprintf("Redis frozen for %v, on_store_error allow, deny and local; 2 replicas, a limit of %d, shares of %d",
+		failure: fmt.Sprintf("Redis frozen for %v, on_store_error allow, deny and local; 2 replicas, a limit of %d, shares of %d",
 			thaw.Sub(frozen).Round(time.Second), policyLimit, shareOf2),
 		rate: l.rate, of: all, while: while, outage: 0, lost: "0", over: fmt.Sprintf("%d hits of %d users, by local", over, users),
 	})

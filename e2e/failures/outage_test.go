@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"context"
@@ -130,7 +130,7 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	t.Logf("%s: no master for %v; errors for %v; %d charges lost of %d; %d admitted over the limit; %d errors: %s",
 		o.name, backAt.Sub(failedAt), took, lostAll, sum(acknowledged), over, len(errs), errs.codes())
 	record(row{
-		fault: o.name, rate: rate, of: all, while: all.between(failedAt, backAt), outage: took,
+		failure: o.name, rate: rate, of: all, while: all.between(failedAt, backAt), outage: took,
 		lost: fmt.Sprintf("%d of %d", lostAll, sum(acknowledged)), over: fmt.Sprint(over),
 	})
 	return lostAll

@@ -1,11 +1,11 @@
-// Package faults tests Weir while its dependencies fail. Real processes are frozen, killed,
+// Package failures tests Weir while its dependencies fail. Real processes are frozen, killed,
 // disconnected and restarted under load, and every answer is compared with the counters in Redis.
 // It has tests only.
 //
 // As a part of `make test`, each test takes some seconds under a small load, and asserts only
 // bounds that hold on a busy machine. `make chaos` runs the tests at full length, asserts the
 // bounds of docs/failure-modes.md too, and writes the measurements into docs/failure-tests.md.
-package faults
+package failures
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	code, err := run(m)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "faults:", err)
+		fmt.Fprintln(os.Stderr, "failures:", err)
 		code = 1
 	}
 	os.Exit(code)

@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"fmt"
@@ -165,7 +165,7 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 		t.Errorf("%d hits were charged after the freeze, although they had been answered with an error long before", r.late)
 	}
 	record(row{
-		fault: fmt.Sprintf("Redis frozen for %v", r.frozenFor), rate: either(500, 5000), of: r.all, while: r.frozen,
+		failure: fmt.Sprintf("Redis frozen for %v", r.frozenFor), rate: either(500, 5000), of: r.all, while: r.frozen,
 		outage: r.back + r.frozenFor, size: r.size, late: fmt.Sprint(r.late),
 	})
 }
@@ -194,7 +194,7 @@ func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 		}
 		t.Logf("%s: %d not sent; errors %s; back after %v", name, r.unsent, r.all.codes(), r.back)
 		record(row{
-			fault: name, rate: 5000, of: r.all, while: r.frozen, outage: r.back + r.frozenFor,
+			failure: name, rate: 5000, of: r.all, while: r.frozen, outage: r.back + r.frozenFor,
 			size: size{resident: resident}, late: fmt.Sprint(r.late),
 		})
 	}

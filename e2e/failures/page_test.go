@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"cmp"
@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A row holds the measurements of a fault.
+// A row holds the measurements of a failure.
 type row struct {
-	fault      string        // a run replaces the row with the same fault
+	failure    string        // a run replaces the row with the same failure
 	rate       int           // requests per second
-	of, while  answers       // all answers, and those due during the fault
-	outage     time.Duration // from the start of the fault until the last error
+	of, while  answers       // all answers, and those due during the failure
+	outage     time.Duration // from the start of the failure until the last error
 	size       size          // at most
 	lost, over string        // charges that were acknowledged and lost; admitted above a limit
 	late       string        // charges of hits that had been answered with an error long before
@@ -35,12 +35,12 @@ func record(r row) {
 	recorded.rows = append(recorded.rows, r)
 }
 
-// These lines enclose each measured table of the page. A row begins with its fault, and a run
-// replaces the rows of its faults.
+// These lines enclose each measured table of the page. A row begins with its failure, and a run
+// replaces the rows of its failures.
 const (
 	begin = "<!-- measured: make chaos -->\n"
 	end   = "<!-- end -->\n"
-	head  = "| fault | requests/s | errors | latency | other results |\n|---|---|---|---|---|\n"
+	head  = "| failure | requests/s | errors | latency | other results |\n|---|---|---|---|---|\n"
 	none  = "–" // in a cell: not measured
 )
 
@@ -74,7 +74,7 @@ func (r *row) String() string {
 		add("memory: at most ", fmt.Sprintf("%d MB", r.size.resident>>20))
 	}
 	add("", r.other)
-	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", r.fault, rate, errs, latency, cmp.Or(strings.Join(others, "; "), none))
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", r.failure, rate, errs, latency, cmp.Or(strings.Join(others, "; "), none))
 }
 
 func short(d time.Duration) string {
@@ -112,8 +112,8 @@ func publish() error {
 	return os.WriteFile(*page, []byte(text), 0o644)
 }
 
-// replaced returns the page with these lines instead of the rows of the same faults, in all
-// measured tables. The first table gets the lines of faults that have no row yet.
+// replaced returns the page with these lines instead of the rows of the same failures, in all
+// measured tables. The first table gets the lines of failures that have no row yet.
 func replaced(text string, lines []string) (string, error) {
 	lines = slices.Clone(lines)
 	tables := strings.Split(text, begin)
@@ -125,7 +125,7 @@ func replaced(text string, lines []string) (string, error) {
 		_, rows, _ := strings.Cut(old, "|---|\n")
 		all := slices.Collect(strings.Lines(rows))
 		for j, row := range all {
-			same := func(line string) bool { return fault(line) == fault(row) }
+			same := func(line string) bool { return failureOf(line) == failureOf(row) }
 			if k := slices.IndexFunc(lines, same); k >= 0 {
 				all[j] = lines[k]
 				lines = slices.Delete(lines, k, k+1)
@@ -142,7 +142,7 @@ func replaced(text string, lines []string) (string, error) {
 	return strings.Join(tables, begin), nil
 }
 
-func fault(line string) string {
+func failureOf(line string) string {
 	fields := strings.SplitN(line, "|", 3)
 	return strings.TrimSpace(fields[min(1, len(fields)-1)])
 }

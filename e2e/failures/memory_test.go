@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"fmt"
@@ -58,7 +58,7 @@ func TestSnapshotRestoresCountersAfterKill(t *testing.T) {
 				t.Error("no request above a limit was admitted, so the loss of the counters was not tested")
 			}
 			record(row{
-				fault: "Weir on memory killed and restarted: " + c.name, rate: 400, of: before, while: before,
+				failure: "Weir on memory killed and restarted: " + c.name, rate: 400, of: before, while: before,
 				lost: fmt.Sprintf("%d of %d", over, len(before.withVerdict(allowed))), over: fmt.Sprint(over),
 			})
 		})

@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"fmt"
@@ -71,7 +71,7 @@ func TestFaultyNetworkNeverOverAdmits(t *testing.T) {
 	}
 	t.Logf("%v; %d answers, of which %d failed", disturbances, len(disturbed), len(disturbed.withVerdict(failed)))
 	record(row{
-		fault: fmt.Sprintf("3 replicas, all algorithms, a network that delays (%.0f %%), cuts (%.1f %%) and halves (%.1f %%) what passes",
+		failure: fmt.Sprintf("3 replicas, all algorithms, a network that delays (%.0f %%), cuts (%.1f %%) and halves (%.1f %%) what passes",
 			100*faults[0].delays, 100*faults[0].cuts, 100*faults[0].halves),
 		rate: l.rate, of: disturbed, while: disturbed, lost: "0", over: fmt.Sprint(over),
 	})

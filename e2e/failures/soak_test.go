@@ -1,4 +1,4 @@
-package faults
+package failures
 
 import (
 	"fmt"
@@ -56,7 +56,7 @@ func (s *soaked) reload(t *testing.T, n int) {
 		text += fmt.Sprintf("      - {key: action, value: of-reload-%d, rate_limit: {unit: hour, requests_per_unit: 1}}\n", n)
 	}
 	if n%5 == 4 {
-		text += "      - {key: action, rate_limit: {unit: fortnight}}\n" // a fault: the old rules stay
+		text += "      - {key: action, rate_limit: {unit: fortnight}}\n" // a failure: the old rules stay
 	}
 	next := s.path + ".next"
 	must.Write(t, next, text)
@@ -150,7 +150,7 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 		store = "Redis"
 	}
 	record(row{
-		fault: "soak on " + store,
+		failure: "soak on " + store,
 		other: fmt.Sprintf("%v with %d reloads and %d restarts of Redis. Before and after: %d and %d goroutines, %d and %d files, %d and %d MB",
 			length, reloads, restarts, before.goroutines, after.goroutines, before.files, after.files, before.resident>>20, after.resident>>20),
 		rate: rate, size: most(sizes), errors: fmt.Sprintf("%d of %d", l.counted[failed], l.counted[allowed]+l.counted[denied]+l.counted[failed]),
