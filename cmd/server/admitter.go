@@ -31,7 +31,7 @@ func (a *admitter) Receive(ctx context.Context, _ func(any) error, request rls.P
 		a.service.ObserveUndecoded(err)
 		return err
 	}
-	err = a.Enter(request.MayReturnHits)
+	err = a.Enter(request.MayRefund)
 	if err != nil {
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}

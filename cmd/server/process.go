@@ -183,7 +183,7 @@ func (p *process) close() {
 // decides every request.
 func (p *process) readyWithoutStore(rules *descriptors.Rules) {
 	if canDecideWithoutStore(rules) {
-		p.ready.storeAnswered()
+		p.ready.storeSuffices()
 	}
 }
 

@@ -2,19 +2,20 @@ package main
 
 import "sync"
 
-// A readiness reports whether proxies should send requests: from the first rules and the first
-// answer of the store until stop. The zero value is ready for use.
+// A readiness reports whether proxies should send requests: from the time at which rules are in force
+// or not required, and the store has answered or need not, until stop. The zero value is ready for
+// use.
 type readiness struct {
 	mu                            sync.Mutex
 	hasRules, hasStore, isStopped bool
 	changed                       []func(ready bool)
 }
 
-// rulesLoaded records that rules are in force. Further calls have no effect.
-func (r *readiness) rulesLoaded() { r.set(&r.hasRules) }
+// rulesSuffice records that rules are in force or not required. Further calls have no effect.
+func (r *readiness) rulesSuffice() { r.set(&r.hasRules) }
 
-// storeAnswered records that the store can decide requests. Further calls have no effect.
-func (r *readiness) storeAnswered() { r.set(&r.hasStore) }
+// storeSuffices records that the store can decide requests, or need not. Further calls have no effect.
+func (r *readiness) storeSuffices() { r.set(&r.hasStore) }
 
 // stop makes the process permanently not ready.
 func (r *readiness) stop() { r.set(&r.isStopped) }

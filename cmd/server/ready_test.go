@@ -13,7 +13,7 @@ func TestReadinessReportsEachChangeOnce(t *testing.T) {
 	r := &readiness{}
 	var reported []bool
 	r.onChange(func(ready bool) { reported = append(reported, ready) })
-	for _, f := range []func(){r.rulesLoaded, r.rulesLoaded, r.storeAnswered, r.rulesLoaded, r.storeAnswered, r.stop, r.stop, r.rulesLoaded} {
+	for _, f := range []func(){r.rulesSuffice, r.rulesSuffice, r.storeSuffices, r.rulesSuffice, r.storeSuffices, r.stop, r.stop, r.rulesSuffice} {
 		f()
 	}
 	if want := []bool{false, true, false}; !slices.Equal(reported, want) || r.isReady() {

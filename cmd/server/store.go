@@ -70,7 +70,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	st.fallback = guard.NewFallback(st.withoutFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,
-		func(ctx context.Context) { st.backend.run(ctx, p.ready.storeAnswered) },
+		func(ctx context.Context) { st.backend.run(ctx, p.ready.storeSuffices) },
 		st.replicas.Run,
 		// Without requests, only CheckIdle notices that the backend is up again.
 		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.backend.check) }),

@@ -42,12 +42,12 @@ func NewGate(limit int) *Gate {
 // Leave. Call Enter only once the whole request has arrived, so that slow clients do not occupy the
 // limit.
 //
-// A request that may free a slot is admitted up to twice the limit. If its release were lost, a
-// slot would be held until the TTL of the lease, and deny requests long after the load. Enter calls
-// mayReturnHits only beyond the limit; if nil, the request frees nothing.
-func (g *Gate) Enter(mayReturnHits func() bool) error {
+// A request that may refund hits or end a lease is admitted up to twice the limit. If a release were
+// lost, a slot would be held until the TTL of its lease, and deny requests long after the load. Enter
+// calls mayRefund only beyond the limit; nil stands for a request that does neither.
+func (g *Gate) Enter(mayRefund func() bool) error {
 	n := g.count.Add(1)
-	if n > g.limit && (n > 2*g.limit || mayReturnHits == nil || !mayReturnHits()) || g.closed.Load() {
+	if n > g.limit && (n > 2*g.limit || mayRefund == nil || !mayRefund()) || g.closed.Load() {
 		g.count.Add(-1)
 		g.shed.Add(1)
 		return errOverloaded

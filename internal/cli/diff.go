@@ -127,7 +127,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 		return nil, nil, err
 	}
 	report := comparison.Report()
-	report.Skipped = append([]replay.FileSkippedLines{}, skipped...)
+	report.Skipped = append([]replay.FileSkipCount{}, skipped...)
 	return report, conditions, nil
 }
 
@@ -153,7 +153,7 @@ func (d *Diff) rules(stdin io.Reader) (before, after *descriptors.Rules, err err
 }
 
 // read compares all requests of the recordings. It returns the lines that it skipped.
-func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkippedLines, error) {
+func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkipCount, error) {
 	in, err := openRecordings(d.allRecordings(), to)
 	if err != nil {
 		return nil, err

@@ -71,7 +71,7 @@ func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) erro
 // recorder. It may fail only at the end, because a file may consist of several recordings.
 func (r *recordings) recordedShare() (float64, error) {
 	smallest, largest := 1.0, 0.0
-	for _, note := range r.Recorded() {
+	for _, note := range r.Notes() {
 		smallest, largest = min(smallest, note.Sample), max(largest, note.Sample)
 	}
 	if smallest < largest {
@@ -114,15 +114,15 @@ func (r *recordings) finish(errs io.Writer) error {
 			fmt.Fprintf(errs, "weir: warning: lines of %d further kinds or files were skipped\n", len(skipped)-i)
 			break
 		}
-		if s.Kind == replay.Unreadable {
+		if s.Reason == replay.Unreadable {
 			fmt.Fprintf(errs, "weir: warning: %s: %s\n", terminal.Printable(s.File), terminal.Printable(s.Error))
 			continue
 		}
 		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", terminal.Printable(s.File), s.First,
-			skippedTexts[s.Kind], s.Kind, s.Lines)
+			skippedTexts[s.Reason], s.Reason, s.Lines)
 	}
 	secrets, plain := map[string]bool{}, false
-	for _, note := range r.Recorded() {
+	for _, note := range r.Notes() {
 		secrets[note.Secret] = true
 		plain = plain || note.Secret == ""
 	}

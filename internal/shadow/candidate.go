@@ -45,7 +45,7 @@ type diff struct {
 	since                     time.Time
 	version                   string // the version of the rules in force
 	counts                    api.ShadowRequests
-	limits                    map[limitID]*limitCounts
+	limits                    map[limitName]*limitCounts
 	newlyDenied, newlyAllowed *spacesaving.Sketch[keyDenial]
 }
 
@@ -70,12 +70,12 @@ func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *cand
 
 func newDiff(since time.Time, version string) diff {
 	return diff{
-		since: since, version: version, limits: map[limitID]*limitCounts{},
+		since: since, version: version, limits: map[limitName]*limitCounts{},
 		newlyDenied: spacesaving.New[keyDenial](maxKeys), newlyAllowed: spacesaving.New[keyDenial](maxKeys),
 	}
 }
 
-// compare decides a job and counts the difference.
+// compare decides a copy and counts the difference.
 func (c *candidate) compare(ctx context.Context, j *requestCopy) {
 	if j.at.After(c.now) {
 		c.now = j.at
@@ -155,13 +155,13 @@ func (c *candidate) add(to *spacesaving.Sketch[keyDenial], denial *keyDenial) {
 
 // row returns the counts of a denial's limit; nil if there are too many limits.
 func (d *diff) row(denial *keyDenial) *limitCounts {
-	found := d.limits[denial.limitID]
+	found := d.limits[denial.limitName]
 	if found == nil {
 		if len(d.limits) >= maxLimits {
 			return nil
 		}
 		found = &limitCounts{limit: denial.limit}
-		d.limits[denial.limitID] = found
+		d.limits[denial.limitName] = found
 	}
 	return found
 }

@@ -68,7 +68,7 @@ func (s *Comparison) Report(limits, keys int) api.ShadowReport {
 	return r
 }
 
-func (n *limitCounts) report(id limitID, loaded, now time.Time) api.LimitDiff {
+func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff {
 	l := api.LimitDiff{
 		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.both,
 		Shadowed: n.shadowed, Warm: true,
@@ -85,7 +85,7 @@ func (s *Comparison) keys(sketch *spacesaving.Sketch[keyDenial], n int) api.Diff
 	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {
 		k := api.DiffKey{
-			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitID.limit, Key: []explain.Entry{},
+			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitName.limit, Key: []explain.Entry{},
 			KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}
 		if len(s.options.KeyHashSecret) == 0 {

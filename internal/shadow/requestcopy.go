@@ -32,7 +32,7 @@ type denials struct {
 // A keyDenial is the denial of a key by a limit. If several limits deny a descriptor, it is that by
 // the limit with the longest wait.
 type keyDenial struct {
-	limitID
+	limitName
 	key string
 	// shadow reports that the rule is in shadow mode, so that the denial does not affect the
 	// response.
@@ -40,16 +40,16 @@ type keyDenial struct {
 	limit  *descriptors.RateLimit // nil if none is known
 }
 
-// A limitID names a limit across versions of rules. It contains no text of a request.
-type limitID struct{ domain, rule, limit string }
+// A limitName names a limit across versions of rules. It contains no text of a request.
+type limitName struct{ domain, rule, limit string }
 
-var jobPool = sync.Pool{New: func() any { return new(requestCopy) }}
+var copyPool = sync.Pool{New: func() any { return new(requestCopy) }}
 
-// maxPooledEntries bounds the entries of a pooled job.
+// maxPooledEntries bounds the entries of a pooled copy.
 const maxPooledEntries = 64
 
-func newJob(request *decide.Request, result *decide.Result, at time.Time) *requestCopy {
-	j := jobPool.Get().(*requestCopy)
+func newRequestCopy(request *decide.Request, result *decide.Result, at time.Time) *requestCopy {
+	j := copyPool.Get().(*requestCopy)
 	j.at, j.version = at, result.Rules.Version()
 	j.copy(request)
 	j.decided = withoutFallback(result)
@@ -68,7 +68,7 @@ func (j *requestCopy) release() {
 	*j = requestCopy{
 		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], inForce: denials{limits: j.inForce.limits[:0]},
 	}
-	jobPool.Put(j)
+	copyPool.Put(j)
 }
 
 // copy copies a request, which belongs to the caller. All strings share one allocation.
@@ -102,7 +102,7 @@ func (j *requestCopy) copy(from *decide.Request) {
 	}
 }
 
-// copyText copies s into the memory of the job.
+// copyText copies s into the memory of the copy.
 func (j *requestCopy) copyText(s string) string {
 	first := j.text.Len()
 	j.text.WriteString(s)
@@ -135,9 +135,9 @@ func (d *denials) read(r *decide.Result) {
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}
-		denying := keyDenial{limitID: limitID{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		denying := keyDenial{limitName: limitName{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			denying.limitID.limit, denying.limit = decision.LimitLabel(limit), &decision.Limits[limit]
+			denying.limitName.limit, denying.limit = decision.LimitLabel(limit), &decision.Limits[limit]
 		}
 		d.limits = append(d.limits, denying)
 	}

@@ -94,7 +94,7 @@ func (s *Comparison) Observe(request *decide.Request, result *decide.Result) {
 		s.drop(c)
 		return
 	}
-	j := newJob(request, result, time.Now())
+	j := newRequestCopy(request, result, time.Now())
 	s.queued.Add(j.bytes)
 	select {
 	case s.queue <- j:
@@ -126,7 +126,7 @@ func (s *Comparison) Run(ctx context.Context) {
 	}
 }
 
-// compare decides a job with the candidate. A panic affects only the job.
+// compare decides a copy with the candidate. A panic affects only this copy.
 func (s *Comparison) compare(ctx context.Context, c *candidate, j *requestCopy) {
 	defer s.recoverPanic()
 	c.compare(ctx, j)

@@ -28,12 +28,12 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 		tooMany: newCounterMap(registry, "weir_too_many_leases_total",
 			"Descriptors denied because their key has 10,000 open reservations, even in shadow mode.", "domain", "rule"),
 	}
-	endedLeases := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
+	givenUp := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_leases_given_up_total",
 		Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
 			"store failed; with Redis, Weir then repeats the end.",
 	}, []string{"result"})
-	l.ended, l.failed = endedLeases.WithLabelValues("ok"), endedLeases.WithLabelValues("error")
+	l.ended, l.failed = givenUp.WithLabelValues("ok"), givenUp.WithLabelValues("error")
 	return l
 }
 
@@ -51,13 +51,13 @@ func (l *leaseMetrics) count(d *decide.Decision) {
 	}
 }
 
-func (l *leaseMetrics) countEndedLeases(o *rls.Observation) {
+func (l *leaseMetrics) countGivenUpLeases(o *rls.Observation) {
 	switch {
-	case o.EndedLeases == 0:
+	case o.GivenUpLeases == 0:
 	case o.EndErr != nil:
-		l.failed.Add(float64(o.EndedLeases))
+		l.failed.Add(float64(o.GivenUpLeases))
 	default:
-		l.ended.Add(float64(o.EndedLeases))
+		l.ended.Add(float64(o.GivenUpLeases))
 	}
 }
 

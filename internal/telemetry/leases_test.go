@@ -64,7 +64,7 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "lease", Value: "1"}})
 	errStore := errors.New("the store failed")
 	allowed := []limiters.Verdict{{Allowed: true}}
-	m.Observe(&rls.Observation{Result: decide.Result{Domain: "d", EndedLeases: 2, Decisions: []decide.Decision{
+	m.Observe(&rls.Observation{Result: decide.Result{Domain: "d", GivenUpLeases: 2, Decisions: []decide.Decision{
 		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Verdicts: allowed, Reason: decide.WithinLimit},
 		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Released},
 		{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Settled},
@@ -75,7 +75,7 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyLeases, Outcome: decide.Denied,
 			Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})
-	m.Observe(&rls.Observation{Result: decide.Result{EndedLeases: 1, EndErr: errStore}})
+	m.Observe(&rls.Observation{Result: decide.Result{GivenUpLeases: 1, EndErr: errStore}})
 	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")
 	expectSeries(t, m.leases.tooMany, "d user.lease 1")
 	expectSeries(t, m.leases.ends, "d error user.lease 2", "d ok user.lease 2")

@@ -148,7 +148,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		}
 		m.countDenials(o, d)
 	}
-	m.leases.countEndedLeases(o)
+	m.leases.countGivenUpLeases(o)
 	if unmatched > 0 {
 		m.unmatched.add(labelSet{o.Domain}, uint64(unmatched))
 	}

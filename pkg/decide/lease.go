@@ -81,7 +81,7 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
 // make no further call for it. If ctx is canceled, it also repeats ends with an unknown outcome. It
-// waits for the store and sets EndedLeases and EndErr.
+// waits for the store and sets GivenUpLeases and EndErr.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
 	if !result.call.hasLeases {
 		return
@@ -90,11 +90,12 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	if !result.Denied && !canceled {
 		return
 	}
-	ends, local := result.ends(canceled)
+	opened, local, repeated := result.ends(canceled)
 	if d.options.EndLocally != nil {
 		d.options.EndLocally(ctx, now, local)
 	}
-	result.EndedLeases = len(ends) + len(local)
+	result.GivenUpLeases = len(opened) + len(local)
+	ends := slices.Concat(opened, repeated)
 	if len(ends) == 0 {
 		return
 	}
@@ -119,9 +120,9 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 }
 
 // ends returns operations that end the leases that r may have opened; local ends those that only
-// this process granted. With retryEnds, ends includes the ends of r that the store may not have
+// this process granted. With retryEnds, repeated are the ends of r that the store may not have
 // decided.
-func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
+func (r *Result) ends(retryEnds bool) (opened, local, repeated []limiters.Op) {
 	for first, g := range limiters.EachGroup(r.call.groups) {
 		verdicts := r.call.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, deniedByStore)
@@ -131,16 +132,16 @@ func (r *Result) ends(retryEnds bool) (ends, local []limiters.Op) {
 			switch {
 			case op.Lease.IsZero():
 			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
-				ends = append(ends, op)
+				repeated = append(repeated, op)
 			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err):
 			case !v.StoreUncharged:
-				ends = append(ends, end)
+				opened = append(opened, end)
 			case v.By == limiters.ByShare:
 				local = append(local, end)
 			}
 		}
 	}
-	return ends, local
+	return opened, local, repeated
 }
 
 // deniedByStore reports whether the store denied an operation, so that its group opened no leases.

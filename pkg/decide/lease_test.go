@@ -298,8 +298,8 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 		d := newLeaseDecider(t, store, c.options)
 		var result Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &result))
-		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.EndedLeases != c.ended || result.EndErr != nil {
-			t.Errorf("%+v %q: %s, %d ended (%v), want %s, %d", c.options, c.texts, got, result.EndedLeases, result.EndErr, c.want, c.ended)
+		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.GivenUpLeases != c.ended || result.EndErr != nil {
+			t.Errorf("%+v %q: %s, %d ended (%v), want %s, %d", c.options, c.texts, got, result.GivenUpLeases, result.EndErr, c.want, c.ended)
 		}
 		if got := decideReasons(t, d, "0 user=u lease=z"); got != "ok: within_limit("+c.userFree+")" {
 			t.Errorf("%+v %q: %s, want %s slots free", c.options, c.texts, got, c.userFree)
@@ -348,8 +348,8 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 			d := newLeaseDecider(t, store, Options{EndTimeout: time.Hour})
 			var result Result
 			_ = d.Decide(ctx, leaseRequest("user=u lease=a"), &result)
-			if result.EndedLeases != 1 || result.EndErr != nil || ofEnd == nil {
-				t.Fatalf("%d ended, error %v, want 1 by a second call", result.EndedLeases, result.EndErr)
+			if result.GivenUpLeases != 1 || result.EndErr != nil || ofEnd == nil {
+				t.Fatalf("%d ended, error %v, want 1 by a second call", result.GivenUpLeases, result.EndErr)
 			}
 			if deadline, bounded := ofEnd.Deadline(); !bounded || time.Until(deadline) < time.Minute || !errors.Is(ofEnd.Err(), context.Canceled) {
 				t.Errorf("the call has the deadline %v, and %v: want EndTimeout, and an end when Decide returns", deadline, ofEnd.Err())
@@ -376,8 +376,8 @@ func TestRequestAfterItsEndOpensNoLease(t *testing.T) {
 	request := leaseRequest("user=u lease=a")
 	d := newLeaseDecider(t, store, Options{})
 	var result Result
-	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.EndedLeases != 1 {
-		t.Fatalf("error %v, %d ended, want ContextEnded, and 1", err, result.EndedLeases)
+	if err := d.Decide(ctx, request, &result); kindOf(err) != ContextEnded || result.GivenUpLeases != 1 {
+		t.Fatalf("error %v, %d ended, want ContextEnded, and 1", err, result.GivenUpLeases)
 	}
 	must.Succeed(t, late(t.Context()))
 	wantReasons(t, d, "ok: within_limit(2)", "0 user=u lease=z")
@@ -417,8 +417,8 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 			}
 			var result Result
 			_ = newLeaseDecider(t, store, Options{}).Decide(ctx, leaseRequest("user=u lease=a", "free"), &result)
-			if result.EndedLeases != c.want || len(store.calls) != 1+c.want {
-				t.Fatalf("%d ended in %d calls, want %d", result.EndedLeases, len(store.calls)-1, c.want)
+			if result.GivenUpLeases != c.want || len(store.calls) != 1+c.want {
+				t.Fatalf("%d ended in %d calls, want %d", result.GivenUpLeases, len(store.calls)-1, c.want)
 			}
 			if c.want > 0 {
 				opened, end := store.calls[0][0], store.calls[1][0]
@@ -437,8 +437,8 @@ func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	store.OfKey = failsOn("free")
 	var result Result
 	err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "free"), &result)
-	if kindOf(err) != StoreFailed || result.EndedLeases != 0 || len(store.calls) != 1 {
-		t.Errorf("error %v, %d ended in %d calls, want StoreFailed, and 0 in 1", err, result.EndedLeases, len(store.calls))
+	if kindOf(err) != StoreFailed || result.GivenUpLeases != 0 || len(store.calls) != 1 {
+		t.Errorf("error %v, %d ended in %d calls, want StoreFailed, and 0 in 1", err, result.GivenUpLeases, len(store.calls))
 	}
 }
 
@@ -456,8 +456,8 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 		return take(ctx)
 	}
 	var result Result
-	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.EndedLeases != 1 {
-		t.Fatalf("%v, %d ends repeated, want 1", err, result.EndedLeases)
+	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUpLeases != 0 || result.EndErr != nil {
+		t.Fatalf("%v, %d leases given up, %v: want none, because the request settled its own", err, result.GivenUpLeases, result.EndErr)
 	}
 	if again := store.calls[2][0]; again.Kind != limiters.OpEnd || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
@@ -479,9 +479,9 @@ func TestEndErrorIsReportedAndNotReturned(t *testing.T) {
 		}
 		var result Result
 		err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "both=u lease=a", "full"), &result)
-		if err != nil || !result.Denied || result.EndedLeases != 2 || !errors.Is(result.EndErr, errStore) || result.StoreErr != nil {
+		if err != nil || !result.Denied || result.GivenUpLeases != 2 || !errors.Is(result.EndErr, errStore) || result.StoreErr != nil {
 			t.Errorf("%s: error %v, denied %t, %d ended, EndErr %v, StoreErr %v, want a denial without error, 2 ended, EndErr %v, no StoreErr",
-				name, err, result.Denied, result.EndedLeases, result.EndErr, result.StoreErr, errStore)
+				name, err, result.Denied, result.GivenUpLeases, result.EndErr, result.StoreErr, errStore)
 		}
 	}
 }
@@ -534,8 +534,8 @@ func TestDeniedRequestEndsItsReservations(t *testing.T) {
 	} {
 		d := newLeaseDecider(t, newLeaseStore(), Options{})
 		var result Result
-		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.EndedLeases != 1 {
-			t.Errorf("an estimate of %s: %d ended, %v, want 1", estimate, result.EndedLeases, err)
+		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.GivenUpLeases != 1 {
+			t.Errorf("an estimate of %s: %d ended, %v, want 1", estimate, result.GivenUpLeases, err)
 		}
 		wantReasons(t, d, "ok: settled(100)", "7 budget=b lease=a settle")
 	}
@@ -563,8 +563,8 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 	}
 	var result Result
 	must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
-	if !result.Denied || result.EndedLeases != 1 || result.EndErr == nil {
-		t.Errorf("denied %t, %d ended, EndErr %v, want a denial with 1 ended and an EndErr", result.Denied, result.EndedLeases, result.EndErr)
+	if !result.Denied || result.GivenUpLeases != 1 || result.EndErr == nil {
+		t.Errorf("denied %t, %d ended, EndErr %v, want a denial with 1 ended and an EndErr", result.Denied, result.GivenUpLeases, result.EndErr)
 	}
 }
 
@@ -584,8 +584,8 @@ func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
 		}
 		var result Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
-		if !result.Denied || result.EndedLeases != want || result.EndErr != nil || len(store.calls) != 1 {
-			t.Errorf("%v: denied %t, %d ended, EndErr %v, %d calls, want a denial with %d ended in 1 call", by, result.Denied, result.EndedLeases,
+		if !result.Denied || result.GivenUpLeases != want || result.EndErr != nil || len(store.calls) != 1 {
+			t.Errorf("%v: denied %t, %d ended, EndErr %v, %d calls, want a denial with %d ended in 1 call", by, result.Denied, result.GivenUpLeases,
 				result.EndErr, len(store.calls), want)
 		}
 		if len(local) != want || want > 0 && (local[0].Kind != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {

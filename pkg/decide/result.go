@@ -26,11 +26,12 @@ type Result struct {
 	StoreErr      error
 	Duration      time.Duration // the time from the call of Decide until the store had answered
 	StoreDuration time.Duration // the time of the store call; 0: no limit had to be charged
-	// EndedLeases counts the leases and reservations that Decide has ended because the request is
-	// denied or canceled. EndErr is the first error of these ends, for logs only; after an error, a
-	// lease may last until its TTL.
-	EndedLeases int
-	EndErr      error
+	// GivenUpLeases counts the leases and reservations that Decide has tried to end because the
+	// request is denied or canceled.
+	GivenUpLeases int
+	// EndErr is the first error of these ends, or of an end that was repeated because the request was
+	// canceled. It is for logs only. After an error, a lease may last until its TTL.
+	EndErr error
 
 	combined CombinedOutcome
 	call     storeCall

@@ -249,7 +249,7 @@ func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32
 		requests = min(requests, limiters.MaxLeases)
 	}
 	if requests == 0 {
-		// With a limit of 0, New would reject the rule's capacity.
+		// With a limit of 0, NewLimit would reject the rule's capacity.
 		spec = spec.Scaled(func(int64) int64 { return 0 })
 	}
 	if unit < Day {

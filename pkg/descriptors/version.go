@@ -58,8 +58,8 @@ func (r *Rule) identity() []byte {
 	return b
 }
 
-// digest returns the digest of n, a node of d, and all nodes below it. Children that no wildcard
-// matches are sorted, because their order has no effect.
+// digest returns the digest of n, a node of d, and all nodes below it. Children that are not
+// wildcards are sorted, because their order has no effect.
 func (d *Domain) digest(n *Node) digest {
 	var sorted, wild []digest
 	for _, child := range n.children {

@@ -6,8 +6,7 @@
 // keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
 // denied with the wait.
 //
-// An algorithm computes the next State from a State, the time and a number of hits, without I/O. It
-// may change a [Log] and [Leases] in place. [Decide] is the decision logic of a Store, without
+// An algorithm changes a State in place, from the time and a number of hits, without I/O. [Decide] is the decision logic of a Store, without
 // storage. Package memstore stores the States that Decide works on, redisstore runs a twin of each
 // algorithm in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in
 // limiterstest compares every store with Decide, verdict by verdict.

@@ -64,11 +64,11 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		l, err := NewLimit(c.spec)
 		switch {
 		case c.err == "" && err != nil:
-			t.Errorf("New(%+v): %v, want no error", c.spec, err)
+			t.Errorf("NewLimit(%+v): %v, want no error", c.spec, err)
 		case c.err == "" && l.Spec() != c.spec:
-			t.Errorf("New(%+v).Spec() = %+v, want it unchanged", c.spec, l.Spec())
+			t.Errorf("NewLimit(%+v).Spec() = %+v, want it unchanged", c.spec, l.Spec())
 		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
-			t.Errorf("New(%+v): %v, want %q", c.spec, err, c.err)
+			t.Errorf("NewLimit(%+v): %v, want %q", c.spec, err, c.err)
 		}
 	}
 }

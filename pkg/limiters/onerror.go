@@ -34,7 +34,7 @@ type DecidedBy uint8
 const (
 	ByStore DecidedBy = iota
 	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
-	// verdict. RetryAfter is never too short.
+	// verdict, so RetryAfter omits what other processes have charged since then.
 	ByCache
 	// ByShare: the store failed, and this process decided by its share of the limit, which the
 	// verdict describes.

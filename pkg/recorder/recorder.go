@@ -201,7 +201,7 @@ func (r *Recorder) Record(result *decide.Result) {
 // replay of the first request would keep them. A replay ends the leases of a denied request by itself.
 func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
 	r.push(head, result, selected)
-	if result.EndedLeases == 0 || head.known && !head.allowed {
+	if result.GivenUpLeases == 0 || head.known && !head.allowed {
 		return
 	}
 	if leases := leasesOf(result, selected); leases.n > 0 {

@@ -67,9 +67,9 @@ func unwritten(t *testing.T, r *Recorder) {
 }
 
 // dropped returns the sum of the notes of gaps in a folder.
-func dropped(skipped []replay.FileSkippedLines) (n int64) {
+func dropped(skipped []replay.FileSkipCount) (n int64) {
 	for _, s := range skipped {
-		if s.Kind == replay.Dropped {
+		if s.Reason == replay.Dropped {
 			n += s.Lines
 		}
 	}
@@ -506,7 +506,7 @@ func TestClockThatStepsBackIsCounted(t *testing.T) {
 	w.write(true)
 	w.out.close()
 	all, skipped := lines(t, dir)
-	if len(skipped) != 1 || skipped[0].Kind != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
+	if len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
 		t.Errorf("%d lines replayed of %d, and skipped %+v", len(all), 4*each, skipped)
 	}
 	if last := all[len(all)-1].At; !last.After(at.Add(time.Hour)) {
@@ -585,7 +585,7 @@ func TestFilesBeginWithTheirSampleAndSecret(t *testing.T) {
 	reader, err := replay.NewReader(text, replay.ReaderOptions{})
 	must.Succeed(t, err)
 	defer reader.Close()
-	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Recorded(), []replay.RecorderNote{{Sample: .25, Secret: secretID(o.Secret)}}) {
-		t.Errorf("got error %v, notes %+v, want EOF, and one note of a sample of 0.25 with the id of the secret", err, reader.Recorded())
+	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Notes(), []replay.RecorderNote{{Sample: .25, Secret: secretID(o.Secret)}}) {
+		t.Errorf("got error %v, notes %+v, want EOF, and one note of a sample of 0.25 with the id of the secret", err, reader.Notes())
 	}
 }

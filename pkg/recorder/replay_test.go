@@ -132,7 +132,7 @@ func recordings(t testing.TB, dir string) []string {
 }
 
 // lines returns all lines of the recordings in a folder.
-func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkippedLines) {
+func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkipCount) {
 	t.Helper()
 	files, err := replay.Open(recordings(t, dir), nil)
 	must.Succeed(t, err)
@@ -450,8 +450,8 @@ descriptors:
 					}
 					_ = d.Decide(ctx, &first, &result)
 					cancel()
-					if result.EndedLeases != 1 {
-						t.Fatalf("%d leases of the first request were ended, want 1", result.EndedLeases)
+					if result.GivenUpLeases != 1 {
+						t.Fatalf("%d leases of the first request were ended, want 1", result.GivenUpLeases)
 					}
 					r.Record(&result)
 					now = now.Add(time.Millisecond)

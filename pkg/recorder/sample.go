@@ -48,7 +48,7 @@ func (r *Recorder) sample(result *decide.Result) (selected selection) {
 	return selected
 }
 
-// A head is the part of an entry that sorting needs, and the outcome.
+// A head is the part of a request that sorting needs, and the outcome.
 type head struct {
 	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
 	now   int64  // by the clock of this machine, or 0
@@ -57,7 +57,7 @@ type head struct {
 	// allowed is the outcome, if known.
 	allowed, known bool
 	leftOut        int
-	release        bool // the entry releases the leases of its descriptors
+	release        bool // the request releases the leases of its descriptors
 }
 
 var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromError}
@@ -66,7 +66,7 @@ const (
 	byStore = iota
 	byCache
 	byFallback
-	byNobody
+	byError
 )
 
 // cacheOrder sorts a denial by the cache, and a release, after all decisions of the store in the
@@ -87,7 +87,7 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 		for j := range verdicts {
 			switch v := &verdicts[j]; {
 			case v.Err != nil:
-				h.by = byNobody
+				h.by = byError
 			case v.By == limiters.ByStore:
 				if v.At > h.at {
 					h.at, h.order = v.At, v.Order
@@ -117,7 +117,7 @@ func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	return leases
 }
 
-// releaseOf returns the head of the release of the leases that an entry opened. The store ends them
+// releaseOf returns the head of the release of the leases that a request opened. The store ends them
 // in a later call, so the release sorts after all decisions of the same microsecond.
 func releaseOf(opened head, leftOut int) head {
 	return head{at: opened.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}

@@ -40,9 +40,9 @@ type writer struct {
 	out        *rotatingFile
 	spareQueue []byte // reused as the next queue to fill
 
-	buffered      []bufferedLine
-	requests      []byte // the text of buffered
-	unusedEntries []byte
+	buffered       []bufferedLine
+	requests       []byte // the text of buffered
+	unusedRequests []byte
 	// cutoff is the latest time of the lines that were kept at the start of the period: lines up to
 	// it have waited for a whole period. 0 if none was kept.
 	cutoff int64
@@ -222,16 +222,16 @@ func (w *writer) write(all bool) {
 
 // retain drops all buffered lines except these.
 func (w *writer) retain(lines []bufferedLine) {
-	buffered, requests := w.buffered[:0], w.unusedEntries[:0]
+	buffered, requests := w.buffered[:0], w.unusedRequests[:0]
 	for _, l := range lines {
 		length := binary.LittleEndian.Uint32(w.requests[l.start-4:])
 		start := len(requests) + 4
 		requests = append(requests, w.requests[l.start-4:l.start+length]...)
 		buffered = append(buffered, bufferedLine{l.at, l.order, uint32(start)})
 	}
-	w.unusedEntries = w.requests
+	w.unusedRequests = w.requests
 	if cap(w.requests) > queueCount*queueBytes && len(w.requests) < cap(w.requests)/4 {
-		buffered, w.unusedEntries = slices.Clone(buffered), nil // frees the memory of a load that has passed
+		buffered, w.unusedRequests = slices.Clone(buffered), nil // frees the memory of a load that has passed
 	}
 	w.buffered, w.requests = buffered, requests
 }

@@ -73,8 +73,8 @@ func TestNotesOfTheRecorderAreRead(t *testing.T) {
 	for ; err == nil; n++ {
 		err = r.Next(&line)
 	}
-	if want := []SkippedLines{{Kind: Dropped, Lines: 42, First: 3}}; n != 3 || !reflect.DeepEqual(r.Skipped(), want) || !slices.Equal(r.Recorded(), []RecorderNote{{.25, "0123"}}) {
-		t.Errorf("%d lines, %+v, %+v", n-1, r.Skipped(), r.Recorded())
+	if want := []SkipCount{{Reason: Dropped, Lines: 42, First: 3}}; n != 3 || !reflect.DeepEqual(r.Skipped(), want) || !slices.Equal(r.Notes(), []RecorderNote{{.25, "0123"}}) {
+		t.Errorf("%d lines, %+v, %+v", n-1, r.Skipped(), r.Notes())
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 // compressed file was cut. Only [Files] counts it; a [Reader] returns the error instead.
 const Unreadable SkipReason = "unreadable"
 
-// A FileSkippedLines counts the lines of one kind that were skipped in one file.
-type FileSkippedLines struct {
+// A FileSkipCount counts the lines of one kind that were skipped in one file.
+type FileSkipCount struct {
 	File string `json:"file"`
-	SkippedLines
+	SkipCount
 	Error string `json:"error,omitempty"` // the error of the file, for Unreadable
 }
 
@@ -43,7 +43,7 @@ type file struct {
 	bytes   *countingReader
 	reader  *Reader
 	line    Line // the next line
-	skipped []SkippedLines
+	skipped []SkipCount
 	lines   int64
 	noted   []RecorderNote // the notes so far
 	err     error          // the error that ended the file
@@ -140,7 +140,7 @@ func (f *Files) peek(rec *file, path string) error {
 		return err
 	}
 	more := rec.advance()
-	rec.noted = rec.reader.Recorded()
+	rec.noted = rec.reader.Notes()
 	if !more {
 		return f.end(rec)
 	}
@@ -199,7 +199,7 @@ func (f *file) close() error {
 
 // end closes a file and keeps its counts.
 func (f *Files) end(rec *file) error {
-	rec.skipped, rec.lines, rec.noted = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Recorded()
+	rec.skipped, rec.lines, rec.noted = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Notes()
 	f.read += rec.bytes.n
 	rec.bytes.n = 0
 	return rec.close()
@@ -251,26 +251,26 @@ func (f *Files) Lines() (n int64) {
 }
 
 // Skipped returns the lines that were skipped so far, by file and kind.
-func (f *Files) Skipped() []FileSkippedLines {
-	var all []FileSkippedLines
+func (f *Files) Skipped() []FileSkipCount {
+	var all []FileSkipCount
 	for _, rec := range f.all {
 		skipped := rec.skipped
 		if rec.reader != nil {
 			skipped = rec.reader.Skipped()
 		}
 		for _, s := range skipped {
-			all = append(all, FileSkippedLines{File: rec.name, SkippedLines: s})
+			all = append(all, FileSkipCount{File: rec.name, SkipCount: s})
 		}
 		if rec.err != nil {
-			all = append(all, FileSkippedLines{File: rec.name, SkippedLines: SkippedLines{Kind: Unreadable, Lines: 1, First: rec.lines}, Error: rec.err.Error()})
+			all = append(all, FileSkipCount{File: rec.name, SkipCount: SkipCount{Reason: Unreadable, Lines: 1, First: rec.lines}, Error: rec.err.Error()})
 		}
 	}
 	return all
 }
 
-// RecorderNote returns the notes of the recorders in the files, each once. It is complete at the end of
+// Notes returns the notes of the recorders in the files, each once. It is complete at the end of
 // the files.
-func (f *Files) Recorded() []RecorderNote {
+func (f *Files) Notes() []RecorderNote {
 	var all []RecorderNote
 	for _, rec := range f.all {
 		for _, note := range rec.noted {

@@ -71,7 +71,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	if want := []string{"c0", "a1", "a3", "in4", "a5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
 	}
-	want := []replay.FileSkippedLines{{File: plain, SkippedLines: replay.SkippedLines{Kind: replay.NotJSON, Lines: 1, First: 3}}}
+	want := []replay.FileSkipCount{{File: plain, SkipCount: replay.SkipCount{Reason: replay.NotJSON, Lines: 1, First: 3}}}
 	if got := f.Skipped(); !slices.Equal(got, want) {
 		t.Errorf("skipped %+v, want %+v", got, want)
 	}
@@ -111,7 +111,7 @@ func TestUnreadableFileIsCounted(t *testing.T) {
 	}
 	skipped := f.Skipped()
 	last := skipped[len(skipped)-1]
-	if last.Kind != replay.Unreadable || last.File != cut || last.Lines != 1 || !strings.Contains(last.Error, "cannot be read beyond line") {
+	if last.Reason != replay.Unreadable || last.File != cut || last.Lines != 1 || !strings.Contains(last.Error, "cannot be read beyond line") {
 		t.Errorf("skipped %+v", skipped)
 	}
 }
@@ -176,11 +176,11 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 			}
 			f, err := replay.Open(paths, nil)
 			must.Succeed(t, err)
-			if before := f.Recorded(); !slices.Equal(before, tt.want) {
+			if before := f.Notes(); !slices.Equal(before, tt.want) {
 				t.Errorf("before the lines: %+v, want %+v", before, tt.want)
 			}
 			readFiles(t, f)
-			if got := f.Recorded(); !slices.Equal(got, tt.want) {
+			if got := f.Notes(); !slices.Equal(got, tt.want) {
 				t.Errorf("%+v, want %+v", got, tt.want)
 			}
 		})

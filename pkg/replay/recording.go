@@ -48,7 +48,7 @@ type RecorderNote struct {
 // A SkipReason explains why a line of a recording cannot be replayed.
 type SkipReason string
 
-// The kinds of lines that a [Reader] skips.
+// The reasons for which a [Reader] skips lines.
 const (
 	TooLong        SkipReason = "too_long"        // longer than ReaderOptions.MaxLineBytes
 	Cut            SkipReason = "cut"             // the last line has no line break and is not JSON
@@ -64,11 +64,11 @@ const (
 
 var skipReasons = []SkipReason{TooLong, Cut, NotJSON, BadTime, NoDomain, BadDescriptors, BadHits, BadOverrides, OutOfOrder, Dropped}
 
-// A SkippedLines counts the lines of one kind.
-type SkippedLines struct {
-	Kind  SkipReason `json:"kind"`
-	Lines int64      `json:"lines"`
-	First int64      `json:"first"` // the number of the first such line, from 1
+// A SkipCount counts the lines that were skipped for one reason.
+type SkipCount struct {
+	Reason SkipReason `json:"kind"`
+	Lines  int64      `json:"lines"`
+	First  int64      `json:"first"` // the number of the first such line, from 1
 }
 
 // ReaderOptions configures a [Reader]. The zero value is the default configuration.
@@ -104,7 +104,7 @@ type Reader struct {
 	bufferedBytes int
 	latest        time.Time // the latest time of the lines returned
 	err           error     // the input's error; io.EOF at its end
-	skipped       map[SkipReason]SkippedLines
+	skipped       map[SkipReason]SkipCount
 	recorded      []RecorderNote // each note once, and {Sample: 1} if a line precedes all notes
 }
 
@@ -117,7 +117,7 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 		o.Reorder = 1000
 	}
 	plain := bufio.NewReaderSize(in, 1<<16)
-	r := &Reader{o: o, skipped: map[SkipReason]SkippedLines{}}
+	r := &Reader{o: o, skipped: map[SkipReason]SkipCount{}}
 	magic, err := plain.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
@@ -172,10 +172,10 @@ func (r *Reader) Next(into *Line) error {
 // Lines returns the number of lines read so far, including empty ones.
 func (r *Reader) Lines() int64 { return r.lines.Number }
 
-// RecorderNote returns the notes of recorders so far, each once. A recording contains several notes if
+// Notes returns the notes of recorders so far, each once. A recording contains several notes if
 // it consists of several files. Lines before the first note have the note {Sample: 1}. After
 // [maxNotes] different notes, it returns no further ones.
-func (r *Reader) Recorded() []RecorderNote { return r.recorded }
+func (r *Reader) Notes() []RecorderNote { return r.recorded }
 
 // maxNotes bounds the different notes of a recording.
 const maxNotes = 100
@@ -187,8 +187,8 @@ func (r *Reader) note(n RecorderNote) {
 }
 
 // Skipped returns the kinds of lines that were skipped, with their numbers.
-func (r *Reader) Skipped() []SkippedLines {
-	var all []SkippedLines
+func (r *Reader) Skipped() []SkipCount {
+	var all []SkipCount
 	for _, kind := range skipReasons {
 		if s := r.skipped[kind]; s.Lines > 0 {
 			all = append(all, s)
@@ -199,7 +199,7 @@ func (r *Reader) Skipped() []SkippedLines {
 
 func (r *Reader) skip(kind SkipReason, lines int64) {
 	s := r.skipped[kind]
-	s.Kind = kind
+	s.Reason = kind
 	if s.Lines == 0 {
 		s.First = r.lines.Number
 	}

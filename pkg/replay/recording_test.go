@@ -25,7 +25,7 @@ func line(seconds int, value string) string {
 }
 
 // readAll reads a recording. It returns the lines before an error.
-func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.Line, skipped []replay.SkippedLines, err error) {
+func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.Line, skipped []replay.SkipCount, err error) {
 	t.Helper()
 	r, err := replay.NewReader(in, o)
 	must.Succeed(t, err)
@@ -92,7 +92,7 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 		replay.BadHits:        `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[1,2]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":"1"}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[null]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":1.5}`,
 	} {
 		got, skipped, err := readAll(t, strings.NewReader(line(0, "first")+"\n"+bad+"\n"+line(1, "last")), replay.ReaderOptions{MaxLineBytes: 3000})
-		want := []replay.SkippedLines{{Kind: kind, Lines: int64(strings.Count(bad, "\n") + 1), First: 2}}
+		want := []replay.SkipCount{{Reason: kind, Lines: int64(strings.Count(bad, "\n") + 1), First: 2}}
 		if err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"first", "last"}) {
 			t.Errorf("%s: skipped %v, want %v; read %q, %v", kind, skipped, want, values(got), err)
 		}
@@ -113,7 +113,7 @@ func TestReaderOrdersLines(t *testing.T) {
 			t.Errorf("holding %d: read %s, %v, want %s", reorder, read, err, want)
 		}
 		lost := int64(7 - len(strings.Fields(want)))
-		if lost > 0 && (len(skipped) != 1 || skipped[0].Kind != replay.OutOfOrder || skipped[0].Lines != lost) {
+		if lost > 0 && (len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || skipped[0].Lines != lost) {
 			t.Errorf("holding %d: skipped %+v, want %d out of order", reorder, skipped, lost)
 		}
 	}
@@ -160,7 +160,7 @@ func TestReaderNamesGzip(t *testing.T) {
 func TestReaderReportsTruncatedRecordings(t *testing.T) {
 	plain := line(0, "a") + "\n" + line(1, "b") + "\n"
 	got, skipped, err := readAll(t, strings.NewReader(plain[:len(plain)-10]), replay.ReaderOptions{})
-	if want := []replay.SkippedLines{{Kind: replay.Cut, Lines: 1, First: 2}}; err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"a"}) {
+	if want := []replay.SkipCount{{Reason: replay.Cut, Lines: 1, First: 2}}; err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"a"}) {
 		t.Errorf("plain: read %q, %v, %v, want %v", values(got), skipped, err, want)
 	}
 	var many strings.Builder
@@ -192,7 +192,7 @@ func TestReaderOfAnEmptyRecordingEndsAtOnce(t *testing.T) {
 func TestReaderBoundsTheLengthOfALine(t *testing.T) {
 	endless := io.LimitReader(zeros{}, 100<<20)
 	got, skipped, err := readAll(t, io.MultiReader(endless, strings.NewReader("\n"+line(0, "a"))), replay.ReaderOptions{})
-	if want := []replay.SkippedLines{{Kind: replay.TooLong, Lines: 1, First: 1}}; err != nil || !slices.Equal(skipped, want) || len(got) != 1 {
+	if want := []replay.SkipCount{{Reason: replay.TooLong, Lines: 1, First: 1}}; err != nil || !slices.Equal(skipped, want) || len(got) != 1 {
 		t.Errorf("read %d lines, %v, %v", len(got), skipped, err)
 	}
 }

@@ -15,8 +15,8 @@ type call struct {
 	observation Observation    // holds the decide.Result
 }
 
-// MayReturnHits implements [PendingRequest].
-func (c *call) MayReturnHits() bool {
+// MayRefund implements [PendingRequest].
+func (c *call) MayRefund() bool {
 	for i := range c.message.descriptors {
 		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {
 			return true

@@ -21,9 +21,9 @@ type Admission interface {
 
 // A PendingRequest is a request over gRPC, empty until it is decoded.
 type PendingRequest interface {
-	// MayReturnHits reports whether the request refunds hits, ends a lease or settles a reservation. It
+	// MayRefund reports whether the request refunds hits, ends a lease or settles a reservation. It
 	// may be true for other requests too, because ordinary keys may be named release or settle.
-	MayReturnHits() bool
+	MayRefund() bool
 }
 
 type admitAll struct{}

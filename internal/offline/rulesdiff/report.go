@@ -29,7 +29,7 @@ type Report struct {
 	// recording has only hashes.
 	CannotMatch []replay.UnmatchableRule `json:"cannot_match"`
 	// Skipped are the lines of the recordings that were not compared. The caller sets Skipped.
-	Skipped []replay.FileSkippedLines `json:"skipped"`
+	Skipped []replay.FileSkipCount `json:"skipped"`
 }
 
 // skippedLines returns the number of lines that were not compared. A file that cannot be read to

@@ -64,7 +64,7 @@ func (r *Report) notes() []string {
 	}
 	if n := r.skippedLines(); n > 0 {
 		note := fmt.Sprintf("%s of the recording could not be compared.", count(n, "line"))
-		if slices.ContainsFunc(r.Skipped, func(s replay.FileSkippedLines) bool { return s.Kind == replay.Unreadable }) {
+		if slices.ContainsFunc(r.Skipped, func(s replay.FileSkipCount) bool { return s.Reason == replay.Unreadable }) {
 			note = "The recording cannot be read to its end. " + note
 		}
 		all = append(all, note)

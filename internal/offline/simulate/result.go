@@ -53,9 +53,9 @@ type Result struct {
 	Timeline Timeline       `json:"timeline"`
 	Limits   []*LimitResult `json:"limits"` // in the order of the rules, and then overrides
 
-	Lines    int64                     `json:"lines"` // all lines of the recording, including skipped and empty ones
-	Skipped  []replay.FileSkippedLines `json:"skipped"`
-	Warnings []string                  `json:"warnings"` // reasons why counts are not exact
+	Lines    int64                  `json:"lines"` // all lines of the recording, including skipped and empty ones
+	Skipped  []replay.FileSkipCount `json:"skipped"`
+	Warnings []string               `json:"warnings"` // reasons why counts are not exact
 }
 
 // WorstFirst returns the limits sorted by their denied requests, and then by their requests,

@@ -23,7 +23,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
 	})
 	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), MaxUnmatched)]...)
 	r.CannotMatch = s.hashed.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
-	r.Skipped = []replay.FileSkippedLines{}
+	r.Skipped = []replay.FileSkipCount{}
 	r.Timeline = Timeline{
 		Start: s.buckets.start.UTC(), BucketSeconds: widths[s.buckets.width].Seconds(),
 		Allowed: s.allowed.full(s.buckets.n), Denied: s.denied.full(s.buckets.n),

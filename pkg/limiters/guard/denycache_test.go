@@ -296,8 +296,6 @@ func TestCachedFunnelDenialWaitsLongerForMoreHits(t *testing.T) {
 	})
 }
 
-// A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms
-// to the store and 200 ms back.
 // A charge of fewer hits, which the store allows, makes the times of the denial too early.
 func TestChargeEndsTheDenialOfMoreHits(t *testing.T) {
 	withFixture(t, func(f *fixture) {
@@ -311,6 +309,8 @@ func TestChargeEndsTheDenialOfMoreHits(t *testing.T) {
 	})
 }
 
+// A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms
+// to the store and 200 ms back.
 func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, one := f.replica(defaults), limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: time.Second})

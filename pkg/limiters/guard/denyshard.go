@@ -46,7 +46,7 @@ type denial struct {
 	minHits  int64 // this many hits or more are denied; 0: peeks too
 	used     int64 // the key's usage
 	expires  int64 // the denial is certain until then, and no older than MaxAge
-	retryAt  int64 // the latest time at which minHits fit, or one hit if minHits is 0
+	retryAt  int64 // the latest time at which minHits fit, or one hit if minHits is 0, without further charges
 	resetAt  int64 // the latest time at which the key has fully reset
 	recorded int64 // when the denial was recorded
 	offset   int64 // lower bound of the store's clock minus the cache's; 0 if the store does not report its time
@@ -226,7 +226,8 @@ func (s *denyShard) insert(now int64, op *limiters.Op, d denial, budget int64) {
 	s.count++
 }
 
-// victim returns the entry to evict, or nil if all entries wait for a call to the store.
+// victim returns the entry to evict. It returns nil if no entry is idle and the oldest pending one
+// needs the store.
 func (s *denyShard) victim(now int64) *denyEntry {
 	if e := s.idle.next; e != &s.idle {
 		return e

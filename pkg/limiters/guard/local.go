@@ -104,6 +104,6 @@ func (l *localFallback) endLeases(ctx context.Context, now time.Time, ends []lim
 	for i := range ends {
 		l.scale(&ends[i])
 	}
-	// The local store fails only an operation that needs memory, which the end of a lease does not.
+	// A full local store accepts an end without remembering it, so there is no error to report.
 	_ = l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
 }

@@ -72,7 +72,7 @@ func (t *transaction) evictOne(sh *shard) bool {
 			continue
 		}
 		sh.load(r, &t.sampled)
-		if !sh.limits.get(r.limitID()).Denies(&t.sampled, t.storeNow) {
+		if !sh.limits.get(r.limitIndex()).Denies(&t.sampled, t.storeNow) {
 			best, soonest = p, expiry
 		}
 		t.sampled = limiters.State{}
@@ -100,7 +100,7 @@ func (sh *shard) randomRecord() position {
 // keepTightest keeps the limit that denies first: the record's, or l of an operation.
 // Eviction spares keys over a limit, but a record names only one of its limits.
 func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
-	entry := &sh.limits.table.items[r.limitID()]
+	entry := &sh.limits.table.items[r.limitIndex()]
 	held := entry.limit
 	if held == l || fullUsage(held) == fullUsage(l) && held.HasPenalty() == l.HasPenalty() {
 		entry.usedAt = storeNow
@@ -117,7 +117,7 @@ func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow in
 		sh.limits.release(i)
 		return
 	}
-	freed := sh.limits.release(r.limitID())
+	freed := sh.limits.release(r.limitIndex())
 	r.setLimitID(i)
 	sh.limits.table.items[i].usedAt = storeNow
 	if added != freed {

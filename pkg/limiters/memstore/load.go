@@ -302,7 +302,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	}
 	r := sh.record(p)
 	sh.save(r, state)
-	sh.limits.table.items[r.limitID()].usedAt = storeNow
+	sh.limits.table.items[r.limitIndex()].usedAt = storeNow
 	s.bytes.Add(size)
 	sh.setExpiry(p, expiry)
 }

@@ -56,7 +56,7 @@ func (r record) hash() uint32       { return binary.LittleEndian.Uint32(r[8:]) }
 func (r record) head() uint32       { return binary.LittleEndian.Uint32(r[12:]) }
 func (r record) textLen() int       { return int(r.head() & inTable) }
 func (r record) hasPointers() bool  { return r.head()&pointersFlag != 0 }
-func (r record) limitID() uint32    { return r.head() >> limitShift }
+func (r record) limitIndex() uint32 { return r.head() >> limitShift }
 func (r record) pointersID() uint32 { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }

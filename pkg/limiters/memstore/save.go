@@ -145,7 +145,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 			}
 			var state limiters.State
 			sh.load(r, &state)
-			limit := sh.limits.get(r.limitID())
+			limit := sh.limits.get(r.limitIndex())
 			if n := limiters.StateLen(limit, &state); n > perHold && n > cap(b)-len(b)-perHold && c.nextSize < n+2*perHold {
 				c.nextSize = n + 2*perHold
 				return b, true

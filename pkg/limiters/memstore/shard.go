@@ -53,7 +53,7 @@ func (sh *shard) find(hash uint32, key, stateID string) position {
 }
 
 func (sh *shard) matches(r record, key, stateID string) bool {
-	return string(sh.text(r)) == key && sh.limits.get(r.limitID()).StateID() == stateID
+	return string(sh.text(r)) == key && sh.limits.get(r.limitIndex()).StateID() == stateID
 }
 
 // text returns the key of a record, valid until the record changes.
@@ -88,7 +88,7 @@ func (sh *shard) stateWords(r record) []byte {
 	if r.hasPointers() {
 		end -= 8
 	}
-	return r[end-8*sh.limits.get(r.limitID()).StateWords() : end]
+	return r[end-8*sh.limits.get(r.limitIndex()).StateWords() : end]
 }
 
 // insertRecord adds a record for a new key. It fails if the shard is full, which is far beyond any
@@ -149,7 +149,7 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 	if r.hasPointers() {
 		sh.pointers.remove(r.pointersID())
 	}
-	bytes += sh.limits.release(r.limitID())
+	bytes += sh.limits.release(r.limitIndex())
 	sh.index[r.hash()%subindexes].remove(r.hash(), p)
 
 	from = sh.slabs.remove(p)
