@@ -52,9 +52,9 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 		handler    http.HandlerFunc
 	}{
 		{"/rlconfig", "the rules in force", func(w http.ResponseWriter, _ *http.Request) { writeRules(w, rules()) }},
-		{"/stats", "memory and command line, by expvar", expvar.Handler().ServeHTTP},
+		{"/stats", "statistics of the memory, by expvar", expvar.Handler().ServeHTTP},
 		{"/debug/pprof/", "profiles", pprof.Index},
-		{"/debug/pprof/cmdline", "the command line", pprof.Cmdline},
+		{"/debug/pprof/cmdline", "the name of the program, without its arguments", pprof.Cmdline},
 		{"/debug/pprof/profile", "30 s of CPU", pprof.Profile},
 		{"/debug/pprof/symbol", "symbols", pprof.Symbol},
 		{"/debug/pprof/trace", "a trace", pprof.Trace},

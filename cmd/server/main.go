@@ -38,7 +38,7 @@ import (
 
 func main() {
 	args := os.Args
-	// The debug pages show the command line, and a flag may contain a password.
+	// The debug pages show os.Args. A flag may contain a password, so only the program's name stays.
 	os.Args = os.Args[:1]
 	os.Exit(run(context.Background(), args[0], args[1:], os.Stdout, os.Stderr))
 }

@@ -58,14 +58,14 @@ func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.
 	return failed, recovered
 }
 
-// RequestLog returns a function that logs undecided requests, at most one line in a second for each
-// gRPC code, and leases that could not be ended. At level debug, it also logs denials and unmatched
+// RequestLog returns a function that logs requests with an error, at most one line in a second for
+// each gRPC code, and leases that could not be ended. At level debug, it also logs denials and unmatched
 // descriptors, one line of each in a second.
 func RequestLog(log *zap.Logger) func(*rls.Observation) {
 	sampled := OncePerSecond(log)
-	var undecided [codes.Unauthenticated + 1]func() *zap.Logger
-	for code := range undecided {
-		undecided[code] = sync.OnceValue(func() *zap.Logger { return OncePerSecond(log) })
+	var withError [codes.Unauthenticated + 1]func() *zap.Logger
+	for code := range withError {
+		withError[code] = sync.OnceValue(func() *zap.Logger { return OncePerSecond(log) })
 	}
 	return func(o *rls.Observation) {
 		if log.Core().Enabled(zap.DebugLevel) {
@@ -83,7 +83,11 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(o.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
 		}
-		undecided[min(o.Code, codes.Unauthenticated)]().Warn("request not decided", fields...)
+		message := "request not decided"
+		if o.Code == codes.OK {
+			message = "request decided despite an error of the store"
+		}
+		withError[min(o.Code, codes.Unauthenticated)]().Warn(message, fields...)
 	}
 }
 

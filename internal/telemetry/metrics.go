@@ -1,7 +1,7 @@
 // Package telemetry contains Weir's own metrics and its log. It observes finished results, and
-// depends on no store.
+// imports neither memstore nor redisstore.
 //
-// All labels come from the rules, so the number of series is bounded.
+// All labels come from the rules or from fixed lists, so the number of series is bounded.
 package telemetry
 
 import (

@@ -135,6 +135,15 @@ func TestReloadLosesNoHits(t *testing.T) {
 	}
 }
 
+// While the store fails, a release gets OK, and so does a request under a rule in shadow mode.
+func TestDecidedRequestsAreNotLoggedAsUndecided(t *testing.T) {
+	var out bytes.Buffer
+	RequestLog(NewLog(&out, zapcore.InfoLevel, "json"))(&rls.Observation{Code: codes.OK, Err: errors.New("no redis")})
+	if line := out.String(); !strings.Contains(line, `"@message":"request decided despite an error of the store"`) || !strings.Contains(line, `"code":"OK"`) {
+		t.Errorf("logged %s, want that the request was decided", line)
+	}
+}
+
 func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	var out bytes.Buffer
 	log := NewLog(&out, zapcore.InfoLevel, "json")

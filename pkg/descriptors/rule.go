@@ -290,7 +290,7 @@ func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 	if p.WindowStart == limiters.StartByCalendar {
 		if l.Unit < Day {
 			return RateLimit{}, &limiters.SpecError{
-				Problem: fmt.Sprintf("a window by the calendar is too short with the unit %v", l.Unit),
+				Problem: fmt.Sprintf("a calendar window is too short with the unit %v", l.Unit),
 				Remedy:  "set 'unit' to day, week, month or year, or remove 'window_start'",
 			}
 		}

@@ -50,7 +50,7 @@ var calendarParameters = []Parameter{
 	{Key: "calendar_unit", Type: Choice, Choices: calendarUnitNames, Default: calendarUnitNames[calendarDay], Derived: true,
 		text: func(p *Params) *string { return &p.CalendarUnit }},
 	{Key: "time_zone", Type: Zone, Default: utc, text: func(p *Params) *string { return &p.TimeZone },
-		About: "the time zone of windows by the calendar."},
+		About: "the time zone of calendar windows."},
 }
 
 // newCalendar returns the calendar of a limit with window_start=calendar.

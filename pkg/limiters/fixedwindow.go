@@ -41,7 +41,7 @@ const (
 var windowParameters = slices.Concat([]Parameter{{
 	Key: "window_start", Type: Choice, Choices: []string{StartByClock, StartByFirstHit, StartByCalendar}, Default: StartByClock,
 	text:  func(p *Params) *string { return &p.WindowStart },
-	About: "windows by the clock, from a key's first hit, or by the calendar.",
+	About: "clock-aligned windows, windows from a key's first hit, or calendar windows.",
 }}, calendarParameters)
 
 var fixedWindowDefinition = definition{

@@ -46,7 +46,7 @@ func (s Spec) Scaled(scale func(int64) int64) Spec {
 	return s
 }
 
-// capacity returns the maximum usage at which hits can be allowed.
+// capacity returns the largest usage that allowed hits can reach.
 func (s *Spec) capacity() int64 { return cmp.Or(s.Params.Capacity, s.Max) }
 
 // A Limit is a validated Spec with precomputed values. It is immutable and may be shared.
@@ -274,7 +274,7 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
-// without refunds; 0 if it has no window. Windows by the calendar differ in length: the interval is
+// without refunds; 0 if it has no window. Calendar windows differ in length: the interval is
 // then as long as the shortest.
 func (l *Limit) MaxAdmitted() int64 {
 	if l.hitAlgorithm == nil {
@@ -290,7 +290,7 @@ func (l *Limit) Drains() bool { return l.definition.drains }
 // PeeksOver reports whether a peek is allowed at exactly the limit, and denied only above it.
 func (l *Limit) PeeksOver() bool { return l.peekOver }
 
-// Capacity returns the maximum usage at which hits can be allowed: the maximum, or the capacity of
+// Capacity returns the largest usage that allowed hits can reach: the maximum, or the capacity of
 // a funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 

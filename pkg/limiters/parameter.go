@@ -14,8 +14,8 @@ import (
 // means the default.
 type Params struct {
 	WindowStart  string // the start of a fixed window: StartByClock (default), StartByFirstHit or StartByCalendar
-	CalendarUnit string // the unit of windows by the calendar: "day" (default), "week", "month" or "year"
-	TimeZone     string // the zone of windows by the calendar: one of [TimeZones], by default UTC
+	CalendarUnit string // the unit of calendar windows: "day" (default), "week", "month" or "year"
+	TimeZone     string // the zone of calendar windows: one of [TimeZones], by default UTC
 	Capacity     int64  // the largest burst of a funnel, in hits; by default the maximum
 	LeaseTTL     time.Duration
 	Peek         string // PeekWouldFit or PeekOver; the default depends on the limit

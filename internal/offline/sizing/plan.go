@@ -103,7 +103,7 @@ type LimitPlan struct {
 // Over holds the largest over-admission of one key, by cause.
 type Over struct {
 	// AnyWindow is the most that a limit without failures admits in any interval as long as its
-	// window; 0 without a window. Windows by the calendar differ in length: AnyWindow is for the
+	// window; 0 without a window. Calendar windows differ in length: AnyWindow is for the
 	// shortest, such as February.
 	AnyWindow int64 `json:"any_window"`
 	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
@@ -270,7 +270,7 @@ func maxUsage(l *limiters.Limit) float64 {
 	return float64(l.Capacity())
 }
 
-// longestWindow returns the longest window by the calendar, or the window of any other limit.
+// longestWindow returns the longest calendar window, or the window of any other limit.
 func longestWindow(spec *limiters.Spec) time.Duration {
 	d := spec.Window
 	if spec.Params.WindowStart != limiters.StartByCalendar {

@@ -164,7 +164,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"a zone without a calendar", limit(day + ", time_zone: Europe/Berlin"),
 			"4:17: 'time_zone' has no meaning without a calendar: remove it, or set 'window_start: calendar'"},
 		{"a calendar of hours", limit("unit: hour, requests_per_unit: 1, window_start: calendar"),
-			"4:17: a window by the calendar is too short with the unit hour: set 'unit' to day, week, month or year, or remove 'window_start'"},
+			"4:17: a calendar window is too short with the unit hour: set 'unit' to day, week, month or year, or remove 'window_start'"},
 		{"a key of the core alone", limit(day + ", calendar_unit: day"),
 			"4:51: unknown key 'calendar_unit' in a rate_limit: want one of unit, requests_per_unit, name, unit_multiplier, concurrent_requests, unlimited, replaces, " +
 				"algorithm, window_start, time_zone, peek, penalty, reserve, capacity, lease_ttl, count_denied, on_store_error, on_deny"},

@@ -234,7 +234,7 @@ func TestOverlaySetsACalendar(t *testing.T) {
 	}
 	_, err = overlaid("domain: d\ndescriptors: [{key: k, rate_limit: {window_start: calendar}}]\n",
 		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 5}}]\n")
-	golden(t, err, "a.yaml:2:36: a window by the calendar is too short with the unit minute: set 'unit' to day, week, month or year, "+
+	golden(t, err, "a.yaml:2:36: a calendar window is too short with the unit minute: set 'unit' to day, week, month or year, "+
 		"or remove 'window_start' (the overlay sets 'window_start', at o.yaml:2:37)")
 }
 

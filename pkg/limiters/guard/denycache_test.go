@@ -309,6 +309,21 @@ func TestChargeEndsTheDenialOfMoreHits(t *testing.T) {
 	})
 }
 
+// The cache does not see a charge by another replica, so its times are too early until the denial
+// expires: see [limiters.ByCache].
+func TestDenialOmitsChargesOfOtherReplicas(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		a, b := f.replica(defaults), f.replica(defaults)
+		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute, Params: limiters.Params{Capacity: 10}})
+		a.mustTake("k", funnel, 6, "ok used=6 remaining=4 reset=36s")
+		a.mustTake("k", funnel, 5, "denied used=6 remaining=4 retry=6s reset=36s")
+		b.mustTake("k", funnel, 4, "ok used=10 remaining=0 reset=60s")
+		a.mustTake("k", funnel, 5, "cached: denied used=6 remaining=4 retry=6s reset=36s")
+		time.Sleep(time.Second)
+		a.mustTake("k", funnel, 5, "denied used=10 remaining=0 retry=29s reset=59s")
+	})
+}
+
 // A slow call must neither prolong a denial nor shorten its retry delay. Here a call takes 100 ms
 // to the store and 200 ms back.
 func TestDenialExpiresFromCallStartAndRetriesFromCallEnd(t *testing.T) {

@@ -191,7 +191,7 @@ func TestClusterAsSingleIsReported(t *testing.T) {
 		keys    []string
 	}{"CROSSSLOT": {one, []string{"a", "b"}}, "MOVED": {two, keysOn(two, 1, 1)}} {
 		_, err := take(t, openAt(t, connect.Options{Addr: c.cluster.Servers[0].Addr}), opsOf(c.keys...)...)
-		if err == nil || !strings.Contains(err.Error(), "set its type to cluster: "+want) {
+		if err == nil || !strings.Contains(err.Error(), "set REDIS_TYPE, or REDIS_PERSECOND_TYPE, to CLUSTER: "+want) {
 			t.Errorf("%v, want %s and what to set", err, want)
 		}
 	}

@@ -32,7 +32,7 @@ func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups
 	if err != nil {
 		s.reconnector.afterError(err, s.server.client)
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
-			return fmt.Errorf("this Redis is a cluster: set its type to cluster: %w", err)
+			return fmt.Errorf("this Redis is a cluster: set REDIS_TYPE, or REDIS_PERSECOND_TYPE, to CLUSTER: %w", err)
 		}
 		return err
 	}
