@@ -10,7 +10,7 @@ func (op *Op) NeedsMemory(s *State, now int64) bool {
 		return false
 	}
 	if op.Kind == OpEnd {
-		return l.UsesLeases() && !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
+		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
 	}
 	effect := op.leaseEffect(s, now)
 	if n < 0 || effect == leaseHeld {
@@ -240,18 +240,13 @@ func (d *groupDecision) deny() {
 		}
 	}
 	for i := range d.group {
-		if d.isFirstOffence(i) {
-			d.out[i].PenaltyBegan = d.state(i).withExtraState().penalty.addOffence(d.group[i].Limit.penalty, d.now)
-		}
-	}
-	for i := range d.group {
 		s, l := d.state(i), d.group[i].Limit
 		switch {
 		case s == nil:
 		case d.out[i].Allowed:
 			d.out[i] = allowedVerdict(d.now, l, s)
 		default:
-			began := d.out[i].PenaltyBegan
+			began := d.isFirstOffence(i) && s.withExtraState().penalty.addOffence(l.penalty, d.now)
 			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}

@@ -96,7 +96,7 @@ func (op *Op) apply(s *State, now int64) {
 		}
 		s.withExtraState().leases.open.set(op.Lease, opened)
 	}
-	if charged != 0 && l.hitAlgorithm != nil {
+	if charged != 0 && !l.IsConcurrency() {
 		l.hitAlgorithm.charge(s, now, charged)
 	}
 }
@@ -106,7 +106,7 @@ func (op *Op) apply(s *State, now int64) {
 func (op *Op) end(s *State, now int64) {
 	l := op.Limit
 	op.expireLeases(s, now)
-	if !l.UsesLeases() || op.Lease.IsZero() {
+	if op.Lease.IsZero() {
 		return
 	}
 	actual := max(0, ClampHits(op.N))

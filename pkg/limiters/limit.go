@@ -277,7 +277,7 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is
 // then as long as the shortest.
 func (l *Limit) MaxAdmitted() int64 {
-	if l.hitAlgorithm == nil {
+	if l.IsConcurrency() {
 		return 0
 	}
 	return l.hitAlgorithm.maxAdmitted()

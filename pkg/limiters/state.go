@@ -36,7 +36,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 // in its maximum, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
-	if l.hitAlgorithm != nil {
+	if !l.IsConcurrency() {
 		resetTime = l.hitAlgorithm.resetTime(s)
 	}
 	if s.Extra != nil {

@@ -27,14 +27,14 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	return limits
 }
 
-// The extra keys of an operation are in the slot of its key, have an expiry, and are hidden with
+// The extra keys of an operation are in the slot of its key, have an expiry, and are hashed with
 // it.
 func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)
-	for name, hidden := range map[string]string{"readable": "", "hidden": secret} {
+	for name, hashed := range map[string]string{"readable": "", "hashed": secret} {
 		t.Run(name, func(t *testing.T) {
-			s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeyPrefix: "p:", KeySecret: hidden})
+			s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeyPrefix: "p:", KeySecret: hashed})
 			for _, limit := range withExtraState(1) {
 				op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
 				over := op
@@ -53,8 +53,8 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 				}
 			}
 			all := c.Keys(t.Context(), "*").Val()
-			if named := slices.ContainsFunc(all, func(key string) bool { return strings.Contains(key, "alice") }); named == (hidden != "") {
-				t.Errorf("hidden with %q: %q", hidden, all)
+			if named := slices.ContainsFunc(all, func(key string) bool { return strings.Contains(key, "alice") }); named == (hashed != "") {
+				t.Errorf("hashed with %q: %q", hashed, all)
 			}
 			c.FlushAll(t.Context())
 		})

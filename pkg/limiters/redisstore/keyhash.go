@@ -20,7 +20,7 @@ const hashedBytes = 16
 // and cannot test for a given user.
 type keyHasher struct{ macs sync.Pool }
 
-// newKeyHasher returns nil, which hides nothing, for an empty secret.
+// newKeyHasher returns nil, which hashes nothing, for an empty secret.
 func newKeyHasher(secret string) *keyHasher {
 	if secret == "" {
 		return nil
@@ -29,7 +29,7 @@ func newKeyHasher(secret string) *keyHasher {
 	return &keyHasher{macs: sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, key)} }}}
 }
 
-// append appends the hidden tag and key of an operation. MACs have a fixed length and need no
+// append appends the hashed tag and key of an operation. MACs have a fixed length and need no
 // separator.
 func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	m := h.macs.Get().(*mac)

@@ -90,7 +90,7 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	}
 }
 
-// A hidden key still contains the limit, has the slot of its key or tag, and differs from every
+// A hashed key still contains the limit, has the slot of its key or tag, and differs from every
 // readable key.
 func TestHashedKeyKeepsItsSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
@@ -102,21 +102,21 @@ func TestHashedKeyKeepsItsSlot(t *testing.T) {
 			slot := -1
 			for _, limit := range []*limiters.Limit{hourly, funnel} {
 				op := limiters.Op{Key: key, Limit: limit}
-				shown, hidden := keyNamer{keyPrefix: "p:", tag: names.tag}.key(&op), names.key(&op)
+				shown, hashed := keyNamer{keyPrefix: "p:", tag: names.tag}.key(&op), names.key(&op)
 				what := fmt.Sprintf("%.20q of %q %s", key, tag, limit.StateID())
-				for _, name := range []string{shown, hidden} {
+				for _, name := range []string{shown, hashed} {
 					if seen[name] != "" {
 						t.Errorf("%s and %s are both %.80q", seen[name], what, name)
 					}
 					seen[name] = what
 				}
-				if !strings.HasSuffix(hidden, "}"+limit.StateID()) || len(hidden) > 80 {
-					t.Errorf("%s is %q", what, hidden)
+				if !strings.HasSuffix(hashed, "}"+limit.StateID()) || len(hashed) > 80 {
+					t.Errorf("%s is %q", what, hashed)
 				}
-				if got := int(slotOf(hidden)); slot >= 0 && got != slot {
+				if got := int(slotOf(hashed)); slot >= 0 && got != slot {
 					t.Errorf("%s is in slot %d, another limit of its key in %d", what, got, slot)
 				}
-				slot = int(slotOf(hidden))
+				slot = int(slotOf(hashed))
 			}
 			if tag != "" && slotOfTag >= 0 && slot != slotOfTag {
 				t.Errorf("%.20q of %q is in slot %d, others of its tag in %d", key, tag, slot, slotOfTag)
@@ -138,7 +138,7 @@ func TestHashedKeyErrorsShowNoUserData(t *testing.T) {
 	}
 	if said := fmt.Sprintf("%+v %s", key, key.StoreKey()); strings.Contains(said, "alice") ||
 		strings.Contains(said, secret) {
-		t.Errorf("the error shows what is hidden: %s", said)
+		t.Errorf("the error shows the key: %s", said)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestHashingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkKeys measures the cost of making a key: readable and hidden, with and without a tag.
+// BenchmarkKeys measures the cost of making a key: readable and hashed, with and without a tag.
 func BenchmarkKeys(b *testing.B) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10, Window: time.Minute})
 	for _, size := range []int{1, 16} {
@@ -161,7 +161,7 @@ func BenchmarkKeys(b *testing.B) {
 		}
 		groups := limiters.Singles(ops...)
 		for name, n := range map[string]keyNamer{
-			"shown": {}, "hidden": {hasher: newKeyHasher(secret)}, "hidden with a tag": {tag: domainOfKey, hasher: newKeyHasher(secret)},
+			"shown": {}, "hashed": {hasher: newKeyHasher(secret)}, "hashed with a tag": {tag: domainOfKey, hasher: newKeyHasher(secret)},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				b.ReportAllocs()

@@ -22,7 +22,7 @@ type keyNamer struct {
 //
 //	keyPrefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one slot
 //	keyPrefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
-//	keyPrefix keyFormat h{MAC of opKey} limit       hidden; with a tag, the MAC of the tag is the hash tag
+//	keyPrefix keyFormat h{MAC of opKey} limit       hashed; with a tag, the MAC of the tag is the hash tag
 //
 // Braces in the operation's key are harmless: they change the hash tag of all its limits in the
 // same way.

@@ -30,8 +30,8 @@ func TestKeyNamesAreParsed(t *testing.T) {
 		}
 	}
 	n := keyNamer{keyPrefix: "weir:"}
-	hidden := keyNamer{keyPrefix: "weir:", hasher: newKeyHasher("a secret of 16 bytes")}
-	for _, name := range []string{"", "weir:w2", "weir:w1{k}f1", "weir:w2k", "weir:w2x{k}f1", "weir:w29{k}f1", hidden.key(&limiters.Op{Key: "k", Limit: hourly})} {
+	hashed := keyNamer{keyPrefix: "weir:", hasher: newKeyHasher("a secret of 16 bytes")}
+	for _, name := range []string{"", "weir:w2", "weir:w1{k}f1", "weir:w2k", "weir:w2x{k}f1", "weir:w29{k}f1", hashed.key(&limiters.Op{Key: "k", Limit: hourly})} {
 		if key, ok := n.parse(name); ok {
 			t.Errorf("%q is the name of %q", name, key)
 		}
