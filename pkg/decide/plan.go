@@ -40,7 +40,7 @@ func (p *Planner) Plan(r *Request, result *Result) error {
 	result.Domain = r.Domain
 	rules := p.rules()
 	if rules == nil {
-		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"}
+		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"} // as envoyproxy/ratelimit says
 	}
 	result.Rules = rules
 	if err := p.planDescriptors(rules, r, result); err != nil {

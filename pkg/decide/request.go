@@ -43,6 +43,7 @@ type Override struct {
 	UnitMultiplier  uint32 // units per window; 0 means 1
 }
 
+// validate returns an error with the texts of envoyproxy/ratelimit where that has the same check.
 func (r *Request) validate() error {
 	switch {
 	case r.Domain == "":

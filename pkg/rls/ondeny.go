@@ -62,7 +62,7 @@ func problemBody(denied *denial) []byte {
 	case reason == decide.PenaltyReason:
 		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
 	case denied.Reason == decide.StorePolicy:
-		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The service has a fault and cannot accept the request now"
+		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The rate limit could not be checked, so the request was denied"
 	}
 	for _, violated := range headerPolicies(denied.result, denied) {
 		if violated.denies {
