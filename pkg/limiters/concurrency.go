@@ -71,10 +71,9 @@ func (s *State) heldSlots(now int64) int64 {
 }
 
 // leaseWait returns the retry-after of a denial because too many leases are open: until the first
-// of them expires, at most a second.
+// of them expires, at most MaxLeaseWait.
 func (s *State) leaseWait(now, ttl int64) int64 {
-	const longest = int64(time.Second / time.Microsecond)
-	return max(1, min(s.extraOrEmpty().leases.open.earliest()-now, ttl, longest))
+	return max(1, min(s.extraOrEmpty().leases.open.earliest()-now, ttl, MaxLeaseWait.Microseconds()))
 }
 
 func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {

@@ -32,8 +32,8 @@ const maxCapacity, maxDen = 1<<32 - 1, 1<<32 - 1
 // maxDrainMicros is exact in a double.
 const maxDrainMicros = 1 << 51
 
-// maxUsed bounds the reported usage: twice the maximum capacity.
-const maxUsed = 1 << 33
+// MaxFunnelUsed bounds the usage that a funnel reports: twice the maximum capacity.
+const MaxFunnelUsed = 1 << 33
 
 var errSlow = specError("set a smaller 'capacity' or a higher rate", "the funnel takes more than 71 years to drain")
 
@@ -279,17 +279,17 @@ func (t *hitTime) timeFor(k int64) span {
 	return span{int64(whole), frac}
 }
 
-// hits returns the number of hits that drain in s, rounded up, at most maxUsed.
+// hits returns the number of hits that drain in s, rounded up, at most MaxFunnelUsed.
 func (t *hitTime) hits(s span) int64 {
 	hi, lo := bits.Mul64(uint64(s.whole), t.den)
 	lo, carry := bits.Add64(lo, s.frac, 0)
 	hi += carry
 	if hi >= t.num {
-		return maxUsed
+		return MaxFunnelUsed
 	}
 	n, rest := bits.Div64(hi, lo, t.num)
-	if n >= maxUsed {
-		return maxUsed
+	if n >= MaxFunnelUsed {
+		return MaxFunnelUsed
 	}
 	if rest > 0 {
 		n++

@@ -23,6 +23,10 @@ const LeasesPerOp = 1000
 // may still be in flight.
 const EndedTTL = 5 * time.Second
 
+// MaxLeaseWait bounds the retry-after of a denial because too many leases are open. A lease may end
+// long before it expires.
+const MaxLeaseWait = time.Second
+
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
 

@@ -29,8 +29,11 @@ const (
 	maxOffences      = 1_000_000
 	maxFactor        = 1000
 	minPenaltyMicros = int64(time.Millisecond / time.Microsecond)
-	maxBegun         = 63 // a penalty of 1 ms that has doubled so often is longer than MaxWindow
 )
+
+// MaxPenaltiesBegun bounds the count of penalties that a key has begun. A penalty of 1 ms that has
+// doubled so often is longer than MaxWindow.
+const MaxPenaltiesBegun = 63
 
 var maxWindowMicros = MaxWindow.Microseconds()
 
@@ -95,7 +98,7 @@ func (p *penaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if now >= p.Until+spec.Forget.Microseconds() {
 		p.Begun = 0
 	}
-	*p = penaltyState{Until: now + spec.duration(p.Begun), Begun: min(p.Begun+1, maxBegun)}
+	*p = penaltyState{Until: now + spec.duration(p.Begun), Begun: min(p.Begun+1, MaxPenaltiesBegun)}
 	return true
 }
 

@@ -77,8 +77,8 @@ func TestBegunPenaltiesAreBounded(t *testing.T) {
 		p.addOffence(spec, now)
 		now = p.Until
 	}
-	if p.Begun != maxBegun || spec.duration(p.Begun) != maxWindowMicros {
-		t.Errorf("after %d penalties, one lasts %d µs, want %d and %d µs", p.Begun, spec.duration(p.Begun), maxBegun, maxWindowMicros)
+	if p.Begun != MaxPenaltiesBegun || spec.duration(p.Begun) != maxWindowMicros {
+		t.Errorf("after %d penalties, one lasts %d µs, want %d and %d µs", p.Begun, spec.duration(p.Begun), MaxPenaltiesBegun, maxWindowMicros)
 	}
 }
 

@@ -82,12 +82,12 @@ func (l *logLimit) reserve(s *State, now, n int64) (chargedAt int64) {
 }
 
 // settle corrects charged entries that are still in the window and among the newest
-// maxMovedEntries. The log keeps at most twice the maximum.
+// MaxMovedEntries. The log keeps at most twice the maximum.
 func (l *logLimit) settle(s *State, now int64, corrections []correction) {
 	log := logOf(s)
 	v := log.live(l.window, now)
 	after := v.end - l.window
-	if beyond := log.entries.len() - maxMovedEntries - 1; beyond >= v.first {
+	if beyond := log.entries.len() - MaxMovedEntries - 1; beyond >= v.first {
 		after = max(after, log.entries.get(beyond).time)
 	}
 	var due []correction
@@ -107,8 +107,8 @@ func (l *logLimit) settle(s *State, now int64, corrections []correction) {
 	s.removeEmptyLog()
 }
 
-// maxMovedEntries bounds the entries that a settle moves.
-const maxMovedEntries = 10_000
+// MaxMovedEntries bounds the entries of a sliding log that a settle moves.
+const MaxMovedEntries = 10_000
 
 func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	log := logOf(s)

@@ -46,11 +46,10 @@ end
 
 -- The number of hits that drain in a span, rounded up. The quotient of doubles is off by at most 1; time_for is exact.
 local function hits(l, whole, frac)
-  local MAX_USED = 2 ^ 33 -- maxUsed of pkg/limiters
   -- Below 2^53 a fractional quotient is never rounded to a whole number.
-  if l.drain_frac == 0 and frac == 0 then return math.min(ceil(whole / l.drain_whole), MAX_USED) end
+  if l.drain_frac == 0 and frac == 0 then return math.min(ceil(whole / l.drain_whole), $MAX_FUNNEL_USED) end
   local n = floor((whole + frac / l.den) / (l.drain_whole + l.drain_frac / l.den))
-  if n >= MAX_USED then return MAX_USED end
+  if n >= $MAX_FUNNEL_USED then return $MAX_FUNNEL_USED end
   local n_whole, n_frac = time_for(l, n)
   while less(n_whole, n_frac, whole, frac) do
     n = n + 1
@@ -61,7 +60,7 @@ local function hits(l, whole, frac)
     if less(n_whole, n_frac, whole, frac) then break end
     n = n - 1
   end
-  return math.min(n, MAX_USED)
+  return math.min(n, $MAX_FUNNEL_USED)
 end
 
 function M.limit(text, at)

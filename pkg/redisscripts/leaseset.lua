@@ -216,10 +216,9 @@ function M.quick(key, id, l, now, n, ends, scores, server)
   return count + 1, l.ttl
 end
 
--- The wait of an operation until a lease ends, which may be at any time: until the first one expires, and at most a second.
+-- The wait of an operation until a lease ends, which may be at any time: until the first one expires, and at most $MAX_LEASE_WAIT µs.
 function M.wait(s, now, ttl)
-  local MAX_RETRY = 1000000 -- a second
-  return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, MAX_RETRY))
+  return max(1, min(first_score(s.key, '1', '+inf') - now, ttl, $MAX_LEASE_WAIT))
 end
 
 -- The expiry of the open lease of an id; false or nil if there is none.

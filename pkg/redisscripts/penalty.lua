@@ -34,11 +34,11 @@ function M.add_offence(s, l, now)
   s.offences = s.offences + 1
   if s.offences >= l.after then
     if now >= s.until_ + l.forget then s.begun = 0 end
-    local lasts, begun, MAX_BEGUN = l.lasts, s.begun, 63
+    local lasts, begun = l.lasts, s.begun
     while begun > 0 and l.factor > 1 and lasts < l.longest do
       lasts, begun = lasts * l.factor, begun - 1
     end
-    s.offences, s.since, s.until_, s.begun = 0, 0, now + min(lasts, l.longest), min(s.begun + 1, MAX_BEGUN)
+    s.offences, s.since, s.until_, s.begun = 0, 0, now + min(lasts, l.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
   end
   return true
 end

@@ -40,11 +40,15 @@ var constants = map[string]any{
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_LEASES": ResultTooManyLeases, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
 
-	"MAX_HITS":      int64(limiters.MaxHits),
-	"MAX_LEASES":    limiters.MaxLeases,
-	"LEASES_PER_OP": limiters.LeasesPerOp,
-	"ENDED_TTL":     limiters.EndedTTL.Microseconds(),
-	"NO_ID":         "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease
+	"MAX_HITS":            int64(limiters.MaxHits),
+	"MAX_LEASES":          limiters.MaxLeases,
+	"LEASES_PER_OP":       limiters.LeasesPerOp,
+	"ENDED_TTL":           limiters.EndedTTL.Microseconds(),
+	"MAX_LEASE_WAIT":      limiters.MaxLeaseWait.Microseconds(),
+	"MAX_FUNNEL_USED":     int64(limiters.MaxFunnelUsed),
+	"MAX_MOVED_ENTRIES":   limiters.MaxMovedEntries,
+	"MAX_PENALTIES_BEGUN": limiters.MaxPenaltiesBegun,
+	"NO_ID":               "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease
 
 	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
 	"ONE_RECORD":       1 << 16, // a record in these counts

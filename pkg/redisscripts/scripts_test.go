@@ -43,38 +43,23 @@ func TestAppendLimitWritesBigEndianNumbersAfterTheName(t *testing.T) {
 	}
 }
 
-// A constant that a file does not declare is a global, which fails a call only when its line runs.
-func TestConstantsAreDeclaredInTheirFile(t *testing.T) {
-	entries, err := files.ReadDir(".")
-	must.Succeed(t, err)
-	comment, text := regexp.MustCompile(`--.*`), regexp.MustCompile(`'[^']*'`)
-	constant, locals := regexp.MustCompile(`(^|[^$.\w])([A-Z][A-Z_]+)\b`), regexp.MustCompile(`\blocal ([^=\n]+)`)
-	for _, entry := range entries {
-		source := source(strings.TrimSuffix(entry.Name(), ".lua"))
-		code := text.ReplaceAllString(comment.ReplaceAllString(source, ""), "''")
-		declared := []string{"KEYS", "ARGV"} // declared by Redis
-		for _, names := range locals.FindAllStringSubmatch(code, -1) {
-			for name := range strings.SplitSeq(names[1], ",") {
-				declared = append(declared, strings.TrimSpace(name))
-			}
-		}
-		for _, name := range constant.FindAllStringSubmatch(code, -1) {
-			if !slices.Contains(declared, name[2]) {
-				t.Errorf("%s uses %s, which it does not declare", entry.Name(), name[2])
-			}
-		}
-	}
-}
-
-// An unknown name would get the value <nil>.
+// Source panics at an unknown name. A name without its $ is a global, which fails a call only when
+// its line runs.
 func TestFilesUseTheConstantsOfSource(t *testing.T) {
 	entries, err := files.ReadDir(".")
 	must.Succeed(t, err)
 	comment, used := regexp.MustCompile(`--.*`), map[string]bool{}
+	bare := regexp.MustCompile(`[^$'\w]([A-Z][A-Z_]+)\b`)
 	for _, entry := range entries {
 		text, err := files.ReadFile(entry.Name())
 		must.Succeed(t, err)
-		os.Expand(comment.ReplaceAllString(string(text), ""), func(name string) string {
+		code := comment.ReplaceAllString(string(text), "")
+		for _, name := range bare.FindAllStringSubmatch(code, -1) {
+			if !slices.Contains([]string{"KEYS", "ARGV", "NONE"}, name[1]) { // of Redis, and a local
+				t.Errorf("%s uses %s without a $", entry.Name(), name[1])
+			}
+		}
+		os.Expand(code, func(name string) string {
 			used[name] = true
 			if constants[name] == nil {
 				t.Errorf("%s uses $%s, which Source does not know", entry.Name(), name)

@@ -2,7 +2,7 @@
 -- pkg/limiters. The file returns a settler for each algorithm: charged_at returns the time by which settle finds a charge, charge
 -- charges an estimate, and settle applies corrections. A correction is a charged_at and a delta, as in reserve.go.
 --
--- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest MAX_MOVED entries.
+-- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest $MAX_MOVED_ENTRIES entries.
 local min, max = math.min, math.max
 
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
@@ -62,9 +62,8 @@ end
 
 function sliding_log.settle(s, l, now, corrections)
   if #corrections == 0 then return false end
-  local MAX_MOVED = 10000
   local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
-  local after, beyond = newest - l.window, log.last(s) - MAX_MOVED
+  local after, beyond = newest - l.window, log.last(s) - $MAX_MOVED_ENTRIES
   if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
   for _, c in ipairs(corrections) do
     if c.delta ~= 0 and c.charged_at > after and c.charged_at - l.window <= newest then
