@@ -18,12 +18,13 @@ local function digits(n) return string.format('%d', n) end
 
 -- Setting an expiry is the most expensive step of a write. So most values contain the expiry of their key, in s since 1970 by this
 -- server's clock. A write renews it only if it is before least_expiry. renew_expiry returns a new one, a quarter later than needed,
--- and the argument of PX.
+-- and the argument of PX. A value has 4 bytes for its expiry, so the stored one is at most 2^32 - 1, in the year 2106. The key itself
+-- may expire later.
 local function least_expiry(reset, server) return (server / 1000 + expiry_ms(reset)) / 1000 end
 
 local function renew_expiry(reset, server)
   local seconds = math.ceil((server / 1000 + 1.25 * expiry_ms(reset)) / 1000)
-  return seconds, digits(seconds * 1000 - server / 1000)
+  return math.min(seconds, 2 ^ 32 - 1), digits(seconds * 1000 - server / 1000)
 end
 
 -- whole_numbers unpacks a value with a format of struct. It raises an error if the value has another length, or is an error reply.

@@ -123,6 +123,28 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 	}
 }
 
+// A value has 4 bytes for its expiry, so until the year 2106. A funnel that drains in 71 years may
+// expire later, and its next write need not renew the expiry.
+func TestExpiryAfter2106IsNotRenewedByEachWrite(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	limit := limiterstest.MustLimit(limiters.Spec{
+		Algorithm: "funnel", Max: 1, Window: 365 * 24 * time.Hour, Params: limiters.Params{Capacity: 71},
+	})
+	op := limiters.Op{Key: "k", Limit: limit, N: 66} // it expires in 1.25 * 66 years
+	var expiresIn [2]time.Duration
+	for i := range expiresIn {
+		if out, err := take(t, s, op); err != nil || !out[0].Allowed {
+			t.Fatal(out, err)
+		}
+		expiresIn[i] = c.PTTL(t.Context(), keyOf("", &op)).Val()
+		op.N = 1
+	}
+	if expiresIn[0] < limit.Spec().Window*66 || expiresIn[1] > expiresIn[0] {
+		t.Errorf("the key expires in %v, and after a further write in %v: want at least 66 years, and no later expiry", expiresIn[0], expiresIn[1])
+	}
+}
+
 // A window that starts at time 0 must expire too.
 func TestFirstWindowExpires(t *testing.T) {
 	server := redistest.Start(t)
