@@ -5,10 +5,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// This file declares the arguments of the script and its reply. Numbers are big endian, times are
-// in µs since 1970, and durations in µs. Indices begin at 1, and 0 is the index of nothing.
+// This file declares the arguments of the script and its reply, and encodes and decodes them.
+// Numbers are big endian, times are in µs since 1970, and durations in µs. Indices begin at 1, and 0
+// is the index of nothing.
 //
 //	KEYS       the keys, each once
 //	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0
@@ -38,24 +41,76 @@ const (
 // A layout lists fields in the form of struct.unpack: a letter and the size.
 type layout []string
 
-var (
-	// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The
-	// runs of a group follow each other. An inspection of a limit with a penalty counts as 2
-	// operations: the retry of the second verdict is the time left of the penalty.
-	runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
-	// The limit and n of an operation, after a KindAlone run without a limit.
-	aloneLayout = layout{"I2", "i8"}
-	// The limiters.OpKind, the lease id (zeros = none), key and limit of the reservations, key and
-	// limit of the penalty.
-	extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
-	// The limiters.OpKind, the lease id (zeros = none), the key, the limit, n.
-	concurrencyLayout = layout{"I1", "c16", "I2", "I2", "i8"}
-	// As concurrencyLayout, then the key of the reservations. In ARGV, the limit of the
-	// reservations follows the limit of the operation.
-	reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
-	// The result, used, retry (-1 = never), reset.
-	verdictLayout = layout{"I1", "i8", "i8", "i8"}
-)
+// NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
+const NoIndex = -1
+
+// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The runs of
+// a group follow each other. An inspection of a limit with a penalty counts as 2 operations: the
+// retry of the second verdict is the time left of the penalty.
+var runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
+
+// AppendRun appends a runLayout.
+func AppendRun(b []byte, operations, key int, kind RunKind, limit int, group uint16, n int64) []byte {
+	b = binary.BigEndian.AppendUint16(b, uint16(operations))
+	b = append(appendIndex(b, key), byte(kind))
+	b = binary.BigEndian.AppendUint16(appendIndex(b, limit), group)
+	return binary.BigEndian.AppendUint64(b, uint64(n))
+}
+
+// The limit and n of an operation, after a KindAlone run without a limit.
+var aloneLayout = layout{"I2", "i8"}
+
+// AppendAlone appends the aloneLayout of op.
+func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
+	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
+}
+
+// The limiters.OpKind, the lease id (zeros = none), key and limit of the reservations, key and limit
+// of the penalty.
+var extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
+
+// AppendExtra appends the extraLayout of op.
+func AppendExtra(b []byte, op *limiters.Op, reservationsKey, reservationsLimit, penaltyKey, penaltyLimit int) []byte {
+	b = appendIndex(appendIndex(appendLease(b, op), reservationsKey), reservationsLimit)
+	return appendIndex(appendIndex(b, penaltyKey), penaltyLimit)
+}
+
+// The limiters.OpKind, the lease id (zeros = none), the key, the limit, n.
+var concurrencyLayout = layout{"I1", "c16", "I2", "I2", "i8"}
+
+// AppendConcurrency appends the concurrencyLayout of op, which ends as the aloneLayout does.
+func AppendConcurrency(b []byte, op *limiters.Op, key, limit int) []byte {
+	return AppendAlone(appendIndex(appendLease(b, op), key), op, limit)
+}
+
+// As concurrencyLayout, then the key of the reservations. In ARGV, the limit of the reservations
+// follows the limit of the operation.
+var reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
+
+// AppendReservations appends the reservationsLayout of op.
+func AppendReservations(b []byte, op *limiters.Op, key, limit, reservationsKey int) []byte {
+	return appendIndex(AppendConcurrency(b, op, key, limit), reservationsKey)
+}
+
+func appendIndex(b []byte, i int) []byte { return binary.BigEndian.AppendUint16(b, uint16(i+1)) }
+
+func appendLease(b []byte, op *limiters.Op) []byte {
+	return append(append(b, byte(op.Kind)), op.Lease[:]...)
+}
+
+// The result, used, retry (-1 = never), reset.
+var verdictLayout = layout{"I1", "i8", "i8", "i8"}
+
+// VerdictSize is the size of a verdictLayout.
+const VerdictSize = 1 + 3*8
+
+// DecodeVerdict decodes the verdictLayout at the start of text.
+func DecodeVerdict(text string) (result byte, used, retry, reset int64) {
+	return text[0], DecodeNumber(text[1:]), DecodeNumber(text[9:]), DecodeNumber(text[17:])
+}
+
+// DecodeNumber decodes the 8 bytes at the start of text.
+func DecodeNumber(text string) int64 { return int64(binary.BigEndian.Uint64([]byte(text))) }
 
 // String returns l as a string of Lua, with numbers in big endian.
 func (l layout) String() string { return "'>" + strings.Join(l, "") + "'" }

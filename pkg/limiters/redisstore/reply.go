@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -9,9 +8,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
-
-// verdictSize is the encoded size of a verdict: result, used, retry and reset.
-const verdictSize = 1 + 3*wordSize
 
 // errLate is returned by a call that ran after its deadline. Nothing was charged.
 var errLate = limiters.Uncharged(errors.New("the call ran after its deadline"))
@@ -31,7 +27,7 @@ func readReply(value any) (reply, error) {
 	if len(text) < wordSize {
 		return reply{}, fmt.Errorf("the script's reply has %d bytes: want at least %d", len(text), wordSize)
 	}
-	return reply{time: word(text), verdicts: text[wordSize:], texts: values[1:]}, nil
+	return reply{time: redisscripts.DecodeNumber(text), verdicts: text[wordSize:], texts: values[1:]}, nil
 }
 
 func (r reply) isLate() bool { return r.verdicts == "" }
@@ -44,8 +40,6 @@ func (r reply) text(i int64) string {
 	return fmt.Sprint(r.texts[i-1])
 }
 
-func word(s string) int64 { return int64(binary.BigEndian.Uint64([]byte(s))) }
-
 // decode decodes the verdicts of a reply into out.
 func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	if r.isLate() {
@@ -55,41 +49,42 @@ func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	for i := range b.ops {
 		count += b.verdictsOf(i)
 	}
-	if len(r.verdicts) != verdictSize*count {
-		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, verdictSize)
+	if len(r.verdicts) != redisscripts.VerdictSize*count {
+		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, redisscripts.VerdictSize)
 	}
 	text := r.verdicts
 	for i := range b.ops {
 		out[i] = b.verdict(i, text, r)
-		text = text[verdictSize*b.verdictsOf(i):]
+		text = text[redisscripts.VerdictSize*b.verdictsOf(i):]
 	}
 	return nil
 }
 
 // verdict decodes the verdict of operation i, with which text begins.
 func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
-	used, retry, reset := word(text[1:]), word(text[1+wordSize:]), word(text[1+2*wordSize:])
-	v := limiters.NewVerdict(b.ops[i].Limit, text[0] == redisscripts.ResultAllowed, used, retry, reset)
+	result, used, retry, reset := redisscripts.DecodeVerdict(text)
+	v := limiters.NewVerdict(b.ops[i].Limit, result == redisscripts.ResultAllowed, used, retry, reset)
 	v.At = r.time
 	if b.now.IsZero() {
 		v.Order = uint16(i)
 	} else {
 		v.At = b.now.UnixMicro()
 	}
-	if text[0]&redisscripts.ResultDuringPenalty != 0 {
+	if result&redisscripts.ResultDuringPenalty != 0 {
 		v.Remaining = 0
 	}
-	switch text[0] &^ redisscripts.ResultDuringPenalty {
+	switch result &^ redisscripts.ResultDuringPenalty {
 	case redisscripts.ResultPenalized, redisscripts.ResultPenaltyBegan:
 		v = v.WithPenalty(v.RetryAfter)
-		v.PenaltyBegan = text[0] == redisscripts.ResultPenaltyBegan
+		v.PenaltyBegan = result == redisscripts.ResultPenaltyBegan
 	case redisscripts.ResultTooManyLeases:
 		v.TooManyLeases = true
 	case redisscripts.ResultFailed:
 		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 	}
 	if b.verdictsOf(i) > 1 {
-		left := time.Duration(word(text[verdictSize+1+wordSize:])) * time.Microsecond
+		_, _, micros, _ := redisscripts.DecodeVerdict(text[redisscripts.VerdictSize:])
+		left := time.Duration(micros) * time.Microsecond
 		v = v.WithPenalty(left)
 		v.PenaltyLeft = left
 	}

@@ -1,8 +1,6 @@
 package redisstore
 
 import (
-	"encoding/binary"
-
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
@@ -13,7 +11,7 @@ type opRun struct {
 	first          int // index of the first operation
 	count          int // number of operations; of an inspection, the number of its verdicts
 	keyIndex       int // index of the first operation's key
-	limitIndex     int // index of the operations' limit; noIndex: each operation has a limit and an amount of its own
+	limitIndex     int // index of the operations' limit; redisscripts.NoIndex: each operation has a limit and an amount of its own
 	group          uint16
 	n              int64 // amount of each operation
 	isChargeDenied bool
@@ -63,9 +61,9 @@ func (r *opRun) join(next opRun) bool {
 	case redisscripts.KindSameKey:
 		joins = next.keyIndex == r.keyIndex && equal
 	case redisscripts.KindAlone:
-		joins = next.keyIndex == r.keyIndex+r.count && (equal || r.limitIndex == noIndex || r.count < longRun)
+		joins = next.keyIndex == r.keyIndex+r.count && (equal || r.limitIndex == redisscripts.NoIndex || r.count < longRun)
 		if joins && !equal {
-			r.limitIndex = noIndex
+			r.limitIndex = redisscripts.NoIndex
 		}
 	}
 	if joins {
@@ -78,63 +76,39 @@ func (b *batch) appendRun(r *opRun) {
 	if r.count == 0 {
 		return
 	}
-	buf := binary.BigEndian.AppendUint16(b.runs, uint16(r.count))
-	buf = appendIndex(buf, r.keyIndex)
 	kind := r.kind
 	if r.isChargeDenied {
 		kind |= redisscripts.ChargeDeniedFlag
 	}
-	buf = append(buf, byte(kind))
-	buf = appendIndex(buf, r.limitIndex)
-	buf = binary.BigEndian.AppendUint16(buf, r.group)
-	buf = binary.BigEndian.AppendUint64(buf, uint64(r.n))
+	buf := redisscripts.AppendRun(b.runs, r.count, r.keyIndex, kind, r.limitIndex, r.group, r.n)
 	switch r.kind {
 	case redisscripts.KindExtra:
-		buf = b.appendLease(buf, r.first)
-		for _, kind := range []keyKind{reservationsKey, penaltyKey} {
-			key, limit := b.keyAndLimit(r.first, kind)
-			buf = appendIndex(appendIndex(buf, key), limit)
-		}
-	case redisscripts.KindConcurrency, redisscripts.KindReservations:
+		key, limit := b.keyAndLimit(r.first, reservationsKey)
+		penalty, penaltyLimit := b.keyAndLimit(r.first, penaltyKey)
+		buf = redisscripts.AppendExtra(buf, b.ops[r.first], key, limit, penalty, penaltyLimit)
+	case redisscripts.KindConcurrency:
 		for i := r.first; i < r.first+r.count; i++ {
-			buf = appendIndex(b.appendLease(buf, i), b.keyOf[i])
-			buf = b.appendAmount(appendIndex(buf, b.limitOf[i]), i)
-			if r.kind == redisscripts.KindReservations {
-				key, _ := b.keyAndLimit(i, reservationsKey)
-				buf = appendIndex(buf, key)
-			}
+			buf = redisscripts.AppendConcurrency(buf, b.ops[i], b.keyOf[i], b.limitOf[i])
+		}
+	case redisscripts.KindReservations:
+		for i := r.first; i < r.first+r.count; i++ {
+			key, _ := b.keyAndLimit(i, reservationsKey)
+			buf = redisscripts.AppendReservations(buf, b.ops[i], b.keyOf[i], b.limitOf[i], key)
 		}
 	default:
-		for i := r.first; r.limitIndex == noIndex && i < r.first+r.count; i++ {
-			buf = b.appendAmount(appendIndex(buf, b.limitOf[i]), i)
+		for i := r.first; r.limitIndex == redisscripts.NoIndex && i < r.first+r.count; i++ {
+			buf = redisscripts.AppendAlone(buf, b.ops[i], b.limitOf[i])
 		}
 	}
 	b.runs = buf
 }
 
-// noIndex is the index of nothing.
-const noIndex = -1
-
-// appendIndex appends an index of a key or a limit, as the script counts: from 1, with 0 for
-// noIndex.
-func appendIndex(buf []byte, i int) []byte { return binary.BigEndian.AppendUint16(buf, uint16(i+1)) }
-
-func (b *batch) appendAmount(buf []byte, i int) []byte {
-	return binary.BigEndian.AppendUint64(buf, uint64(limiters.ClampHits(b.ops[i].N)))
-}
-
-// appendLease appends the kind and the lease id of operation i.
-func (b *batch) appendLease(buf []byte, i int) []byte {
-	op := b.ops[i]
-	return append(append(buf, byte(op.Kind)), op.Lease[:]...)
-}
-
 // keyAndLimit returns two indices for operation i: its key of the given kind, and the limit for
-// that key. Both are noIndex if the operation has no such key.
+// that key. Both are redisscripts.NoIndex if the operation has no such key.
 func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
 	l := scriptLimit{b.ops[i].Limit, kind}
 	if !l.exists() {
-		return noIndex, noIndex
+		return redisscripts.NoIndex, redisscripts.NoIndex
 	}
 	return b.keyIndex(b.keys[i] + keySuffixes[kind]), b.limitIndex(l)
 }
