@@ -90,7 +90,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	case 1:
 		child = ids[0]
 	default:
-		child, x.siblings = hashed, append(x.siblings, ids...)
+		child, x.siblings = manyChildren, append(x.siblings, ids...)
 	}
 	if len(n.byIP)+len(n.wild)+len(n.keyOnly) > 0 {
 		r := inexactChildren{byIP: n.byIP, keyOnly: make(map[string]recordID, len(n.keyOnly))}
@@ -143,7 +143,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
 	switch child := r.child(); child {
 	case 0:
-	case hashed:
+	case manyChildren:
 		if child = x.lookUp(id, e); child > 0 {
 			return child
 		}

@@ -88,12 +88,12 @@ func cutRaw(s string) (raw, rest string, ok bool) {
 
 // cutText cuts and decodes a text that appendText has encoded.
 func cutText(s string) (text, rest string, ok bool) {
-	const hashed = 1 + 2*sha256.Size
+	const hashedLen = 1 + 2*sha256.Size
 	if strings.HasPrefix(s, "#") {
-		if len(s) < hashed {
+		if len(s) < hashedLen {
 			return "", "", false
 		}
-		return s[:hashed], s[hashed:], true
+		return s[:hashedLen], s[hashedLen:], true
 	}
 	digits, rest, found := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(digits, 10, 16)

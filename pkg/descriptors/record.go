@@ -11,7 +11,7 @@ import "encoding/binary"
 //	rule     the number of the rule; 0: no limits
 //	inexact  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record
 //	         whose children this record shares
-//	child    the id of the exact child; 0: none; hashed: several, in the buckets of the index;
+//	child    the id of the exact child; 0: none; manyChildren: several, in the buckets of the index;
 //	         alias: the record is an alias
 //	parent   the id of the parent
 //
@@ -28,7 +28,7 @@ type recordID uint32
 const (
 	alignment    = 8
 	recordHeader = 24
-	hashed       = 1<<32 - 1
+	manyChildren = 1<<32 - 1
 	alias        = 1<<32 - 2
 )
 
@@ -50,7 +50,7 @@ func (r nodeRecord) setField(offset int, v uint32) { binary.LittleEndian.PutUint
 func (r nodeRecord) rule() uint32     { return r.field(0) }
 func (r nodeRecord) parent() recordID { return recordID(r.field(12)) }
 
-// child returns the id of the only exact child, 0, hashed or alias.
+// child returns the id of the only exact child, 0, manyChildren or alias.
 func (r nodeRecord) child() recordID { return recordID(r.field(8)) }
 
 // inexact returns the number of the inexactChildren of a record that is not an alias.

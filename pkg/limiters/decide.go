@@ -51,7 +51,7 @@ func (op *Op) DecideWithoutMemory(s *State, now int64) Verdict {
 
 // checkedHits returns how many hits must fit for op to be allowed; 0 for a peek.
 func (op *Op) checkedHits() int64 {
-	if op.Kind == OpChargeDenied {
+	if op.Kind == OpCountDenied {
 		return 0
 	}
 	return ClampHits(op.N)

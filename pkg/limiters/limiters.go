@@ -47,11 +47,11 @@ const (
 	// never answered by a cache. N and Lease are ignored. An inspection is allowed if one more hit
 	// would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect
-	// OpChargeDenied peeks. If the peek is denied and the limit counts denied hits, it charges N >=
+	// OpCountDenied peeks. If the peek is denied and the limit counts denied hits, it charges N >=
 	// 0 hits, which the caller has already denied from its cache. The store does both in one step,
 	// because the hits must not count in a window that began after the caller denied them. The
 	// operation must be ungrouped, under a limit without extra state.
-	OpChargeDenied
+	OpCountDenied
 )
 
 // An Op is one operation on Key under Limit. N is its number of hits.

@@ -204,7 +204,7 @@ func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	must.Succeed(t, err)
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
-	denied := Op{Limit: l, Kind: OpChargeDenied, N: 3}
+	denied := Op{Limit: l, Kind: OpCountDenied, N: 3}
 	if denied.NeedsMemory(&states[0], now) {
 		t.Error("a peek that is allowed needs memory")
 	}

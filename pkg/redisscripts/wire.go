@@ -34,7 +34,7 @@ const (
 	KindReservations                // under limits with reservations and no penalty, without a group; a reservationsLayout follows for each
 
 	// ChargeDeniedFlag is added to one of the first two kinds if the operations are of the kind
-	// limiters.OpChargeDenied. Then each is a peek, and n the hits that it charges if it is denied.
+	// limiters.OpCountDenied. Then each is a peek, and n the hits that it charges if it is denied.
 	ChargeDeniedFlag RunKind = 8
 )
 

@@ -13,7 +13,7 @@ import (
 // the limit does not count denied hits, the debt is 0, and sending it only renews the denial.
 //
 // A debt must be counted only while its window is current, and only the store knows the window. So
-// the cache sends it with [limiters.OpChargeDenied]: the store counts the debt if it denies a peek.
+// the cache sends it with [limiters.OpCountDenied]: the store counts the debt if it denies a peek.
 type debt struct {
 	key        string
 	limit      *limiters.Limit
@@ -27,7 +27,7 @@ type debt struct {
 const maxDebtHits = 1<<32 - 1
 
 func (d *debt) op() limiters.Op {
-	return limiters.Op{Key: d.key, Limit: d.limit, Kind: limiters.OpChargeDenied, N: d.n}
+	return limiters.Op{Key: d.key, Limit: d.limit, Kind: limiters.OpCountDenied, N: d.n}
 }
 
 // countSent updates the statistics after a call. It restores debts that the store certainly did not

@@ -793,7 +793,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
-		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, Kind: limiters.OpChargeDenied, N: 1}); !limiters.IsUncharged(err) {
+		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, Kind: limiters.OpCountDenied, N: 1}); !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)

@@ -25,7 +25,7 @@ type model interface {
 
 // take decides op by a model.
 func take(m model, now int64, op limiters.Op) limiters.Verdict {
-	if op.Kind == limiters.OpChargeDenied {
+	if op.Kind == limiters.OpCountDenied {
 		return m.take(now, 0, op.N)
 	}
 	return m.take(now, op.N, 0)

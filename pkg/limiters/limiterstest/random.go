@@ -333,7 +333,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		}
 		ops[i] = limiters.Op{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if !limit.UsesExtraState() && g.rnd.IntN(12) == 0 {
-			ops[i].Kind, ops[i].N = limiters.OpChargeDenied, max(0, ops[i].N)
+			ops[i].Kind, ops[i].N = limiters.OpCountDenied, max(0, ops[i].N)
 		}
 		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
 			ops[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))

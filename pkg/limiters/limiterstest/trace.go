@@ -185,7 +185,7 @@ func (r *replayer) op(words []string) (limiters.Op, error) {
 			if err != nil {
 				return op, err
 			}
-			op.Kind, op.N, words = limiters.OpChargeDenied, n, words[4:]
+			op.Kind, op.N, words = limiters.OpCountDenied, n, words[4:]
 		case words[0] == "peek":
 			words = words[1:]
 		case words[0] == "inspect":

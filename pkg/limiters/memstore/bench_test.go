@@ -363,7 +363,7 @@ func lockTimes(s *Store) []int64 {
 			for words := range lengthCount {
 				c.begin(words)
 				for more := true; more; at++ {
-					b = slices.Grow(b[:0], max(c.nextSize, 2*perHold))
+					b = slices.Grow(b[:0], max(c.nextSize, 2*bytesPerLock))
 					since := time.Now()
 					b, more = c.copy(&s.shards[i], b)
 					took := int64(time.Since(since))

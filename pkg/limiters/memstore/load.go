@@ -295,7 +295,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.NotLoaded++
 		return
 	}
-	p, ok := s.insertRecord(sh, uint32(hash>>32), key, limit, needsPointers(limit) || state.Extra != nil)
+	p, ok := s.insertRecord(sh, uint32(hash>>32), key, limit, needsHeapState(limit) || state.Extra != nil)
 	if !ok {
 		l.loaded.NotLoaded++
 		return

@@ -117,7 +117,7 @@ func TestShardMatchesMap(t *testing.T) {
 			}
 			switch {
 			case w == nil && (step < 3000 || rnd.IntN(4) == 0):
-				p, ok := s.insertRecord(sh, hash(k), k.key, k.limit, needsPointers(k.limit))
+				p, ok := s.insertRecord(sh, hash(k), k.key, k.limit, needsHeapState(k.limit))
 				if !ok {
 					t.Fatal("no room")
 				}
@@ -163,9 +163,9 @@ func TestShardMatchesMap(t *testing.T) {
 		for i := range sh.slabs.table.items {
 			used += len(sh.slabs.table.items[i].bytes)
 		}
-		if used > lengthCount*slabLen(0) || len(sh.limits.bySpec)+len(sh.pointers.items)+len(sh.texts.items)+len(sh.limits.table.items) > 0 {
-			t.Errorf("seed %d: all are removed, but %d bytes of slabs, %d limits, %d pointers, %d texts are left", seed, used,
-				len(sh.limits.bySpec), len(sh.pointers.items), len(sh.texts.items))
+		if used > lengthCount*slabLen(0) || len(sh.limits.bySpec)+len(sh.heapStates.items)+len(sh.longKeys.items)+len(sh.limits.table.items) > 0 {
+			t.Errorf("seed %d: all are removed, but %d bytes of slabs, %d limits, %d heap states, %d long keys are left", seed, used,
+				len(sh.limits.bySpec), len(sh.heapStates.items), len(sh.longKeys.items))
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	limit := limiterstest.MustLimit(hourly)
-	for _, n := range []int{0, 1, 40, maxTextBytes - 1, maxTextBytes, maxTextBytes + 1, 5000} {
+	for _, n := range []int{0, 1, 40, maxKeyBytes - 1, maxKeyBytes, maxKeyBytes + 1, 5000} {
 		message := newReusedBuffer(n)
 		take := func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)

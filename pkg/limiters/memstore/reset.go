@@ -68,7 +68,7 @@ func (s *Store) resetSubindex(sh *shard, n int, match func(key string) bool) (sc
 		}
 		scanned++
 		r := sh.record(position(cell))
-		if key := string(sh.text(r)); match(key) {
+		if key := string(sh.key(r)); match(key) {
 			keys, hashes = append(keys, sh.limits.get(r.limitIndex()).StateName(key)), append(hashes, r.hash())
 		}
 	}

@@ -46,8 +46,8 @@ const (
 
 	// maxRecordBytes bounds a key in a snapshot. The longest log has 24 MB.
 	maxRecordBytes = 64 << 20
-	// perHold is the approximate number of bytes copied under a shard's lock, apart from one log.
-	perHold = 16 << 10
+	// bytesPerLock is the approximate number of bytes copied under a shard's lock, apart from one log.
+	bytesPerLock = 16 << 10
 )
 
 var crcTable = crc64.MakeTable(crc64.ECMA)
@@ -57,7 +57,7 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 // holds no lock while it writes. Keys may be saved as of different moments during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &snapshotWriter{to: w}
-	b := append(make([]byte, 0, 2*perHold), magic...)
+	b := append(make([]byte, 0, 2*bytesPerLock), magic...)
 	b = binary.LittleEndian.AppendUint32(b, version)
 	storeNow := s.clock()
 	b = binary.LittleEndian.AppendUint64(b, uint64(storeNow))
@@ -136,7 +136,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 		for c.row = min(c.row, int(sl.n)); c.row > 0; c.row-- {
 			// Skipping a record takes time too.
 			passed++
-			if len(b) >= perHold || passed > perHold/64 {
+			if len(b) >= bytesPerLock || passed > bytesPerLock/64 {
 				return b, true
 			}
 			r := sl.record(c.row - 1)
@@ -146,8 +146,8 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 			var state limiters.State
 			sh.load(r, &state)
 			limit := sh.limits.get(r.limitIndex())
-			if n := limiters.StateLen(limit, &state); n > perHold && n > cap(b)-len(b)-perHold && c.nextSize < n+2*perHold {
-				c.nextSize = n + 2*perHold
+			if n := limiters.StateLen(limit, &state); n > bytesPerLock && n > cap(b)-len(b)-bytesPerLock && c.nextSize < n+2*bytesPerLock {
+				c.nextSize = n + 2*bytesPerLock
 				return b, true
 			}
 			b = c.append(b, sh, r, limit, &state)
@@ -172,7 +172,7 @@ func (c *copier) append(b []byte, sh *shard, r record, l *limiters.Limit, state 
 	b = binary.AppendUvarint(b, uint64(spec.Max))
 	b = binary.AppendUvarint(b, uint64(spec.Window.Microseconds()))
 	b = appendText(b, spec.Params.String())
-	b = appendText(b, sh.text(r))
+	b = appendText(b, sh.key(r))
 	b = limiters.AppendState(b, l, state)
 	if len(b)-start-4 > maxRecordBytes {
 		return b[:start]

@@ -18,8 +18,8 @@ type shard struct {
 	cursor      cursor
 	slabs       slabSet
 	index       [subindexes]index
-	pointers    table[pointers]
-	texts       table[[]byte]
+	heapStates  table[heapState]
+	longKeys    table[[]byte]
 	live        atomic.Int64 // number of records: changed under the lock, read without it
 	_           [64]byte     // keeps two shards out of one cache line
 }
@@ -28,11 +28,11 @@ type shard struct {
 // million keys, an index has about 2,400 and grows in about 20 µs.
 const subindexes = 16
 
-// perTableEntry and perText approximate the memory of a table entry and of a text's header, in
+// perTableEntry and perLongKey approximate the memory of a table entry and of a long key's header, in
 // bytes.
 const (
 	perTableEntry = 20
-	perText       = 24
+	perLongKey    = 24
 )
 
 func (sh *shard) record(p position) record { return sh.slabs.record(p) }
@@ -53,14 +53,14 @@ func (sh *shard) find(hash uint32, key, stateID string) position {
 }
 
 func (sh *shard) matches(r record, key, stateID string) bool {
-	return string(sh.text(r)) == key && sh.limits.get(r.limitIndex()).StateID() == stateID
+	return string(sh.key(r)) == key && sh.limits.get(r.limitIndex()).StateID() == stateID
 }
 
-// text returns the key of a record, valid until the record changes.
-func (sh *shard) text(r record) []byte {
-	n := r.textLen()
-	if n == inTable {
-		return sh.texts.items[r.word(headLen)]
+// key returns the key of a record, valid until the record changes.
+func (sh *shard) key(r record) []byte {
+	n := r.keyLen()
+	if n == longKey {
+		return sh.longKeys.items[r.word(headLen)]
 	}
 	return r[headLen : headLen+n]
 }
@@ -68,24 +68,24 @@ func (sh *shard) text(r record) []byte {
 // load reads the state of a record.
 func (sh *shard) load(r record, s *limiters.State) {
 	s.SetWords(sh.stateWords(r))
-	if r.hasPointers() {
-		p := &sh.pointers.items[r.pointersID()]
+	if r.hasHeapState() {
+		p := &sh.heapStates.items[r.heapStateID()]
 		s.Log, s.Extra = p.log, p.extra
 	}
 }
 
-// save writes the state of a record. Without pointers it discards the extra state.
+// save writes the state of a record. Without a heapState it discards the extra state.
 func (sh *shard) save(r record, s *limiters.State) {
 	s.PutWords(sh.stateWords(r))
-	if r.hasPointers() {
-		sh.pointers.items[r.pointersID()] = pointers{s.Log, s.Extra}
+	if r.hasHeapState() {
+		sh.heapStates.items[r.heapStateID()] = heapState{s.Log, s.Extra}
 	}
 }
 
 // stateWords returns the words of the state in a record.
 func (sh *shard) stateWords(r record) []byte {
 	end := len(r)
-	if r.hasPointers() {
+	if r.hasHeapState() {
 		end -= 8
 	}
 	return r[end-8*sh.limits.get(r.limitIndex()).StateWords() : end]
@@ -93,13 +93,13 @@ func (sh *shard) stateWords(r record) []byte {
 
 // insertRecord adds a record for a new key. It fails if the shard is full, which is far beyond any
 // configured bound.
-func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Limit, hasPointers bool) (position, bool) {
+func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Limit, hasHeapState bool) (position, bool) {
 	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
 		sh.limits.release(limit)
 		return 0, false
 	}
-	p, ok := sh.slabs.add(recordLen(key, l, hasPointers))
+	p, ok := sh.slabs.add(recordLen(key, l, hasHeapState))
 	if !ok {
 		sh.limits.release(limit)
 		return 0, false
@@ -107,15 +107,15 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 	r := sh.record(p)
 	clear(r)
 	r.setHash(hash)
-	if len(key) <= maxTextBytes {
+	if len(key) <= maxKeyBytes {
 		r.setHead(limit, len(key))
 		copy(r[headLen:], key)
 	} else {
-		r.setHead(limit, inTable)
-		r.setWord(headLen, int64(sh.texts.add([]byte(key))))
+		r.setHead(limit, longKey)
+		r.setWord(headLen, int64(sh.longKeys.add([]byte(key))))
 	}
-	if hasPointers {
-		r.setPointersID(sh.pointers.add(pointers{}))
+	if hasHeapState {
+		r.setHeapStateID(sh.heapStates.add(heapState{}))
 	}
 	sh.index[hash%subindexes].add(hash, p)
 	sh.live.Add(1)
@@ -128,11 +128,11 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 // partly empty slabs for each record length of a shard.
 func (sh *shard) size(r record) int {
 	n := len(r) + indexPerKey
-	if r.textLen() == inTable {
-		n += perTableEntry + perText + len(sh.text(r))
+	if r.keyLen() == longKey {
+		n += perTableEntry + perLongKey + len(sh.key(r))
 	}
-	if r.hasPointers() {
-		p := &sh.pointers.items[r.pointersID()]
+	if r.hasHeapState() {
+		p := &sh.heapStates.items[r.heapStateID()]
 		n += perTableEntry + p.size()
 	}
 	return n
@@ -143,11 +143,11 @@ func (sh *shard) size(r record) int {
 func (s *Store) removeRecord(sh *shard, p position) (from position) {
 	r := sh.record(p)
 	bytes := sh.size(r)
-	if r.textLen() == inTable {
-		sh.texts.remove(uint32(r.word(headLen)))
+	if r.keyLen() == longKey {
+		sh.longKeys.remove(uint32(r.word(headLen)))
 	}
-	if r.hasPointers() {
-		sh.pointers.remove(r.pointersID())
+	if r.hasHeapState() {
+		sh.heapStates.remove(r.heapStateID())
 	}
 	bytes += sh.limits.release(r.limitIndex())
 	sh.index[r.hash()%subindexes].remove(r.hash(), p)

@@ -1,7 +1,7 @@
 package memstore
 
-// A table holds values that records refer to by number: pointers, which the garbage collector must
-// see, and long texts.
+// A table holds values that records refer to by number: heapStates, which the garbage collector must
+// see, and long keys.
 type table[T any] struct {
 	items []T
 	free  []uint32

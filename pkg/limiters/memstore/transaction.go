@@ -144,12 +144,12 @@ func (t *transaction) prepare(i int) {
 	*v, t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := lo.position == 0
 	if op.Limit.UsesExtraState() && !isNew {
-		t.ensurePointers(lo, op)
+		t.ensureHeapState(lo, op)
 	}
 	if (isNew || op.Limit.Grows()) && op.NeedsMemory(s, t.decidedAt) {
 		enough := t.freeMemory(lo.shard, isNew)
 		if enough && isNew {
-			lo.position, enough = t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsPointers(op.Limit))
+			lo.position, enough = t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
 		}
 		if !enough {
 			t.stateIndex[i] = -1
@@ -158,11 +158,11 @@ func (t *transaction) prepare(i int) {
 	}
 }
 
-// ensurePointers gives the record of lo pointers, which the limit of op needs. It replaces a record
+// ensureHeapState gives the record of lo a heapState, which the limit of op needs. It replaces a record
 // that another limit made without them. writeBack writes the words that were read before.
-func (t *transaction) ensurePointers(lo *locatedOp, op *limiters.Op) {
+func (t *transaction) ensureHeapState(lo *locatedOp, op *limiters.Op) {
 	old := lo.position
-	if lo.shard.record(old).hasPointers() {
+	if lo.shard.record(old).hasHeapState() {
 		return
 	}
 	p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, true)

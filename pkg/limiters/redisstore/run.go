@@ -28,7 +28,7 @@ func (b *batch) encodeRuns() {
 	for i := range b.ops {
 		op := b.ops[i]
 		next := opRun{first: i, count: 1, keyIndex: b.keyOf[i], limitIndex: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(op.N)}
-		next.isChargeDenied = op.Kind == limiters.OpChargeDenied
+		next.isChargeDenied = op.Kind == limiters.OpCountDenied
 		switch {
 		case op.Kind == limiters.OpInspect:
 			next.kind, next.count = redisscripts.KindExtra, b.verdictsOf(i)
