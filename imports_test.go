@@ -222,7 +222,8 @@ var restricted = []struct{ prefix, only, why string }{
 }
 
 // unreachable lists packages that must not reach a library, not even through other packages.
-// Programs outside this module may use some of them; the others need only the types of the admin API.
+// Programs outside this module may use some of them; the others need only the types of the admin
+// API.
 var unreachable = []struct{ library, packages string }{
 	{"google.golang.org/grpc", "pkg/decide pkg/limiters pkg/admin pkg/admin/client"},
 	{"github.com/danielgtaylor/huma", "pkg/admin/client internal/observe internal/shadow internal/telemetry"},

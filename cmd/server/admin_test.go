@@ -304,7 +304,7 @@ func TestAdminAPIReportsStoreFailure(t *testing.T) {
 	if code, text := s.admin("GET", "/v1/status", adminToken, ""); code != 200 || !strings.Contains(text, `"mode":"lost"`) {
 		t.Error(code, text)
 	}
-	if code, text := s.reset("alice"); code != 503 || !strings.Contains(text, "the store did not answer") {
+	if code, text := s.reset("alice"); code != 503 || !strings.Contains(text, "the store failed") {
 		t.Error(code, text)
 	}
 	if line, _ := s.log.await(t, 0, "admin change"); !strings.Contains(line, `"outcome":"failed"`) {

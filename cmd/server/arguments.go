@@ -179,9 +179,9 @@ func unknownCommand(parser *kong.Kong, args []string) error {
 	return nil
 }
 
-// dropUnknown removes unknown flags with their values from args, and warns about each one.
+// removeUnknown removes unknown flags with their values from args, and warns about each one.
 // envoyproxy/ratelimit ignores its arguments, and some manifests contain flags of its forks.
-func dropUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
+func removeUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	known := map[string]bool{"help": true}
 	for _, command := range parser.Model.Children {
 		for _, flag := range command.Flags {

@@ -38,7 +38,8 @@ import (
 
 func main() {
 	args := os.Args
-	// The debug pages show os.Args. A flag may contain a password, so only the program's name stays.
+	// The debug pages show os.Args. A flag may contain a password, so only the program's name
+	// stays.
 	os.Args = os.Args[:1]
 	os.Exit(run(context.Background(), args[0], args[1:], os.Stdout, os.Stderr))
 }
@@ -92,7 +93,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return 2
 	}
 	if asRatelimit {
-		args = dropUnknown(parser, args, stderr)
+		args = removeUnknown(parser, args, stderr)
 	}
 	if err := unknownCommand(parser, args); err != nil && !asRatelimit {
 		fmt.Fprintln(stderr, "weir:", err)

@@ -179,11 +179,11 @@ func (p *process) close() {
 	}
 }
 
-// readyWithoutStore marks the process ready without an answer of the store if on_store_error
-// decides every request.
+// readyWithoutStore records that the store need not answer before the process is ready, if
+// on_store_error decides every request.
 func (p *process) readyWithoutStore(rules *descriptors.Rules) {
 	if canDecideWithoutStore(rules) {
-		p.ready.storeSuffices()
+		p.ready.setStoreReady()
 	}
 }
 

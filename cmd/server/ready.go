@@ -2,20 +2,21 @@ package main
 
 import "sync"
 
-// A readiness reports whether proxies should send requests: from the time at which rules are in force
-// or not required, and the store has answered or need not, until stop. The zero value is ready for
-// use.
+// A readiness reports whether proxies should send requests: from the time at which rules are in
+// force or not required, and the store has answered or need not, until stop. The zero value is
+// ready for use.
 type readiness struct {
 	mu                            sync.Mutex
 	hasRules, hasStore, isStopped bool
 	changed                       []func(ready bool)
 }
 
-// rulesSuffice records that rules are in force or not required. Further calls have no effect.
-func (r *readiness) rulesSuffice() { r.set(&r.hasRules) }
+// setRulesReady records that rules are in force or not required. Further calls have no effect.
+func (r *readiness) setRulesReady() { r.set(&r.hasRules) }
 
-// storeSuffices records that the store can decide requests, or need not. Further calls have no effect.
-func (r *readiness) storeSuffices() { r.set(&r.hasStore) }
+// setStoreReady records that the store can decide requests, or need not. Further calls have no
+// effect.
+func (r *readiness) setStoreReady() { r.set(&r.hasStore) }
 
 // stop makes the process permanently not ready.
 func (r *readiness) stop() { r.set(&r.isStopped) }

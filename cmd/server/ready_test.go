@@ -13,7 +13,7 @@ func TestReadinessReportsEachChangeOnce(t *testing.T) {
 	r := &readiness{}
 	var reported []bool
 	r.onChange(func(ready bool) { reported = append(reported, ready) })
-	for _, f := range []func(){r.rulesSuffice, r.rulesSuffice, r.storeSuffices, r.rulesSuffice, r.storeSuffices, r.stop, r.stop, r.rulesSuffice} {
+	for _, f := range []func(){r.setRulesReady, r.setRulesReady, r.setStoreReady, r.setRulesReady, r.setStoreReady, r.stop, r.stop, r.setRulesReady} {
 		f()
 	}
 	if want := []bool{false, true, false}; !slices.Equal(reported, want) || r.isReady() {

@@ -38,7 +38,7 @@ func (p *process) openRules() (err error) {
 		}
 	}
 	if s.ForceStartWithoutInitialConfig && !s.HealthyWithAtLeastOneConfigLoaded {
-		p.ready.rulesSuffice()
+		p.ready.setRulesReady()
 	}
 	p.rules, err = ruleload.Open(o)
 	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
@@ -59,7 +59,7 @@ func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.R
 		p.stats.Loaded(rules, err)
 		if err == nil {
 			warn(rules)
-			p.ready.rulesSuffice()
+			p.ready.setRulesReady()
 			if p.store != nil {
 				p.rulesReplaced(rules)
 			}

@@ -70,7 +70,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	st.fallback = guard.NewFallback(st.withoutFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,
-		func(ctx context.Context) { st.backend.run(ctx, p.ready.storeSuffices) },
+		func(ctx context.Context) { st.backend.run(ctx, p.ready.setStoreReady) },
 		st.replicas.Run,
 		// Without requests, only CheckIdle notices that the backend is up again.
 		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.backend.check) }),
@@ -109,11 +109,11 @@ func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
 
 // openRedisBackend opens the backend of st on one Redis, or on two with REDIS_PERSECOND.
 func (p *process) openRedisBackend(st *storeStack) error {
-	main, err := p.openRedis("REDIS", &p.settings.Redis)
+	mainRedis, err := p.openRedis("REDIS", &p.settings.Redis)
 	if err != nil {
 		return err
 	}
-	st.backend, st.mainRedis = main, main
+	st.backend, st.mainRedis = mainRedis, mainRedis
 	if !p.settings.UsePerSecondRedis {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (p *process) openRedisBackend(st *storeStack) error {
 	if err != nil {
 		return err
 	}
-	st.backend = &redisPairBackend{PerSecond: guard.NewPerSecond(main, perSecond), main: main, perSecond: perSecond}
+	st.backend = &redisPairBackend{PerSecond: guard.NewPerSecond(mainRedis, perSecond), main: mainRedis, perSecond: perSecond}
 	return nil
 }
 

@@ -141,7 +141,7 @@ func TestPageShowsAnOutage(t *testing.T) {
 	b.text("#alert", "The store does not answer.")
 	b.await("document.title.startsWith('LOST')")
 	b.lookUp("user_id=42")
-	b.text("#answer", "the store did not answer")
+	b.text("#answer", "the store failed")
 	b.text("#answer", "3 per hour")
 	_, _ = s.Stop()
 	b.text("#alert", "Weir does not answer.")

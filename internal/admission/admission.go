@@ -38,13 +38,13 @@ func NewGate(limit int) *Gate {
 	return &Gate{limit: int64(limit), busyAbove: int64(limit - limit/4), resume: make(chan struct{})}
 }
 
-// Enter admits a request, or returns an error if it sheds the request. An admitted request must call
-// Leave. Call Enter only once the whole request has arrived, so that slow clients do not occupy the
-// limit.
+// Enter admits a request, or returns an error if it sheds the request. An admitted request must
+// call Leave. Call Enter only once the whole request has arrived, so that slow clients do not
+// occupy the limit.
 //
-// A request that may refund hits or end a lease is admitted up to twice the limit. If a release were
-// lost, a slot would be held until the TTL of its lease, and deny requests long after the load. Enter
-// calls mayRefund only beyond the limit; nil stands for a request that does neither.
+// A request that may refund hits or end a lease is admitted up to twice the limit. If a release
+// were lost, a slot would be held until the TTL of its lease, and deny requests long after the
+// load. Enter calls mayRefund only beyond the limit; nil stands for a request that does neither.
 func (g *Gate) Enter(mayRefund func() bool) error {
 	n := g.count.Add(1)
 	if n > g.limit && (n > 2*g.limit || mayRefund == nil || !mayRefund()) || g.closed.Load() {

@@ -104,7 +104,7 @@ var skippedTexts = map[replay.SkipReason]string{
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 
-// finish removes the progress bar, warns about lines that were skipped and of different secrets, and
+// finish removes the progress bar, warns about skipped lines and about different secrets, and
 // closes the recordings. It fails if they have no request that can be replayed.
 func (r *recordings) finish(errs io.Writer) error {
 	r.bar.clear()

@@ -1,5 +1,5 @@
-// Package keysample selects a fraction of all keys, which is the same in all processes: the keys whose
-// hash is at most a maximum.
+// Package keysample selects a fraction of all keys, which is the same in all processes: the keys
+// whose hash is at most a maximum.
 package keysample
 
 import (

@@ -20,8 +20,8 @@ type choice struct {
 	end         bool
 }
 
-// aliasColumn is a column of Walker's alias method: this user with probability part / 2^32, otherwise
-// the user alias.
+// aliasColumn is a column of Walker's alias method: this user with probability part / 2^32,
+// otherwise the user alias.
 type aliasColumn struct{ part, alias uint32 }
 
 // Uniform returns n equally likely users.

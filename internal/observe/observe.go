@@ -44,8 +44,8 @@ func New(o Options) *Observer {
 	return observer
 }
 
-// Run ages the counts of the busiest keys, and adapts the sample to the rate of requests, until
-// ctx ends.
+// Run ages the counts of the busiest keys, and adapts the sample to the rate of requests, until ctx
+// ends.
 func (o *Observer) Run(ctx context.Context) {
 	if o.top == nil {
 		return

@@ -91,8 +91,8 @@ const outsideProbability = .001
 
 // bounds returns bounds of a key's true count. low and high are the bounds of the sampled count,
 // and weight is the largest weight. With weight 1 they are low and high. Otherwise they follow from
-// Freedman's inequality ("On tail probabilities for martingales",
-// 1975) for a variance of at most weight times the true count.
+// Freedman's inequality ("On tail probabilities for martingales", 1975) for a variance of at most
+// weight times the true count.
 func bounds(low, high, weight uint64) (lower, upper uint64) {
 	if weight <= 1 {
 		return low, high

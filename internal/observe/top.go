@@ -23,8 +23,8 @@ import (
 // window, which are one to two minutes together.
 const windowLength = time.Minute
 
-// topKeys finds the busiest keys. Each key belongs to one shard, and each shard has a lock, so
-// that several cores can count.
+// topKeys finds the busiest keys. Each key belongs to one shard, and each shard has a lock, so that
+// several cores can count.
 type topKeys struct {
 	hash                      func(key string) uint64
 	random                    func() uint64

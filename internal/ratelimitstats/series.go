@@ -64,7 +64,8 @@ type table struct {
 // sweepInterval is the minimum time between two searches of a full table for idle series.
 const sweepInterval = time.Minute
 
-// get returns the series with a name, creating it if there is room. It adds the owner to the series.
+// get returns the series with a name, creating it if there is room. It adds the owner to the
+// series.
 func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *series {
 	var stack [256]byte
 	name := appendName(stack[:0], domain, levels)
@@ -171,8 +172,8 @@ func (s *series) isIdle(now time.Time, idle time.Duration) bool {
 	return now.Sub(s.since) >= idle
 }
 
-// dropRemoved removes owners, and drops series without owners.
-func (t *table) dropRemoved(removed func(descriptors.RuleID) bool) {
+// removeStale removes owners, and drops series without owners.
+func (t *table) removeStale(removed func(descriptors.RuleID) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.removeIf(func(s *series) bool {

@@ -107,8 +107,8 @@ func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 	}
 }
 
-// After a scrape has dropped a series, a rule on the shared series does not wait for the next search
-// of the table.
+// After a scrape has dropped a series, a rule on the shared series does not wait for the next
+// search of the table.
 func TestRuleGetsSeriesAfterAScrape(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 1, idle: time.Hour, now: clock.Now})

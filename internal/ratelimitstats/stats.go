@@ -184,12 +184,12 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 	for r := range rules.All() {
 		current[r.ID()] = true
 	}
-	s.rates.dropRemoved(func(id descriptors.RuleID) bool {
+	s.rates.removeStale(func(id descriptors.RuleID) bool {
 		if id.Name == "" {
 			return rules.Domain(id.Domain) == nil
 		}
 		return !current[id]
 	})
 	s.byRule.Reset(rules)
-	s.domains.dropRemoved(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
+	s.domains.removeStale(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
 }

@@ -43,8 +43,9 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
 }
 
-// openOverlay reads the overlay, if the options name one. A path that does not exist is an error. In
-// an existing folder, files may be added later, and all of them removed again. l.mu must be held.
+// openOverlay reads the overlay, if the options name one. A path that does not exist is an error.
+// In an existing folder, files may be added later, and all of them removed again. l.mu must be
+// held.
 func (l *Loader) openOverlay() error {
 	path := l.options.Overlay
 	if path == "" {

@@ -64,8 +64,8 @@ func New(o Options) *Comparison {
 	return &Comparison{options: o, queue: make(chan *requestCopy, maxQueued)}
 }
 
-// SetCandidate makes rules the candidate, with empty counters. Nil rules end the comparison. It returns
-// false, and changes nothing, if the candidate already has the version of rules.
+// SetCandidate makes rules the candidate, with empty counters. Nil rules end the comparison. It
+// returns false, and changes nothing, if the candidate already has the version of rules.
 func (s *Comparison) SetCandidate(rules *descriptors.Rules) bool {
 	old := s.current.Load()
 	switch {

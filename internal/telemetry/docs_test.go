@@ -72,7 +72,7 @@ var sections = []struct {
 		{"weir_redis_calls_total", ""},
 		{"weir_redis_hits_total", "A larger batch costs less CPU for each operation."},
 		{"weir_redis_refused_hits_total", "Redis is too slow for the load."},
-		{"weir_redis_left_hits_total", "Redis is slower than `STORE_TIMEOUT`."},
+		{"weir_redis_left_hits_total", "Redis is slower than `STORE_TIMEOUT`, or clients have shorter timeouts."},
 		{"weir_redis_broken_hits_total", "Redis is unreachable. The open breaker spares these requests the wait for a timeout."},
 		{"weir_redis_panics_total", "Report the bug."},
 	}},

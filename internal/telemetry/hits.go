@@ -75,9 +75,9 @@ func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 	return found
 }
 
-// dropRemoved drops the counters of rules that are not in current. A request that began under the
+// removeStale drops the counters of rules that are not in current. A request that began under the
 // old rules may create the counters of a removed rule again; the next reload drops them.
-func (h *hitMetrics) dropRemoved(current map[descriptors.RuleID]*descriptors.Rule) {
+func (h *hitMetrics) removeStale(current map[descriptors.RuleID]*descriptors.Rule) {
 	h.mu.RLock()
 	ids := slices.Collect(maps.Keys(h.rules))
 	h.mu.RUnlock()

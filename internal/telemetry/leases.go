@@ -61,8 +61,8 @@ func (l *leaseMetrics) countGivenUpLeases(o *rls.Observation) {
 	}
 }
 
-// dropRemoved drops the series of rules that are not in current or have no leases.
-func (l *leaseMetrics) dropRemoved(current map[descriptors.RuleID]*descriptors.Rule) {
+// removeStale drops the series of rules that are not in current or have no leases.
+func (l *leaseMetrics) removeStale(current map[descriptors.RuleID]*descriptors.Rule) {
 	removed := func(s labelSet) bool {
 		r := current[s.rule()]
 		return r == nil || !r.UsesLeases()

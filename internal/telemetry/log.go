@@ -59,8 +59,8 @@ func StoreLog(log *zap.Logger) (failed func(reason error), recovered func(guard.
 }
 
 // RequestLog returns a function that logs requests with an error, at most one line in a second for
-// each gRPC code, and leases that could not be ended. At level debug, it also logs denials and unmatched
-// descriptors, one line of each in a second.
+// each gRPC code, and leases that could not be ended. At level debug, it also logs denials and
+// unmatched descriptors, one line of each in a second.
 func RequestLog(log *zap.Logger) func(*rls.Observation) {
 	sampled := OncePerSecond(log)
 	var withError [codes.Unauthenticated + 1]func() *zap.Logger

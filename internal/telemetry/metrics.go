@@ -200,10 +200,10 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.rulesInfo.Reset()
 	m.rulesInfo.WithLabelValues(rules.Version()).Set(1)
 	current := rulesByID(rules)
-	m.hits.dropRemoved(current)
+	m.hits.removeStale(current)
 	m.hits.byRule.Reset(rules)
 	m.dropRemovedLimits(current)
-	m.leases.dropRemoved(current)
+	m.leases.removeStale(current)
 	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
 }
 

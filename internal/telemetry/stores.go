@@ -50,9 +50,9 @@ func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 		func(s RedisStats) int64 { return s.Ops })
 	counter("weir_redis_refused_hits_total", "Operations that failed immediately because the queue for Redis was full.",
 		func(s RedisStats) int64 { return s.QueueRejected })
-	counter("weir_redis_broken_hits_total", "Operations that failed immediately because the breaker was open.",
+	counter("weir_redis_broken_hits_total", "Operations rejected because the breaker was open, or opened while they waited.",
 		func(s RedisStats) int64 { return s.BreakerRejected })
-	counter("weir_redis_left_hits_total", "Operations that waited in the queue for Redis until their timeout. They charged nothing.",
+	counter("weir_redis_left_hits_total", "Operations whose timeout passed, or whose client left, before they were sent to Redis. They charged nothing.",
 		func(s RedisStats) int64 { return s.TimedOut })
 	counter("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
 		func(s RedisStats) int64 { return s.Panics })

@@ -114,7 +114,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 			case <-ended:
 				return
 			default:
-				h.dropRemoved(rulesByID(rules))
+				h.removeStale(rulesByID(rules))
 			}
 		}
 	})

@@ -113,12 +113,12 @@ type tracedStore struct {
 
 // Take implements [limiters.Store]. Its span ends even if the Take panics.
 func (s *tracedStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.hits", len(out))))
+	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.operations", len(out))))
 	failed := true // unless the Take returns
 	defer func() {
 		if failed {
 			// The error may contain keys, and so data of users, so its text is omitted.
-			span.SetStatus(codes.Error, "the store did not answer")
+			span.SetStatus(codes.Error, "the store failed")
 		}
 		span.End()
 	}()

@@ -134,7 +134,7 @@ func TestPanicOfTheStoreEndsItsSpan(t *testing.T) {
 		_ = tracing.Store(panicking{}).Take(context.Background(), time.Time{}, nil, nil)
 		t.Error("no panic")
 	}()
-	if all := stop(); len(all) != 1 || !strings.Contains(all[0].String(), "the store did not answer") || strings.Contains(all[0].String(), "alice") {
+	if all := stop(); len(all) != 1 || !strings.Contains(all[0].String(), "the store failed") || strings.Contains(all[0].String(), "alice") {
 		t.Errorf("%v: want one failed span without the text of the panic", all)
 	}
 }

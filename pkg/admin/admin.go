@@ -48,7 +48,8 @@ type Options struct {
 	// StoreCalls returns the number of store calls since the start, and their total duration in
 	// seconds.
 	StoreCalls func() (calls uint64, seconds float64)
-	// KeyHashSecret hashes keys: if it is set, responses have the HMAC of a key instead of its text.
+	// KeyHashSecret hashes keys: if it is set, responses have the HMAC of a key instead of its
+	// text.
 	KeyHashSecret []byte
 	// Auth decides which calls are admitted.
 	Auth Auth

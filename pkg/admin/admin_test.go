@@ -322,7 +322,7 @@ func TestPeekShowsNoKeyUnderASecret(t *testing.T) {
 func TestPeekReportsAStoreThatFails(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.Store = &limiterstest.FailingStore{Err: context.DeadlineExceeded} })
 	if code, text := f.call("POST", "/v1/keys/peek", `{"domain":"shop","descriptor":[["user_id","42"]]}`, nil); code != 503 ||
-		!strings.Contains(text, "the store did not answer") {
+		!strings.Contains(text, "the store failed") {
 		t.Error(code, text)
 	}
 }

@@ -100,7 +100,7 @@ func (a *API) inspectKey(ctx context.Context, in *keyInput) (*keyOutput, error) 
 }
 
 var (
-	errStore   = huma.Error503ServiceUnavailable("the store did not answer: GET /v1/status shows its state, the log of Weir the reason")
+	errStore   = huma.Error503ServiceUnavailable("the store failed: GET /v1/status shows its state, the log of Weir the reason")
 	errNoRules = huma.Error503ServiceUnavailable("no rules are loaded yet")
 )
 

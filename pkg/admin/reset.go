@@ -90,7 +90,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	defer cancel()
 	found, notified, err := a.options.Resets.Reset(ctx, keys)
 	if err != nil {
-		change.Outcome, change.Detail = Failed, "the store did not answer"
+		change.Outcome, change.Detail = Failed, "the store failed"
 		a.audit(ctx, change)
 		return nil, errStore
 	}
@@ -132,7 +132,7 @@ func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetBy
 	case errors.Is(err, limiters.ErrCursor):
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: not one that this route returned: leave it out to begin a pass"))
 	case err != nil:
-		change.Outcome, change.Detail = Failed, "the store did not answer"
+		change.Outcome, change.Detail = Failed, "the store failed"
 		a.audit(ctx, change)
 		return nil, errStore
 	}

@@ -117,14 +117,14 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 		{resetPath, `{"domain":"other","descriptor":[["user_id","42"]]}`, nil, 404, "no rules have the domain", Refused},
 		{resetPath, `{"domain":"shop","descriptor":[["user_id"]]}`, nil, 422, "", Refused},
 		{resetPath, `{`, nil, 400, "", Refused},
-		{resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, errors.New("down"), 503, "the store did not answer", Failed},
+		{resetPath, `{"domain":"shop","descriptor":[["user_id","42"]]}`, errors.New("down"), 503, "the store failed", Failed},
 		{resetByEntryPath, `{"domain":"shop","entry":["","42"]}`, nil, 422, "must not be empty", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id"]}`, nil, 422, "", Refused},
 		{resetPath, `{"domain":"shop","descriptor":[["usr_id","42"]]}`, nil, 404, "did you mean", Refused},
 		{resetByEntryPath, `{"domain":"other","entry":["user_id","42"]}`, nil, 404, "no rules have the domain", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, limiters.ErrHashedKeys, 409, "KEY_HASH_SECRET is set", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"],"cursor":"x"}`, limiters.ErrCursor, 422, "cursor", Refused},
-		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store did not answer", Failed},
+		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store failed", Failed},
 	} {
 		f := newFixture(t, func(o *Options) { o.Resets = direct{o.Store, c.err} })
 		code, text := f.call("POST", c.path, c.body, nil)

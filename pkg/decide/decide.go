@@ -89,7 +89,7 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start 
 		result.StoreDuration, result.Duration = answered-called, answered-start
 		if err != nil {
 			limiters.FailAll(result.call.verdicts, err)
-			failure = "the store did not answer"
+			failure = "the store failed"
 		}
 	}
 	result.setOutcomes(d.options.ShadowMode)

@@ -29,8 +29,8 @@ type Descriptor struct {
 	// Hits is the number of hits to charge: 0 peeks, and a negative number refunds. Its absolute
 	// value is capped at [limiters.MaxHits].
 	Hits int64
-	// Refund marks a refund even if Hits is 0, so that it is not a peek: it is always allowed. Under
-	// a rule with leases it ends the lease. Hits must not be positive.
+	// Refund marks a refund even if Hits is 0, so that it is not a peek: it is always allowed.
+	// Under a rule with leases it ends the lease. Hits must not be positive.
 	Refund bool
 	// Override, if not nil, replaces the limits of the matching rule.
 	Override *Override

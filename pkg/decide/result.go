@@ -29,8 +29,8 @@ type Result struct {
 	// GivenUpLeases counts the leases and reservations that Decide has tried to end because the
 	// request is denied or canceled.
 	GivenUpLeases int
-	// EndErr is the first error of these ends, or of an end that was repeated because the request was
-	// canceled. It is for logs only. After an error, a lease may last until its TTL.
+	// EndErr is the first error of these ends, or of an end that was repeated because the request
+	// was canceled. It is for logs only. After an error, a lease may last until its TTL.
 	EndErr error
 
 	combined CombinedOutcome

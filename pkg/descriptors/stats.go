@@ -44,18 +44,18 @@ func (r *Rule) HasFixedStatLevels() bool {
 func (r *Rule) statLevel(l *level, e Entry) string {
 	switch {
 	case l.isShared:
-		return l.pattern(e.Key)
+		return l.wildcardStatName(e.Key)
 	case r.DetailedMetric, l.valueToMetric && l.kind != exact:
 		return e.Joined()
 	case l.kind == wildcard:
-		return l.pattern(e.Key)
+		return l.wildcardStatName(e.Key)
 	}
 	return l.statName
 }
 
-// pattern returns the metric name of a wildcard. If its key is a pattern, the key of the request
-// comes first.
-func (l *level) pattern(key string) string {
+// wildcardStatName returns the metric name of a wildcard. If its key is a pattern, the key of the
+// request comes first.
+func (l *level) wildcardStatName(key string) string {
 	if n := len(key); n < len(l.statName) && l.statName[:n] == key && l.statName[n] == '_' {
 		return l.statName
 	}

@@ -34,6 +34,7 @@ func (b *Builder) version() string {
 		d := b.domains[name]
 		sum := d.digest(b.roots[name])
 		text = append(appendPart(append(text, byte(cmp.Or(d.onError, limiters.OnErrorFail))), name), sum[:]...)
+		text = d.onDeny.appendDigest(text)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
@@ -147,8 +148,8 @@ func bit(set bool) byte {
 	return 0
 }
 
-// LimitHash identifies limit i of r by its domain, path, and name or index, but not by its numbers or
-// algorithm. For an unlimited rule, pass 0.
+// LimitHash identifies limit i of r by its domain, path, and name or index, but not by its numbers
+// or algorithm. For an unlimited rule, pass 0.
 func (r *Rule) LimitHash(i int) uint64 {
 	sum := sha256.Sum256(appendPart(append(r.identity(), 0), r.limitIdentity(i)))
 	return binary.BigEndian.Uint64(sum[:])
@@ -167,8 +168,8 @@ func (r *Rule) limitIdentity(i int) string {
 	return "name " + name
 }
 
-// LimitByHash returns the rule and the index of the limit with a [Rule.LimitHash]; nil and 0 if there is
-// none. It hashes every limit.
+// LimitByHash returns the rule and the index of the limit with a [Rule.LimitHash]; nil and 0 if
+// there is none. It hashes every limit.
 func (r *Rules) LimitByHash(hash uint64) (*Rule, int) {
 	for rule := range r.All() {
 		for i := range max(len(rule.Limits), 1) {

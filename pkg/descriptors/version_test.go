@@ -88,6 +88,11 @@ func TestVersionChangesWithMeaning(t *testing.T) {
 	overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "o.yaml", Data: []byte(
 		"domain: d\ndescriptors: [{key: user_id, rate_limit: {algorithm: sliding_log}}]")})
 	must.Succeed(t, err)
+	// Only a limit in a request can get the domain's response, because the rule has its own.
+	for _, status := range []string{"a", "b"} {
+		note("on_deny of the domain: "+status, parseWith(t, rulesfile.Options{}, "domain: d\non_deny: {body: "+status+"}\n"+
+			"descriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 1, on_deny: {body: own}}}]"))
+	}
 	note("overlay", parseWith(t, rulesfile.Options{Overlay: overlay}, versioned))
 	for _, change := range []string{
 		"domain: d > domain: e", "domain: d > domain: d\non_store_error: allow", "key: user_id > key: user", "value: login > value: log_in",

@@ -6,8 +6,8 @@
 //
 // An explanation comes from the code that decides live requests: package decide plans the request,
 // and package descriptors walks the rules. So a server with the same rules and settings decides as
-// the explanation reports. The JSON of an [Explanation] is a contract:
-// fields may be added, but not renamed.
+// the explanation reports. The JSON of an [Explanation] is a contract: fields may be added, but not
+// renamed.
 package explain
 
 import (

@@ -17,8 +17,9 @@ type funnelLimit struct {
 	max, window int64 // window in µs
 	capacity    int64 // the largest level, in hits
 	perHit      hitTime
-	// perRefund is the time of a refunded hit. A hit takes longer to drain under a share, so a share
-	// refunds at the rate of the whole limit: a refund is then never worth more than its charge.
+	// perRefund is the time of a refunded hit. A hit takes longer to drain under a share, so a
+	// share refunds at the rate of the whole limit: a refund is then never worth more than its
+	// charge.
 	perRefund hitTime
 	full      span // time until the capacity has drained
 	overdraft span // time until twice the capacity has drained: the bound for counted denied hits
@@ -255,8 +256,8 @@ func (f funnelState) store(s *State) {
 // A hitTime is the time in which one hit drains: num/den µs, in lowest terms.
 type hitTime struct{ num, den uint64 }
 
-// newHitTime returns the time of a hit under a limit. Under a limit of 0, which never charges, a hit
-// takes no time.
+// newHitTime returns the time of a hit under a limit. Under a limit of 0, which never charges, a
+// hit takes no time.
 func newHitTime(spec Spec) hitTime {
 	maximum, window := spec.Max, spec.Window.Microseconds()
 	if maximum == 0 {

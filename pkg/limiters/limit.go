@@ -185,8 +185,8 @@ func specError(remedy, problem string, args ...any) error {
 	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
 }
 
-// NewLimit validates spec and returns its Limit. The error wraps a [SpecError] for each invalid field
-// that NewLimit finds, which may not be all.
+// NewLimit validates spec and returns its Limit. The error wraps a [SpecError] for each invalid
+// field that NewLimit finds, which may not be all.
 func NewLimit(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
 
 func newLimit(spec, whole Spec) (*Limit, error) {
@@ -274,8 +274,8 @@ func (l *Limit) Window() time.Duration { return l.spec.Window }
 func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
-// without refunds; 0 if it has no window. Calendar windows differ in length: the interval is
-// then as long as the shortest.
+// without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
+// as long as the shortest.
 func (l *Limit) MaxAdmitted() int64 {
 	if l.IsConcurrency() {
 		return 0
@@ -290,8 +290,8 @@ func (l *Limit) Drains() bool { return l.definition.drains }
 // PeeksOver reports whether a peek is allowed at exactly the limit, and denied only above it.
 func (l *Limit) PeeksOver() bool { return l.peekOver }
 
-// Capacity returns the largest usage that allowed hits can reach: the maximum, or the capacity of
-// a funnel.
+// Capacity returns the largest usage that allowed hits can reach: the maximum, or the capacity of a
+// funnel.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
 // UsesExtraState reports whether l uses the [ExtraState] of a State. Other limits ignore it.

@@ -1,15 +1,16 @@
 // Package limiters is the core of Weir: it decides whether the hits of a request fit under a limit.
 //
 // A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a
-// fixed window; [NewLimit] makes it from a [Spec]. A hit is the unit that a Limit counts. An [Op] is one
-// operation on one key under a Limit, such as a charge of N hits. A [Store] is the limiter: it
-// keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
-// denied with the wait.
+// fixed window; [NewLimit] makes it from a [Spec]. A hit is the unit that a Limit counts. An [Op]
+// is one operation on one key under a Limit, such as a charge of N hits. A [Store] is the limiter:
+// it keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed,
+// or denied with the wait.
 //
-// An algorithm changes a State in place, from the time and a number of hits, without I/O. [Decide] is the decision logic of a Store, without
-// storage. Package memstore stores the States that Decide works on, redisstore runs a twin of each
-// algorithm in Lua (pkg/redisscripts), and the stores of guard wrap another one. The suite in
-// limiterstest compares every store with Decide, verdict by verdict.
+// An algorithm changes a State in place, from the time and a number of hits, without I/O. [Decide]
+// is the decision logic of a Store, without storage. Package memstore stores the States that Decide
+// works on, redisstore runs a twin of each algorithm in Lua (pkg/redisscripts), and the stores of
+// guard wrap another one. The suite in limiterstest compares every store with Decide, verdict by
+// verdict.
 //
 // A time in an int64 is in microseconds since 1970, and a duration in an int64 in microseconds,
 // here and in the stores. Each [time.Duration] of a [Spec] or a [Verdict] is a whole number of

@@ -2,8 +2,8 @@ package limiters
 
 import "slices"
 
-// An OnError is the on_store_error of an operation: it decides the operation if the store cannot. It
-// may differ within one Take.
+// An OnError is the on_store_error of an operation: it decides the operation if the store cannot.
+// It may differ within one Take.
 type OnError uint8
 
 // The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorFail.

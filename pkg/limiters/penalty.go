@@ -131,9 +131,9 @@ func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 	return micros(s.extraOrEmpty().penalty.left(l.penalty, now))
 }
 
-// WithPenalty adds a penalty of the key to v, the verdict of the limit alone. The penalty ends after
-// left; if left is 0, v is unchanged. The penalty denies the hits, unless the limit itself denies
-// them for longer or forever.
+// WithPenalty adds a penalty of the key to v, the verdict of the limit alone. The penalty ends
+// after left; if left is 0, v is unchanged. The penalty denies the hits, unless the limit itself
+// denies them for longer or forever.
 func (v Verdict) WithPenalty(left time.Duration) Verdict {
 	if left == 0 {
 		return v

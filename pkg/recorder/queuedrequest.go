@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A request in a queue is encoded as its length (4 bytes, which the length does not
-// include), a head, and the descriptors. Numbers are little endian. Each text follows its length.
+// A request in a queue is encoded as its length (4 bytes, which the length does not include), a
+// head, and the descriptors. Numbers are little endian. Each text follows its length.
 
 // headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out,
 // and the number of descriptors selected.
@@ -145,7 +145,8 @@ func (r *requestReader) head() (h head, descriptors int) {
 }
 
 // line decodes a request, without its length, into a line, and reuses the memory of the line. The
-// texts of the line are valid as long as the bytes. hashValue replaces a value that no rule matches.
+// texts of the line are valid as long as the bytes. hashValue replaces a value that no rule
+// matches.
 func (r *requestReader) line(into *replay.Line, hashValue func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()

@@ -102,14 +102,14 @@ type Recorder struct {
 
 const (
 	queueCount = 8
-	queueBytes = 1 << 20 // bound on one queue; the writer has as much again
-	// maxRequestBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text at
-	// most six times as long.
+	queueBytes = 1 << 20 // a queue that exceeds it is full; the writer has as much again
+	// maxRequestBytes bounds a line. A Reader reads lines of up to 1 MiB, and escapes make a text
+	// at most six times as long.
 	maxRequestBytes = 128 << 10
 )
 
-// A queue holds encoded requests until the writer takes them. There are several, so that requests do not
-// wait for one lock.
+// A queue holds encoded requests until the writer takes them. There are several, so that requests
+// do not wait for one lock.
 type queue struct {
 	mu        sync.Mutex
 	requests  []byte
@@ -197,8 +197,9 @@ func (r *Recorder) Record(result *decide.Result) {
 	r.pushWithRelease(head, result, &selected)
 }
 
-// pushWithRelease adds a request, and a request that releases the leases that Decide has ended, if a
-// replay of the first request would keep them. A replay ends the leases of a denied request by itself.
+// pushWithRelease adds a request, and a request that releases the leases that Decide has ended, if
+// a replay of the first request would keep them. A replay ends the leases of a denied request by
+// itself.
 func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
 	r.push(head, result, selected)
 	if result.GivenUpLeases == 0 || head.known && !head.allowed {
@@ -247,7 +248,8 @@ func (r *Recorder) wakeWriter() {
 	}
 }
 
-// linesPerClockReading is the number of lines with a store time for each reading of this machine's clock.
+// linesPerClockReading is the number of lines with a store time for each reading of this machine's
+// clock.
 const linesPerClockReading = 64
 
 // refill begins a second of Options.PerSecond.

@@ -437,8 +437,8 @@ func TestLinesAreInTheOrderOfTheDecisions(t *testing.T) {
 	}
 }
 
-// writtenInPeriods records one line in each period, at these seconds, and returns the seconds of the
-// lines in the order of the file.
+// writtenInPeriods records one line in each period, at these seconds, and returns the seconds of
+// the lines in the order of the file.
 func writtenInPeriods(t *testing.T, seconds ...int) (written []float64) {
 	t.Helper()
 	dir := t.TempDir()

@@ -117,8 +117,8 @@ func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	return leases
 }
 
-// releaseOf returns the head of the release of the leases that a request opened. The store ends them
-// in a later call, so the release sorts after all decisions of the same microsecond.
+// releaseOf returns the head of the release of the leases that a request opened. The store ends
+// them in a later call, so the release sorts after all decisions of the same microsecond.
 func releaseOf(opened head, leftOut int) head {
 	return head{at: opened.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}
 }

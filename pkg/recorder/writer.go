@@ -20,8 +20,8 @@ const (
 	// defaultReorderDelay is how long a line waits for earlier lines from slower goroutines. The
 	// wait may be twice as long.
 	defaultReorderDelay = time.Second
-	// drainInterval is how often the writer empties the queues. They have room for about ten times as
-	// long.
+	// drainInterval is how often the writer empties the queues. They have room for about ten times
+	// as long.
 	drainInterval = 50 * time.Millisecond
 	// chunkBytes is how much text is compressed and written together. After a crash, every complete
 	// chunk is readable.
@@ -29,8 +29,8 @@ const (
 	// maxBufferedBytes bounds the waiting lines. Beyond it they are written immediately, even if
 	// earlier lines may still arrive.
 	maxBufferedBytes = 32 << 20
-	// maxHashes bounds the cache of hashes, and maxCachedBytes the key and the value
-	// of a hash together.
+	// maxHashes bounds the cache of hashes, and maxCachedBytes the key and the value of a hash
+	// together.
 	maxHashes, maxCachedBytes = 1 << 16, 128
 )
 

@@ -37,8 +37,8 @@ do
   while from <= #text do
     local times, key, kind, limit, group_number, n
     times, key, kind, limit, group_number, n, from = unpacked($RUN_LAYOUT, text, from)
-    local charge_denied, run = kind >= $CHARGE_DENIED
-    if charge_denied then kind = kind - $CHARGE_DENIED end
+    local count_denied, run = kind >= $COUNT_DENIED
+    if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
       local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
       op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked($EXTRA_LAYOUT, text, from)
@@ -53,7 +53,7 @@ do
     else
       run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
       if limit == 0 then run.ops_at, from = from, from + $ALONE_SIZE * times end
-      if charge_denied then run.n, run.denied_n = 0, n end
+      if count_denied then run.n, run.denied_n = 0, n end
     end
     runs[#runs + 1] = run
     count = count + times

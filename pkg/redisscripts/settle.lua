@@ -2,7 +2,7 @@
 -- pkg/limiters. The file returns a settler for each algorithm: charged_at returns the time by which settle finds a charge, charge
 -- charges an estimate, and settle applies corrections. A correction is a charged_at and a delta, as in reserve.go.
 --
--- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest $MAX_MOVED_ENTRIES entries.
+-- In a sliding log, settle rewrites the entry of the charge and those after it, but only among the newest $MAX_MOVED_ENTRIES.
 local min, max = math.min, math.max
 
 -- A window is open even after an estimate of 0: its start identifies it for the settle.

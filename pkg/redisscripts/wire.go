@@ -10,8 +10,8 @@ import (
 )
 
 // This file declares the arguments of the script and its reply, and encodes and decodes them.
-// Numbers are big endian, times are in µs since 1970, and durations in µs. Indices begin at 1, and 0
-// is the index of nothing.
+// Numbers are big endian, times are in µs since 1970, and durations in µs. Indices begin at 1, and
+// 0 is the index of nothing.
 //
 //	KEYS       the keys, each once
 //	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0
@@ -33,9 +33,9 @@ const (
 	KindExtra                       // an operation under a limit with extra state, or an inspection; an extraLayout follows
 	KindReservations                // under limits with reservations and no penalty, without a group; a reservationsLayout follows for each
 
-	// ChargeDeniedFlag is added to one of the first two kinds if the operations are of the kind
+	// CountDeniedFlag is added to one of the first two kinds if the operations are of the kind
 	// limiters.OpCountDenied. Then each is a peek, and n the hits that it charges if it is denied.
-	ChargeDeniedFlag RunKind = 8
+	CountDeniedFlag RunKind = 8
 )
 
 // A layout lists fields in the form of struct.unpack: a letter and the size.
@@ -44,8 +44,8 @@ type layout []string
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1
 
-// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The runs of
-// a group follow each other. An inspection of a limit with a penalty counts as 2 operations: the
+// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The runs
+// of a group follow each other. An inspection of a limit with a penalty counts as 2 operations: the
 // retry of the second verdict is the time left of the penalty.
 var runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
 
@@ -65,8 +65,8 @@ func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
 	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
 }
 
-// The limiters.OpKind, the lease id (zeros = none), key and limit of the reservations, key and limit
-// of the penalty.
+// The limiters.OpKind, the lease id (zeros = none), key and limit of the reservations, key and
+// limit of the penalty.
 var extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
 
 // AppendExtra appends the extraLayout of op.

@@ -70,8 +70,8 @@ func AppendLine(b []byte, line *Line) []byte {
 
 func refundsNothing(d *decide.Descriptor) bool { return d.Refund && d.Hits == 0 }
 
-// appendHits appends the hits of a descriptor. A refund of 0 hits is -0, which other readers of JSON
-// take for a peek.
+// appendHits appends the hits of a descriptor. A refund of 0 hits is -0, which other readers of
+// JSON take for a peek.
 func appendHits(b []byte, d *decide.Descriptor) []byte {
 	if refundsNothing(d) {
 		return append(b, "-0"...)

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A UnmatchableRule is a rule that a recording cannot judge, because the rule matches by value, and the
-// recording has only hashes of the values of Key.
+// An UnmatchableRule is a rule that a recording cannot judge, because the rule matches by value,
+// and the recording has only hashes of the values of Key.
 type UnmatchableRule struct {
 	Domain      string `json:"domain"`
 	Path        string `json:"path"`
@@ -22,9 +22,9 @@ type UnmatchableRule struct {
 	Descriptors int64  `json:"descriptors"` // descriptors that the rule could match if their values were plain
 }
 
-// A UnmatchableRules finds the rules that a recording cannot judge. A recorder hashes the values that its
-// rules match by key alone. A hash never equals such a value, so a new rule that matches the value
-// exactly, by a list, a wildcard or a prefix would never match.
+// An UnmatchableRules finds the rules that a recording cannot judge. A recorder hashes the values
+// that its rules match by key alone. A hash never equals such a value, so a new rule that matches
+// the value exactly, by a list, a wildcard or a prefix would never match.
 type UnmatchableRules struct {
 	rules map[string][]*valueRule // by domain and keys
 	wild  []*valueRule            // those with a '*' in a key
@@ -44,8 +44,8 @@ type valueRule struct {
 	key    string // the key of the first hashed value; "" if none was found
 }
 
-// NewUnmatchableRules returns a Hashed for rules. known are the rules of the recorder, which never hashes a
-// value that they match; known may be nil.
+// NewUnmatchableRules returns UnmatchableRules for rules. known are the rules of the recorder,
+// which never hashes a value that they match; known may be nil.
 func NewUnmatchableRules(rules, known *descriptors.Rules) *UnmatchableRules {
 	h := &UnmatchableRules{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf

@@ -172,8 +172,8 @@ func (r *Reader) Next(into *Line) error {
 // Lines returns the number of lines read so far, including empty ones.
 func (r *Reader) Lines() int64 { return r.lines.Number }
 
-// Notes returns the notes of recorders so far, each once. A recording contains several notes if
-// it consists of several files. Lines before the first note have the note {Sample: 1}. After
+// Notes returns the notes of recorders so far, each once. A recording contains several notes if it
+// consists of several files. Lines before the first note have the note {Sample: 1}. After
 // [maxNotes] different notes, it returns no further ones.
 func (r *Reader) Notes() []RecorderNote { return r.recorded }
 

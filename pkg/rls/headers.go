@@ -71,8 +71,8 @@ func appendString(b []byte, text string) []byte {
 	return append(b, '"')
 }
 
-// percentEncoded returns text as printable ASCII. Text with other characters is percent-encoded, including
-// its '%'.
+// percentEncoded returns text as printable ASCII. Text with other characters is percent-encoded,
+// including its '%'.
 func percentEncoded(text string) string {
 	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
 	other := 0

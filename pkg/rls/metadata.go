@@ -46,8 +46,8 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	return s
 }
 
-// addLargeNumbers adds the numbers of a decision that exceed 32 bits to the metadata of its descriptor. A
-// double represents them exactly.
+// addLargeNumbers adds the numbers of a decision that exceed 32 bits to the metadata of its
+// descriptor. A double represents them exactly.
 func addLargeNumbers(metadata map[string]any, d *decide.Decision) {
 	if d.DecidingLimit == nil || max(d.DecidingLimit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
 		return

@@ -25,8 +25,9 @@ type Service struct {
 
 // Options configures a [Service]. The zero value is the default configuration.
 type Options struct {
-	// Observe, if not nil, is called once for each finished request. It must not retain the
-	// Observation or anything reachable from it, because its memory is reused.
+	// Observe, if not nil, is called once for each finished request, unless it was shed or ended by
+	// a panic. It must not retain the Observation or anything reachable from it, because its memory
+	// is reused.
 	Observe func(*Observation)
 	// DynamicMetadata adds the request's descriptors and the metadata of the allowing rules to
 	// responses. The metadata of a denied request names the denying limit even without this option.
@@ -118,8 +119,8 @@ func malformedStatus(err error) error {
 	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
 }
 
-// decide decides a decoded call unless it is malformed, and fills its Result. Its error is a
-// gRPC status.
+// decide decides a decoded call unless it is malformed, and fills its Result. Its error is a gRPC
+// status.
 func (s *Service) decide(ctx context.Context, c *call) error {
 	if c.malformed != nil {
 		return c.malformed

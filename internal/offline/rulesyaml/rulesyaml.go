@@ -14,8 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A Draft is a descriptor of rules to be written, with its child descriptors. The root of a
-// domain has no Level.
+// A Draft is a descriptor of rules to be written, with its child descriptors. The root of a domain
+// has no Level.
 type Draft struct {
 	Level      descriptors.Level
 	Comment    string // behind the key
@@ -53,8 +53,8 @@ func (d *Draft) At(path []descriptors.Level) *Draft {
 	return d
 }
 
-// YAML returns the rules of a domain whose descriptors are the children of d. onError is its on_store_error,
-// or "".
+// YAML returns the rules of a domain whose descriptors are the children of d. onError is its
+// on_store_error, or "".
 func (d *Draft) YAML(domain, onError string) []byte {
 	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onError}, pair{"descriptors", d.children()})
 	var b bytes.Buffer

@@ -111,8 +111,8 @@ type Estimate struct {
 	High  float64 `json:"high"`
 }
 
-// A Client is the outcome under one client model. Attempts are requests and their retries:
-// Attempts = Requests + Retries = Allowed + Denied + Failed.
+// A Client is the outcome under one client model. Attempts are requests and their retries: Attempts
+// = Requests + Retries = Allowed + Denied + Failed.
 type Client struct {
 	Model    Model `json:"model"`
 	Attempts int64 `json:"attempts"`

@@ -103,8 +103,8 @@ type LimitPlan struct {
 // Over holds the largest over-admission of one key, by cause.
 type Over struct {
 	// AnyWindow is the most that a limit without failures admits in any interval as long as its
-	// window; 0 without a window. Calendar windows differ in length: AnyWindow is for the
-	// shortest, such as February.
+	// window; 0 without a window. Calendar windows differ in length: AnyWindow is for the shortest,
+	// such as February.
 	AnyWindow int64 `json:"any_window"`
 	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
 	// Memory applies if each replica counts in its own memory, without Redis: each replica admits

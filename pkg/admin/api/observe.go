@@ -6,9 +6,9 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// A Top is a list of the busiest keys. Its counts are estimates of a sketch: no count is too
-// small, and none exceeds the true count by more than its error. At high rates the sketch counts a
-// sample. Then this holds for a key with a probability of at least 99.9 %.
+// A Top is a list of the busiest keys. Its counts are estimates of a sketch: no count is too small,
+// and none exceeds the true count by more than its error. At high rates the sketch counts a sample.
+// Then this holds for a key with a probability of at least 99.9 %.
 type Top struct {
 	Since time.Time `json:"since" doc:"The counts are those since then: the last one to two minutes."`
 	Total int64     `json:"total" doc:"All hits that the sketch has counted; an estimate if it counted a sample."`

@@ -109,8 +109,8 @@ func (r *reader) misplaced(key, value *yaml.Node, in *MapSchema) {
 	r.unknown(key, in)
 }
 
-// checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects some
-// values.
+// checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects
+// some values.
 func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 	n, ok := r.visit(n)
 	if !ok {

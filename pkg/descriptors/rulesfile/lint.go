@@ -100,8 +100,8 @@ func (l *linter) walk(b *branch, depth int) {
 	}
 }
 
-// warnSimilarKeys warns, once for each spelling, about a key that differs from another key of its level
-// only in case, '-' or '_'. It skips keys with a '/', which control planes generate.
+// warnSimilarKeys warns, once for each spelling, about a key that differs from another key of its
+// level only in case, '-' or '_'. It skips keys with a '/', which control planes generate.
 func (l *linter) warnSimilarKeys(b *branch, depth int) {
 	key := b.level.Key
 	if strings.ContainsAny(key, "*/") {
@@ -120,8 +120,8 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 	}
 }
 
-// warnUnreachable warns about wildcards that an earlier wildcard covers, and about keys without a value
-// that a wildcard covers.
+// warnUnreachable warns about wildcards that an earlier wildcard covers, and about keys without a
+// value that a wildcard covers.
 func (l *linter) warnUnreachable(ix *branchIndex) {
 	for i, later := range ix.wild {
 		for _, first := range ix.wild[:i] {
@@ -161,8 +161,8 @@ func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
 	return nil
 }
 
-// warnCoveredPrefixes warns about a prefix that never matches, because longer prefixes, some of other
-// rules, cover all of its addresses.
+// warnCoveredPrefixes warns about a prefix that never matches, because longer prefixes, some of
+// other rules, cover all of its addresses.
 func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
 		all := ix.byIP[name]

@@ -59,8 +59,8 @@ func (r *reader) warnOctal(n *yaml.Node, key string, v int64) {
 	}
 }
 
-// warnValues warns about values that match no request as text. value is the node of a value
-// outside a list.
+// warnValues warns about values that match no request as text. value is the node of a value outside
+// a list.
 func (p *parser) warnValues(value *yaml.Node, claims []claimAt) {
 	for _, c := range claims {
 		if c.prefix {

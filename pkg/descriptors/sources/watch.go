@@ -18,15 +18,15 @@ const (
 // Watch calls apply after each change until ctx ends, and returns the error of ctx. It calls apply
 // in the goroutine of its caller.
 //
-// A change is a difference from the files that [Watcher.Read] returned, or that Watch reported last,
-// so no change is missed between Read and Watch. If files cannot be read, Watch calls apply with
-// the error once, until the error changes or the files can be read again.
+// A change is a difference from the files that [Watcher.Read] returned, or that Watch reported
+// last, so no change is missed between Read and Watch. If files cannot be read, Watch calls apply
+// with the error once, until the error changes or the files can be read again.
 //
 // Watch reads the files every second. It uses no notifications, because network file systems have
 // none, and a mounted ConfigMap changes by symbolic links. It reports a change when two readings in
 // a row agree on the contents, sizes and modification times. A file that is written in place is
-// therefore reported whole, unless its writer pauses for longer than a second. [Watcher.Reload] makes
-// Watch report immediately, even without a change. If files keep changing for a minute, Watch
+// therefore reported whole, unless its writer pauses for longer than a second. [Watcher.Reload]
+// makes Watch report immediately, even without a change. If files keep changing for a minute, Watch
 // reports an error.
 func (f *Watcher) Watch(ctx context.Context, apply func([]rulesfile.File, error)) error {
 	var pending change

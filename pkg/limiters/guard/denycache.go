@@ -11,11 +11,11 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their
-// limits cost the wrapped store almost nothing. It never allows an operation. Once the store has
-// denied n hits of a key, the cache denies n or more hits of that key until the denial ends, at
-// most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that are still
-// requested. If the limit counts denied hits, the goroutine also sends those hits to the store, as
-// the key's debt.
+// limits cost the wrapped store almost nothing. It never allows an operation. After a denial of n
+// hits that [limiters.Limit.CertainDenial] calls certain, it denies n or more hits of the key until
+// the denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys
+// that are still requested. If the limit counts denied hits, the goroutine also sends those hits to
+// the store, as the key's debt.
 //
 // A refund through the cache removes the denials of its key, whereas refunds by other replicas,
 // raised limits and data loss in the store take effect within MaxAge. Under a limit with leases,
@@ -98,7 +98,7 @@ func (c *DenyCache) Close(ctx context.Context) error {
 func (c *DenyCache) ForgetDenials() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
-		s.dropAllDenials()
+		s.removeAllDenials()
 	})
 }
 
@@ -293,14 +293,14 @@ func (c *DenyCache) forgetKey(lookup *opLookup, op *limiters.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.generation++
-	s.dropKeyDenials(op.Key)
+	s.removeKeyDenials(op.Key)
 }
 
 func (c *DenyCache) forgetLarger(lookup *opLookup, op *limiters.Op) {
 	s := c.shard(lookup.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropLarger(op)
+	s.removeLarger(op)
 }
 
 func (c *DenyCache) cacheDenial(lookup *opLookup, op *limiters.Op, d denial, now int64) {

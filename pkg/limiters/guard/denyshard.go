@@ -96,7 +96,7 @@ func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup
 	lookup.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	debts = s.popDebts(now, op.Key, debts)
 	if op.N < 0 {
-		s.dropKeyDenials(op.Key)
+		s.removeKeyDenials(op.Key)
 	}
 	return debts
 }
@@ -178,14 +178,14 @@ func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
 	}
 }
 
-// renew applies the store's verdict on a removed debt, whose entry may have been removed or
-// changed meanwhile.
+// renew applies the store's verdict on a removed debt, whose entry may have been removed or changed
+// meanwhile.
 func (s *denyShard) renew(removed *debt, d denial, denied bool) {
 	e := s.find(removed.key, removed.limit)
 	switch {
 	case e == nil || s.generation != removed.generation:
 	case !denied:
-		s.dropDenial(e)
+		s.removeDenial(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
 		e.denial = d
 	}
@@ -263,26 +263,26 @@ func (s *denyShard) removeKey(key string) {
 	}
 }
 
-// dropKeyDenials removes the denials of a key under all limits, but not their debts.
-func (s *denyShard) dropKeyDenials(key string) {
+// removeKeyDenials removes the denials of a key under all limits, but not their debts.
+func (s *denyShard) removeKeyDenials(key string) {
 	for _, e := range s.entriesOf(key) {
-		s.dropDenial(e)
+		s.removeDenial(e)
 	}
 }
 
-// dropLarger removes the denial if it is of more hits than op has charged. The charge lengthens the
-// wait of that denial, so its recorded times are too early.
-func (s *denyShard) dropLarger(op *limiters.Op) {
+// removeLarger removes the denial if it is of more hits than op has charged. The charge lengthens
+// the wait of that denial, so its recorded times are too early.
+func (s *denyShard) removeLarger(op *limiters.Op) {
 	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
-		s.dropDenial(e)
+		s.removeDenial(e)
 	}
 }
 
-// dropAllDenials removes all denials, but not their debts.
-func (s *denyShard) dropAllDenials() {
+// removeAllDenials removes all denials, but not their debts.
+func (s *denyShard) removeAllDenials() {
 	for e := s.pending.next; e != &s.pending; {
 		next := e.next
-		s.dropDenial(e)
+		s.removeDenial(e)
 		e = next
 	}
 	for s.idle.next != &s.idle {
@@ -290,11 +290,11 @@ func (s *denyShard) dropAllDenials() {
 	}
 }
 
-// dropped is the expiry of an entry without a denial, which stays for its debt.
-const dropped = 0
+// noDenial is the expiry of an entry without a denial, which stays for its debt.
+const noDenial = 0
 
-func (s *denyShard) dropDenial(e *denyEntry) {
-	e.expires = dropped
+func (s *denyShard) removeDenial(e *denyEntry) {
+	e.expires = noDenial
 	if e.debt == 0 {
 		s.remove(e)
 	}
@@ -324,7 +324,7 @@ func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt, e.pending = 0, false
-	if !needed || e.expires == dropped {
+	if !needed || e.expires == noDenial {
 		s.remove(e)
 		return debts
 	}

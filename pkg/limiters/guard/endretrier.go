@@ -74,7 +74,7 @@ func (r *EndRetrier) Close(ctx context.Context) error {
 	defer r.stopWorker(ctx)()
 	r.retryAll(ctx)
 	if remaining := r.Stats().Pending; remaining > 0 {
-		return fmt.Errorf("guard: %d leases have not ended: the store fails", remaining)
+		return fmt.Errorf("guard: %d leases have not ended before the stop", remaining)
 	}
 	return nil
 }

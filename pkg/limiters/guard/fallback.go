@@ -21,7 +21,8 @@ import (
 //
 // Once the local store has decided an operation with a lease, ends under OnErrorLocal go to both
 // stores, because the lease may be in either. Ends are never denied, and FallbackStats does not
-// count them. A canceled Take applies no OnError, but the local store still receives its lease ends.
+// count them. A canceled Take applies no OnError, but the local store still receives its lease
+// ends.
 type Fallback struct {
 	store   limiters.Store
 	local   localFallback

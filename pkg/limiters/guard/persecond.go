@@ -11,8 +11,8 @@ import (
 )
 
 // A PerSecond is a Store that sends limits with a window of one second to one store, and all other
-// limits to another store.
-// Some operators use a nearby Redis without persistence for windows that expire so quickly.
+// limits to another store. Some operators use a nearby Redis without persistence for windows that
+// expire so quickly.
 type PerSecond struct{ main, perSecond limiters.Store }
 
 // NewPerSecond returns a PerSecond. It owns neither store. A group goes to perSecond if all of its

@@ -181,9 +181,9 @@ func order(t *testing.T, store limiters.Store) {
 	}
 }
 
-// RunRaces uses up one key of each algorithm from 64 goroutines on each of several stores that share
-// their state. They must admit exactly the limit: a window of ten years does not end meanwhile, and
-// no hit leaks from a funnel.
+// RunRaces uses up one key of each algorithm from 64 goroutines on each of several stores that
+// share their state. They must admit exactly the limit: a window of ten years does not end
+// meanwhile, and no hit leaks from a funnel.
 func RunRaces(t *testing.T, replicas []limiters.Store) {
 	t.Run("leases", func(t *testing.T) { RunLeaseRaces(t, replicas) })
 	const goroutines, maximum = 64, 500
@@ -229,7 +229,8 @@ func RunRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// FirstHitParams returns parameters of an algorithm with which no window ends by the clock during a test.
+// FirstHitParams returns parameters of an algorithm with which no window ends by the clock during a
+// test.
 func FirstHitParams(algorithm string) limiters.Params {
 	for _, p := range limiters.Parameters(algorithm) {
 		if p.Key == "window_start" {

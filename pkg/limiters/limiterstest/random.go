@@ -60,9 +60,9 @@ func FirstSeed() uint64 {
 	return seed
 }
 
-// RunRandom compares a store with the reference over random sequences. Calls have several operations,
-// some in groups, on a few keys, under limits whose maximum changes as in a reload. Time stands
-// still, goes on to an edge, jumps ahead and steps back.
+// RunRandom compares a store with the reference over random sequences. Calls have several
+// operations, some in groups, on a few keys, under limits whose maximum changes as in a reload.
+// Time stands still, goes on to an edge, jumps ahead and steps back.
 func RunRandom(t *testing.T, store limiters.Store) {
 	random(t, store, newReference, sequences, NewGenerator)
 }
@@ -96,8 +96,8 @@ func randomLeases(t *testing.T, store limiters.Store, newReference func() limite
 	}
 }
 
-// randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms, with
-// penalties, leases and reservations. A group may have any of them.
+// randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms,
+// with penalties, leases and reservations. A group may have any of them.
 func randomMixed(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
 	for seed := range Seeds(sequences) {
 		if !agree(t, NewMixedGenerator(seed), store, newReference()) {

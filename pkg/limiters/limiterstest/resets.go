@@ -133,8 +133,8 @@ func randomResets(t *testing.T, store limiters.Store, newReference func() limite
 	}
 }
 
-// A resettingStore is a Store that resets and inspects some keys before a Take. Two of them with equal
-// seeds do the same.
+// A resettingStore is a Store that resets and inspects some keys before a Take. Two of them with
+// equal seeds do the same.
 type resettingStore struct {
 	limiters.Store
 	rnd       *rand.Rand

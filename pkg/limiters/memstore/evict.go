@@ -97,8 +97,8 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(slabs[n].n)))
 }
 
-// keepTightest keeps the limit that denies first: the record's, or l of an operation.
-// Eviction spares keys over a limit, but a record names only one of its limits.
+// keepTightest keeps the limit that denies first: the record's, or l of an operation. Eviction
+// spares keys over a limit, but a record names only one of its limits.
 func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitIndex()]
 	held := entry.limit
@@ -134,8 +134,8 @@ func isTighter(a, b *limiters.Limit) bool {
 	return 0 < a.Capacity() && fullUsage(a) < fullUsage(b)
 }
 
-// fullUsage returns the usage of a full key, in the unit of its state: hits or, for a funnel, whose state is
-// the time to drain, windows.
+// fullUsage returns the usage of a full key, in the unit of its state: hits or, for a funnel, whose
+// state is the time to drain, windows.
 func fullUsage(l *limiters.Limit) float64 {
 	if l.Drains() {
 		return float64(l.Capacity()) / float64(max(1, l.Spec().Max))

@@ -25,7 +25,7 @@ import (
 // ErrFull is the error of an operation that needs memory, for a new key, a longer log or extra
 // state, while the store is at a bound. It means that no sampled record can be evicted. Nothing was
 // charged.
-var ErrFull = limiters.Uncharged(errors.New("memory is full and no key can be evicted: raise MEMORY_MAX_BYTES or MEMORY_MAX_KEYS"))
+var ErrFull = limiters.Uncharged(errors.New("memory is full, and every sampled key is in use or over its limit: raise MEMORY_MAX_BYTES or MEMORY_MAX_KEYS"))
 
 // Options configures a Store. Zero fields have defaults.
 type Options struct {

@@ -82,7 +82,7 @@ type heapState struct {
 	extra *limiters.ExtraState
 }
 
-// size returns the memory that p points to, in bytes.
-func (p *heapState) size() int {
-	return (&limiters.State{Log: p.log, Extra: p.extra}).HeapBytes()
+// size returns the memory that h points to, in bytes.
+func (h *heapState) size() int {
+	return (&limiters.State{Log: h.log, Extra: h.extra}).HeapBytes()
 }

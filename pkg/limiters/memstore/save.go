@@ -46,7 +46,8 @@ const (
 
 	// maxRecordBytes bounds a key in a snapshot. The longest log has 24 MB.
 	maxRecordBytes = 64 << 20
-	// bytesPerLock is the approximate number of bytes copied under a shard's lock, apart from one log.
+	// bytesPerLock is the approximate number of bytes copied under a shard's lock, apart from one
+	// log.
 	bytesPerLock = 16 << 10
 )
 

@@ -11,8 +11,8 @@ import (
 // window.
 type shard struct {
 	mu          sync.Mutex
-	latest      int64  // the latest time of a Take, by the store's clock
-	order       uint16 // the order of that Take; it wraps after 65,536 Takes at one time
+	latest      int64  // the time of the latest Take or Sweep, by the store's clock
+	order       uint16 // the order of the latest Take among those of one time; it wraps after 65,536
 	expiryBound int64  // no record expires before it
 	limits      limitTable
 	cursor      cursor
@@ -28,8 +28,8 @@ type shard struct {
 // million keys, an index has about 2,400 and grows in about 20 µs.
 const subindexes = 16
 
-// perTableEntry and perLongKey approximate the memory of a table entry and of a long key's header, in
-// bytes.
+// perTableEntry and perLongKey approximate the memory of a table entry and of a long key's header,
+// in bytes.
 const (
 	perTableEntry = 20
 	perLongKey    = 24

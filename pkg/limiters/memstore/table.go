@@ -1,7 +1,7 @@
 package memstore
 
-// A table holds values that records refer to by number: heapStates, which the garbage collector must
-// see, and long keys.
+// A table holds values under numbers that are used again: the slabs of a shard, its limits, long
+// keys and heapStates.
 type table[T any] struct {
 	items []T
 	free  []uint32

@@ -158,8 +158,8 @@ func (t *transaction) prepare(i int) {
 	}
 }
 
-// ensureHeapState gives the record of lo a heapState, which the limit of op needs. It replaces a record
-// that another limit made without them. writeBack writes the words that were read before.
+// ensureHeapState gives the record of lo a heapState, which the limit of op needs. It replaces a
+// record that another limit made without one. writeBack writes the words that were read before.
 func (t *transaction) ensureHeapState(lo *locatedOp, op *limiters.Op) {
 	old := lo.position
 	if lo.shard.record(old).hasHeapState() {

@@ -21,8 +21,8 @@ const (
 	// failuresToOpen is the number of consecutive failures that open the breaker. Because calls are
 	// made one at a time, the breaker opens after at most failuresToOpen timeouts.
 	failuresToOpen = 5
-	// openDuration is how long the breaker stays open, and so the longest delay before it notices
-	// that Redis works again.
+	// openDuration is how long the breaker stays open. Then the next operation tries one call, so
+	// under load the breaker notices within openDuration plus one timeout that Redis works again.
 	openDuration = 200 * time.Millisecond
 )
 

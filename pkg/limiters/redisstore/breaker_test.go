@@ -377,7 +377,7 @@ func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verd
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	uncharged := errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrQueueFull) || errors.Is(err, errTimedOutWaiting)
+	uncharged := errors.Is(err, ErrBreakerOpen) || errors.Is(err, ErrQueueFull) || errors.Is(err, errEndedUnsent)
 	for i, op := range ops {
 		times := r.charged[op.Key]
 		switch {

@@ -24,8 +24,8 @@ func (c *cluster) newNode() *node {
 	return n
 }
 
-// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only
-// if all of them failed.
+// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if
+// all of them failed.
 func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)

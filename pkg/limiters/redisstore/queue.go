@@ -17,13 +17,13 @@ import (
 // charged.
 var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
-// errTimedOutWaiting is returned by a Take that timed out before its operations were sent. Nothing
-// was charged.
-var errTimedOutWaiting = errors.New("timed out while waiting for earlier calls")
+// errEndedUnsent is returned by a Take that timed out or was canceled before its operations were
+// sent. Nothing was charged.
+var errEndedUnsent = errors.New("ended while waiting for earlier calls, nothing was sent")
 
-// errTimedOutSent is returned by a Take that timed out after its operations were sent. Hits may
-// have been charged.
-var errTimedOutSent = errors.New("no answer in time")
+// errEndedSent is returned by a Take that timed out or was canceled after its operations were sent.
+// Hits may have been charged.
+var errEndedSent = errors.New("ended before Redis answered")
 
 // A callFunc sends groups to a server or a node of a cluster, whose script decides them. It charges
 // nothing after the time notAfter, and does not retain groups or out.
@@ -44,14 +44,14 @@ type queue struct {
 	busy       bool // a call is under way
 	waiters    []*waiter
 	waitingOps int  // the number of operations of the waiters
-	timerSet   bool // expireWaiters will run
+	timerSet   bool // timeOutWaiters will run
 
-	next nextCall // owned by the queue's goroutine, except that expireWaiters reads next.waiters
+	next nextCall // owned by the queue's goroutine, except that timeOutWaiters reads next.waiters
 }
 
 // A nextCall is the next call of the queue's goroutine, with the operations of several waiters.
 type nextCall struct {
-	waiters  []*waiter        // written by the queue's goroutine under mu; expireWaiters reads it under mu
+	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutWaiters reads it under mu
 	groups   []limiters.Group // the groups of the waiters
 	ops      int              // the number of operations in groups
 	verdicts []limiters.Verdict
@@ -61,8 +61,8 @@ type nextCall struct {
 // A waiter is a queued Take, with copies of its operations.
 type waiter struct {
 	now      time.Time
-	expires  time.Time // the timeout of the queue after the Take began
-	deadline time.Time // expires, or the earlier deadline of its context
+	timesOut time.Time // the timeout of the queue after the Take began
+	deadline time.Time // timesOut, or the earlier deadline of its context
 	ops      []limiters.Op
 	groups   []limiters.Group // slices of ops
 	verdicts []limiters.Verdict
@@ -89,7 +89,7 @@ const maxPooledOps = 256
 func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		q.stats.timedOut.Add(int64(len(out)))
-		return limiters.Uncharged(withCause(errTimedOutWaiting, err))
+		return limiters.Uncharged(withCause(errEndedUnsent, err))
 	}
 	q.mu.Lock()
 	if q.breaker.rejects(q.busy) {
@@ -111,7 +111,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w.now = now
 	w.copy(groups, len(out))
 	start := time.Now()
-	w.expires, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
+	w.timesOut, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingOps += len(out)
@@ -172,48 +172,48 @@ func (q *queue) abandon(w *waiter, cause error) error {
 	switch {
 	case w.state.CompareAndSwap(stateWaiting, stateAbandoned):
 		q.stats.timedOut.Add(int64(len(w.ops)))
-		return limiters.Uncharged(withCause(errTimedOutWaiting, cause))
+		return limiters.Uncharged(withCause(errEndedUnsent, cause))
 	case w.state.CompareAndSwap(stateSent, stateAbandoned):
-		return withCause(errTimedOutSent, cause)
+		return withCause(errEndedSent, cause)
 	default:
 		return nil
 	}
 }
 
-// expiryStep is the shortest time between two runs of expireWaiters, and so the longest extra delay
-// of a timeout.
-const expiryStep = time.Millisecond
+// timeoutStep is the shortest time between two runs of timeOutWaiters, and so the longest extra
+// delay of a timeout.
+const timeoutStep = time.Millisecond
 
-// setTimer calls expireWaiters after d, unless such a call is due already. A timer for each Take
+// setTimer calls timeOutWaiters after d, unless such a call is due already. A timer for each Take
 // would cost 400 ns of CPU, 9 % of a Take. The lock must be held.
 func (q *queue) setTimer(d time.Duration) {
 	if !q.timerSet {
 		q.timerSet = true
-		time.AfterFunc(d, q.expireWaiters)
+		time.AfterFunc(d, q.timeOutWaiters)
 	}
 }
 
-// expireWaiters abandons the waiters whose timeout has passed, removes those that were not sent,
+// timeOutWaiters abandons the waiters whose timeout has passed, removes those that were not sent,
 // and sets the timer to the next timeout.
-func (q *queue) expireWaiters() {
+func (q *queue) timeOutWaiters() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
-	q.expirePrefix(q.next.waiters, now) // they came before the others
-	n := q.expirePrefix(q.waiters, now)
+	q.timeOutFirst(q.next.waiters, now) // they came before the others
+	n := q.timeOutFirst(q.waiters, now)
 	for _, w := range q.waiters[:n] {
 		q.waitingOps -= len(w.ops)
 	}
 	q.waiters = slices.Delete(q.waiters, 0, n)
 }
 
-// expirePrefix abandons the first waiters of a list, which is in the order of expires, and returns
+// timeOutFirst abandons the first waiters of a list, which is in the order of timesOut, and returns
 // their number. It sets the timer to the timeout of the next one.
-func (q *queue) expirePrefix(list []*waiter, now time.Time) int {
+func (q *queue) timeOutFirst(list []*waiter, now time.Time) int {
 	for i, w := range list {
-		if w.expires.After(now) {
-			q.setTimer(max(w.expires.Sub(now), expiryStep))
+		if w.timesOut.After(now) {
+			q.setTimer(max(w.timesOut.Sub(now), timeoutStep))
 			return i
 		}
 		if err := q.abandon(w, nil); err != nil {

@@ -174,7 +174,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	cancel()
 	must.Until(t, "the Take leaves", func() bool { return s.Stats().TimedOut == 1 })
 	q.resume()
-	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errTimedOutWaiting) || !limiters.IsUncharged(gone) {
+	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errEndedUnsent) || !limiters.IsUncharged(gone) {
 		t.Errorf("the Take that timed out got %v", gone)
 	}
 	if stays != nil || out[0].Used != 1 {
@@ -220,16 +220,16 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 		q := &queue{storeCommon: &storeCommon{timeout: time.Hour}}
 		var all []*waiter
 		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
-			w := &waiter{done: make(chan struct{}, 1), expires: time.Now().Add(time.Hour)}
+			w := &waiter{done: make(chan struct{}, 1), timesOut: time.Now().Add(time.Hour)}
 			if i < due {
-				w.expires = time.Now()
+				w.timesOut = time.Now()
 			}
 			w.copy(limiters.Singles(opsOf("k")...), 1)
 			w.state.Store(state)
 			all = append(all, w)
 		}
 		q.next.waiters, q.waiters, q.waitingOps = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
-		q.expireWaiters()
+		q.timeOutWaiters()
 		for i, w := range all {
 			if timedOut := len(w.done) > 0; timedOut != (i < due) {
 				t.Fatalf("%d are due: Take %d has timed out: %v", due, i, timedOut)
@@ -237,9 +237,9 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			if i >= due {
 				continue
 			}
-			want, sent := errTimedOutSent, i < 2
+			want, sent := errEndedSent, i < 2
 			if !sent {
-				want = errTimedOutWaiting
+				want = errEndedUnsent
 			}
 			if err := q.await(t.Context(), w, nil); !errors.Is(err, want) || limiters.IsUncharged(err) == sent {
 				t.Errorf("%d are due: Take %d got %v, want %v", due, i, err, want)

@@ -118,8 +118,9 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns within Timeout. In a cluster, it may take another
-// Timeout to load the slots first, and another to refund a charge of a moving slot.
+// Take implements [limiters.Store]. It returns about a millisecond after Options.Timeout at the
+// latest. In a cluster, it may take another Timeout to load the slots first, and another to refund
+// a charge of a moving slot.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

@@ -7,14 +7,14 @@ import (
 
 // An opRun is consecutive operations that the script decides in one way.
 type opRun struct {
-	kind           redisscripts.RunKind
-	first          int // index of the first operation
-	count          int // number of operations; of an inspection, the number of its verdicts
-	keyIndex       int // index of the first operation's key
-	limitIndex     int // index of the operations' limit; redisscripts.NoIndex: each operation has a limit and an amount of its own
-	group          uint16
-	n              int64 // amount of each operation
-	isChargeDenied bool
+	kind         redisscripts.RunKind
+	first        int // index of the first operation
+	count        int // number of operations; of an inspection, the number of its verdicts
+	keyIndex     int // index of the first operation's key
+	limitIndex   int // index of the operations' limit; redisscripts.NoIndex: each operation has a limit and an amount of its own
+	group        uint16
+	n            int64 // amount of each operation
+	countsDenied bool
 }
 
 // longRun is the length from which a run of equal operations accepts no others. Each run costs the
@@ -28,7 +28,7 @@ func (b *batch) encodeRuns() {
 	for i := range b.ops {
 		op := b.ops[i]
 		next := opRun{first: i, count: 1, keyIndex: b.keyOf[i], limitIndex: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(op.N)}
-		next.isChargeDenied = op.Kind == limiters.OpCountDenied
+		next.countsDenied = op.Kind == limiters.OpCountDenied
 		switch {
 		case op.Kind == limiters.OpInspect:
 			next.kind, next.count = redisscripts.KindExtra, b.verdictsOf(i)
@@ -51,7 +51,7 @@ func (b *batch) encodeRuns() {
 
 // join adds the run next of one operation to r. It returns false if next does not belong to r.
 func (r *opRun) join(next opRun) bool {
-	if r.count == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.isChargeDenied != next.isChargeDenied {
+	if r.count == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.countsDenied != next.countsDenied {
 		return false
 	}
 	joins, equal := false, next.limitIndex == r.limitIndex && next.n == r.n
@@ -77,8 +77,8 @@ func (b *batch) appendRun(r *opRun) {
 		return
 	}
 	kind := r.kind
-	if r.isChargeDenied {
-		kind |= redisscripts.ChargeDeniedFlag
+	if r.countsDenied {
+		kind |= redisscripts.CountDeniedFlag
 	}
 	buf := redisscripts.AppendRun(b.runs, r.count, r.keyIndex, kind, r.limitIndex, r.group, r.n)
 	switch r.kind {

@@ -140,7 +140,7 @@ func scatterRefunds(refunds []*slotCall, out []limiters.Verdict) {
 		}
 		if sc.err != nil {
 			// It does not wrap sc.err, which may be Uncharged.
-			limiters.FailAll(sc.Verdicts, errors.New("a charge of a denied or failed group was not refunded: "+sc.err.Error()))
+			limiters.FailAll(sc.Verdicts, errors.New("a charge of a denied or failed group may not have been refunded: "+sc.err.Error()))
 		}
 		sc.Scatter(out)
 	}
