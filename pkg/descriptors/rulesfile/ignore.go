@@ -29,7 +29,7 @@ func ignores(file string, data []byte, root *yaml.Node) []ignore {
 		return nil
 	}
 	inText := map[int]bool{}
-	linesOfTexts(root, inText)
+	linesOfTexts(root, strings.Split(string(data), "\n"), inText)
 	var all []ignore
 	placed, number := 0, 0 // placed is the number of ignores whose line is known
 	for line := range strings.Lines(string(data)) {
@@ -49,19 +49,36 @@ func ignores(file string, data []byte, root *yaml.Node) []ignore {
 }
 
 // linesOfTexts adds the lines of multi-line texts that contain ignoreWord, which are not comments.
-func linesOfTexts(n *yaml.Node, lines map[int]bool) {
+// Folding changes the spaces and line breaks of a text, so its end is found by its other characters.
+func linesOfTexts(n *yaml.Node, source []string, lines map[int]bool) {
 	if n == nil {
 		return
 	}
 	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ignoreWord) {
-		for i := range strings.Count(n.Value, "\n") + 2 {
-			lines[n.Line+i] = true
+		rest := characters(n.Value)
+		first := n.Line - 1
+		if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
+			first++ // after the line with | or >
+		}
+		for i := first; i < len(source) && rest > 0; i++ {
+			lines[i+1] = true
+			text := source[i]
+			if i == n.Line-1 {
+				text = text[min(n.Column-1, len(text)):]
+			}
+			rest -= characters(text)
+			if n.Style&yaml.DoubleQuotedStyle != 0 {
+				rest += strings.Count(text, `\`) // of escapes
+			}
 		}
 	}
 	for _, c := range n.Content {
-		linesOfTexts(c, lines)
+		linesOfTexts(c, source, lines)
 	}
 }
+
+// characters returns the number of bytes of text that are no white space.
+func characters(text string) int { return len(strings.Join(strings.Fields(text), "")) }
 
 // splitComment splits a line before the '#' of its comment.
 func splitComment(line string) (code, comment string) {
