@@ -67,7 +67,7 @@ func recordSecret(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	text, err := smallfile.Read(file)
+	text, err := smallfile.ReadOnce(file)
 	if err != nil {
 		return nil, err
 	}

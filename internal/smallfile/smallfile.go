@@ -10,15 +10,20 @@ import (
 // maxBytes bounds a file. Bundles of CA certificates are the largest, with about 250 KB.
 const maxBytes = 1 << 20
 
-// Read returns the content of a regular file of at most 1 MiB. Its errors contain the path, and
-// never the content.
+// Read returns the content of a regular file of at most 1 MiB, which may be read again. Its errors
+// contain the path, and never the content.
 func Read(path string) ([]byte, error) {
-	// Opening a pipe or a device may block.
+	// A pipe gives its content only once, and opening it may block.
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
+	return ReadOnce(path)
+}
+
+// ReadOnce is [Read] for any file: it waits for the writer of a pipe, such as <(command) of a shell.
+func ReadOnce(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+
+	"github.com/weir-rls/weir/internal/smallfile"
 )
 
 // Client names the PEM files of a TLS client. The zero value has no client certificate and trusts
@@ -21,7 +23,7 @@ type Client struct {
 func (c Client) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
-		pool, err := readCA(c.CA)
+		pool, err := readCA(c.CA, smallfile.ReadOnce)
 		if err != nil {
 			return nil, err
 		}

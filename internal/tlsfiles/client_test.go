@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,6 +77,18 @@ func TestClientReloadsItsCertificate(t *testing.T) {
 	if err := connect(t, authority, "127.0.0.1", config); err != nil {
 		t.Errorf("with the renewed certificate: %v", err)
 	}
+}
+
+// A client reads the CA once, so it may come from a pipe.
+func TestClientReadsItsCAFromAPipe(t *testing.T) {
+	ca, path := must.Read(t, certtest.New(t).File), filepath.Join(t.TempDir(), "pipe")
+	must.Succeed(t, syscall.Mkfifo(path, 0o600))
+	written := make(chan error)
+	go func() { written <- os.WriteFile(path, ca, 0) }()
+	if config, err := (Client{CA: path}).Config(); err != nil || config.RootCAs == nil {
+		t.Fatalf("%v, want the CA", err)
+	}
+	must.Succeed(t, <-written)
 }
 
 func TestClientConfigErrorsNameTheFile(t *testing.T) {

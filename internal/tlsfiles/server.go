@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-rls/weir/internal/reloadfile"
+	"github.com/weir-rls/weir/internal/smallfile"
 )
 
 // Server names the PEM files of a TLS server.
@@ -56,7 +57,7 @@ func (s Server) read() (*tls.Config, error) {
 	if s.ClientCA == "" {
 		return c, nil
 	}
-	if c.ClientCAs, err = readCA(s.ClientCA); err != nil {
+	if c.ClientCAs, err = readCA(s.ClientCA, smallfile.Read); err != nil {
 		return nil, err
 	}
 	c.ClientAuth = tls.RequireAndVerifyClientCert

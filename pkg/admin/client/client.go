@@ -55,7 +55,7 @@ func New(o Options) (*Client, error) {
 
 // ReadToken returns the first token in a file: the first line that is neither empty nor a comment.
 func ReadToken(path string) (string, error) {
-	data, err := smallfile.Read(path)
+	data, err := smallfile.ReadOnce(path)
 	if err != nil {
 		return "", fmt.Errorf("the token: %w", err)
 	}

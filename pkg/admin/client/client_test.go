@@ -6,9 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -203,6 +205,18 @@ func TestClientErrorsSayWhatToDo(t *testing.T) {
 	if _, err := client.ReadToken(empty + "x"); err == nil {
 		t.Error("no error")
 	}
+}
+
+// A shell passes the output of a secret manager as a pipe: --token-file <(vault read ...).
+func TestTokenIsReadFromAPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	must.Succeed(t, syscall.Mkfifo(path, 0o600))
+	written := make(chan error)
+	go func() { written <- os.WriteFile(path, []byte("secret token\n"), 0) }()
+	if token, err := client.ReadToken(path); err != nil || token != "secret token" {
+		t.Fatalf("%q, %v, want the token", token, err)
+	}
+	must.Succeed(t, <-written)
 }
 
 // A response that is only partly that of an admin API gives an error without a value.
