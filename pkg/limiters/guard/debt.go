@@ -39,18 +39,14 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 			c.sentHits.Add(d.n)
 			continue
 		}
-		restored := limiters.IsUncharged(err) && c.restore(d)
+		restored := false
+		if limiters.IsUncharged(err) {
+			c.shardOf(d.key).locked(func(s *denyShard) { restored = s.restore(c.clock(), d) })
+		}
 		if !restored {
 			c.lostHits.Add(d.n)
 		}
 	}
-}
-
-func (c *DenyCache) restore(d *debt) bool {
-	s := c.shardOf(d.key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.restore(c.clock(), d)
 }
 
 // applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at
@@ -63,15 +59,8 @@ func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verd
 			continue
 		}
 		denial, certain := c.denialOf(began, now, d.limit, 0, v)
-		c.renew(d, denial, certain && denial.expires > now)
+		c.shardOf(d.key).locked(func(s *denyShard) { s.renew(d, denial, certain && denial.expires > now) })
 	}
-}
-
-func (c *DenyCache) renew(d *debt, renewed denial, denied bool) {
-	s := c.shardOf(d.key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.renew(d, renewed, denied)
 }
 
 const (
@@ -115,13 +104,12 @@ func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err 
 	oldest = forever
 	var debts []debt
 	for i := 0; i < len(c.shards) && ctx.Err() == nil; {
-		s := &c.shards[i]
-		s.mu.Lock()
-		now := c.clock()
-		s.sweep(now)
 		var since int64
-		debts, since = s.popDue(now, before, debtsPerCall, debts)
-		s.mu.Unlock()
+		c.shards[i].locked(func(s *denyShard) {
+			now := c.clock()
+			s.sweep(now)
+			debts, since = s.popDue(now, before, debtsPerCall, debts)
+		})
 		full := len(debts) >= debtsPerCall
 		if !full || since > before {
 			oldest = min(oldest, since)

@@ -108,10 +108,7 @@ func (c *DenyCache) eachShard(f func(*denyShard)) {
 		return
 	}
 	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		f(s)
-		s.mu.Unlock()
+		c.shards[i].locked(f)
 	}
 }
 
@@ -196,19 +193,15 @@ func (c *DenyCache) answer(
 		for i := range g {
 			lookup := &lookups[first+i]
 			lookup.forward = keyIsForwarded(lookups, lookup.hash)
-			if debts = c.answerOrForward(now, &g[i], lookup, &out[first+i], debts); lookup.forward {
+			c.shard(lookup.hash).locked(func(s *denyShard) {
+				debts = s.answerOrForward(now, &g[i], lookup, &out[first+i], debts)
+			})
+			if lookup.forward {
 				forwarded++
 			}
 		}
 	}
 	return forwarded, debts
-}
-
-func (c *DenyCache) answerOrForward(now int64, op *limiters.Op, lookup *opLookup, v *limiters.Verdict, debts []debt) []debt {
-	s := c.shard(lookup.hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.answerOrForward(now, op, lookup, v, debts)
 }
 
 // keyIsForwarded reports whether an operation on a key goes to the store.
@@ -250,10 +243,13 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 		for i := range g {
 			op, lookup, v := &g[i], &lookups[first+i], &out[first+i]
 			if op.N < 0 {
-				c.forgetKey(lookup, op)
+				c.shard(lookup.hash).locked(func(s *denyShard) {
+					s.generation++ // calls in flight record no denial of the old usage
+					s.removeKeyDenials(op.Key)
+				})
 			}
 			if lookup.belowDenial && !v.Denied() {
-				c.forgetLarger(lookup, op)
+				c.shard(lookup.hash).locked(func(s *denyShard) { s.removeLarger(op) })
 			}
 			if v.Allowed || v.Err != nil || !lookup.forward || op.Kind != limiters.OpCharge || len(g) > 1 {
 				continue
@@ -286,33 +282,15 @@ func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *
 	}, certain
 }
 
-// forgetKey removes the denials of the key of op and prevents calls in flight from recording new
-// ones.
-func (c *DenyCache) forgetKey(lookup *opLookup, op *limiters.Op) {
-	s := c.shard(lookup.hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.generation++
-	s.removeKeyDenials(op.Key)
-}
-
-func (c *DenyCache) forgetLarger(lookup *opLookup, op *limiters.Op) {
-	s := c.shard(lookup.hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.removeLarger(op)
-}
-
 func (c *DenyCache) cacheDenial(lookup *opLookup, op *limiters.Op, d denial, now int64) {
 	if d.expires <= now {
 		return
 	}
-	s := c.shard(lookup.hash)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.generation == lookup.generation {
-		s.add(now, op, d, c.budget)
-	}
+	c.shard(lookup.hash).locked(func(s *denyShard) {
+		if s.generation == lookup.generation {
+			s.add(now, op, d, c.budget)
+		}
+	})
 }
 
 // Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.
@@ -330,11 +308,10 @@ func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 		return
 	}
 	for _, k := range keys {
-		s := c.shardOf(k.Key)
-		s.mu.Lock()
-		s.generation++
-		s.removeKey(k.Key)
-		s.mu.Unlock()
+		c.shardOf(k.Key).locked(func(s *denyShard) {
+			s.generation++
+			s.removeKey(k.Key)
+		})
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 // A denyShard holds the denials of some keys. Each entry is in one of two lists: idle, sorted by
-// age, or pending, sorted by the time at which the store must be called. Callers hold mu.
+// age, or pending, sorted by the time at which the store must be called. Call its methods within
+// locked.
 type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
@@ -56,6 +57,13 @@ type denial struct {
 const entryBytes = int64(unsafe.Sizeof(denyEntry{})) + 56
 
 func (e *denyEntry) size() int64 { return entryBytes + int64(len(e.key)) }
+
+// locked calls f with the locked shard.
+func (s *denyShard) locked(f func(s *denyShard)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s)
+}
 
 func (s *denyShard) init(maxAge int64) {
 	s.entries, s.maxAge = make(map[string]*denyEntry), maxAge
