@@ -180,16 +180,8 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 		return
 	}
 	s.configLoaded.n.Add(1)
-	current := map[descriptors.RuleID]bool{}
-	for r := range rules.All() {
-		current[r.ID()] = true
-	}
-	s.rates.removeStale(func(id descriptors.RuleID) bool {
-		if id.Name == "" {
-			return rules.Domain(id.Domain) == nil
-		}
-		return !current[id]
-	})
+	current := rules.ByID()
+	s.rates.removeStale(func(id descriptors.RuleID) bool { return current[id] == nil })
 	s.byRule.Reset(rules)
 	s.domains.removeStale(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
 }

@@ -41,9 +41,9 @@ func limitLabel(d *decide.Decision, i int) string {
 // maxLimitNameBytes bounds the label of a limit, because rules do not bound names.
 const maxLimitNameBytes = 200
 
-// dropRemovedLimits drops the denials of rules and limits that are not in current. A request that
+// removeStaleLimits drops the denials of rules and limits that are not in current. A request that
 // began under the old rules may create a dropped series again; the next reload drops it.
-func (m *Metrics) dropRemovedLimits(current map[descriptors.RuleID]*descriptors.Rule) {
+func (m *Metrics) removeStaleLimits(current map[descriptors.RuleID]*descriptors.Rule) {
 	removed := func(l labelSet) bool {
 		rule := current[l.rule()]
 		if rule == nil || l[2] == decide.OverrideName {

@@ -199,25 +199,12 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.rules.Set(float64(n))
 	m.rulesInfo.Reset()
 	m.rulesInfo.WithLabelValues(rules.Version()).Set(1)
-	current := rulesByID(rules)
+	current := rules.ByID()
 	m.hits.removeStale(current)
 	m.hits.byRule.Reset(rules)
-	m.dropRemovedLimits(current)
+	m.removeStaleLimits(current)
 	m.leases.removeStale(current)
 	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
-}
-
-// rulesByID returns the rules, and for each domain an empty rule without a name, which stands for
-// limits in requests that no rule matches.
-func rulesByID(rules *descriptors.Rules) map[descriptors.RuleID]*descriptors.Rule {
-	byID := map[descriptors.RuleID]*descriptors.Rule{}
-	for d := range rules.Domains() {
-		byID[descriptors.RuleID{Domain: d.Name()}] = &descriptors.Rule{}
-	}
-	for r := range rules.All() {
-		byID[r.ID()] = r
-	}
-	return byID
 }
 
 // Panicked counts a recovered panic.

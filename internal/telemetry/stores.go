@@ -27,7 +27,7 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 		func(s MemoryStats) int64 { return s.Bytes })
 	counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
 		func(s MemoryStats) int64 { return s.Evicted })
-	counter("weir_memory_refused_hits_total", "Operations that failed because memory was full and no key could be evicted.",
+	counter("weir_memory_refused_hits_total", "Operations that failed because memory was full, and every key of a sample was in use or over its limit.",
 		func(s MemoryStats) int64 { return s.Rejected })
 }
 

@@ -114,7 +114,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 			case <-ended:
 				return
 			default:
-				h.removeStale(rulesByID(rules))
+				h.removeStale(rules.ByID())
 			}
 		}
 	})

@@ -95,7 +95,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 		d.options.EndLocally(ctx, now, local)
 	}
 	result.GivenUpLeases = len(opened) + len(local)
-	ends := slices.Concat(opened, repeated)
+	ends := append(opened, repeated...)
 	if len(ends) == 0 {
 		return
 	}

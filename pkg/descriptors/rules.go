@@ -140,6 +140,19 @@ func (r *Rules) All() iter.Seq[*Rule] {
 	}
 }
 
+// ByID returns the rules, and for each domain an empty rule without a name, which stands for limits
+// in requests that no rule matches.
+func (r *Rules) ByID() map[RuleID]*Rule {
+	byID := map[RuleID]*Rule{}
+	for d := range r.Domains() {
+		byID[RuleID{Domain: d.Name()}] = &Rule{}
+	}
+	for rule := range r.All() {
+		byID[rule.ID()] = rule
+	}
+	return byID
+}
+
 // Counts returns the number of domains and of rules.
 func (r *Rules) Counts() (domains, rules int) {
 	if r == nil || r.table == nil {

@@ -102,7 +102,7 @@ func appendLease(b []byte, op *limiters.Op) []byte {
 var verdictLayout = layout{"I1", "i8", "i8", "i8"}
 
 // VerdictSize is the size of a verdictLayout.
-const VerdictSize = 1 + 3*8
+var VerdictSize = verdictLayout.size()
 
 // DecodeVerdict decodes the verdictLayout at the start of text.
 func DecodeVerdict(text string) (result byte, used, retry, reset int64) {
@@ -115,7 +115,7 @@ func DecodeNumber(text string) int64 { return int64(binary.BigEndian.Uint64([]by
 // String returns l as a string of Lua, with numbers in big endian.
 func (l layout) String() string { return "'>" + strings.Join(l, "") + "'" }
 
-// size returns the bytes of each operation.
+// size returns the encoded bytes.
 func (l layout) size() (bytes int) {
 	for _, field := range l {
 		n, _ := strconv.Atoi(field[1:])
