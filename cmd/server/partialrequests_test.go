@@ -33,7 +33,7 @@ const shouldRateLimit = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodN
 
 // partialRequests sends the headers of n requests, without messages, over a new HTTP/2 connection.
 // The connection stays open until the test ends. statuses receives the grpc-status of each stream
-// that the server ends.
+// that the server ends, or REFUSED_STREAM.
 func partialRequests(t *testing.T, conn net.Conn, n int, header ...hpack.HeaderField) (statuses <-chan string) {
 	t.Helper()
 	return partialRequestsOf(t, conn, shouldRateLimit, n, header...)
@@ -73,13 +73,16 @@ func partialRequestsOf(t *testing.T, conn net.Conn, method string, n int, header
 			if err != nil {
 				return
 			}
-			headers, ok := frame.(*http2.MetaHeadersFrame)
-			if !ok {
-				continue
-			}
-			for _, f := range headers.RegularFields() {
-				if f.Name == "grpc-status" {
-					ended <- f.Value
+			switch f := frame.(type) {
+			case *http2.MetaHeadersFrame:
+				for _, field := range f.RegularFields() {
+					if field.Name == "grpc-status" {
+						ended <- field.Value
+					}
+				}
+			case *http2.RSTStreamFrame:
+				if f.ErrCode == http2.ErrCodeRefusedStream {
+					ended <- f.ErrCode.String()
 				}
 			}
 		}
@@ -124,6 +127,22 @@ func TestPartialRequestsDoNotShedOthers(t *testing.T) {
 	if got := s.metric("weir_requests_in_flight"); got != "0" {
 		t.Errorf("%s requests in flight beside %d partial requests", got, conns*streams)
 	}
+}
+
+// A hostile client does not wait for the settings of the connection, which announce the bound.
+func TestStreamsBeyondTheBoundAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := partialRequests(t, connInMemory(t), maxStreams+3)
+		synctest.Wait()
+		if n := len(refused); n != 3 {
+			t.Fatalf("%d of %d streams ended, want 3", n, maxStreams+3)
+		}
+		for range 3 {
+			if got := <-refused; got != "REFUSED_STREAM" {
+				t.Errorf("a stream beyond the bound ended with %s", got)
+			}
+		}
+	})
 }
 
 // The server ends partial requests, because they hold memory.
