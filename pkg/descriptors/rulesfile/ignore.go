@@ -3,6 +3,7 @@ package rulesfile
 import (
 	"bytes"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -66,16 +67,19 @@ func linesOfTexts(n *yaml.Node, source []string, lines map[int]bool) {
 			if i == n.Line-1 {
 				text = text[min(n.Column-1, len(text)):]
 			}
-			rest -= characters(text)
 			if n.Style&yaml.DoubleQuotedStyle != 0 {
-				rest += strings.Count(text, `\`) // of escapes
+				text = escape.ReplaceAllString(text, ".")
 			}
+			rest -= characters(text) // at least those of the value, so the loop never passes its end
 		}
 	}
 	for _, c := range n.Content {
 		linesOfTexts(c, source, lines)
 	}
 }
+
+// escape matches an escape in double quotes, which stands for at most one character.
+var escape = regexp.MustCompile(`\\.`)
 
 // characters returns the number of bytes of text that are no white space.
 func characters(text string) int { return len(strings.Join(strings.Fields(text), "")) }

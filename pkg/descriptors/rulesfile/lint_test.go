@@ -405,6 +405,8 @@ func TestIgnoreCommentsSilenceWarnings(t *testing.T) {
 			"          two", "          three", "          # weir:ignore zero-limit"}, nil},
 		{"a text over several lines in quotes", []string{"  - key: k", "    rate_limit:", "      unit: day", "      requests_per_unit: 1", "      on_deny:",
 			"        body: \"one", "          two", "          \\\"three\\\"", "          four", "          # weir:ignore zero-limit\""}, nil},
+		{"below a text of escapes", []string{`  - {key: j, rate_limit: {unit: day, requests_per_unit: 1, on_deny: {body: "weir:ignore \\\\\\\\\\\\\\\\\\\\"}}}`,
+			"  # weir:ignore zero-limit", "  - {key: k, rate_limit: {unit: day, requests_per_unit: 0}}"}, nil},
 		{"below a folded text", []string{"  - key: j", "    rate_limit:", "      unit: day", "      requests_per_unit: 1", "      on_deny:", "        body: >",
 			"          # weir:ignore zero-limit", "          two", "  # weir:ignore zero-limit", "  - {key: k, rate_limit: {unit: day, requests_per_unit: 0}}"}, nil},
 		{"a text in quotes", []string{`  - {key: k, value: "a # weir:ignore zero-limit", L}`}, nil},
