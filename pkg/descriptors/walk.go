@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // A Step explains which node of the rules one entry selects, or why it selects none.
@@ -60,31 +59,24 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// A treeNode is a node of the rules of a domain, or the root above them.
-type treeNode struct {
-	*level
-	rule     *Rule // nil: no limits
-	children []*treeNode
-}
-
-// tree returns the root of d's nodes, and the nodes by the ids of their levels. It reads every
-// rule.
-func (d *Domain) tree() (root *treeNode, byID map[uint32]*treeNode) {
-	root, byID = &treeNode{level: &level{}}, map[uint32]*treeNode{}
+// tree builds the nodes of d again, because the index has only what [Domain.Match] needs. It returns
+// the root, and the other nodes by the ids of their levels.
+func (d *Domain) tree() (root *Node, byID map[uint32]*Node) {
+	root, byID = &Node{}, map[uint32]*Node{}
 	if d == nil {
 		return root, byID
 	}
 	add := func(path []level, rule *Rule) {
-		parent := root
+		n := root
 		for i := range path {
 			child := byID[path[i].id]
 			if child == nil {
-				child = &treeNode{level: &path[i]}
-				byID[path[i].id], parent.children = child, append(parent.children, child)
+				child = &Node{parent: n, level: path[i]}
+				byID[path[i].id], n.children = child, append(n.children, child)
 			}
-			parent = child
+			n = child
 		}
-		parent.rule = rule
+		n.rule = rule
 	}
 	for rule := range d.rules.All() {
 		if rule.Domain == d.name {
@@ -99,7 +91,7 @@ func (d *Domain) tree() (root *treeNode, byID map[uint32]*treeNode) {
 
 // A matchingNode is a node that matches an entry.
 type matchingNode struct {
-	*treeNode
+	*Node
 	result StepResult
 	prefix netip.Prefix // set for MatchedPrefix
 }
@@ -113,11 +105,11 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return nil
 	}
 	root, _ := d.tree()
-	at := matchingNode{treeNode: root}
+	at := matchingNode{Node: root}
 	var steps []Step
 	var general [][]matchingNode // at each level, the nodes that Match does not try
 	for i, e := range entries {
-		step := Step{Level: i + 1, Entry: e, Above: at.text()}
+		step := Step{Level: i + 1, Entry: e, Above: at.level.text()}
 		candidates := at.childrenMatching(e)
 		if len(candidates) == 0 {
 			at.explainNone(&step)
@@ -125,7 +117,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 			break
 		}
 		at, general = candidates[0], append(general, candidates[1:])
-		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.text(), at.source(), at.rule, at.prefix
+		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.level.text(), at.level.source(), at.rule, at.prefix
 		steps = append(steps, step)
 	}
 	last := &steps[len(steps)-1]
@@ -147,7 +139,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 func hidden(nodes []matchingNode, entries []Entry) *Hidden {
 	for _, n := range nodes {
 		if rule := n.findAny(entries); rule != nil {
-			return &Hidden{n.text(), n.source(), rule}
+			return &Hidden{n.level.text(), n.level.source(), rule}
 		}
 	}
 	return nil
@@ -155,7 +147,7 @@ func hidden(nodes []matchingNode, entries []Entry) *Hidden {
 
 // findAny returns a rule that entries reach from n through any matching nodes, not only through
 // those that [Domain.Match] selects; nil if there is none.
-func (n *treeNode) findAny(entries []Entry) *Rule {
+func (n *Node) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return n.rule
 	}
@@ -168,39 +160,30 @@ func (n *treeNode) findAny(entries []Entry) *Rule {
 }
 
 // childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first.
-func (n *treeNode) childrenMatching(e Entry) (all []matchingNode) {
+func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
-		if result, prefix := child.match(e); result.Matched() {
+		if result, prefix := child.level.match(e); result.Matched() {
 			all = append(all, matchingNode{child, result, prefix})
 		}
 	}
 	slices.SortFunc(all, func(a, b matchingNode) int {
-		return cmp.Or(cmp.Compare(a.rank(e), b.rank(e)), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(a.result, b.result), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.level.id, b.level.id))
 	})
 	return all
-}
-
-// rank returns the result, which is in the order of [Domain.Match]. But the text of a pattern
-// itself is matched as a value.
-func (c matchingNode) rank(e Entry) StepResult {
-	if c.value != "" && c.entry() == e {
-		return MatchedValue
-	}
-	return c.result
 }
 
 // match returns how l matches e, or why it does not. The prefix is set for MatchedPrefix.
 func (l *level) match(e Entry) (StepResult, netip.Prefix) {
 	none := netip.Prefix{}
 	switch {
+	case l.list == nil && l.value != "" && l.entry() == e: // the text of a wildcard itself, too
+		return MatchedValue, none
 	case l.kind == wildcard:
 		return newPattern(l.entry()).result(e), none
 	case l.key != e.Key:
 		return NoKey, none
 	case l.kind == keyOnly:
 		return MatchedKey, none
-	case l.kind == exact && l.value == e.Value:
-		return MatchedValue, none
 	case l.kind == oneOf && slices.Contains(l.list.values, e.Value):
 		return MatchedList, none
 	case l.kind == addresses:
@@ -235,14 +218,14 @@ func (l *list) match(value string) (StepResult, netip.Prefix) {
 }
 
 // explainNone sets the reason why the entry of s selects no node below n.
-func (n *treeNode) explainNone(s *Step) {
+func (n *Node) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
 	for _, child := range n.children {
-		result, _ := child.match(s.Entry)
+		result, _ := child.level.match(s.Entry)
 		s.Result = max(s.Result, result)
 		if result > NoKey {
-			for value := range child.values() {
+			for value := range child.level.values() {
 				values[value] = true
 			}
 		}
@@ -254,10 +237,10 @@ func (n *treeNode) explainNone(s *Step) {
 }
 
 // keysBelow returns the sorted keys of the nodes below n.
-func (n *treeNode) keysBelow() []string {
+func (n *Node) keysBelow() []string {
 	keys := map[string]bool{}
 	for _, child := range n.children {
-		keys[child.key] = true
+		keys[child.level.key] = true
 	}
 	return slices.Sorted(maps.Keys(keys))
 }
@@ -268,8 +251,8 @@ func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.kind == addresses {
-			keys[n.key] = true
+		if n.level.kind == addresses {
+			keys[n.level.key] = true
 		}
 	}
 	return keys
@@ -281,11 +264,8 @@ func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.key != key || n.kind == addresses {
-			continue
-		}
-		for value := range n.values() {
-			if !strings.Contains(value, "*") {
+		if l := &n.level; l.key == key && (l.kind == exact || l.kind == oneOf) {
+			for value := range l.values() {
 				values[value] = true
 			}
 		}
