@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -24,112 +26,86 @@ type ignore struct {
 	id           string
 }
 
-// ignores returns the ids of all comments in data, which parses to root.
-func ignores(file string, data []byte, root *yaml.Node) []ignore {
+// ignores returns the ids of all comments in data, which is valid YAML.
+func ignores(file string, data []byte) []ignore {
 	if !bytes.Contains(data, []byte(ignoreWord)) {
 		return nil
 	}
-	inText := map[int]bool{}
-	linesOfTexts(root, strings.Split(string(data), "\n"), inText)
+	lines := strings.Split(string(data), "\n")
+	inTexts := hashesInTexts(lines)
 	var all []ignore
-	placed, number := 0, 0 // placed is the number of ignores whose line is known
-	for line := range strings.Lines(string(data)) {
-		number++
-		code, comment := splitComment(strings.TrimRight(line, "\r\n"))
-		if inText[number] {
-			code, comment = line, ""
-		}
-		all = append(all, idsOf(file, number, len([]rune(code))+1, comment)...)
+	placed := 0 // the number of ignores whose silencedLine is known
+	for i, line := range lines {
+		code, comment := splitComment(strings.TrimRight(line, "\r"), inTexts[i])
+		all = append(all, idsOf(file, i+1, utf8.RuneCountInString(code)+1, comment)...)
 		if strings.TrimSpace(code) != "" {
 			for ; placed < len(all); placed++ {
-				all[placed].silencedLine = number
+				all[placed].silencedLine = i + 1
 			}
 		}
 	}
 	return all
 }
 
-// linesOfTexts adds the lines of multi-line texts that contain ignoreWord, which are not comments.
-// Folding changes the spaces and line breaks of a text, so its end is found by its other characters.
-func linesOfTexts(n *yaml.Node, source []string, lines map[int]bool) {
-	if n == nil {
-		return
-	}
-	if n.Kind == yaml.ScalarNode && strings.Contains(n.Value, ignoreWord) {
-		rest := characters(n.Value)
-		first := n.Line - 1
-		if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-			first++ // after the line with | or >
-		}
-		for i := first; i < len(source) && rest > 0; i++ {
-			lines[i+1] = true
-			text := source[i]
-			if i == n.Line-1 {
-				text = text[min(n.Column-1, len(text)):]
-			}
-			if n.Style&yaml.DoubleQuotedStyle != 0 {
-				text = escape.ReplaceAllString(text, ".")
-			}
-			rest -= characters(text) // at least those of the value, so the loop never passes its end
+var (
+	hash       = regexp.MustCompile(`(?:^|[ \t])#`) // begins a comment, unless it is in a text
+	markedHash = regexp.MustCompile(`#` + ignoreWord + `(\d+);`)
+	idOfIgnore = regexp.MustCompile(`[^ \t,]+`)
+)
+
+// hashesInTexts returns the number of '#' in the texts of each line that contains ignoreWord. The
+// YAML library reports no positions of comments and loses some. So hashesInTexts parses a copy of
+// the file in which the index of the line follows each '#', and finds the indices in its texts.
+func hashesInTexts(lines []string) map[int]int {
+	marked := slices.Clone(lines)
+	for i, line := range lines {
+		if strings.Contains(line, ignoreWord) {
+			marked[i] = hash.ReplaceAllString(line, fmt.Sprintf("${0}%s%d;", ignoreWord, i))
 		}
 	}
-	for _, c := range n.Content {
-		linesOfTexts(c, source, lines)
+	counts := map[int]int{}
+	var count func(n *yaml.Node)
+	count = func(n *yaml.Node) {
+		for _, mark := range markedHash.FindAllStringSubmatch(n.Value, -1) {
+			i, _ := strconv.Atoi(mark[1])
+			counts[i]++
+		}
+		for _, c := range n.Content {
+			count(c)
+		}
 	}
+	if root, _, err := decode([]byte(strings.Join(marked, "\n"))); err == nil && root != nil {
+		count(root)
+	}
+	return counts
 }
 
-// escape matches an escape in double quotes, which stands for at most one character.
-var escape = regexp.MustCompile(`\\.`)
-
-// characters returns the number of bytes of text that are no white space.
-func characters(text string) int { return len(strings.Join(strings.Fields(text), "")) }
-
-// splitComment splits a line before the '#' of its comment.
-func splitComment(line string) (code, comment string) {
-	quote := byte(0)
-	for i := range len(line) {
-		c := line[i]
-		begins := i == 0 || strings.IndexByte(" \t[{,:-", line[i-1]) >= 0
-		switch {
-		case quote != 0:
-			if c == quote && (c == '\'' || line[i-1] != '\\') {
-				quote = 0
-			}
-		case c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
-			return line[:i], line[i:]
-		case (c == '"' || c == '\'') && begins:
-			quote = c
-		}
+// splitComment splits a line before its comment. The line's texts, which precede its comment,
+// contain the first inTexts of its '#'.
+func splitComment(line string, inTexts int) (code, comment string) {
+	hashes := hash.FindAllStringIndex(line, -1)
+	if inTexts >= len(hashes) {
+		return line, ""
 	}
-	return line, ""
+	start := hashes[inTexts][1] - 1
+	return line[:start], line[start:]
 }
 
 // idsOf returns the ids of a comment that begins at column. Text after " -- " is the reason. A
 // comment without ids has the id "".
 func idsOf(file string, line, column int, comment string) (all []ignore) {
-	text := strings.TrimLeft(comment, "#")
-	text = strings.TrimLeft(text, " \t")
+	text := strings.TrimLeft(strings.TrimLeft(comment, "#"), " \t")
 	rest, found := strings.CutPrefix(text, ignoreWord)
 	if !found || rest != "" && !strings.HasPrefix(rest, " ") && !strings.HasPrefix(rest, "\t") {
 		return nil
 	}
-	start := column + len(comment) - len(text) // the text before the reason is ASCII, or an unknown id
+	column += len(comment) - len(text) // the text before the reason is ASCII, or an unknown id
 	rest, _, _ = strings.Cut(rest+" ", " -- ")
-	at := start + len(ignoreWord)
-	for len(rest) > 0 {
-		skipped := len(rest) - len(strings.TrimLeft(rest, " \t,"))
-		rest, at = rest[skipped:], at+skipped
-		end := strings.IndexAny(rest, " \t,")
-		if end < 0 {
-			end = len(rest)
-		}
-		if end > 0 {
-			all = append(all, ignore{file: file, line: line, column: at, id: rest[:end]})
-		}
-		rest, at = rest[end:], at+end
+	for _, at := range idOfIgnore.FindAllStringIndex(rest, -1) {
+		all = append(all, ignore{file: file, line: line, column: column + len(ignoreWord) + at[0], id: rest[at[0]:at[1]]})
 	}
 	if all == nil {
-		all = []ignore{{file: file, line: line, column: start}}
+		all = []ignore{{file: file, line: line, column: column}}
 	}
 	return all
 }

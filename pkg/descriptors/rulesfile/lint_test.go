@@ -391,6 +391,8 @@ func TestIgnoreCommentsSilenceWarnings(t *testing.T) {
 		{"two ids", []string{"  # weir:ignore regex-value, zero-limit", "  - {key: k, value: ^a, rate_limit: {unit: day, requests_per_unit: 0}}"}, nil},
 		{"two comments", []string{"  # weir:ignore regex-value", "  # weir:ignore zero-limit", "  - {key: k, value: ^a, rate_limit: {unit: day, requests_per_unit: 0}}"}, nil},
 		{"after a hash in a text", []string{"  - {key: 'a # b', rate_limit: {unit: day, requests_per_unit: 0}} # weir:ignore zero-limit"}, nil},
+		{"after its own text", []string{"  - {key: 'a # weir:ignore b', rate_limit: {unit: day, requests_per_unit: 0}} # weir:ignore zero-limit"}, nil},
+		{"in a comment", []string{"  - {key: a, L} # b # weir:ignore zero-limit"}, nil},
 		{"another line", []string{"  - {key: a, L} # weir:ignore zero-limit", "  - {key: k, rate_limit: {unit: day, requests_per_unit: 0}}"},
 			[]string{"3:75 unused-ignore", "4:38 zero-limit"}},
 		{"another id", []string{"  - {key: k, rate_limit: {unit: day, requests_per_unit: 0}} # weir:ignore regex-value"},

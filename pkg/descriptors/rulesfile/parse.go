@@ -126,7 +126,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind)))
 		return nil
 	}
-	r.ignores = ignores(r.file, data, root)
+	r.ignores = ignores(r.file, data)
 	return root
 }
 
