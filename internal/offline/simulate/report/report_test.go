@@ -11,6 +11,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/terminal"
+	"github.com/weir-rls/weir/pkg/replay"
 )
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
@@ -72,6 +73,25 @@ func TestReportIsOneFile(t *testing.T) {
 func TestReportOfNoRequests(t *testing.T) {
 	if page := write(t, &simulate.Result{}); !strings.Contains(page, "The recording has no request.") {
 		t.Error("a page without requests does not say so")
+	}
+}
+
+func TestReportNamesSkippedLines(t *testing.T) {
+	page := write(t, &simulate.Result{Lines: 2000, Skipped: []replay.FileSkipCount{
+		{File: "a.jsonl", SkipCount: replay.SkipCount{Reason: replay.NotJSON, Lines: 3, First: 7}},
+		{File: "<b>", SkipCount: replay.SkipCount{Reason: replay.Unreadable, Lines: 1}, Error: "<no such file>"},
+	}})
+	for _, want := range []string{
+		"Skipped in <span class=\"mono\">a.jsonl</span>: 3\u00a0lines (not json, first in line 7).</p>",
+		"Skipped in <span class=\"mono\">&lt;b&gt;</span>: 1\u00a0line (unreadable). &lt;no such file&gt;.</p>",
+		"The recording has 2,000\u00a0lines.",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if page := write(t, &simulate.Result{Lines: 2000}); strings.Contains(page, "Skipped in") || strings.Contains(page, "skipped lines") {
+		t.Error("a page names skipped lines of a recording without them")
 	}
 }
 
