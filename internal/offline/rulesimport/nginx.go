@@ -3,6 +3,7 @@ package rulesimport
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -22,7 +23,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 	p := &nginx{Imported: &Imported{name: name}, zones: map[string]*zone{}}
 	p.root = p.domain(cmp.Or(domain, "nginx"))
 	p.readZones(tree)
-	p.readScope(&scope{name: "the file"}, tree)
+	p.readScope(&scope{name: "the file", zones: map[string][]*zone{}, dryRun: map[string]bool{}}, tree)
 	p.addZones()
 	p.addExemptions()
 	p.noteGroups()
@@ -34,41 +35,38 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 
 type nginx struct {
 	*Imported
-	root   *domain
-	zones  map[string]*zone
-	order  []*zone
-	scopes []*scope
-
-	servers int
+	root    *domain
+	zones   map[string]*zone // by name
+	order   []*zone          // as in the file
+	scopes  []*scope
+	servers int // their number
 }
 
 // A zone is a limit_req_zone or a limit_conn_zone.
 type zone struct {
-	name  string
-	line  int
-	path  []descriptors.Level
-	sound bool // rules can express the key
-	limit rulesyaml.DraftLimit
-	uses  []use
+	name      string
+	line      int
+	directive string // that uses the zone: limit_req or limit_conn
+	limit     rulesyaml.DraftLimit
+	path      []descriptors.Level // the key
+	isKnown   bool                // rules can express the key
+	uses      []use
 }
 
 // A use is a limit_req or a limit_conn.
 type use struct {
-	line     int
-	capacity int64 // set for limit_req
-	slots    int64 // set for limit_conn
+	line   int
+	number int64 // the capacity of a limit_req, or the slots of a limit_conn
 }
 
 // A scope is a server or a location of the configuration that serves requests.
 type scope struct {
-	kind   string // http, server or location; "" for the file
-	name   string // such as "location /login (line 12)"
-	prefix string // the prefix of a route of Envoy for these requests; "" without one
-	start  string // the beginning of their paths; "" for a regular expression
-	req    []*zone
-	conn   []*zone
-	// The limits of requests, or of connections, deny nothing.
-	reqDryRun, connDryRun bool
+	kind   string             // http, server or location; "" for the file
+	name   string             // such as "location /login (line 12)"
+	prefix string             // the prefix of a route of Envoy for these requests; "" without one
+	start  string             // the beginning of their paths; "" for a regular expression
+	zones  map[string][]*zone // by directive
+	dryRun map[string]bool    // the directives that deny nothing
 }
 
 var zoneName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
@@ -91,33 +89,32 @@ func (p *nginx) readZones(tree []*directive) {
 }
 
 func (p *nginx) readZone(d *directive) {
-	z := &zone{line: d.line}
 	if len(d.words) < 3 {
 		p.problem(d.line, "%s has no key and no zone", d.words[0])
 		return
+	}
+	z := &zone{line: d.line, directive: strings.TrimSuffix(d.words[0], "_zone"), limit: rulesyaml.DraftLimit{Algorithm: "concurrency"}}
+	if z.directive == "limit_req" {
+		z.limit.Algorithm = "funnel"
 	}
 	for _, w := range d.words[2:] {
 		if name, ok := strings.CutPrefix(w, "zone="); ok {
 			z.name, _, _ = strings.Cut(name, ":")
 		}
-		if m := rate.FindStringSubmatch(w); m != nil {
-			n, _ := strconv.ParseInt(m[1], 10, 64)
-			z.limit = rulesyaml.DraftLimit{Algorithm: "funnel", Unit: map[string]string{"s": "second", "m": "minute"}[m[2]], RequestsPerUnit: n}
+		if m := rate.FindStringSubmatch(w); m != nil && z.directive == "limit_req" {
+			z.limit.RequestsPerUnit, _ = strconv.ParseInt(m[1], 10, 64)
+			z.limit.Unit = map[string]string{"s": "second", "m": "minute"}[m[2]]
 		}
 	}
-	kindOf := d.words[0]
-	if kindOf == "limit_conn_zone" {
-		z.limit = rulesyaml.DraftLimit{Algorithm: "concurrency"}
-	}
-	if !zoneName.MatchString(z.name) || z.limit.Algorithm == "" || z.limit.Algorithm == "funnel" && z.limit.RequestsPerUnit == 0 {
-		p.problem(d.line, "%s %s: want zone=NAME:SIZE and, for requests, a rate such as rate=10r/s of at least 1", kindOf, z.name)
+	if !zoneName.MatchString(z.name) || z.directive == "limit_req" && z.limit.RequestsPerUnit == 0 {
+		p.problem(d.line, "%s %s: want zone=NAME:SIZE and, for requests, a rate such as rate=10r/s of at least 1", d.words[0], z.name)
 		return
 	}
 	if p.zones[z.name] != nil {
 		p.problem(d.line, "the zone %s is defined twice", z.name)
 		return
 	}
-	z.path, z.sound = p.keyOf(d.line, z.name, d.words[1])
+	z.path, z.isKnown = p.keyOf(d.line, z.name, d.words[1])
 	p.zones[z.name] = z
 	p.order = append(p.order, z)
 }
@@ -164,31 +161,20 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok 
 // readScope reads the limits of a block and of its inner blocks. A block with limits of its own
 // inherits none from its parent.
 func (p *nginx) readScope(s *scope, tree []*directive) {
-	var req, conn []*zone
+	own := map[string][]*zone{}
 	for _, d := range tree {
-		switch d.words[0] {
-		case "limit_req":
-			if z := p.readUse(s, d); z != nil {
-				req = append(req, z)
+		switch name := d.words[0]; name {
+		case "limit_req", "limit_conn":
+			if z := p.readUse(d); z != nil {
+				own[name] = append(own[name], z)
 			}
-		case "limit_conn":
-			if z := p.readUse(s, d); z != nil {
-				conn = append(conn, z)
-			}
-		case "limit_req_dry_run":
-			s.reqDryRun = d.isOn()
-		case "limit_conn_dry_run":
-			s.connDryRun = d.isOn()
+		case "limit_req_dry_run", "limit_conn_dry_run":
+			s.dryRun[strings.TrimSuffix(name, "_dry_run")] = d.isOn()
 		case "limit_req_status", "limit_conn_status":
 			p.note(d.line, "%s: Envoy answers 429, or the rate_limited_status of its filter", strings.Join(d.words, " "))
 		}
 	}
-	if req != nil {
-		s.req = req
-	}
-	if conn != nil {
-		s.conn = conn
-	}
+	maps.Copy(s.zones, own)
 	p.readInner(s, tree)
 }
 
@@ -202,8 +188,10 @@ func (p *nginx) readInner(s *scope, tree []*directive) {
 			continue
 		}
 		inner++
-		below := &scope{kind: kind, name: fmt.Sprintf("%s (line %d)", strings.Join(d.words, " "), d.line), req: s.req, conn: s.conn,
-			reqDryRun: s.reqDryRun, connDryRun: s.connDryRun}
+		below := &scope{
+			kind: kind, name: fmt.Sprintf("%s (line %d)", strings.Join(d.words, " "), d.line),
+			zones: maps.Clone(s.zones), dryRun: maps.Clone(s.dryRun),
+		}
 		switch kind {
 		case "location":
 			below.prefix, below.start = prefixOf(d.words), startOf(d.words)
@@ -239,48 +227,61 @@ func startOf(words []string) string {
 	return strings.TrimLeft(words[len(words)-1], "=^~")
 }
 
-func (p *nginx) readUse(s *scope, d *directive) *zone {
+// readUse adds a limit_req or a limit_conn to its zone. It returns nil after a problem.
+func (p *nginx) readUse(d *directive) *zone {
 	if len(d.words) < 2 {
 		p.problem(d.line, "%s names no zone", d.words[0])
 		return nil
 	}
-	name, u := strings.TrimPrefix(d.words[1], "zone="), use{line: d.line, capacity: 1}
+	name := strings.TrimPrefix(d.words[1], "zone=")
 	z := p.zones[name]
-	requests := d.words[0] == "limit_req"
-	if z == nil || requests != (z.limit.Algorithm == "funnel") {
+	if z == nil || z.directive != d.words[0] {
 		p.problem(d.line, "%s: no such zone is in the file: %s", strings.Join(d.words, " "), name)
 		return nil
 	}
-	if !requests {
-		n, err := strconv.ParseInt(d.words[len(d.words)-1], 10, 64)
-		if err != nil || n < 1 || n > maxSlots {
-			p.problem(d.line, "limit_conn %s: want a number from 1 to %d", name, maxSlots)
-			return nil
-		}
-		u.slots = n
-		z.uses = append(z.uses, u)
-		return z
+	read := p.slotsOf
+	if z.directive == "limit_req" {
+		read = p.capacityOf
 	}
-	delayed := true
+	n, ok := read(d, name)
+	if !ok {
+		return nil
+	}
+	z.uses = append(z.uses, use{d.line, n})
+	return z
+}
+
+// slotsOf returns the connections of a limit_conn.
+func (p *nginx) slotsOf(d *directive, zone string) (int64, bool) {
+	n, err := strconv.ParseInt(d.words[len(d.words)-1], 10, 64)
+	if err != nil || n < 1 || n > maxSlots {
+		p.problem(d.line, "limit_conn %s: want a number from 1 to %d", zone, maxSlots)
+		return 0, false
+	}
+	return n, true
+}
+
+// capacityOf returns the requests that a limit_req admits at once.
+func (p *nginx) capacityOf(d *directive, zone string) (int64, bool) {
+	capacity, delayed := int64(1), true
 	for _, w := range d.words[2:] {
 		burst, isBurst := strings.CutPrefix(w, "burst=")
 		n, err := strconv.ParseInt(burst, 10, 64)
 		switch {
 		case isBurst && err == nil && n >= 0 && n < 1<<31:
-			u.capacity = n + 1
+			capacity = n + 1
 		case w == "nodelay":
 			delayed = false
 		case strings.HasPrefix(w, "delay="):
 		default:
-			p.problem(d.line, "limit_req zone=%s: %s is not known here", name, w)
-			return nil
+			p.problem(d.line, "limit_req zone=%s: %s is not known here", zone, w)
+			return 0, false
 		}
 	}
-	if delayed && u.capacity > 1 {
+	if delayed && capacity > 1 {
 		p.note(d.line, "nginx delays the requests of a burst, and Weir admits them at once: both deny the same requests")
 	}
-	z.uses = append(z.uses, u)
-	return z
+	return capacity, true
 }
 
 // addZones adds a rule for each used zone.
@@ -290,24 +291,25 @@ func (p *nginx) addZones() {
 			p.note(z.line, "the zone %s is not used", z.name)
 			continue
 		}
+		first := z.uses[0]
 		for _, u := range z.uses[1:] {
-			if u.capacity != z.uses[0].capacity || u.slots != z.uses[0].slots {
+			if u.number != first.number {
 				p.problem(u.line, "the zone %s has another burst or number than in line %d, and a rule has one: the rules have that of line %d",
-					z.name, z.uses[0].line, z.uses[0].line)
+					z.name, first.line, first.line)
 			}
 		}
-		if !z.sound {
+		if !z.isKnown {
 			continue
 		}
-		l := z.limit
-		l.Capacity, l.ConcurrentRequests = z.uses[0].capacity, z.uses[0].slots
-		path, on := z.path, []descriptors.Level{entry(z.name, "on")}
+		l, path, on := z.limit, z.path, []descriptors.Level{entry(z.name, "on")}
 		if !p.isEverywhere(z) || len(path) == 0 {
 			path = slices.Concat(on, path)
 			p.addRoutes(z)
 		}
-		if l.Algorithm == "concurrency" {
-			l.Capacity = 0
+		if z.directive == "limit_req" {
+			l.Capacity = first.number
+		} else {
+			l.ConcurrentRequests = first.number
 			path = append(slices.Clone(path), entry("lease", ""))
 			p.note(z.line, "limit_conn %s: a request holds its slot for at most 60 s, the default of lease_ttl", z.name)
 		}
@@ -322,14 +324,6 @@ func (p *nginx) addZones() {
 	}
 }
 
-// isDryRun reports whether z denies no request of s.
-func (s *scope) isDryRun(z *zone) bool {
-	if z.limit.Algorithm == "concurrency" {
-		return s.connDryRun
-	}
-	return s.reqDryRun
-}
-
 // isDryRun reports whether a zone denies no request. It is a problem if the zone does so only in
 // some scopes.
 func (p *nginx) isDryRun(z *zone) bool {
@@ -337,7 +331,7 @@ func (p *nginx) isDryRun(z *zone) bool {
 	for _, s := range p.scopes {
 		switch {
 		case !s.has(z):
-		case s.isDryRun(z):
+		case s.dryRun[z.directive]:
 			dry = cmp.Or(dry, s.name)
 		default:
 			enforced = cmp.Or(enforced, s.name)
@@ -353,7 +347,7 @@ func (p *nginx) isDryRun(z *zone) bool {
 // noteGroups notes a difference: nginx charges either all zones of a request or none.
 func (p *nginx) noteGroups() {
 	for _, s := range p.scopes {
-		if all := append(slices.Clone(s.req), s.conn...); len(all) > 1 {
+		if all := slices.Concat(s.zones["limit_req"], s.zones["limit_conn"]); len(all) > 1 {
 			p.note(all[0].line, "nginx charges all zones of a request or none: set STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT=true for Weir "+
 				"to do so across descriptors")
 			return
@@ -362,7 +356,7 @@ func (p *nginx) noteGroups() {
 }
 
 // has reports whether a zone limits the requests of a scope.
-func (s *scope) has(z *zone) bool { return slices.Contains(s.req, z) || slices.Contains(s.conn, z) }
+func (s *scope) has(z *zone) bool { return slices.Contains(s.zones[z.directive], z) }
 
 // isEverywhere reports whether the zone limits every request.
 func (p *nginx) isEverywhere(z *zone) bool {
@@ -420,7 +414,7 @@ func (p *nginx) addExemptions() {
 		if s.prefix == "" || p.routeOf(s.prefix) >= 0 {
 			continue
 		}
-		if n := slices.IndexFunc(p.order, func(z *zone) bool { return z.sound && !s.has(z) && p.covers(z, s) }); n >= 0 {
+		if n := slices.IndexFunc(p.order, func(z *zone) bool { return z.isKnown && !s.has(z) && p.covers(z, s) }); n >= 0 {
 			p.addRoute(s.prefix, p.order[n].name+"=off")
 		}
 	}

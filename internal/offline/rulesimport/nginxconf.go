@@ -29,38 +29,38 @@ func nginxTree(name string, data []byte) ([]*directive, error) {
 	stack := []*directive{root}
 	current := &directive{}
 	for {
-		word, quoted, line, err := t.next()
+		tok, err := t.next()
 		top := stack[len(stack)-1]
 		switch {
 		case err != nil:
 			return nil, err
-		case word == "" && !quoted:
+		case tok.is(""):
 			if len(stack) > 1 || len(current.words) > 0 {
 				return nil, fmt.Errorf("%s:%d: the file ends before ; or }: %s", name, t.line, wantNginx)
 			}
 			return root.block, nil
-		case !quoted && word == "}":
+		case tok.is("}"):
 			if len(stack) == 1 || len(current.words) > 0 {
-				return nil, fmt.Errorf("%s:%d: unexpected }: %s", name, line, wantNginx)
+				return nil, fmt.Errorf("%s:%d: unexpected }: %s", name, tok.line, wantNginx)
 			}
 			stack = stack[:len(stack)-1]
-		case !quoted && (word == ";" || word == "{"):
+		case tok.is(";") || tok.is("{"):
 			if len(current.words) == 0 {
-				return nil, fmt.Errorf("%s:%d: unexpected %s: %s", name, line, word, wantNginx)
+				return nil, fmt.Errorf("%s:%d: unexpected %s: %s", name, tok.line, tok.text, wantNginx)
 			}
 			top.block = append(top.block, current)
-			if word == "{" {
+			if tok.text == "{" {
 				current.open = true
 				if stack = append(stack, current); len(stack) > maxDepth {
-					return nil, fmt.Errorf("%s:%d: more than %d blocks in each other", name, line, maxDepth)
+					return nil, fmt.Errorf("%s:%d: more than %d blocks in each other", name, tok.line, maxDepth)
 				}
 			}
 			current = &directive{}
 		default:
 			if len(current.words) == 0 {
-				current.line = line
+				current.line = tok.line
 			}
-			current.words = append(current.words, word)
+			current.words = append(current.words, tok.text)
 		}
 	}
 }
@@ -71,8 +71,17 @@ type nginxTokens struct {
 	at, line   int
 }
 
-// next returns the next word or sign. An empty word without quotes is the end of the text.
-func (t *nginxTokens) next() (word string, quoted bool, line int, err error) {
+// A token is a word or a sign. An empty text without quotes is the end of the file.
+type token struct {
+	text   string
+	quoted bool
+	line   int
+}
+
+// is reports whether t is a sign.
+func (t token) is(sign string) bool { return t.text == sign && !t.quoted }
+
+func (t *nginxTokens) next() (token, error) {
 	for t.at < len(t.text) {
 		switch c := t.text[t.at]; {
 		case c == '\n':
@@ -88,7 +97,7 @@ func (t *nginxTokens) next() (word string, quoted bool, line int, err error) {
 			}
 		case c == '{' || c == '}' || c == ';':
 			t.at++
-			return string(c), false, t.line, nil
+			return token{string(c), false, t.line}, nil
 		case c == '\'' || c == '"':
 			t.at++
 			return t.quoted(c)
@@ -96,17 +105,17 @@ func (t *nginxTokens) next() (word string, quoted bool, line int, err error) {
 			return t.bare()
 		}
 	}
-	return "", false, t.line, nil
+	return token{line: t.line}, nil
 }
 
-func (t *nginxTokens) quoted(quote byte) (string, bool, int, error) {
+func (t *nginxTokens) quoted(quote byte) (token, error) {
 	line := t.line
 	var b strings.Builder
 	for ; t.at < len(t.text); t.at++ {
 		switch c := t.text[t.at]; {
 		case c == quote:
 			t.at++
-			return b.String(), true, line, nil
+			return token{b.String(), true, line}, nil
 		case c == '\\' && t.at+1 < len(t.text) && (t.text[t.at+1] == quote || t.text[t.at+1] == '\\'):
 			t.at++
 			b.WriteByte(t.text[t.at])
@@ -117,11 +126,11 @@ func (t *nginxTokens) quoted(quote byte) (string, bool, int, error) {
 			b.WriteByte(c)
 		}
 	}
-	return "", false, line, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, line, wantNginx)
+	return token{}, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, line, wantNginx)
 }
 
 // bare reads a word without quotes, which may contain ${name}.
-func (t *nginxTokens) bare() (string, bool, int, error) {
+func (t *nginxTokens) bare() (token, error) {
 	start := t.at
 	for t.at < len(t.text) {
 		c := t.text[t.at]
@@ -129,7 +138,7 @@ func (t *nginxTokens) bare() (string, bool, int, error) {
 		case c == '$' && strings.HasPrefix(t.text[t.at:], "${"):
 			n := strings.IndexByte(t.text[t.at:], '}')
 			if n < 0 {
-				return "", false, t.line, fmt.Errorf("%s:%d: ${ has no end: %s", t.name, t.line, wantNginx)
+				return token{}, fmt.Errorf("%s:%d: ${ has no end: %s", t.name, t.line, wantNginx)
 			}
 			t.line += strings.Count(t.text[t.at:t.at+n], "\n")
 			t.at += n
@@ -139,9 +148,9 @@ func (t *nginxTokens) bare() (string, bool, int, error) {
 				t.line++
 			}
 		case strings.IndexByte(" \t\r\n;{}", c) >= 0:
-			return t.text[start:t.at], false, t.line, nil
+			return token{t.text[start:t.at], false, t.line}, nil
 		}
 		t.at++
 	}
-	return t.text[start:], false, t.line, nil
+	return token{t.text[start:], false, t.line}, nil
 }
