@@ -260,8 +260,9 @@ func (c *Collector) warnings(r *Report) []string {
 				uint64(1)<<t.halvings)
 		}
 	}
-	for _, h := range c.hashed {
-		for _, m := range h.List(func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].requests > 0 }) {
+	for _, set := range c.sets {
+		matched := func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].result.Requests > 0 }
+		for _, m := range set.unmatchable.List(matched) {
 			warn("%s matches values of %s, but the recording has hashes there in %s of its descriptors. Weir cannot tell which of them match.",
 				m.Path, m.Key, terminal.Grouped(m.Descriptors))
 		}

@@ -92,10 +92,8 @@ type LimitEffect struct {
 // Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if
 // ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
-	r := &Report{
-		Requests: c.requests, Unmatched: c.unmatched, Invalid: c.invalid, First: c.first, Last: c.end, Seconds: c.span().Seconds(),
-		Denied: c.denied, Outcomes: c.outcomes, Paths: c.seen.list(), Rules: []*Rule{},
-	}
+	r := &c.report
+	r.Seconds, r.Paths, r.Rules = c.span().Seconds(), c.seen.list(), []*Rule{}
 	for _, t := range c.targets {
 		rule, err := c.analyze(ctx, t)
 		if err != nil {
@@ -109,20 +107,17 @@ func (c *Collector) Report(ctx context.Context) (*Report, error) {
 }
 
 // span returns the length of the recording.
-func (c *Collector) span() time.Duration { return c.end.Sub(c.first) }
+func (c *Collector) span() time.Duration { return c.report.Last.Sub(c.report.First) }
 
 // analyze finds the limits of one target.
 func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
-	sample := c.share / float64(uint64(1)<<t.halvings)
-	rule := &Rule{
-		Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: t.note,
-		Requests: t.requests, Hits: t.hits, Peeks: t.peeks, Refunds: t.refunds, Overridden: t.overridden, Denied: t.denied,
-		Keys: estimateKeys(int64(len(t.keys)), sample), Sample: sample, target: t,
-		Windows: []*Window{}, Recommendations: []*Recommendation{},
-	}
+	rule := t.result
+	rule.Sample = c.share / float64(uint64(1)<<t.halvings)
+	rule.Keys = estimateKeys(int64(len(t.keys)), rule.Sample)
+	rule.Windows, rule.Recommendations = []*Window{}, []*Recommendation{}
 	if rule.Note == "" && len(t.keys) == 0 {
 		rule.Note = "no request of the recording is under it"
-		if t.overridden > 0 {
+		if rule.Overridden > 0 {
 			rule.Note = "all its requests carry a limit, and are left out"
 		}
 	}

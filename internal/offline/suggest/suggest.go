@@ -80,35 +80,31 @@ var ErrTooLong = errors.New("the recording is too long")
 // A Collector collects the requests of a recording by rule and key. It is not safe for concurrent
 // use.
 type Collector struct {
-	o          Options
-	share      float64         // the share of keys recorded, see SetSampleShare
-	rules      *decide.Planner // nil without rules
-	paths      *decide.Planner // nil without paths
-	targets    []*target       // in the order of the rules, then of the paths
-	byRule     map[*descriptors.Rule]*target
-	seen       seenPaths
-	hashed     []*replay.UnmatchableRules // for the rules, and for the paths
-	ruled      decide.Result
-	pathed     decide.Result
-	bytes      int64
-	requests   int64
-	unmatched  int64
-	invalid    int64
-	denied     int64 // lines with allowed: false
-	outcomes   int64 // lines with allowed
-	first, end time.Time
+	o       Options
+	share   float64    // the share of keys recorded, see SetSampleShare
+	sets    []*ruleSet // that of Options.Rules, then that of Options.Paths
+	targets []*target  // in the order of the rules, then of the paths
+	byRule  map[*descriptors.Rule]*target
+	seen    seenPaths
+	bytes   int64
+	report  Report // with the counts of lines
+}
+
+// A ruleSet plans the requests of a recording by rules.
+type ruleSet struct {
+	planner     *decide.Planner
+	planned     decide.Result
+	unmatchable *replay.UnmatchableRules
 }
 
 // A target is a rule or a path, with the requests of each of its keys.
 type target struct {
 	rule     *descriptors.Rule
 	isPath   bool
-	note     string // the reason for a missing recommendation
+	result   *Rule // with the counts of requests
 	keys     map[string]*history
 	bytes    int64
 	halvings uint // only keys whose hash ends with this many zero bits are kept
-
-	requests, hits, peeks, refunds, denied, overridden int64
 }
 
 // New returns a Collector without requests.
@@ -116,11 +112,10 @@ func New(o Options) (*Collector, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 512<<20)
 	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}, seen: seenPaths{paths: map[string]*int64{}}}
 	if o.Rules != nil {
-		c.rules = decide.NewPlanner(func() *descriptors.Rules { return o.Rules }, o.Decide)
-		c.hashed = append(c.hashed, replay.NewUnmatchableRules(o.Rules, nil))
+		c.addSet(o.Rules)
 		for rule := range o.Rules.All() {
 			if o.Domain == "" || rule.Domain == o.Domain {
-				c.addTarget(&target{rule: rule, note: noteOf(rule)})
+				c.addTarget(&target{rule: rule})
 			}
 		}
 	}
@@ -131,16 +126,21 @@ func New(o Options) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.paths = decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide)
-	c.hashed = append(c.hashed, replay.NewUnmatchableRules(rules, nil))
+	c.addSet(rules)
 	for rule := range rules.All() {
 		c.addTarget(&target{rule: rule, isPath: true})
 	}
 	return c, nil
 }
 
+func (c *Collector) addSet(rules *descriptors.Rules) {
+	planner := decide.NewPlanner(func() *descriptors.Rules { return rules }, c.o.Decide)
+	c.sets = append(c.sets, &ruleSet{planner: planner, unmatchable: replay.NewUnmatchableRules(rules, nil)})
+}
+
 func (c *Collector) addTarget(t *target) {
 	t.keys = map[string]*history{}
+	t.result = &Rule{Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: noteOf(t.rule), target: t}
 	c.targets = append(c.targets, t)
 	c.byRule[t.rule] = t
 }
@@ -189,41 +189,34 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 // Add adds a line. Lines must be in the order of their times. It returns [ErrTooLong], or
 // [replay.ErrEarlier] for an earlier line, which it does not add.
 func (c *Collector) Add(line *replay.Line) error {
-	if line.At.Before(c.end) {
-		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), c.end.Format(time.RFC3339Nano))
+	r := &c.report
+	if line.At.Before(r.Last) {
+		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), r.Last.Format(time.RFC3339Nano))
 	}
-	c.requests++
-	if c.first.IsZero() {
-		c.first = line.At
+	r.Requests++
+	if r.First.IsZero() {
+		r.First = line.At
 	}
-	c.end = line.At
+	r.Last = line.At
 	if line.HasAllowed {
-		c.outcomes++
+		r.Outcomes++
 		if !line.Allowed {
-			c.denied++
+			r.Denied++
 		}
 	}
 	c.seen.add(&line.Request)
-	for _, h := range c.hashed {
-		h.Add(&line.Request)
-	}
-	matched := false
-	if c.rules != nil {
-		if err := c.rules.Plan(&line.Request, &c.ruled); err != nil {
-			c.invalid++
+	matched, ruled := false, []decide.Decision(nil)
+	for _, set := range c.sets {
+		if err := set.planner.Plan(&line.Request, &set.planned); err != nil {
+			r.Invalid++
 			return nil
 		}
-		matched = c.addAll(line, &c.ruled, nil)
-	}
-	if c.paths != nil {
-		if err := c.paths.Plan(&line.Request, &c.pathed); err != nil {
-			c.invalid++
-			return nil
-		}
-		matched = c.addAll(line, &c.pathed, c.ruled.Decisions) || matched
+		set.unmatchable.Add(&line.Request)
+		matched = c.addAll(line, &set.planned, ruled) || matched
+		ruled = set.planned.Decisions
 	}
 	if !matched {
-		c.unmatched++
+		r.Unmatched++
 	}
 	return c.bound()
 }
@@ -232,9 +225,9 @@ func (c *Collector) Add(line *replay.Line) error {
 // was sampled by key. The report then has estimates.
 func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
-// addAll adds the descriptors of a line that a rule of the Collector limits. For a path, it skips
-// descriptors that Options.Rules limit. It reports whether a descriptor matches a rule of the
-// Collector, even one that it does not add, such as one that carries a limit.
+// addAll adds the descriptors of a line that a rule of the Collector limits. It skips those that a
+// rule in ruled limits, the decisions of Options.Rules. It reports whether a descriptor matches a
+// rule of the Collector, even one that it does not add, such as one that carries a limit.
 func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (matched bool) {
 	for i := range planned.Decisions {
 		d := &planned.Decisions[i]
@@ -244,14 +237,14 @@ func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []de
 		}
 		matched = true
 		switch {
-		case t.note != "" || d.End || len(d.Limits) == 0:
+		case t.result.Note != "" || d.End || len(d.Limits) == 0:
 			continue
 		case d.Override:
-			t.overridden++
+			t.result.Overridden++
 			continue
 		}
 		if line.HasAllowed && !line.Allowed {
-			t.denied++
+			t.result.Denied++
 		}
 		c.bytes += t.add(planned.Key(i), line.At.UnixMicro(), d.Hits)
 	}
@@ -260,14 +253,14 @@ func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []de
 
 // add adds a request to a key. It returns the growth of the memory, in bytes.
 func (t *target) add(key string, at, hits int64) int64 {
-	t.requests++
+	t.result.Requests++
 	switch {
 	case hits > 0:
-		t.hits += hits
+		t.result.Hits += hits
 	case hits == 0:
-		t.peeks++
+		t.result.Peeks++
 	default:
-		t.refunds++
+		t.result.Refunds++
 	}
 	h := t.keys[key]
 	grown := int64(0)
