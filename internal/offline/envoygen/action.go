@@ -17,25 +17,25 @@ import (
 // idHeader is the header with the id of a request. A filter overwrites the header of a client.
 const idHeader = "x-weir-lease"
 
-// A descriptor is an element of rate_limits, and the comments above it.
-type descriptor struct {
+// A rateLimit is an element of rate_limits, and the comments above it.
+type rateLimit struct {
 	comment string
 	notes   []string // above each action at the beginning of a request; empty without one
 	config  *routev3.RateLimit
 }
 
-// descriptorsOf returns the descriptors of a route: first those of the beginning of a request, then
+// rateLimitsOf returns the rate limits of a route: first those of the beginning of a request, then
 // those of its end.
-func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
-	var begin, end []descriptor
+func (c *Config) rateLimitsOf(r *route) ([]rateLimit, error) {
+	var begin, end []rateLimit
 	seen := map[string]bool{}
-	for _, s := range r.shapes {
-		first, last, err := c.describe(s)
+	for _, d := range r.descriptors {
+		first, last, err := c.rateLimitsFor(d)
 		if err != nil {
 			return nil, err
 		}
 		begin = append(begin, first)
-		// Several values of a status share the descriptor of the end.
+		// Several values of a status share the rate limit of the end.
 		if text := last.config.String(); last.config != nil && !seen[text] {
 			seen[text] = true
 			end = append(end, last)
@@ -44,37 +44,37 @@ func (c *Config) descriptorsOf(r *route) ([]descriptor, error) {
 	return append(begin, end...), nil
 }
 
-// describe returns the descriptors of the beginning and of the end of a request. The second has no
-// config if Envoy does not call at the end.
-func (c *Config) describe(s *shape) (first, last descriptor, err error) {
-	cost, hits := c.cost[s.keys()], c.hits[s.keys()]
-	first = descriptor{comment: "rules: " + positions(s), config: &routev3.RateLimit{}}
-	last = descriptor{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
-	for _, st := range s.steps {
-		begin, err := st.action(false)
+// rateLimitsFor returns the rate limits of the beginning and of the end of a request. The second
+// has no config if Envoy does not call at the end.
+func (c *Config) rateLimitsFor(d *descriptor) (first, last rateLimit, err error) {
+	cost, hits := c.cost[d.keys()], c.hits[d.keys()]
+	first = rateLimit{comment: "rules: " + positions(d), config: &routev3.RateLimit{}}
+	last = rateLimit{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
+	for _, e := range d.entries {
+		begin, err := e.action()
 		if err != nil {
 			return first, last, err
 		}
-		end, err := st.action(true)
+		end, err := e.actionAtEnd()
 		if err != nil {
 			return first, last, err
 		}
-		first.config.Actions, first.notes = append(first.config.Actions, begin), append(first.notes, st.note())
+		first.config.Actions, first.notes = append(first.config.Actions, begin), append(first.notes, e.note())
 		last.config.Actions = append(last.config.Actions, end)
 	}
 	marker := func(key string) { last.config.Actions = append(last.config.Actions, constant(key, "1")) }
 	switch {
-	case s.mode == concurrency:
+	case d.mode == concurrency:
 		first.comment += "; take a slot under the id of the request"
 		last.comment = "at the end of the request: release the slot of that id"
 		first.config.HitsAddend = hitsAddend(hits)
 		marker("release")
-	case s.mode == reserve:
+	case d.mode == reserve:
 		first.comment += "; reserve an estimate under the id of the request"
 		last.comment = "at the end of the request: settle the reservation to the actual cost"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend(hits), hitsAddend(cost)
 		marker("settle")
-	case cost != "" || s.usesStatus():
+	case cost != "" || d.usesStatus():
 		first.comment += "; a peek, which charges nothing"
 		last.comment = "at the end of the request: charge it"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend("0"), hitsAddend(cost)
@@ -96,23 +96,23 @@ func hitsAddend(text string) *routev3.RateLimit_HitsAddend {
 }
 
 // positions names the first rules that a descriptor is for.
-func positions(s *shape) string {
+func positions(d *descriptor) string {
 	const maximum = 3
 	var all []string
-	for i, rule := range s.rules {
+	for i, rule := range d.rules {
 		if i == maximum {
-			return strings.Join(all, ", ") + " and " + strconv.Itoa(len(s.rules)-maximum) + " more"
+			return strings.Join(all, ", ") + " and " + strconv.Itoa(len(d.rules)-maximum) + " more"
 		}
 		all = append(all, rule.Source())
 	}
 	return strings.Join(all, ", ")
 }
 
-// note returns a comment for the action of a step, or "".
-func (st step) note() string {
-	switch s := st.source; {
-	case s.kind == fromHeader && !s.isSet && wellKnown[strings.ToLower(st.key)].kind == "":
-		return st.key + ": the rules do not name a source, so this is the header " + s.arg
+// note returns a comment for the action of e, or "".
+func (e entry) note() string {
+	switch s := e.source; {
+	case s.kind == fromHeader && !s.isSet && wellKnown[strings.ToLower(e.key)].kind == "":
+		return e.key + ": the rules do not name a source, so this is the header " + s.arg
 	case s.kind == fromPath:
 		return "the path without its query"
 	case s.kind == fromSource:
@@ -121,36 +121,39 @@ func (st step) note() string {
 	return ""
 }
 
-// action returns the action of a step, at the beginning or the end of a request.
-func (st step) action(atEnd bool) (*routev3.RateLimit_Action, error) {
-	s, a := st.source, &routev3.RateLimit_Action{}
+// actionAtEnd returns the action that sends e at the end of a request.
+func (e entry) actionAtEnd() (*routev3.RateLimit_Action, error) {
+	if e.source.kind == fromStatus {
+		return expression(e.key, e.source.statusExpression())
+	}
+	return e.action()
+}
+
+// action returns the action that sends e at the beginning of a request.
+func (e entry) action() (*routev3.RateLimit_Action, error) {
+	s, a := e.source, &routev3.RateLimit_Action{}
 	switch s.kind {
 	case fromHeader, fromRequestID:
-		return header(st.key, s.arg), nil
+		return header(e.key, s.arg), nil
 	case fromMethod:
-		return header(st.key, ":method"), nil
+		return header(e.key, ":method"), nil
 	case fromHost:
-		return header(st.key, ":authority"), nil
+		return header(e.key, ":authority"), nil
 	case fromPath:
-		return expression(st.key, "request.url_path")
+		return expression(e.key, "request.url_path")
 	case fromCEL:
-		return expression(st.key, s.arg)
-	case fromStatus:
-		if atEnd {
-			return expression(st.key, s.statusExpression())
-		}
-		return constant(st.key, st.value), nil
-	case fromConstant:
-		return constant(st.key, st.value), nil
+		return expression(e.key, s.arg)
+	case fromStatus, fromConstant:
+		return constant(e.key, e.value), nil
 	case fromMatch:
-		return headerMatch(st), nil
+		return headerMatch(e), nil
 	case fromAddress, fromMasked:
-		return addressAction(st), nil
+		return addressAction(e), nil
 	case fromQuery:
 		a.ActionSpecifier = &routev3.RateLimit_Action_QueryParameters_{
-			QueryParameters: &routev3.RateLimit_Action_QueryParameters{QueryParameterName: s.arg, DescriptorKey: st.key}}
+			QueryParameters: &routev3.RateLimit_Action_QueryParameters{QueryParameterName: s.arg, DescriptorKey: e.key}}
 	case fromMetadata:
-		a.ActionSpecifier = &routev3.RateLimit_Action_Metadata{Metadata: metadata(st)}
+		a.ActionSpecifier = &routev3.RateLimit_Action_Metadata{Metadata: metadata(e)}
 	case fromSource:
 		a.ActionSpecifier = &routev3.RateLimit_Action_SourceCluster_{SourceCluster: &routev3.RateLimit_Action_SourceCluster{}}
 	case fromDestination:
@@ -178,11 +181,11 @@ func expression(key, text string) (*routev3.RateLimit_Action, error) {
 		Extension: &corev3.TypedExtensionConfig{Name: "envoy.rate_limit_descriptors.expr", TypedConfig: config}}}, nil
 }
 
-func headerMatch(st step) *routev3.RateLimit_Action {
-	header := st.source.values[st.value]
+func headerMatch(e entry) *routev3.RateLimit_Action {
+	header := e.source.values[e.value]
 	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_HeaderValueMatch_{
 		HeaderValueMatch: &routev3.RateLimit_Action_HeaderValueMatch{
-			DescriptorKey: st.key, DescriptorValue: st.value,
+			DescriptorKey: e.key, DescriptorValue: e.value,
 			Headers: []*routev3.HeaderMatcher{{Name: header[0], HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
 				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: header[1]}}}}},
 		}}}
@@ -190,24 +193,24 @@ func headerMatch(st step) *routev3.RateLimit_Action {
 
 // addressAction sends the address of the client. The actions remote_address and
 // masked_remote_address have a fixed key; for another key, a match of every address sends it.
-func addressAction(st step) *routev3.RateLimit_Action {
+func addressAction(e entry) *routev3.RateLimit_Action {
 	a := &routev3.RateLimit_Action{}
 	switch {
-	case st.source.kind == fromMasked:
+	case e.source.kind == fromMasked:
 		m := &routev3.RateLimit_Action_MaskedRemoteAddress{V4PrefixMaskLen: wrapperspb.UInt32(defaultV4),
 			V6PrefixMaskLen: wrapperspb.UInt32(defaultV6)}
-		if st.source.v4 != nil {
-			m.V4PrefixMaskLen = wrapperspb.UInt32(*st.source.v4)
+		if e.source.v4 != nil {
+			m.V4PrefixMaskLen = wrapperspb.UInt32(*e.source.v4)
 		}
-		if st.source.v6 != nil {
-			m.V6PrefixMaskLen = wrapperspb.UInt32(*st.source.v6)
+		if e.source.v6 != nil {
+			m.V6PrefixMaskLen = wrapperspb.UInt32(*e.source.v6)
 		}
 		a.ActionSpecifier = &routev3.RateLimit_Action_MaskedRemoteAddress_{MaskedRemoteAddress: m}
-	case st.key == "remote_address":
+	case e.key == "remote_address":
 		a.ActionSpecifier = &routev3.RateLimit_Action_RemoteAddress_{RemoteAddress: &routev3.RateLimit_Action_RemoteAddress{}}
 	default:
 		a.ActionSpecifier = &routev3.RateLimit_Action_RemoteAddressMatch_{RemoteAddressMatch: &routev3.RateLimit_Action_RemoteAddressMatch{
-			DescriptorKey: st.key, DescriptorValue: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+			DescriptorKey: e.key, DescriptorValue: "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
 			AddressMatcher: &matcherv3.AddressMatcher{Ranges: []*xdscorev3.CidrRange{
 				{AddressPrefix: "0.0.0.0", PrefixLen: wrapperspb.UInt32(0)}, {AddressPrefix: "::", PrefixLen: wrapperspb.UInt32(0)}}},
 		}}
@@ -222,11 +225,11 @@ const (
 	defaultV6 = 64
 )
 
-func metadata(st step) *routev3.RateLimit_Action_MetaData {
-	namespace, path, _ := strings.Cut(st.source.arg, ":")
+func metadata(e entry) *routev3.RateLimit_Action_MetaData {
+	namespace, path, _ := strings.Cut(e.source.arg, ":")
 	key := &metadatav3.MetadataKey{Key: namespace}
 	for name := range strings.SplitSeq(path, ".") {
 		key.Path = append(key.Path, &metadatav3.MetadataKey_PathSegment{Segment: &metadatav3.MetadataKey_PathSegment_Key{Key: name}})
 	}
-	return &routev3.RateLimit_Action_MetaData{DescriptorKey: st.key, MetadataKey: key}
+	return &routev3.RateLimit_Action_MetaData{DescriptorKey: e.key, MetadataKey: key}
 }

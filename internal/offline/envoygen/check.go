@@ -89,13 +89,13 @@ func (s *source) mask(key string, exact []string) error {
 
 // modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments
 // do not fit the rule.
-func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (m mode, ok bool) {
+func (p *planner) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok bool) {
 	at := rule.Source()
-	sh := &shape{steps: steps}
-	keys := sh.keys()
+	d := &descriptor{entries: entries}
+	keys := d.keys()
 	cost, hits := p.cost[keys], p.hits[keys]
 	p.used["cost "+keys], p.used["hits "+keys] = true, true
-	status := sh.usesStatus()
+	status := d.usesStatus()
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
 		switch {
@@ -132,9 +132,9 @@ func (p *planner) modeOf(rule *descriptors.Rule, steps []step) (m mode, ok bool)
 func (p *planner) finish() {
 	for _, r := range p.routes {
 		p.checkShared(r)
-		for _, s := range r.shapes {
-			_, charged := p.cost[s.keys()]
-			p.atEnd = p.atEnd || charged || s.usesStatus() || s.mode != plain
+		for _, d := range r.descriptors {
+			_, charged := p.cost[d.keys()]
+			p.atEnd = p.atEnd || charged || d.usesStatus() || d.mode != plain
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.from)) {
@@ -158,19 +158,19 @@ func (p *planner) checkShared(r *route) {
 		index int
 	}
 	sent := map[level]string{}
-	for _, s := range r.shapes {
-		for _, rule := range s.rules {
+	for _, d := range r.descriptors {
+		for _, rule := range d.rules {
 			levels := rule.Levels()
-			for i, st := range s.steps {
-				if st.source.kind != fromConstant || !levels[i].ShareThreshold {
+			for i, e := range d.entries {
+				if e.source.kind != fromConstant || !levels[i].ShareThreshold {
 					continue
 				}
-				if other, twice := sent[level{rule, i}]; twice && other != st.value {
+				if other, twice := sent[level{rule, i}]; twice && other != e.value {
 					p.problem(rule.Source(),
 						"Envoy sends %s with the values %s and %s for each request, and share_threshold counts both: set --route for each value",
-						st.key, other, st.value)
+						e.key, other, e.value)
 				}
-				sent[level{rule, i}] = st.value
+				sent[level{rule, i}] = e.value
 			}
 		}
 	}

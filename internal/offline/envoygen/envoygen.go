@@ -80,11 +80,11 @@ type Config struct {
 
 	cost, hits map[string]string // the hits at the end and at the beginning of a request, by the keys of a descriptor; without one, 1
 
-	leases  time.Duration // the shortest TTL of a lease of the rules; 0 without leases
-	sendsID bool          // a header carries the id of the request
-	address bool          // an action sends the address of the client
-	path    bool          // an action sends the path
-	atEnd   bool          // Envoy calls at the end of a request
+	leaseTTL time.Duration // the shortest TTL of a lease of the rules; 0 without leases
+	sendsID  bool          // a header carries the id of the request
+	address  bool          // an action sends the address of the client
+	path     bool          // an action sends the path
+	atEnd    bool          // Envoy calls at the end of a request
 }
 
 // Notes returns the assumptions that the configuration makes, each once.

@@ -246,9 +246,9 @@ func checkDescriptors(t *testing.T, name string, rules *descriptors.Rules, confi
 		t.Fatalf("%s: parse the bootstrap: %v\n%s", name, err, text)
 	}
 	for _, r := range config.routes {
-		for _, s := range r.shapes {
-			for _, rule := range s.rules {
-				request, want := witness(r, s, rule)
+		for _, d := range r.descriptors {
+			for _, rule := range d.rules {
+				request, want := witness(r, d, rule)
 				derived, err := envoy.Derive(request)
 				if err != nil {
 					t.Fatalf("%s: derive: %v", name, err)
@@ -273,15 +273,15 @@ func entries(all [][2]string) []descriptors.Entry {
 }
 
 // witness returns a request that meets a rule, and the entries of its descriptor.
-func witness(r *route, s *shape, rule *descriptors.Rule) (*envoyactions.Request, [][2]string) {
+func witness(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.Request, [][2]string) {
 	request := &envoyactions.Request{Method: "GET", Path: "/" + strings.TrimPrefix(r.match, "/"), RemoteAddress: netip.MustParseAddr("192.0.2.1"), Metadata: map[string]string{}}
 	var want [][2]string
 	for i, l := range rule.Levels() {
-		value := valueOf(&l, s.steps[i].source)
-		if s.steps[i].value != "" {
-			value = s.steps[i].value
+		value := valueOf(&l, d.entries[i].source)
+		if d.entries[i].value != "" {
+			value = d.entries[i].value
 		}
-		switch source := s.steps[i].source; source.kind {
+		switch source := d.entries[i].source; source.kind {
 		case fromHeader, fromRequestID:
 			request.Headers = append(request.Headers, [2]string{source.arg, value})
 		case fromPath:

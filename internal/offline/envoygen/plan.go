@@ -16,27 +16,27 @@ const maxDescriptors = 1000
 
 // A route lists the descriptors that Envoy sends for its requests.
 type route struct {
-	match  string            // a prefix of the path or, in an EnvoyFilter, the name of a route; "" for every request
-	values map[string]string // values of the keys that are constants on this route
-	shapes []*shape
-	byText map[string]*shape
+	match       string            // a prefix of the path or, in an EnvoyFilter, the name of a route; "" for every request
+	values      map[string]string // values of the keys that are constants on this route
+	descriptors []*descriptor
+	byText      map[string]*descriptor
 }
 
-// A shape is a descriptor that Envoy sends: a list of steps.
-type shape struct {
-	steps []step
-	mode  mode
-	rules []*descriptors.Rule
+// A descriptor is one that Envoy sends.
+type descriptor struct {
+	entries []entry
+	mode    mode
+	rules   []*descriptors.Rule
 }
 
-// A step makes one entry.
-type step struct {
+// An entry is an entry of a descriptor. An action of Envoy makes it.
+type entry struct {
 	key    string
 	source *source
 	value  string // the value of a constant, a match or a status
 }
 
-// A mode is when Envoy sends a shape. Each mode sends more than the one before.
+// A mode is when Envoy sends a descriptor. Each mode sends more than the one before.
 type mode int
 
 const (
@@ -50,11 +50,11 @@ func (m mode) String() string {
 	return [...]string{plain: "no leases", concurrency: "leases", reserve: "reservations"}[m]
 }
 
-// keys returns the keys of a shape as arguments name them, see joined.
-func (s *shape) keys() string {
-	names := make([]string, len(s.steps))
-	for i, st := range s.steps {
-		names[i] = st.key
+// keys returns the keys of d as arguments name them, see joined.
+func (d *descriptor) keys() string {
+	names := make([]string, len(d.entries))
+	for i, e := range d.entries {
+		names[i] = e.key
 	}
 	return joined(names)
 }
@@ -72,11 +72,11 @@ func joined(keys []string) string {
 }
 
 // usesStatus reports whether an entry is the status of the response.
-func (s *shape) usesStatus() bool {
-	return slices.ContainsFunc(s.steps, func(s step) bool { return s.source.kind == fromStatus })
+func (d *descriptor) usesStatus() bool {
+	return slices.ContainsFunc(d.entries, func(e entry) bool { return e.source.kind == fromStatus })
 }
 
-// A planner makes the shapes of rules.
+// A planner makes the descriptors of rules.
 type planner struct {
 	*Config
 	problems   Problems
@@ -118,7 +118,7 @@ func (p *planner) readArguments() error {
 		}
 	}
 	if !slices.ContainsFunc(p.routes, func(r *route) bool { return r.match == "" }) {
-		p.routes = append(p.routes, &route{byText: map[string]*shape{}})
+		p.routes = append(p.routes, &route{byText: map[string]*descriptor{}})
 	}
 	// Envoy takes the first route that matches.
 	slices.SortStableFunc(p.routes, func(a, b *route) int { return len(b.match) - len(a.match) })
@@ -160,7 +160,7 @@ func (p *planner) readRoute(text string) error {
 	if slices.ContainsFunc(p.routes, func(r *route) bool { return r.match == match }) {
 		return errors.New("the route is given twice: give it once, with its pairs joined by commas")
 	}
-	r := &route{match: match, values: map[string]string{}, byText: map[string]*shape{}}
+	r := &route{match: match, values: map[string]string{}, byText: map[string]*descriptor{}}
 	for pair := range strings.SplitSeq(pairs, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" || value == "" {
@@ -220,18 +220,21 @@ func exactValues(l *descriptors.Level) []string {
 	return l.Values
 }
 
-// addRule adds the shapes of a rule to each route.
+// addRule adds the descriptors of a rule to each route.
 func (p *planner) addRule(rule *descriptors.Rule) {
 	levels, at := rule.Levels(), rule.Source()
-	steps := make([]step, len(levels))
+	entries := make([]entry, len(levels))
 	for i := range levels {
 		l := &levels[i]
 		if strings.Contains(l.Key, "*") {
 			p.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", l.Key)
 			return
 		}
-		isID := rule.UsesLeases() && i == len(levels)-1
-		s, err := p.sourceOf(l, at, isID)
+		sourceOf := p.sourceOf
+		if rule.UsesLeases() && i == len(levels)-1 {
+			sourceOf = p.idSourceOf
+		}
+		s, err := sourceOf(l, at)
 		if err == nil {
 			err = p.checkSource(s, l)
 		}
@@ -240,23 +243,23 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 			return
 		}
 		p.noteUnchecked(s, l.Key, at)
-		steps[i] = step{key: l.Key, source: s}
+		entries[i] = entry{key: l.Key, source: s}
 	}
-	m, ok := p.modeOf(rule, steps)
+	m, ok := p.modeOf(rule, entries)
 	if !ok {
 		return
 	}
 	sent := false
 	for _, r := range p.routes {
-		for _, values := range p.alternatives(r, levels, steps) {
+		for _, values := range p.alternatives(r, levels, entries) {
 			sent = true
-			if !p.addShape(r, rule, values, m) {
+			if !p.addDescriptor(r, rule, values, m) {
 				return
 			}
 		}
 	}
 	if !sent {
-		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(levels, steps), unsent(levels, steps))
+		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(levels, entries), unsent(levels, entries))
 	}
 }
 
@@ -272,34 +275,39 @@ func (p *planner) noteUnchecked(s *source, key, at string) {
 }
 
 // unsent names the constants that a rule needs.
-func unsent(levels []descriptors.Level, steps []step) string {
+func unsent(levels []descriptors.Level, entries []entry) string {
 	var all []string
-	for i, st := range steps {
-		if values := exactValues(&levels[i]); st.source.kind == fromConstant && len(values) > 0 {
-			all = append(all, st.key+"="+values[0])
-		} else if st.source.kind == fromConstant {
-			all = append(all, st.key+"=VALUE")
+	for i, e := range entries {
+		if values := exactValues(&levels[i]); e.source.kind == fromConstant && len(values) > 0 {
+			all = append(all, e.key+"="+values[0])
+		} else if e.source.kind == fromConstant {
+			all = append(all, e.key+"=VALUE")
 		}
 	}
 	return strings.Join(all, ",")
 }
 
-// sourceOf returns the source of the key of a level.
-func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source, error) {
-	if s := p.from[l.Key]; s != nil {
-		p.used[l.Key] = true
-		if isID && s.kind != fromHeader {
-			return nil, fmt.Errorf("the value of %s is the id of the request: it comes from a header, and not from %s: write "+
-				"--from '%s=header:NAME'", l.Key, s.kind, l.Key)
-		}
-		if isID {
-			p.note(at, "the id of a request comes from the header %s: a filter must set it for each request, and no client may choose it", s.arg)
-		}
-		return s, nil
-	}
-	if isID {
+// idSourceOf returns the source of the key whose value is the id of a request.
+func (p *planner) idSourceOf(l *descriptors.Level, at string) (*source, error) {
+	s := p.from[l.Key]
+	if s == nil {
 		p.sendsID = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
+	}
+	p.used[l.Key] = true
+	if s.kind != fromHeader {
+		return nil, fmt.Errorf("the value of %s is the id of the request: it comes from a header, and not from %s: write "+
+			"--from '%s=header:NAME'", l.Key, s.kind, l.Key)
+	}
+	p.note(at, "the id of a request comes from the header %s: a filter must set it for each request, and no client may choose it", s.arg)
+	return s, nil
+}
+
+// sourceOf returns the source of the key of a level.
+func (p *planner) sourceOf(l *descriptors.Level, at string) (*source, error) {
+	if s := p.from[l.Key]; s != nil {
+		p.used[l.Key] = true
+		return s, nil
 	}
 	if p.prefixKeys[l.Key] && wellKnown[strings.ToLower(l.Key)].kind == "" {
 		p.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", l.Key, l.Key)
@@ -325,23 +333,23 @@ func (p *planner) sourceOf(l *descriptors.Level, at string, isID bool) (*source,
 	return &s, nil
 }
 
-// alternatives returns the steps of a rule on a route, once for each combination of constants. It
+// alternatives returns the entries of a rule on a route, once for each combination of constants. It
 // returns none if a route lacks a value of a constant.
-func (p *planner) alternatives(r *route, levels []descriptors.Level, steps []step) [][]step {
-	all := [][]step{nil}
-	for i, st := range steps {
+func (p *planner) alternatives(r *route, levels []descriptors.Level, entries []entry) [][]entry {
+	all := [][]entry{nil}
+	for i, e := range entries {
 		values := []string{""}
-		switch st.source.kind {
+		switch e.source.kind {
 		case fromConstant:
 			values = p.constants(r, &levels[i])
 		case fromMatch, fromStatus:
 			values = exactValues(&levels[i])
 		}
-		var longer [][]step
+		var longer [][]entry
 		for _, before := range all {
 			for _, v := range values {
-				st.value = v
-				longer = append(longer, append(slices.Clone(before), st))
+				e.value = v
+				longer = append(longer, append(slices.Clone(before), e))
 			}
 			if len(longer) > maxDescriptors {
 				break
@@ -365,32 +373,32 @@ func (p *planner) constants(r *route, l *descriptors.Level) []string {
 	return nil
 }
 
-// addShape adds a descriptor to a route. If the route has this descriptor already, addShape adds
+// addDescriptor adds a descriptor to a route. If the route has this descriptor already, addDescriptor adds
 // the rule to it.
-func (p *planner) addShape(r *route, rule *descriptors.Rule, steps []step, m mode) bool {
+func (p *planner) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, m mode) bool {
 	var text strings.Builder
-	for _, st := range steps {
-		fmt.Fprintf(&text, "%q=%q;", st.key, st.value)
+	for _, e := range entries {
+		fmt.Fprintf(&text, "%q=%q;", e.key, e.value)
 	}
-	s := r.byText[text.String()]
-	if s == nil {
-		s = &shape{steps: steps, mode: m}
-		r.byText[text.String()] = s
-		r.shapes = append(r.shapes, s)
-		if len(r.shapes) > maxDescriptors {
+	d := r.byText[text.String()]
+	if d == nil {
+		d = &descriptor{entries: entries, mode: m}
+		r.byText[text.String()] = d
+		r.descriptors = append(r.descriptors, d)
+		if len(r.descriptors) > maxDescriptors {
 			p.problem(rule.Source(), "a route would send more than %d descriptors for each request: use fewer constants", maxDescriptors)
 			return false
 		}
-	} else if s.mode != m {
+	} else if d.mode != m {
 		p.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
-			s.keys(), s.rules[0].Source(), max(s.mode, m))
+			d.keys(), d.rules[0].Source(), max(d.mode, m))
 		return false
 	}
-	s.rules = append(s.rules, rule)
+	d.rules = append(d.rules, rule)
 	if m != plain {
 		for i := range rule.Limits {
-			if ttl := rule.Limits[i].Compiled.LeaseTTL(); ttl > 0 && (p.leases == 0 || ttl < p.leases) {
-				p.leases = ttl
+			if ttl := rule.Limits[i].Compiled.LeaseTTL(); ttl > 0 && (p.leaseTTL == 0 || ttl < p.leaseTTL) {
+				p.leaseTTL = ttl
 			}
 		}
 	}

@@ -108,9 +108,9 @@ func (c *Config) execute(name string) ([]byte, error) {
 		p.Registry = "outbound|" + p.Service.Port + "||" + p.Service.Host
 		p.Cluster = p.Registry
 	}
-	if c.leases > 0 {
+	if c.leaseTTL > 0 {
 		// A request must end before its lease or reservation expires.
-		p.MaxStreamDuration = seconds(max((c.leases * 5 / 6).Truncate(time.Millisecond), time.Millisecond))
+		p.MaxStreamDuration = seconds(max((c.leaseTTL * 5 / 6).Truncate(time.Millisecond), time.Millisecond))
 	}
 	if name != "envoyfilter.yaml" {
 		if err := c.checkPrefixes(&p); err != nil {
@@ -118,11 +118,11 @@ func (c *Config) execute(name string) ([]byte, error) {
 		}
 	}
 	for _, r := range c.routes {
-		all, err := c.descriptorsOf(r)
+		all, err := c.rateLimitsOf(r)
 		if err != nil {
 			return nil, err
 		}
-		text, err := rateLimits(all)
+		text, err := textOf(all)
 		if err != nil {
 			return nil, err
 		}
@@ -170,31 +170,31 @@ func item(columns int, text string) string {
 	return strings.TrimSpace(b.String())
 }
 
-// rateLimits writes a list of rate_limits.
-func rateLimits(all []descriptor) (string, error) {
+// textOf returns rate_limits as YAML.
+func textOf(all []rateLimit) (string, error) {
 	var b strings.Builder
 	commented := map[string]bool{}
-	for _, d := range all {
-		fmt.Fprintf(&b, "# %s\n- actions:\n", d.comment)
-		for i, a := range d.config.GetActions() {
+	for _, l := range all {
+		fmt.Fprintf(&b, "# %s\n- actions:\n", l.comment)
+		for i, a := range l.config.GetActions() {
 			text, err := block(a)
 			if err != nil {
 				return "", err
 			}
-			if i < len(d.notes) && d.notes[i] != "" && !commented[d.notes[i]] {
-				commented[d.notes[i]] = true
-				fmt.Fprintf(&b, "    # %s\n", d.notes[i])
+			if i < len(l.notes) && l.notes[i] != "" && !commented[l.notes[i]] {
+				commented[l.notes[i]] = true
+				fmt.Fprintf(&b, "    # %s\n", l.notes[i])
 			}
 			b.WriteString("    - " + item(6, text) + "\n")
 		}
-		if h := d.config.GetHitsAddend(); h != nil {
+		if h := l.config.GetHitsAddend(); h != nil {
 			text, err := block(h)
 			if err != nil {
 				return "", err
 			}
 			b.WriteString("  hits_addend: " + text)
 		}
-		if d.config.GetApplyOnStreamDone() {
+		if l.config.GetApplyOnStreamDone() {
 			b.WriteString("  apply_on_stream_done: true\n")
 		}
 	}
