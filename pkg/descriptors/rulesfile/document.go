@@ -118,7 +118,7 @@ func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 	}
 	d, ok := parseDuration(n, 0, maximum)
 	if !ok {
-		f.d.fault(n, durationRemedy(n, maximum), "'%s' is %s", name, shape(n))
+		f.d.fault(n, durationRemedy(n, maximum), "'%s' is %s", name, describe(n))
 		return 0
 	}
 	return d
@@ -172,5 +172,5 @@ func (n Node) String() string {
 	if n.n == nil {
 		return "missing"
 	}
-	return shape(n.n)
+	return describe(n.n)
 }

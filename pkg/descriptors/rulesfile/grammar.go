@@ -56,6 +56,8 @@ func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 // warning.
 func (r *reader) knows(key, value *yaml.Node, in *MapSchema) bool {
 	switch {
+	case in == inMetadata:
+		return r.isMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, "want one of "+in.String(), "the key %s is not a text", quoted(key))
 		return false
@@ -124,7 +126,7 @@ func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
 			if item, ok = r.visit(item); ok && item.Kind != yaml.MappingNode {
-				r.fault(item, "write a map after each '- '", "an item of a list is %s, not a map", shape(item))
+				r.fault(item, "write a map after each '- '", "an item of a list is %s, not a map", describe(item))
 				continue
 			}
 			r.checkIgnored(item, in)

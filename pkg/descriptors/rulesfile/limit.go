@@ -60,9 +60,8 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 	}
 	const message, remedy = "the limit is 0 and denies every request", "write a number of at least 1, or '# weir:ignore zero-limit'"
 	if overlay != nil && overlay.requests != nil {
-		r := &reader{file: overlay.file}
-		r.warn(zeroLimit, overlay.requests.key, remedy, message)
-		p.warnings = append(p.warnings, r.warnings...)
+		key := overlay.requests.key
+		p.warnings = append(p.warnings, Diagnostic{overlay.file, key.Line, key.Column, zeroLimit, message, remedy})
 		return
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {

@@ -45,21 +45,19 @@ func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descripto
 	}
 	r.onlyOne(f, "value", "values", "cidr")
 	if f["values"].key == nil && f["cidr"].key == nil {
-		claims = append(claims, claimAt{claim{Entry: l.Entry}, f["key"].key, false})
+		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f["key"].key})
 	}
-	add := func(node *yaml.Node, value string, prefix bool) {
-		claims = append(claims, claimAt{claim{descriptors.Entry{Key: key, Value: value}, prefix}, node, true})
-	}
+	entry := func(value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }
 	for _, item := range r.items(f["values"], "value") {
 		if value, ok := r.listedValue(item); ok {
 			l.Values = append(l.Values, value)
-			add(item, value, false)
+			claims = append(claims, claimAt{claim: claim{Entry: entry(value)}, node: item, list: true})
 		}
 	}
 	for _, item := range r.items(f["cidr"], "prefix") {
 		if prefix, ok := r.prefix(item); ok {
 			l.Prefixes = append(l.Prefixes, prefix)
-			add(item, prefix.String(), true)
+			claims = append(claims, claimAt{claim: claim{Entry: entry(prefix.String()), prefix: true}, node: item, list: true})
 		}
 	}
 	for _, name := range []string{"values", "cidr"} {
@@ -84,7 +82,7 @@ func (r *reader) levelValue(f field) string {
 		return ""
 	}
 	if n.Kind == yaml.SequenceNode {
-		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", shape(n))
+		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", describe(n))
 		return ""
 	}
 	value, _ := r.textOf(n, "'value'")
@@ -142,7 +140,7 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	if n.Kind != yaml.ScalarNode {
-		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", shape(n))
+		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", describe(n))
 		return netip.Prefix{}, false
 	}
 	p, err := netip.ParsePrefix(n.Value)
@@ -152,7 +150,7 @@ func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", excerpt(n.Value))
 			return netip.Prefix{}, false
 		}
-		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", shape(n))
+		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", describe(n))
 		return netip.Prefix{}, false
 	}
 	const mapped = 128 - 32 // bits before the IPv4 address

@@ -1,7 +1,9 @@
 package rulesfile
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -14,63 +16,37 @@ func (r *reader) metadata(f field) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "want a map", "'metadata' is %s, not a map", shape(n))
+		r.fault(n, "want a map", "'metadata' is %s, not a map", describe(n))
 		return nil
 	}
-	m := map[string]any{}
-	r.object(n, m)
-	return m
+	return r.object(n)
 }
 
-// object reads the map n into m. Existing keys of m stay, and keys of n override merged ones.
-func (r *reader) object(n *yaml.Node, m map[string]any) {
+// inMetadata is the schema of a map with any keys.
+var inMetadata = &MapSchema{Name: "metadata"}
+
+// isMetadataKey reports whether a key is a text or can be read as one. If not, it records a fault.
+func (r *reader) isMetadataKey(key *yaml.Node) bool {
+	switch tag := key.ShortTag(); {
+	case key.Kind != yaml.ScalarNode || tag == "!!null" || tag == "!!binary":
+		r.fault(key, "want a text", "a key of 'metadata' is %s", describe(key))
+		return false
+	case tag != "!!str":
+		r.warn(metadataKey, key, "quote it", "the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key))
+	}
+	return true
+}
+
+// object reads a map of metadata.
+func (r *reader) object(n *yaml.Node) map[string]any {
+	f, _ := r.fields(n, inMetadata)
 	r.depth++
 	defer func() { r.depth-- }()
-	direct, merged := map[string]any{}, []*yaml.Node(nil)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, ok := r.visit(n.Content[i])
-		switch {
-		case !ok:
-			return
-		case key.ShortTag() == "!!merge":
-			merged = append(merged, n.Content[i+1])
-			continue
-		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null" || key.ShortTag() == "!!binary":
-			r.fault(key, "want a text", "a key of 'metadata' is %s", shape(key))
-			continue
-		case key.ShortTag() != "!!str":
-			r.warn(metadataKey, key, "quote it", "the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key))
-		}
-		if _, twice := direct[key.Value]; twice {
-			r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", excerpt(key.Value))
-		}
-		direct[key.Value] = r.value(n.Content[i+1])
+	m := make(map[string]any, len(f))
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		m[name] = r.value(f[name].value)
 	}
-	for k, v := range direct {
-		if _, set := m[k]; !set {
-			m[k] = v
-		}
-	}
-	for _, n := range merged {
-		r.mergeObject(n, m)
-	}
-}
-
-func (r *reader) mergeObject(n *yaml.Node, m map[string]any) {
-	n, ok := r.visit(n)
-	switch {
-	case !ok:
-	case n.Kind == yaml.MappingNode:
-		r.object(n, m)
-	case n.Kind == yaml.SequenceNode:
-		r.depth++
-		defer func() { r.depth-- }()
-		for _, item := range n.Content {
-			r.mergeObject(item, m)
-		}
-	default:
-		r.fault(n, "want a map or a list of maps", "'<<' is %s", shape(n))
-	}
+	return m
 }
 
 func (r *reader) value(n *yaml.Node) any {
@@ -80,9 +56,7 @@ func (r *reader) value(n *yaml.Node) any {
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		m := map[string]any{}
-		r.object(n, m)
-		return m
+		return r.object(n)
 	case yaml.SequenceNode:
 		r.depth++
 		defer func() { r.depth-- }()

@@ -92,7 +92,7 @@ func (r *reader) headers(f field) []descriptors.Header {
 	}
 	const remedy = "want a map such as {x-support: https://example.com}"
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, remedy, "'headers' is %s, not a map", shape(n))
+		r.fault(n, remedy, "'headers' is %s, not a map", describe(n))
 		return nil
 	}
 	if count := len(n.Content) / 2; count == 0 || count > descriptors.MaxDenyHeaders {

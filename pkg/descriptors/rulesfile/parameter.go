@@ -122,7 +122,7 @@ func (r *reader) zone(f field) string {
 	}
 	zones := limiters.TimeZones()
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "'%s' is %s", f.key.Value, shape(n))
+		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "'%s' is %s", f.key.Value, describe(n))
 		return ""
 	}
 	if _, known := slices.BinarySearch(zones, n.Value); !known {
@@ -140,7 +140,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, ok := parseDuration(n, minimum, maximum)
 	if !ok {
-		r.fault(n, wantDuration(minimum, maximum), "'%s' is %s", f.key.Value, shape(n))
+		r.fault(n, wantDuration(minimum, maximum), "'%s' is %s", f.key.Value, describe(n))
 		return ""
 	}
 	return d.String()

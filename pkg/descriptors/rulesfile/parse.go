@@ -106,7 +106,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		m := syntaxMistake(data, err)
-		r.record(&r.faults, syntax, &yaml.Node{Line: m.Line, Column: m.Column}, m.Remedy, m.Message)
+		r.faultOf(syntax, &yaml.Node{Line: m.Line, Column: m.Column}, m.Remedy, "%s", m.Message)
 		return nil
 	}
 	if more != nil {
@@ -122,8 +122,7 @@ func (r *reader) root(data []byte) *yaml.Node {
 		if kind == "ConfigMap" {
 			remedy = "put the text of the key under data in a file of its own"
 		}
-		r.record(&r.faults, kubernetesManifest, root, remedy,
-			fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind)))
+		r.faultOf(kubernetesManifest, root, remedy, "this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind))
 		return nil
 	}
 	r.ignores = ignores(r.file, data)

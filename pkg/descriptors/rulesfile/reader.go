@@ -49,32 +49,40 @@ type fields map[string]field
 // fault records a fault at n, or at the start of the file if n is nil. Its text is "problem:
 // remedy". The remedy, which may be empty, comes first here, because the problem is a format.
 func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
+	r.faultOf(invalid, n, remedy, format, args...)
+}
+
+// faultOf is fault for a fault with an id of its own.
+func (r *reader) faultOf(id string, n *yaml.Node, remedy, format string, args ...any) {
 	r.faultCount++
 	if len(r.faults) >= maxFaults {
 		r.stopped = true
 		return
 	}
-	r.record(&r.faults, invalid, n, remedy, fmt.Sprintf(format, args...))
+	r.faults = r.appendNew(r.faults, id, n, remedy, fmt.Sprintf(format, args...))
 }
 
 // warn records a warning with an id. The other arguments are those of fault.
 func (r *reader) warn(id string, n *yaml.Node, remedy, format string, args ...any) {
-	r.record(&r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
+	if len(r.warnings) < maxWarnings {
+		r.warnings = r.appendNew(r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
+	}
 }
 
-func (r *reader) record(to *[]Diagnostic, id string, n *yaml.Node, remedy, message string) {
+// appendNew appends a diagnostic to all, unless it has been recorded already.
+func (r *reader) appendNew(all []Diagnostic, id string, n *yaml.Node, remedy, message string) []Diagnostic {
 	d := Diagnostic{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
 	if n != nil && n.Line > 0 {
 		d.Line, d.Column = n.Line, n.Column
 	}
-	if r.recorded[d] || to == &r.warnings && len(r.warnings) >= maxWarnings {
-		return
+	if r.recorded[d] {
+		return all
 	}
 	if r.recorded == nil {
 		r.recorded = map[Diagnostic]bool{}
 	}
 	r.recorded[d] = true
-	*to = append(*to, d)
+	return append(all, d)
 }
 
 const spaceRemedy = "write a space after ':'"
@@ -133,7 +141,8 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 			merged = append(merged, n.Content[i+1])
 		case r.knows(key, n.Content[i+1], in):
 			if _, twice := direct[key.Value]; twice {
-				r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts", key.Value)
+				r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts",
+					excerpt(key.Value))
 			}
 			direct[key.Value] = field{key, n.Content[i+1]}
 		}
@@ -155,10 +164,12 @@ func (r *reader) notMap(n *yaml.Node, in *MapSchema) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
 		r.fault(n, "use 'rate_limits' for several limits", "'rate_limit' is a list")
+	case in == inMetadata:
+		r.fault(n, "want a map or a list of maps", "'<<' is %s", describe(n))
 	case in == inFile || in == inOverlay:
-		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", shape(n))
+		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", describe(n))
 	default:
-		r.fault(n, "want a map with the keys "+in.String(), "%s is %s, not a map", in.Name, shape(n))
+		r.fault(n, "want a map with the keys "+in.String(), "%s is %s, not a map", in.Name, describe(n))
 	}
 }
 
@@ -191,7 +202,7 @@ func (r *reader) maps(f field) []*yaml.Node {
 		if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
 			remedy = spaceRemedy
 		}
-		r.fault(item, remedy, "an item of '%s' is %s, not a map", f.key.Value, shape(item))
+		r.fault(item, remedy, "an item of '%s' is %s, not a map", f.key.Value, describe(item))
 		return true
 	})
 }
@@ -208,7 +219,7 @@ func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 // sequence returns the items of a list; none after a fault.
 func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, remedy, "'%s' is %s, not a list", name, shape(n))
+		r.fault(n, remedy, "'%s' is %s, not a list", name, describe(n))
 		return nil
 	}
 	for _, item := range n.Content {
@@ -248,7 +259,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", name, quoted(n))
 		return "", false
 	}
-	r.fault(n, "want a text", "%s is %s, not a text", name, shape(n))
+	r.fault(n, "want a text", "%s is %s, not a text", name, describe(n))
 	return "", false
 }
 
@@ -264,7 +275,7 @@ func (r *reader) number(f field, minimum, maximum, def int64) int64 {
 		r.warnOctal(n, f.key.Value, v)
 		return v
 	}
-	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "'%s' is %s", f.key.Value, shape(n))
+	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "'%s' is %s", f.key.Value, describe(n))
 	return def
 }
 
@@ -281,7 +292,7 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 func (r *reader) boolean(f field) (v bool) {
 	n, ok := r.valueOf(f)
 	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
-		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, shape(n))
+		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
 	}
 	return v
 }
@@ -295,7 +306,7 @@ func (r *reader) flag(f field) bool {
 	}
 	v, ok := ParseBool(n)
 	if !ok {
-		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, shape(n))
+		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
 	}
 	return v
 }
@@ -323,7 +334,7 @@ func (r *reader) choice(f field, choices ...string) string {
 	case n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value):
 		return n.Value
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
-		r.fault(n, suggest("", choices), "'%s' is %s", f.key.Value, shape(n))
+		r.fault(n, suggest("", choices), "'%s' is %s", f.key.Value, describe(n))
 	default:
 		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
 	}
@@ -352,8 +363,8 @@ func (r *reader) null(f field) bool {
 	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }
 
-// shape describes a value for a message, such as 5, the text 'x' or a list.
-func shape(n *yaml.Node) string {
+// describe returns what a message calls a value, such as 5, the text 'x' or a list.
+func describe(n *yaml.Node) string {
 	switch {
 	case n.Kind == yaml.SequenceNode:
 		return "a list"
@@ -372,7 +383,7 @@ func shape(n *yaml.Node) string {
 // quoted returns the text of n, or its kind, truncated for a message.
 func quoted(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		return shape(n)
+		return describe(n)
 	}
 	return excerpt(n.Value)
 }
