@@ -70,8 +70,8 @@ func (c *calendar) idPrefix() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }
 
-// checkNoCalendar returns an error if params has parameters of a calendar.
-func checkNoCalendar(params Params) error {
+// validateNoCalendar returns an error if params has parameters of a calendar.
+func validateNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
 			return specError("remove it, or set 'window_start: calendar'", "'%s' has no meaning without a calendar", p.Key)

@@ -188,7 +188,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 		return nil, specError(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
-		checkRange("maximum", spec.Max, 0, MaxLimit), d.checkWindow(spec.Window), d.check(&spec.Params),
+		validateRange("maximum", spec.Max, 0, MaxLimit), d.validateWindow(spec.Window), d.validateParams(&spec.Params),
 	); err != nil {
 		return nil, err
 	}
@@ -214,14 +214,14 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	return l, nil
 }
 
-func checkRange(what string, n, minN, maxN int64) error {
+func validateRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
 		return specError(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
 	}
 	return nil
 }
 
-func (d *definition) checkWindow(w time.Duration) error {
+func (d *definition) validateWindow(w time.Duration) error {
 	if !d.hasWindow {
 		if w != 0 {
 			return specError("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
