@@ -64,7 +64,7 @@ func (e *ExtraState) isEmpty() bool { return e.penalty == penaltyState{} && e.le
 func (e *ExtraState) expires(l *Limit) int64 {
 	expires := e.leases.latest()
 	if l.penalty == nil {
-		return max(expires, e.penalty.Until)
+		return max(expires, e.penalty.until)
 	}
 	return max(expires, e.penalty.resetTime(l.penalty))
 }
