@@ -70,8 +70,8 @@ func (c *calendar) idPrefix() string {
 	return "c" + calendarUnitNames[c.unit] + "@" + c.zone.String() + "@"
 }
 
-// checkNoCalendar returns an error if params has parameters of a calendar.
-func checkNoCalendar(params Params) error {
+// validateNoCalendar returns an error if params has parameters of a calendar.
+func validateNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
 			return specError("remove it, or set 'window_start: calendar'", "'%s' has no meaning without a calendar", p.Key)
@@ -83,25 +83,16 @@ func checkNoCalendar(params Params) error {
 // startAt is [windowLimit.startAt] for a calendar.
 func (c *calendar) startAt(storedStart, now int64) int64 {
 	w := c.windows(now)
-	if storedStart > w.starts[2] {
-		// The clock stepped back by more than a window.
-		return w.starts[1]
+	if storedStart == w.starts[2] {
+		return storedStart // a clock stepped back into the window before that of the charge
 	}
-	return w.start(max(now, storedStart))
+	return w.starts[1]
 }
 
 // calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2)
 // and next [2, 3). Only the previous one may be empty, if the current one starts in 1970.
 type calendarWindows struct {
 	starts [4]int64
-}
-
-// start returns the start of the current or the next window, whichever contains the time t.
-func (w *calendarWindows) start(t int64) int64 {
-	if t >= w.starts[2] {
-		return w.starts[2]
-	}
-	return w.starts[1]
 }
 
 // windows returns the windows around now, from the cache if possible.
@@ -129,26 +120,26 @@ func (c *calendar) end(start int64) int64 {
 
 // compute returns the windows around now. Times before 1970 are in the first window.
 func (c *calendar) compute(now int64) *calendarWindows {
-	now = max(now, 0) // start is never less, so the search below would not end
+	now = max(now, 0) // startOf is never less, so the search below would not end
 	i := c.index(now)
 	// If clocks are turned back over midnight, the end of the old day may already be in the new
 	// window.
-	for c.start(i) > now {
+	for c.startOf(i) > now {
 		i--
 	}
-	for c.start(i+1) <= now {
+	for c.startOf(i+1) <= now {
 		i++
 	}
-	w := &calendarWindows{starts: [4]int64{1: c.start(i), 2: c.start(i + 1)}}
+	w := &calendarWindows{starts: [4]int64{1: c.startOf(i), 2: c.startOf(i + 1)}}
 	// Skipped days, such as 2011-12-30 in Pacific/Apia, have empty windows.
 	for j := i - 1; w.starts[1] > 0; j-- {
-		w.starts[0] = c.start(j)
+		w.starts[0] = c.startOf(j)
 		if w.starts[0] < w.starts[1] {
 			break
 		}
 	}
 	for j := i + 2; w.starts[3] <= w.starts[2]; j++ {
-		w.starts[3] = c.start(j)
+		w.starts[3] = c.startOf(j)
 	}
 	return w
 }
@@ -177,8 +168,8 @@ const (
 	daysBefore1970 = 3
 )
 
-// start returns the start of window i, in µs since 1970, at least 0.
-func (c *calendar) start(i int64) int64 {
+// startOf returns the start of window i, in µs since 1970, at least 0.
+func (c *calendar) startOf(i int64) int64 {
 	units := i * c.count
 	var date time.Time
 	switch c.unit {

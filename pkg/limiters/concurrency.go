@@ -96,4 +96,17 @@ func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, l.ttl))
 }
 
+// A decision opens and ends the leases, which are the slots, so there is nothing to charge.
+func (l *concurrencyLimit) charge(*State, int64, int64) {}
+
+func (l *concurrencyLimit) resetTime(*State) int64 { return 0 }
+
+func (l *concurrencyLimit) extraWait(int64) int64 { return 0 }
+
+func (l *concurrencyLimit) maxAdmitted() int64 { return 0 }
+
+func (l *concurrencyLimit) reserve(*State, int64, int64) (chargedAt int64) { return 0 }
+
+func (l *concurrencyLimit) settle(*State, int64, []correction) {}
+
 func (l *concurrencyLimit) appendNumbers(b []int64, _ int64) []int64 { return append(b, l.ttl) }

@@ -83,10 +83,10 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
-			l.hitAlgorithm.charge(s, now, n)
+			l.algorithm.charge(s, now, n)
 		}
 	} else if counted := l.countedIfDenied(ClampHits(op.N)); counted > 0 {
-		l.hitAlgorithm.charge(s, now, counted)
+		l.algorithm.charge(s, now, counted)
 		// The retry-after must include the hits that were just added.
 		_, retryAfter = l.fits(s, now, n)
 	}
@@ -236,7 +236,7 @@ func (d *groupDecision) deny() {
 			continue
 		}
 		if counted := op.Limit.countedIfDenied(ClampHits(op.N)); counted > 0 {
-			op.Limit.hitAlgorithm.charge(s, d.now, counted)
+			op.Limit.algorithm.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {

@@ -36,15 +36,14 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 	default:
 		// If Used is above Max, the denied hits were counted; otherwise fewer hits may still fit.
 		// With an extra wait, each further denied hit would prolong the denial.
-		return minHits, l.hitAlgorithm.extraWait(1) == 0 && v.Used > l.spec.Max
+		return minHits, l.algorithm.extraWait(1) == 0 && v.Used > l.spec.Max
 	}
 }
 
 // MaxRetryAfter returns an upper bound on the wait of n hits after a certain denial (see
 // [Limit.CertainDenial]): minHits hits wait for retryAfter, and the key has fully reset after
-// resetAfter. The bound is negative if n hits can never fit. For a sliding log it is
-// resetAfter, because only its entries would give a tighter bound. l must not be a concurrency
-// limit, under which no denial is certain.
+// resetAfter. The bound is negative if n hits can never fit. For a sliding log it is resetAfter,
+// because only its entries would give a tighter bound.
 func (l *Limit) MaxRetryAfter(n, minHits int64, retryAfter, resetAfter time.Duration) time.Duration {
 	n, minHits = max(1, n), max(1, minHits) // a peek waits as long as one hit
 	switch {
@@ -56,6 +55,6 @@ func (l *Limit) MaxRetryAfter(n, minHits int64, retryAfter, resetAfter time.Dura
 		// The limit itself may allow minHits hits that its penalty denies.
 		return resetAfter
 	default:
-		return min(resetAfter, retryAfter+micros(l.hitAlgorithm.extraWait(n-minHits)))
+		return min(resetAfter, retryAfter+micros(l.algorithm.extraWait(n-minHits)))
 	}
 }

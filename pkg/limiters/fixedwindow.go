@@ -56,7 +56,7 @@ var fixedWindowDefinition = definition{
 			max: spec.Max, window: spec.Window.Microseconds(), firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}
 		if spec.Params.WindowStart != StartByCalendar {
-			return l, checkNoCalendar(spec.Params)
+			return l, validateNoCalendar(spec.Params)
 		}
 		var err error
 		l.calendar, err = newCalendar(spec)

@@ -66,7 +66,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.hitAlgorithm.settle(s, now, expired)
+		l.algorithm.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -90,14 +90,11 @@ func (op *Op) apply(s *State, now int64) {
 		s.removeEmptyExtraState()
 		charged = ended.n
 	case leaseOpens:
-		opened := lease{expires: now + l.ttl, n: n}
-		if l.Reserves() {
-			opened.chargedAt = l.hitAlgorithm.reserve(s, now, n)
-		}
-		s.withExtraState().leases.open.set(op.Lease, opened)
+		chargedAt := l.algorithm.reserve(s, now, n)
+		s.withExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
 	}
-	if charged != 0 && !l.IsConcurrency() {
-		l.hitAlgorithm.charge(s, now, charged)
+	if charged != 0 {
+		l.algorithm.charge(s, now, charged)
 	}
 }
 
@@ -111,12 +108,10 @@ func (op *Op) end(s *State, now int64) {
 	}
 	actual := max(0, ClampHits(op.N))
 	leases := &s.withExtraState().leases
-	held, found := leases.open.remove(op.Lease)
-	switch {
-	case !found:
+	if held, found := leases.open.remove(op.Lease); found {
+		l.algorithm.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
+	} else {
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
-	case l.Reserves():
-		l.hitAlgorithm.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

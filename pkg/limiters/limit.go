@@ -54,7 +54,6 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	hitAlgorithm   hitAlgorithm // algorithm, asserted once because every charge needs it; nil under concurrency
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -73,8 +72,8 @@ const (
 	reservations               // the limit reserves: a charge is an estimate, which an end corrects
 )
 
-// An algorithm decides whether hits fit. Its methods do no I/O and read no clock. Times and
-// durations are in µs.
+// An algorithm decides whether hits fit, and charges them to a [State], whose extra state it does
+// not change. Its methods do no I/O and read no clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -85,17 +84,9 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
-	// appendNumbers appends the numbers of this algorithm only, for [Limit.AppendNumbers].
-	appendNumbers(b []int64, now int64) []int64
-}
-
-// A hitAlgorithm charges hits to a [State], whose extra state it neither reads nor changes. A
-// concurrencyLimit is not one, because its slots are in leases.
-type hitAlgorithm interface {
-	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.
 	charge(s *State, now, n int64)
-	// resetTime returns [Limit.ResetTime].
+	// resetTime returns [Limit.ResetTime] of a state without extra state.
 	resetTime(s *State) int64
 	// extraWait returns an upper bound on the extra wait for k additional hits.
 	extraWait(k int64) int64
@@ -106,6 +97,8 @@ type hitAlgorithm interface {
 	reserve(s *State, now, n int64) (chargedAt int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s *State, now int64, corrections []correction)
+	// appendNumbers appends the numbers of this algorithm only, for [Limit.AppendNumbers].
+	appendNumbers(b []int64, now int64) []int64
 }
 
 // A definition declares an algorithm.
@@ -195,7 +188,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 		return nil, specError(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
 	}
 	if err := errors.Join(
-		checkRange("maximum", spec.Max, 0, MaxLimit), d.checkWindow(spec.Window), d.check(&spec.Params),
+		validateRange("maximum", spec.Max, 0, MaxLimit), d.validateWindow(spec.Window), d.validateParams(&spec.Params),
 	); err != nil {
 		return nil, err
 	}
@@ -206,7 +199,6 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
-	l.hitAlgorithm, _ = l.algorithm.(hitAlgorithm)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -222,14 +214,14 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	return l, nil
 }
 
-func checkRange(what string, n, minN, maxN int64) error {
+func validateRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
 		return specError(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
 	}
 	return nil
 }
 
-func (d *definition) checkWindow(w time.Duration) error {
+func (d *definition) validateWindow(w time.Duration) error {
 	if !d.hasWindow {
 		if w != 0 {
 			return specError("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
@@ -276,12 +268,7 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
-func (l *Limit) MaxAdmitted() int64 {
-	if l.IsConcurrency() {
-		return 0
-	}
-	return l.hitAlgorithm.maxAdmitted()
-}
+func (l *Limit) MaxAdmitted() int64 { return l.algorithm.maxAdmitted() }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under
 // other limits with a window, a hit counts until the window ends or, in a log, has passed.

@@ -128,7 +128,7 @@ func (p *Parameter) Set(params *Params, text string) error {
 	default:
 		*p.text(params) = text
 	}
-	return p.check(params)
+	return p.validate(params)
 }
 
 // SetDefault sets p in params to its Default, if it has one and is not set.
@@ -141,11 +141,11 @@ func (p *Parameter) SetDefault(params *Params) {
 	}
 }
 
-// check validates the value of p, which is not an Object, in params.
-func (p *Parameter) check(params *Params) error {
+// validate validates the value of p, which is not an Object, in params.
+func (p *Parameter) validate(params *Params) error {
 	switch p.Type {
 	case Integer:
-		return checkRange("'"+p.Key+"'", *p.number(params), p.Min, p.Max)
+		return validateRange("'"+p.Key+"'", *p.number(params), p.Min, p.Max)
 	case Duration:
 		d := time.Duration(*p.number(params))
 		if d%time.Microsecond != 0 {
@@ -166,8 +166,8 @@ func (p *Parameter) check(params *Params) error {
 	}
 }
 
-// check returns an error for the first value in params that the algorithm does not accept.
-func (d *definition) check(params *Params) error {
+// validateParams returns an error for the first value in params that the algorithm does not accept.
+func (d *definition) validateParams(params *Params) error {
 	for i := range allParameters {
 		p := &allParameters[i]
 		if !p.isSet(params) {
@@ -176,15 +176,15 @@ func (d *definition) check(params *Params) error {
 		if !slices.ContainsFunc(d.parameters, func(declared Parameter) bool { return declared.Key == p.Key }) {
 			return specError("", "the algorithm %s has no parameter %q", d.name, p.Key)
 		}
-		if err := errors.Join(p.check(params), d.checkObject(p, params)); err != nil {
+		if err := errors.Join(p.validate(params), d.validateObject(p, params)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkObject returns an error if p is a key of an object without its required key.
-func (d *definition) checkObject(p *Parameter, params *Params) error {
+// validateObject returns an error if p is a key of an object without its required key.
+func (d *definition) validateObject(p *Parameter, params *Params) error {
 	object, _, inObject := strings.Cut(p.Key, ".")
 	if !inObject {
 		return nil

@@ -9,10 +9,10 @@ import (
 // limit itself denies. Enough offences within a window begin a penalty, which denies every request.
 // Times are in µs since 1970. The zero value has no offences.
 type penaltyState struct {
-	Offences int64 // offences since the last penalty, in their window
-	Since    int64 // the time of the first of them, where their window starts
-	Until    int64 // the end of the last penalty
-	Begun    int64 // penalties begun since Forget last passed
+	offences int64 // offences since the last penalty, in their window
+	since    int64 // the time of the first of them, where their window starts
+	until    int64 // the end of the last penalty
+	begun    int64 // penalties begun since Forget last passed
 }
 
 // A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
@@ -76,29 +76,29 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 // left returns how long the penalty p still lasts at now; 0 outside of a penalty. It is at most
 // spec.Longest, in case a clock stepped back or the maximum was lowered.
 func (p *penaltyState) left(spec *PenaltySpec, now int64) int64 {
-	return max(0, min(p.Until-now, spec.Longest.Microseconds()))
+	return max(0, min(p.until-now, spec.Longest.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It
 // reports whether a penalty began.
 func (p *penaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 	if left := p.left(spec, now); left > 0 {
-		p.Until = now + left
+		p.until = now + left
 		return false
 	}
 	within := spec.Within.Microseconds()
 	// A window that starts more than its length ahead was recorded before a clock was corrected.
-	if p.Offences == 0 || now-p.Since >= within || p.Since-now > within {
-		p.Offences, p.Since = 0, now
+	if p.offences == 0 || now-p.since >= within || p.since-now > within {
+		p.offences, p.since = 0, now
 	}
-	p.Offences++
-	if p.Offences < spec.After {
+	p.offences++
+	if p.offences < spec.After {
 		return false
 	}
-	if now >= p.Until+spec.Forget.Microseconds() {
-		p.Begun = 0
+	if now >= p.until+spec.Forget.Microseconds() {
+		p.begun = 0
 	}
-	*p = penaltyState{Until: now + spec.duration(p.Begun), Begun: min(p.Begun+1, MaxPenaltiesBegun)}
+	*p = penaltyState{until: now + spec.duration(p.begun), begun: min(p.begun+1, MaxPenaltiesBegun)}
 	return true
 }
 
@@ -114,11 +114,11 @@ func (spec *PenaltySpec) duration(begun int64) int64 {
 // resetTime returns when p becomes equivalent to the zero penaltyState, in µs since 1970.
 func (p *penaltyState) resetTime(spec *PenaltySpec) int64 {
 	resetTime := int64(0)
-	if p.Offences > 0 {
-		resetTime = p.Since + spec.Within.Microseconds()
+	if p.offences > 0 {
+		resetTime = p.since + spec.Within.Microseconds()
 	}
-	if p.Begun > 0 {
-		resetTime = max(resetTime, p.Until+spec.Forget.Microseconds())
+	if p.begun > 0 {
+		resetTime = max(resetTime, p.until+spec.Forget.Microseconds())
 	}
 	return resetTime
 }

@@ -64,7 +64,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 			if got := micros(p.left(spec, now)); got != want {
 				t.Errorf("%+v: penalty %d lasts %v, want %v", c.penalty, i+1, got, want)
 			}
-			now = p.Until
+			now = p.until
 		}
 	}
 }
@@ -75,10 +75,10 @@ func TestBegunPenaltiesAreBounded(t *testing.T) {
 	p, now := penaltyState{}, int64(1)
 	for range 1000 {
 		p.addOffence(spec, now)
-		now = p.Until
+		now = p.until
 	}
-	if p.Begun != MaxPenaltiesBegun || spec.duration(p.Begun) != maxWindowMicros {
-		t.Errorf("after %d penalties, one lasts %d µs, want %d and %d µs", p.Begun, spec.duration(p.Begun), MaxPenaltiesBegun, maxWindowMicros)
+	if p.begun != MaxPenaltiesBegun || spec.duration(p.begun) != maxWindowMicros {
+		t.Errorf("after %d penalties, one lasts %d µs, want %d and %d µs", p.begun, spec.duration(p.begun), MaxPenaltiesBegun, maxWindowMicros)
 	}
 }
 

@@ -51,7 +51,9 @@ do
       run = { kind = kind, first = count + 1, times = times, key = key, ops_at = from, current_op = 1 }
       from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE) * times
     else
-      run = { kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n }
+      run = {
+        kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n, current_op = 1,
+      }
       if limit == 0 then run.ops_at, from = from, from + $ALONE_SIZE * times end
       if count_denied then run.n, run.denied_n = 0, n end
     end
@@ -122,20 +124,29 @@ local function charge_checked(s, limit, n, denied, allowed, retry)
   return retry, charged
 end
 
--- The index of the operation of a run that decide_alone decides now, from 1. After an error, the caller continues with the next one.
-local current_op
+-- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
+-- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
+-- and the function continues with the next one. values[i - base] is the value of KEYS[i], or an error; false means that the key is absent
+-- or no string, and nil that the value is unknown.
+local function decide_each(decide, run, to, values, base)
+  while run.current_op <= to do
+    local ok, problem = pcall(decide, run, to, values, base)
+    if not ok then failures().fail(run.first + run.current_op - 1, problem) end
+    run.current_op = ok and to + 1 or run.current_op + 1
+  end
+end
 
--- Decides the operations of an ALONE run from current_op to a last one. values[i] is the value of the key of operation from + i, or an
--- error. A false value means that the key is absent if values.absent is false, and otherwise that the value is unknown. The functions of
--- the algorithm are locals, because Lua reads a local faster than a field.
-local function decide_alone(run, to, values, from)
+-- Decides operations of an ALONE run, see decide_each. A false value is certainly that of an absent key if values.absent is false. The
+-- functions of the algorithm are locals, because Lua reads a local faster than a field.
+local function decide_alone(run, to, values, base)
   local limit, n, denied_n = run.limit, run.n, run.denied_n
   local ops_at, first, offset = run.ops_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
-  while current_op <= to do
+  for op = run.current_op, to do
+    run.current_op = op
     if ops_at then
-      limit, n = unpacked($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (current_op - 1))
+      limit, n = unpacked($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
       limit = limits[limit]
       if denied_n then n, denied_n = 0, n end
     end
@@ -143,7 +154,7 @@ local function decide_alone(run, to, values, from)
       algorithm, s = limit.algorithm, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value = keys[offset + current_op], values[current_op - from]
+    local key, value = keys[offset + op], values[offset + op - base]
     if not value then value = values.absent end
     local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
@@ -155,17 +166,16 @@ local function decide_alone(run, to, values, from)
       end
       used, reset = usage(s, limit, now)
     end
-    local i = 4 * (first + current_op - 1)
+    local i = 4 * (first + op - 1)
     out[i - 3], out[i - 2], out[i - 1], out[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)
       else
         local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-        if not ok then failures().set_unsaved(first + current_op - 1, key, limit, n, problem) end
+        if not ok then failures().set_unsaved(first + op - 1, key, limit, n, problem) end
       end
     end
-    current_op = current_op + 1
   end
 end
 
@@ -356,51 +366,35 @@ local function deciders_of(batch)
   return batch.functions
 end
 
--- All runs but ALONE ones use batch, see deciders_of. The functions concurrency and reservations decide a run of their kind. Each is
--- created when it is needed.
+-- All runs but ALONE ones use batch, see deciders_of. concurrency and reservations are the deciders of their kind. Each is created when it
+-- is needed.
 local batch, concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
     -- forbids it; load reads these keys with GET.
-    local key, keys = run.key, KEYS
-    for from = 0, run.times - 1, 256 do
-      local to, values = math.min(from + 256, run.times)
-      if to - from > 1 then
-        values = redis.pcall('MGET', unpack(keys, key + from, key + to - 1))
+    local base, last = run.key - 1, run.key - 1 + run.times
+    for from = base + 1, last, 256 do
+      local to, values = math.min(from + 255, last)
+      if to > from then
+        values = redis.pcall('MGET', unpack(KEYS, from, to))
       else
-        values = { redis.pcall('GET', keys[key + from]), absent = false }
+        values = { redis.pcall('GET', KEYS[from]), absent = false }
       end
-      current_op = from + 1
-      while current_op <= to do
-        local ok, problem = pcall(decide_alone, run, to, values, from)
-        if not ok then
-          failures().fail(run.first + current_op - 1, problem)
-          current_op = current_op + 1
-        end
-      end
+      decide_each(decide_alone, run, to - base, values, from - 1)
     end
   else
     batch = batch or { functions = false, keys = {} }
-    local decide, values, base
     if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
-      decide = concurrency
+      decide_each(concurrency, run, run.times)
     elseif run.kind == $RESERVATIONS then
       reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, deciders_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      decide, base = reservations, run.key - 1
-      values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(base + math.min(run.times, 1000), #KEYS)))
+      local values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(run.key - 1 + math.min(run.times, 1000), #KEYS)))
+      decide_each(reservations, run, run.times, values, run.key - 1)
     else
       deciders_of(batch).decide_run(run, runs[r + 1])
-    end
-    local done, problem = not decide
-    while not done and run.current_op <= run.times do
-      done, problem = pcall(decide, run, values, base)
-      if not done then
-        failures().fail(run.first + run.current_op - 1, problem)
-        run.current_op = run.current_op + 1
-      end
     end
   end
 end

@@ -13,9 +13,9 @@ return function(now, server, keys, verdicts, text, limits)
     return true, 0
   end
 
-  -- Decides the operations of a run from run.current_op on, the index of the operation that is decided now.
-  return function(run)
-    for op = run.current_op, run.times do
+  -- Decides operations of a run, see decide_each in batch.lua.
+  return function(run, to)
+    for op = run.current_op, to do
       run.current_op = op
       local op_kind, id, index, limit, n = unpacked($CONCURRENCY_LAYOUT, text, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
       limit = limits[limit]

@@ -54,11 +54,10 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     return unpacked('>I8', record, 9)
   end
 
-  -- Decides the operations of a run from run.current_op on, the index of the operation that is decided now. values[i] is the value of key
-  -- base + i. It is false if the key is absent or no string, and nil if the value is unknown.
-  return function(run, values, base)
+  -- Decides operations of a run, see decide_each in batch.lua.
+  return function(run, to, values, base)
     local limit, reservations_limit, algorithm, least, ttl_end
-    for op = run.current_op, run.times do
+    for op = run.current_op, to do
       run.current_op = op
       local at = run.ops_at + $RESERVATIONS_SIZE * (op - 1)
       local op_kind, id, index, limit_index, n, reservations_index = unpacked($RESERVATIONS_LAYOUT, text, at)

@@ -32,7 +32,7 @@ const verdictsPerPack = 64
 // name by its value, because a Lua local that closures capture costs time in every call.
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
-	"COUNT_DENIED": CountDeniedFlag,
+	"COUNT_DENIED": countDeniedFlag,
 	"RUN_LAYOUT":   runLayout, "ALONE_LAYOUT": aloneLayout, "EXTRA_LAYOUT": extraLayout,
 	"CONCURRENCY_LAYOUT": concurrencyLayout, "RESERVATIONS_LAYOUT": reservationsLayout,
 	"ALONE_SIZE": aloneLayout.size(), "CONCURRENCY_SIZE": concurrencyLayout.size(), "RESERVATIONS_SIZE": reservationsLayout.size(),

@@ -33,9 +33,9 @@ const (
 	KindExtra                       // an operation under a limit with extra state, or an inspection; an extraLayout follows
 	KindReservations                // under limits with reservations and no penalty, without a group; a reservationsLayout follows for each
 
-	// CountDeniedFlag is added to one of the first two kinds if the operations are of the kind
+	// countDeniedFlag is added to one of the first two kinds if the operations are of the kind
 	// limiters.OpCountDenied. Then each is a peek, and n the hits that it charges if it is denied.
-	CountDeniedFlag RunKind = 8
+	countDeniedFlag RunKind = 8
 )
 
 // A layout lists fields in the form of struct.unpack: a letter and the size.
@@ -44,17 +44,41 @@ type layout []string
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1
 
-// The number of operations, the first key, the kind, the limit, the group (0 = none), n. The runs
-// of a group follow each other. An inspection of a limit with a penalty counts as 2 operations: the
-// retry of the second verdict is the time left of the penalty.
+// A Target is where the script finds a state: the index of its key, and that of its limit.
+type Target struct{ Key, Limit int }
+
+// NoTarget is the Target of an operation without such a state.
+var NoTarget = Target{NoIndex, NoIndex}
+
+func (t Target) appendTo(b []byte) []byte { return appendIndex(appendIndex(b, t.Key), t.Limit) }
+
+// A Run is consecutive operations that the script decides in one way. The runs of a group follow
+// each other.
+type Run struct {
+	Kind RunKind
+	// Count is the number of operations. An inspection of a limit with a penalty counts as 2: the
+	// retry of its second verdict is the time left of the penalty.
+	Count       int
+	Key         int    // the key of the first operation
+	Limit       int    // the limit of all operations; NoIndex: an aloneLayout follows for each
+	Group       uint16 // the number of the group, from 1; 0: the operations are not grouped
+	N           int64  // the N of each operation
+	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
+}
+
+// The number of operations, the first key, the kind, the limit, the group, n.
 var runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
 
-// AppendRun appends a runLayout.
-func AppendRun(b []byte, operations, key int, kind RunKind, limit int, group uint16, n int64) []byte {
-	b = binary.BigEndian.AppendUint16(b, uint16(operations))
-	b = append(appendIndex(b, key), byte(kind))
-	b = binary.BigEndian.AppendUint16(appendIndex(b, limit), group)
-	return binary.BigEndian.AppendUint64(b, uint64(n))
+// AppendRun appends the runLayout of r.
+func AppendRun(b []byte, r *Run) []byte {
+	kind := r.Kind
+	if r.CountDenied {
+		kind |= countDeniedFlag
+	}
+	b = binary.BigEndian.AppendUint16(b, uint16(r.Count))
+	b = append(appendIndex(b, r.Key), byte(kind))
+	b = binary.BigEndian.AppendUint16(appendIndex(b, r.Limit), r.Group)
+	return binary.BigEndian.AppendUint64(b, uint64(r.N))
 }
 
 // The limit and n of an operation, after a KindAlone run without a limit.
@@ -65,31 +89,30 @@ func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
 	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
 }
 
-// The limiters.OpKind, the lease id (zeros = none), key and limit of the reservations, key and
-// limit of the penalty.
+// The limiters.OpKind, the lease id (zeros = none), the Target of the reservations, the Target of
+// the penalty.
 var extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
 
 // AppendExtra appends the extraLayout of op.
-func AppendExtra(b []byte, op *limiters.Op, reservationsKey, reservationsLimit, penaltyKey, penaltyLimit int) []byte {
-	b = appendIndex(appendIndex(appendLease(b, op), reservationsKey), reservationsLimit)
-	return appendIndex(appendIndex(b, penaltyKey), penaltyLimit)
+func AppendExtra(b []byte, op *limiters.Op, reservations, penalty Target) []byte {
+	return penalty.appendTo(reservations.appendTo(appendLease(b, op)))
 }
 
-// The limiters.OpKind, the lease id (zeros = none), the key, the limit, n.
+// The limiters.OpKind, the lease id (zeros = none), the Target of the leases, n.
 var concurrencyLayout = layout{"I1", "c16", "I2", "I2", "i8"}
 
-// AppendConcurrency appends the concurrencyLayout of op, which ends as the aloneLayout does.
-func AppendConcurrency(b []byte, op *limiters.Op, key, limit int) []byte {
-	return AppendAlone(appendIndex(appendLease(b, op), key), op, limit)
+// AppendConcurrency appends the concurrencyLayout of op.
+func AppendConcurrency(b []byte, op *limiters.Op, leases Target) []byte {
+	return binary.BigEndian.AppendUint64(leases.appendTo(appendLease(b, op)), uint64(limiters.ClampHits(op.N)))
 }
 
-// As concurrencyLayout, then the key of the reservations. In ARGV, the limit of the reservations
-// follows the limit of the operation.
+// As concurrencyLayout, with the Target of the usage, then the key of the reservations. In ARGV,
+// the limit of the reservations follows that of the usage.
 var reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
 
 // AppendReservations appends the reservationsLayout of op.
-func AppendReservations(b []byte, op *limiters.Op, key, limit, reservationsKey int) []byte {
-	return appendIndex(AppendConcurrency(b, op, key, limit), reservationsKey)
+func AppendReservations(b []byte, op *limiters.Op, usage Target, reservationsKey int) []byte {
+	return appendIndex(AppendConcurrency(b, op, usage), reservationsKey)
 }
 
 func appendIndex(b []byte, i int) []byte { return binary.BigEndian.AppendUint16(b, uint16(i+1)) }

@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// ErrTooManyKeys is returned by a Take whose operations have more keys than a call can carry.
-	ErrTooManyKeys = limiters.Uncharged(fmt.Errorf("one request has more than %d keys: use fewer descriptors or limits", maxKeys))
+	// ErrTooManyOps is returned by a Take with more operations than one call can carry.
+	ErrTooManyOps = limiters.Uncharged(fmt.Errorf("one request has more than %d operations: use fewer descriptors or limits", maxBatchOps))
 	// ErrClosed is returned by a Take after Close.
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.

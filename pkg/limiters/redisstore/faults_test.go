@@ -225,9 +225,9 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 	s := open(t, server)
 	l := newLedger(t, s, "k")
 	l.awaitAnswer()
-	looks := make([]limiters.Op, maxKeys)
-	for i := range looks {
-		looks[i] = limiters.Op{Key: fmt.Sprint("other ", i), Limit: many}
+	peeks := make([]limiters.Op, maxBatchOps)
+	for i := range peeks {
+		peeks[i] = limiters.Op{Key: fmt.Sprint("other ", i), Limit: many}
 	}
 	c := server.Client(t)
 	redistest.Await(t, "a call to be killed", func(context.Context) error {
@@ -243,7 +243,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 				}
 			}
 		})
-		err := s.Take(t.Context(), time.Time{}, limiters.Singles(looks...), make([]limiters.Verdict, len(looks)))
+		err := s.Take(t.Context(), time.Time{}, limiters.Singles(peeks...), make([]limiters.Verdict, len(peeks)))
 		close(done)
 		kills.Wait()
 		if err == nil {

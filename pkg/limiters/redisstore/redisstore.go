@@ -125,8 +125,8 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	if len(out) > maxBatchOps && countKeys(groups) > maxKeys {
-		return ErrTooManyKeys
+	if len(out) > maxBatchOps {
+		return ErrTooManyOps
 	}
 	if !s.enter() {
 		return ErrClosed

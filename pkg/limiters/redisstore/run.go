@@ -5,16 +5,10 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// An opRun is consecutive operations that the script decides in one way.
+// An opRun is a run with the index of its first operation.
 type opRun struct {
-	kind         redisscripts.RunKind
-	first        int // index of the first operation
-	count        int // number of operations; of an inspection, the number of its verdicts
-	keyIndex     int // index of the first operation's key
-	limitIndex   int // index of the operations' limit; redisscripts.NoIndex: each operation has a limit and an amount of its own
-	group        uint16
-	n            int64 // amount of each operation
-	countsDenied bool
+	redisscripts.Run
+	first int
 }
 
 // longRun is the length from which a run of equal operations accepts no others. Each run costs the
@@ -25,22 +19,11 @@ const longRun = 8
 // encodeRuns appends the runs of all operations.
 func (b *batch) encodeRuns() {
 	var last opRun
-	for i := range b.ops {
-		op := b.ops[i]
-		next := opRun{first: i, count: 1, keyIndex: b.keyOf[i], limitIndex: b.limitOf[i], group: b.group[i], n: limiters.ClampHits(op.N)}
-		next.countsDenied = op.Kind == limiters.OpCountDenied
-		switch {
-		case op.Kind == limiters.OpInspect:
-			next.kind, next.count = redisscripts.KindExtra, b.verdictsOf(i)
-		case b.group[i] == 0 && op.Limit.IsConcurrency():
-			next.kind = redisscripts.KindConcurrency
-		case b.group[i] == 0 && op.Limit.Reserves() && !op.Limit.HasPenalty():
-			next.kind = redisscripts.KindReservations
-		case op.Limit.UsesExtraState():
-			next.kind = redisscripts.KindExtra
-		case b.opsOnKey[b.keyOf[i]] == 1 && b.group[i] == 0:
-			next.kind = redisscripts.KindAlone
-		}
+	for i, op := range b.ops {
+		next := opRun{first: i, Run: redisscripts.Run{
+			Kind: b.runKind(i), Count: b.verdictsOf(i), Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
+			N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
+		}}
 		if !last.join(next) {
 			b.appendRun(&last)
 			last = next
@@ -49,66 +32,81 @@ func (b *batch) encodeRuns() {
 	b.appendRun(&last)
 }
 
+// runKind returns the kind of a run of operation i.
+func (b *batch) runKind(i int) redisscripts.RunKind {
+	op, alone := b.ops[i], b.group[i] == 0
+	switch {
+	case op.Kind == limiters.OpInspect:
+		return redisscripts.KindExtra
+	case alone && op.Limit.IsConcurrency():
+		return redisscripts.KindConcurrency
+	case alone && op.Limit.Reserves() && !op.Limit.HasPenalty():
+		return redisscripts.KindReservations
+	case op.Limit.UsesExtraState():
+		return redisscripts.KindExtra
+	case alone && b.opsOnKey[b.keyOf[i]] == 1:
+		return redisscripts.KindAlone
+	default:
+		return redisscripts.KindSameKey
+	}
+}
+
 // join adds the run next of one operation to r. It returns false if next does not belong to r.
 func (r *opRun) join(next opRun) bool {
-	if r.count == 0 || r.group != 0 || next.group != 0 || r.kind != next.kind || r.countsDenied != next.countsDenied {
+	if r.Count == 0 || r.Group != 0 || next.Group != 0 || r.Kind != next.Kind || r.CountDenied != next.CountDenied {
 		return false
 	}
-	joins, equal := false, next.limitIndex == r.limitIndex && next.n == r.n
-	switch next.kind {
+	joins, equal := false, next.Limit == r.Limit && next.N == r.N
+	switch next.Kind {
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		joins = true
 	case redisscripts.KindSameKey:
-		joins = next.keyIndex == r.keyIndex && equal
+		joins = next.Key == r.Key && equal
 	case redisscripts.KindAlone:
-		joins = next.keyIndex == r.keyIndex+r.count && (equal || r.limitIndex == redisscripts.NoIndex || r.count < longRun)
+		joins = next.Key == r.Key+r.Count && (equal || r.Limit == redisscripts.NoIndex || r.Count < longRun)
 		if joins && !equal {
-			r.limitIndex = redisscripts.NoIndex
+			r.Limit = redisscripts.NoIndex
 		}
 	}
 	if joins {
-		r.count++
+		r.Count++
 	}
 	return joins
 }
 
 func (b *batch) appendRun(r *opRun) {
-	if r.count == 0 {
+	if r.Count == 0 {
 		return
 	}
-	kind := r.kind
-	if r.countsDenied {
-		kind |= redisscripts.CountDeniedFlag
-	}
-	buf := redisscripts.AppendRun(b.runs, r.count, r.keyIndex, kind, r.limitIndex, r.group, r.n)
-	switch r.kind {
+	buf := redisscripts.AppendRun(b.runs, &r.Run)
+	switch r.Kind {
 	case redisscripts.KindExtra:
-		key, limit := b.keyAndLimit(r.first, reservationsKey)
-		penalty, penaltyLimit := b.keyAndLimit(r.first, penaltyKey)
-		buf = redisscripts.AppendExtra(buf, b.ops[r.first], key, limit, penalty, penaltyLimit)
+		buf = redisscripts.AppendExtra(buf, b.ops[r.first], b.target(r.first, reservationsKey), b.target(r.first, penaltyKey))
 	case redisscripts.KindConcurrency:
-		for i := r.first; i < r.first+r.count; i++ {
-			buf = redisscripts.AppendConcurrency(buf, b.ops[i], b.keyOf[i], b.limitOf[i])
+		for i := r.first; i < r.first+r.Count; i++ {
+			buf = redisscripts.AppendConcurrency(buf, b.ops[i], b.target(i, usageKey))
 		}
 	case redisscripts.KindReservations:
-		for i := r.first; i < r.first+r.count; i++ {
-			key, _ := b.keyAndLimit(i, reservationsKey)
-			buf = redisscripts.AppendReservations(buf, b.ops[i], b.keyOf[i], b.limitOf[i], key)
+		for i := r.first; i < r.first+r.Count; i++ {
+			buf = redisscripts.AppendReservations(buf, b.ops[i], b.target(i, usageKey), b.target(i, reservationsKey).Key)
 		}
 	default:
-		for i := r.first; r.limitIndex == redisscripts.NoIndex && i < r.first+r.count; i++ {
+		for i := r.first; r.Limit == redisscripts.NoIndex && i < r.first+r.Count; i++ {
 			buf = redisscripts.AppendAlone(buf, b.ops[i], b.limitOf[i])
 		}
 	}
 	b.runs = buf
 }
 
-// keyAndLimit returns two indices for operation i: its key of the given kind, and the limit for
-// that key. Both are redisscripts.NoIndex if the operation has no such key.
-func (b *batch) keyAndLimit(i int, kind keyKind) (key, limit int) {
+// target returns where the state of operation i under a key of the given kind is.
+func (b *batch) target(i int, kind keyKind) redisscripts.Target {
 	l := scriptLimit{b.ops[i].Limit, kind}
-	if !l.exists() {
-		return redisscripts.NoIndex, redisscripts.NoIndex
+	switch {
+	case kind == usageKey:
+		return redisscripts.Target{Key: b.keyOf[i], Limit: b.limitOf[i]}
+	case l.exists():
+		return redisscripts.Target{Key: b.keyIndex(b.keys[i] + keySuffixes[kind]), Limit: b.limitIndex(l)}
+	default:
+		return redisscripts.NoTarget
 	}
-	return b.keyIndex(b.keys[i] + keySuffixes[kind]), b.limitIndex(l)
 }
