@@ -153,10 +153,9 @@ type Verdict struct {
 	Penalized    bool // denied by a penalty, which ends after RetryAfter; false if the limit itself denies for longer
 	PenaltyBegan bool // Penalized, and the penalty began with this operation
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
-	TooManyLeases  bool
-	By             DecidedBy
-	Holder         LeaseHolder // of an allowed charge: who may hold its lease
-	StoreUncharged bool        // this process decided because the store failed, and the store has certainly charged nothing
+	TooManyLeases bool
+	By            DecidedBy
+	Holder        LeaseHolder // of an allowed charge: who may hold its lease
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
