@@ -277,7 +277,7 @@ func (q *queue) finish(err error) {
 // opened. The lock must be held.
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
-	q.breaker.record(err, q.timeout, q.timeout)
+	q.breaker.record(callResult{err: err, allowed: q.timeout, timeout: q.timeout})
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
 	}
