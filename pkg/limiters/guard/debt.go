@@ -98,32 +98,31 @@ func (c *DenyCache) run(ctx context.Context) {
 }
 
 // flush removes expired denials and sends the debts that began no later than before. It stops when
-// ctx ends and at the first call that fails. oldest is when the oldest remaining debt began, or
-// forever.
+// ctx ends and at the first call that fails. Without an error, oldest is when the oldest remaining
+// debt began, or forever.
 func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
 	oldest = forever
 	var debts []debt
-	for i := 0; i < len(c.shards) && ctx.Err() == nil; {
+	for i := range c.shards {
 		var since int64
-		c.shards[i].locked(func(s *denyShard) {
-			now := c.clock()
-			s.sweep(now)
-			debts, since = s.popDue(now, before, debtsPerCall, debts)
-		})
-		full := len(debts) >= debtsPerCall
-		if !full || since > before {
-			oldest = min(oldest, since)
-			i++
-		}
-		if full {
-			if err := c.sendDebts(debts); err != nil {
-				return oldest, err
+		for full := true; full && ctx.Err() == nil; {
+			c.shards[i].locked(func(s *denyShard) {
+				now := c.clock()
+				s.sweep(now)
+				debts, since = s.popDue(now, before, debtsPerCall, debts)
+			})
+			full = len(debts) >= debtsPerCall
+			if full {
+				if err := c.sendDebts(debts); err != nil {
+					return 0, err
+				}
+				debts = debts[:0]
 			}
-			debts = debts[:0]
 		}
+		oldest = min(oldest, since)
 	}
 	if err := c.sendDebts(debts); err != nil {
-		return oldest, err
+		return 0, err
 	}
 	return oldest, ctx.Err()
 }

@@ -24,7 +24,7 @@ import (
 //
 // On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
-// A Take has three steps: lookUp denies operations from memory, forward sends the others to the
+// Take works in three steps: lookUp denies operations from memory, forward sends the others to the
 // store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, debts
 // and renewals in debt.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
