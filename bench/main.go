@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -49,11 +50,7 @@ func run(ctx context.Context) error {
 	if *rounds < 1 || *seconds <= 0 || flag.NArg() > 0 {
 		return errors.New("-rounds must be at least 1 and -seconds above 0; arguments are not allowed")
 	}
-	pattern, err := regexp.Compile("^(" + *only + ")$")
-	if err != nil {
-		return err
-	}
-	root, err := harness.Root()
+	rowNames, err := regexp.Compile("^(" + *only + ")$")
 	if err != nil {
 		return err
 	}
@@ -61,16 +58,23 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
-	wanted := func(name string) bool { return *only == "" || pattern.MatchString(name) }
+	root, err := harness.Root()
+	if err != nil {
+		return err
+	}
 	all := rows()
 	if *scale {
 		all = scaleRows()
 	}
+	all = slices.DeleteFunc(all, func(r row) bool { return *only != "" && !rowNames.MatchString(r.name) })
+	if len(all) == 0 {
+		return errors.New("-rows matches no row: see rows.go")
+	}
+	d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
 	if *before != "" {
 		return withBinaries(ctx, func(b binaries) error {
-			c := comparison{out: os.Stdout, binaries: b, before: *before, rounds: *rounds, duration: d}
-			return c.rows(ctx, all, wanted, func(s subject) bool { return *who == "" || subjects.MatchString(string(s)) })
+			c := comparison{out: os.Stdout, binaries: b, before: *before, rounds: *rounds, span: d}
+			return c.rows(ctx, all, func(s subject) bool { return *who == "" || subjects.MatchString(string(s)) })
 		})
 	}
 	r, err := readResults(filepath.Join(root, "bench", "results.jsonl"))
@@ -78,7 +82,11 @@ func run(ctx context.Context) error {
 		return err
 	}
 	if !*render {
-		err := withBinaries(ctx, func(b binaries) error { return measureRows(ctx, b, all, wanted, *rounds, d, r) })
+		err := withBinaries(ctx, func(b binaries) error {
+			began, machine := time.Now().UTC().Format(time.RFC3339), describe(ctx, b)
+			fmt.Println(machine)
+			return (&runner{binaries: b, began: began, machine: machine, rounds: *rounds, span: d, results: r}).rows(ctx, all)
+		})
 		if err != nil {
 			return err
 		}
@@ -100,72 +108,59 @@ func withBinaries(ctx context.Context, f func(binaries) error) (err error) {
 	return f(b)
 }
 
-func measureRows(
-	ctx context.Context, b binaries, all []row, wanted func(string) bool, rounds int, d span, r *results,
-) (err error) {
-	began, machine, some := time.Now().UTC().Format(time.RFC3339), describe(ctx, b), false
-	fmt.Println(machine)
+// A runner measures rows and keeps their results.
+type runner struct {
+	binaries       binaries
+	began, machine string // in each measurement
+	rounds         int
+	span           span
+	results        *results
+}
+
+func (r *runner) rows(ctx context.Context, all []row) error {
 	for _, row := range all {
-		if !wanted(row.name) {
-			continue
-		}
-		some = true
-		seen, err := measureRow(ctx, b, &row, rounds, d, r, func(m *measurement) {
-			m.Run, m.Machine, m.Row = began, machine, row.name
-			fmt.Println(m)
-		})
+		seen, err := r.row(ctx, &row)
 		if err != nil {
 			return fmt.Errorf("row %s: %w", row.name, err)
 		}
-		if err := r.replace(row.name, seen); err != nil {
+		if err := r.results.replace(row.name, seen); err != nil {
 			return err
 		}
-	}
-	if !some {
-		return errors.New("-rows matches no row: see rows.go")
 	}
 	return nil
 }
 
-// measureRow measures a row in rounds: each round measures every subject once.
-func measureRow(
-	ctx context.Context, b binaries, row *row, rounds int, d span, r *results, report func(*measurement),
-) (seen []*measurement, err error) {
-	for round := 1; round <= rounds; round++ {
-		add := func(m *measurement) {
-			m.Round = round
-			report(m)
-			seen = append(seen, m)
+// row measures a row in rounds: each round measures every subject once.
+func (r *runner) row(ctx context.Context, row *row) (seen []*measurement, err error) {
+	for round := 1; round <= r.rounds; round++ {
+		add := func(measured []*measurement, err error) error {
+			for _, m := range measured {
+				m.Run, m.Machine, m.Row, m.Round = r.began, r.machine, row.name, round
+				fmt.Println(m)
+			}
+			seen = append(seen, measured...)
+			return err
 		}
 		run := row.commands
 		if row.gobench != nil {
 			run = row.gobench.run
 		}
 		if run != nil {
-			measured, err := run(ctx, b)
-			if err != nil {
+			if err := add(run(ctx, r.binaries)); err != nil {
 				return nil, err
-			}
-			for _, m := range measured {
-				add(m)
 			}
 		}
 		for _, l := range row.cases {
-			rate := 0.0
 			if l.atBest {
-				best, found := r.median("one", ratelimit, 0, perSecond)
+				best, found := r.results.median("one", ratelimit, 0, perSecond)
 				if !found {
 					return nil, errors.New(`row "paced" needs the highest rate of envoyproxy/ratelimit: measure row "one" first`)
 				}
-				rate = best
+				l.rate = best
 			}
-			for _, group := range row.sides(b) {
-				measured, err := measureGroup(ctx, group, l, round, rate, d)
-				if err != nil {
+			for _, group := range row.sides(r.binaries) {
+				if err := add(r.group(ctx, group, l, round)); err != nil {
 					return nil, err
-				}
-				for _, m := range measured {
-					add(m)
 				}
 			}
 		}
@@ -173,11 +168,11 @@ func measureRow(
 	return seen, nil
 }
 
-func measureGroup(ctx context.Context, group []side, l load, round int, rate float64, d span) ([]*measurement, error) {
+func (r *runner) group(ctx context.Context, group []side, l load, round int) ([]*measurement, error) {
 	if len(group) > 1 {
-		return measureInterleaved(ctx, group, l, round, d)
+		return measureInterleaved(ctx, group, l, r.span, round)
 	}
-	m, err := measure(ctx, group[0].binaries, group[0].subject, l, rate, d)
+	m, err := measure(ctx, group[0], l, r.span)
 	return []*measurement{m}, err
 }
 

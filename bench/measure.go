@@ -115,41 +115,41 @@ func (up *setup) cpu() (u usage, err error) {
 }
 
 // measure starts a subject, sends the load and stops the subject.
-func measure(ctx context.Context, b binaries, s subject, l load, rate float64, d span) (m *measurement, err error) {
-	up, stop, err := start(ctx, b, s, l)
+func measure(ctx context.Context, s side, l load, d span) (m *measurement, err error) {
+	up, stop, err := start(ctx, s, l)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	return up.measure(ctx, s, rate, d)
+	return up.measure(ctx, d)
 }
 
 // start starts a subject and fills it. Tests replace it.
-var start = func(ctx context.Context, b binaries, s subject, l load) (_ *setup, stop func() error, err error) {
+var start = func(ctx context.Context, s side, l load) (_ *setup, stop func() error, err error) {
 	dir, err := os.MkdirTemp("", "weir-bench-")
 	if err != nil {
 		return nil, nil, err
 	}
-	up, err := startSubject(ctx, b, s, l, dir)
+	up, err := startSubject(ctx, s, l, dir)
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	stop = func() error { return errors.Join(up.stop(), os.RemoveAll(dir)) }
-	if up.load = l.of(s); l.fill > 0 || up.load.request.OpensLeases() {
+	if up.load = l.of(s.subject); l.fill > 0 || up.load.request.OpensLeases() {
 		if err := fill(ctx, up.addr, up.load); err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("%s: fill: %w", s, err), stop())
+			return nil, nil, errors.Join(fmt.Errorf("%s: fill: %w", s.subject, err), stop())
 		}
 	}
 	return up, stop, nil
 }
 
 // measure sends its load to a subject that runs.
-func (up *setup) measure(ctx context.Context, s subject, rate float64, d span) (*measurement, error) {
-	l := up.load
+func (up *setup) measure(ctx context.Context, d span) (*measurement, error) {
+	l, s := up.load, up.subject
 	var before, after usage
 	var beforeErr, afterErr error
 	r, err := loadclient.Run(ctx, loadclient.Options{
-		Addr: up.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: rate,
+		Addr: up.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: l.rate,
 		WarmUp: d.warmUp, Duration: d.duration,
 		Begin: func() { before, beforeErr = up.begin(ctx) },
 		End:   func() { after, afterErr = up.end(ctx) },

@@ -18,19 +18,15 @@ type comparison struct {
 	binaries binaries
 	before   string // a path
 	rounds   int
-	duration span
+	span     span
 }
 
 // rows measures both builds in turns for each row, case and subject, and prints a line with the
 // ratios.
-func (c *comparison) rows(ctx context.Context, all []row, wanted func(string) bool, compared func(subject) bool) error {
+func (c *comparison) rows(ctx context.Context, all []row, compared func(subject) bool) error {
 	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
 	for _, row := range all {
-		if !wanted(row.name) {
-			continue
-		}
 		for _, l := range row.cases {
-			l.atBest = false // a rate would need the row of envoyproxy/ratelimit; CPU per decision does not
 			for _, s := range row.subjects {
 				store, _, _ := strings.Cut(string(s), "/")
 				if store != "memory" && store != "redis" || !compared(s) {
@@ -50,7 +46,7 @@ func (c *comparison) subject(ctx context.Context, row string, l load, s subject)
 	for round := range c.rounds {
 		old := c.binaries
 		old.weir = c.before
-		both, err := measureInterleaved(ctx, []side{{old, s}, {c.binaries, s}}, l, round, c.duration)
+		both, err := measureInterleaved(ctx, []side{{old, s}, {c.binaries, s}}, l, c.span, round)
 		if err != nil {
 			return err
 		}

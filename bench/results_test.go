@@ -44,13 +44,13 @@ func TestServerThatDoesNotStopFailsItsRound(t *testing.T) {
 	original := start
 	defer func() { start = original }()
 	stuck, missing := errors.New("does not stop"), errors.New("does not start")
-	start = func(_ context.Context, _ binaries, s subject, _ load) (*setup, func() error, error) {
-		if s == bare {
+	start = func(_ context.Context, s side, _ load) (*setup, func() error, error) {
+		if s.subject == bare {
 			return &setup{}, func() error { return stuck }, nil
 		}
 		return nil, nil, missing
 	}
-	_, err := measureInterleaved(t.Context(), []side{{subject: bare}, {subject: ratelimit}}, load{}, 0, span{})
+	_, err := measureInterleaved(t.Context(), []side{{subject: bare}, {subject: ratelimit}}, load{}, span{}, 0)
 	if !errors.Is(err, stuck) || !errors.Is(err, missing) {
 		t.Errorf("the error is %v, want both", err)
 	}
@@ -67,10 +67,10 @@ func TestRatioComparesTheSameRound(t *testing.T) {
 	}
 	// A measurement without a counterpart is ignored.
 	r.all = append(r.all, &measurement{Row: "one", Subject: "memory/funnel", Round: 3, PerSecond: 1})
-	if got, found := r.ratio("one", perSecond, "memory/funnel", 0, bare, 0); !found || got < 0.899 || got > 0.901 {
+	if got, found := r.ratio("one", perSecond, point{subject: "memory/funnel"}, point{subject: bare}); !found || got < 0.899 || got > 0.901 {
 		t.Errorf("the ratio is %v (%v), want 0.9", got, found)
 	}
-	if _, found := r.ratio("five", perSecond, "memory/funnel", 0, bare, 0); found {
+	if _, found := r.ratio("five", perSecond, point{subject: "memory/funnel"}, point{subject: bare}); found {
 		t.Error("a row that was not measured has a ratio")
 	}
 }

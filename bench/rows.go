@@ -27,10 +27,11 @@ type load struct {
 	users    *loadclient.Users
 	conns    int
 	inflight int
-	atBest   bool // send at the rate that envoyproxy/ratelimit reaches in row "one", without waiting for answers
-	fill     int  // users that send a request before the measurement
-	times    int  // requests of each of them; 0 means 1
-	open     int  // open leases of each user, for subjects with leases
+	rate     float64 // requests/s, without waiting for answers; 0: as many as there are answers
+	atBest   bool    // the rate is the one that envoyproxy/ratelimit reaches in row "one"
+	fill     int     // users that send a request before the measurement
+	times    int     // requests of each of them; 0 means 1
+	open     int     // open leases of each user, for subjects with leases
 
 	ruled int      // users with rules of their own
 	proxy bool     // behind Envoy

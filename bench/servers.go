@@ -77,6 +77,8 @@ type binaries struct{ weir, bare, ratelimit, redis string }
 
 // A setup is a running subject with the processes that it needs.
 type setup struct {
+	side
+	dir                  string // of its files
 	addr                 string // the address that receives the load
 	server, redis, envoy *harness.Process
 	envoyAdmin           string
@@ -85,8 +87,8 @@ type setup struct {
 }
 
 // startSubject starts a subject in an empty folder.
-func startSubject(ctx context.Context, b binaries, s subject, l load, dir string) (_ *setup, err error) {
-	up := &setup{}
+func startSubject(ctx context.Context, of side, l load, dir string) (_ *setup, err error) {
+	up, s := &setup{side: of, dir: dir}, of.subject
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("%s: %w", s, err), up.stop())
@@ -119,17 +121,17 @@ func startSubject(ctx context.Context, b binaries, s subject, l load, dir string
 	}
 	redis := ""
 	if store != string(bare) && store != "memory" {
-		if redis, err = up.startRedis(ctx, b, dir); err != nil {
+		if redis, err = up.startRedis(ctx); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case s == bare:
-		err = up.startBare(ctx, b, dir)
+		err = up.startBare(ctx)
 	case store == string(ratelimit):
-		err = up.startRatelimit(ctx, b, s, dir, redis)
+		err = up.startRatelimit(ctx, redis)
 	default:
-		err = up.startWeir(ctx, b, rules, dir, redis, env)
+		err = up.startWeir(ctx, rules, redis, env)
 	}
 	if err != nil || !l.proxy {
 		return up, err
@@ -148,9 +150,9 @@ func startSubject(ctx context.Context, b binaries, s subject, l load, dir string
 	return up, nil
 }
 
-func (up *setup) startWeir(ctx context.Context, b binaries, rules, dir, redis string, env []string) error {
+func (up *setup) startWeir(ctx context.Context, rules, redis string, env []string) error {
 	w, err := harness.StartWeir(ctx, harness.WeirOptions{
-		Binary: b.weir, Rules: rules, Dir: dir, Redis: redis,
+		Binary: up.binaries.weir, Rules: rules, Dir: up.dir, Redis: redis,
 		Env: append([]string{"LOG_LEVEL=warn", bigCache, mergeFiles, lateIsNoError}, env...),
 	})
 	if err == nil {
@@ -159,17 +161,17 @@ func (up *setup) startWeir(ctx context.Context, b binaries, rules, dir, redis st
 	return err
 }
 
-func (up *setup) startRedis(ctx context.Context, b binaries, dir string) (string, error) {
+func (up *setup) startRedis(ctx context.Context) (string, error) {
 	addr, port, err := freeAddr()
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(b.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", dir)
-	up.redis, err = harness.Start(ctx, cmd, filepath.Join(dir, "redis.log"), harness.Listens(addr))
+	cmd := exec.Command(up.binaries.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", up.dir)
+	up.redis, err = harness.Start(ctx, cmd, filepath.Join(up.dir, "redis.log"), harness.Listens(addr))
 	return addr, err
 }
 
-func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
+func (up *setup) startBare(ctx context.Context) error {
 	addr, _, err := freeAddr()
 	if err != nil {
 		return err
@@ -178,16 +180,16 @@ func (up *setup) startBare(ctx context.Context, b binaries, dir string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(b.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
+	cmd := exec.Command(up.binaries.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
 	up.addr, up.debug = addr, "http://"+debug
-	up.server, err = harness.Start(ctx, cmd, filepath.Join(dir, "bare.log"), harness.Listens(addr))
+	up.server, err = harness.Start(ctx, cmd, filepath.Join(up.dir, "bare.log"), harness.Listens(addr))
 	return err
 }
 
-func (up *setup) startRatelimit(ctx context.Context, b binaries, s subject, dir, redis string) error {
+func (up *setup) startRatelimit(ctx context.Context, redis string) error {
 	var settings []string
 	for _, known := range ratelimitSettings {
-		if known.name == s {
+		if known.name == up.subject {
 			settings = known.env
 		}
 	}
@@ -196,7 +198,7 @@ func (up *setup) startRatelimit(ctx context.Context, b binaries, s subject, dir,
 		return err
 	}
 	r, err := harness.StartRatelimit(ctx, harness.RatelimitOptions{
-		Binary: b.ratelimit, Redis: redis, Dir: dir,
+		Binary: up.binaries.ratelimit, Redis: redis, Dir: up.dir,
 		Env: append([]string{"LOG_LEVEL=warn", "PROMETHEUS_ADDR=" + prometheus, mergeFiles}, settings...),
 	})
 	if err == nil {

@@ -24,10 +24,10 @@ const (
 // moment of the machine then slows all sides alike. So the ratio of two sides is several times as
 // precise as that of two measurements one after the other. The figures of a side are the means of
 // its turns. Odd rounds begin with the last side.
-func measureInterleaved(ctx context.Context, sides []side, l load, round int, d span) (_ []*measurement, err error) {
+func measureInterleaved(ctx context.Context, sides []side, l load, d span, round int) (_ []*measurement, err error) {
 	running, order := make([]*setup, len(sides)), make([]int, len(sides))
 	for i, s := range sides {
-		up, stop, startErr := start(ctx, s.binaries, s.subject, l)
+		up, stop, startErr := start(ctx, s, l)
 		if startErr != nil {
 			return nil, startErr
 		}
@@ -41,7 +41,7 @@ func measureInterleaved(ctx context.Context, sides []side, l load, round int, d 
 	measured := make([][]*measurement, len(sides))
 	for range turns {
 		for _, i := range order {
-			m, err := running[i].measure(ctx, sides[i].subject, 0, d)
+			m, err := running[i].measure(ctx, d)
 			if err != nil {
 				return nil, err
 			}

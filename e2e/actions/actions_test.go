@@ -298,11 +298,11 @@ var actions = []actionCase{
 func actionHosts() (hosts string, checks []check) {
 	hosts = "  - name: actions\n    domains: [actions.test]\n    routes:\n"
 	for _, c := range actions {
-		for _, place := range []string{"route", "per_route"} {
+		for _, level := range []string{"route", "per_route"} {
 			for i, r := range c.requests {
-				domain := fmt.Sprintf("%s_%s_%d", c.name, place, i)
+				domain := fmt.Sprintf("%s_%s_%d", c.name, level, i)
 				own, inRoute := "", ", rate_limits: "+c.limits
-				if place == "per_route" {
+				if level == "per_route" {
 					own, inRoute = ", rate_limits: "+c.limits, ""
 				}
 				hosts += fmt.Sprintf("    - {match: {path: /%s}, metadata: {filter_metadata: {app: {team: red}}}, route: {cluster: backend%s}, typed_per_filter_config: {%s}}\n",

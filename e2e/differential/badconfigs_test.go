@@ -143,7 +143,7 @@ func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 		})
 		t.Run("envoyproxy-ratelimit/"+c.name, func(t *testing.T) {
 			t.Parallel()
-			said := firstLoad(t, incumbentBinary(t), files, c.env)
+			said := firstLoad(t, ratelimitBinary(t), files, c.env)
 			judge(t, expected(c.want, c.theirs), said, strings.Contains(said, loaded))
 		})
 	}

@@ -248,14 +248,14 @@ func unindent(s string) string { return strings.ReplaceAll(s, "\t", "  ") }
 
 // Both sides must give the answers in the table, so that an obsolete difference fails.
 func TestIntentionalDifferencesAreCurrent(t *testing.T) {
-	incumbentBinary(t)
+	ratelimitBinary(t)
 	for _, env := range []string{"", cacheOn, stopOn} {
 		files := filesOfDifferences(env)
 		var settings []string
 		if env != "" {
 			settings = []string{env}
 		}
-		theirs := startIncumbent(t, files, settings...)
+		theirs := startRatelimit(t, files, settings...)
 		ours := startWeir(t, files, settings...)
 		for _, d := range differences {
 			if d.env != env {

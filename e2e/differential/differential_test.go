@@ -50,7 +50,7 @@ var configurations = []configuration{
 
 // Both sides must give the same answers to thousands of random requests under each configuration.
 func TestRandomRequestsGetSameAnswers(t *testing.T) {
-	incumbentBinary(t)
+	ratelimitBinary(t)
 	// Run returns after all parallel subtests.
 	t.Run("of", func(t *testing.T) {
 		for i, c := range configurations {
@@ -80,7 +80,7 @@ func sameAnswers(t *testing.T, c configuration, stream uint64) {
 		}
 		return append(slices.Clone(c.env), "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL="+redistest.Start(t).Addr)
 	}
-	theirs := startIncumbent(t, files, env()...)
+	theirs := startRatelimit(t, files, env()...)
 	ours := startWeir(t, files, env()...)
 	compare := newComparison(theirs, ours, c.settings)
 	random := &requestsFor{generator: g, ds: ds}

@@ -47,9 +47,9 @@ func run(m *testing.M) int {
 	return code
 }
 
-// incumbentBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or
+// ratelimitBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or
 // fails it if INCUMBENT is set or INCUMBENT_REQUIRED is 1.
-func incumbentBinary(t *testing.T) string {
+func ratelimitBinary(t *testing.T) string {
 	t.Helper()
 	path, err := harness.FindRatelimit()
 	switch {

@@ -39,11 +39,11 @@ type side struct {
 	cmd    *exec.Cmd
 }
 
-// startIncumbent starts envoyproxy/ratelimit with files and env on a Redis of its own. startWeir
+// startRatelimit starts envoyproxy/ratelimit with files and env on a Redis of its own. startWeir
 // does the same for Weir, with two more settings, which affect timing only.
-func startIncumbent(t *testing.T, files []file, env ...string) *side {
+func startRatelimit(t *testing.T, files []file, env ...string) *side {
 	t.Helper()
-	return startSide(t, incumbentBinary(t), files, env...)
+	return startSide(t, ratelimitBinary(t), files, env...)
 }
 
 func startWeir(t *testing.T, files []file, env ...string) *side {

@@ -180,7 +180,7 @@ func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 	}
 	for _, wait := range []time.Duration{testTimeout, 20 * time.Millisecond} {
 		redis := redistest.Start(t)
-		p, addr := startIncumbent(t, path, redis.Addr)
+		p, addr := startRatelimit(t, path, redis.Addr)
 		c := dial(t, addr)
 		c.timeout = wait
 		r := freeze(t, []*client{c}, redis, nil)
@@ -200,7 +200,7 @@ func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 	}
 }
 
-func startIncumbent(t *testing.T, path, redis string) (*harness.Process, string) {
+func startRatelimit(t *testing.T, path, redis string) (*harness.Process, string) {
 	t.Helper()
 	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{
 		Binary: path, Redis: redis, Dir: t.TempDir(),

@@ -236,17 +236,17 @@ func (s *scene) admitUndecided(
 ) (sent bool) {
 	t.Helper()
 	// A busy machine must not delay the other calls until Envoy gives up.
-	patient := func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
+	waitForAnswer := func(ctx context.Context, _ call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
 		return weir(context.WithoutCancel(ctx))
 	}
-	s.rec.intercept(s.user, patient)
+	s.rec.intercept(s.user, waitForAnswer)
 	other := s.open(t, s.request())
 	if !s.rec.received(s.user, 1, 0) {
 		return false
 	}
 	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
 		if c.done {
-			return patient(ctx, c, weir)
+			return waitForAnswer(ctx, c, weir)
 		}
 		return answer(ctx, weir)
 	})

@@ -16,9 +16,9 @@ func countingChecks(a algorithm) []check {
 		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?",
 			func(t *trial) { checkConcurrentGroup(t, a) }},
 		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
-			func(t *trial) { checkHistories(t, a, false) }},
+			func(t *trial) { checkHistories(t, a, historyOptions{}) }},
 		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",
-			func(t *trial) { checkHistories(t, a, true) }},
+			func(t *trial) { checkHistories(t, a, historyOptions{refunds: true}) }},
 	}
 }
 
@@ -185,10 +185,14 @@ const (
 	historyCalls   = 4
 )
 
-func checkHistories(t *trial, a algorithm, withRefunds bool) {
+type historyOptions struct {
+	refunds bool // some calls are refunds
+}
+
+func checkHistories(t *trial, a algorithm, o historyOptions) {
 	t.steady(minSteady)
 	c := t.choices(a)
-	if withRefunds && !c.refunds {
+	if o.refunds && !c.refunds {
 		t.skip("the service does not refund")
 		return
 	}
@@ -201,7 +205,7 @@ func checkHistories(t *trial, a algorithm, withRefunds bool) {
 			requests[first+i] = describe(t.request(keys[i]))
 		}
 		concurrently(connections, func(i int) {
-			all[first+i] = t.perform(keys[i], historyClients, historyCalls, func(int, int) int64 { return randomHits(withRefunds) })
+			all[first+i] = t.perform(keys[i], historyClients, historyCalls, func(int, int) int64 { return o.randomHits() })
 		})
 	}
 	if t.countErrors(slices.Concat(all...)) > 0 && !t.AllowErrors {
@@ -209,17 +213,17 @@ func checkHistories(t *trial, a algorithm, withRefunds bool) {
 	}
 	worst, unknown := exactDenials, 0
 	for i, ops := range all {
-		stale, witness, gaveUp := explained(ops, c, withRefunds)
+		stale, counterexample, gaveUp := o.stalenessOf(ops, c)
 		worst = max(worst, stale)
 		if gaveUp {
 			unknown++
 		}
-		if witness == nil {
+		if counterexample == nil {
 			continue
 		}
 		e := Evidence{Fault: "no order of single calls explains the answers", Request: requests[i],
 			Expected: "the answers of some order of single calls"}
-		for _, o := range witness {
+		for _, o := range counterexample {
 			e.History = append(e.History, o.String())
 		}
 		t.fault(e)
@@ -235,30 +239,30 @@ func checkHistories(t *trial, a algorithm, withRefunds bool) {
 	}
 }
 
-// explained returns the lowest staleness that explains a history. If none does, it returns the
+// stalenessOf returns the lowest staleness that explains a history. If none does, it returns the
 // calls that show this.
-func explained(ops []op, c choices, withRefunds bool) (stale staleness, witness []op, gaveUp bool) {
+func (o historyOptions) stalenessOf(ops []op, c choices) (stale staleness, counterexample []op, gaveUp bool) {
 	const limit = 5
 	maximum := staleRemaining
-	if withRefunds {
+	if o.refunds {
 		maximum = staleDenialsToo
 	}
 	for ; ; stale++ {
-		if witness, gaveUp = linearizable(ops, limit, c, stale); witness == nil {
+		if counterexample, gaveUp = linearizable(ops, limit, c, stale); counterexample == nil {
 			return stale, nil, gaveUp
 		}
 		if stale == maximum {
-			return exactDenials, witness, gaveUp
+			return exactDenials, counterexample, gaveUp
 		}
 	}
 }
 
 // randomHits returns the hits of a call: mostly a charge, sometimes a peek or a refund.
-func randomHits(refunds bool) int64 {
+func (o historyOptions) randomHits() int64 {
 	switch n := rand.IntN(10); {
 	case n < 6:
 		return int64(n%3) + 1
-	case n < 8 || !refunds:
+	case n < 8 || !o.refunds:
 		return 0
 	default:
 		return -int64(n%2) - 1

@@ -172,7 +172,7 @@ func apply(used, n, limit int64, c choices) (next int64, ok bool, remaining int6
 
 // linearizable returns the shortest beginning of a history that no order of single calls explains,
 // or nil if every beginning has an explanation. unknown reports that the checker gave up.
-func linearizable(ops []op, limit int64, c choices, stale staleness) (witness []op, unknown bool) {
+func linearizable(ops []op, limit int64, c choices, stale staleness) (counterexample []op, unknown bool) {
 	m := model(limit, c, stale)
 	switch porcupine.CheckOperationsTimeout(m, history(ops), 5*time.Second) {
 	case porcupine.Ok:

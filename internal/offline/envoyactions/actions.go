@@ -58,23 +58,23 @@ func (d *deriver) act(a *routev3.RateLimit_Action) effect {
 		return entry(by.RequestHeaders.GetDescriptorKey(), values[0])
 	case *routev3.RateLimit_Action_QueryParameters_:
 		name := by.QueryParameters.GetQueryParameterName()
-		value, found := first(d.request.parameters(true), name)
+		value, found := first(d.request.decodedParameters(), name)
 		if !found {
 			return whenAbsent(by.QueryParameters.GetSkipIfAbsent(), "the query has no parameter "+name)
 		}
 		return entry(by.QueryParameters.GetDescriptorKey(), value)
 	case *routev3.RateLimit_Action_GenericKey_:
-		return constant(cmp.Or(by.GenericKey.GetDescriptorKey(), "generic_key"), by.GenericKey.GetDescriptorValue(), true, nil, "")
+		return entry(cmp.Or(by.GenericKey.GetDescriptorKey(), "generic_key"), by.GenericKey.GetDescriptorValue())
 	case *routev3.RateLimit_Action_HeaderValueMatch_:
 		m := by.HeaderValueMatch
 		ok, err := matchHeaders(m.GetHeaders(), d.request)
 		expected := m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()
-		return constant(cmp.Or(m.GetDescriptorKey(), "header_match"), m.GetDescriptorValue(), ok == expected, err, "the headers "+matching(ok))
+		return entry(cmp.Or(m.GetDescriptorKey(), "header_match"), m.GetDescriptorValue()).when(ok == expected, err, "the headers "+matching(ok))
 	case *routev3.RateLimit_Action_QueryParameterValueMatch_:
 		m := by.QueryParameterValueMatch
-		ok, err := matchParameters(m.GetQueryParameters(), d.request.parameters(true))
+		ok, err := matchParameters(m.GetQueryParameters(), d.request.decodedParameters())
 		expected := m.GetExpectMatch() == nil || m.GetExpectMatch().GetValue()
-		return constant(cmp.Or(m.GetDescriptorKey(), "query_match"), m.GetDescriptorValue(), ok == expected, err, "the query "+matching(ok))
+		return entry(cmp.Or(m.GetDescriptorKey(), "query_match"), m.GetDescriptorValue()).when(ok == expected, err, "the query "+matching(ok))
 	case *routev3.RateLimit_Action_Metadata:
 		return d.metadata(by.Metadata)
 	case *routev3.RateLimit_Action_DynamicMetadata:
@@ -147,7 +147,7 @@ func (d *deriver) address(a *routev3.RateLimit_Action) effect {
 			err = undecidable("the value " + m.GetDescriptorValue() + " has a command that is not supported")
 		}
 		ok = ok != m.GetAddressMatcher().GetInvertMatch()
-		return constant(cmp.Or(m.GetDescriptorKey(), "remote_address_match"), text, ok, err, "the address of the client "+matching(ok))
+		return entry(cmp.Or(m.GetDescriptorKey(), "remote_address_match"), text).when(ok, err, "the address of the client "+matching(ok))
 	}
 	return undetermined("the action is not supported")
 }
@@ -166,15 +166,16 @@ func inRanges(ranges []*xdscorev3.CidrRange, address netip.Addr) (bool, error) {
 	return false, nil
 }
 
-// constant returns the entry of an action with a constant value, which depends on a condition.
-func constant(key, value string, ok bool, err error, condition string) effect {
+// when returns e if a condition holds, and otherwise drops the descriptor for a reason. err reports
+// that the condition is undecidable.
+func (e effect) when(holds bool, err error, reason string) effect {
 	switch {
 	case err != nil:
 		return undetermined(err.Error())
-	case !ok:
-		return effect{actionResult: dropped, reason: condition}
+	case !holds:
+		return effect{actionResult: dropped, reason: reason}
 	}
-	return entry(key, value)
+	return e
 }
 
 // metadata evaluates an action that reads metadata. Only metadata that is text becomes a value.

@@ -55,6 +55,7 @@ type deriver struct {
 	host     *host
 	route    *route
 	source   string
+	stage    uint32 // of the filter
 	clusters map[string]*corev3.Metadata
 }
 
@@ -80,7 +81,7 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 	if route == nil {
 		return nil, fmt.Errorf("no route of virtual host %s matches %s %s: Envoy answers 404", h.name, r.Method, r.Path)
 	}
-	d := &deriver{r, h, route, cmp.Or(r.ServiceCluster, c.cluster), c.clusters}
+	d := &deriver{r, h, route, cmp.Or(r.ServiceCluster, c.cluster), f.stage(), c.clusters}
 	derived := &Derived{Domain: f.domain, Route: route.tree.Source()}
 	if h.name != "" {
 		derived.Route += " (virtual host " + h.name + ")"
@@ -93,7 +94,7 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 	settings, disabled := d.perRoute(m, f)
 	to.Domain = cmp.Or(settings.Field("domain").Text(), to.Domain)
-	perRoute, err := readElements(settings.Field("rate_limits"), true)
+	perRoute, err := readFilterElements(settings.Field("rate_limits"))
 	if err != nil {
 		return err
 	}
@@ -105,36 +106,35 @@ func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
 		ignored = "the filter does nothing on a route that answers by itself: the route has no cluster"
 	}
 	const replaced = "Envoy ignores this list, because %s has rate_limits"
-	d.add(to, perRoute, ignored, true, 0)
+	d.add(to, perRoute, ignored)
 	if ignored == "" && len(perRoute) > 0 {
 		ignored = fmt.Sprintf(replaced, "RateLimitPerRoute")
 	}
-	d.add(to, f.elements, ignored, true, 0)
+	d.add(to, f.elements, ignored)
 	if ignored == "" && len(f.elements) > 0 {
 		ignored = fmt.Sprintf(replaced, "the filter")
 	}
-	stage := f.stage()
-	d.add(to, d.route.elements, ignored, false, stage)
+	d.add(to, d.route.elements, ignored)
 	if ignored == "" {
 		ignored = d.ignoredHostReason(settings)
 	}
-	d.add(to, d.host.elements, ignored, false, stage)
+	d.add(to, d.host.elements, ignored)
 	return nil
 }
 
 // add adds the elements of a list to the descriptors. ignored is the reason why the list has no
 // effect, or "".
-func (d *deriver) add(to *Derived, elements []element, ignored string, inFilter bool, stage uint32) {
+func (d *deriver) add(to *Derived, elements []element, ignored string) {
 	for _, e := range elements {
 		r := RateLimit{Source: e.tree.Source(), AtEnd: e.config.GetApplyOnStreamDone(), Descriptor: decide.Descriptor{Hits: 1}}
-		switch elementStage := e.config.GetStage().GetValue(); {
+		switch stage := e.config.GetStage().GetValue(); {
 		case ignored != "":
 			r.Skipped, r.Reasons = true, []string{ignored}
-		case elementStage != stage:
-			r.Skipped, r.Reasons = true, []string{fmt.Sprintf("its stage is %d, and that of the filter %d", elementStage, stage)}
+		case !e.inFilter && stage != d.stage:
+			r.Skipped, r.Reasons = true, []string{fmt.Sprintf("its stage is %d, and that of the filter %d", stage, d.stage)}
 		default:
 			d.evaluate(&r, e.config)
-			r.setHits(e.config, inFilter)
+			r.setHits(&e)
 			r.setOverride(e.config)
 		}
 		to.RateLimits = append(to.RateLimits, r)
@@ -196,12 +196,12 @@ func (r *RateLimit) explainConstants(config *routev3.RateLimit) {
 }
 
 // setHits sets the hits that the descriptor charges.
-func (r *RateLimit) setHits(config *routev3.RateLimit, inFilter bool) {
-	addend := config.GetHitsAddend()
+func (r *RateLimit) setHits(e *element) {
+	addend := e.config.GetHitsAddend()
 	switch {
 	case addend == nil:
 		return
-	case !inFilter:
+	case !e.inFilter:
 		r.Ignored = append(r.Ignored, "hits_addend: it has effect only in RateLimitPerRoute and in the filter")
 		return
 	}

@@ -70,7 +70,7 @@ func TestExamplesDerive(t *testing.T) {
 
 const oneRoute = "match: {prefix: /}\nroute:\n  cluster: backend\n  rate_limits:\n"
 
-func TestFaultsNameTheirPlace(t *testing.T) {
+func TestFaultsNameTheirPosition(t *testing.T) {
 	const tooLarge = "the file is too large or too deep, with its aliases replaced: pass only the part that has the limits"
 	for text, want := range map[string]string{
 		"":                                  "f.yaml: the file is empty",

@@ -51,17 +51,23 @@ func (r *Request) path() (path, query string) {
 // A parameter is a name and a value of the query string.
 type parameter struct{ name, value string }
 
-// parameters returns the parameters of the query. Like Envoy, it decodes %20, and keeps a plus
-// sign.
-func (r *Request) parameters(decode bool) []parameter {
+// parameters returns the parameters of the query as they are written.
+func (r *Request) parameters() []parameter {
 	_, query := r.path()
 	var all []parameter
 	for part := range strings.SplitSeq(query, "&") {
 		name, value, _ := strings.Cut(part, "=")
-		if decode {
-			name, value = unescape(name), unescape(value)
-		}
 		all = append(all, parameter{name, value})
+	}
+	return all
+}
+
+// decodedParameters returns the decoded parameters of the query. Like Envoy, it decodes %20, and
+// keeps a plus sign.
+func (r *Request) decodedParameters() []parameter {
+	all := r.parameters()
+	for i, p := range all {
+		all[i] = parameter{unescape(p.name), unescape(p.value)}
 	}
 	return all
 }
@@ -105,7 +111,7 @@ func matchRoute(m *routev3.RouteMatch, r *Request) (bool, error) {
 	return allMatch(func(yield func(bool, error) bool) {
 		_ = yield(matchPath(m, r)) &&
 			yield(matchHeaders(m.GetHeaders(), r)) &&
-			yield(matchParameters(m.GetQueryParameters(), r.parameters(false))) &&
+			yield(matchParameters(m.GetQueryParameters(), r.parameters())) &&
 			yield(matchRuntime(m)) &&
 			yield(m.GetGrpc() == nil || r.isGRPC(), nil) &&
 			yield(matchUnsupported(m))

@@ -70,6 +70,8 @@ type route struct {
 type element struct {
 	tree   yamltree.Tree
 	config *routev3.RateLimit
+	// inFilter reports that the list is that of the filter, or of its settings for a route.
+	inFilter bool
 }
 
 // Parse reads YAML or JSON of a bootstrap, a listener, a route configuration, a virtual host or a
@@ -145,7 +147,7 @@ func (c *Config) readListener(listener yamltree.Tree) error {
 			if !hasType(config, hcmType) {
 				continue
 			}
-			m := manager{listener: listener.Field("name").Text(), anyPort: config.Field("strip_any_host_port").Bool(false)}
+			m := manager{listener: listener.Field("name").Text(), anyPort: config.Field("strip_any_host_port").IsTrue()}
 			if err := m.readFilters(config.Field("http_filters").Items()); err != nil {
 				return err
 			}
@@ -169,13 +171,13 @@ func (m *manager) readFilters(filters []yamltree.Tree) error {
 		if !hasType(config, filterType) {
 			continue
 		}
-		elements, err := readElements(config.Field("rate_limits"), true)
+		elements, err := readFilterElements(config.Field("rate_limits"))
 		if err != nil {
 			return err
 		}
 		m.filters = append(m.filters, filter{
 			name: f.Field("name").Text(), domain: config.Field("domain").Text(), tree: config, elements: elements,
-			disabled: f.Field("disabled").Bool(false),
+			disabled: f.Field("disabled").IsTrue(),
 		})
 	}
 	return nil
@@ -183,7 +185,7 @@ func (m *manager) readFilters(filters []yamltree.Tree) error {
 
 func (c *Config) readRoutes(m *manager, config yamltree.Tree) error {
 	m.perRoute = config.Field("typed_per_filter_config")
-	m.anyPort = m.anyPort || config.Field("ignore_port_in_host_matching").Bool(false)
+	m.anyPort = m.anyPort || config.Field("ignore_port_in_host_matching").IsTrue()
 	if err := checkPerRoute(m.perRoute); err != nil {
 		return err
 	}
@@ -192,7 +194,7 @@ func (c *Config) readRoutes(m *manager, config yamltree.Tree) error {
 
 func (c *Config) readHosts(m *manager, hosts []yamltree.Tree) error {
 	for _, h := range hosts {
-		elements, err := readElements(h.Field("rate_limits"), false)
+		elements, err := readElements(h.Field("rate_limits"))
 		if err == nil {
 			err = checkPerRoute(h.Field("typed_per_filter_config"))
 		}
@@ -225,7 +227,7 @@ func readRoute(r yamltree.Tree) (route, error) {
 		return read, err
 	}
 	var err error
-	read.elements, err = readElements(r.Field("route", "rate_limits"), false)
+	read.elements, err = readElements(r.Field("route", "rate_limits"))
 	if err != nil {
 		return read, err
 	}
@@ -240,7 +242,7 @@ func checkPerRoute(configs yamltree.Tree) error {
 			config = config.Field("config")
 		}
 		if hasType(config, perRouteType) {
-			if _, err := readElements(config.Field("rate_limits"), true); err != nil {
+			if _, err := readFilterElements(config.Field("rate_limits")); err != nil {
 				return err
 			}
 		}
@@ -248,12 +250,25 @@ func checkPerRoute(configs yamltree.Tree) error {
 	return nil
 }
 
-// readElements reads a list of rate limits. Envoy rejects stage and disable_key in the filter and
-// in its settings for a route, so readElements does too.
-func readElements(list yamltree.Tree, inFilter bool) ([]element, error) {
+// readFilterElements reads the rate limits of the filter, or of its settings for a route. Envoy
+// rejects stage and disable_key there, so readFilterElements does too.
+func readFilterElements(list yamltree.Tree) ([]element, error) {
+	all, err := readElements(list)
+	for i := range all {
+		item := all[i].tree
+		if item.Field("stage").Exists() || item.Field("disable_key").Exists() {
+			return nil, item.Errorf("Envoy rejects stage and disable_key here: remove them, or move the element to rate_limits of the route")
+		}
+		all[i].inFilter = true
+	}
+	return all, err
+}
+
+// readElements reads a list of rate limits.
+func readElements(list yamltree.Tree) ([]element, error) {
 	var all []element
 	for _, item := range list.Items() {
-		read := element{item, &routev3.RateLimit{}}
+		read := element{tree: item, config: &routev3.RateLimit{}}
 		actions := item.Field("actions").Items()
 		for i, a := range actions {
 			if err := decode(a, &routev3.RateLimit_Action{}); err != nil {
@@ -268,11 +283,8 @@ func readElements(list yamltree.Tree, inFilter bool) ([]element, error) {
 				return nil, actions[i].Errorf("action %d of rate_limits is empty: write for example remote_address: {}", i+1)
 			}
 		}
-		switch {
-		case len(actions) == 0:
+		if len(actions) == 0 {
 			return nil, item.Errorf("Envoy rejects rate_limits without actions")
-		case inFilter && (item.Field("stage").Exists() || item.Field("disable_key").Exists()):
-			return nil, item.Errorf("Envoy rejects stage and disable_key here: remove them, or move the element to rate_limits of the route")
 		}
 		all = append(all, read)
 	}

@@ -116,7 +116,7 @@ func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disab
 			continue
 		}
 		if hasType(config, wrapperType) {
-			if config.Field("disabled").Bool(false) {
+			if config.Field("disabled").IsTrue() {
 				return yamltree.Tree{}, true
 			}
 			config = config.Field("config")
@@ -140,7 +140,7 @@ func (f *filter) stage() uint32 {
 // ignoredHostReason returns the reason why the rate limits of the virtual host have no effect, or
 // "".
 func (d *deriver) ignoredHostReason(settings yamltree.Tree) string {
-	include := d.route.tree.Field("route", "include_vh_rate_limits").Bool(false)
+	include := d.route.tree.Field("route", "include_vh_rate_limits").IsTrue()
 	switch mode := settings.Field("vh_rate_limits").Text(); {
 	case include || mode == "INCLUDE" || mode == "1":
 		return ""

@@ -248,7 +248,7 @@ func checkDescriptors(t *testing.T, name string, rules *descriptors.Rules, confi
 	for _, r := range config.routes {
 		for _, d := range r.descriptors {
 			for _, rule := range d.rules {
-				request, want := witness(r, d, rule)
+				request, want := requestFor(r, d, rule)
 				derived, err := envoy.Derive(request)
 				if err != nil {
 					t.Fatalf("%s: derive: %v", name, err)
@@ -272,8 +272,8 @@ func entries(all [][2]string) []descriptors.Entry {
 	return out
 }
 
-// witness returns a request that meets a rule, and the entries of its descriptor.
-func witness(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.Request, [][2]string) {
+// requestFor returns a request that meets a rule, and the entries of its descriptor.
+func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.Request, [][2]string) {
 	request := &envoyactions.Request{Method: "GET", Path: "/" + strings.TrimPrefix(r.match, "/"), RemoteAddress: netip.MustParseAddr("192.0.2.1"), Metadata: map[string]string{}}
 	var want [][2]string
 	for i, l := range rule.Levels() {

@@ -50,7 +50,7 @@ func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
 	}
 	global := g.checked(limits.Get("global"), "rules", "shared")
 	for n, rule := range global.Get("rules").Items() {
-		g.readRule(policy, n, global.Get("shared").Bool(false), rule)
+		g.readRule(policy, n, global.Get("shared").IsTrue(), rule)
 	}
 }
 
@@ -70,7 +70,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(gatewayUnits, ", "))
 	}
 	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
-	if shared = shared || f.Get("shared").Bool(false); !shared {
+	if shared = shared || f.Get("shared").IsTrue(); !shared {
 		path = append(path, entry("route", ""))
 	}
 	if selectors := f.Get("clientSelectors").Items(); len(selectors) > 1 {
@@ -91,7 +91,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
 	}
 	leaf := g.domain(policy).root.At(path)
-	leaf.ShadowMode = f.Get("shadowMode").Bool(false)
+	leaf.ShadowMode = f.Get("shadowMode").IsTrue()
 	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit, RequestsPerUnit: requests})
 }
 
@@ -153,7 +153,7 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
 }
 
 func (g *gateway) noInvert(fields yamltree.Tree) {
-	if invert := fields.Get("invert"); invert.Bool(false) {
+	if invert := fields.Get("invert"); invert.IsTrue() {
 		g.problem(invert.Line(),
 			"invert: rules match values, and not their absence; send an entry with Envoy's header_value_match and expect_match: false")
 	}

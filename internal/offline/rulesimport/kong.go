@@ -95,7 +95,7 @@ func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
 	default:
 		return
 	}
-	if !n.Get("enabled").Bool(true) {
+	if n.Get("enabled").IsFalse() {
 		k.note(n.Line(), "the plugin is disabled, and not imported")
 		return
 	}
@@ -146,7 +146,7 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 		return false
 	}
 	policy := cmp.Or(config.Get("policy").Text(), "local")
-	p.tolerant = config.Get("fault_tolerant").Bool(true) && (policy == "redis" || policy == "cluster")
+	p.tolerant = !config.Get("fault_tolerant").IsFalse() && (policy == "redis" || policy == "cluster")
 	if policy == "local" {
 		k.note(p.line, "policy local counts in each node of Kong: Weir counts once for all of Envoy")
 	}

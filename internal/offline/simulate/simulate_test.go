@@ -246,11 +246,11 @@ func TestSimulationIsBounded(t *testing.T) {
 	if c := r.Limits[1].Comparison; len(c.Algorithms) != 3 {
 		t.Errorf("hits that have expired need no memory: %+v", c)
 	}
-	crowd := []replay.Line{}
+	manyKeys := []replay.Line{}
 	for i := range 100 {
-		crowd = append(crowd, at(float64(i)/1000, 1, "user_id", fmt.Sprint(i)))
+		manyKeys = append(manyKeys, at(float64(i)/1000, 1, "user_id", fmt.Sprint(i)))
 	}
-	if c := run(t, rulesfiletest.Parse(t, twoLimits), crowd, simulate.Options{MaxEntries: 20}).Limits[0].Comparison; len(c.Algorithms) > 0 || !strings.Contains(c.Reason, "bounded memory") {
+	if c := run(t, rulesfiletest.Parse(t, twoLimits), manyKeys, simulate.Options{MaxEntries: 20}).Limits[0].Comparison; len(c.Algorithms) > 0 || !strings.Contains(c.Reason, "bounded memory") {
 		t.Errorf("%+v, want no comparison, because of the bounded memory", c)
 	}
 }

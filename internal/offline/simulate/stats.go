@@ -107,7 +107,7 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 			continue // the second call of a request
 		}
 		for j := range d.Verdicts {
-			s.observeLimit(s.rows.rowOf(d, j), d, j, result.Key(i), line.At.UnixMicro(), bucket)
+			s.observeLimit(s.rows.rowOf(d, j), &observation{Decision: d, limit: j, key: result.Key(i), at: line.At.UnixMicro(), bucket: bucket})
 		}
 	}
 	if !matched {
@@ -174,8 +174,17 @@ func (s *stats) merge(offset, factor int) {
 	}
 }
 
-// observeLimit counts the verdict of limit i of a decision.
-func (s *stats) observeLimit(row int, d *decide.Decision, i int, key string, at int64, bucket int) {
+// An observation is the verdict of one limit of a decision.
+type observation struct {
+	*decide.Decision
+	limit  int // its index in the decision
+	key    string
+	at     int64 // in µs
+	bucket int
+}
+
+// observeLimit counts a verdict in a row.
+func (s *stats) observeLimit(row int, o *observation) {
 	l := s.limits[row]
 	if l == nil {
 		l = &limitStats{keys: map[string]*keyStats{}, noComparisonReason: "each request has a limit of its own"}
@@ -184,37 +193,37 @@ func (s *stats) observeLimit(row int, d *decide.Decision, i int, key string, at 
 		}
 		s.limits[row] = l
 	}
-	v := &d.Verdicts[i]
+	v := &o.Verdicts[o.limit]
 	if v.Err != nil {
 		return
 	}
 	l.requests++
-	l.hits += max(0, d.Hits)
+	l.hits += max(0, o.Hits)
 	if v.Allowed {
-		l.allowedOver.count(bucket)
-		capacity := d.Limits[i].Compiled.Capacity()
-		if d.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
+		l.allowedOver.count(o.bucket)
+		capacity := o.Limits[o.limit].Compiled.Capacity()
+		if o.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
 			l.near++
 		}
 		if v.Used > l.peak {
-			l.peak, l.peakAt, l.peakKey = v.Used, at, key
+			l.peak, l.peakAt, l.peakKey = v.Used, o.at, o.key
 		}
 	} else {
 		l.denied++
-		l.deniedOver.count(bucket)
+		l.deniedOver.count(o.bucket)
 	}
-	k := s.key(l, key)
+	k := s.key(l, o.key)
 	if k == nil {
 		l.untracked++
 		return
 	}
 	k.requests++
 	if !v.Allowed {
-		k.deny(at, v.RetryAfter)
+		k.deny(o.at, v.RetryAfter)
 	}
 	if l.compare != nil && s.noComparisonReason == "" {
-		entries, bytes := l.compare.observe(k, key, at, d.Hits)
-		s.grow(entries, bytes, at)
+		entries, bytes := l.compare.observe(k, o.key, o.at, o.Hits)
+		s.grow(entries, bytes, o.at)
 	}
 }
 

@@ -168,22 +168,26 @@ func (t Tree) Text() string {
 	return t.node.Value
 }
 
-// Bool returns a boolean, which may be in quotes or, as in YAML 1.1, a word such as yes. For any
-// other value it returns other.
-func (t Tree) Bool(other bool) bool {
+// IsTrue reports whether t is true, which may be in quotes or, as in YAML 1.1, a word such as yes.
+func (t Tree) IsTrue() bool {
+	value, ok := t.boolean()
+	return ok && value
+}
+
+// IsFalse reports whether t is false, in any form that [Tree.IsTrue] accepts.
+func (t Tree) IsFalse() bool {
+	value, ok := t.boolean()
+	return ok && !value
+}
+
+func (t Tree) boolean() (value, ok bool) {
 	if t.node == nil {
-		return other
+		return false, false
 	}
 	if value, ok := rulesfile.ParseBool(t.node); ok {
-		return value
+		return value, true
 	}
-	switch t.Text() {
-	case "true":
-		return true
-	case "false":
-		return false
-	}
-	return other
+	return t.Text() == "true", t.Text() == "true" || t.Text() == "false"
 }
 
 // Number returns a whole number from 0 to maximum.

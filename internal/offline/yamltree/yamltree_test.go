@@ -37,17 +37,18 @@ func TestOnlyFieldAcceptsCamelCase(t *testing.T) {
 }
 
 func TestBooleansOfYAML11(t *testing.T) {
-	for text, want := range map[string][2]bool{ // with the other value false and true
-		"true": {true, true}, "yes": {true, true}, "On": {true, true}, `"true"`: {true, true},
-		"false": {false, false}, "no": {false, false}, `"false"`: {false, false},
-		`"yes"`: {false, true}, "maybe": {false, true}, "null": {false, true}, "[true]": {false, true}, "1": {false, true},
+	isTrue, isFalse, neither := [2]bool{true, false}, [2]bool{false, true}, [2]bool{}
+	for text, want := range map[string][2]bool{
+		"true": isTrue, "yes": isTrue, "On": isTrue, `"true"`: isTrue,
+		"false": isFalse, "no": isFalse, `"false"`: isFalse,
+		`"yes"`: neither, "maybe": neither, "null": neither, "[true]": neither, "1": neither,
 	} {
 		value := read(t, "a: "+text).Get("a")
-		if got := [2]bool{value.Bool(false), value.Bool(true)}; got != want {
+		if got := [2]bool{value.IsTrue(), value.IsFalse()}; got != want {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
 	}
-	if absent := (Tree{}); absent.Bool(false) || !absent.Bool(true) {
+	if absent := (Tree{}); absent.IsTrue() || absent.IsFalse() {
 		t.Error("an absent value is a boolean")
 	}
 }

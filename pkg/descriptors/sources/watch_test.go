@@ -209,16 +209,16 @@ func TestWatchReportsEqualFilesOnlyOnce(t *testing.T) {
 	dir := t.TempDir()
 	must.Write(t, dir+"/a", "1")
 	watch(t, dir, func(w *watched) {
-		move := func(name, text string) {
+		rename := func(name, text string) {
 			other := t.TempDir() + "/" + name
 			must.Write(t, other, text)
 			must.Succeed(t, os.Rename(other, dir+"/"+name))
 			time.Sleep(3 * time.Second)
 		}
 		must.Succeed(t, os.Chmod(dir+"/a", 0o644))
-		move("a", "1")
+		rename("a", "1")
 		w.want("the same content in another file")
-		move("b", "2")
+		rename("b", "2")
 		w.want("a new file", "a=1 b=2")
 	})
 }

@@ -32,7 +32,7 @@ type charged interface {
 	fits(now, n int64) limiters.Verdict // as take, and charges nothing
 	time(now int64) int64               // identifies a charge at now
 	charge(now, n int64)                // whether or not it fits
-	settle(now, at, move int64)         // moves the charge that at identifies
+	settle(now, at, change int64)       // moves the charge that at identifies
 }
 
 func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
@@ -142,10 +142,10 @@ func (w *naiveWindow) charge(now, n int64) {
 	w.open, w.start, w.count = true, start, min(count+n, limiters.MaxHits)
 }
 
-func (w *naiveWindow) settle(now, at, move int64) {
+func (w *naiveWindow) settle(now, at, change int64) {
 	start, count, open, _ := w.current(now)
-	if open && start == at && move != 0 && (move > 0 || count > 0) {
-		w.open, w.start, w.count = true, start, max(0, min(count+move, limiters.MaxHits))
+	if open && start == at && change != 0 && (change > 0 || count > 0) {
+		w.open, w.start, w.count = true, start, max(0, min(count+change, limiters.MaxHits))
 	}
 }
 
@@ -171,7 +171,7 @@ func (l *naiveLog) charge(now, n int64) {
 	l.hits = l.hits[max(0, len(l.hits)-int(2*l.Max)):]
 }
 
-func (l *naiveLog) settle(now, at, move int64) {
+func (l *naiveLog) settle(now, at, change int64) {
 	live, newest := l.live(now)
 	window := l.Window.Microseconds()
 	if at <= newest-window || at-window > newest {
@@ -179,11 +179,11 @@ func (l *naiveLog) settle(now, at, move int64) {
 	}
 	live = slices.Clone(live)
 	before := len(live)
-	for ; move > 0 && int64(len(live)) < 2*l.Max; move-- {
+	for ; change > 0 && int64(len(live)) < 2*l.Max; change-- {
 		live = append(live, at)
 	}
 	slices.Sort(live)
-	for ; move < 0 && slices.Contains(live, at); move++ {
+	for ; change < 0 && slices.Contains(live, at); change++ {
 		i := slices.Index(live, at)
 		live = slices.Delete(live, i, i+1)
 	}
@@ -198,8 +198,8 @@ func (r *rational) fits(now, n int64) limiters.Verdict {
 	return copied.take(now, n, 0)
 }
 
-func (r *rational) time(int64) int64          { return 0 }
-func (r *rational) settle(now, _, move int64) { r.charge(now, move) }
+func (r *rational) time(int64) int64            { return 0 }
+func (r *rational) settle(now, _, change int64) { r.charge(now, change) }
 
 func (r *rational) charge(now, n int64) {
 	held, at := r.level(now)

@@ -21,32 +21,32 @@ func TestIndexMatchesMap(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var x index
 		want := map[position]uint32{}
-		var places []position
+		var positions []position
 		hashes := []uint32{1, 20, 3000, 1 << 31}[seed%4]
 		for step := range 6000 {
 			grow := step%3000 < 1000 // and then shrink
 			switch p := position(rnd.Uint32N(1<<20) + 1); {
-			case len(places) == 0 || rnd.IntN(10) < 8 == grow:
+			case len(positions) == 0 || rnd.IntN(10) < 8 == grow:
 				if _, found := want[p]; !found {
 					// Hashes at both ends: where the cells wrap around.
 					hash := rnd.Uint32N(hashes) * (1 - 2*rnd.Uint32N(2))
 					x.add(hash, p)
-					want[p], places = hash, append(places, p)
+					want[p], positions = hash, append(positions, p)
 				}
 			case rnd.IntN(3) == 0:
-				i := rnd.IntN(len(places))
+				i := rnd.IntN(len(positions))
 				if _, found := want[p]; !found {
-					x.move(want[places[i]], places[i], p)
-					want[p] = want[places[i]]
-					delete(want, places[i])
-					places[i] = p
+					x.move(want[positions[i]], positions[i], p)
+					want[p] = want[positions[i]]
+					delete(want, positions[i])
+					positions[i] = p
 				}
 			default:
-				i := rnd.IntN(len(places))
-				x.remove(want[places[i]], places[i])
-				delete(want, places[i])
-				places[i] = places[len(places)-1]
-				places = places[:len(places)-1]
+				i := rnd.IntN(len(positions))
+				x.remove(want[positions[i]], positions[i])
+				delete(want, positions[i])
+				positions[i] = positions[len(positions)-1]
+				positions = positions[:len(positions)-1]
 			}
 			if step%100 == 0 {
 				checkIndex(t, &x, want)
@@ -260,12 +260,12 @@ func TestKeyTextIsCopied(t *testing.T) {
 func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	s := New(Options{})
+	s, algorithms := New(Options{}), limiterstest.WindowedAlgorithms()
 	for _, count := range []int{1, 5, 8, 100} {
 		for _, together := range []bool{false, true} {
 			ops, out := make([]limiters.Op, count), make([]limiters.Verdict, count)
 			for i := range ops {
-				spec := limiters.Spec{Algorithm: []string{"fixed_window", "sliding_log", "funnel"}[i%3], Max: 100_000, Window: time.Millisecond}
+				spec := limiters.Spec{Algorithm: algorithms[i%len(algorithms)], Max: 100_000, Window: time.Millisecond}
 				ops[i] = limiters.Op{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
 			}
 			groups := limiters.Singles(ops...)

@@ -241,13 +241,13 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	}
 	// A node that hangs fails its operations at the deadline. Operations of other nodes are decided
 	// before.
-	patient := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
-	if _, err := patient.Probe(t.Context()); err != nil {
+	longTimeout := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout = time.Second })
+	if _, err := longTimeout.Probe(t.Context()); err != nil {
 		t.Error(err)
 	}
 	must.Succeed(t, c.Servers[0].Signal(syscall.SIGSTOP))
 	redistest.Await(t, "an answer of the other node", func(context.Context) error {
-		out, err := take(t, patient, opsOf(keys[0], keys[4])...)
+		out, err := take(t, longTimeout, opsOf(keys[0], keys[4])...)
 		if err != nil || out[0].Err == nil {
 			return fmt.Errorf("got %+v, error %w, want an error of the first operation only", out, err) // a busy machine delays the other node too
 		}

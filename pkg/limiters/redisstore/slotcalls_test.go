@@ -84,7 +84,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 			}
 		}
 	}
-	moves := func(state string) {
+	testWhile := func(state string) {
 		t.Helper()
 		used(state, 2, limiters.Group{lease(1, false)})
 		used(state, 2, limiters.Group{lease(2, false), {Key: user, Limit: day, N: 2}})
@@ -93,11 +93,11 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	used("before", 1, limiters.Group{lease(0, false)})
 	slot := int(slotOf(s.namer.key(&limiters.Op{Key: user, Limit: slots})))
 	c.OpenSlot(t, slot, 0, 1)
-	moves("open")
+	testWhile("open")
 	c.MoveKeys(t, slot, 0, 1)
-	moves("keys moved, slot not assigned")
+	testWhile("keys moved, slot not assigned")
 	c.AssignSlot(t, slot, 1)
-	moves("moved")
+	testWhile("moved")
 	keysExpire(t, c, 25*time.Hour)
 }
 

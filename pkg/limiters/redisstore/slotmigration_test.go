@@ -137,11 +137,11 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 		t.Run(onError.String(), func(t *testing.T) {
 			c := redistest.StartCluster(t, 3)
 			s := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Second })
-			patient := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Minute })
+			longTimeout := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Minute })
 			user := keysOn(c, 0, 1)[0]
 			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 			group := limiters.Group{{Key: user, Limit: week, N: 1, OnError: onError}, {Key: user, Limit: day, N: 1, OnError: onError}}
-			if _, err := take(t, patient, group[0]); err != nil {
+			if _, err := take(t, longTimeout, group[0]); err != nil {
 				t.Fatal(err)
 			}
 			f := guard.NewFallback(s, guard.FallbackOptions{})
@@ -153,7 +153,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 				// Undecided operations have errors, and so may the Take.
 				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, out)
 			}
-			v, err := take(t, patient, limiters.Op{Key: user, Limit: week})
+			v, err := take(t, longTimeout, limiters.Op{Key: user, Limit: week})
 			if err != nil || v[0].Used > 1+3 {
 				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
 			}

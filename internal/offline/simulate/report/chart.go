@@ -50,9 +50,10 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 	}
 	var ok, no, only strings.Builder
 	for i, b := range c.Buckets {
-		base := rect(&ok, i, n, high, b.Allowed, c.Top)
-		rect(&no, i, n, base, b.Denied, c.Top)
-		rect(&only, i, n, high, b.Denied, c.TopNo)
+		bar := barPlot{x: wide * float64(i) / float64(n), width: wide / float64(n)}
+		base := bar.draw(&ok, high, ratio(b.Allowed, c.Top))
+		bar.draw(&no, base, ratio(b.Denied, c.Top))
+		bar.draw(&only, high, ratio(b.Denied, c.TopNo))
 	}
 	c.AllowedPath, c.DeniedPath = ok.String(), no.String()
 	if 2*c.TopNo < c.Top {
@@ -61,15 +62,17 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 	return c
 }
 
-// rect adds bar i of n to a path, from its base upwards, and returns the top of the bar. It makes
-// every count above 0 visible.
-func rect(path *strings.Builder, i, n int, base float64, count, top int64) float64 {
-	if count == 0 || top == 0 {
+// A barPlot is the column of a bar.
+type barPlot struct{ x, width float64 }
+
+// draw adds a bar to a path, from its base upwards, and returns the top of the bar. Its height is a
+// part of the chart's; every part above 0 is visible.
+func (p barPlot) draw(path *strings.Builder, base, part float64) float64 {
+	if part == 0 {
 		return base
 	}
-	height := max(1, high*float64(count)/float64(top))
-	x, width := wide*float64(i)/float64(n), wide/float64(n)
-	fmt.Fprintf(path, "M%.2f %.2fh%.2fv%.2fh%.2fz", x, base, width*0.9, -height, -width*0.9)
+	height := max(1, high*part)
+	fmt.Fprintf(path, "M%.2f %.2fh%.2fv%.2fh%.2fz", p.x, base, p.width*0.9, -height, -p.width*0.9)
 	return base - height
 }
 
