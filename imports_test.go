@@ -188,7 +188,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 var restricted = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc",
 		"pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage " +
-			"internal/grpcrecovery internal/grpctest internal/ratelimitstats " +
+			"internal/admission internal/grpcrecovery internal/grpctest internal/ratelimitstats " +
 			"internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf",
