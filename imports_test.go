@@ -57,7 +57,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store",
 		"internal/memo pkg/descriptors pkg/limiters"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode",
-		"internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
+		"pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory",
 		""},
