@@ -134,8 +134,8 @@ end
 
 -- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
 -- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
--- and the function continues with the next one. values[i - base] is the value of KEYS[i], or an error; false means that the key is absent
--- or no string, and nil that the value is unknown.
+-- and the function continues with the next one. values[i - base] is the value of KEYS[i], or an error. It is false if the key is absent or
+-- no string, and nil if the value is unknown.
 local function decide_each(decide, run, to, values, base)
   while run.current_op <= to do
     local ok, problem = pcall(decide, run, to, values, base)
