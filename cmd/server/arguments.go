@@ -32,8 +32,8 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 	}, options...)...)
 }
 
-// needsValue returns an option by which kong decodes values of type T as it does by default, but
-// without quoting the next argument if it is no value, because it may be a secret.
+// needsValue returns an option by which kong rejects a flag of type T without a value. Unlike kong,
+// it does not quote the next argument, which may be a secret.
 func needsValue[T any]() kong.Option {
 	mapper := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeFor[T]())
 	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, into reflect.Value) error {
