@@ -104,8 +104,9 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err, args), helpOf(parser, args))
-		return usageExitCode(parser, args)
+		named := commandOf(parser, args)
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", err, helpOf(named))
+		return usageExitCode(named)
 	}
 	return cli.ExitCode(command.Run(), stderr)
 }
