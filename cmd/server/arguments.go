@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,29 +22,65 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 	return kong.New(into, append([]kong.Option{
 		kong.Name("weir"),
 		kong.Description("A rate limit service for Envoy."),
+		kong.UsageOnError(),
 		kong.Vars{"redis_socket": settings.RedisSocket, "overlay_keys": strings.Join(rulesfile.OverlayKeys(), ", ")},
 		kong.ExplicitGroups(groups()),
-		kong.TypeMapper(reflect.TypeFor[bool](), boolean{}),
-		needsValue[string](),
-		needsValue[int](),
-		needsValue[int64](),
-		needsValue[uint16](),
-		needsValue[float32](),
-		needsValue[float64](),
-		needsValue[time.Duration](),
+		kong.KindMapper(reflect.Bool, boolean{}),
+		mustBe[string]("a string"),
+		mustBe[int]("a whole number such as 10"),
+		mustBe[int64]("a whole number such as 10"),
+		mustBe[uint16]("a whole number from 0 to 65535"),
+		mustBe[float32]("a number such as 0.5"),
+		mustBe[float64]("a number such as 0.5"),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), value(decodeDuration)),
 	}, options...)...)
 }
 
-// needsValue returns an option by which kong rejects a flag of type T without a value. Unlike kong,
-// it does not quote the next argument, which may be a secret.
-func needsValue[T any]() kong.Option {
+// mustBe returns an option by which kong decodes values of T's kind, with errors that name the form
+// of the value.
+func mustBe[T any](form string) kong.Option {
 	mapper := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeFor[T]())
-	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(ctx *kong.DecodeContext, into reflect.Value) error {
-		if !ctx.Scan.Peek().IsValue() {
-			return fmt.Errorf("needs a value: write %s=VALUE", ctx.Value.ShortSummary())
+	return kong.KindMapper(reflect.TypeFor[T]().Kind(), value(func(ctx *kong.DecodeContext, into reflect.Value) error {
+		text := ctx.Scan.Peek().String()
+		if mapper.Decode(ctx, into) != nil {
+			return fmt.Errorf("must be %s, not %q", form, text)
 		}
-		return mapper.Decode(ctx, into)
+		return nil
 	}))
+}
+
+// value returns a mapper of flags and variables, which checks that there is a value before it calls
+// decode. kong puts the name of the flag before the errors.
+func value(decode kong.MapperFunc) kong.MapperFunc {
+	return func(ctx *kong.DecodeContext, into reflect.Value) error {
+		token, flag := ctx.Scan.Peek(), ctx.Value
+		text := token.String()
+		switch {
+		case token.IsEOL():
+			return errNoValue
+		case !token.IsValue():
+			// The value may be a secret.
+			return fmt.Errorf("%w: write %s=VALUE if the next argument is the value", errNoValue, flag.ShortSummary())
+		case flag.Enum != "" && !slices.Contains(flag.EnumSlice(), text):
+			return fmt.Errorf("must be %s, not %q", oneOf(flag.EnumSlice()), text)
+		}
+		return decode(ctx, into)
+	}
+}
+
+var errNoValue = errors.New("needs a value")
+
+func decodeDuration(ctx *kong.DecodeContext, into reflect.Value) error {
+	text := ctx.Scan.Pop().String()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if _, err := time.ParseDuration(text + "s"); err == nil && strings.Trim(text, "0123456789.") == "" {
+			return fmt.Errorf("%q has no unit: want %sms or %ss", text, text, text)
+		}
+		return fmt.Errorf("cannot read %q: want a duration such as 15ms, 2s or 1h30m", text)
+	}
+	into.SetInt(int64(d))
+	return nil
 }
 
 // boolean decodes the values of [strconv.ParseBool], as envoyproxy/ratelimit does.
@@ -64,20 +103,47 @@ func (boolean) Decode(ctx *kong.DecodeContext, target reflect.Value) error {
 // IsBool implements [kong.BoolMapper], so that the flag needs no value.
 func (boolean) IsBool() bool { return true }
 
-// commandOf returns the command that args name, or nil.
-func commandOf(parser *kong.Kong, args []string) *kong.Node {
-	for _, command := range parser.Model.Children {
-		if len(args) > 0 && command.Name == args[0] {
-			return command
-		}
+// fromVariable matches kong's error for an invalid environment variable. kong names the flag,
+// although the user set the variable.
+var fromVariable = regexp.MustCompile(`^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9_]+)=".*"\)$`)
+
+// aboutSubject matches an error about a command, flag or variable whose text continues the name:
+// kong puts a colon between them.
+var aboutSubject = regexp.MustCompile(`^([a-z ]+|-[a-z0-9-]+|[A-Z0-9_]+): (must|needs|cannot be used) `)
+
+// argumentError returns err as a message that names the flag or variable that the user set, and the
+// remedy.
+func argumentError(err error, args []string) string {
+	text := strings.TrimPrefix(err.Error(), "serve: ") // kong puts the name of the command before the error of Validate
+	if names, found := strings.CutPrefix(text, "expected one of "); found && len(args) > 0 {
+		return args[0] + " needs " + oneOf(strings.Split(strings.ReplaceAll(names, `"`, ""), ", "))
 	}
-	return nil
+	if flag, _, found := strings.Cut(text, ": missing value, "); found { // the flag may repeat
+		return flag + " " + errNoValue.Error()
+	}
+	if argument, found := strings.CutPrefix(text, "unexpected argument "); found {
+		if strings.Contains(argument, "=") {
+			return text + ": join the entries of a descriptor with commas, such as a=1,b=2"
+		}
+		return text + ": remove it"
+	}
+	return aboutSubject.ReplaceAllString(fromVariable.ReplaceAllString(text, "$2: $1"), "$1 $2 ")
+}
+
+// oneOf joins choices, such as text, json or junit, without the empty one.
+func oneOf(choices []string) string {
+	choices = slices.DeleteFunc(choices, func(c string) bool { return c == "" })
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
 // usageExitCode returns the exit code for invalid arguments: 2, unless the command has a method
 // UsageExitCode.
-func usageExitCode(command *kong.Node) int {
-	if command != nil {
+func usageExitCode(parser *kong.Kong, args []string) int {
+	for _, command := range parser.Model.Children {
+		if len(args) == 0 || command.Name != args[0] {
+			continue
+		}
 		if c, ok := command.Target.Addr().Interface().(interface{ UsageExitCode() int }); ok {
 			return c.UsageExitCode()
 		}
@@ -85,20 +151,32 @@ func usageExitCode(command *kong.Node) int {
 	return 2
 }
 
-// unknownCommand returns an error if args name an unknown command. kong would report an unexpected
-// argument of serve, the default command.
+// unknownCommand returns an error if args name an unknown command or subcommand. The error suggests
+// the nearest command, or lists all of them.
 func unknownCommand(parser *kong.Kong, args []string) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") || commandOf(parser, args) != nil {
-		return nil
+	known, path := parser.Model.Children, ""
+	for _, arg := range args {
+		if len(known) == 0 || known[0].Type != kong.CommandNode || strings.HasPrefix(arg, "-") {
+			return nil
+		}
+		var names []string
+		var below *kong.Node
+		for _, command := range known {
+			names = append(names, command.Name)
+			if command.Name == arg {
+				below = command
+			}
+		}
+		switch nearest := spelling.Nearest(arg, names); {
+		case below != nil:
+			known, path = below.Children, path+arg+" "
+		case nearest != "":
+			return fmt.Errorf("unknown command %q: did you mean %q?", path+arg, path+nearest)
+		default:
+			return fmt.Errorf("unknown command %q: the commands are %s", path+arg, strings.Join(names, ", "))
+		}
 	}
-	var names []string
-	for _, command := range parser.Model.Children {
-		names = append(names, command.Name)
-	}
-	if nearest := spelling.Nearest(args[0], names); nearest != "" {
-		return fmt.Errorf("unknown command %q: did you mean %q?", args[0], nearest)
-	}
-	return fmt.Errorf("unknown command %q: the commands are %s", args[0], strings.Join(names, ", "))
+	return nil
 }
 
 // removeUnknown removes unknown flags with their values from args, and warns about each one.
@@ -131,12 +209,14 @@ func removeUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string 
 	return accepted
 }
 
-// helpOf returns the help command for a command; nil is serve, the default command.
-func helpOf(command *kong.Node) string {
-	if command == nil || command.Name == "serve" {
-		return "weir serve --help the settings"
+// helpOf returns the help command for args, whose default command is serve.
+func helpOf(parser *kong.Kong, args []string) string {
+	for _, command := range parser.Model.Children {
+		if len(args) > 0 && command.Name == args[0] && command.Name != "serve" {
+			return "weir " + command.Name + " --help its arguments"
+		}
 	}
-	return "weir " + command.Name + " --help its arguments"
+	return "weir serve --help the settings"
 }
 
 // groups returns the headings of commands and settings in help texts.

@@ -6,22 +6,32 @@ import (
 	"testing"
 )
 
-// An error names the argument and the fault. It does not quote an argument that may be the value.
-func TestInvalidArgumentsAreNamed(t *testing.T) {
+// An invalid value of each type is rejected with the name of its flag or variable, and with the
+// form that it must have.
+func TestInvalidValuesNameTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
-		"--port=http":                    `--port: expected a valid 16 bit uint but got "http"`,
-		"--top-keys=many":                `--top-keys: expected a valid 64 bit int but got "many"`,
-		"--near-limit-ratio=half":        `--near-limit-ratio: expected a float but got "half" (string)`,
-		"--store-timeout=15":             `--store-timeout: expected duration but got "15": time: missing unit in duration "15"`,
+		"--port=http":                    `--port must be a whole number from 0 to 65535, not "http"`,
+		"--port=65536":                   `--port must be a whole number from 0 to 65535, not "65536"`,
+		"--store-max-batch=many":         `--store-max-batch must be a whole number such as 10, not "many"`,
+		"--top-keys=many":                `--top-keys must be a whole number such as 10, not "many"`,
+		"--memory-max-keys=1e6":          `--memory-max-keys must be a whole number such as 10, not "1e6"`,
+		"--near-limit-ratio=half":        `--near-limit-ratio must be a number such as 0.5, not "half"`,
+		"--denial-log=half":              `--denial-log must be a number such as 0.5, not "half"`,
+		"--store-timeout=15":             `--store-timeout: "15" has no unit: want 15ms or 15s`,
+		"--store-timeout=soon":           `--store-timeout: cannot read "soon": want a duration such as 15ms, 2s or 1h30m`,
 		"--shadow-mode=perhaps":          `--shadow-mode: cannot read "perhaps": want true or false`,
-		"test -o yaml":                   `--output must be one of "text","json","junit" but got "yaml"`,
-		"--port":                         "--port: needs a value: write --port=VALUE",
-		"--drain-delay":                  "--drain-delay: needs a value: write --drain-delay=VALUE",
-		"explain --config":               `--config: missing value, expecting "<arg>"`,
-		"--log-level --shadow-mode":      "--log-level: needs a value: write --log-level=VALUE",
-		"explain --config --domain shop": "--config: needs a value: write --config=VALUE",
-		"gen":                            `expected one of "envoy", "envoyfilter"`,
-		"gen envyo":                      `unexpected argument envyo, did you mean "envoy"?`,
+		"test -o yaml":                   `--output must be text, json or junit, not "yaml"`,
+		"simulate --clients drop,wait":   `--clients must be drop, obey or hammer, not "wait"`,
+		"gen envoy --part all":           `--part must be filter, route or cluster, not "all"`,
+		"--port":                         "--port needs a value",
+		"explain -o":                     "--output needs a value",
+		"explain --config":               "--config needs a value",
+		"convert --columns":              "--columns needs a value",
+		"--log-level --shadow-mode":      "--log-level needs a value: write --log-level=VALUE if the next argument is the value",
+		"gen envoy --trusted-hops -1":    "--trusted-hops needs a value: write --trusted-hops=VALUE if the next argument is the value",
+		"explain --config --domain shop": "--config needs a value: write --config=VALUE if the next argument is the value",
+		"gen":                            "gen needs envoy or envoyfilter",
+		"import":                         "import needs limitador, nginx, kong or envoy-gateway",
 	} {
 		t.Run(args, func(t *testing.T) {
 			if got := rejection(t, strings.Fields(args)...); got != want {
@@ -31,18 +41,21 @@ func TestInvalidArgumentsAreNamed(t *testing.T) {
 	}
 }
 
-// The user set the variable, so an error names the variable too.
+// The user set the variable, so an error names the variable and not its flag.
 func TestInvalidVariablesAreNamed(t *testing.T) {
 	for variable, test := range map[string]struct{ value, want string }{
-		"PORT":          {"99999", `--port: expected a valid 16 bit uint but got "99999" (from envar PORT="99999")`},
-		"STORE_TIMEOUT": {"15", `--store-timeout: expected duration but got "15": time: missing unit in duration "15" (from envar STORE_TIMEOUT="15")`},
-		"SHADOW_MODE":   {"perhaps", `--shadow-mode: cannot read "perhaps": want true or false (from envar SHADOW_MODE="perhaps")`},
-		"LOG_LEVEL":     {"loud", `serve: LOG_LEVEL: unknown level "loud": want debug, info, warn or error`},
+		"PORT":             {"99999", ` must be a whole number from 0 to 65535, not "99999"`},
+		"NEAR_LIMIT_RATIO": {`half" (from envar PORT="1`, ` must be a number such as 0.5, not "half\" (from envar PORT=\"1"`},
+		"TOP_KEYS":         {"1\n2", ` must be a whole number such as 10, not "1\n2"`},
+		"DRAIN_DELAY":      {"Inf", `: cannot read "Inf": want a duration such as 15ms, 2s or 1h30m`},
+		"STORE_TIMEOUT":    {"15", `: "15" has no unit: want 15ms or 15s`},
+		"SHADOW_MODE":      {"perhaps", `: cannot read "perhaps": want true or false`},
+		"LOG_LEVEL":        {"loud", `: unknown level "loud": want debug, info, warn or error`},
 	} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, test.value)
-			if got := rejection(t); got != test.want {
-				t.Errorf("printed %s\nwant    %s", got, test.want)
+			if got := rejection(t); got != variable+test.want {
+				t.Errorf("printed %s\nwant    %s%s", got, variable, test.want)
 			}
 		})
 	}

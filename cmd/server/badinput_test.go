@@ -109,30 +109,30 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 			"weir: ADMIN_TOKEN_FILE: the tokens: read none: no such file or directory: correct the path"},
 
 		// Arguments.
-		{"explain --config", "weir: --config: missing value, expecting \"<arg>\"\n" + help + "explain --help its arguments"},
+		{"explain --config", "weir: --config needs a value\n" + help + "explain --help its arguments"},
 		{"explain --config rules.yaml -o yaml a=1",
-			"weir: --output must be one of \"text\",\"json\" but got \"yaml\"\n" + help + "explain --help its arguments"},
-		{"test -o yaml x", "weir: --output must be one of \"text\",\"json\",\"junit\" but got \"yaml\"\n" + help + "test --help its arguments"},
+			"weir: --output must be text or json, not \"yaml\"\n" + help + "explain --help its arguments"},
+		{"test -o yaml x", "weir: --output must be text, json or junit, not \"yaml\"\n" + help + "test --help its arguments"},
 		{"convert --format yaml x",
-			"weir: --format must be one of \"envoy\",\"nginx\",\"json\",\"csv\",\"\" but got \"yaml\"\n" + help + "convert --help its arguments"},
+			"weir: --format must be envoy, nginx, json or csv, not \"yaml\"\n" + help + "convert --help its arguments"},
 		{"test --run [ rules_test.yaml",
 			"weir: test: --run: \"[\" is not a regular expression: missing closing ]\n" + help + "test --help its arguments"},
 		{"conform --only ( 127.0.0.1:1", "weir: --only: \"(\" is not a regular expression: missing closing )"},
-		{"gen", "weir: expected one of \"envoy\", \"envoyfilter\"\n" + help + "gen --help its arguments"},
-		{"gen envyo", `weir: unexpected argument envyo, did you mean "envoy"?` + "\n" + help + "gen --help its arguments"},
-		{"import traefik", "weir: unexpected argument traefik\n" + help + "import --help its arguments"},
+		{"gen", "weir: gen needs envoy or envoyfilter\n" + help + "gen --help its arguments"},
+		{"gen envyo", `weir: unknown command "gen envyo": did you mean "gen envoy"?`},
+		{"import traefik", `weir: unknown command "import traefik": the commands are limitador, nginx, kong, envoy-gateway`},
 		{"import nginx",
-			"weir: import nginx: needs a file, for example: weir import nginx nginx.conf (- reads standard input)\n" +
+			"weir: import nginx needs a file, for example: weir import nginx nginx.conf (- reads standard input)\n" +
 				help + "import --help its arguments"},
 		{"diff rules.yaml",
-			"weir: diff: needs two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst\n" +
+			"weir: diff needs two sets of rules, for example: weir diff old.yaml new.yaml --against day.ndjson.zst\n" +
 				help + "diff --help its arguments"},
 		{"peek user_id=42 action=login",
-			"weir: unexpected argument action=login\n" +
+			"weir: unexpected argument action=login: join the entries of a descriptor with commas, such as a=1,b=2\n" +
 				help + "peek --help its arguments"},
-		{"version x", "weir: unexpected argument x\n" + help + "version --help its arguments"},
+		{"version x", "weir: unexpected argument x: remove it\n" + help + "version --help its arguments"},
 		{"--port 99999 --config rules.yaml",
-			"weir: --port: expected a valid 16 bit uint but got \"99999\"\n" + help + "serve --help the settings"},
+			"weir: --port must be a whole number from 0 to 65535, not \"99999\"\n" + help + "serve --help the settings"},
 		{"explain --config rules.yaml --domian shop user_id=42",
 			"weir: unknown flag --domian, did you mean \"--domain\"?\n" + help + "explain --help its arguments"},
 

@@ -16,7 +16,7 @@ func checkSettings() cli.SettingsReport {
 		return cli.SettingsReport{Fault: err.Error()}
 	}
 	if _, err := parser.Parse([]string{"serve"}); err != nil {
-		return cli.SettingsReport{Fault: err.Error()}
+		return cli.SettingsReport{Fault: argumentError(err, nil)}
 	}
 	err = parseSettings(&parsed.Serve.Serve)
 	if err != nil {

@@ -66,7 +66,7 @@ func TestCheckCommandExitCodesAndOutput(t *testing.T) {
 			bad + ":4:54: fault: 'requests_per_unit' is -1", bad + ":5:5: fault: unknown key 'limits'",
 		}},
 		{"check " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
-		{"check", 2, nil, []string{"weir: check: needs a file or folder, for example: weir check rules.yaml"}},
+		{"check", 2, nil, []string{"weir: check needs a file or folder, for example: weir check rules.yaml"}},
 		{"/bin/ratelimit check " + good, 0, []string{"ok: rules 1, domains 1, files 1\n"}, nil},
 	} {
 		c.test(t)
@@ -105,7 +105,7 @@ func TestServeArgumentErrors(t *testing.T) {
 	for _, c := range []commandTest{
 		{"--no-such-flag", 2, nil, []string{"no-such-flag"}},
 		{"--port=70000 --config " + good, 2, nil, []string{"port"}},
-		{"--port=http --config " + good, 2, nil, []string{`weir: --port: expected a valid 16 bit uint but got "http"` + "\n"}},
+		{"--port=http --config " + good, 2, nil, []string{`weir: --port must be a whole number from 0 to 65535, not "http"` + "\n"}},
 		{"--backend-type=memcache --log-level=loud --store-timeout=0s --config " + good, 2, nil,
 			[]string{"BACKEND_TYPE: memcache is not supported", `LOG_LEVEL: unknown level "loud"`, "STORE_TIMEOUT must be above 0"}},
 		{"--backend-type=redis --redis-auth=secret --redis-auth-file=" + empty + " --config " + good, 2, nil, []string{"REDIS_AUTH_FILE: REDIS_AUTH is set too"}},
@@ -149,9 +149,9 @@ func TestCheckSettings(t *testing.T) {
 			[]string{"warning: REDIS_AUHT has no effect: unknown setting: did you mean REDIS_AUTH?\n"}}},
 		{"REDIS_AUHT=secret", commandTest{"check --settings --strict", 1, nil, []string{"REDIS_AUHT has no effect: "}}},
 		{"GRPC_CLIENT_TLS_SAN=envoy", commandTest{"check --settings --strict", 1, nil, []string{"GRPC_CLIENT_TLS_SAN has no effect: "}}},
-		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`missing unit in duration "15" (from envar STORE_TIMEOUT="15")`}}},
-		{"STORE_TIMEOUT=15", commandTest{"check --settings -o json", 1, []string{`"severity": "fault",` + "\n    " + `"id": "setting",`, `missing unit in duration \"15\" (from envar STORE_TIMEOUT=\"15\")`}, nil}},
-		{"STORE_TIMEOUT=15", commandTest{"check --settings --format=github", 1, []string{`::error title=setting::--store-timeout: expected duration but got "15"`}, nil}},
+		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`STORE_TIMEOUT: "15" has no unit`}}},
+		{"STORE_TIMEOUT=15", commandTest{"check --settings -o json", 1, []string{`"severity": "fault",` + "\n    " + `"id": "setting",`, `STORE_TIMEOUT: \"15\" has no unit`}, nil}},
+		{"STORE_TIMEOUT=15", commandTest{"check --settings --format=github", 1, []string{`::error title=setting::STORE_TIMEOUT: "15" has no unit`}, nil}},
 		{"BACKEND_TYPE=redis REDIS_PERSECOND=true REDIS_PERSECOND_URL=", commandTest{"check --settings", 1, nil, []string{"REDIS_PERSECOND_URL: an empty address: want host:port"}}},
 		{"REDIS_URL=http://redis", commandTest{"check --settings", 1, nil, []string{"REDIS_URL: the address has an unknown scheme: want host:port"}}},
 		{"BACKEND_TYPE=memory REDIS_URL=http://redis REDIS_PERSECOND_URL=", commandTest{"check --settings", 0, []string{"ok: settings"}, nil}},

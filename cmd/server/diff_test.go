@@ -92,7 +92,7 @@ func TestDiffCommandExitCodesAndOutput(t *testing.T) {
 		{"diff " + two + " " + bad + " --against " + first, 1, nil, []string{"the new rules: " + bad + ":1:9: "}},
 		{"diff " + bad + " " + two + " --against " + first, 1, nil, []string{"the old rules: " + bad + ":1:9: "}},
 		{"diff " + two + " " + one, 1, nil, []string{"diff needs --against with a recording, for example: weir diff"}},
-		{"diff " + two, 1, nil, []string{"weir: diff: needs two sets of rules, for example: "}},
+		{"diff " + two, 1, nil, []string{"weir: diff needs two sets of rules, for example: "}},
 		{"diff - - --against " + first, 1, nil, []string{"only one of the rules, the overlays and the recordings can be standard input"}},
 		{"diff " + two + " " + one + " --against " + filepath.Join(dir, "none"), 1, nil, []string{"none: no such file"}},
 		{"diff " + two + " " + one + " --against " + junk, 1, nil, []string{"junk.ndjson:1: no JSON object", "no line can be replayed"}},

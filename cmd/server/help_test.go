@@ -29,6 +29,8 @@ func TestHelpAndArgumentErrors(t *testing.T) {
 		{"cehck", 2, []string{`unknown command "cehck": did you mean "check"?`}},
 		{"frobnicate", 2, []string{`unknown command "frobnicate": the commands are serve, version, check, explain, `}},
 		{"--config rules.yaml --redis-type=foo", 2, []string{`REDIS_TYPE: unknown value "foo": want SINGLE, CLUSTER or SENTINEL`}},
+		{"--config rules.yaml --store-timeout=15", 2, []string{`--store-timeout: "15" has no unit: want 15ms or 15s`}},
+		{"--config rules.yaml --store-timeout=soon", 2, []string{`cannot read "soon": want a duration such as 15ms`}},
 		{"--config rules.yaml --shadow-mode=perhaps", 2, []string{`cannot read "perhaps": want true or false`}},
 	} {
 		t.Run("weir "+c.args, func(t *testing.T) {
@@ -82,6 +84,14 @@ func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 				t.Errorf("exit code %d, want %d; said %s", code, c.code, &err)
 			}
 		})
+	}
+}
+
+func TestVariablesWithoutAUnitNameTheRemedy(t *testing.T) {
+	t.Setenv("STORE_TIMEOUT", "15")
+	code, said := runWeir("--config=" + rulesFile(t))
+	if want := `weir: STORE_TIMEOUT: "15" has no unit: want 15ms or 15s` + "\n"; code != 2 || !strings.HasPrefix(said, want) {
+		t.Errorf("exit code %d, want 2; printed %s, want %s", code, said, want)
 	}
 }
 

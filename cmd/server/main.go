@@ -104,9 +104,8 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 		return exited
 	}
 	if err != nil {
-		named := commandOf(parser, args)
-		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", err, helpOf(named))
-		return usageExitCode(named)
+		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err, args), helpOf(parser, args))
+		return usageExitCode(parser, args)
 	}
 	return cli.ExitCode(command.Run(), stderr)
 }
