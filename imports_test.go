@@ -57,7 +57,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/decide", "decides requests, without a protocol and without knowing the store",
 		"internal/memo pkg/descriptors pkg/limiters"},
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode",
-		"internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
+		"pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory",
 		""},
@@ -188,7 +188,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 var restricted = []struct{ prefix, only, why string }{
 	{"google.golang.org/grpc",
 		"pkg/conform pkg/rls pkg/descriptors/sources/xds internal/grpcmessage " +
-			"internal/grpcrecovery internal/grpctest internal/ratelimitstats " +
+			"internal/admission internal/grpcrecovery internal/grpctest internal/ratelimitstats " +
 			"internal/telemetry internal/tracing cmd/server bench/bare",
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf",

@@ -83,7 +83,7 @@ func TestLinksResolve(t *testing.T) {
 // The block of packages in CONTRIBUTING.md names folders that exist.
 func TestPackagesInContributingExist(t *testing.T) {
 	text := must.Read(t, root+"/CONTRIBUTING.md")
-	_, block, _ := strings.Cut(string(text), "## The packages\n\n```\n")
+	_, block, _ := strings.Cut(string(text), "## Find the package\n\n```\n")
 	block, _, found := strings.Cut(block, "```")
 	if !found {
 		t.Fatal("CONTRIBUTING.md has no block of packages")

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -26,14 +23,9 @@ func newAdmitter(gate *admission.Gate, service *rls.Service) *admitter {
 // Receive implements [rls.Admission]. It observes a request that ends before its message is
 // decoded, because Envoy's failure mode may let that request pass.
 func (a *admitter) Receive(ctx context.Context, _ func(any) error, request rls.PendingRequest) error {
-	err := a.receiver.Receive(ctx, request)
-	if err != nil {
+	if err := a.receiver.Receive(ctx, request); err != nil {
 		a.service.ObserveUndecoded(err)
 		return err
 	}
-	err = a.Enter(request.MayRefund)
-	if err != nil {
-		return status.Error(codes.ResourceExhausted, err.Error())
-	}
-	return nil
+	return a.Admit(request.MayRefund)
 }

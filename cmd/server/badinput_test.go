@@ -43,7 +43,7 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 	plain := web.Listener.Addr().String()
 	const (
 		help         = "weir --help shows the commands, weir "
-		sample       = `{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}]}]}`
+		sample       = `{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}],"hits_addend":1}]}`
 		setAdminAddr = "set ADMIN_ADDR on the server, or correct --server (WEIR_ADMIN_URL)"
 		checkAddress = "check the address, that the service listens there by gRPC, and whether it needs --tls"
 		recordSome   = "record some with RECORD_PATH, or convert an access log with weir convert"
@@ -63,10 +63,9 @@ func TestErrorsNameTheRemedy(t *testing.T) {
 		{"explain --config rules.yaml --request none", "weir: read none: no such file or directory: correct the path"},
 		{"explain --config rules.yaml --request two", "weir: read two: is a directory: name a file"},
 		{"explain --config rules.yaml --request rules.yaml",
-			`weir: rules.yaml: line 1, column 1: not JSON (invalid character 'd' looking for beginning of value): ` +
-				`write a RateLimitRequest such as ` + sample},
+			`weir: rules.yaml: not a RateLimitRequest: syntax error (line 1:1): invalid value domain: write one such as ` + sample},
 		{"explain --live http://127.0.0.1:6071 --request empty",
-			"weir: empty: the body is empty: write a RateLimitRequest such as " + sample},
+			"weir: empty: not a RateLimitRequest: the body is empty: write one such as " + sample},
 		{"explain --config rules.yaml --envoy none", "weir: read none: no such file or directory: correct the path"},
 		{"explain --config rules.yaml --envoy broken.yaml", "weir: broken.yaml:1:9: '[' is not closed: add ']'"},
 		{"explain --config rules.yaml --envoy rules.yaml",

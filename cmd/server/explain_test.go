@@ -40,7 +40,7 @@ func TestExplainCommandExitCodesAndOutput(t *testing.T) {
 		{`explain --config ` + empty + ` a=1`, 2, nil, []string{"no rules file"}},
 		{`explain --config ` + good + ` --overlay ` + bad + ` a=1`, 2, nil, []string{bad + ":"}},
 		{`explain --config ` + good + ` --request ` + filepath.Join(dir, "none"), 2, nil, []string{"none: no such file"}},
-		{`explain --config ` + good + ` --request ` + good, 2, nil, []string{good + ": line 1, column 1: not JSON"}},
+		{`explain --config ` + good + ` --request ` + good, 2, nil, []string{good + ": not a RateLimitRequest: syntax error (line 1:1): "}},
 		{`explain --config ` + good + ` a`, 2, nil, []string{`descriptor "a": entry 1, "a", has no '=': want key=value`}},
 		{`explain --config ` + good + ` ` + strings.Repeat("a=1 ", 101), 2, nil, []string{"too many descriptors: want at most 100"}},
 		{`explain --config ` + good, 2, nil, []string{"explain needs a descriptor, for example: weir explain"}},

@@ -158,15 +158,15 @@ func TestReleasesAreShedLast(t *testing.T) {
 		if n := gate.Stats().InFlight; n != int64(held) {
 			t.Fatalf("%d requests in flight, want %d", n, held)
 		}
-		if err := gate.Enter(end); (err != nil) != (want.end == shed) {
+		if err := gate.Admit(end); (err != nil) != (want.end == shed) {
 			t.Errorf("beside %d requests: %v", held, err)
 		}
 	}
 	gate.Close(canceled(t))
 	for gate.Stats().InFlight > 0 {
-		gate.Leave()
+		gate.Done()
 	}
-	if err := gate.Enter(end); err == nil {
+	if err := gate.Admit(end); err == nil {
 		t.Error("an end is admitted after Close")
 	}
 }

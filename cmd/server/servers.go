@@ -43,9 +43,7 @@ func (h *httpServer) serve() error {
 // openServers opens the servers, which serve starts. All other parts must be open.
 func (p *process) openServers(l listenerSet, receipts rls.Receipts) error {
 	s := p.settings
-	decideBy := decideOptions(s)
-	decideBy.EndLocally = p.store.fallback.EndLocally
-	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideBy), p.rlsOptions(receipts))
+	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions(receipts))
 	options, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
 		return err

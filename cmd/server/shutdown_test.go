@@ -138,12 +138,12 @@ func TestStopWaitsForRequestsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := admission.NewGate(1)
-				must.Succeed(t, gate.Enter(nil))
+				must.Succeed(t, gate.Admit(nil))
 				server, conn := serverInMemory(t, rls.Options{})
 				partialRequests(t, conn, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), c.canceled)
 				defer cancel()
-				leaves := time.AfterFunc(c.left, gate.Leave)
+				leaves := time.AfterFunc(c.left, gate.Done)
 				defer leaves.Stop()
 				began := time.Now()
 				stopGRPC(ctx, server, gate)

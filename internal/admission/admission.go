@@ -5,9 +5,11 @@ package admission
 import (
 	"cmp"
 	"context"
-	"errors"
 	"runtime"
 	"sync/atomic"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/backoff"
 )
@@ -17,16 +19,18 @@ import (
 // 20 ms.
 const defaultPerCPU = 256
 
-// errOverloaded is returned for a request that is shed: too many are in flight, or the server is
-// stopping.
-var errOverloaded = errors.New("too many requests in flight")
+// The gRPC statuses of requests that a Gate does not admit.
+var (
+	errOverloaded = status.Error(codes.ResourceExhausted, "too many requests in flight")
+	errStopping   = status.Error(codes.Unavailable, "the server is stopping")
+)
 
 // A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them,
 // because a queued request would outlive its client's timeout and delay others.
 type Gate struct {
 	limit     int64
 	busyAbove int64 // three quarters of limit; above it, connections are read more slowly
-	count     atomic.Int64
+	inFlight  atomic.Int64
 	shed      atomic.Int64
 	closed    atomic.Bool
 	resume    chan struct{} // wakes one connection that waits in Read
@@ -38,26 +42,30 @@ func NewGate(limit int) *Gate {
 	return &Gate{limit: int64(limit), busyAbove: int64(limit - limit/4), resume: make(chan struct{})}
 }
 
-// Enter admits a request, or returns an error if it sheds the request. An admitted request must
-// call Leave. Call Enter only once the whole request has arrived, so that slow clients do not
-// occupy the limit.
+// Admit admits a request, or returns the gRPC status with which to reject it. The caller must call
+// Done once an admitted request is decided. Call Admit only once the whole request has arrived, so
+// that slow clients do not occupy the limit.
 //
 // A request that may refund hits or end a lease is admitted up to twice the limit. If a release
 // were lost, a slot would be held until the TTL of its lease, and deny requests long after the
-// load. Enter calls mayRefund only beyond the limit; nil stands for a request that does neither.
-func (g *Gate) Enter(mayRefund func() bool) error {
-	n := g.count.Add(1)
-	if n > g.limit && (n > 2*g.limit || mayRefund == nil || !mayRefund()) || g.closed.Load() {
-		g.count.Add(-1)
+// load. Admit calls mayRefund only beyond the limit; nil stands for a request that does neither.
+func (g *Gate) Admit(mayRefund func() bool) error {
+	n := g.inFlight.Add(1)
+	switch {
+	case g.closed.Load():
+		g.inFlight.Add(-1)
+		return errStopping
+	case n > g.limit && (n > 2*g.limit || mayRefund == nil || !mayRefund()):
+		g.inFlight.Add(-1)
 		g.shed.Add(1)
 		return errOverloaded
 	}
 	return nil
 }
 
-// Leave ends an admitted request.
-func (g *Gate) Leave() {
-	if g.count.Add(-1) > g.busyAbove {
+// Done ends an admitted request.
+func (g *Gate) Done() {
+	if g.inFlight.Add(-1) > g.busyAbove {
 		return
 	}
 	select {
@@ -66,18 +74,18 @@ func (g *Gate) Leave() {
 	}
 }
 
-// Close sheds all further requests and waits until none is in flight, or ctx ends.
+// Close rejects all further requests and waits until none is in flight, or ctx ends.
 func (g *Gate) Close(ctx context.Context) {
 	g.closed.Store(true)
-	for g.count.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
+	for g.inFlight.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
 	}
 }
 
 // Stats counts requests.
 type Stats struct {
 	InFlight int64 // admitted and not yet decided
-	Shed     int64 // rejected since the start
+	Shed     int64 // since the start
 }
 
 // Stats returns the current counts.
-func (g *Gate) Stats() Stats { return Stats{g.count.Load(), g.shed.Load()} }
+func (g *Gate) Stats() Stats { return Stats{g.inFlight.Load(), g.shed.Load()} }

@@ -34,11 +34,11 @@ func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 			return
 		}
 		body, err := read(w, r)
-		if g.Enter(nil) != nil {
+		if g.Admit(nil) != nil {
 			reject(w)
 			return
 		}
-		defer g.Leave()
+		defer g.Done()
 		if err != nil || int64(len(body)) > maxBody {
 			closeAfter(w)
 		}

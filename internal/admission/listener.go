@@ -44,7 +44,7 @@ func NewListener(inner net.Listener, gate *Gate) net.Listener {
 // counted before a connection reads more.
 func (l *listener) load() int64 {
 	runtime.Gosched()
-	return l.gate.count.Load()
+	return l.gate.inFlight.Load()
 }
 
 // busy reports whether n requests in flight are too many to read at full speed.

@@ -39,7 +39,7 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		if n, took := read(5000); n != 5000 || took != 0 {
 			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
 		}
-		gate.count.Store(100)
+		gate.inFlight.Store(100)
 		if n, took := read(20); n != 20 || took != 0 {
 			t.Errorf("with little to send: %d bytes at a time, in %v", n, took)
 		}
@@ -53,17 +53,17 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		read(minReadBytes)
 		go func() {
 			time.Sleep(10 * checkInterval)
-			gate.count.Store(0)
+			gate.inFlight.Store(0)
 		}()
 		if n, took := read(5000); n != 5000 || took < 9*checkInterval || took > 11*checkInterval {
 			t.Errorf("until some are answered: %d bytes at a time, in %v", n, took)
 		}
-		gate.count.Store(100)
+		gate.inFlight.Store(100)
 		read(minReadBytes)
 		go func() {
 			time.Sleep(checkInterval / 2)
-			for gate.count.Load() > 0 {
-				gate.Leave()
+			for gate.inFlight.Load() > 0 {
+				gate.Done()
 			}
 		}()
 		if _, took := read(5000); took != checkInterval/2 {
@@ -138,11 +138,11 @@ func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 	}
 }
 
-func BenchmarkEnterAndLeave(b *testing.B) {
+func BenchmarkAdmitAndDone(b *testing.B) {
 	g := NewGate(1)
 	for b.Loop() {
-		if g.Enter(nil) == nil {
-			g.Leave()
+		if g.Admit(nil) == nil {
+			g.Done()
 		}
 	}
 }

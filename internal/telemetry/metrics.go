@@ -80,7 +80,7 @@ func NewMetrics(version string) *Metrics {
 		denials: newCounterMap(registry, "weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
 		peeks: newCounterMap(registry, "weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
 			"domain", "rule", "limit"),
-		penalties: newCounterMap(registry, "weir_penalties_total", "Penalties that began, by limit.", "domain", "rule", "limit"),
+		penalties: newCounterMap(registry, "weir_penalties_total", "Penalties that began, by limit. A penalty does not count if its limit itself denies the client for longer.", "domain", "rule", "limit"),
 		byPenalty: newCounterMap(registry, "weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
 			"domain", "rule", "limit"),
 		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{

@@ -41,10 +41,6 @@ type Options struct {
 	// EndTimeout bounds the store call that ends the leases of a denied or canceled request;
 	// default 1 s.
 	EndTimeout time.Duration
-	// EndLocally ends leases that only this process granted: the verdict of each was ByShare and
-	// StoreUncharged. If the store is a guard.Fallback, set it to the EndLocally of that Fallback.
-	// Leave it nil if nothing in this process grants such leases.
-	EndLocally func(ctx context.Context, now time.Time, ends []limiters.Op)
 	// CalendarMonths makes month a calendar month in UTC for limits in requests, unless the rule
 	// sets window_start.
 	CalendarMonths bool

@@ -364,18 +364,19 @@ descriptors:
 	for _, c := range []struct {
 		hits  int64
 		want  Reason
+		retry time.Duration
 		reset time.Duration
 	}{
-		{15, NeverFits, 0},
-		{10, WithinLimit, 2 * time.Second},
-		{15, NeverFits, 2 * time.Second},
-		{4, OverLimit, 800 * time.Millisecond},
+		{15, NeverFits, 0, 0},
+		{10, WithinLimit, 0, 2 * time.Second},
+		{15, NeverFits, 0, 2 * time.Second},
+		{4, OverLimit, 800 * time.Millisecond, 2 * time.Second},
 	} {
 		r := request("funnel")
 		r.Descriptors[0].Hits = c.hits
 		must.Succeed(t, d.Decide(t.Context(), r, &result))
-		if got := &result.Decisions[0]; got.Reason != c.want || got.UntilReset != c.reset || got.DecidingLimit == nil {
-			t.Errorf("%d hits: %v, reset after %v, want %v and %v", c.hits, got.Reason, got.UntilReset, c.want, c.reset)
+		if got := &result.Decisions[0]; got.Reason != c.want || got.RetryAfter != c.retry || got.ResetAfter != c.reset || got.DecidingLimit == nil {
+			t.Errorf("%d hits: %v, retry after %v, reset after %v, want %v, %v and %v", c.hits, got.Reason, got.RetryAfter, got.ResetAfter, c.want, c.retry, c.reset)
 		}
 	}
 }

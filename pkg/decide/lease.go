@@ -90,12 +90,8 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	if !result.Denied && !canceled {
 		return
 	}
-	opened, local, repeated := result.ends(canceled)
-	if d.options.EndLocally != nil {
-		d.options.EndLocally(ctx, now, local)
-	}
-	result.GivenUpLeases = len(opened) + len(local)
-	ends := append(opened, repeated...)
+	ends, opened := result.ends(canceled)
+	result.GivenUpLeases = opened
 	if len(ends) == 0 {
 		return
 	}
@@ -119,29 +115,27 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	result.EndErr = err
 }
 
-// ends returns operations that end the leases that r may have opened; local ends those that only
-// this process granted. With retryEnds, repeated are the ends of r that the store may not have
-// decided.
-func (r *Result) ends(retryEnds bool) (opened, local, repeated []limiters.Op) {
+// ends returns operations that end the leases that r may have opened, and the number of these
+// leases. With retryEnds, it adds the ends of r that the store may not have decided.
+func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 	for first, g := range limiters.EachGroup(r.call.groups) {
 		verdicts := r.call.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, deniedByStore)
 		for i, op := range g {
-			v, end := &verdicts[i], op
-			end.N, end.Kind = 0, limiters.OpEnd
-			switch {
+			switch v := &verdicts[i]; {
 			case op.Lease.IsZero():
 			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
-				repeated = append(repeated, op)
-			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err):
-			case !v.StoreUncharged:
-				opened = append(opened, end)
-			case v.By == limiters.ByShare:
-				local = append(local, end)
+				ends = append(ends, op)
+			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err) || v.Holder == limiters.HeldByNone:
+				// It opened no lease.
+			default:
+				op.N, op.Kind, op.Holder = 0, limiters.OpEnd, v.Holder
+				ends = append(ends, op)
+				opened++
 			}
 		}
 	}
-	return opened, local, repeated
+	return ends, opened
 }
 
 // deniedByStore reports whether the store denied an operation, so that its group opened no leases.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -568,28 +569,28 @@ func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
 	}
 }
 
-// If on_store_error allowed a lease without any store, Weir ends nothing. If the share of this
-// replica allowed the lease, the end is only for the local store.
-func TestUnchargedTakesAreEndedOnlyLocally(t *testing.T) {
-	for by, want := range map[limiters.DecidedBy]int{limiters.ByPolicy: 0, limiters.ByShare: 1} {
+// The end of a lease goes to its holder. If on_store_error allowed the request without any store,
+// there is no lease, so Weir ends nothing.
+func TestLeaseIsEndedAtItsHolder(t *testing.T) {
+	for holder, want := range map[limiters.LeaseHolder]int{limiters.HeldByStore: 1, limiters.HeldByShare: 1, limiters.HeldByNone: 0} {
 		store := newLeaseStore()
-		var local []limiters.Op
-		d := newLeaseDecider(t, store, Options{EndLocally: func(_ context.Context, _ time.Time, ends []limiters.Op) {
-			local = append(local, ends...)
-		}})
-		store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
+		d := newLeaseDecider(t, store, Options{})
+		store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)
-			out[0].By, out[0].StoreUncharged = by, true
+			if call == 0 {
+				out[0].By, out[0].Holder = limiters.ByShare, holder
+			}
 			return err
 		}
 		var result Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
-		if !result.Denied || result.GivenUpLeases != want || result.EndErr != nil || len(store.calls) != 1 {
-			t.Errorf("%v: denied %t, %d ended, EndErr %v, %d calls, want a denial with %d ended in 1 call", by, result.Denied, result.GivenUpLeases,
-				result.EndErr, len(store.calls), want)
+		ends := slices.Concat(store.calls[1:]...)
+		if !result.Denied || result.GivenUpLeases != want || result.EndErr != nil || len(ends) != want {
+			t.Errorf("%v: denied %t, %d ended, EndErr %v, ends %+v, want a denial with %d ended", holder, result.Denied, result.GivenUpLeases,
+				result.EndErr, ends, want)
 		}
-		if len(local) != want || want > 0 && (local[0].Kind != limiters.OpEnd || local[0].Lease != store.calls[0][0].Lease) {
-			t.Errorf("%v: local ends %+v, want %d of the open lease", by, local, want)
+		if len(ends) > 0 && (ends[0].Kind != limiters.OpEnd || ends[0].Lease != store.calls[0][0].Lease || ends[0].Holder != holder) {
+			t.Errorf("%v: end %+v, want one of the open lease at its holder", holder, ends[0])
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 	Unlimited                   // Allowed: the rule is unlimited
 	Replaced                    // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                 // Allowed: the hits fit under every limit
-	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after UntilReset
+	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after RetryAfter
 	NeverFits                   // as OverLimit, but DecidingLimit can never hold that many hits: waiting does not help
 	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
@@ -66,25 +66,25 @@ func (d *Decision) setOutcome() {
 			d.Outcome = Undecided
 		}
 		return
-	case d.End:
-		d.UntilReset = v.ResetAfter
+	case v.By == limiters.ByPolicy:
+		d.Reason = StorePolicy
+	case d.End: // the plan has set the reason
 	case v.Allowed:
-		d.Reason, d.UntilReset = WithinLimit, v.ResetAfter
+		d.Reason = WithinLimit
 	case v.RetryAfter < 0:
-		d.Reason, d.UntilReset = NeverFits, v.ResetAfter
+		d.Reason = NeverFits
 	case v.TooManyLeases:
-		d.Reason, d.UntilReset = TooManyLeases, v.RetryAfter
+		d.Reason = TooManyLeases
 	default:
-		d.Reason, d.UntilReset = OverLimit, v.RetryAfter
+		d.Reason = OverLimit
 	}
 	if !v.Allowed && !d.ShadowMode {
 		d.Outcome = Denied
 	}
-	if v.By == limiters.ByPolicy { // usage and reset are unknown
-		d.Reason, d.UntilReset = StorePolicy, 0
-		return
+	if v.By != limiters.ByPolicy { // otherwise the usage and the times are unknown
+		d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
+		d.RetryAfter, d.ResetAfter = max(0, v.RetryAfter), v.ResetAfter
 	}
-	d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
 }
 
 // CombinedOutcome is the outcome of descriptors together. The zero value combines no descriptors.

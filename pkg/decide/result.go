@@ -93,10 +93,9 @@ type Decision struct {
 	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with
 	// the fewest remaining hits. It is nil if no limit's state is known, see Reason.
 	DecidingLimit *descriptors.RateLimit
-	Remaining     int64 // further hits that fit under DecidingLimit
-	// UntilReset is the wait until denied hits fit. For allowed hits and [NeverFits], it is the
-	// time until the key has fully reset.
-	UntilReset time.Duration
+	Remaining     int64         // further hits that fit under DecidingLimit
+	RetryAfter    time.Duration // the wait until denied hits fit; 0 if they fit now or never
+	ResetAfter    time.Duration // the time until the key has fully reset
 
 	firstOp        int  // index of the decision's first operation in the store call
 	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]

@@ -42,7 +42,7 @@ func (d *Decision) untilAllowed() time.Duration {
 	if !d.MayFitLater() {
 		return math.MaxInt64
 	}
-	return d.UntilReset
+	return d.RetryAfter
 }
 
 // MayFitLater reports whether a denied descriptor may be allowed later.

@@ -18,7 +18,7 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		for _, wait := range waits {
 			d.Limits = append(d.Limits, descriptors.RateLimit{Compiled: limit})
 			d.Verdicts = append(d.Verdicts, limiters.Verdict{RetryAfter: wait, ResetAfter: wait})
-			d.UntilReset = max(d.UntilReset, wait)
+			d.RetryAfter = max(d.RetryAfter, wait)
 		}
 		return d
 	}

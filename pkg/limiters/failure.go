@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Uncharged wraps an error of a Take or of an operation to report that nothing was charged, for
-// example because nothing was sent. After any other error hits may have been charged. [errors.Is]
-// and [errors.As] see err.
+// Uncharged wraps an error of a Take or of an operation to report that the Take or the operation has
+// charged nothing, for example because nothing was sent. After any other error hits may have been
+// charged. [errors.Is] and [errors.As] see err.
 func Uncharged(err error) error { return &unchargedError{err} }
 
 // IsUncharged reports whether err or an error that it wraps was returned by [Uncharged]. An error
@@ -28,7 +28,7 @@ func IsUncharged(err error) bool {
 
 type unchargedError struct{ error }
 
-func (e *unchargedError) Error() string { return e.error.Error() + ": nothing was charged" }
+func (e *unchargedError) Error() string { return "nothing was charged: " + e.error.Error() }
 func (e *unchargedError) Unwrap() error { return e.error }
 
 // ErrPanic is the error of operations whose store panicked. Hits may have been charged.

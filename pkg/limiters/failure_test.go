@@ -32,7 +32,7 @@ func TestIsUnchargedReadsTheWholeErrorChain(t *testing.T) {
 			t.Errorf("%v: uncharged: %t, want %t", c.err, got, c.want)
 		}
 	}
-	if err := limiters.Uncharged(broken); !errors.Is(err, broken) || err.Error() != "broken: nothing was charged" {
+	if err := limiters.Uncharged(broken); !errors.Is(err, broken) || err.Error() != "nothing was charged: broken" {
 		t.Errorf("%v hides its cause", err)
 	}
 }

@@ -67,6 +67,9 @@ type Op struct {
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for
 	// other limits.
 	Lease LeaseID
+	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
+	// guard.Fallback routes the end by it, and other stores ignore it.
+	Holder LeaseHolder
 	// OnError decides the operation if the store fails. guard.Fallback applies it, and other stores
 	// ignore it. It is a field of the operation so that one Take, and one group, may mix policies.
 	OnError OnError
@@ -133,15 +136,26 @@ func FailAll(out []Verdict, err error) {
 	}
 }
 
+// A LeaseHolder names the store that may hold the lease of a request. The caller copies it from the
+// verdict on the charge to the end of the lease.
+type LeaseHolder uint8
+
+// The values of LeaseHolder.
+const (
+	HeldByStore LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
+	HeldByShare                    // only the share of this process holds the lease: the store has charged nothing
+	HeldByNone                     // there is no lease: [OnError] allowed the charge, and the store has charged nothing
+)
+
 // A Verdict is the result of one [Op].
 type Verdict struct {
 	Allowed      bool
 	Penalized    bool // denied by a penalty, which ends after RetryAfter; false if the limit itself denies for longer
 	PenaltyBegan bool // Penalized, and the penalty began with this operation
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
-	TooManyLeases  bool
-	StoreUncharged bool // this process decided because the store failed, and the store has certainly charged nothing
-	By             DecidedBy
+	TooManyLeases bool
+	By            DecidedBy
+	Holder        LeaseHolder // of an allowed charge: who may hold its lease
 	// Order orders verdicts of one key with equal At if the store used its own clock.
 	Order uint16
 	// At is when the operation was decided, in µs since 1970, by the store's clock, or with

@@ -74,18 +74,14 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 }
 
 // The error of a funnel that cannot count exactly names the next lower maximum. A window of a prime
-// number of seconds has no divisor from 10^6 to that prime, so a search number by number would take
-// minutes here.
+// number of seconds has no divisor from 10^6 to that prime, so a search number by number would exceed
+// the timeout of go test here.
 func TestMaximumOfAnImpreciseFunnelIsFoundWithoutTryingEachNumber(t *testing.T) {
-	const prime, funnels, longest = 315_359_983, 100, 30 * time.Second
-	began := time.Now()
+	const prime, funnels = 315_359_983, 1000
 	for range funnels {
 		_, err := NewLimit(Spec{Algorithm: "funnel", Max: MaxLimit, Window: prime * time.Second, Params: Params{Capacity: 1}})
 		if want := fmt.Sprintf("want at most %d", MaxLimit/prime*prime); err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%v, want %q", err, want)
-		}
-		if took := time.Since(began); took > longest {
-			t.Fatalf("an error takes %v or more", took)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package replay_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 		key    string
 		hits   int64
 		denied bool
-		reset  time.Duration
+		wait   time.Duration // until the hits fit, or after an allowed request until the reset
 	}{
 		{0, "window", 5, false, time.Minute},
 		{0, "log", 5, false, time.Minute},
@@ -61,8 +62,8 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 	} {
 		must.Succeed(t, r.Decide(start.Add(step.at), request(step.key, "a", step.hits), &result))
 		d := result.Decisions[0]
-		if result.Denied != step.denied || d.UntilReset != step.reset {
-			t.Errorf("%v %s: denied %t, reset after %v, want %t, %v", step.at, step.key, result.Denied, d.UntilReset, step.denied, step.reset)
+		if wait := cmp.Or(d.RetryAfter, d.ResetAfter); result.Denied != step.denied || wait != step.wait {
+			t.Errorf("%v %s: denied %t, retry or reset after %v, want %t, %v", step.at, step.key, result.Denied, wait, step.denied, step.wait)
 		}
 	}
 }
@@ -127,9 +128,9 @@ func TestReplayEqualsTheReference(t *testing.T) {
 		incoming.Now = now
 		must.Succeed(t, reference.Decide(context.Background(), incoming, &want))
 		g, w := got.Decisions[0], want.Decisions[0]
-		if g.Outcome != w.Outcome || g.Reason != w.Reason || g.Remaining != w.Remaining || g.UntilReset != w.UntilReset {
-			t.Fatalf("request %d at %v of %s: %v %v %d %v, want %v %v %d %v",
-				i, now, key, g.Outcome, g.Reason, g.Remaining, g.UntilReset, w.Outcome, w.Reason, w.Remaining, w.UntilReset)
+		if g.Outcome != w.Outcome || g.Reason != w.Reason || g.Remaining != w.Remaining || g.RetryAfter != w.RetryAfter || g.ResetAfter != w.ResetAfter {
+			t.Fatalf("request %d at %v of %s: %v %v %d %v %v, want %v %v %d %v %v", i, now, key,
+				g.Outcome, g.Reason, g.Remaining, g.RetryAfter, g.ResetAfter, w.Outcome, w.Reason, w.Remaining, w.RetryAfter, w.ResetAfter)
 		}
 		if got.Denied {
 			denied++

@@ -15,8 +15,8 @@ type Admission interface {
 	// Receive receives a request, for example by decode, and then admits it. A non-nil error is the
 	// response.
 	Receive(ctx context.Context, decode func(any) error, request PendingRequest) error
-	// Leave ends an admitted request.
-	Leave()
+	// Done ends an admitted request.
+	Done()
 }
 
 // A PendingRequest is a request over gRPC, empty until it is decoded.
@@ -31,7 +31,7 @@ type admitAll struct{}
 func (admitAll) Receive(_ context.Context, decode func(any) error, request PendingRequest) error {
 	return decode(request)
 }
-func (admitAll) Leave() {}
+func (admitAll) Done() {}
 
 // ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this
 // package's decoder instead of the generated one. A nil Admission admits every request. Unary
@@ -60,7 +60,7 @@ func (h handler) shouldRateLimit(
 		c.release()
 		return nil, err
 	}
-	defer h.Leave()
+	defer h.Done()
 	c.observation.GRPC = true
 	wire, err := service.(*Service).answer(ctx, c)
 	if err != nil {

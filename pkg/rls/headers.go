@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -35,8 +36,12 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	}
 	b = appendNumberHeader(b, h.Limit, int64(saturated(shown.DecidingLimit.RequestsPerUnit)))
 	b = appendNumberHeader(b, h.Remaining, int64(saturated(shown.Remaining)))
-	return appendNumberHeader(b, h.Reset, seconds(shown.UntilReset))
+	return appendNumberHeader(b, h.Reset, seconds(untilReset(shown)))
 }
+
+// untilReset returns the value of Envoy's duration_until_reset: the time until a denied request may
+// be repeated, or else until the key has fully reset.
+func untilReset(d *decide.Decision) time.Duration { return cmp.Or(d.RetryAfter, d.ResetAfter) }
 
 // seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would
 // round down.

@@ -1,12 +1,14 @@
 package rls
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -14,6 +16,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // MaxBodyBytes bounds the body of an HTTP request. The bound of gRPC is higher, because Envoy
@@ -98,11 +101,20 @@ func underlying(w http.ResponseWriter) http.ResponseWriter {
 	}
 }
 
+// maxFaultBytes bounds the text of a fault, which quotes the body.
+const maxFaultBytes = 200
+
 func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
-	if err := protojson.Unmarshal(body, request); err != nil {
-		return explainJSON(body, request.ProtoReflect().Descriptor(), err)
+	err := protojson.Unmarshal(body, request)
+	if err == nil {
+		return nil
 	}
-	return nil
+	fault := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:")) // has the line and the column
+	if len(bytes.TrimSpace(body)) == 0 {
+		fault = "the body is empty"
+	}
+	return fmt.Errorf("not a RateLimitRequest: %s: write one such as %s", descriptors.Truncate(fault, maxFaultBytes),
+		`{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}],"hits_addend":1}]}`)
 }
 
 // ParseRequest parses a RateLimitRequest in JSON as [Service.ServeHTTP] does. Its error is shown to

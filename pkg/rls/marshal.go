@@ -92,7 +92,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 	if d.DecidingLimit != nil {
 		var reset int
 		b, reset = openMessage(b, tagDurationUntilReset)
-		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(d.UntilReset))), reset)
+		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(untilReset(d)))), reset)
 	}
 	return closeMessage(b, start)
 }

@@ -305,9 +305,9 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 			Name: names[r.IntN(len(names))], RequestsPerUnit: large(), UnitMultiplier: number(),
 			Unit: descriptors.Unit(1 + r.IntN(int(descriptors.Year))),
 		}
-		d.UntilReset = time.Duration(number()) * time.Second
+		d.ResetAfter = time.Duration(number()) * time.Second
 		if r.IntN(2) == 0 {
-			d.Outcome, d.Reason = decide.Denied, decide.OverLimit
+			d.Outcome, d.Reason, d.RetryAfter = decide.Denied, decide.OverLimit, d.ResetAfter/2
 		}
 	}
 	return d
@@ -327,7 +327,7 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 	if d.DecidingLimit.UnitMultiplier > 1 {
 		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(d.DecidingLimit.UnitMultiplier)
 	}
-	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(d.UntilReset)}
+	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(untilReset(d))}
 	return m
 }
 
@@ -377,7 +377,7 @@ func headerMessages(decisions []decide.Decision) []*corev3.HeaderValue {
 	return []*corev3.HeaderValue{
 		{Key: "a", Value: fmt.Sprint(saturated(shown.DecidingLimit.RequestsPerUnit))},
 		{Key: "b", Value: fmt.Sprint(saturated(shown.Remaining))},
-		{Key: "c", Value: fmt.Sprint(seconds(shown.UntilReset))},
+		{Key: "c", Value: fmt.Sprint(seconds(untilReset(shown)))},
 	}
 }
 

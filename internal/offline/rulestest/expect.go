@@ -241,7 +241,7 @@ func retryAfter(d *decide.Decision) string {
 	case decide.NeverFits:
 		return "never"
 	case decide.OverLimit, decide.TooManyLeases:
-		return d.UntilReset.String()
+		return d.RetryAfter.String()
 	case decide.BadLeaseID:
 		return "none, because the lease id is bad"
 	default:

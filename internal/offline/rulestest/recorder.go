@@ -192,7 +192,7 @@ func (r *recorder) recover(t int, d *decide.Decision) {
 		r.send(sent{hits: 0, id: "id-1", end: "settle"})
 		r.send(sent{hits: 1})
 	default:
-		r.send(sent{hits: 1, after: d.UntilReset})
+		r.send(sent{hits: 1, after: d.RetryAfter})
 	}
 }
 

@@ -59,7 +59,7 @@ func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verd
 			continue
 		}
 		denial, certain := c.denialOf(began, now, d.limit, 0, v)
-		c.shardOf(d.key).locked(func(s *denyShard) { s.renew(d, denial, certain && denial.expires > now) })
+		c.shardOf(d.key).locked(func(s *denyShard) { s.renew(d, denial, certain) })
 	}
 }
 
@@ -98,32 +98,31 @@ func (c *DenyCache) run(ctx context.Context) {
 }
 
 // flush removes expired denials and sends the debts that began no later than before. It stops when
-// ctx ends and at the first call that fails. oldest is when the oldest remaining debt began, or
-// forever.
+// ctx ends and at the first call that fails. Without an error, oldest is when the oldest remaining
+// debt began, or forever.
 func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
 	oldest = forever
 	var debts []debt
-	for i := 0; i < len(c.shards) && ctx.Err() == nil; {
+	for i := range c.shards {
 		var since int64
-		c.shards[i].locked(func(s *denyShard) {
-			now := c.clock()
-			s.sweep(now)
-			debts, since = s.popDue(now, before, debtsPerCall, debts)
-		})
-		full := len(debts) >= debtsPerCall
-		if !full || since > before {
-			oldest = min(oldest, since)
-			i++
-		}
-		if full {
-			if err := c.sendDebts(debts); err != nil {
-				return oldest, err
+		for full := true; full && ctx.Err() == nil; {
+			c.shards[i].locked(func(s *denyShard) {
+				now := c.clock()
+				s.sweep(now)
+				debts, since = s.popDue(now, before, debtsPerCall, debts)
+			})
+			full = len(debts) >= debtsPerCall
+			if full {
+				if err := c.sendDebts(debts); err != nil {
+					return 0, err
+				}
+				debts = debts[:0]
 			}
-			debts = debts[:0]
 		}
+		oldest = min(oldest, since)
 	}
 	if err := c.sendDebts(debts); err != nil {
-		return oldest, err
+		return 0, err
 	}
 	return oldest, ctx.Err()
 }
@@ -145,4 +144,76 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 	}
 	c.applyVerdicts(began, debts, out)
 	return nil
+}
+
+// popDebts moves the debts of a key, under all limits, to debts.
+func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
+	for _, e := range s.entriesOf(key) {
+		if e.debt > 0 {
+			debts = s.removeDebt(now, e, debts)
+		}
+	}
+	return debts
+}
+
+// needsStore reports whether the store must be called for e: to count its debt while the window may
+// be open, or to renew a denial that is still requested.
+func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
+}
+
+// removeDebt moves the debt of e to debts if e needsStore, and otherwise removes e.
+func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
+	needed := s.needsStore(e, now)
+	if needed {
+		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, s.generation})
+	}
+	e.used = min(e.used+e.debt, limiters.MaxHits)
+	e.debt, e.pending = 0, false
+	if !needed || e.expires == noDenial {
+		s.remove(e)
+		return debts
+	}
+	e.move(&s.idle)
+	return debts
+}
+
+// popDue moves the debts that began no later than before to debts, up to limit in total. It returns
+// when the oldest remaining debt began, or forever.
+func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
+	for e := s.pending.next; e != &s.pending; e = s.pending.next {
+		if e.pendingSince > before || len(debts) >= limit {
+			return debts, e.pendingSince
+		}
+		debts = s.removeDebt(now, e, debts)
+	}
+	return debts, forever
+}
+
+// renew applies the store's verdict on a removed debt, whose entry may have been removed or changed
+// meanwhile.
+func (s *denyShard) renew(removed *debt, d denial, denied bool) {
+	e := s.find(removed.key, removed.limit)
+	switch {
+	case e == nil || s.generation != removed.generation:
+	case !denied:
+		s.removeDenial(e)
+	case e.minHits == d.minHits && e.expires < d.expires:
+		e.denial = d
+	}
+}
+
+// restore returns a removed debt to its entry, if it still exists. A debt whose window has ended
+// must not count in the next one.
+func (s *denyShard) restore(now int64, removed *debt) bool {
+	e := s.find(removed.key, removed.limit)
+	if e == nil || now >= removed.resetAt {
+		return false
+	}
+	e.debt += removed.n
+	e.used = max(0, e.used-removed.n)
+	if !e.pending {
+		s.markPending(e, now)
+	}
+	return true
 }

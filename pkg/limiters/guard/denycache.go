@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,7 +24,9 @@ import (
 //
 // On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
-// See docs/adr/0008-deny-cache.md.
+// Take works in three steps: lookUp denies operations from memory, forward sends the others to the
+// store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, debts
+// and renewals in debt.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
@@ -98,7 +101,9 @@ func (c *DenyCache) Close(ctx context.Context) error {
 func (c *DenyCache) ForgetDenials() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
-		s.removeAllDenials()
+		for key := range s.entries {
+			s.removeKeyDenials(key)
+		}
 	})
 }
 
@@ -143,60 +148,47 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	lookups := make([]opLookup, len(out))
+	lookups := make([]lookup, len(out))
 	began := c.clock()
-	c.classify(groups, lookups)
-	forwarded, debts := c.answer(began, groups, lookups, out)
+	forwarded, debts := c.lookUp(began, groups, lookups, out)
 	if forwarded == 0 {
 		return nil
 	}
 	var err error
 	if forwarded == len(out) && len(debts) == 0 {
-		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // saves 60 % of the cache's share of such a Take
+		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // without the copies of forward
 	} else {
 		err = c.forward(ctx, groups, lookups, out, debts)
 	}
-	c.recordDenials(began, groups, lookups, out)
+	c.recordVerdicts(began, groups, lookups, out)
 	if forwarded < len(out) {
 		return nil // the others were answered from memory
 	}
 	return err
 }
 
-// An opLookup decides about one operation: the cache answers it, or the store does, and the cache
-// may then record its denial.
-type opLookup struct {
+// A lookup is the result of looking up one operation in the cache.
+type lookup struct {
 	hash        uint64 // the hash of the key
+	forward     bool   // the operation goes to the store; otherwise the cache has denied it
 	generation  uint32 // the generation of the shard before the store was called
-	forward     bool   // the operation goes to the store
 	belowDenial bool   // the operation charges fewer hits than a cached denial covers
 }
 
-// classify hashes the keys and marks operations that always go to the store: refunds, groups of
-// several, and all kinds but charges.
-func (c *DenyCache) classify(groups []limiters.Group, lookups []opLookup) {
-	for first, g := range limiters.EachGroup(groups) {
-		for i := range g {
-			op, lookup := &g[i], &lookups[first+i]
-			lookup.hash = maphash.String(c.seed, op.Key)
-			lookup.forward = op.N < 0 || len(g) > 1 || op.Kind != limiters.OpCharge
-		}
-	}
-}
-
-// answer answers operations from memory and marks the others to be forwarded. It returns the number
-// of marked operations and the debts of their keys, which it removes.
-func (c *DenyCache) answer(
-	now int64, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict,
+// lookUp denies operations from memory and marks the others to be forwarded. It returns the number
+// of marked operations and the debts of their keys, which it removes from the cache.
+func (c *DenyCache) lookUp(
+	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict,
 ) (forwarded int, debts []debt) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			lookup := &lookups[first+i]
-			lookup.forward = keyIsForwarded(lookups, lookup.hash)
-			c.shard(lookup.hash).locked(func(s *denyShard) {
-				debts = s.answerOrForward(now, &g[i], lookup, &out[first+i], debts)
-			})
-			if lookup.forward {
+			op, l := &g[i], &lookups[first+i]
+			l.hash = maphash.String(c.seed, op.Key)
+			// The store decides the operations on a key in order, so it also gets those after a
+			// forwarded one.
+			l.forward = !mayBeCached(g) || keyIsForwarded(lookups[:first+i], l.hash)
+			c.shard(l.hash).locked(func(s *denyShard) { debts = s.lookUp(now, op, l, &out[first+i], debts) })
+			if l.forward {
 				forwarded++
 			}
 		}
@@ -204,27 +196,27 @@ func (c *DenyCache) answer(
 	return forwarded, debts
 }
 
-// keyIsForwarded reports whether an operation on a key goes to the store.
-func keyIsForwarded(lookups []opLookup, hash uint64) bool {
-	for i := range lookups {
-		if lookups[i].forward && lookups[i].hash == hash {
-			return true
-		}
-	}
-	return false
+// mayBeCached reports whether the cache may answer g and record its denial. The store decides all
+// refunds, groups of several operations, and operations that are no charges.
+func mayBeCached(g limiters.Group) bool {
+	return len(g) == 1 && g[0].Kind == limiters.OpCharge && g[0].N >= 0
+}
+
+// keyIsForwarded reports whether one of lookups forwards an operation on a key.
+func keyIsForwarded(lookups []lookup, hash uint64) bool {
+	return slices.ContainsFunc(lookups, func(l lookup) bool { return l.forward && l.hash == hash })
 }
 
 // forward sends the marked operations to the store, after the debts of their keys.
 func (c *DenyCache) forward(
-	ctx context.Context, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict, debts []debt,
+	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
 ) error {
 	var forwarded split.Subset
 	for i := range debts {
 		forwarded.AddOps(limiters.Group{debts[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
-		// The operations of a group are marked all or none.
-		if lookups[first].forward {
+		if lookups[first].forward { // the operations of a group are marked all or none
 			forwarded.Add(g, first)
 		}
 	}
@@ -234,31 +226,33 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// recordDenials records the denials of a call that began at the time began. It removes the denials
-// of refunded keys, and those of more hits than were charged. It does so even if the store failed,
-// because it may have applied the operation.
-func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups []opLookup, out []limiters.Verdict) {
-	ended := int64(0)
+// recordVerdicts updates the cache after a call of the store that began at the time began. It does so even
+// if the call failed, because the store may have applied the operations.
+func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict) {
+	ended := c.clock()
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			op, lookup, v := &g[i], &lookups[first+i], &out[first+i]
+			op, l, v := &g[i], &lookups[first+i], &out[first+i]
+			shard := c.shard(l.hash)
 			if op.N < 0 {
-				c.shard(lookup.hash).locked(func(s *denyShard) {
+				shard.locked(func(s *denyShard) {
 					s.generation++ // calls in flight record no denial of the old usage
 					s.removeKeyDenials(op.Key)
 				})
-			}
-			if lookup.belowDenial && !v.Denied() {
-				c.shard(lookup.hash).locked(func(s *denyShard) { s.removeLarger(op) })
-			}
-			if v.Allowed || v.Err != nil || !lookup.forward || op.Kind != limiters.OpCharge || len(g) > 1 {
 				continue
 			}
-			if ended == 0 {
-				ended = c.clock()
+			if l.belowDenial && !v.Denied() {
+				shard.locked(func(s *denyShard) { s.removeLarger(op) })
+			}
+			if !l.forward || !mayBeCached(g) {
+				continue
 			}
 			if d, certain := c.denialOf(began, ended, op.Limit, op.N, v); certain {
-				c.cacheDenial(lookup, op, d, ended)
+				shard.locked(func(s *denyShard) {
+					if s.generation == l.generation {
+						s.add(ended, op, d, c.budget)
+					}
+				})
 			}
 		}
 	}
@@ -268,6 +262,11 @@ func (c *DenyCache) recordDenials(began int64, groups []limiters.Group, lookups 
 // ended. It returns false if no further hits are certain to be denied.
 func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
 	minHits, certain := l.CertainDenial(n, v)
+	// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
+	expires := began + min(int64(v.RetryAfter-time.Microsecond), c.maxAge)
+	if !certain || expires <= ended {
+		return denial{}, false
+	}
 	offset := int64(0)
 	if v.At > 0 {
 		offset = v.At*int64(time.Microsecond) - ended
@@ -275,22 +274,9 @@ func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *
 	return denial{
 		recorded: ended, offset: offset,
 		minHits: minHits, used: v.Used,
-		// The store's clock is truncated to microseconds, so the denial may end one microsecond
-		// early.
-		expires: began + min(int64(v.RetryAfter-time.Microsecond), c.maxAge),
+		expires: expires,
 		retryAt: ended + int64(v.RetryAfter), resetAt: ended + int64(v.ResetAfter),
-	}, certain
-}
-
-func (c *DenyCache) cacheDenial(lookup *opLookup, op *limiters.Op, d denial, now int64) {
-	if d.expires <= now {
-		return
-	}
-	c.shard(lookup.hash).locked(func(s *denyShard) {
-		if s.generation == lookup.generation {
-			s.add(now, op, d, c.budget)
-		}
-	})
+	}, true
 }
 
 // Reset implements [limiters.Store]. It removes unsent debts, which belong to the old state.

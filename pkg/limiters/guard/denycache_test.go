@@ -689,7 +689,7 @@ func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
 			"ok used=2 remaining=0 reset=60s")
-		// One operation goes to the store, and so do all operations on its key.
+		// One operation goes to the store, and so do those after it on its key.
 		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2)},
 			"denied used=2 remaining=0 retry=60s reset=60s",
 			"denied used=2 remaining=0 retry=60s reset=60s")
@@ -697,7 +697,7 @@ func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 			"cached: denied used=2 remaining=0 retry=60s reset=60s",
 			"cached: denied used=2 remaining=0 retry=60s reset=60s")
 		f.mustTake(a, []limiters.Op{op("k", 1), op("k", -1), op("k", 1)},
-			"denied used=2 remaining=0 retry=60s reset=60s",
+			"cached: denied used=2 remaining=0 retry=60s reset=60s",
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=2 remaining=0 reset=60s")
 	})

@@ -89,19 +89,21 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// answerOrForward answers op from memory, or marks its lookup to be forwarded and moves the debts
-// of its key to debts.
-func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup, v *limiters.Verdict, debts []debt) []debt {
+// lookUp denies op from memory, or marks its lookup to be forwarded and moves the debts of its key
+// to debts.
+func (s *denyShard) lookUp(now int64, op *limiters.Op, l *lookup, v *limiters.Verdict, debts []debt) []debt {
 	e := s.find(op.Key, op.Limit)
 	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
-		if !lookup.forward && s.answer(now, e, op, v) {
+		if !l.forward && e != nil && e.denies(now, op.N) {
 			s.answered++
+			s.deny(now, e, op)
+			*v = e.verdict(now, op)
 			return debts
 		}
 	}
-	lookup.forward, lookup.generation = true, s.generation
-	lookup.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
+	l.forward, l.generation = true, s.generation
+	l.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	debts = s.popDebts(now, op.Key, debts)
 	if op.N < 0 {
 		s.removeKeyDenials(op.Key)
@@ -109,16 +111,14 @@ func (s *denyShard) answerOrForward(now int64, op *limiters.Op, lookup *opLookup
 	return debts
 }
 
-// answer denies an operation if its entry e, which may be nil, makes that certain. It reports
-// whether it wrote v.
-func (s *denyShard) answer(now int64, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
-	if e == nil || now >= e.expires || op.N < e.minHits {
-		return false
-	}
-	if e.owes && op.N > 0 {
-		if op.N > maxDebtHits-e.debt {
-			return false
-		}
+// denies reports whether the store would certainly deny n hits, and e can hold them as its debt.
+func (e *denyEntry) denies(now, n int64) bool {
+	return now < e.expires && n >= e.minHits && (!e.owes || n == 0 || n <= maxDebtHits-e.debt)
+}
+
+// deny adds the hits of op to the debt of e, and has the denial renewed.
+func (s *denyShard) deny(now int64, e *denyEntry, op *limiters.Op) {
+	if e.owes {
 		e.debt += op.N
 	}
 	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
@@ -127,16 +127,14 @@ func (s *denyShard) answer(now int64, e *denyEntry, op *limiters.Op, v *limiters
 	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}
-	e.deny(now, op, v)
-	return true
 }
 
-// deny writes the verdict on op.
-func (e *denyEntry) deny(now int64, op *limiters.Op, v *limiters.Verdict) {
+// verdict returns the verdict on op, which e denies.
+func (e *denyEntry) verdict(now int64, op *limiters.Op) limiters.Verdict {
 	l := op.Limit
 	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
-	*v = limiters.Verdict{
+	v := limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, l.Capacity()-used),
 		RetryAfter: l.MaxRetryAfter(op.N, e.minHits, retryAfter, resetAfter),
@@ -147,14 +145,15 @@ func (e *denyEntry) deny(now int64, op *limiters.Op, v *limiters.Verdict) {
 		// now was read before the lock was taken, so the denial may be newer.
 		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
 	}
+	if !l.HasPenalty() {
+		return v
+	}
 	// Under a limit with a penalty, only denials by the penalty are cached, so this denial ends no
 	// later than the penalty.
-	if l.HasPenalty() {
-		if max(1, op.N) <= v.Remaining {
-			v.RetryAfter = 0 // the limit itself may allow the hits
-		}
-		*v = v.WithPenalty(retryAfter)
+	if max(1, op.N) <= v.Remaining {
+		v.RetryAfter = 0 // the limit itself may allow the hits
 	}
+	return v.WithPenalty(retryAfter)
 }
 
 func (s *denyShard) markPending(e *denyEntry, now int64) {
@@ -184,34 +183,6 @@ func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
 		e.pending = false
 		e.move(&s.idle)
 	}
-}
-
-// renew applies the store's verdict on a removed debt, whose entry may have been removed or changed
-// meanwhile.
-func (s *denyShard) renew(removed *debt, d denial, denied bool) {
-	e := s.find(removed.key, removed.limit)
-	switch {
-	case e == nil || s.generation != removed.generation:
-	case !denied:
-		s.removeDenial(e)
-	case e.minHits == d.minHits && e.expires < d.expires:
-		e.denial = d
-	}
-}
-
-// restore returns a removed debt to its entry, if it still exists. A debt whose window has ended
-// must not count in the next one.
-func (s *denyShard) restore(now int64, removed *debt) bool {
-	e := s.find(removed.key, removed.limit)
-	if e == nil || now >= removed.resetAt {
-		return false
-	}
-	e.debt += removed.n
-	e.used = max(0, e.used-removed.n)
-	if !e.pending {
-		s.markPending(e, now)
-	}
-	return true
 }
 
 func (s *denyShard) insert(now int64, op *limiters.Op, d denial, budget int64) {
@@ -286,18 +257,6 @@ func (s *denyShard) removeLarger(op *limiters.Op) {
 	}
 }
 
-// removeAllDenials removes all denials, but not their debts.
-func (s *denyShard) removeAllDenials() {
-	for e := s.pending.next; e != &s.pending; {
-		next := e.next
-		s.removeDenial(e)
-		e = next
-	}
-	for s.idle.next != &s.idle {
-		s.remove(s.idle.next)
-	}
-}
-
 // noDenial is the expiry of an entry without a denial, which stays for its debt.
 const noDenial = 0
 
@@ -308,56 +267,12 @@ func (s *denyShard) removeDenial(e *denyEntry) {
 	}
 }
 
-// popDebts moves the debts of a key, under all limits, to debts.
-func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
-	for _, e := range s.entriesOf(key) {
-		if e.debt > 0 {
-			debts = s.removeDebt(now, e, debts)
-		}
-	}
-	return debts
-}
-
-// needsStore reports whether the store must be called for e: to count its debt while the window may
-// be open, or to renew a denial that is still requested.
-func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
-	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
-}
-
-// removeDebt moves the debt of e to debts if e needsStore, and otherwise removes e.
-func (s *denyShard) removeDebt(now int64, e *denyEntry, debts []debt) []debt {
-	needed := s.needsStore(e, now)
-	if needed {
-		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, s.generation})
-	}
-	e.used = min(e.used+e.debt, limiters.MaxHits)
-	e.debt, e.pending = 0, false
-	if !needed || e.expires == noDenial {
-		s.remove(e)
-		return debts
-	}
-	e.move(&s.idle)
-	return debts
-}
-
 // sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay
 // until the next sweep.
 func (s *denyShard) sweep(now int64) {
 	for e := s.idle.next; e != &s.idle && now >= e.expires; e = s.idle.next {
 		s.remove(e)
 	}
-}
-
-// popDue moves the debts that began no later than before to debts, up to limit in total. It returns
-// when the oldest remaining debt began, or forever.
-func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
-	for e := s.pending.next; e != &s.pending; e = s.pending.next {
-		if e.pendingSince > before || len(debts) >= limit {
-			return debts, e.pendingSince
-		}
-		debts = s.removeDebt(now, e, debts)
-	}
-	return debts, forever
 }
 
 func (e *denyEntry) move(to *denyEntry) { e.unlink(); e.link(to) }

@@ -95,15 +95,11 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 	f.outages.checkIdle(ctx, check)
 }
 
-// EndLocally ends leases in the local store only. It is for leases that the wrapped store has
-// certainly not charged, so that nothing retries their ends there. It ignores a canceled ctx, which
-// must not keep a slot occupied.
-func (f *Fallback) EndLocally(ctx context.Context, now time.Time, ends []limiters.Op) {
-	f.local.endLeases(ctx, now, ends)
-}
-
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if f.local.hasLeases.Load() && slices.ContainsFunc(groups, isLocalEnd) {
+		return f.takeWithLocalEnds(ctx, now, groups, out)
+	}
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
 	args := takeArgs{now, groups, out}
 	if f.local.hasLeases.Load() {
@@ -178,14 +174,23 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
-	uncharged := limiters.IsUncharged(v.Err)
+	holder := holderAfter(v.Err, limiters.HeldByNone)
 	switch op.OnError {
 	case limiters.OnErrorAllow:
-		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, StoreUncharged: uncharged}
+		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
 	case limiters.OnErrorDeny:
 		// Refunds and ends of leases are never denied.
-		*v = limiters.Verdict{Allowed: op.N < 0 || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, StoreUncharged: uncharged}
+		*v = limiters.Verdict{Allowed: op.N < 0 || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, Holder: holder}
 	}
+}
+
+// holderAfter returns the holder of a lease after the store failed with err and this process
+// decided: instead, unless the store may have opened the lease.
+func holderAfter(err error, instead limiters.LeaseHolder) limiters.LeaseHolder {
+	if limiters.IsUncharged(err) {
+		return instead
+	}
+	return limiters.HeldByStore
 }
 
 // count counts the operations of args that the store did not decide, without ends.

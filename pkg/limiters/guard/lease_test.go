@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -144,31 +145,41 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	}
 }
 
-// The end of a lease that only the local store has reaches only the local store, even if its
-// context is canceled.
-func TestEndLocallyCallsNoStore(t *testing.T) {
-	store, local := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, memory()
-	f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
-	takeGroups(t, withOnError(f, limiters.OnErrorLocal), limiters.Group{lease("a")})
-	store.Err = nil
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	ends := []limiters.Op{lease("a", end)}
-	f.EndLocally(ctx, time.Time{}, ends)
-	if ends[0] != lease("a", end) {
-		t.Errorf("the caller's operation has become %+v, want %+v", ends[0], lease("a", end))
+// The end of a lease that only the local store holds reaches only the local store, even if its
+// context is canceled. Another end in the same call goes to the wrapped store.
+func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
+	otherKey := func(op *limiters.Op) { op.Key = "other" }
+	for _, canceled := range []bool{false, true} {
+		store, local := &limiterstest.FailingStore{Store: memory()}, memory()
+		f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
+		takeGroups(t, store, limiters.Group{lease("a", otherKey)})
+		store.Err = limiters.Uncharged(errUnreachable)
+		holder := takeGroups(t, withOnError(f, limiters.OnErrorLocal), limiters.Group{lease("a")})[0].Holder
+		store.Err = nil
+		ctx, cancel := context.WithCancel(t.Context())
+		wantOther := int64(0)
+		if canceled {
+			cancel()
+			wantOther = 1
+		}
+		ends := []limiters.Op{lease("a", end, func(op *limiters.Op) { op.Holder = holder }), lease("a", end, otherKey)}
+		before := slices.Clone(ends)
+		_ = takeError(ctx, f, ends...)
+		cancel()
+		if !slices.Equal(ends, before) {
+			t.Errorf("the caller's operations have become %+v, want %+v", ends, before)
+		}
+		if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
+			t.Errorf("%d slots in the local store", got)
+		}
+		// A store that had got the end would remember it, and the lease would hold no slot.
+		if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {
+			t.Errorf("%d slots in the store after the charge, want 1: the end reached it", got)
+		}
+		if got := takeGroups(t, store, limiters.Group{lease("z", peek, otherKey)})[0].Used; got != wantOther {
+			t.Errorf("canceled: %t: %d slots of the other key in the store, want %d", canceled, got, wantOther)
+		}
 	}
-	if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
-		t.Errorf("%d slots in the local store", got)
-	}
-	// A store that had got the end would remember it, and the lease would hold no slot.
-	if got := takeGroups(t, store, limiters.Group{lease("a")})[0].Used; got != 1 {
-		t.Errorf("%d slots in the store after the charge, want 1: the end reached it", got)
-	}
-}
-
-func TestEndLocallyWithoutALocalStore(t *testing.T) {
-	guard.NewFallback(memory(), guard.FallbackOptions{}).EndLocally(t.Context(), time.Time{}, []limiters.Op{lease("a", end)})
 }
 
 // A canceling store cancels the context of each call.
@@ -183,18 +194,23 @@ func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 }
 
 // on_store_error hides the error of the store, and must not hide that the store has certainly
-// charged nothing.
-func TestOnErrorVerdictIsUncharged(t *testing.T) {
-	for err, want := range map[error]bool{errUnreachable: false, limiters.Uncharged(errUnreachable): true} {
+// opened no lease.
+func TestOnErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
+	for err, uncharged := range map[error]bool{errUnreachable: false, limiters.Uncharged(errUnreachable): true} {
 		for _, whole := range []bool{true, false} {
 			store := &limiterstest.FailingStore{Store: memory(), OfKey: func(string) error { return err }}
 			if whole {
 				store.Err = err
 			}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-			for _, on := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal} {
-				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.StoreUncharged != want || v.Err != nil {
-					t.Errorf("%v, %v, the call as a whole: %t: %+v, want uncharged: %t", on, err, whole, v, want)
+			for on, want := range map[limiters.OnError]limiters.LeaseHolder{
+				limiters.OnErrorAllow: limiters.HeldByNone, limiters.OnErrorDeny: limiters.HeldByNone, limiters.OnErrorLocal: limiters.HeldByShare,
+			} {
+				if !uncharged {
+					want = limiters.HeldByStore
+				}
+				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.Holder != want || v.Err != nil {
+					t.Errorf("%v, %v, the call as a whole: %t: %+v, want the holder %v", on, err, whole, v, want)
 				}
 			}
 		}

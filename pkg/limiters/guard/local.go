@@ -33,7 +33,7 @@ func (l *localFallback) decideFailed(ctx context.Context, args takeArgs) {
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.StoreUncharged = limiters.ByShare, limiters.IsUncharged(args.out[index].Err)
+			v.By, v.Holder = limiters.ByShare, holderAfter(args.out[index].Err, limiters.HeldByShare)
 			args.out[index] = v
 		}
 	}
@@ -86,24 +86,45 @@ func (l *localFallback) scale(op *limiters.Op) bool {
 // else decides them.
 func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	canceled := ctx.Err() != nil
-	var ends []limiters.Op
+	var ends split.Subset
 	for i, op := range limiters.EachOp(args.groups) {
 		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
-			ends = append(ends, *op)
+			ends.AddOps(limiters.Group{*op}, i)
 		}
 	}
-	l.endLeases(ctx, args.now, ends)
+	if ends.Len() > 0 {
+		// A full local store accepts an end without remembering it, so there is no error to report.
+		_ = ends.Take(ctx, l, args.now)
+	}
 }
 
-// endLeases is [Fallback.EndLocally].
-func (l *localFallback) endLeases(ctx context.Context, now time.Time, ends []limiters.Op) {
-	if len(ends) == 0 || l.store == nil {
-		return
+// Take implements [split.Taker] for ends of leases. It ignores a canceled ctx, which must not keep a
+// slot occupied.
+func (l *localFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
+	for _, op := range limiters.EachOp(groups) {
+		end := *op
+		l.scale(&end)
+		ends = append(ends, end)
 	}
-	ends = slices.Clone(ends) // they belong to the caller
-	for i := range ends {
-		l.scale(&ends[i])
+	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
+}
+
+// takeWithLocalEnds sends ends of leases that only the local store holds to that store, and all
+// other groups to f. During an outage, an EndRetrier in the wrapped store would retry the ends for
+// nothing.
+func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	var both split.FanOut
+	for first, g := range limiters.EachGroup(groups) {
+		if isLocalEnd(g) {
+			both.Add(&f.local, g, first)
+		} else {
+			both.Add(f, g, first)
+		}
 	}
-	// A full local store accepts an end without remembering it, so there is no error to report.
-	_ = l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), make([]limiters.Verdict, len(ends)))
+	return both.Take(ctx, now, out)
+}
+
+func isLocalEnd(g limiters.Group) bool {
+	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.HeldByShare
 }

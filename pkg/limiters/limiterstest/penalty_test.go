@@ -146,7 +146,7 @@ func uncounted(m model) model {
 }
 
 func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
-	for _, name := range []string{"fixed_window", "sliding_log", "funnel"} {
+	for _, name := range WindowedAlgorithms() {
 		t.Run(name, func(t *testing.T) {
 			ops, begun := uint64(0), uint64(0)
 			for seed := FirstSeed() + 2000; ops < Sequences(30_000); seed++ {

@@ -6,8 +6,8 @@ import "slices"
 // tombstones. A cell holds a hash and a position, and no pointer. Home cells are ordered by hash,
 // so the index is resized in one sequential pass without reading records.
 //
-// With ten million keys, a Go map from hash to position takes 16 bytes for each instead of 11, and
-// finding one takes 70 % longer. It would also have to keep keys with equal hashes.
+// A Go map from hash to position would be larger and slower, see docs/adr/0007-memory-layout.md. It
+// would also have to keep keys with equal hashes.
 type index struct {
 	cells []uint64 // hash<<32 | position; 0: free
 	n     int

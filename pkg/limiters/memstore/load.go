@@ -2,10 +2,8 @@ package memstore
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc64"
 	"io"
 	"time"
 
@@ -47,164 +45,21 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
 	l := loader{store: s, transaction: transaction{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
-	var err error
-	l.algorithms, l.loaded.SavedAt, err = in.head()
-	if err != nil {
-		return Loaded{}, err
-	}
-	for count := uint64(0); ; count++ {
-		n, err := in.next(4)
-		if err != nil {
-			return Loaded{}, err
-		}
-		length := binary.LittleEndian.Uint32(n)
-		switch {
-		case length == 0:
-			if err := in.tail(count); err != nil {
-				return Loaded{}, err
-			}
-			l.loaded.Keys, l.loaded.NotLoaded = s.keys.Load(), l.loaded.NotLoaded+s.evicted.Load()
-			return l.loaded, nil
-		case length > maxRecordBytes:
-			return Loaded{}, fmt.Errorf("%w: a key of %d bytes", ErrDamaged, length)
-		}
-		b, err := in.next(int(length))
-		if err != nil {
-			return Loaded{}, err
-		}
+	l.algorithms, l.loaded.SavedAt = in.head()
+	count := uint64(0)
+	for b := in.key(); b != nil; b = in.key() {
+		count++
 		if err := l.key(&keyReader{b: b}); err != nil {
-			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrDamaged, count+1, err)
+			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrDamaged, count, err)
 		}
 	}
+	in.tail(count)
+	if in.err != nil {
+		return Loaded{}, in.err
+	}
+	l.loaded.Keys, l.loaded.NotLoaded = s.keys.Load(), l.loaded.NotLoaded+s.evicted.Load()
+	return l.loaded, nil
 }
-
-// A snapshotReader reads a snapshot and computes its checksum.
-type snapshotReader struct {
-	from *bufio.Reader
-	buf  []byte
-	crc  uint64
-}
-
-// next returns the next n bytes, valid until the next call. It allocates as bytes arrive rather
-// than trusting n.
-func (in *snapshotReader) next(n int) ([]byte, error) {
-	const step = 1 << 20
-	for read := 0; read < n; {
-		to := min(n, read+step)
-		if to > len(in.buf) {
-			in.buf = append(in.buf, make([]byte, to-len(in.buf))...)
-		}
-		got, err := io.ReadFull(in.from, in.buf[read:to])
-		read += got
-		switch {
-		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-			return nil, fmt.Errorf("%w: it ends too early", ErrDamaged)
-		case err != nil:
-			return nil, err
-		}
-	}
-	in.crc = crc64.Update(in.crc, crcTable, in.buf[:n])
-	return in.buf[:n], nil
-}
-
-func (in *snapshotReader) head() (algorithms []string, saved time.Time, err error) {
-	b, err := in.next(len(magic))
-	switch {
-	case errors.Is(err, ErrDamaged) || err == nil && string(b) != magic:
-		return nil, saved, ErrForeign
-	case err != nil:
-		return nil, saved, err
-	}
-	b, err = in.next(4)
-	if err != nil {
-		return nil, saved, err
-	}
-	if v := binary.LittleEndian.Uint32(b); v != version {
-		return nil, saved, fmt.Errorf("%w: its format is %d: want %d", ErrVersion, v, version)
-	}
-	b, err = in.next(9)
-	if err != nil {
-		return nil, saved, err
-	}
-	saved = time.UnixMicro(int64(binary.LittleEndian.Uint64(b)))
-	for range b[8] {
-		b, err = in.next(1)
-		if err != nil {
-			return nil, saved, err
-		}
-		b, err = in.next(int(b[0]))
-		if err != nil {
-			return nil, saved, err
-		}
-		algorithms = append(algorithms, string(b))
-	}
-	return algorithms, saved, nil
-}
-
-// tail checks the number of keys, the checksum and the end of the file.
-func (in *snapshotReader) tail(count uint64) error {
-	b, err := in.next(8)
-	if err != nil {
-		return err
-	}
-	want, got := binary.LittleEndian.Uint64(b), in.crc
-	b, err = in.next(8)
-	if err != nil {
-		return err
-	}
-	if want != count || binary.LittleEndian.Uint64(b) != got {
-		return fmt.Errorf("%w: the checksum does not match", ErrDamaged)
-	}
-	switch _, err := in.from.ReadByte(); {
-	case err == nil:
-		return fmt.Errorf("%w: bytes follow its end", ErrDamaged)
-	case !errors.Is(err, io.EOF):
-		return err
-	}
-	return nil
-}
-
-// A keyReader reads the fields of a key. After a missing field, all further fields are 0.
-type keyReader struct {
-	b      []byte
-	failed bool
-}
-
-func (f *keyReader) bytes(n uint64) []byte {
-	if f.failed || n > uint64(len(f.b)) {
-		f.failed = true
-		return nil
-	}
-	b := f.b[:n]
-	f.b = f.b[n:]
-	return b
-}
-
-func (f *keyReader) byte() byte {
-	if b := f.bytes(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (f *keyReader) int64() int64 {
-	if b := f.bytes(8); b != nil {
-		return int64(binary.LittleEndian.Uint64(b))
-	}
-	return 0
-}
-
-func (f *keyReader) uvarint() uint64 {
-	v, n := binary.Uvarint(f.b)
-	if n <= 0 {
-		f.failed = true
-		return 0
-	}
-	f.bytes(uint64(n))
-	return v
-}
-
-func (f *keyReader) text() string { return string(f.bytes(f.uvarint())) }
 
 // A loader adds keys to a store that is not in use yet.
 type loader struct {

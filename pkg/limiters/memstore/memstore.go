@@ -22,10 +22,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrFull is the error of an operation that needs memory, for a new key, a longer log or extra
-// state, while the store is at a bound. It means that no sampled record can be evicted. Nothing was
-// charged.
-var ErrFull = limiters.Uncharged(errors.New("memory is full, and every sampled key is in use or over its limit: raise MEMORY_MAX_BYTES or MEMORY_MAX_KEYS"))
+// ErrFull is the error of an operation that needs memory while the store is at a bound and eviction
+// frees too little. A new key, a longer log and extra state need memory. The operation has charged
+// nothing.
+var ErrFull = limiters.Uncharged(errors.New("memory is full, and eviction freed too little: raise MEMORY_MAX_BYTES or MEMORY_MAX_KEYS"))
 
 // Options configures a Store. Zero fields have defaults.
 type Options struct {

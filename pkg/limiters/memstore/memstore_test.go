@@ -364,7 +364,7 @@ func (sh *shard) each(f func(record)) {
 
 func TestBytesAreAccountedExactly(t *testing.T) {
 	s := New(Options{MaxKeys: 50})
-	algorithms := []string{"fixed_window", "sliding_log", "funnel"}
+	algorithms := limiterstest.WindowedAlgorithms()
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {

@@ -260,12 +260,12 @@ func TestKeyTextIsCopied(t *testing.T) {
 func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	s := New(Options{})
+	s, algorithms := New(Options{}), limiterstest.WindowedAlgorithms()
 	for _, count := range []int{1, 5, 8, 100} {
 		for _, together := range []bool{false, true} {
 			ops, out := make([]limiters.Op, count), make([]limiters.Verdict, count)
 			for i := range ops {
-				spec := limiters.Spec{Algorithm: []string{"fixed_window", "sliding_log", "funnel"}[i%3], Max: 100_000, Window: time.Millisecond}
+				spec := limiters.Spec{Algorithm: algorithms[i%len(algorithms)], Max: 100_000, Window: time.Millisecond}
 				ops[i] = limiters.Op{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
 			}
 			groups := limiters.Singles(ops...)

@@ -498,18 +498,8 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 	t.Helper()
 	in, all := &snapshotReader{from: bufio.NewReader(r)}, map[string]int64{}
-	if _, _, err := in.head(); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		n, err := in.next(4)
-		must.Succeed(t, err)
-		length := int(binary.LittleEndian.Uint32(n))
-		if length == 0 {
-			return all
-		}
-		b, err := in.next(length)
-		must.Succeed(t, err)
+	in.head()
+	for b := in.key(); b != nil; b = in.key() {
 		f := &keyReader{b: b[10:]}
 		f.uvarint() // the maximum
 		f.uvarint() // the window
@@ -518,6 +508,8 @@ func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 		f.int64() // the start of the window
 		all[key] = f.int64()
 	}
+	must.Succeed(t, in.err)
+	return all
 }
 
 // keysBySpec returns the limits of a store's keys, and the number of keys of each.

@@ -136,26 +136,31 @@ func (t *transaction) finish() {
 	}
 }
 
-// prepare reads the state of operation i and frees memory for its result. If there is not enough,
-// an operation that would be allowed fails with ErrFull.
+// prepare reads the state of operation i and makes room for its result. Without room, an operation
+// that would be allowed fails with ErrFull.
 func (t *transaction) prepare(i int) {
-	op, v, first := t.ops[i].op, &t.out[i], t.firstOf(i)
+	op, first := t.ops[i].op, t.firstOf(i)
 	lo, s := &t.ops[first], &t.states[first]
-	*v, t.stateIndex[i] = limiters.Verdict{}, first
+	t.out[i], t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := lo.position == 0
 	if op.Limit.UsesExtraState() && !isNew {
 		t.ensureHeapState(lo, op)
 	}
-	if (isNew || op.Limit.Grows()) && op.NeedsMemory(s, t.decidedAt) {
-		enough := t.freeMemory(lo.shard, isNew)
-		if enough && isNew {
-			lo.position, enough = t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
-		}
-		if !enough {
-			t.stateIndex[i] = -1
-			t.checkWithoutMemory(s, op, v)
-		}
+	if (isNew || op.Limit.Grows()) && op.NeedsMemory(s, t.decidedAt) && !t.makeRoom(lo, op) {
+		t.stateIndex[i] = -1
+		t.checkWithoutMemory(s, op, &t.out[i])
 	}
+}
+
+// makeRoom frees memory for the result of op, and adds a record if lo has none. It reports whether
+// there is enough memory.
+func (t *transaction) makeRoom(lo *locatedOp, op *limiters.Op) (ok bool) {
+	isNew := lo.position == 0
+	if ok = t.freeMemory(lo.shard, isNew); !ok || !isNew {
+		return ok
+	}
+	lo.position, ok = t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
+	return ok
 }
 
 // ensureHeapState gives the record of lo a heapState, which the limit of op needs. It replaces a

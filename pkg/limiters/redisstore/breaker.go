@@ -41,20 +41,25 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call. waitLimit is the time from its start to its deadline, at
-// most timeout, which is STORE_TIMEOUT. Timeouts soon after a failure do not count, because they
-// may have the same cause.
-func (b *breaker) record(err error, waitLimit, timeout time.Duration) {
-	if errors.Is(err, errLate) {
+// record records the result of a call.
+func (b *breaker) record(r callResult) {
+	if errors.Is(r.err, errLate) {
 		return // the node replied; only the clients' deadlines were too short, so the next call decides
 	}
-	switch healthOf(err, min(waitLimit, time.Since(b.last)), timeout) {
+	switch r.health(time.Since(b.last)) {
 	case healthy:
 		b.failures = 0
 	case unhealthy:
 		b.failures++
 		b.last = time.Now()
 	}
+}
+
+// A callResult is the result of one call to a node.
+type callResult struct {
+	err     error
+	allowed time.Duration // from the start of the call to its deadline; at most timeout
+	timeout time.Duration // STORE_TIMEOUT
 }
 
 // A callHealth is the health of a node according to the result of one call.
@@ -66,21 +71,20 @@ const (
 	unhealthy
 )
 
-// healthOf returns the health according to err, the result of a call. After a timeout, waited is
-// how long the call waited for the node, without the time before the last failure. The health is
-// unknown after a cancellation, a panic, a reply about this call alone, and a timeout if waited is
-// less than a third of timeout, which is STORE_TIMEOUT.
-func healthOf(err error, waited, timeout time.Duration) callHealth {
+// health returns the health of the node according to r. It is unknown after a cancellation, a panic
+// or a reply about this call alone. A timeout counts only if the node had a third of STORE_TIMEOUT
+// to reply. Two timeouts within that time count once, because they may have one cause.
+func (r callResult) health(sinceFailure time.Duration) callHealth {
 	switch {
-	case err == nil:
+	case r.err == nil:
 		return healthy
-	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
+	case errors.Is(r.err, context.Canceled), errors.Is(r.err, limiters.ErrPanic):
 		return healthUnknown
-	case isTimeout(err):
-		if waited < timeout/3 {
+	case isTimeout(r.err):
+		if min(r.allowed, sinceFailure) < r.timeout/3 {
 			return healthUnknown
 		}
-	case concernsOneCall(err):
+	case concernsOneCall(r.err):
 		return healthUnknown
 	}
 	return unhealthy

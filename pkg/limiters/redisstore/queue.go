@@ -277,7 +277,7 @@ func (q *queue) finish(err error) {
 // opened. The lock must be held.
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
-	q.breaker.record(err, q.timeout, q.timeout)
+	q.breaker.record(callResult{err: err, allowed: q.timeout, timeout: q.timeout})
 	if !q.breaker.open() || len(q.waiters) == 0 {
 		return
 	}
@@ -306,8 +306,8 @@ func (q *queue) serve() {
 }
 
 // awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns
-// immediately. On a busy processor, the larger batch saves a third of the CPU of Weir and Redis for
-// a Take among 16, and a fifth among 256.
+// immediately. On a busy processor, larger batches need less CPU per decision, see
+// docs/adr/0003-batching.md.
 func (q *queue) awaitWaiters() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n

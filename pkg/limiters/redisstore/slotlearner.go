@@ -35,10 +35,10 @@ func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 		}
 		defer end()
 	}
-	waitLimit := untilDeadline(ctx, l.timeout)
+	allowed := untilDeadline(ctx, l.timeout)
 	err := lookUp()
 	if err != nil || l.unknown.Load() {
-		l.record(err, waitLimit)
+		l.record(err, allowed)
 	}
 	return err
 }
@@ -64,13 +64,13 @@ func (l *slotLearner) endTrying() {
 	l.trying = false
 }
 
-// record records the result of an attempt that began waitLimit before its deadline.
-func (l *slotLearner) record(err error, waitLimit time.Duration) {
+// record records the result of an attempt. allowed is the time from its start to its deadline.
+func (l *slotLearner) record(err error, allowed time.Duration) {
 	if replyOf(err) != nil {
 		err = errNoSlots // a reply without the slots is a failure too
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaker.record(err, waitLimit, l.timeout)
+	l.breaker.record(callResult{err: err, allowed: allowed, timeout: l.timeout})
 	l.unknown.Store(l.breaker.failures > 0)
 }
