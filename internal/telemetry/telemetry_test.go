@@ -190,7 +190,7 @@ func TestKeysAreLoggedAtDebugOnly(t *testing.T) {
 
 var tenADay = descriptors.RateLimit{
 	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
-	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+	Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
 }
 
 func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
