@@ -20,12 +20,13 @@ import (
 // than half of that apart: 35.6 years.
 const earliest, latest = 946_684_800_000_000, 2_051_222_400_000_000
 
-// sequences is the number of random sequences per algorithm, and steps the number of calls in each.
-const sequences, steps = 60, 60
+// fullSequences is the number of random sequences per algorithm of [Run], and sequenceSteps the number
+// of calls in each.
+const fullSequences, sequenceSteps = 60, 60
 
 // Sequences returns the number of random sequences that a test plays: n, and with -short a tenth,
-// rounded up. With the race detector a sequence takes ten times as long, and finds no more, because
-// it runs on one goroutine.
+// rounded up. The race tests run with -short: with the race detector a sequence takes ten times as
+// long, and finds no more, because it runs on one goroutine.
 func Sequences(n uint64) uint64 {
 	if testing.Short() {
 		return (n + 9) / 10
@@ -64,33 +65,15 @@ func FirstSeed() uint64 {
 // operations, some in groups, on a few keys, under limits whose maximum changes as in a reload.
 // Time stands still, goes on to an edge, jumps ahead and steps back.
 func RunRandom(t *testing.T, store limiters.Store) {
-	random(t, store, newReference, sequences, NewGenerator)
+	suite{newReference, fullSequences}.random(t, store, WindowedAlgorithms(), NewGenerator)
 }
 
-func random(
-	t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64,
-	generator func(algorithm string, seed uint64) *Generator,
-) {
-	for _, name := range WindowedAlgorithms() {
+// random is [RunRandom] for some algorithms and a kind of sequences.
+func (s suite) random(t *testing.T, store limiters.Store, algorithms []string, generate func(algorithm string, seed uint64) *Generator) {
+	for _, name := range algorithms {
 		t.Run(name, func(t *testing.T) {
-			for seed := range Seeds(sequences) {
-				g := generator(name, seed)
-				if !agree(t, g, store, newReference()) {
-					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
-				}
-			}
-		})
-	}
-}
-
-// randomLeases is [RunRandom] for limits with leases.
-func randomLeases(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
-	for _, name := range limiters.Algorithms() {
-		t.Run(name, func(t *testing.T) {
-			for seed := range Seeds(sequences) {
-				if !agree(t, NewLeaseGenerator(name, seed), store, newReference()) {
-					t.Fatalf("seed %d of %s with leases: the stores disagree", seed, name)
-				}
+			for seed := range Seeds(s.sequences) {
+				Agree(t, generate(name, seed), sequenceSteps, store, s.newReference())
 			}
 		})
 	}
@@ -98,28 +81,28 @@ func randomLeases(t *testing.T, store limiters.Store, newReference func() limite
 
 // randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms,
 // with penalties, leases and reservations. A group may have any of them.
-func randomMixed(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
-	for seed := range Seeds(sequences) {
-		if !agree(t, NewMixedGenerator(seed), store, newReference()) {
-			t.Fatalf("seed %d of mixed limits: the stores disagree", seed)
-		}
+func (s suite) randomMixed(t *testing.T, store limiters.Store) {
+	for seed := range Seeds(3 * s.sequences) {
+		Agree(t, NewMixedGenerator(seed), sequenceSteps, store, s.newReference())
 	}
 }
 
-func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
+// A CallSource makes the calls of a sequence, as a [Generator] does.
+type CallSource interface {
+	Next() (now time.Time, groups []limiters.Group)
+	Observe(verdicts []limiters.Verdict) // gets the verdicts of the last call
+}
+
+// Agree decides steps calls in a store and in a reference. If their verdicts differ, it logs the
+// last operations and ends the test. The keys should name the sequence.
+func Agree(t *testing.T, calls CallSource, steps int, store, reference limiters.Store) {
+	t.Helper()
 	var history []func() string // formatted only if the stores disagree
 	for range steps {
-		now, groups := g.Next()
-		ops := slices.Concat(groups...)
-		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-		if err := reference.Take(context.Background(), now, groups, want); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Take(context.Background(), now, groups, got); err != nil {
-			t.Fatal(err)
-		}
-		sizes := sizes(groups)
-		for i, op := range ops {
+		now, groups := calls.Next()
+		got, want := takeBoth(t, now, groups, store, reference)
+		sizes := sizesOf(groups)
+		for i, op := range slices.Concat(groups...) {
 			history = append(history, func() string {
 				return fmt.Sprintf("%d %s %+v kind=%d n=%d lease=%.2x groups of %v => %s",
 					now.UnixMicro(), op.Key, op.Limit.Spec(), op.Kind, op.N, op.Lease, sizes, Format(want[i]))
@@ -128,17 +111,29 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 				for _, line := range history[max(0, len(history)-12):] {
 					t.Log(line())
 				}
-				t.Errorf("got %s\nwant %s", Format(got[i]), Format(want[i]))
-				return false
+				t.Fatalf("%s: the stores disagree:\n got %s\nwant %s", op.Key, Format(got[i]), Format(want[i]))
 			}
 		}
-		g.Observe(want)
+		calls.Observe(want)
 	}
-	return true
 }
 
-// sizes returns the number of operations in each group.
-func sizes(groups []limiters.Group) []int {
+// takeBoth decides groups in a store and in a reference.
+func takeBoth(t *testing.T, now time.Time, groups []limiters.Group, store, reference limiters.Store) (got, want []limiters.Verdict) {
+	t.Helper()
+	n := len(slices.Concat(groups...))
+	got, want = make([]limiters.Verdict, n), make([]limiters.Verdict, n)
+	if err := reference.Take(context.Background(), now, groups, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Take(context.Background(), now, groups, got); err != nil {
+		t.Fatal(err)
+	}
+	return got, want
+}
+
+// sizesOf returns the number of operations in each group.
+func sizesOf(groups []limiters.Group) []int {
 	all := make([]int, len(groups))
 	for i, g := range groups {
 		all[i] = len(g)
