@@ -15,7 +15,7 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	spec := randomSpec(rnd, algorithm)
 	spec.Params.Penalty = randomPenalty(rnd)
-	g := newGenerator(rnd, fmt.Sprintf("%s penalties %d ", algorithm, seed), spec)
+	g := newGenerator(rnd, fmt.Sprintf("%s penalties %d", algorithm, seed), spec)
 	spec.Params.Penalty = limiters.PenaltySpec{}
 	if rnd.IntN(2) == 0 {
 		spec.Params.Penalty = randomPenalty(rnd)

@@ -94,7 +94,7 @@ type CallSource interface {
 }
 
 // Agree decides steps calls in a store and in a reference. If their verdicts differ, it logs the
-// last operations and ends the test. The keys should name the sequence.
+// last operations and ends the test. The keys should name the sequence, as those of a Generator do.
 func Agree(t *testing.T, calls CallSource, steps int, store, reference limiters.Store) {
 	t.Helper()
 	var history []func() string // formatted only if the stores disagree
@@ -143,8 +143,9 @@ func sizesOf(groups []limiters.Group) []int {
 
 // A Generator makes a random sequence of calls. The same seed gives the same sequence.
 type Generator struct {
+	Name string // of the sequence; its keys begin with it
+
 	rnd      *rand.Rand
-	prefix   string
 	limits   []*limiters.Limit // all with one StateID; the first is used most
 	reloaded int               // how many of the last limits addReloaded has added
 	spans    []int64           // times at whose edges something happens, in µs
@@ -171,14 +172,14 @@ func (g *Generator) WithoutReload() *Generator {
 func NewGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	spec := randomSpec(rnd, algorithm)
-	return newGenerator(rnd, fmt.Sprintf("%s %d ", algorithm, seed), spec)
+	return newGenerator(rnd, fmt.Sprintf("%s %d", algorithm, seed), spec)
 }
 
 // NewMixedGenerator returns a Generator of calls whose operations are under several limits, for a
 // seed.
 func NewMixedGenerator(seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	g := &Generator{rnd: rnd, prefix: fmt.Sprintf("mixed %d ", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
+	g := &Generator{rnd: rnd, Name: fmt.Sprintf("mixed %d", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
 	for len(g.limits) < 5 {
 		spec, shares := randomSpec(rnd, pick(rnd, limiters.Algorithms()...)), len(g.limits) > 0 && rnd.IntN(4) == 0
 		switch {
@@ -229,16 +230,16 @@ func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 		spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, limiters.UnsettledCharge, limiters.UnsettledRelease)}
 		return spec
 	}
-	g := newGenerator(rnd, fmt.Sprintf("%s leases %d ", algorithm, seed), withTTL(ttl))
+	g := newGenerator(rnd, fmt.Sprintf("%s leases %d", algorithm, seed), withTTL(ttl))
 	g.addReloaded(withTTL(ttl/2 + time.Millisecond))
 	g.addReloaded(plain)
 	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedTTL.Microseconds())
 	return g
 }
 
-func newGenerator(rnd *rand.Rand, prefix string, spec limiters.Spec) *Generator {
+func newGenerator(rnd *rand.Rand, name string, spec limiters.Spec) *Generator {
 	g := &Generator{
-		rnd: rnd, prefix: prefix,
+		Name: name, rnd: rnd,
 		limits: []*limiters.Limit{MustLimit(spec)},
 		spans:  []int64{max(1, spec.Window.Microseconds())},
 		now:    traceStart.UnixMicro() + rnd.Int64N(1e12),
@@ -326,7 +327,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		if g.mixed {
 			limit = pick(g.rnd, g.limits...)
 		}
-		ops[i] = limiters.Op{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
+		ops[i] = limiters.Op{Key: g.Name + " " + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if !limit.UsesExtraState() && g.rnd.IntN(12) == 0 {
 			ops[i].Kind, ops[i].N = limiters.OpCountDenied, max(0, ops[i].N)
 		}
