@@ -2,7 +2,6 @@ package guard_test
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -32,7 +31,7 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		for seed := range limiterstest.Seeds(400) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newComparison(t, fmt.Sprintf("seed %d of %s", seed, name), generator(name, seed))
+				c := newComparison(t, generator(name, seed))
 				for range 150 {
 					c.step(t)
 				}
@@ -49,7 +48,6 @@ func changesNoDecision(t *testing.T, generator func(algorithm string, seed uint6
 
 // A comparison makes the same random calls to a store by itself and to a store with a cache.
 type comparison struct {
-	name   string
 	calls  *limiterstest.Generator
 	bare   limiters.Store
 	cached *guard.DenyCache
@@ -65,7 +63,7 @@ type comparison struct {
 	denied  int
 }
 
-func newComparison(t *testing.T, name string, calls *limiterstest.Generator) *comparison {
+func newComparison(t *testing.T, calls *limiterstest.Generator) *comparison {
 	t.Helper()
 	last, groups := calls.Next()
 	first := groups[0][0].Limit.Spec()
@@ -73,7 +71,7 @@ func newComparison(t *testing.T, name string, calls *limiterstest.Generator) *co
 	// year.
 	maxAge := max(time.Second, first.Window/10)
 	return &comparison{
-		name: name, calls: calls, bare: memstore.New(memstore.Options{}), maxAge: maxAge,
+		calls: calls, bare: memstore.New(memstore.Options{}), maxAge: maxAge,
 		cached: cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{MaxAge: maxAge, MaxBytes: 64 << 10}),
 		window: first.Window, penalty: first.Params.Penalty, start: time.Now(), last: last,
 		ops: map[string]limiters.Op{}, charged: map[string]time.Time{},
@@ -106,7 +104,7 @@ func (c *comparison) step(t *testing.T) {
 		}
 		if reason := contradiction(got[i], want[i], op, time.Since(c.charged[op.Key]) < c.maxAge); reason != "" {
 			t.Fatalf("%s: operation %d of %+v under %+v: %s:\n got %s\nwant %s",
-				c.name, i, ops, op.Limit.Spec(), reason, describe(got[i]), describe(want[i]))
+				c.calls.Name, i, ops, op.Limit.Spec(), reason, describe(got[i]), describe(want[i]))
 		}
 	}
 	c.calls.Observe(want)
@@ -148,7 +146,7 @@ func (c *comparison) compareUsage(t *testing.T) {
 		want, got := take(t, c.bare, op)[0], take(t, c.cached, op)[0]
 		want.Order, got.Order = 0, 0 // two stores
 		if got.By != limiters.ByCache && got != want {
-			t.Fatalf("%s: %q in the end:\n got %s\nwant %s", c.name, op.Key, describe(got), describe(want))
+			t.Fatalf("%s: %q in the end:\n got %s\nwant %s", c.calls.Name, op.Key, describe(got), describe(want))
 		}
 	}
 }

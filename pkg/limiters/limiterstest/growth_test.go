@@ -13,8 +13,9 @@ import (
 func TestStateGrowsOnlyByOpsThatNeedMemory(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
 	RunRandom(t, store)
-	randomLeases(t, store, newReference, sequences)
-	randomMixed(t, store, newReference, sequences)
+	s := suite{newReference, fullSequences}
+	s.random(t, store, limiters.Algorithms(), NewLeaseGenerator)
+	s.randomMixed(t, store)
 	if store.grown == 0 {
 		t.Error("no state has grown")
 	}

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 // the limits of a key in several stores, so that a reload can move a limit to another store. The
 // reference must not use the decorator.
 func RunAgainst(t *testing.T, newReference func() limiters.Store, open func(t *testing.T) limiters.Store) {
-	run(t, newReference, open, sequences)
+	suite{newReference, fullSequences}.run(t, open)
 	t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
 }
 
@@ -44,31 +43,30 @@ func RunAgainst(t *testing.T, newReference func() limiters.Store, open func(t *t
 // for a store that differs only in its connection, in the names of its keys, or in a decorator,
 // from a store that passes Run.
 func RunReduced(t *testing.T, open func(t *testing.T) limiters.Store) {
-	run(t, newReference, open, sequences/6)
+	suite{newReference, fullSequences / 6}.run(t, open)
 }
 
 func newReference() limiters.Store { return NewReference() }
 
-func run(
-	t *testing.T, newReference func() limiters.Store, openUnchecked func(t *testing.T) limiters.Store, sequences uint64,
-) {
+// A suite is the conformance suite with a reference and a number of random sequences per algorithm.
+type suite struct {
+	newReference func() limiters.Store
+	sequences    uint64
+}
+
+func (s suite) run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store) {
 	open := func(t *testing.T) limiters.Store { return checkedStore{openUnchecked(t), t} }
+	replicas := func(t *testing.T) []limiters.Store { return slices.Repeat([]limiters.Store{open(t)}, 3) }
 	t.Run("traces", func(t *testing.T) { RunTraces(t, open(t)) })
-	t.Run("random", func(t *testing.T) { random(t, open(t), newReference, sequences, NewGenerator) })
-	t.Run("random leases", func(t *testing.T) { randomLeases(t, open(t), newReference, sequences) })
-	t.Run("random mixed", func(t *testing.T) { randomMixed(t, open(t), newReference, 3*sequences) })
+	t.Run("random", func(t *testing.T) { s.random(t, open(t), WindowedAlgorithms(), NewGenerator) })
+	t.Run("random leases", func(t *testing.T) { s.random(t, open(t), limiters.Algorithms(), NewLeaseGenerator) })
+	t.Run("random mixed", func(t *testing.T) { s.randomMixed(t, open(t)) })
 	t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
-	t.Run("races", func(t *testing.T) {
-		store := open(t)
-		RunRaces(t, []limiters.Store{store, store, store})
-	})
-	t.Run("random penalties", func(t *testing.T) { randomPenalties(t, open(t), newReference, sequences) })
-	t.Run("races with penalties", func(t *testing.T) {
-		store := open(t)
-		RunPenaltyRaces(t, []limiters.Store{store, store, store})
-	})
-	t.Run("resets", func(t *testing.T) { RunResets(t, open(t)) })
-	t.Run("random resets", func(t *testing.T) { randomResets(t, open(t), newReference, sequences) })
+	t.Run("races", func(t *testing.T) { RunRaces(t, replicas(t)) })
+	t.Run("random penalties", func(t *testing.T) { s.random(t, open(t), WindowedAlgorithms(), NewPenaltyGenerator) })
+	t.Run("races with penalties", func(t *testing.T) { penaltyRaces(t, replicas(t)) })
+	t.Run("resets", func(t *testing.T) { resets(t, open(t)) })
+	t.Run("random resets", func(t *testing.T) { s.randomResets(t, open(t)) })
 	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
 	t.Run("no operations", func(t *testing.T) { noOps(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
@@ -97,6 +95,12 @@ func WindowedAlgorithms() []string {
 	return slices.DeleteFunc(limiters.Algorithms(), func(name string) bool { return !limiters.HasWindow(name) })
 }
 
+// Take decides groups in one call, by the clock of the store.
+func Take(store limiters.Store, groups ...limiters.Group) ([]limiters.Verdict, error) {
+	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
+	return out, store.Take(context.Background(), time.Time{}, groups, out)
+}
+
 // canceled checks that a call whose context has ended charges nothing and returns the uncharged
 // error of the context.
 func canceled(t *testing.T, store limiters.Store) {
@@ -108,14 +112,14 @@ func canceled(t *testing.T, store limiters.Store) {
 	if err := store.Take(ctx, time.Time{}, groups, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
 		t.Errorf("Take of a canceled context: %v, want an uncharged %v", err, context.Canceled)
 	}
-	if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil || !out[0].Allowed {
+	if out, err := Take(store, groups...); err != nil || !out[0].Allowed {
 		t.Fatalf("the next Take: %+v, %v, want the hit that the canceled call did not charge", out[0], err)
 	}
 }
 
 // noOps checks that a call without groups succeeds.
 func noOps(t *testing.T, store limiters.Store) {
-	if err := store.Take(context.Background(), time.Time{}, nil, nil); err != nil {
+	if _, err := Take(store); err != nil {
 		t.Errorf("Take without operations: %v", err)
 	}
 }
@@ -124,9 +128,8 @@ func noOps(t *testing.T, store limiters.Store) {
 func ownClock(t *testing.T, store limiters.Store) {
 	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
-		groups := []limiters.Group{{{Key: "k", Limit: limit, N: 2}}, {{Key: "k", Limit: limit, N: 1}}}
-		out := make([]limiters.Verdict, 2)
-		if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
+		out, err := Take(store, limiters.Group{{Key: "k", Limit: limit, N: 2}}, limiters.Group{{Key: "k", Limit: limit, N: 1}})
+		if err != nil {
 			t.Fatal(name, err)
 		}
 		if !out[0].Allowed || out[1].Allowed {
@@ -157,8 +160,8 @@ func order(t *testing.T, store limiters.Store) {
 				if g%4 == 0 {
 					groups = groups[:1]
 				}
-				out := make([]limiters.Verdict, len(groups))
-				if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil {
+				out, err := Take(store, groups...)
+				if err != nil {
 					t.Error(err)
 					return
 				}
@@ -178,54 +181,6 @@ func order(t *testing.T, store limiters.Store) {
 				t.Fatalf("verdict %d of key %s by time and order has the usage %d: %+v", i+1, key, v.Used, v)
 			}
 		}
-	}
-}
-
-// RunRaces uses up one key of each algorithm from 64 goroutines on each of several stores that
-// share their state. They must admit exactly the limit: a window of ten years does not end
-// meanwhile, and no hit leaks from a funnel.
-func RunRaces(t *testing.T, replicas []limiters.Store) {
-	t.Run("leases", func(t *testing.T) { RunLeaseRaces(t, replicas) })
-	const goroutines, maximum = 64, 500
-	for _, name := range WindowedAlgorithms() {
-		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})
-		t.Run(name, func(t *testing.T) {
-			var admitted, weight atomic.Int64
-			var wg sync.WaitGroup
-			for _, store := range replicas {
-				for g := range goroutines {
-					wg.Go(func() {
-						for i := range 12 {
-							n := int64(1 + (g+i)%3)
-							groups := []limiters.Group{{{Key: "spent", Limit: limit, N: n}}}
-							out := make([]limiters.Verdict, 1)
-							if err := store.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0].Err != nil {
-								t.Errorf("take: %v %v", err, out[0].Err)
-								return
-							}
-							if out[0].Allowed {
-								admitted.Add(n)
-							}
-							weight.Add(n)
-						}
-					})
-				}
-			}
-			wg.Wait()
-			// Less than the largest charge remains. Charges of 1 use up the rest.
-			groups, out := []limiters.Group{{{Key: "spent", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
-			for range 3 {
-				if err := replicas[0].Take(context.Background(), time.Time{}, groups, out); err != nil {
-					t.Fatal(err)
-				}
-				if out[0].Allowed {
-					admitted.Add(1)
-				}
-			}
-			if got := admitted.Load(); got != maximum {
-				t.Errorf("%d hits of %d were admitted, want exactly %d", got, weight.Load(), maximum)
-			}
-		})
 	}
 }
 

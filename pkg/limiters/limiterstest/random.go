@@ -20,12 +20,13 @@ import (
 // than half of that apart: 35.6 years.
 const earliest, latest = 946_684_800_000_000, 2_051_222_400_000_000
 
-// sequences is the number of random sequences per algorithm, and steps the number of calls in each.
-const sequences, steps = 60, 60
+// fullSequences is the number of random sequences per algorithm of [Run], and sequenceSteps the number
+// of calls in each.
+const fullSequences, sequenceSteps = 60, 60
 
 // Sequences returns the number of random sequences that a test plays: n, and with -short a tenth,
-// rounded up. With the race detector a sequence takes ten times as long, and finds no more, because
-// it runs on one goroutine.
+// rounded up. The race tests run with -short: with the race detector a sequence takes ten times as
+// long, and finds no more, because it runs on one goroutine.
 func Sequences(n uint64) uint64 {
 	if testing.Short() {
 		return (n + 9) / 10
@@ -64,33 +65,15 @@ func FirstSeed() uint64 {
 // operations, some in groups, on a few keys, under limits whose maximum changes as in a reload.
 // Time stands still, goes on to an edge, jumps ahead and steps back.
 func RunRandom(t *testing.T, store limiters.Store) {
-	random(t, store, newReference, sequences, NewGenerator)
+	suite{newReference, fullSequences}.random(t, store, WindowedAlgorithms(), NewGenerator)
 }
 
-func random(
-	t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64,
-	generator func(algorithm string, seed uint64) *Generator,
-) {
-	for _, name := range WindowedAlgorithms() {
+// random is [RunRandom] for some algorithms and a kind of sequences.
+func (s suite) random(t *testing.T, store limiters.Store, algorithms []string, generate func(algorithm string, seed uint64) *Generator) {
+	for _, name := range algorithms {
 		t.Run(name, func(t *testing.T) {
-			for seed := range Seeds(sequences) {
-				g := generator(name, seed)
-				if !agree(t, g, store, newReference()) {
-					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
-				}
-			}
-		})
-	}
-}
-
-// randomLeases is [RunRandom] for limits with leases.
-func randomLeases(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
-	for _, name := range limiters.Algorithms() {
-		t.Run(name, func(t *testing.T) {
-			for seed := range Seeds(sequences) {
-				if !agree(t, NewLeaseGenerator(name, seed), store, newReference()) {
-					t.Fatalf("seed %d of %s with leases: the stores disagree", seed, name)
-				}
+			for seed := range Seeds(s.sequences) {
+				Agree(t, generate(name, seed), sequenceSteps, store, s.newReference())
 			}
 		})
 	}
@@ -98,28 +81,28 @@ func randomLeases(t *testing.T, store limiters.Store, newReference func() limite
 
 // randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms,
 // with penalties, leases and reservations. A group may have any of them.
-func randomMixed(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
-	for seed := range Seeds(sequences) {
-		if !agree(t, NewMixedGenerator(seed), store, newReference()) {
-			t.Fatalf("seed %d of mixed limits: the stores disagree", seed)
-		}
+func (s suite) randomMixed(t *testing.T, store limiters.Store) {
+	for seed := range Seeds(3 * s.sequences) {
+		Agree(t, NewMixedGenerator(seed), sequenceSteps, store, s.newReference())
 	}
 }
 
-func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
+// A CallSource makes the calls of a sequence, as a [Generator] does.
+type CallSource interface {
+	Next() (now time.Time, groups []limiters.Group)
+	Observe(verdicts []limiters.Verdict) // gets the verdicts of the last call
+}
+
+// Agree decides steps calls in a store and in a reference. If their verdicts differ, it logs the
+// last operations and ends the test. The keys should name the sequence, as those of a Generator do.
+func Agree(t *testing.T, calls CallSource, steps int, store, reference limiters.Store) {
+	t.Helper()
 	var history []func() string // formatted only if the stores disagree
 	for range steps {
-		now, groups := g.Next()
-		ops := slices.Concat(groups...)
-		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-		if err := reference.Take(context.Background(), now, groups, want); err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Take(context.Background(), now, groups, got); err != nil {
-			t.Fatal(err)
-		}
-		sizes := sizes(groups)
-		for i, op := range ops {
+		now, groups := calls.Next()
+		got, want := takeBoth(t, now, groups, store, reference)
+		sizes := sizesOf(groups)
+		for i, op := range slices.Concat(groups...) {
 			history = append(history, func() string {
 				return fmt.Sprintf("%d %s %+v kind=%d n=%d lease=%.2x groups of %v => %s",
 					now.UnixMicro(), op.Key, op.Limit.Spec(), op.Kind, op.N, op.Lease, sizes, Format(want[i]))
@@ -128,17 +111,29 @@ func agree(t *testing.T, g *Generator, store, reference limiters.Store) bool {
 				for _, line := range history[max(0, len(history)-12):] {
 					t.Log(line())
 				}
-				t.Errorf("got %s\nwant %s", Format(got[i]), Format(want[i]))
-				return false
+				t.Fatalf("%s: the stores disagree:\n got %s\nwant %s", op.Key, Format(got[i]), Format(want[i]))
 			}
 		}
-		g.Observe(want)
+		calls.Observe(want)
 	}
-	return true
 }
 
-// sizes returns the number of operations in each group.
-func sizes(groups []limiters.Group) []int {
+// takeBoth decides groups in a store and in a reference.
+func takeBoth(t *testing.T, now time.Time, groups []limiters.Group, store, reference limiters.Store) (got, want []limiters.Verdict) {
+	t.Helper()
+	n := len(slices.Concat(groups...))
+	got, want = make([]limiters.Verdict, n), make([]limiters.Verdict, n)
+	if err := reference.Take(context.Background(), now, groups, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Take(context.Background(), now, groups, got); err != nil {
+		t.Fatal(err)
+	}
+	return got, want
+}
+
+// sizesOf returns the number of operations in each group.
+func sizesOf(groups []limiters.Group) []int {
 	all := make([]int, len(groups))
 	for i, g := range groups {
 		all[i] = len(g)
@@ -148,8 +143,9 @@ func sizes(groups []limiters.Group) []int {
 
 // A Generator makes a random sequence of calls. The same seed gives the same sequence.
 type Generator struct {
+	Name string // of the sequence; its keys begin with it
+
 	rnd      *rand.Rand
-	prefix   string
 	limits   []*limiters.Limit // all with one StateID; the first is used most
 	reloaded int               // how many of the last limits addReloaded has added
 	spans    []int64           // times at whose edges something happens, in µs
@@ -176,14 +172,14 @@ func (g *Generator) WithoutReload() *Generator {
 func NewGenerator(algorithm string, seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	spec := randomSpec(rnd, algorithm)
-	return newGenerator(rnd, fmt.Sprintf("%s %d ", algorithm, seed), spec)
+	return newGenerator(rnd, fmt.Sprintf("%s %d", algorithm, seed), spec)
 }
 
 // NewMixedGenerator returns a Generator of calls whose operations are under several limits, for a
 // seed.
 func NewMixedGenerator(seed uint64) *Generator {
 	rnd := rand.New(rand.NewPCG(seed, 2))
-	g := &Generator{rnd: rnd, prefix: fmt.Sprintf("mixed %d ", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
+	g := &Generator{rnd: rnd, Name: fmt.Sprintf("mixed %d", seed), mixed: true, now: traceStart.UnixMicro() + rnd.Int64N(1e12)}
 	for len(g.limits) < 5 {
 		spec, shares := randomSpec(rnd, pick(rnd, limiters.Algorithms()...)), len(g.limits) > 0 && rnd.IntN(4) == 0
 		switch {
@@ -234,16 +230,16 @@ func NewLeaseGenerator(algorithm string, seed uint64) *Generator {
 		spec.Params.Reserve = limiters.ReserveSpec{TTL: ttl, Unsettled: pick(rnd, limiters.UnsettledCharge, limiters.UnsettledRelease)}
 		return spec
 	}
-	g := newGenerator(rnd, fmt.Sprintf("%s leases %d ", algorithm, seed), withTTL(ttl))
+	g := newGenerator(rnd, fmt.Sprintf("%s leases %d", algorithm, seed), withTTL(ttl))
 	g.addReloaded(withTTL(ttl/2 + time.Millisecond))
 	g.addReloaded(plain)
 	g.spans = append(g.spans, ttl.Microseconds(), limiters.EndedTTL.Microseconds())
 	return g
 }
 
-func newGenerator(rnd *rand.Rand, prefix string, spec limiters.Spec) *Generator {
+func newGenerator(rnd *rand.Rand, name string, spec limiters.Spec) *Generator {
 	g := &Generator{
-		rnd: rnd, prefix: prefix,
+		Name: name, rnd: rnd,
 		limits: []*limiters.Limit{MustLimit(spec)},
 		spans:  []int64{max(1, spec.Window.Microseconds())},
 		now:    traceStart.UnixMicro() + rnd.Int64N(1e12),
@@ -331,7 +327,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		if g.mixed {
 			limit = pick(g.rnd, g.limits...)
 		}
-		ops[i] = limiters.Op{Key: g.prefix + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
+		ops[i] = limiters.Op{Key: g.Name + " " + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
 		if !limit.UsesExtraState() && g.rnd.IntN(12) == 0 {
 			ops[i].Kind, ops[i].N = limiters.OpCountDenied, max(0, ops[i].N)
 		}

@@ -12,14 +12,14 @@ import (
 // store must return its verdicts. Pass it a now with each call.
 type Reference struct {
 	mu      sync.Mutex
-	indexOf map[[2]string]int
+	indexOf map[limiters.StateName]int
 	states  []limiters.State
 	latest  int64  // the latest time of its own clock, in µs since 1970
 	order   uint16 // the number of the last Take at that time, from 0
 }
 
 // NewReference returns an empty Reference.
-func NewReference() *Reference { return &Reference{indexOf: make(map[[2]string]int)} }
+func NewReference() *Reference { return &Reference{indexOf: make(map[limiters.StateName]int)} }
 
 // Take implements [limiters.Store].
 func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -47,11 +47,11 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 
 // stateIndex returns the index of the state of op, and adds a zero state if there is none.
 func (r *Reference) stateIndex(op *limiters.Op) int {
-	id := [2]string{op.Key, op.Limit.StateID()}
-	n, found := r.indexOf[id]
+	name := op.Limit.StateName(op.Key)
+	n, found := r.indexOf[name]
 	if !found {
 		n = len(r.states)
-		r.indexOf[id], r.states = n, append(r.states, limiters.State{})
+		r.indexOf[name], r.states = n, append(r.states, limiters.State{})
 	}
 	return n
 }
@@ -68,12 +68,12 @@ func (r *Reference) clock() (now time.Time, order uint16) {
 }
 
 // Reset implements [limiters.Store].
-func (r *Reference) Reset(_ context.Context, keys []limiters.StateName) (found []bool, err error) {
+func (r *Reference) Reset(_ context.Context, names []limiters.StateName) (found []bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	found = make([]bool, len(keys))
-	for i, k := range keys {
-		if n, known := r.indexOf[[2]string{k.Key, k.ID}]; known {
+	found = make([]bool, len(names))
+	for i, name := range names {
+		if n, known := r.indexOf[name]; known {
 			found[i] = !r.states[n].IsZero()
 			r.states[n] = limiters.State{}
 		}
@@ -88,9 +88,9 @@ func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, n := range r.indexOf {
+	for name, n := range r.indexOf {
 		done.Scanned++
-		if match(id[0]) && !r.states[n].IsZero() {
+		if match(name.Key) && !r.states[n].IsZero() {
 			r.states[n] = limiters.State{}
 			done.Reset++
 		}

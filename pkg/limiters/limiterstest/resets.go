@@ -28,9 +28,9 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
-// RunResets checks that a key that was reset is like one never used, and that other keys keep their
+// resets checks that a key that was reset is like one never used, and that other keys keep their
 // states. It checks that an invalid cursor is an error. The time is the store's.
-func RunResets(t *testing.T, store limiters.Store) {
+func resets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()
 	_, err := store.ResetMatching(ctx, func(string) bool { return false }, "invalid")
 	if want := limiters.ErrCursor; canMatch(store) && !errors.Is(err, want) {
@@ -44,8 +44,8 @@ func RunResets(t *testing.T, store limiters.Store) {
 			if limit.UsesLeases() {
 				op.Lease = limiters.LeaseID{lease}
 			}
-			out := make([]limiters.Verdict, 1)
-			if err := store.Take(ctx, time.Time{}, limiters.Singles(op), out); err != nil || out[0].Err != nil {
+			out, err := Take(store, limiters.Group{op})
+			if err != nil || out[0].Err != nil {
 				t.Fatal(spec, err, out[0].Err)
 			}
 			return out[0]
@@ -110,19 +110,15 @@ func MustResetMatching(t *testing.T, store limiters.Store, match func(key string
 }
 
 // randomResets is [RunRandom] with resets and inspections of keys between the calls.
-func randomResets(t *testing.T, store limiters.Store, newReference func() limiters.Store, sequences uint64) {
-	generators := []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator}
-	for n, generator := range generators {
+func (s suite) randomResets(t *testing.T, store limiters.Store) {
+	for n, generate := range []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator} {
 		for _, name := range WindowedAlgorithms() {
-			for seed := range Seeds(max(sequences/4, 1)) {
-				g := generator(name, 1000*uint64(n+1)+seed)
-				with := func(s limiters.Store) *resettingStore {
-					return &resettingStore{Store: s, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
+			for seed := range Seeds(max(s.sequences/4, 1)) {
+				resetting := func(wrapped limiters.Store) *resettingStore {
+					return &resettingStore{Store: wrapped, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
 				}
-				tested, reference := with(store), with(newReference())
-				if !agree(t, g, tested, reference) {
-					t.Fatalf("seed %d of %s: the stores disagree", seed, name)
-				}
+				tested, reference := resetting(store), resetting(s.newReference())
+				Agree(t, generate(name, 1000*uint64(n+1)+seed), sequenceSteps, tested, reference)
 				for i, want := range reference.inspected {
 					if got := tested.inspected[i]; got != want {
 						t.Fatalf("seed %d of %s, inspection %d:\n got %s\nwant %s", seed, name, i, Format(got), Format(want))

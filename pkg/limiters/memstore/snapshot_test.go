@@ -12,7 +12,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,56 +50,31 @@ func reload(t *testing.T, from *Store, o Options) (*Store, Loaded) {
 // Runs half of a random sequence before a restart and half after it. No verdict differs from those
 // of the reference, which does not restart, and the accounts are those of the saved store.
 func TestSnapshotRestoresEveryVerdict(t *testing.T) {
-	for what, generator := range map[string]func(string, uint64) *limiterstest.Generator{
-		"plain": limiterstest.NewGenerator, "penalties": limiterstest.NewPenaltyGenerator, "leases": limiterstest.NewLeaseGenerator,
-	} {
+	for seed := range limiterstest.Seeds(150) {
 		for _, name := range limiters.Algorithms() {
-			if what == "penalties" && !limiters.HasWindow(name) {
-				continue
+			restoresEveryVerdict(t, limiterstest.NewGenerator(name, seed))
+			if limiters.HasWindow(name) {
+				restoresEveryVerdict(t, limiterstest.NewPenaltyGenerator(name, seed).WithoutReload())
 			}
-			for seed := range limiterstest.Seeds(150) {
-				restoresEveryVerdict(t, fmt.Sprintf("%s %s, seed %d", what, name, seed), generator(name, seed).WithoutReload())
-			}
+			restoresEveryVerdict(t, limiterstest.NewLeaseGenerator(name, seed).WithoutReload())
 		}
 	}
 	for seed := range limiterstest.Seeds(600) {
-		restoresEveryVerdict(t, fmt.Sprintf("mixed limits, seed %d", seed), limiterstest.NewMixedGenerator(seed))
+		restoresEveryVerdict(t, limiterstest.NewMixedGenerator(seed))
 	}
 }
 
-func restoresEveryVerdict(t *testing.T, what string, g *limiterstest.Generator) {
+func restoresEveryVerdict(t *testing.T, g *limiterstest.Generator) {
 	t.Helper()
-	reference := limiterstest.NewReference()
-	var now time.Time
-	s := storeAt(&now)
-	for step := range 60 {
-		if step == 30 {
-			before := s
-			s, _ = reload(t, before, Options{})
-			again, result := reload(t, s, Options{})
-			if a, b := s.Stats(), again.Stats(); a != b || result.Keys != a.Keys || result.NotLoaded+result.Expired != 0 {
-				t.Fatalf("%s: loaded %+v of %+v, saved again it is %+v", what, result, a, b)
-			}
-		}
-		next, groups := g.Next()
-		ops := slices.Concat(groups...)
-		if next.After(now) {
-			now = next
-		}
-		want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-		if err := errors.Join(reference.Take(context.Background(), now, groups, want),
-			s.Take(context.Background(), time.Time{}, groups, got)); err != nil {
-			t.Fatal(err)
-		}
-		for i := range ops {
-			got[i].Order = 0 // two stores
-			if got[i] != want[i] {
-				t.Fatalf("%s, step %d: %+v of %+v\n got %s\nwant %s", what, step, ops[i], ops[i].Limit.Spec(),
-					limiterstest.Format(got[i]), limiterstest.Format(want[i]))
-			}
-		}
-		g.Observe(want)
+	calls, reference := &forwardCalls{Generator: g}, limiterstest.NewReference()
+	saved := storeAt(&calls.now)
+	limiterstest.Agree(t, calls, 30, ownClock{saved}, reference)
+	restored, _ := reload(t, saved, Options{})
+	again, result := reload(t, restored, Options{})
+	if a, b := restored.Stats(), again.Stats(); a != b || result.Keys != a.Keys || result.NotLoaded+result.Expired != 0 {
+		t.Fatalf("%s: loaded %+v of %+v, saved again it is %+v", g.Name, result, a, b)
 	}
+	limiterstest.Agree(t, calls, 30, ownClock{restored}, reference)
 }
 
 func TestSnapshotKeepsTheParametersOfALimit(t *testing.T) {

@@ -78,23 +78,17 @@ func TestClusterPassesTheSuite(t *testing.T) {
 func randomWithoutGroups(t *testing.T, store limiters.Store) {
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		for seed := range limiterstest.Seeds(20) {
-			g, reference := limiterstest.NewGenerator(name, seed), limiterstest.NewReference()
-			for range 60 {
-				now, groups := g.Next()
-				ops := slices.Concat(groups...)
-				want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-				err := reference.Take(t.Context(), now, limiters.Singles(ops...), want)
-				must.Succeed(t, errors.Join(err, store.Take(t.Context(), now, limiters.Singles(ops...), got)))
-				for i := range ops {
-					if got[i] != want[i] {
-						t.Fatalf("seed %d of %s, %+v: got %s, want %s", seed, name, ops[i],
-							limiterstest.Format(got[i]), limiterstest.Format(want[i]))
-					}
-				}
-				g.Observe(want)
-			}
+			limiterstest.Agree(t, ungrouped{limiterstest.NewGenerator(name, seed)}, 60, store, limiterstest.NewReference())
 		}
 	}
+}
+
+// ungrouped makes the calls of a Generator with each operation in a group of its own.
+type ungrouped struct{ *limiterstest.Generator }
+
+func (u ungrouped) Next() (time.Time, []limiters.Group) {
+	now, groups := u.Generator.Next()
+	return now, limiters.Singles(slices.Concat(groups...)...)
 }
 
 func slotsAreThoseOfRedis(t *testing.T, c *redistest.Cluster) {

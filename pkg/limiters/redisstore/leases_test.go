@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -63,7 +62,11 @@ var (
 // probability of 1 in so many.
 const otherLimitIn, furtherOpIn = 4, 3
 
-func (c *leaseCalls) next() (time.Time, []limiters.Group) {
+// Observe implements [limiterstest.CallSource].
+func (c *leaseCalls) Observe(verdicts []limiters.Verdict) { c.last = verdicts }
+
+// Next implements [limiterstest.CallSource].
+func (c *leaseCalls) Next() (time.Time, []limiters.Group) {
 	step := time.Duration(0)
 	switch clockSteps[c.rnd.IntN(len(clockSteps))] {
 	case "short":
@@ -123,7 +126,8 @@ func (c *leaseCalls) op() limiters.Op {
 func newReservationCalls(seed uint64) *leaseCalls {
 	c := newLeaseCalls(seed)
 	c.prefix, c.ids = fmt.Sprint("reservations ", seed, " "), []int{6, 20, 200}[seed%3]
-	algorithm := limiterstest.WindowedAlgorithms()[c.rnd.IntN(3)]
+	algorithms := limiterstest.WindowedAlgorithms()
+	algorithm := algorithms[c.rnd.IntN(len(algorithms))]
 	unsettled := []string{limiters.UnsettledCharge, limiters.UnsettledRelease}[c.rnd.IntN(2)]
 	c.limits = nil
 	for _, ttl := range []time.Duration{10 * time.Second, 10 * time.Second, 20 * time.Second, 5 * time.Second} {
@@ -147,37 +151,12 @@ func matchReference(t *testing.T, calls func(seed uint64) *leaseCalls) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for seed := range limiterstest.Seeds(60) {
-		c, reference := calls(seed), limiterstest.NewReference()
-		steps := 100
+		c, steps := calls(seed), 100
 		if c.ids > 100 {
 			steps = 500
 		}
-		var said []string
-		for step := range steps {
-			now, groups := c.next()
-			ops := slices.Concat(groups...)
-			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-			must.Succeed(t, errors.Join(s.Take(t.Context(), now, groups, got), reference.Take(t.Context(), now, groups, want)))
-			for i, op := range ops {
-				said = append(said, fmt.Sprintf("step %d, %d: %s max=%d %+v id=%x n=%d end=%v, groups of %v => %s", step, now.UnixMicro(), op.Key, op.Limit.Spec().Max,
-					op.Limit.Spec().Params, op.Lease[:2], op.N, op.Kind == limiters.OpEnd, lengths(groups), limiterstest.Format(want[i])))
-				if got[i] != want[i] {
-					for _, line := range said[max(0, len(said)-20):] {
-						t.Log(line)
-					}
-					t.Fatalf("seed %d: got %s", seed, limiterstest.Format(got[i]))
-				}
-			}
-			c.last = want
-		}
+		limiterstest.Agree(t, c, steps, s, limiterstest.NewReference())
 	}
-}
-
-func lengths(groups []limiters.Group) (n []int) {
-	for _, g := range groups {
-		n = append(n, len(g))
-	}
-	return n
 }
 
 // A key holds at most MaxLeases open reservations, and remembers as many ids that ended before they
@@ -560,7 +539,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 	contents := map[string][]any{
 		"a set": {"sadd", "member"}, "a short value": {"set", "short"}, "a value of a funnel's length": {"set", strings.Repeat("x", 28)},
 	}
-	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+	for _, algorithm := range limiterstest.WindowedAlgorithms() {
 		limit := reserving(algorithm, 1000)
 		for content, command := range contents {
 			first := limiters.Op{Key: algorithm + content, Limit: limit, N: 20, Lease: leaseID(1)}

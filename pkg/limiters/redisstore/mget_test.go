@@ -20,7 +20,7 @@ func TestMGETIsOptional(t *testing.T) {
 	server.SetUser(t, "weir", slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool { return rule == "+mget" })...)
 	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 	now := time.Unix(1_700_000_000, 0)
-	for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
+	for _, algorithm := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})
 		ops, verdicts := make([]limiters.Op, 600), make([]limiters.Verdict, 600) // more than are read at once
 		for i := range ops {
