@@ -160,8 +160,12 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 	}
 	cached := s.byRule.Of(d.Rule) // nil if the rules were just replaced
 	if cached != nil {
-		known := cached.Load()
-		if known != nil && !known.dropped.Load() && (!known.isShared || s.rates.isStillFull()) {
+		switch known := cached.Load(); {
+		case known == nil || known.dropped.Load():
+		case !known.isShared:
+			return known
+		case s.rates.isFull():
+			s.rates.overflows.Add(1)
 			return known
 		}
 	}
