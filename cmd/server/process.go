@@ -197,9 +197,9 @@ func (p *process) close() {
 	}
 }
 
-// readyWithoutStore records that the store need not answer before the process is ready, if
+// setReadyWithoutStore records that the store need not answer before the process is ready, if
 // on_store_error decides every request.
-func (p *process) readyWithoutStore(rules *descriptors.Rules) {
+func (p *process) setReadyWithoutStore(rules *descriptors.Rules) {
 	if canDecideWithoutStore(rules) {
 		p.ready.setStoreReady()
 	}
@@ -212,7 +212,7 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 	defer cancel()
 	group, running := errgroup.WithContext(ctx)
 	p.servers.serve(group)
-	p.readyWithoutStore(p.rules.Rules())
+	p.setReadyWithoutStore(p.rules.Rules())
 	for _, task := range p.tasks {
 		group.Go(func() error { task(running); return nil })
 	}

@@ -70,7 +70,7 @@ func (p *process) rulesReplaced(rules *descriptors.Rules) {
 	if p.shadow != nil {
 		p.shadow.file.Reload() // the overlay may have changed
 	}
-	p.readyWithoutStore(rules)
+	p.setReadyWithoutStore(rules)
 }
 
 // reloadOn reads the files of the rules, the shadow file and the keys of receipts after each

@@ -62,15 +62,15 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 	l.conns.Add(1)
 	accepted := &conn{Conn: socket.Wrap(c), listener: l}
-	if !l.begin(accepted) {
+	if !l.beginHandshake(accepted) {
 		_ = accepted.Close()
 		return nil, net.ErrClosed
 	}
 	return accepted, nil
 }
 
-// begin notes that c is within its handshake. It returns false if l is closed.
-func (l *listener) begin(c *conn) bool {
+// beginHandshake returns false if l is closed.
+func (l *listener) beginHandshake(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
@@ -79,8 +79,7 @@ func (l *listener) begin(c *conn) bool {
 	return !l.closed
 }
 
-// end notes that c is no longer within its handshake.
-func (l *listener) end(c *conn) {
+func (l *listener) endHandshake(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.handshakes, c)
@@ -145,7 +144,7 @@ func (c *conn) pause() int64 {
 // SetDeadline implements net.Conn. grpc-go removes the deadline when the handshake has ended.
 func (c *conn) SetDeadline(t time.Time) error {
 	if t.IsZero() {
-		c.listener.end(c)
+		c.listener.endHandshake(c)
 	}
 	return c.Conn.SetDeadline(t)
 }
@@ -154,7 +153,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 func (c *conn) Close() error {
 	c.closing.Do(func() {
 		c.listener.conns.Add(-1)
-		c.listener.end(c)
+		c.listener.endHandshake(c)
 	})
 	return c.Conn.Close()
 }

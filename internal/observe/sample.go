@@ -17,14 +17,14 @@ type sampler struct {
 	weight atomic.Uint64 // a power of two
 	_      [56]byte      // the fields below change more often, and must not share its cache line
 
-	mu      sync.Mutex
-	counted uint64    // additions since the last adapt
-	doubles uint64    // the weight doubles when counted exceeds this number
-	largest [2]uint64 // weights, by the number of the window, modulo 2
+	mu          sync.Mutex
+	counted     uint64    // additions since the last adapt
+	doubleAbove uint64    // the weight doubles when counted exceeds this number
+	largest     [2]uint64 // weights, by the number of the window, modulo 2
 }
 
 func newSampler() *sampler {
-	s := &sampler{doubles: countedPerSecond, largest: [2]uint64{1, 1}}
+	s := &sampler{doubleAbove: countedPerSecond, largest: [2]uint64{1, 1}}
 	s.weight.Store(1)
 	return s
 }
@@ -46,10 +46,10 @@ func (s *sampler) note(n uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counted += n
-	if s.counted <= s.doubles {
+	if s.counted <= s.doubleAbove {
 		return
 	}
-	s.doubles += countedPerSecond
+	s.doubleAbove += countedPerSecond
 	if weight := s.weight.Load(); weight < math.MaxUint64/2 {
 		s.weight.Store(2 * weight)
 		// Additions of the last window may still be in progress, and those of the current one have
@@ -68,7 +68,7 @@ func (s *sampler) adapt() {
 		s.counted *= 2
 	}
 	s.weight.Store(weight)
-	s.counted, s.doubles = 0, countedPerSecond
+	s.counted, s.doubleAbove = 0, countedPerSecond
 }
 
 // beginWindow begins a window.

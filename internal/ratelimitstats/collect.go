@@ -19,10 +19,10 @@ func (seriesCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect drops idle series and collects the others. It omits rare counters that are 0.
 func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
-	c.stats.rates.sweep()
-	c.stats.domains.sweep()
+	c.stats.byDescriptor.sweep()
+	c.stats.unknownDomains.sweep()
 	descs := map[int]*[counters]*prometheus.Desc{}
-	for _, s := range c.stats.rates.all() {
+	for _, s := range c.stats.byDescriptor.all() {
 		depth := len(s.labels) - 1
 		if descs[depth] == nil {
 			descs[depth] = descsOf(depth)
@@ -35,7 +35,7 @@ func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	unknown := prometheus.NewDesc("ratelimit_service_rate_limit_domain_not_found",
 		"Requests for a domain that no rules have. At most 100 domains have series of their own.", []string{"domain"}, nil)
-	for _, s := range c.stats.domains.all() {
+	for _, s := range c.stats.unknownDomains.all() {
 		to <- constMetric(unknown, s.counts[totalHits].Load(), s.labels)
 	}
 }
@@ -65,7 +65,7 @@ func descsOf(depth int) *[counters]*prometheus.Desc {
 // EnableSending enables the collection of response times, and keeps dropped series until
 // [Stats.Counters] has sent their last counts. Call it before the first Observe.
 func (s *Stats) EnableSending() {
-	for _, t := range []*table{&s.rates, &s.domains} {
+	for _, t := range []*table{&s.byDescriptor, &s.unknownDomains} {
 		t.mu.Lock()
 		t.sending = true
 		t.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
 		send(c.statsd, c.n.Load(), &c.sent)
 	}
 	s.methods.each(func(m *method) { send(m.calls.statsd, m.calls.n.Load(), &m.calls.sent) })
-	s.rates.counters(counterNames[:], send)
-	s.domains.counters([]string{"domain_not_found"}, send)
+	s.byDescriptor.counters(counterNames[:], send)
+	s.unknownDomains.counters([]string{"domain_not_found"}, send)
 }
 
 // counters sends the counters of a table; names[i] is the name of counts[i].

@@ -34,7 +34,7 @@ func TestStatLevelNamesMatchEnvoyRatelimit(t *testing.T) {
 		for range 2 {
 			m.Observe(hit(rules, "my.domain", c.ask...))
 		}
-		if all := m.rates.all(); len(all) != 1 {
+		if all := m.byDescriptor.all(); len(all) != 1 {
 			t.Errorf("%s: %d series, want 1", c.descriptors, len(all))
 		} else if want := append([]string{"my.domain"}, c.want...); !slices.Equal(all[0].labels, want) {
 			t.Errorf("%s: %q, want %q", c.descriptors, all[0].labels, want)

@@ -127,14 +127,8 @@ func (t *table) insert(name string, owner descriptors.RuleID) *series {
 	return s
 }
 
-// isStillFull reports whether a name that had no room still has none. If so, it counts an overflow.
-func (t *table) isStillFull() bool {
-	if !t.full.Load() || t.canEvict(t.now()) {
-		return false
-	}
-	t.overflows.Add(1)
-	return true
-}
+// isFull reports whether a name that had no room still has none.
+func (t *table) isFull() bool { return t.full.Load() && !t.canEvict(t.now()) }
 
 // canEvict reports whether the table may be searched for idle series again.
 func (t *table) canEvict(now time.Time) bool {

@@ -32,7 +32,7 @@ func TestSeriesPastBoundCountAsOther(t *testing.T) {
 	if a, b, c := total(m, "d", "user_1"), total(m, "d", "other"), total(m, "e", "other"); a != 2 || b != 97 || c != 1 {
 		t.Errorf("user_1 %d, other %d, other of e %d, want 2, 97 and 1", a, b, c)
 	}
-	if n := m.rates.len(); n != 5 {
+	if n := m.byDescriptor.len(); n != 5 {
 		t.Errorf("%d series, want 3 and a shared one for each domain", n)
 	}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
@@ -53,7 +53,7 @@ func TestIdleSeriesExpire(t *testing.T) {
 	for range 4 {
 		clock.advance(20 * time.Minute)
 		m.Observe(hit(nil, "d", "busy=1"))
-		m.rates.sweep()
+		m.byDescriptor.sweep()
 	}
 	if a, b, c := total(m, "d", "old_1"), total(m, "d", "busy_1"), total(m, "d", "other"); a != -1 || b != 5 || c != -1 {
 		t.Errorf("old %d, busy %d, other %d, want busy alone", a, b, c)
@@ -89,11 +89,11 @@ func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
 		m.Observe(hit(rules, "d", "a=1"))
 		m.Observe(hit(rules, "d", "b=1"))
 	}
-	if a, b, other, over := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"), m.rates.overflows.Load(); a != 3 ||
+	if a, b, other, over := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"), m.byDescriptor.overflows.Load(); a != 3 ||
 		b != -1 || other != 3 || over != 3 {
 		t.Errorf("a %d, b %d, other %d, %d overflows, want 3, none, 3 and 3", a, b, other, over)
 	}
-	m.rates.sweep() // notes the count of a
+	m.byDescriptor.sweep() // notes the count of a
 	for range 3 {
 		clock.advance(20 * time.Minute)
 		m.Observe(hit(rules, "d", "b=1"))
@@ -115,11 +115,11 @@ func TestRuleGetsSeriesAfterAScrape(t *testing.T) {
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
 	m.Loaded(rules, nil)
 	m.Observe(hit(rules, "d", "a=1"))
-	m.rates.sweep() // notes the count of a
+	m.byDescriptor.sweep() // notes the count of a
 	clock.advance(time.Hour - sweepInterval/2)
 	m.Observe(hit(rules, "d", "b=1")) // searches the table
 	clock.advance(sweepInterval / 2)
-	m.rates.sweep()
+	m.byDescriptor.sweep()
 	m.Observe(hit(rules, "d", "b=1"))
 	if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 1 {
 		t.Errorf("a %d, b %d, other %d, want none, 1 and 1", a, b, other)
@@ -150,10 +150,10 @@ func TestRuleCountsAgainAfterItsSeriesExpired(t *testing.T) {
 	for range 3 {
 		m.Observe(hit(rules, "d", "a=1"))
 	}
-	m.rates.sweep()
+	m.byDescriptor.sweep()
 	clock.advance(time.Hour)
-	m.rates.sweep()
-	if got := m.rates.len(); got != 0 {
+	m.byDescriptor.sweep()
+	if got := m.byDescriptor.len(); got != 0 {
 		t.Fatalf("%d series, want 0", got)
 	}
 	for range 2 {
@@ -190,7 +190,7 @@ func TestReloadKeepsSeriesOfUnchangedRules(t *testing.T) {
 		t.Errorf("without a: a %d, b %d, own %d, want none, 2 and 2", a, b, o)
 	}
 	load("domain: other")
-	if got := m.rates.len(); got != 0 {
+	if got := m.byDescriptor.len(); got != 0 {
 		t.Errorf("without the domain: %d series, want 0", got)
 	}
 }
@@ -340,7 +340,7 @@ func TestConcurrentDecisionsAreAllCounted(t *testing.T) {
 	if got := total(m, "d", "a"); got != 4*each {
 		t.Errorf("%d, want %d", got, 4*each)
 	}
-	if got := m.rates.len(); got > 51 {
+	if got := m.byDescriptor.len(); got > 51 {
 		t.Errorf("%d series", got)
 	}
 }

@@ -22,9 +22,9 @@ import (
 // Stats holds the metrics of one process.
 type Stats struct {
 	nearLimitRatio float32
-	rates          table // by domain and descriptor
-	byRule         descriptors.PerRule[series]
-	domains        table // domains that no rules have; only totalHits counts
+	byDescriptor   table
+	byRule         descriptors.PerRule[series] // caches byDescriptor
+	unknownDomains table                       // domains that no rules have; only totalHits counts
 
 	configLoaded, configFailed scalar
 	redisErrors, serviceErrors scalar
@@ -54,11 +54,11 @@ func New(registry prometheus.Registerer, o Options) *Stats {
 	}
 	s := &Stats{
 		nearLimitRatio: o.NearLimitRatio,
-		rates: table{
+		byDescriptor: table{
 			max: o.maxSeries, idle: o.idle, now: o.now, series: map[string]*series{},
 			sharedName: func(domain string) (string, []string) { return domain, []string{"other"} },
 		},
-		domains: table{
+		unknownDomains: table{
 			max: maxDomains, idle: o.idle, now: o.now, series: map[string]*series{},
 			sharedName: func(string) (string, []string) { return "other", nil },
 		},
@@ -100,10 +100,10 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	auto.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_metrics_overflow_total",
 		Help: `Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.`,
-	}, func() float64 { return float64(s.rates.overflows.Load() + s.domains.overflows.Load()) })
+	}, func() float64 { return float64(s.byDescriptor.overflows.Load() + s.unknownDomains.overflows.Load()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_metrics_series", Help: "Rules and runtime values with ratelimit_service series of their own. The bound is 10,000.",
-	}, func() float64 { return float64(s.rates.len()) })
+	}, func() float64 { return float64(s.byDescriptor.len()) })
 }
 
 // Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases
@@ -128,7 +128,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 		s.shadowed.n.Add(1)
 	}
 	if o.UnknownDomain {
-		s.domains.get(o.Domain, nil, descriptors.RuleID{Domain: o.Domain}).counts[totalHits].Add(1)
+		s.unknownDomains.get(o.Domain, nil, descriptors.RuleID{Domain: o.Domain}).counts[totalHits].Add(1)
 	}
 	for i := range o.Decisions {
 		d := &o.Decisions[i]
@@ -156,16 +156,20 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.Override {
 		levels := descriptors.AppendOverrideStatLevels(stack[:0], d.Rule, d.Entries)
-		return s.rates.get(d.Domain, levels, descriptors.RuleID{Domain: d.Domain})
+		return s.byDescriptor.get(d.Domain, levels, descriptors.RuleID{Domain: d.Domain})
 	}
 	cached := s.byRule.Of(d.Rule) // nil if the rules were just replaced
 	if cached != nil {
-		known := cached.Load()
-		if known != nil && !known.dropped.Load() && (!known.isShared || s.rates.isStillFull()) {
+		switch known := cached.Load(); {
+		case known == nil || known.dropped.Load():
+		case !known.isShared:
+			return known
+		case s.byDescriptor.isFull():
+			s.byDescriptor.overflows.Add(1)
 			return known
 		}
 	}
-	found := s.rates.get(d.Domain, d.Rule.AppendStatLevels(stack[:0], d.Entries), d.Rule.ID())
+	found := s.byDescriptor.get(d.Domain, d.Rule.AppendStatLevels(stack[:0], d.Entries), d.Rule.ID())
 	if cached != nil && d.Rule.HasFixedStatLevels() {
 		cached.Store(found)
 	}
@@ -181,7 +185,7 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 	}
 	s.configLoaded.n.Add(1)
 	current := rules.ByID()
-	s.rates.removeStale(func(id descriptors.RuleID) bool { return current[id] == nil })
+	s.byDescriptor.removeStale(func(id descriptors.RuleID) bool { return current[id] == nil })
 	s.byRule.Reset(rules)
-	s.domains.removeStale(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
+	s.unknownDomains.removeStale(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
 }

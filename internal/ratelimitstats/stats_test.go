@@ -58,7 +58,7 @@ func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Observat
 
 // total returns the total_hits of the series with these labels, -1 if there is none.
 func total(m *fixture, labels ...string) int {
-	for _, s := range m.rates.all() {
+	for _, s := range m.byDescriptor.all() {
 		if strings.Join(s.labels, "\n") == strings.Join(labels, "\n") {
 			return int(s.counts[totalHits].Load())
 		}

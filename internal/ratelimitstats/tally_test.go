@@ -156,7 +156,7 @@ func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	other.Limits, other.Verdicts = []descriptors.RateLimit{limitOf(t, fixed(10))}, []limiters.Verdict{{Used: 4, Allowed: true}}
 	m := newStats(Options{})
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
-	all := m.rates.all()
+	all := m.byDescriptor.all()
 	if len(all) != 1 {
 		t.Fatalf("%d series, want 1", len(all))
 	}

@@ -48,7 +48,7 @@ type Sender struct {
 	to      Destination
 	from    Source
 	log     *zap.Logger
-	write   dialect
+	dialect dialect
 	bounds  bounds
 	sent    atomic.Uint64
 	dropped atomic.Uint64
@@ -56,24 +56,24 @@ type Sender struct {
 
 	conn     net.Conn
 	proven   bool // something was sent on conn, and no error has come back
-	failed   int  // failures in a row
-	next     time.Time
+	failures int  // failures in a row
+	retryAt  time.Time
 	timeLeft time.Duration // for writes of the flush under way
 	packet   []byte
 	lines    int // in packet
-	burst    int // UDP: packets since the last pause
+	packets  int // UDP: packets written
 	opened   time.Time
 }
 
 // bounds are the bounds on the times and the packets of a Sender.
 type bounds struct {
-	wait    time.Duration   // for a connection, and for all the writes of one flush together
-	last    time.Duration   // for the last flush as a whole
-	connect backoff.Backoff // between attempts to connect
-	packet  int             // bytes in one write
-	burst   int             // UDP: packets between two pauses, so that they fit the receiver's buffer
-	pause   time.Duration
-	renew   time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
+	timeout     time.Duration   // for a connection, and for all the writes of one flush together
+	lastFlush   time.Duration   // for the last flush as a whole
+	connect     backoff.Backoff // between attempts to connect
+	packetBytes int             // of one write
+	burst       int             // UDP: packets between two pauses, so that they fit the receiver's buffer
+	pause       time.Duration
+	renew       time.Duration // UDP: age after which the name is resolved again, because UDP does not report a moved server
 }
 
 // maxDatagramBytes is the maximum size of a UDP payload.
@@ -82,13 +82,13 @@ const maxDatagramBytes = 65_507
 // New returns a Sender and registers its metrics.
 func New(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := &Sender{
-		to: to, from: from, log: log, write: newDialect(&to),
-		bounds: bounds{wait: 2 * time.Second, last: 5 * time.Second,
-			connect: backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .5}, packet: 1 << 15},
+		to: to, from: from, log: log, dialect: newDialect(&to),
+		bounds: bounds{timeout: 2 * time.Second, lastFlush: 5 * time.Second,
+			connect: backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .5}, packetBytes: 1 << 15},
 	}
 	if to.Network == "udp" {
 		// A packet fits one Ethernet frame, with room for tunnel headers.
-		s.bounds.packet, s.bounds.burst, s.bounds.pause = 1432, 32, 10*time.Millisecond
+		s.bounds.packetBytes, s.bounds.burst, s.bounds.pause = 1432, 32, 10*time.Millisecond
 		s.bounds.renew = time.Minute
 	}
 	from.EnableSending()
@@ -122,7 +122,7 @@ func (s *Sender) Run(ctx context.Context) {
 		case <-times.C:
 			s.flush(ctx, s.sendTimes)
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.bounds.last)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.bounds.lastFlush)
 			defer cancel()
 			s.flush(last, s.sendTimes, s.sendCounters)
 			if last.Err() != nil {
@@ -139,7 +139,7 @@ func (s *Sender) Run(ctx context.Context) {
 // flush calls each of sends with a connection, and sends the last packet. Without a connection it
 // drops the response times.
 func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
-	s.timeLeft = s.bounds.wait
+	s.timeLeft = s.bounds.timeout
 	if !s.connected(ctx) {
 		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
 		return
@@ -158,10 +158,10 @@ func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 		s.proven = s.sent.Load() > before
 		return
 	}
-	if s.failed > 0 {
+	if s.failures > 0 {
 		s.log.Info("statsd connected", zap.String("address", s.to.Address))
 	}
-	s.failed = 0
+	s.failures = 0
 	s.up.Store(true)
 }
 
@@ -173,7 +173,7 @@ func (s *Sender) sendTimes(ctx context.Context) {
 				s.dropped.Add(uint64(len(sample) - i))
 				return
 			}
-			s.line(ctx, s.write.time(nil, name, took, rate))
+			s.line(ctx, s.dialect.time(nil, name, took, rate))
 		}
 	})
 }
@@ -183,7 +183,7 @@ func (s *Sender) sendTimes(ctx context.Context) {
 func (s *Sender) sendCounters(ctx context.Context) {
 	s.from.Counters(func(name string, total uint64, sent *uint64) {
 		if s.conn != nil && ctx.Err() == nil && total != *sent {
-			s.line(ctx, s.write.counter(nil, name, total-*sent))
+			s.line(ctx, s.dialect.counter(nil, name, total-*sent))
 			*sent = total
 		}
 	})
@@ -194,7 +194,7 @@ func (s *Sender) line(ctx context.Context, line []byte) {
 		s.dropped.Add(1)
 		return
 	}
-	if len(s.packet)+len(line) > s.bounds.packet {
+	if len(s.packet)+len(line) > s.bounds.packetBytes {
 		s.send(ctx)
 	}
 	s.packet = append(s.packet, line...)
@@ -215,8 +215,8 @@ func (s *Sender) send(ctx context.Context) {
 	}
 	if s.to.Network == "udp" {
 		packet = bytes.TrimSuffix(packet, []byte{'\n'})
-		s.burst++
-		if s.burst%s.bounds.burst == 0 {
+		s.packets++
+		if s.packets%s.bounds.burst == 0 {
 			_ = backoff.Sleep(ctx, s.bounds.pause)
 		}
 	}
@@ -249,7 +249,7 @@ func (s *Sender) connected(ctx context.Context) bool {
 		case err != nil:
 			s.fail(err)
 			if s.to.Network == "tcp" {
-				s.next = time.Time{} // a restarted server may accept connections already
+				s.retryAt = time.Time{} // a restarted server may accept connections already
 			}
 		case s.bounds.renew > 0 && time.Since(s.opened) > s.bounds.renew:
 			_ = s.conn.Close()
@@ -259,10 +259,10 @@ func (s *Sender) connected(ctx context.Context) bool {
 		}
 	}
 	now := time.Now()
-	if now.Before(s.next) {
+	if now.Before(s.retryAt) {
 		return false
 	}
-	conn, err := (&net.Dialer{Timeout: s.bounds.wait}).DialContext(ctx, s.to.Network, s.to.Address)
+	conn, err := (&net.Dialer{Timeout: s.bounds.timeout}).DialContext(ctx, s.to.Network, s.to.Address)
 	if err != nil && ctx.Err() != nil {
 		return false // interrupted: no failure of the server
 	}
@@ -294,10 +294,10 @@ func (s *Sender) fail(err error) {
 		s.conn = nil
 	}
 	s.up.Store(false)
-	if s.failed == 0 {
+	if s.failures == 0 {
 		s.log.Warn("statsd not connected, response times are dropped",
 			zap.String("address", s.to.Address), zap.Error(err))
 	}
-	s.next = time.Now().Add(s.bounds.connect.Wait(s.failed))
-	s.failed++
+	s.retryAt = time.Now().Add(s.bounds.connect.Wait(s.failures))
+	s.failures++
 }

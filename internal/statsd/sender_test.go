@@ -174,7 +174,7 @@ func listenTCP(t *testing.T, address string, l *listener) (string, func()) {
 // newTestSender returns a sender that does not take a busy machine for a failure of the server.
 func newTestSender(to Destination, from Source, registry prometheus.Registerer, log *zap.Logger) *Sender {
 	s := New(to, from, registry, log)
-	s.bounds.wait, s.bounds.last = 2*time.Minute, 2*time.Minute
+	s.bounds.timeout, s.bounds.lastFlush = 2*time.Minute, 2*time.Minute
 	return s
 }
 
@@ -235,7 +235,7 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	s := newTestSender(Destination{Network: "udp", Address: nobody.LocalAddr().String(), FlushInterval: time.Second}, m, m.registry, zap.New(core))
 	s.bounds.connect.Initial, s.bounds.connect.Max = time.Hour, time.Hour // one connection for each round
 	for range 10 {
-		s.next = time.Time{}
+		s.retryAt = time.Time{}
 		m.hit("d", "a=1")
 		if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn == nil {
 			t.Fatal("the first packet was refused")
@@ -275,7 +275,7 @@ func awaitError(t *testing.T, conn net.Conn) {
 	t.Fatal("no packet was refused")
 }
 
-// A server that accepts connections and reads nothing blocks a flush for bounds.wait at most.
+// A server that accepts connections and reads nothing blocks a flush for bounds.timeout at most.
 func TestStuckStatsdServerTimesOut(t *testing.T) {
 	listening, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
@@ -286,7 +286,7 @@ func TestStuckStatsdServerTimesOut(t *testing.T) {
 	if s.flush(t.Context(), s.sendTimes); s.conn == nil {
 		t.Fatal("not connected")
 	}
-	s.bounds.wait = 50 * time.Millisecond
+	s.bounds.timeout = 50 * time.Millisecond
 	for range 100 { // more than the buffers of a connection hold
 		f.total++
 		if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.conn == nil {
@@ -319,7 +319,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	}
 }
 
-// On UDP, many series need pauses of more than bounds.wait together, which must not count as a
+// On UDP, many series need pauses of more than bounds.timeout together, which must not count as a
 // failure of the server.
 func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -333,8 +333,8 @@ func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 		f.total = 1
 		start := time.Now()
 		s.flush(t.Context(), s.sendTimes, s.sendCounters)
-		if took := time.Since(start); took <= s.bounds.wait {
-			t.Fatalf("the pauses took %v together, want more than %v", took, s.bounds.wait)
+		if took := time.Since(start); took <= s.bounds.timeout {
+			t.Fatalf("the pauses took %v together, want more than %v", took, s.bounds.timeout)
 		}
 		const want = manySeries + 1
 		if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != want || dropped > 0 || !s.up.Load() || logs.Len() > 0 {

@@ -29,13 +29,13 @@ func (m *Metrics) RuleHits(rule *descriptors.Rule) (allowed, denied uint64) {
 	if found == nil {
 		return 0, 0
 	}
-	return found.counts[hitAllowed].Load(), found.counts[hitDenied].Load() + found.counts[hitDeniedBySeveral].Load()
+	return found.counts[hitAllowed].Load(), found.counts[hitDenied].Load() + found.counts[hitDeniedByLimit].Load()
 }
 
 // StoreCalls returns the number of store calls and their total duration in seconds.
 func (m *Metrics) StoreCalls() (calls uint64, seconds float64) {
 	var read dto.Metric
-	if err := m.store.Write(&read); err != nil {
+	if err := m.storeTime.Write(&read); err != nil {
 		return 0, 0
 	}
 	return read.GetHistogram().GetSampleCount(), read.GetHistogram().GetSampleSum()

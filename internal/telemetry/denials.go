@@ -57,7 +57,7 @@ func (m *Metrics) removeStaleLimits(current map[descriptors.RuleID]*descriptors.
 		}
 		return true
 	}
-	for _, family := range []*counterMap{m.denials, m.peeks, m.penalties, m.byPenalty, m.hits.denied} {
+	for _, family := range []*counterMap{m.denials, m.peeks, m.penalties, m.byPenalty, m.hits.deniedByLimit} {
 		family.removeIf(removed)
 	}
 }

@@ -16,12 +16,12 @@ const (
 	hitAllowed = iota
 	hitDenied
 	hitError
-	hitDeniedBySeveral // denied under a rule with several limits; hitMetrics.denied has them by limit
+	hitDeniedByLimit // denied under a rule with several limits; hitMetrics.deniedByLimit has them by limit
 	hitCounters
 )
 
-// verdictNames are the labels of the counters of a rule. hits.denied exports hitDeniedBySeveral.
-var verdictNames = [hitDeniedBySeveral]string{"allowed", "denied", "error"}
+// verdictNames are the labels of the counters of a rule. deniedByLimit exports hitDeniedByLimit.
+var verdictNames = [hitDeniedByLimit]string{"allowed", "denied", "error"}
 
 const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, even in shadow mode. Peeks, refunds, releases " +
 	"and settlements are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
@@ -30,9 +30,9 @@ const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the 
 // reloads. For a hundred thousand rules they take a few MB instead of a hundred with
 // prometheus.Counter.
 type hitMetrics struct {
-	desc   *prometheus.Desc
-	byRule descriptors.PerRule[ruleHits]
-	denied *counterMap // denied hits of rules with several limits, by the limit that denies
+	desc          *prometheus.Desc
+	byRule        descriptors.PerRule[ruleHits]
+	deniedByLimit *counterMap // denied hits of rules with several limits, by the limit that denies
 
 	mu    sync.RWMutex
 	rules map[descriptors.RuleID]*ruleHits // hits of limits in requests that no rule matches have an empty name
@@ -48,7 +48,7 @@ type ruleHits struct {
 func newHitMetrics() *hitMetrics {
 	return &hitMetrics{
 		desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
-		denied: &counterMap{
+		deniedByLimit: &counterMap{
 			desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "limit"},
 				prometheus.Labels{"verdict": verdictNames[hitDenied]}),
 			labels: 3, counts: map[labelSet]*atomic.Uint64{},
@@ -108,7 +108,7 @@ func (h *hitMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, m := range all {
 		to <- m
 	}
-	h.denied.Collect(to)
+	h.deniedByLimit.Collect(to)
 }
 
 func (m *Metrics) hitsOf(d *decide.Decision) *ruleHits {

@@ -26,8 +26,8 @@ type Metrics struct {
 
 	requests    *prometheus.CounterVec
 	ok, over    prometheus.Counter // requests with the overall code ok or over_limit
-	took        prometheus.Histogram
-	store       prometheus.Histogram
+	requestTime prometheus.Histogram
+	storeTime   prometheus.Histogram
 	hits        *hitMetrics
 	loads       *prometheus.CounterVec
 	loaded      prometheus.Gauge
@@ -56,12 +56,12 @@ func NewMetrics(version string) *Metrics {
 		Registry: registry,
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total",
-			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Requests that Weir sheds, or that meet a bug in Weir, are not included.",
+			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Requests that Weir sheds or, while it stops, rejects, and requests that meet a bug in Weir, are not included.",
 		}, []string{"code", "overall"}),
-		took: auto.NewHistogram(prometheus.HistogramOpts{
+		requestTime: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It excludes the second call that ends the leases of a denied or canceled request.", Buckets: seconds,
 		}),
-		store: auto.NewHistogram(prometheus.HistogramOpts{
+		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: seconds,
 		}),
 		hits: newHitMetrics(),
@@ -129,10 +129,10 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		m.undecodable.json.Inc()
 	}
 	if o.Decoded() {
-		m.took.Observe(o.Duration.Seconds())
+		m.requestTime.Observe(o.Duration.Seconds())
 	}
 	if o.StoreDuration > 0 && !decidedByCache(o.Decisions) {
-		m.store.Observe(o.StoreDuration.Seconds())
+		m.storeTime.Observe(o.StoreDuration.Seconds())
 	}
 	unmatched := 0
 	for i := range o.Decisions {
@@ -166,8 +166,8 @@ func (m *Metrics) countHits(d *decide.Decision) {
 		}
 	}
 	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		m.hits.denied.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
-		verdict = hitDeniedBySeveral
+		m.hits.deniedByLimit.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
+		verdict = hitDeniedByLimit
 	}
 	m.hitsOf(d).counts[verdict].Add(uint64(d.Hits))
 }

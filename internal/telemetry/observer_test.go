@@ -33,7 +33,7 @@ func TestPenaltiesAreCountedByLimit(t *testing.T) {
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="burst",rule="user"} 4`)
 
 	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]"), time.Now(), nil)
-	for _, family := range []*counterMap{m.penalties, m.byPenalty, m.peeks, m.denials, m.hits.denied} {
+	for _, family := range []*counterMap{m.penalties, m.byPenalty, m.peeks, m.denials, m.hits.deniedByLimit} {
 		if len(family.counts) > 0 {
 			t.Errorf("%v outlives its limit", family.desc)
 		}
@@ -47,7 +47,7 @@ func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
 	m.Observe(&rls.Observation{Code: codes.Canceled, ContextEnded: true})
 	var read dto.Metric
-	must.Succeed(t, m.took.Write(&read))
+	must.Succeed(t, m.requestTime.Write(&read))
 	if n := read.GetHistogram().GetSampleCount(); n != 1 {
 		t.Errorf("the histogram has %d requests, want 1", n)
 	}

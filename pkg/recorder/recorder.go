@@ -54,7 +54,7 @@ type Options struct {
 
 	create       func(path string) (file, error) // for tests; nil: os.OpenFile
 	reorderDelay time.Duration                   // how long lines wait for earlier ones; default [defaultReorderDelay]
-	retries      time.Duration                   // how long a failed writer waits; default [retryAfter]
+	retryDelay   time.Duration                   // between attempts of a failed writer; default [defaultRetryDelay]
 }
 
 // A DropReason explains why a line was dropped.
@@ -135,7 +135,7 @@ func New(o Options) *Recorder {
 		o.create = create
 	}
 	o.reorderDelay = cmp.Or(o.reorderDelay, defaultReorderDelay)
-	o.retries = cmp.Or(o.retries, retryAfter)
+	o.retryDelay = cmp.Or(o.retryDelay, defaultRetryDelay)
 	r := &Recorder{
 		options: o, maxHash: keysample.MaxHash(o.Sample), wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}

@@ -29,7 +29,7 @@ import (
 
 // quick are options whose lines reach the disk immediately.
 func quick(dir string) Options {
-	return Options{Path: dir, reorderDelay: time.Millisecond, retries: time.Millisecond}
+	return Options{Path: dir, reorderDelay: time.Millisecond, retryDelay: time.Millisecond}
 }
 
 // A deciding decides requests of one user in memory.

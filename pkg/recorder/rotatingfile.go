@@ -15,8 +15,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// retryAfter is how long the writer waits after an error before it tries again.
-const retryAfter = time.Second
+// defaultRetryDelay is how long the writer waits after an error before it tries again.
+const defaultRetryDelay = time.Second
 
 // notInName matches the characters of a replica's name that are replaced by "-" in the name of a
 // file.
@@ -61,7 +61,7 @@ func (s *countingWriter) Write(b []byte) (int, error) {
 
 // write writes whole lines, the last of which has the time at. It first notes how many lines have
 // been dropped. After an error all of text counts as unwritten, and write tries again in a new file
-// after retryAfter.
+// after the retry delay.
 func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 	if time.Now().Before(f.retryAt) {
 		return f.err
@@ -71,7 +71,7 @@ func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 		return nil
 	}
 	f.abandon()
-	f.retryAt = time.Now().Add(f.options.retries)
+	f.retryAt = time.Now().Add(f.options.retryDelay)
 	return f.err
 }
 
