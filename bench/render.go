@@ -71,7 +71,9 @@ func summary(r *results) string {
 		return over(store, func(s subject) (float64, bool) { return r.median(row, s, 0, of) })
 	}
 	relative := func(row string) string {
-		return over("redis", func(s subject) (float64, bool) { return r.ratio(row, perSecond, point{subject: s}, point{subject: ratelimit}) })
+		return over("redis", func(s subject) (float64, bool) {
+			return r.ratio(row, perSecond, point{subject: s}, point{subject: ratelimit})
+		})
 	}
 	under := func(row string, of value) (float64, bool) { return r.median(row, ratelimit, 0, of) }
 	server, _ := under("one", serverCPU)

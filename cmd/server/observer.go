@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // openObserver opens the observer of decisions, if the settings or the admin API need one.
@@ -21,6 +20,5 @@ func (p *process) openObserver() {
 	}
 	p.observer = observe.New(o)
 	p.metrics.RegisterObserver(p.observer.Stats)
-	p.onFinished = append(p.onFinished, func(o *rls.Observation) { p.observer.Observe(&o.Result) })
 	p.tasks = append(p.tasks, p.observer.Run)
 }

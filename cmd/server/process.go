@@ -25,33 +25,36 @@ import (
 	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // A process is a running server. open sets its parts in the order of the fields.
 type process struct {
-	settings *settings.Serve
-	hostname string // the host name at the start, which names this replica; may be ""
-	log      *zap.Logger
-	audit    *zap.Logger // logs the changes by the admin API
-	metrics  *telemetry.Metrics
-	stats    *ratelimitstats.Stats
-	ready    *readiness
-	gate     *admission.Gate
-	panicked recovery.Report // logs and counts
+	settings   *settings.Serve
+	hostname   string // the host name at the start, which names this replica; may be ""
+	log        *zap.Logger
+	audit      *zap.Logger // logs the changes by the admin API
+	metrics    *telemetry.Metrics
+	stats      *ratelimitstats.Stats
+	logRequest func(*rls.Observation)
+	ready      *readiness
+	gate       *admission.Gate
+	panicked   recovery.Report // logs and counts
 
-	rules    *ruleload.Loader
-	observer *observe.Observer // nil unless a setting needs it
-	shadow   *shadowFile       // nil without SHADOW_CONFIG
-	tracing  *tracing.Tracing  // nil without TRACING_ENABLED
-	store    *storeStack
-	servers  *servers
+	rules       *ruleload.Loader
+	observer    *observe.Observer // nil unless a setting needs it
+	shadow      *shadowFile       // nil without SHADOW_CONFIG
+	receiptKeys *receiptKeys      // nil without RECEIPT_HEADER
+	tracing     *tracing.Tracing  // nil without TRACING_ENABLED
+	store       *storeStack
+	recorder    *recorder.Recorder // nil without RECORD_PATH
+	servers     *servers
 
-	// Each part adds its functions when it is opened.
-	onFinished []func(*rls.Observation) // called with each finished request
-	tasks      []func(context.Context)  // run until their context ends
-	onReload   []func()                 // called at SIGHUP
-	closers    []func()                 // called in reverse order
+	// A part that is opened adds its background tasks, which run until their context ends, and what
+	// closes it. The last part is closed first.
+	tasks   []func(context.Context)
+	closers []func()
 }
 
 // open returns a process that is ready to run, or closes the parts that it has opened.
@@ -59,7 +62,9 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 	started := time.Now()
 	hostname, _ := os.Hostname()
 	p := &process{
-		settings: s, hostname: hostname, log: log, audit: audit, metrics: telemetry.NewMetrics(versionOf()), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
+		settings: s, hostname: hostname, log: log, audit: audit, metrics: telemetry.NewMetrics(versionOf()),
+		logRequest: telemetry.RequestLog(log), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
+		tasks: []func(context.Context){gctune.Run},
 	}
 	logPanic := telemetry.PanicLog(log)
 	p.panicked = func(where string, value any) {
@@ -75,8 +80,6 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
 	})
 	p.metrics.RegisterShedding(p.gate.Stats)
-	p.onFinished = []func(*rls.Observation){p.metrics.Observe, p.stats.Observe, telemetry.RequestLog(log)}
-	p.tasks = []func(context.Context){gctune.Run}
 	if err := p.openParts(ctx); err != nil {
 		p.close()
 		return nil, err
@@ -95,8 +98,7 @@ func (p *process) openParts(ctx context.Context) error {
 	}
 	p.openObserver()
 	p.openShadow()
-	receipts, err := p.openReceipts()
-	if err != nil {
+	if err := p.openReceipts(); err != nil {
 		return err
 	}
 	l, err := p.openListeners(ctx)
@@ -109,7 +111,7 @@ func (p *process) openParts(ctx context.Context) error {
 	if err := p.openRecorder(); err != nil {
 		return err
 	}
-	return p.openServers(l, receipts)
+	return p.openServers(l)
 }
 
 // openStatsd opens the exporter to statsd or dogstatsd, if the settings enable one.
@@ -170,6 +172,22 @@ func (p *process) flushAtClose(flush func(context.Context) error, timeout time.D
 			p.log.Warn(failure, zap.Error(err))
 		}
 	})
+}
+
+// observe passes a finished request to the parts that count, log, compare and record it.
+func (p *process) observe(o *rls.Observation) {
+	p.metrics.Observe(o)
+	p.stats.Observe(o)
+	p.logRequest(o)
+	if p.observer != nil {
+		p.observer.Observe(&o.Result)
+	}
+	if p.shadow != nil {
+		p.shadow.Observe(o.Request, &o.Result)
+	}
+	if p.recorder != nil {
+		p.recorder.Record(&o.Result)
+	}
 }
 
 // close closes the parts, the last one first. No request may be in flight.

@@ -11,7 +11,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
 	"github.com/weir-rls/weir/pkg/receipt"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // receiptKeys holds the keys that encrypt receipts, and reloads them when their file changes.
@@ -21,20 +20,18 @@ type receiptKeys struct {
 	live atomic.Pointer[receipt.Keys]
 }
 
-// openReceipts reads the keys of receipts, if the settings enable receipts. Otherwise it returns
-// the zero value.
-func (p *process) openReceipts() (rls.Receipts, error) {
-	s := p.settings
-	if s.ReceiptHeader == "" {
-		return rls.Receipts{}, nil
+// openReceipts reads the keys of receipts, if the settings enable receipts.
+func (p *process) openReceipts() error {
+	if p.settings.ReceiptHeader == "" {
+		return nil
 	}
-	r := &receiptKeys{file: sources.NewWatcher(s.ReceiptKeysFile), log: p.log}
+	r := &receiptKeys{file: sources.NewWatcher(p.settings.ReceiptKeysFile), log: p.log}
 	if err := r.load(r.file.Read()); err != nil {
-		return rls.Receipts{}, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
+		return fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}
+	p.receiptKeys = r
 	p.tasks = append(p.tasks, r.watch)
-	p.onReload = append(p.onReload, r.file.Reload)
-	return rls.Receipts{Header: s.ReceiptHeader, Keys: r.live.Load, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret)}, nil
+	return nil
 }
 
 func (r *receiptKeys) load(files []rulesfile.File, err error) error {

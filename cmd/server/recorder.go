@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/smallfile"
 	"github.com/weir-rls/weir/pkg/recorder"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // recordingTimeout bounds the last write, so that a hanging disk does not block shutdown.
@@ -34,7 +33,7 @@ func (p *process) openRecorder() error {
 		log.Info("recorded values are hashed under a random secret",
 			zap.String("remedy", "set RECORD_SECRET_FILE if recordings of several processes should fit together"))
 	}
-	r := recorder.New(recorder.Options{
+	p.recorder = recorder.New(recorder.Options{
 		Path:       s.RecordPath,
 		Replica:    p.hostname,
 		FileBytes:  s.RecordFileBytes,
@@ -53,9 +52,8 @@ func (p *process) openRecorder() error {
 			log.Info("recording written again")
 		},
 	})
-	p.metrics.RegisterRecording(r.Stats)
-	p.onFinished = append(p.onFinished, func(o *rls.Observation) { r.Record(&o.Result) })
-	p.flushAtClose(r.Close, recordingTimeout, "end of the recording not written")
+	p.metrics.RegisterRecording(p.recorder.Stats)
+	p.flushAtClose(p.recorder.Close, recordingTimeout, "end of the recording not written")
 	return nil
 }
 

@@ -55,7 +55,7 @@ func TestRulesPageShowsLeases(t *testing.T) {
 		limit, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
 		b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}}).SetRule(descriptors.Rule{
-			Limits: []descriptors.RateLimit{{Compiled: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},
+			Limits: []descriptors.RateLimit{{Limit: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},
 		})
 	}
 	page := httptest.NewRecorder()

@@ -44,11 +44,7 @@ func (p *process) openRules() (err error) {
 	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 	}
-	if err != nil {
-		return err
-	}
-	p.onReload = append(p.onReload, p.rules.Reload)
-	return nil
+	return err
 }
 
 // rulesLoaded returns a function that reports rules that have come into force, or the error of a
@@ -88,8 +84,12 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case s := <-signals:
 			p.log.Info(message, signalField(s))
-			for _, reload := range p.onReload {
-				reload()
+			p.rules.Reload()
+			if p.shadow != nil {
+				p.shadow.file.Reload()
+			}
+			if p.receiptKeys != nil {
+				p.receiptKeys.file.Reload()
 			}
 		case <-ctx.Done():
 			return

@@ -197,7 +197,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 			must.Succeed(t, err)
 			b := descriptors.NewBuilder()
 			key := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}})
-			key.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: limit}}})
+			key.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: limit}}})
 			rules := b.Build()
 			var log bytes.Buffer
 			s := &settings.Serve{}

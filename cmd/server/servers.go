@@ -41,9 +41,9 @@ func (h *httpServer) serve() error {
 }
 
 // openServers opens the servers, which serve starts. All other parts must be open.
-func (p *process) openServers(l listenerSet, receipts rls.Receipts) error {
+func (p *process) openServers(l listenerSet) error {
 	s := p.settings
-	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions(receipts))
+	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions())
 	options, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
 		return err
@@ -76,19 +76,19 @@ func (p *process) openServers(l listenerSet, receipts rls.Receipts) error {
 	return nil
 }
 
-func (p *process) rlsOptions(receipts rls.Receipts) rls.Options {
+func (p *process) rlsOptions() rls.Options {
 	s := p.settings
 	options := rls.Options{
-		Observe: func(o *rls.Observation) {
-			for _, observe := range p.onFinished {
-				observe(o)
-			}
-		},
+		Observe:          p.observe,
 		DynamicMetadata:  s.ResponseDynamicMetadata,
 		StandardHeaders:  s.ResponseHeadersStandard != "",
 		RetryAfterJitter: s.Jitter(),
 		DeniedByHeader:   s.ResponseHeaderDeniedBy,
-		Receipts:         receipts,
+	}
+	if p.receiptKeys != nil {
+		options.Receipts = rls.Receipts{
+			Header: s.ReceiptHeader, Keys: p.receiptKeys.live.Load, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret),
+		}
 	}
 	if s.ResponseHeaders {
 		options.Headers = rls.Headers{Limit: s.LimitHeader, Remaining: s.RemainingHeader, Reset: s.ResetHeader}

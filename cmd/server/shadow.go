@@ -7,7 +7,6 @@ import (
 	"github.com/weir-rls/weir/internal/shadow"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/admin/api"
-	"github.com/weir-rls/weir/pkg/rls"
 )
 
 // A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail
@@ -37,9 +36,7 @@ func (p *process) openShadow() {
 	f.file = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
-	p.onFinished = append(p.onFinished, func(o *rls.Observation) { f.Observe(o.Request, &o.Result) })
 	p.tasks = append(p.tasks, f.Run, f.file.Watch)
-	p.onReload = append(p.onReload, f.file.Reload)
 }
 
 func (f *shadowFile) stats() telemetry.ShadowStats {

@@ -202,12 +202,12 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	}
 	limit := denying
 	if decided := d.DecidingLimit; limit < 0 && decided != nil {
-		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return l.Compiled == decided.Compiled })
+		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return l.Limit == decided.Limit })
 	}
 	var v limiters.Verdict
 	if limit >= 0 {
 		v = d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Compiled.Algorithm(), v.By.String()
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Limit.Algorithm(), v.By.String()
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, explain.WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made

@@ -34,7 +34,7 @@ var loaded = rulesfiletest.Parse
 
 var tenADay = descriptors.RateLimit{
 	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
-	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+	Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
 }
 
 func entriesOf(texts ...string) []descriptors.Entry {
@@ -92,7 +92,7 @@ func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 	for _, key := range []string{"user", "detailed"} {
 		user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
 		user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
-			Limits: []descriptors.RateLimit{{Compiled: slots, RequestsPerUnit: 2}}, DetailedMetric: key == "detailed",
+			Limits: []descriptors.RateLimit{{Limit: slots, RequestsPerUnit: 2}}, DetailedMetric: key == "detailed",
 		})
 	}
 	rules := b.Build()

@@ -57,7 +57,7 @@ var counterHelp = [counters]string{
 // nothing. A refund adds only to total_negative_hits. An undecided hit adds only to total_hits,
 // because it may not have been charged.
 func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
-	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Compiled
+	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Limit
 	if n < 0 {
 		t[totalNegativeHits] = uint64(-n)
 		return t

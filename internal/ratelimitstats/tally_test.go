@@ -21,7 +21,7 @@ func limitOf(t testing.TB, spec limiters.Spec) descriptors.RateLimit {
 	}
 	l, err := limiters.NewLimit(spec)
 	must.Succeed(t, err)
-	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Compiled: l}
+	return descriptors.RateLimit{Unit: descriptors.Minute, UnitMultiplier: 1, RequestsPerUnit: spec.Max, Limit: l}
 }
 
 func fixed(max int64) limiters.Spec {
@@ -132,7 +132,7 @@ func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 	for range 50 {
 		d := &decide.Decision{Hits: 3, Limits: []descriptors.RateLimit{limit}}
 		out := make([]limiters.Verdict, 1)
-		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Compiled, N: 3}}},
+		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
 			[]int{0}, states, out)
 		d.Verdicts = out
 		for i, n := range tallyOf(d, 0, .8) {

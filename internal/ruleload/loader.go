@@ -77,11 +77,13 @@ func Open(o Options) (*Loader, error) {
 	files, err := l.file.Read()
 	if err != nil {
 		err = fmt.Errorf("%w: %w (%s)", ErrNoRules, err, o.Remedy)
+	} else {
+		err = l.apply(files)
 	}
-	if err := l.apply(files, err); err != nil {
-		if !o.MayStartWithoutRules {
-			return nil, err
-		}
+	if err != nil && !o.MayStartWithoutRules {
+		return nil, err
+	}
+	if err != nil {
 		l.reportFailure(err)
 	}
 	return l, nil
@@ -96,7 +98,7 @@ func (l *Loader) applyReceived() {
 	if files == nil {
 		return
 	}
-	if err := l.apply(files, nil); err != nil {
+	if err := l.apply(files); err != nil {
 		l.reportFailure(err)
 		return
 	}
@@ -146,11 +148,14 @@ func (l *Loader) Reload() {
 	}
 }
 
-// load puts the rules of files in force. On an error it reports the error and keeps the old rules.
+// load puts the rules of files in force. On an error, also that of reading the files, it reports the
+// error and keeps the old rules.
 func (l *Loader) load(files []rulesfile.File, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err = l.apply(files, err)
+	if err == nil {
+		err = l.apply(files)
+	}
 	if err != nil {
 		l.reportFailure(err)
 	}
@@ -174,10 +179,7 @@ func (l *Loader) parseOptionsLocked() rulesfile.Options {
 }
 
 // apply puts files in force, unless they and the overlay already are. l.mu must be held.
-func (l *Loader) apply(files []rulesfile.File, err error) error {
-	if err != nil {
-		return err
-	}
+func (l *Loader) apply(files []rulesfile.File) error {
 	l.files = files
 	if l.overlay.err != nil {
 		return l.overlay.err

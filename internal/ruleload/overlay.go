@@ -73,7 +73,7 @@ func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 	if l.files == nil {
 		return
 	}
-	if err := l.apply(l.files, nil); err != nil {
+	if err := l.apply(l.files); err != nil {
 		l.reportFailure(err)
 	}
 }

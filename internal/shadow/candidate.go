@@ -76,34 +76,34 @@ func newDiff(since time.Time, version string) diff {
 }
 
 // compare decides a copy and counts the difference.
-func (c *candidate) compare(ctx context.Context, j *requestCopy) {
-	if j.at.After(c.now) {
-		c.now = j.at
+func (c *candidate) compare(ctx context.Context, r *requestCopy) {
+	if r.at.After(c.now) {
+		c.now = r.at
 	}
-	err := c.decider.Decide(ctx, &j.request, &c.result)
-	decided := j.decided && err == nil && withoutFallback(&c.result)
+	err := c.decider.Decide(ctx, &r.request, &c.result)
+	decided := r.decided && err == nil && withoutFallback(&c.result)
 	c.denials.reset()
 	c.denials.read(&c.result)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen++
-	if c.diff.version != j.version { // the candidate keeps its counters
-		since := j.at
+	if c.diff.version != r.version { // the candidate keeps its counters
+		since := r.at
 		if c.diff.version == "" {
 			since = c.loaded
 		}
-		c.diff = newDiff(since, j.version)
+		c.diff = newDiff(since, r.version)
 	}
 	if decided {
-		c.count(j)
+		c.count(r)
 	} else {
 		c.diff.counts.Undecided++
 	}
 }
 
-func (c *candidate) count(j *requestCopy) {
-	d, live, proposed := &c.diff, &j.inForce, &c.denials
+func (c *candidate) count(r *requestCopy) {
+	d, live, proposed := &c.diff, &r.inForce, &c.denials
 	switch {
 	case live.denied && proposed.denied:
 		d.counts.BothDenied++

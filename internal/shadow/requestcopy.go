@@ -49,30 +49,30 @@ var copyPool = sync.Pool{New: func() any { return new(requestCopy) }}
 const maxPooledEntries = 64
 
 func newRequestCopy(request *decide.Request, result *decide.Result, at time.Time) *requestCopy {
-	j := copyPool.Get().(*requestCopy)
-	j.at, j.version = at, result.Rules.Version()
-	j.copy(request)
-	j.decided = withoutFallback(result)
-	j.inForce.read(result)
-	return j
+	r := copyPool.Get().(*requestCopy)
+	r.at, r.version = at, result.Rules.Version()
+	r.copy(request)
+	r.decided = withoutFallback(result)
+	r.inForce.read(result)
+	return r
 }
 
-// release returns j to the pool.
-func (j *requestCopy) release() {
-	if cap(j.entries) > maxPooledEntries || cap(j.request.Descriptors) > maxPooledEntries {
+// release returns r to the pool.
+func (r *requestCopy) release() {
+	if cap(r.entries) > maxPooledEntries || cap(r.request.Descriptors) > maxPooledEntries {
 		return
 	}
-	clear(j.entries)
-	clear(j.request.Descriptors)
-	j.inForce.reset()
-	*j = requestCopy{
-		request: decide.Request{Descriptors: j.request.Descriptors[:0]}, entries: j.entries[:0], inForce: denials{limits: j.inForce.limits[:0]},
+	clear(r.entries)
+	clear(r.request.Descriptors)
+	r.inForce.reset()
+	*r = requestCopy{
+		request: decide.Request{Descriptors: r.request.Descriptors[:0]}, entries: r.entries[:0], inForce: denials{limits: r.inForce.limits[:0]},
 	}
-	copyPool.Put(j)
+	copyPool.Put(r)
 }
 
 // copy copies a request, which belongs to the caller. All strings share one allocation.
-func (j *requestCopy) copy(from *decide.Request) {
+func (r *requestCopy) copy(from *decide.Request) {
 	size, entries := len(from.Domain), 0
 	for i := range from.Descriptors {
 		d := &from.Descriptors[i]
@@ -81,32 +81,32 @@ func (j *requestCopy) copy(from *decide.Request) {
 			size += len(d.Entries[k].Key) + len(d.Entries[k].Value)
 		}
 	}
-	j.bytes = int64(size) + int64(entries)*int64(unsafe.Sizeof(descriptors.Entry{})) +
+	r.bytes = int64(size) + int64(entries)*int64(unsafe.Sizeof(descriptors.Entry{})) +
 		int64(len(from.Descriptors))*int64(unsafe.Sizeof(decide.Descriptor{}))
-	j.text.Grow(size)
-	if cap(j.entries) < entries {
-		j.entries = make([]descriptors.Entry, 0, entries)
+	r.text.Grow(size)
+	if cap(r.entries) < entries {
+		r.entries = make([]descriptors.Entry, 0, entries)
 	}
-	j.request.Domain = j.copyText(from.Domain)
+	r.request.Domain = r.copyText(from.Domain)
 	for i := range from.Descriptors {
-		d, first := from.Descriptors[i], len(j.entries)
+		d, first := from.Descriptors[i], len(r.entries)
 		for _, e := range d.Entries {
-			j.entries = append(j.entries, descriptors.Entry{Key: j.copyText(e.Key), Value: j.copyText(e.Value)})
+			r.entries = append(r.entries, descriptors.Entry{Key: r.copyText(e.Key), Value: r.copyText(e.Value)})
 		}
-		d.Entries = j.entries[first:len(j.entries):len(j.entries)]
+		d.Entries = r.entries[first:len(r.entries):len(r.entries)]
 		if d.Override != nil {
 			override := *d.Override
 			d.Override = &override
 		}
-		j.request.Descriptors = append(j.request.Descriptors, d)
+		r.request.Descriptors = append(r.request.Descriptors, d)
 	}
 }
 
 // copyText copies s into the memory of the copy.
-func (j *requestCopy) copyText(s string) string {
-	first := j.text.Len()
-	j.text.WriteString(s)
-	return j.text.String()[first:]
+func (r *requestCopy) copyText(s string) string {
+	first := r.text.Len()
+	r.text.WriteString(s)
+	return r.text.String()[first:]
 }
 
 // withoutFallback reports whether neither an error nor on_store_error decided a limit.

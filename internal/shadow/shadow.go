@@ -94,14 +94,14 @@ func (s *Comparison) Observe(request *decide.Request, result *decide.Result) {
 		s.drop(c)
 		return
 	}
-	j := newRequestCopy(request, result, time.Now())
-	s.queued.Add(j.bytes)
+	r := newRequestCopy(request, result, time.Now())
+	s.queued.Add(r.bytes)
 	select {
-	case s.queue <- j:
+	case s.queue <- r:
 	default:
-		s.queued.Add(-j.bytes)
+		s.queued.Add(-r.bytes)
 		s.drop(c)
-		j.release()
+		r.release()
 	}
 }
 
@@ -114,12 +114,12 @@ func (s *Comparison) drop(c *candidate) {
 func (s *Comparison) Run(ctx context.Context) {
 	for {
 		select {
-		case j := <-s.queue:
-			s.queued.Add(-j.bytes)
+		case r := <-s.queue:
+			s.queued.Add(-r.bytes)
 			if c := s.current.Load(); c != nil {
-				s.compare(ctx, c, j)
+				s.compare(ctx, c, r)
 			}
-			j.release()
+			r.release()
 		case <-ctx.Done():
 			return
 		}
@@ -127,9 +127,9 @@ func (s *Comparison) Run(ctx context.Context) {
 }
 
 // compare decides a copy with the candidate. A panic affects only this copy.
-func (s *Comparison) compare(ctx context.Context, c *candidate, j *requestCopy) {
+func (s *Comparison) compare(ctx context.Context, c *candidate, r *requestCopy) {
 	defer s.recoverPanic()
-	c.compare(ctx, j)
+	c.compare(ctx, r)
 }
 
 // recoverPanic reports a panic. The caller must defer it.

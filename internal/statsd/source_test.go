@@ -54,7 +54,7 @@ func (f *fixture) call(took time.Duration) {
 
 var tenADay = descriptors.RateLimit{
 	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
-	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+	Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
 }
 
 // The counters of envoyproxy/ratelimit arrive under its names, on both networks.

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -28,7 +29,7 @@ var loaded = rulesfiletest.Parse
 
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
-	m.RegisterMemory(func() MemoryStats { return MemoryStats{} })
+	m.RegisterMemory(func() memstore.Stats { return memstore.Stats{} })
 	m.RegisterSnapshot(func() SnapshotStats { return SnapshotStats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
@@ -189,7 +190,7 @@ func TestKeysAreLoggedAtDebugOnly(t *testing.T) {
 
 var tenADay = descriptors.RateLimit{
 	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
-	Compiled: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
+	Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
 }
 
 func TestLogReportsStoreFailureAndRecovery(t *testing.T) {

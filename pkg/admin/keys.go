@@ -140,7 +140,7 @@ func stateOf(v limiters.Verdict) explain.State {
 func inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
 	group := make(limiters.Group, len(limits))
 	for i := range limits {
-		group[i] = limiters.Op{Key: key, Limit: limits[i].Compiled, Kind: limiters.OpInspect}
+		group[i] = limiters.Op{Key: key, Limit: limits[i].Limit, Kind: limiters.OpInspect}
 	}
 	out := make([]limiters.Verdict, len(group))
 	if err := store.Take(ctx, time.Time{}, []limiters.Group{group}, out); err != nil {

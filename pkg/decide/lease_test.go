@@ -29,7 +29,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	limit := func(spec limiters.Spec) descriptors.RateLimit {
 		l, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
-		return descriptors.RateLimit{Compiled: l, RequestsPerUnit: spec.Max}
+		return descriptors.RateLimit{Limit: l, RequestsPerUnit: spec.Max}
 	}
 	slots := func(n int64) descriptors.RateLimit { return limit(limiters.Spec{Algorithm: "concurrency", Max: n}) }
 	perHour := func(n int64) descriptors.RateLimit {

@@ -252,9 +252,9 @@ func (p *Planner) addOps(call *storeCall, decision *Decision, domain *descriptor
 	for i := range decision.Limits {
 		l := &decision.Limits[i]
 		call.ops = append(call.ops, limiters.Op{
-			Key: key, Limit: l.Compiled, Kind: kind, N: decision.Hits, OnError: domain.OnError(l),
+			Key: key, Limit: l.Limit, Kind: kind, N: decision.Hits, OnError: domain.OnError(l),
 		})
-		if l.Compiled.UsesLeases() {
+		if l.Limit.UsesLeases() {
 			call.ops[len(call.ops)-1].Lease = lease
 		}
 	}

@@ -16,7 +16,7 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 	denied := func(quota bool, waits ...time.Duration) Decision {
 		d := Decision{Outcome: Denied, Reason: OverLimit, QuotaMode: quota}
 		for _, wait := range waits {
-			d.Limits = append(d.Limits, descriptors.RateLimit{Compiled: limit})
+			d.Limits = append(d.Limits, descriptors.RateLimit{Limit: limit})
 			d.Verdicts = append(d.Verdicts, limiters.Verdict{RetryAfter: wait, ResetAfter: wait})
 			d.RetryAfter = max(d.RetryAfter, wait)
 		}

@@ -161,8 +161,8 @@ func (n *Node) SetRule(r Rule) *Rule {
 		}
 	}
 	for i := range r.Limits {
-		r.Limits[i].Compiled = b.intern.limit(r.Limits[i].Compiled)
-		r.hasLeases = r.hasLeases || r.Limits[i].Compiled.UsesLeases()
+		r.Limits[i].Limit = b.intern.limit(r.Limits[i].Limit)
+		r.hasLeases = r.hasLeases || r.Limits[i].Limit.UsesLeases()
 	}
 	if len(r.Limits) == 1 {
 		r.Limits = b.intern.singleton(r.Limits[0])

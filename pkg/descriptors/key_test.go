@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Compiled.Spec()) }
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
 
 func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	rules := rulesfiletest.Parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))
@@ -71,9 +71,9 @@ func TestKeyOfLeasesHasNoID(t *testing.T) {
 	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
 	minute := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute})
-	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Compiled: minute}}})
+	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: minute}}})
 	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
-		Limits: []descriptors.RateLimit{{Compiled: minute}, {Compiled: limit}},
+		Limits: []descriptors.RateLimit{{Limit: minute}, {Limit: limit}},
 	})
 	rules := b.Build()
 	for _, tt := range []struct {

@@ -47,7 +47,7 @@ func BenchmarkMatchAmong(b *testing.B) {
 				}
 				entries[0].Value = string(text)
 				rule := domain.Match(entries)
-				if rule == nil || rule.Limits[0].Compiled == nil {
+				if rule == nil || rule.Limits[0].Limit == nil {
 					b.Fatal("no rule")
 				}
 				key = descriptors.AppendKey(key[:0], "many", rule, entries)
@@ -69,7 +69,7 @@ descriptors:
 	of := func(value string) []descriptors.RateLimit {
 		return rules.Match("d", []descriptors.Entry{{Key: "a", Value: value}}).Limits
 	}
-	if &of("one")[0] != &of("two")[0] || of("one")[0].Compiled != of("named")[0].Compiled || of("one")[0].Compiled != of("both")[0].Compiled {
+	if &of("one")[0] != &of("two")[0] || of("one")[0].Limit != of("named")[0].Limit || of("one")[0].Limit != of("both")[0].Limit {
 		t.Error("equal limits are held more than once")
 	}
 	if of("one")[0].Name != "" || of("named")[0].Name != "n" || of("more")[0].RequestsPerUnit != 2 || len(of("both")) != 2 {

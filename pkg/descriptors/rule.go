@@ -9,17 +9,17 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A RateLimit is a limit in Envoy's units, compiled to the limit that stores charge.
+// A RateLimit is a limit in Envoy's units.
 type RateLimit struct {
 	Unit            Unit
-	UnitMultiplier  uint32 // units per window, at least 1
-	RequestsPerUnit int64  // hits per window, at most limiters.MaxLimit; 0 denies every hit
-	Compiled        *limiters.Limit
+	UnitMultiplier  uint32          // units per window, at least 1
+	RequestsPerUnit int64           // hits per window, at most limiters.MaxLimit; 0 denies every hit
+	Limit           *limiters.Limit // the limit that stores charge
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool
-	// ByClock reports whether the rule sets window_start: clock, which Compiled omits because it is
-	// the default.
+	// ByClock reports whether the rule sets window_start: clock, which Limit omits because it is the
+	// default.
 	ByClock bool
 	Name    string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
@@ -32,7 +32,7 @@ type RateLimit struct {
 // concurrency.
 func (l *RateLimit) RateText() string {
 	switch {
-	case l.Compiled.IsConcurrency():
+	case l.Limit.IsConcurrency():
 		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
 	case l.UnitMultiplier > 1:
 		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
@@ -45,8 +45,8 @@ func (l *RateLimit) RateText() string {
 // The fields that every request reads come first and close together, because a large set of rules
 // exceeds the CPU caches.
 type Rule struct {
-	// Limits form a [limiters.Group]. Their Compiled limits have different StateIDs. It is empty if
-	// and only if the rule is Unlimited.
+	// Limits form a [limiters.Group]. Their StateIDs differ. They are empty if and only if the rule
+	// is Unlimited.
 	Limits []RateLimit
 	number uint32 // from 1, see ruleTable and PerRule
 	// plain is the matchKind of the first levels, or 0 for a wildcard, for addresses and for a
@@ -230,7 +230,7 @@ func (r *Rule) OverrideBase(calendarMonths bool) OverrideBase {
 		}, calendarMonths: calendarMonths}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Compiled.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.ByClock}
+	o := OverrideBase{spec: limit.Limit.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if limit.CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -297,7 +297,7 @@ func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 		p.CalendarUnit = l.Unit.String()
 	}
 	var err error
-	if l.Compiled, err = limiters.NewLimit(spec); err != nil {
+	if l.Limit, err = limiters.NewLimit(spec); err != nil {
 		return RateLimit{}, err
 	}
 	return l, nil

@@ -73,8 +73,8 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 	}
 	for j := range d.Limits {
 		l, explained := &d.Limits[j], &e.Limits[j]
-		if explained.Key != result.Key(i) || explained.Algorithm != l.Compiled.Algorithm() || explained.RequestsPerUnit != l.RequestsPerUnit ||
-			explained.Window != l.Compiled.Window().String() || explained.Name != l.Name {
+		if explained.Key != result.Key(i) || explained.Algorithm != l.Limit.Algorithm() || explained.RequestsPerUnit != l.RequestsPerUnit ||
+			explained.Window != l.Limit.Window().String() || explained.Name != l.Name {
 			return fmt.Sprintf("limit %d differs", j)
 		}
 		mode := "enforced"
@@ -89,7 +89,7 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 		if d.Override {
 			continue
 		}
-		index := slices.IndexFunc(d.Rule.Limits, func(other descriptors.RateLimit) bool { return other.Compiled == l.Compiled && other.Name == l.Name })
+		index := slices.IndexFunc(d.Rule.Limits, func(other descriptors.RateLimit) bool { return other.Limit == l.Limit && other.Name == l.Name })
 		if explained.Hash != fmt.Sprintf("%016x", d.Rule.LimitHash(index)) || explained.Source != d.Rule.Source() {
 			return fmt.Sprintf("limit %d has another hash", j)
 		}

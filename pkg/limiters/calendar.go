@@ -120,7 +120,7 @@ func (c *calendar) end(start int64) int64 {
 
 // compute returns the windows around now. Times before 1970 are in the first window.
 func (c *calendar) compute(now int64) *calendarWindows {
-	now = max(now, 0) // startOf is never less, so the search below would not end
+	now = max(now, 0) // startOf is at least 0, so the search below would not end
 	i := c.index(now)
 	// If clocks are turned back over midnight, the end of the old day may already be in the new
 	// window.

@@ -1,9 +1,8 @@
 package limiters
 
-// NeedsMemory reports whether s may need more memory after op at now, in µs since 1970. It ignores
-// that the decision first removes expired leases, so hits that do not fit in s may still fit then.
-// For the end of an open reservation, it returns false even if the actual cost exceeds the
-// estimate, because an end must not fail for lack of memory.
+// NeedsMemory reports whether s may need more memory after op at now, in µs since 1970. For the end
+// of an open reservation, it returns false even if the actual cost exceeds the estimate, because an
+// end must not fail for lack of memory.
 func (op *Op) NeedsMemory(s *State, now int64) bool {
 	l, n := op.Limit, op.checkedHits()
 	if op.Kind == OpInspect {
@@ -16,11 +15,13 @@ func (op *Op) NeedsMemory(s *State, now int64) bool {
 	if n < 0 || effect == leaseHeld {
 		return false
 	}
-	ok, _ := l.fits(s, now, n)
-	switch {
-	case !ok && l.HasPenalty():
-		return true
-	case !ok && (l.spec.Max == 0 || !l.UsesLeases() || !s.hasExpiredLease(now)):
+	fits, _ := l.fits(s, now, n)
+	if !fits && l.HasPenalty() {
+		return true // for the offence
+	}
+	// The decision first removes expired leases, so the hits may fit then.
+	mayFit := fits || l.UsesLeases() && l.spec.Max > 0 && s.hasExpiredLease(now)
+	if !mayFit {
 		return l.countedIfDenied(op.N) > 0
 	}
 	return n > 0 || effect == leaseOpens || effect == leaseEnded

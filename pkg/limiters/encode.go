@@ -11,8 +11,8 @@ import (
 // in bytes.
 const entryLen, baseLen = 12, 4
 
-// maxTime bounds times and counts in an encoded state. It is exact in a double and cannot overflow.
-const maxTime = 1 << 53
+// maxNumber bounds times and counts in an encoded state. It is exact in a double and cannot overflow.
+const maxNumber = 1 << 53
 
 // leaseLen and penaltyLen are the encoded lengths of a lease and of a penalty, in bytes.
 const leaseLen, penaltyLen = 16 + 3*8, 4 * 8
@@ -121,11 +121,11 @@ func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 		s.removeEmptyExtraState()
 	}
 	n := 8 * l.StateWords()
-	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.grows {
+	if minimum := baseStateLen(l); len(b) < minimum || len(b) > minimum && !l.definition.hasLog {
 		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), minimum)
 	}
 	s.SetWords(b[:n])
-	if !within(s.a, maxTime) || !within(s.b, maxTime) {
+	if !within(s.a, maxNumber) || !within(s.b, maxNumber) {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
 	b = b[n:]
@@ -161,7 +161,7 @@ func (ls *keyLeases) read(b []byte) (rest []byte, err error) {
 		for range count {
 			id, l := LeaseID(b), lease{}
 			l.expires, l.n, l.chargedAt = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
-			if id.IsZero() || !within(l.expires, maxTime) || !within(l.n, MaxHits) || !within(l.chargedAt, maxTime) {
+			if id.IsZero() || !within(l.expires, maxNumber) || !within(l.n, MaxHits) || !within(l.chargedAt, maxNumber) {
 				return nil, errLeases
 			}
 			set.set(id, l)
@@ -175,7 +175,7 @@ func readPenalty(b []byte) (penaltyState, error) {
 	var n [4]int64
 	for i := range n {
 		n[i] = int64From(b[8*i:])
-		if !within(n[i], maxTime) {
+		if !within(n[i], maxNumber) {
 			return penaltyState{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}
@@ -192,7 +192,7 @@ func readLog(b []byte) (*Log, error) {
 	for b = b[baseLen:]; len(b) > 0; b = b[entryLen:] {
 		e := entry{int64From(b), binary.LittleEndian.Uint32(b[8:])}
 		logged := e.sum - log.base
-		if e.time <= last.time || e.time > maxTime || logged <= last.sum || logged > 2*MaxLogLimit {
+		if e.time <= last.time || e.time > maxNumber || logged <= last.sum || logged > 2*MaxLogLimit {
 			return nil, errors.New("the times or counts of a log do not ascend")
 		}
 		last = entry{e.time, logged}

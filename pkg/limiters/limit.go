@@ -109,8 +109,8 @@ type definition struct {
 	largest    int64 // the largest Max, see MaxLimitOf
 	stateWords int   // how many of the words of a State it uses
 	hasWindow  bool  // false only for concurrency
-	// grows marks an algorithm whose states have a log, which grows with the hits.
-	grows bool
+	// hasLog marks an algorithm whose states have a log, which grows with the hits.
+	hasLog bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum
 	// in a window.
 	drains bool
@@ -254,7 +254,7 @@ func (l *Limit) Algorithm() string { return l.definition.name }
 func (l *Limit) StateID() string { return l.stateID }
 
 // Grows reports whether the state of a key grows with its hits.
-func (l *Limit) Grows() bool { return l.definition.grows || l.UsesLeases() }
+func (l *Limit) Grows() bool { return l.definition.hasLog || l.UsesLeases() }
 
 // StateWords returns the number of words that a [State] under l needs, see [State.PutWords].
 func (l *Limit) StateWords() int { return l.definition.stateWords }

@@ -10,7 +10,7 @@ import "time"
 func (l *Limit) AppendNumbers(b []int64, now time.Time) []int64 {
 	b = append(b, l.spec.Max)
 	if !l.IsConcurrency() {
-		b = append(b, l.spec.Window.Microseconds(), flag(l.spec.CountDenied), flag(l.peekOver))
+		b = append(b, l.spec.Window.Microseconds(), flag(l.countsDenied()), flag(l.peekOver))
 	}
 	return l.algorithm.appendNumbers(b, now.UnixMicro())
 }

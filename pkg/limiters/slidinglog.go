@@ -25,7 +25,7 @@ var slidingLogDefinition = definition{
 	parameters: counterParameters,
 	largest:    MaxLogLimit,
 	hasWindow:  true,
-	grows:      true,
+	hasLog:     true,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.Max > MaxLogLimit {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
@@ -41,7 +41,7 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 	if max(n, 1) > l.max {
 		return false, -1
 	}
-	log := logOf(s)
+	log := s.logOrEmpty()
 	v := log.live(l.window, now)
 	if v.used+n <= l.max {
 		return true, 0
@@ -51,30 +51,19 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 }
 
 func (l *logLimit) charge(s *State, now, n int64) {
-	if s.Log == nil {
-		if n < 0 {
-			return
-		}
-		s.Log = &Log{}
-	}
-	v := s.Log.live(l.window, now)
-	if n < 0 {
+	v := s.logOrEmpty().live(l.window, now)
+	switch {
+	case n > 0:
+		s.withLog().add(v, min(n, 2*l.max), max(2*l.max, v.used)) // v may have more, from a higher maximum
+	case s.Log != nil:
 		s.Log.refund(v, min(-n, v.used))
-	} else {
-		s.Log.add(v, min(n, 2*l.max), max(2*l.max, v.used)) // v may have more, from a higher maximum
-	}
-	s.removeEmptyLog()
-}
-
-func (s *State) removeEmptyLog() {
-	if s.Log.entries.len() == 0 {
-		s.Log = nil
+		s.removeEmptyLog()
 	}
 }
 
 // reserve returns the time of the charged entry. An estimate of 0 has no entry.
 func (l *logLimit) reserve(s *State, now, n int64) (chargedAt int64) {
-	chargedAt = logOf(s).live(l.window, now).end
+	chargedAt = s.logOrEmpty().live(l.window, now).end
 	if n > 0 {
 		l.charge(s, now, n)
 	}
@@ -84,7 +73,7 @@ func (l *logLimit) reserve(s *State, now, n int64) (chargedAt int64) {
 // settle corrects charged entries that are still in the window and among the newest
 // MaxMovedEntries. The log keeps at most twice the maximum.
 func (l *logLimit) settle(s *State, now int64, corrections []correction) {
-	log := logOf(s)
+	log := s.logOrEmpty()
 	v := log.live(l.window, now)
 	after := v.end - l.window
 	if beyond := log.entries.len() - MaxMovedEntries - 1; beyond >= v.first {
@@ -100,10 +89,7 @@ func (l *logLimit) settle(s *State, now int64, corrections []correction) {
 	if len(due) == 0 {
 		return
 	}
-	if s.Log == nil {
-		s.Log = &Log{}
-	}
-	s.Log.correct(v, first, 2*l.max, due)
+	s.withLog().correct(v, first, 2*l.max, due)
 	s.removeEmptyLog()
 }
 
@@ -111,7 +97,7 @@ func (l *logLimit) settle(s *State, now int64, corrections []correction) {
 const MaxMovedEntries = 10_000
 
 func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	log := logOf(s)
+	log := s.logOrEmpty()
 	v := log.live(l.window, now)
 	if v.used == 0 {
 		return 0, 0
@@ -120,7 +106,7 @@ func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
 }
 
 func (l *logLimit) resetTime(s *State) int64 {
-	log := logOf(s)
+	log := s.logOrEmpty()
 	if log.entries.len() == 0 {
 		return 0
 	}
@@ -148,16 +134,6 @@ type Log struct {
 type entry struct {
 	time int64
 	sum  uint32
-}
-
-// nothingLogged is the log of a state without one. It must not be modified.
-var nothingLogged Log
-
-func logOf(s *State) *Log {
-	if s.Log == nil {
-		return &nothingLogged
-	}
-	return s.Log
 }
 
 // A liveRange is the part of a log that is within the window.

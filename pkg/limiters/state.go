@@ -42,6 +42,31 @@ func (l *Limit) ResetTime(s *State) int64 {
 	return resetTime
 }
 
+var noLog Log // never changed
+
+// logOrEmpty returns the log of s for reading. It is never nil.
+func (s *State) logOrEmpty() *Log {
+	if s.Log == nil {
+		return &noLog
+	}
+	return s.Log
+}
+
+// withLog returns the log of s for changes. It creates one if there is none.
+func (s *State) withLog() *Log {
+	if s.Log == nil {
+		s.Log = &Log{}
+	}
+	return s.Log
+}
+
+// removeEmptyLog makes a state whose log is empty equal to a state that never had one.
+func (s *State) removeEmptyLog() {
+	if s.Log != nil && s.Log.entries.len() == 0 {
+		s.Log = nil
+	}
+}
+
 // An ExtraState holds the penalties of a key and its leases. It is independent of the algorithm.
 type ExtraState struct {
 	penalty penaltyState

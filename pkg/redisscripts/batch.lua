@@ -5,14 +5,22 @@
 -- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The other deciders leave
 -- out steps that their operations do not need, so an operation costs 8 to 75 % less (ADR 3):
 --   decide_alone             operations on keys of their own, as most are: no state is kept for another operation
---   decide_same_key          operations on one key, without a group: one state for all
+--   decide_plain          operations on one key, without a group: one state for all
 --   decide_group             a group without extra state
 --   decide_concurrency.lua   operations under concurrency limits, without a group
 --   decide_reservations.lua  operations under limits with reservations, without a group and a penalty
 --
--- The function module_of runs another file and returns its result. An algorithm has the functions limit, load, fits, charge, usage, save
--- and quick. The function quick handles the most frequent case, hits that fit in an existing state: it charges and saves them, and
--- returns used and reset. In any other case it changes nothing and returns nil.
+-- The function module_of runs another file and returns its result. An algorithm has these functions:
+--   limit(text, at) -> limit                            decodes the numbers of a limit, which begin at at
+--   load(key, limit, now, value, s) -> s                reads a state. value is that of the key: false = absent, nil = unknown. s is a state
+--                                                       to reuse, or nil
+--   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit
+--   charge(s, limit, now, n) -> changed                 charges n > 0 hits, or refunds -n
+--   usage(s, limit, now) -> used, reset
+--   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
+--   quick(key, limit, now, value, n, server) -> used, reset
+--                                                       charges and saves n hits that fit in an existing state, the most frequent case. In
+--                                                       any other case it changes nothing and returns nil
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = unpacked('>I8I8', ARGV[1])
@@ -126,8 +134,8 @@ end
 
 -- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
 -- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
--- and the function continues with the next one. values[i - base] is the value of KEYS[i], or an error; false means that the key is absent
--- or no string, and nil that the value is unknown.
+-- and the function continues with the next one. values[i - base] is the value of KEYS[i], or an error. It is false if the key is absent or
+-- no string, and nil if the value is unknown.
 local function decide_each(decide, run, to, values, base)
   while run.current_op <= to do
     local ok, problem = pcall(decide, run, to, values, base)
@@ -179,7 +187,7 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- deciders_of returns the functions for SAME_KEY and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
+-- deciders_of returns the functions for PLAIN and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
@@ -222,7 +230,7 @@ local function deciders_of(batch)
   end
 
   -- Decides the operations of a run without a group.
-  local function decide_same_key(key, run)
+  local function decide_plain(key, run)
     local limit, n, denied = run.limit, run.n, run.denied_n or run.n
     local s, fits = state_of(key, limit), limit.algorithm.fits
     for i = run.first, run.first + run.times - 1 do
@@ -309,7 +317,7 @@ local function deciders_of(batch)
     if run.kind == $EXTRA then
       decide = decide_extra
     elseif run.group_number == 0 then
-      return guarded(decide_same_key, key_at(run.key), run)
+      return guarded(decide_plain, key_at(run.key), run)
     end
     group[#group + 1] = run
     if run.group_number == 0 or not after or after.group_number ~= run.group_number then
@@ -353,7 +361,7 @@ local function deciders_of(batch)
     for _, run in ipairs(runs) do
       if run.kind == $RESERVATIONS then
         for i = 1, run.times do report_failure(run.first + i - 1, op_of(run, i)) end
-      elseif run.kind == $SAME_KEY or run.kind == $EXTRA then
+      elseif run.kind == $PLAIN or run.kind == $EXTRA then
         for i = run.first, run.first + run.times - 1 do report_failure(i, run) end
       end
     end

@@ -3,9 +3,8 @@
 -- KEYS    one sorted set of leases, see leaseset.lua.
 -- ARGV    the limit's arguments: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
--- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 local leases = module_of('leaseset')
-local M = { limit = 0, open_or_peek = 0, fits = 0, charge = 0, usage = 0, is_concurrency = true, leases = leases }
+local M = { limit = 0, open_or_peek = 0, fits = 0, usage = 0, is_concurrency = true, leases = leases }
 
 function M.limit(text, at)
   local max_slots, ttl = unpacked('>I8I8', text, at)
@@ -34,9 +33,6 @@ function M.fits(s, l, now, n)
   if s.count + s.excess + n <= l.max then return true, 0 end
   return false, leases.wait(s, now, l.ttl)
 end
-
--- Only an operation with an id holds slots, see open_or_peek.
-function M.charge() return false end
 
 function M.usage(s, l, now)
   if s.count == 0 then return 0, 0 end

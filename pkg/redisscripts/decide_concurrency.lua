@@ -5,11 +5,12 @@
 return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.
-  local function decide(leases, s, id, lease, limit, n, ends)
+  local function decide(leases, s, id, limit, n, ends)
+    local lease = id ~= $NO_ID and id
     leases.expire(s, now, id)
     leases.shorten(s, now + limit.ttl)
     if not ends then return limit.algorithm.open_or_peek(s, lease, limit, now, n, server) end
-    if lease then leases.end_lease(s, lease, now, 0, server) end
+    if lease then leases.end_lease(s, id, now, server) end
     return true, 0
   end
 
@@ -28,7 +29,7 @@ return function(now, server, keys, verdicts, text, limits)
         key = key or { name = name }
         key.state = key.state or leases.load(name, id, false, scores)
         keys[index] = key
-        allowed, retry = decide(leases, key.state, id, id ~= $NO_ID and id, limit, n, op_kind == $END)
+        allowed, retry = decide(leases, key.state, id, limit, n, op_kind == $END)
         used, reset = limit.algorithm.usage(key.state, limit, now)
       end
       local i = 4 * (run.first + op - 1)

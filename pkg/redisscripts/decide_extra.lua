@@ -187,7 +187,7 @@ return function(now, server, driver)
     if run.id ~= $NO_ID and run.reservations_limit then
       settle(run, math.max(0, run.n))
     elseif run.id ~= $NO_ID and run.leases then
-      run.leases.module.end_lease(run.leases, run.id, now, 0, server)
+      run.leases.module.end_lease(run.leases, run.id, now, server)
     end
     report(run.target, run.first, run.limit, true, 0)
   end

@@ -1,11 +1,10 @@
 -- fixed_window: counts hits in consecutive windows. Twin of pkg/limiters/fixedwindow.go.
 --
 -- KEYS    one string of 16 bytes: the start of a window in µs since 1970, and the hits counted in it.
--- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1), start of windows (0 = by the clock,
+-- ARGV    the limit's arguments: max, window (µs), counts_denied (0|1), peek_over (0|1), start of windows (0 = by the clock,
 --         1 = first hit, 2 = calendar). A calendar has four more: the starts of the window before the caller's time, of its
 --         current one, of the next, and of the one after that.
 -- units   times in µs since 1970, durations in µs
--- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- A state is the current window. With first_hit, a start of 0 means that no window is open.
 local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0 }
@@ -13,10 +12,10 @@ local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, us
 -- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the
 -- key was charged, that is the window of the charge, which is at most one ahead.
 function M.limit(text, at)
-  local max, window, count_denied, peek_over, start
-  max, window, count_denied, peek_over, start, at = unpacked('>I8I8I8I8I8', text, at)
+  local max, window, counts_denied, peek_over, start
+  max, window, counts_denied, peek_over, start, at = unpacked('>I8I8I8I8I8', text, at)
   local l = {
-    algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, by_clock = start == 0,
+    algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
     first_hit = start == 1, peek_over = peek_over == 1,
   }
   if start < 2 then return l end
@@ -34,7 +33,6 @@ function M.limit(text, at)
   return l
 end
 
--- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
 function M.load(key, l, now, v, s)
   local start, count, stored = 0, 0
   if v == nil then v = call('GET', key) end

@@ -2,10 +2,9 @@
 --
 -- KEYS    one string of 28 bytes: at, whole, frac, den, expiry. At time at (µs since 1970), whole + frac/den µs were left to
 --         drain. The key expires at expiry, in s since 1970 by this server's clock; later if expiry is 2^32 - 1.
--- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1), capacity, and the time to drain a hit:
+-- ARGV    the limit's arguments: max, window (µs), counts_denied (0|1), peek_over (0|1), capacity, and the time to drain a hit:
 --         drain_whole + drain_frac/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs
--- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- A span is a time to drain: whole + frac/den µs, with the den of the limit. A limit has three: drain, of one hit; full, of its
 -- capacity; overdraft, of twice its capacity, which bounds counted denied hits.
@@ -64,9 +63,9 @@ local function hits(l, whole, frac)
 end
 
 function M.limit(text, at)
-  local max, window, count_denied, peek_over, capacity, drain_whole, drain_frac, den = struct.unpack('>I8I8I8I8I8I8I8I8', text, at)
+  local max, window, counts_denied, peek_over, capacity, drain_whole, drain_frac, den = unpacked('>I8I8I8I8I8I8I8I8', text, at)
   local l = {
-    algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, capacity = capacity,
+    algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, capacity = capacity,
     drain_whole = drain_whole, drain_frac = drain_frac, den = den, peek_over = peek_over == 1,
     full_whole = 0, full_frac = 0, overdraft_whole = 0, overdraft_frac = 0,
   }
@@ -78,7 +77,6 @@ end
 -- check unpacks a value. An unreadable value is an error.
 function M.check(v) return whole_numbers(v, 28, '>I8I8I4I4I4') end
 
--- v is the value of the key: false if it is absent, nil if it is unknown. s is a state to reuse, or nil.
 function M.load(key, l, now, v, s)
   local at, whole, frac, den, expiry = 0, 0, 0, 1, 0
   if v == nil then v = call('GET', key) end

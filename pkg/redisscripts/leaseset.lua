@@ -15,7 +15,6 @@
 --           'l'     -the last expiry of a lease, or a time at or after that of a reservation
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
--- reply   none of its own.
 --
 -- The cost of a call does not grow with the open leases. An operation shortens at most $LEASES_PER_OP expiries, and removes as many
 -- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
@@ -32,7 +31,9 @@ local function number(score) return tonumber(score) or 0 end
 
 local function member(id, kind) return pack('c16c1', id, kind) end
 
-local function ended_score(at) return string.format('%.17g', at * 2 ^ -54) end
+-- The score of an ended id that is forgotten at a time, and the time of a score.
+local function ended_score(at, format) return string.format(format or '%.17g', at * 2 ^ -54) end
+local function time_of(score) return number(score) * 2 ^ 54 end
 
 -- Runs a command on many members, some at a time, and returns all replies in one list.
 local function on_many(command, key, members)
@@ -53,7 +54,7 @@ local function write(s, count, excess, ended, first, latest, keep, server, membe
   end
   call('ZADD', s.key, unpack(members))
   if px then call('PEXPIRE', s.key, px) end
-  s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = count, excess, ended, first, latest, key_expiry
+  s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = count, excess, ended, first, latest, key_expiry
 end
 
 -- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at key_expiry.
@@ -79,14 +80,14 @@ end
 -- Removes the key. A replica, which rejects all writes, keeps it.
 local function clear(s)
   redis.pcall('DEL', s.key)
-  s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry, s.expires = 0, 0, 0, 0, 0, 0, false
+  s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry, s.expires = 0, 0, 0, 0, 0, 0, false
 end
 
 -- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
 local function remove_members(s, count, excess, ended, expires, ...)
   if count + ended == 0 then
     call('DEL', s.key)
-    s.count, s.excess, s.ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
+    s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
     local latest = s.latest
@@ -106,7 +107,7 @@ end
 -- Later operations remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
 -- and the time of each removed reservation.
 local function remove_expired(s, now, id)
-  local key, excess, ended, members, expired = s.key, s.excess, s.ended, {}, {}
+  local key, excess, ended, members, expired = s.key, s.excess, s.count_ended, {}, {}
   local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_OP))
   local backlog = #open >= $LEASES_PER_OP
   if backlog and (M.find(s, id) or math.huge) <= now then
@@ -148,21 +149,21 @@ local function remove_expired(s, now, id)
   local first = math.huge
   if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
   if first == 0 then first = math.huge end
-  if ended > 0 then first = min(first, number(first_score(key, '(0', '(1')) / 2 ^ -54) end
+  if ended > 0 then first = min(first, time_of(first_score(key, '(0', '(1'))) end
   local latest = count > 0 and s.latest or 0
   pcall(write, s, count, excess, ended, first, latest, 0, 0, {})
-  s.count, s.excess, s.ended, s.first, s.latest = count, excess, ended, first, latest
+  s.count, s.excess, s.count_ended, s.first, s.latest = count, excess, ended, first, latest
   return expired
 end
 
 -- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
 local function is_over(s, now)
-  return not s.reserves and s.latest <= now and (s.ended == 0 or first_score(s.key, string.format('(%.17g', now * 2 ^ -54), '(1') == 0)
+  return not s.reserves and s.latest <= now and (s.count_ended == 0 or first_score(s.key, ended_score(now, '(%.17g'), '(1') == 0)
 end
 
 -- Removes expired leases and ended ids before an operation with an id, see remove_expired.
 function M.expire(s, now, id)
-  if s.first > now or s.count + s.ended == 0 then return NONE end
+  if s.first > now or s.count + s.count_ended == 0 then return NONE end
   if not is_over(s, now) then return remove_expired(s, now, id) end
   clear(s)
   return NONE
@@ -175,7 +176,7 @@ function M.shorten(s, latest)
   local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_OP + 1))
   local rest = table.remove(open, $LEASES_PER_OP + 1)
   for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
-  if not pcall(write, s, s.count, s.excess, s.ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
+  if not pcall(write, s, s.count, s.excess, s.count_ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
   for _, id in ipairs(open) do
     if id == s.id then s.expires = latest end
   end
@@ -191,7 +192,7 @@ function M.load(key, id, reserves, scores)
   local count = counts % $EXPIRY_FACTOR / 2 -- with a half if 'x' or 'd' is not 0
   if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
   return {
-    module = M, key = key, count = floor(count), excess = -(rest[1] or 0), ended = -(rest[2] or 0), first = -(scores[2] or 0),
+    module = M, key = key, count = floor(count), excess = -(rest[1] or 0), count_ended = -(rest[2] or 0), first = -(scores[2] or 0),
     latest = -(scores[3] or 0), key_expiry = floor(counts / $EXPIRY_FACTOR), id = id, expires = scores[4] and tonumber(scores[4]),
     reserves = reserves,
   }
@@ -246,7 +247,7 @@ function M.open(s, id, l, now, n, charged_at, server)
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end
   if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.ended, first, max(s.latest, expires), l.ttl, server, members)
+  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), l.ttl, server, members)
   s.id, s.expires = id, expires
 end
 
@@ -254,36 +255,36 @@ end
 function M.remove(s, id)
   local expires = M.find(s, id)
   if s.excess == 0 and not s.reserves then
-    remove_members(s, s.count - 1, 0, s.ended, expires, id)
+    remove_members(s, s.count - 1, 0, s.count_ended, expires, id)
   else
     local excess = s.reserves and 0 or s.excess - (M.cost(s, id) - 1)
-    remove_members(s, s.count - 1, excess, s.ended, expires, id, member(id, 'n'), member(id, 'a'))
+    remove_members(s, s.count - 1, excess, s.count_ended, expires, id, member(id, 'n'), member(id, 'a'))
   end
   s.id, s.expires = id, false
 end
 
 -- Whether an id ended before it was opened, and its actual cost.
 function M.has_ended(s, id, now)
-  if s.ended == 0 then return false end
+  if s.count_ended == 0 then return false end
   local r = call('ZMSCORE', s.key, member(id, 'e'), member(id, 'm'))
-  return number(r[1]) / 2 ^ -54 > now, -number(r[2])
+  return time_of(r[1]) > now, -number(r[2])
 end
 
 -- Remembers the end of an id that is not open, and its actual cost.
 function M.remember_end(s, id, now, n, server)
-  local known, expires, first = s.ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + $ENDED_TTL, s.first
-  if not known and s.ended >= $MAX_LEASES then return end
+  local known, expires, first = s.count_ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + $ENDED_TTL, s.first
+  if not known and s.count_ended >= $MAX_LEASES then return end
   if first == 0 or expires < first then first = expires end
   local members = { ended_score(expires), member(id, 'e') }
   if s.reserves then members = { ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
-  write(s, s.count, s.excess, s.ended + (known and 0 or 1), first, s.latest, $ENDED_TTL, server, members)
+  write(s, s.count, s.excess, s.count_ended + (known and 0 or 1), first, s.latest, $ENDED_TTL, server, members)
 end
 
-function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.ended - 1, 0, member(id, 'e'), member(id, 'm')) end
+function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.count_ended - 1, 0, member(id, 'e'), member(id, 'm')) end
 
 -- Ends the open lease of an id. The end of another id is remembered, because the charge that opens it may follow.
-function M.end_lease(s, id, now, n, server)
-  if M.find(s, id) then M.remove(s, id) else M.remember_end(s, id, now, n, server) end
+function M.end_lease(s, id, now, server)
+  if M.find(s, id) then M.remove(s, id) else M.remember_end(s, id, now, 0, server) end
 end
 
 return M

@@ -4,7 +4,6 @@
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
--- reply   left: the time left of the penalty, which denies every request
 local M = { limit = 0, load = 0, left = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
@@ -22,7 +21,7 @@ end
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
 function M.left(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
 
--- Changes s by a request that was denied: by a penalty, or otherwise by its limit, which is an offence.
+-- Records in s that a penalty denied a request, or otherwise its limit, which is an offence. It returns whether s has changed.
 function M.add_offence(s, l, now)
   local left = M.left(s, l, now)
   if left > 0 then

@@ -12,7 +12,6 @@
 --           id .. 'e'   an id that ended before it was opened: the expiry of the record and the actual cost, 8 bytes each
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
--- reply   none of its own.
 --
 -- A state has the records in open and ended by id, or is that of the sorted set. Its field module has the functions for it. Changes are
 -- written immediately. A failed write is an error and leaves the state unchanged.

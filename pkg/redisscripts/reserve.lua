@@ -4,7 +4,6 @@
 -- KEYS    none of its own.
 -- ARGV    the reservation's arguments: ttl, releases. With releases = 1 an expired reservation is settled to 0.
 -- units   times in µs since 1970, durations in µs
--- reply   none of its own.
 local M = { limit = 0 }
 
 function M.limit(text, at)

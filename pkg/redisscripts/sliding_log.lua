@@ -4,9 +4,8 @@
 --         stays a list until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were
 --         logged up to and including time at (µs since 1970, modulo $LOG_TIMES). Record 0 is not a hit: its sum is the count before the
 --         first hit, and its time is meaningless.
--- ARGV    the limit's arguments: max, window (µs), count_denied (0|1), peek_over (0|1)
+-- ARGV    the limit's arguments: max, window (µs), counts_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
--- reply   fits: a boolean, retry (-1 = never); usage: used, reset
 --
 -- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
 -- with LINDEX finds the others.
@@ -72,8 +71,8 @@ local function reaches(s, _, sum, n) return (sum - s.base + $LOG_SUMS) % $LOG_SU
 local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
 function M.limit(text, at)
-  local max, window, count_denied, peek_over = struct.unpack('>I8I8I8I8', text, at)
-  return { algorithm = 0, max = max, window = window, counts_denied = count_denied == 1 and max > 0, peek_over = peek_over == 1 }
+  local max, window, counts_denied, peek_over = unpacked('>I8I8I8I8', text, at)
+  return { algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }
 end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.

@@ -27,7 +27,7 @@ type RunKind byte
 
 // The kinds.
 const (
-	KindSameKey      RunKind = iota // operations with the same key, limit and n, or one operation of a group
+	KindPlain        RunKind = iota // one operation of a group, or operations with the same key, limit and n
 	KindAlone                       // operations on successive keys, without a group and without others on these keys
 	KindConcurrency                 // operations under concurrency limits, without a group; a concurrencyLayout follows for each
 	KindExtra                       // an operation under a limit with extra state, or an inspection; an extraLayout follows
@@ -56,9 +56,9 @@ func (t Target) appendTo(b []byte) []byte { return appendIndex(appendIndex(b, t.
 // each other.
 type Run struct {
 	Kind RunKind
-	// Count is the number of operations. An inspection of a limit with a penalty counts as 2: the
-	// retry of its second verdict is the time left of the penalty.
-	Count       int
+	// Verdicts is the number of verdicts: one for each operation, but two for an inspection of a
+	// limit with a penalty. The retry of the second one is the time left of the penalty.
+	Verdicts    int
 	Key         int    // the key of the first operation
 	Limit       int    // the limit of all operations; NoIndex: an aloneLayout follows for each
 	Group       uint16 // the number of the group, from 1; 0: the operations are not grouped
@@ -66,7 +66,7 @@ type Run struct {
 	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
 }
 
-// The number of operations, the first key, the kind, the limit, the group, n.
+// The number of verdicts, the first key, the kind, the limit, the group, n.
 var runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
 
 // AppendRun appends the runLayout of r.
@@ -75,7 +75,7 @@ func AppendRun(b []byte, r *Run) []byte {
 	if r.CountDenied {
 		kind |= countDeniedFlag
 	}
-	b = binary.BigEndian.AppendUint16(b, uint16(r.Count))
+	b = binary.BigEndian.AppendUint16(b, uint16(r.Verdicts))
 	b = append(appendIndex(b, r.Key), byte(kind))
 	b = binary.BigEndian.AppendUint16(appendIndex(b, r.Limit), r.Group)
 	return binary.BigEndian.AppendUint64(b, uint64(r.N))

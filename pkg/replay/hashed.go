@@ -28,12 +28,12 @@ type UnmatchableRule struct {
 type UnmatchableRules struct {
 	rules map[string][]*valueRule // by domain and keys
 	wild  []*valueRule            // those with a '*' in a key
-	seen  map[string][]*valueRule // the rules for descriptors with hashed values, see shape
-	shape []byte
+	seen  map[string][]*valueRule // the rules of a descriptor with hashed values, by text
+	text  []byte                  // a buffer: the domain, the keys and the values that are not hashed
 }
 
-// maxShapes bounds Hashed.seen.
-const maxShapes = 100_000
+// maxSeen bounds UnmatchableRules.seen.
+const maxSeen = 100_000
 
 // A valueRule is a rule with at least one level that the known rules do not match by value.
 type valueRule struct {
@@ -52,7 +52,7 @@ func NewUnmatchableRules(rules, known *descriptors.Rules) *UnmatchableRules {
 	for rule := range known.All() {
 		levels := rule.Levels()
 		for i := range levels {
-			rest := restOf(rule.Domain, levels, i, false)
+			rest := restOf(rule.Domain, levels, i, valuesOf)
 			if plain[rest] == nil {
 				plain[rest] = map[string]bool{}
 			}
@@ -65,7 +65,7 @@ func NewUnmatchableRules(rules, known *descriptors.Rules) *UnmatchableRules {
 		v := &valueRule{rule: rule, levels: rule.Levels()}
 		v.added = make([]bool, len(v.levels))
 		for i := range v.levels {
-			same, wider := plain[restOf(rule.Domain, v.levels, i, false)], plain[restOf(rule.Domain, v.levels, i, true)]
+			same, wider := plain[restOf(rule.Domain, v.levels, i, valuesOf)], plain[restOf(rule.Domain, v.levels, i, anyValue)]
 			v.added[i] = slices.ContainsFunc(valuesOf(&v.levels[i]), func(value string) bool { return !same[value] && !wider[value] })
 		}
 		if !slices.Contains(v.added, true) {
@@ -100,18 +100,21 @@ func valuesOf(l *descriptors.Level) (all []string) {
 	return all
 }
 
+// anyValue is valuesOf for a level that matches any value.
+func anyValue(*descriptors.Level) []string { return nil }
+
 // restOf returns a hash of a rule without the values of one level. A recorder leaves a value plain
 // only if a rule matches the whole descriptor. So the hash is of the domain, the keys of all
-// levels, and the values of the other levels. If anyOther, the other levels match any value.
-func restOf(domain string, levels []descriptors.Level, level int, anyOther bool) [sha256.Size]byte {
+// levels, and the values of the other levels.
+func restOf(domain string, levels []descriptors.Level, level int, values func(*descriptors.Level) []string) [sha256.Size]byte {
 	text := []byte(domain)
 	for i := range levels {
 		text = append(append(append(text, 0), levels[i].Key...), 0)
-		var values []string
-		if i != level && !anyOther {
-			values = valuesOf(&levels[i])
+		var others []string
+		if i != level {
+			others = values(&levels[i])
 		}
-		text = fmt.Appendf(text, "%q", values)
+		text = fmt.Appendf(text, "%q", others)
 	}
 	return sha256.Sum256(text)
 }
@@ -130,29 +133,29 @@ func (h *UnmatchableRules) descriptor(domain string, entries []descriptors.Entry
 	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return IsHashed(e.Value) }) {
 		return
 	}
-	keys := append(h.shape[:0], domain...)
+	text := append(h.text[:0], domain...)
 	for _, e := range entries {
-		keys = append(append(keys, 0), e.Key...)
+		text = append(append(text, 0), e.Key...)
 	}
-	n := len(keys)
+	n := len(text)
 	for _, e := range entries {
 		value := e.Value
 		if IsHashed(value) {
 			value = "\x00"
 		}
-		keys = append(append(keys, 0), value...)
+		text = append(append(text, 0), value...)
 	}
-	h.shape = keys
-	found, known := h.seen[string(keys)]
+	h.text = text
+	found, known := h.seen[string(text)]
 	if !known {
-		for _, v := range slices.Concat(h.rules[string(keys[:n])], h.wild) {
+		for _, v := range slices.Concat(h.rules[string(text[:n])], h.wild) {
 			if key := v.hashedKey(domain, entries); key != "" {
 				v.key = cmp.Or(v.key, key)
 				found = append(found, v)
 			}
 		}
-		if len(h.seen) < maxShapes {
-			h.seen[string(keys)] = found
+		if len(h.seen) < maxSeen {
+			h.seen[string(text)] = found
 		}
 	}
 	for _, v := range found {

@@ -145,11 +145,11 @@ func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Dec
 
 // deny records a test in which limit t of the rule denies a request.
 func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.Entry) (*recorder, error) {
-	limit := rule.Limits[t].Compiled
+	limit := rule.Limits[t].Limit
 	r := g.newRecorder(rule, entries, g.aligned(rule, t, entries))
 	chunk := limit.Capacity()
 	for i := range rule.Limits {
-		chunk = min(chunk, rule.Limits[i].Compiled.Capacity())
+		chunk = min(chunk, rule.Limits[i].Limit.Capacity())
 	}
 	var d *decide.Decision
 	switch {
@@ -181,7 +181,7 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 
 // recover records the outcome after a denial.
 func (r *recorder) recover(t int, d *decide.Decision) {
-	limit := r.rule.Limits[t].Compiled
+	limit := r.rule.Limits[t].Limit
 	switch {
 	case d.Reason != decide.OverLimit:
 		return
@@ -219,8 +219,8 @@ func (g *generator) fill(r *recorder, t int, smallest int64) (filling, error) {
 // pace returns an interval at which the limits smaller than t always allow chunks of hits.
 func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 	for i := range rule.Limits {
-		limit := rule.Limits[i].Compiled
-		if limit.Capacity() >= rule.Limits[t].Compiled.Capacity() {
+		limit := rule.Limits[i].Limit
+		if limit.Capacity() >= rule.Limits[t].Limit.Capacity() {
 			continue
 		}
 		switch {
@@ -238,7 +238,7 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 // try fills limit t by f and completes f. It returns false if a limit denied, or if limit t is no
 // fuller than two windows before, as all chunks are alike.
 func (r *recorder) try(f *filling, t int) bool {
-	limit := r.rule.Limits[t].Compiled
+	limit := r.rule.Limits[t].Limit
 	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
 	for f.chunks < maxChunks && r.now.Sub(r.start) < maxOffset/2 {
 		f.chunks++
@@ -267,7 +267,7 @@ func (r *recorder) try(f *filling, t int) bool {
 // aligned returns a start for a test of limit t: the beginning of a window, if windows begin at
 // fixed times.
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
-	limit := rule.Limits[t].Compiled
+	limit := rule.Limits[t].Limit
 	r := g.newRecorder(rule, entries, defaultStart)
 	d := r.replay(sent{hits: 1}, "id-0")
 	if limit.Drains() || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {

@@ -189,7 +189,7 @@ func (s *stats) observeLimit(row int, o *observation) {
 	if l == nil {
 		l = &limitStats{keys: map[string]*keyStats{}, noComparisonReason: "each request has a limit of its own"}
 		if limit := s.rows.all[row].limit; limit != nil {
-			l.compare, l.noComparisonReason = newComparison(limit.Compiled)
+			l.compare, l.noComparisonReason = newComparison(limit.Limit)
 		}
 		s.limits[row] = l
 	}
@@ -201,7 +201,7 @@ func (s *stats) observeLimit(row int, o *observation) {
 	l.hits += max(0, o.Hits)
 	if v.Allowed {
 		l.allowedOver.count(o.bucket)
-		capacity := o.Limits[o.limit].Compiled.Capacity()
+		capacity := o.Limits[o.limit].Limit.Capacity()
 		if o.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
 			l.near++
 		}
@@ -349,7 +349,7 @@ func (l *limitRows) rowOf(d *decide.Decision, i int) int {
 	}
 	// The end of a lease is under some of the limits only.
 	for j := range d.Rule.Limits {
-		if d.Rule.Limits[j].Compiled == d.Limits[i].Compiled {
+		if d.Rule.Limits[j].Limit == d.Limits[i].Limit {
 			return first + j
 		}
 	}

@@ -189,25 +189,25 @@ func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64
 
 func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (*LimitPlan, error) {
 	l := &rule.Limits[i]
-	spec := l.Compiled.Spec()
+	spec := l.Limit.Spec()
 	plan := &LimitPlan{
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
-		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Compiled.Capacity(), Window: spec.Window,
+		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Limit.Capacity(), Window: spec.Window,
 	}
-	lifetime, known := lifetime(l.Compiled)
+	lifetime, known := lifetime(l.Limit)
 	plan.Keys = keys
 	if known && load.Rate > 0 {
 		plan.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
 	}
 	hits := 0.0
-	if l.Compiled.Grows() {
-		hits = plan.Keys * maxUsage(l.Compiled)
+	if l.Limit.Grows() {
+		hits = plan.Keys * maxUsage(l.Limit)
 		if known && load.Rate > 0 {
 			hits = min(hits, load.Rate*lifetime.Seconds())
 		}
 	}
 	size := func(s Size) Range { return s.Key.times(plan.Keys).plus(s.Hit.times(max(0, hits-plan.Keys))) }
-	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Compiled)), size(growing(Figures().Redis, l.Compiled))
+	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
 	var err error
 	plan.Over, err = overAdmission(rules, rule, l, load)
 	return plan, err
@@ -215,14 +215,14 @@ func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys flo
 
 // overAdmission returns the bounds of the over-admission under a limit.
 func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
-	replica, err := guard.ReplicaLimit(l.Compiled, load.Replicas, load.Probability)
+	replica, err := guard.ReplicaLimit(l.Limit, load.Replicas, load.Probability)
 	if err != nil {
 		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
 	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
-		AnyWindow: l.Compiled.MaxAdmitted(), Memory: product(load.Replicas-1, l.Compiled.Spec().Max),
-		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Compiled.Capacity(),
+		AnyWindow: l.Limit.MaxAdmitted(), Memory: product(load.Replicas-1, l.Limit.Spec().Max),
+		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Limit.Capacity(),
 	}
 	switch onError {
 	case limiters.OnErrorDeny:

@@ -48,7 +48,7 @@ func (v *variant) length() time.Duration { return v.unit.Duration() * time.Durat
 // limit returns the limit of the variant with a maximum.
 func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
 	l, err := descriptors.NewRateLimit(v.spec, descriptors.Rate{Requests: maximum, Unit: v.unit, Multiplier: v.multiplier})
-	return l.Compiled, err
+	return l.Limit, err
 }
 
 // need returns the smallest maximum that denies no request of a key, or never.
@@ -169,7 +169,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error)
 	var configured []*variant
 	for i := range limits {
 		l := &limits[i]
-		v, err := newVariant(l.Compiled.Spec(), l.Unit, l.UnitMultiplier)
+		v, err := newVariant(l.Limit.Spec(), l.Unit, l.UnitMultiplier)
 		if err != nil {
 			return nil, err
 		}

@@ -36,10 +36,10 @@ func TestLeaseRulesAreParsed(t *testing.T) {
 		t.Fatalf("%+v, want a rule with leases and two limits", rule)
 	}
 	slots, budget := rule.Limits[0], rule.Limits[1]
-	if s := slots.Compiled.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
+	if s := slots.Limit.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
 		t.Errorf("%+v, want 10 slots with a TTL of 90 s", slots)
 	}
-	if s := budget.Compiled.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Compiled.UsesLeases() {
+	if s := budget.Limit.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Limit.UsesLeases() {
 		t.Errorf("%+v, want a reservation with a TTL of 2 min, released at its end", budget)
 	}
 	if a, b := descriptors.Key("d", rule, leaseEntries("1")), descriptors.Key("d", rule, leaseEntries("2")); a != b {
@@ -58,7 +58,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 		if err != nil {
 			t.Fatal(slots, err)
 		}
-		s := l.Compiled.Spec()
+		s := l.Limit.Spec()
 		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params.LeaseTTL != 90*time.Second {
 			t.Errorf("an override of %d slots: got %+v of %+v, want concurrency with %d slots and a lease TTL of 90s", slots, l, s, want)
 		}
@@ -75,7 +75,7 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 	parsed, _, err := rulesfile.ParseWith(rulesfile.Options{Overlay: o}, rulesfile.File{Name: "f", Data: []byte(rules)})
 	must.Succeed(t, err)
 	rule := parsed.Match("d", leaseEntries("1"))
-	if l := rule.Limits[0].Compiled; !rule.UsesLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
+	if l := rule.Limits[0].Limit; !rule.UsesLeases() || l.Spec().Max != 4 || l.Window() != 0 || l.LeaseTTL() != 5*time.Second {
 		t.Errorf("%+v, want 4 slots with a TTL of 5 s", l.Spec())
 	}
 	// More slots than a key can have leases are a fault. It names the overlay, which turned the

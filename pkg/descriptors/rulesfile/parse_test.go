@@ -25,7 +25,7 @@ func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, []rulesfile
 	return rules, warnings
 }
 
-func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Compiled.Spec()) }
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
 
 // entries reads "k=v k=v".
 func entries(text string) []descriptors.Entry {
@@ -52,7 +52,7 @@ func TestEveryAlgorithmIsParsed(t *testing.T) {
 	for r := range rules.All() {
 		line := r.Domain + " " + r.Name
 		for _, l := range r.Limits {
-			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Compiled.Spec())
+			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Limit.Spec())
 		}
 		got = append(got, line)
 	}
@@ -376,7 +376,7 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 			t.Fatalf("metadata %#v", r.Metadata)
 		}
 		for _, l := range r.Limits {
-			if l.Compiled == nil || l.Unit.Duration() == 0 || l.UnitMultiplier == 0 {
+			if l.Limit == nil || l.Unit.Duration() == 0 || l.UnitMultiplier == 0 {
 				t.Fatalf("%+v, want a compiled limit with a unit and a multiplier", l)
 			}
 		}

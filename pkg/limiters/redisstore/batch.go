@@ -141,11 +141,11 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	for i := range b.uniqueKeys {
 		args = append(args, &b.uniqueKeys[i])
 	}
-	now, date := int64(0), b.now
-	if date.IsZero() {
-		date = time.Now()
+	now, calendarsAt := int64(0), b.now
+	if b.now.IsZero() {
+		calendarsAt = time.Now()
 	} else {
-		now = date.UnixMicro()
+		now = b.now.UnixMicro()
 	}
 	binary.BigEndian.PutUint64(b.timeArgs[:], uint64(now))
 	binary.BigEndian.PutUint64(b.timeArgs[wordSize:], uint64(notAfter))
@@ -153,25 +153,14 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
-		var name string
-		name, b.numbers = l.appendNumbers(b.numbers[:0], date)
-		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, name, b.numbers)
+		var file string
+		file, b.numbers = l.appendNumbers(b.numbers[:0], calendarsAt)
+		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, file, b.numbers)
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
 	return b.arguments
 }
-
-// A keyKind is the content of a key of an operation.
-type keyKind byte
-
-const (
-	usageKey        keyKind = iota // the state of the algorithm; every operation has this key
-	reservationsKey                // the open reservations; only under a limit that reserves
-	penaltyKey                     // the penalty; only under a limit with a penalty
-)
-
-var keySuffixes = [...]string{reservationsKey: reservationsSuffix, penaltyKey: penaltySuffix}
 
 // A scriptLimit is a limit for the keys of one kind. The script gets an argument for each.
 type scriptLimit struct {

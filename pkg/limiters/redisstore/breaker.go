@@ -43,9 +43,6 @@ func (b *breaker) rejects(busy bool) bool {
 
 // record records the result of a call.
 func (b *breaker) record(r callResult) {
-	if errors.Is(r.err, errLate) {
-		return // the node replied; only the clients' deadlines were too short, so the next call decides
-	}
 	switch r.health(time.Since(b.last)) {
 	case healthy:
 		b.failures = 0
@@ -59,7 +56,7 @@ func (b *breaker) record(r callResult) {
 type callResult struct {
 	err     error
 	allowed time.Duration // from the start of the call to its deadline; at most timeout
-	timeout time.Duration // STORE_TIMEOUT
+	timeout time.Duration // of the queue
 }
 
 // A callHealth is the health of a node according to the result of one call.
@@ -72,12 +69,14 @@ const (
 )
 
 // health returns the health of the node according to r. It is unknown after a cancellation, a panic
-// or a reply about this call alone. A timeout counts only if the node had a third of STORE_TIMEOUT
-// to reply. Two timeouts within that time count once, because they may have one cause.
+// or a reply about this call alone. A timeout counts only if the node had a third of it to
+// reply. Two timeouts within that time count once, because they may have one cause.
 func (r callResult) health(sinceFailure time.Duration) callHealth {
 	switch {
 	case r.err == nil:
 		return healthy
+	case errors.Is(r.err, errLate): // the node replied, and only the clients' deadlines were too short
+		return healthUnknown
 	case errors.Is(r.err, context.Canceled), errors.Is(r.err, limiters.ErrPanic):
 		return healthUnknown
 	case isTimeout(r.err):

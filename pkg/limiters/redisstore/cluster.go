@@ -125,18 +125,20 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 
 var errNoMaster = errors.New("no node of the cluster has slots")
 
-func (c *cluster) masters(ctx context.Context) ([]master, error) {
+func (c *cluster) masters(ctx context.Context) ([]server, error) {
 	var mu sync.Mutex
-	var masters []master
+	var masters []server
 	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		masters = append(masters, master{newServer(client), client.Options().Addr})
+		master := newServer(client)
+		master.address = client.Options().Addr
+		masters = append(masters, master)
 		return nil
 	})
 	if err == nil && len(masters) == 0 {
 		err = errNoMaster
 	}
-	slices.SortFunc(masters, func(a, b master) int { return strings.Compare(a.address, b.address) })
+	slices.SortFunc(masters, func(a, b server) int { return strings.Compare(a.address, b.address) })
 	return masters, err
 }

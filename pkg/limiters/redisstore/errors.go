@@ -41,9 +41,6 @@ func (e *KeyError) StoreKey() string { return e.Key }
 // comes only from a Sentinel. For an unknown command, Redis may quote its arguments, such as
 // passwords and keys, which explainError removes.
 func explainError(err error) error {
-	if err == nil {
-		return nil
-	}
 	if errors.Is(err, redis.Nil) {
 		return fmt.Errorf("the Sentinels know no master of that name: %w", err)
 	}

@@ -43,7 +43,7 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 					t.Fatal(out, err)
 				}
 				key := s.namer.key(&op)
-				for _, name := range []string{key, key + reservationsSuffix, key + penaltySuffix} {
+				for _, name := range []string{key, key + keySuffixes[reservationsKey], key + keySuffixes[penaltyKey]} {
 					if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
 						t.Errorf("%s %q: expires in %v", limit.Algorithm(), name, expiresIn)
 					}
@@ -89,7 +89,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 		if out, err := take(s, over); err != nil || !out[0].Penalized {
 			t.Errorf("%s: %+v %v: want the second offence", limit.Algorithm(), out, err)
 		}
-		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+reservationsSuffix).Val(); n != 0 {
+		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+keySuffixes[reservationsKey]).Val(); n != 0 {
 			t.Errorf("%s: a reservation that failed has left %d keys, want 0", limit.Algorithm(), n)
 		}
 	}

@@ -58,26 +58,31 @@ func (n keyNamer) parse(key string) (opKey string, ok bool) {
 	if !ours || end < 0 {
 		return "", false
 	}
-	length, rest, found := strings.Cut(rest[:end], "{")
+	digits, rest, found := strings.Cut(rest[:end], "{")
 	if !found {
 		return "", false
 	}
-	if length == "" {
+	if digits == "" {
 		return rest, true
 	}
-	tag, err := strconv.Atoi(length)
-	if err != nil || tag < 0 || tag >= len(rest) || rest[tag] != '}' {
+	length, err := strconv.Atoi(digits)
+	if err != nil || length < 0 || length >= len(rest) || rest[length] != '}' {
 		return "", false
 	}
-	return rest[tag+1:], true
+	return rest[length+1:], true
 }
 
-// Suffixes of the extra keys of an operation, which contain its reservations and its penalty. No
-// StateID ends with one.
+// A keyKind is the content of a key of an operation.
+type keyKind byte
+
 const (
-	reservationsSuffix = "h"
-	penaltySuffix      = "p"
+	usageKey        keyKind = iota // the state of the algorithm; every operation has this key
+	reservationsKey                // the open reservations; only under a limit that reserves
+	penaltyKey                     // the penalty; only under a limit with a penalty
 )
+
+// keySuffixes has the suffix of the keys of each kind. No StateID ends with one.
+var keySuffixes = [...]string{usageKey: "", reservationsKey: "h", penaltyKey: "p"}
 
 // keys returns the keys of all operations, in one allocation.
 func (n keyNamer) keys(groups []limiters.Group) []string {

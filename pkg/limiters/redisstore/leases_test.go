@@ -391,7 +391,7 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 			if out, err := take(s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
 				t.Fatal(err, out)
 			}
-			expiresIn := c.PTTL(t.Context(), keyOf("", &op)+reservationsSuffix).Val()
+			expiresIn := c.PTTL(t.Context(), keyOf("", &op)+keySuffixes[reservationsKey]).Val()
 			if expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
 				t.Errorf("%s, a reservation of %v: the hash expires in %v", op.Key, ttl, expiresIn)
 			}
@@ -415,7 +415,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 		}
 	}
 	first := op(0, false)
-	name := keyOf("", &first) + reservationsSuffix
+	name := keyOf("", &first) + keySuffixes[reservationsKey]
 	for range 3 {
 		do(op(0, false))
 		do(op(0, true))
@@ -474,7 +474,7 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 			t.Fatal(err, out)
 		}
 		reads := commands(t, c)["hgetall"]
-		if n := c.HLen(t.Context(), keyOf("", &op)+reservationsSuffix).Val(); n != int64(step.fields) || reads != step.reads {
+		if n := c.HLen(t.Context(), keyOf("", &op)+keySuffixes[reservationsKey]).Val(); n != int64(step.fields) || reads != step.reads {
 			t.Errorf("%+v: %d fields and %d reads", step, n, reads)
 		}
 	}
@@ -518,7 +518,7 @@ func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 	} {
 		for _, end := range []bool{false, true} {
 			op := limiters.Op{Key: name, Limit: limit, N: 2, Lease: id, Kind: endOrCharge(end)}
-			list := keyOf("", &op) + reservationsSuffix
+			list := keyOf("", &op) + keySuffixes[reservationsKey]
 			c.HSet(t.Context(), list, fields)
 			out, err := take(s, op)
 			if err != nil || out[0].Err == nil {
@@ -547,7 +547,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 				t.Fatal(out, err)
 			}
 			key := keyOf("", &first)
-			reserved := c.HGetAll(t.Context(), key+reservationsSuffix).Val()
+			reserved := c.HGetAll(t.Context(), key+keySuffixes[reservationsKey]).Val()
 			c.Del(t.Context(), key)
 			must.Succeed(t, c.Do(t.Context(), slices.Insert(command, 1, any(key))...).Err())
 			before := c.Dump(t.Context(), key).Val()
@@ -558,7 +558,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 				if out, err := take(s, op); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
 				}
-				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+reservationsSuffix).Val(), reserved) {
+				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+keySuffixes[reservationsKey]).Val(), reserved) {
 					t.Errorf("%s, %s, %s: the operation has changed the key or its reservations", algorithm, content, name)
 				}
 			}

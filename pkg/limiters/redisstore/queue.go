@@ -278,7 +278,7 @@ func (q *queue) finish(err error) {
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
 	q.breaker.record(callResult{err: err, allowed: q.timeout, timeout: q.timeout})
-	if !q.breaker.open() || len(q.waiters) == 0 {
+	if !q.breaker.open() {
 		return
 	}
 	for _, w := range q.waiters {

@@ -65,13 +65,7 @@ type storeCommon struct {
 type topology interface {
 	split.Taker
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
-	masters(ctx context.Context) ([]master, error)
-}
-
-// A master is a server that has keys.
-type master struct {
-	server
-	address string // "" for a single Redis
+	masters(ctx context.Context) ([]server, error)
 }
 
 // New returns a Store. The first call connects.
@@ -118,8 +112,8 @@ func (s *Store) enter() bool {
 	return true
 }
 
-// Take implements [limiters.Store]. It returns about a millisecond after Options.Timeout at the
-// latest. In a cluster, it may take another Timeout to load the slots first, and another to refund
+// Take implements [limiters.Store]. It returns about a millisecond after [connect.Options].Timeout
+// at the latest. In a cluster, it may take another Timeout to load the slots first, and another to refund
 // a charge of a moving slot.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {

@@ -37,8 +37,11 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 func (s *Store) unlink(ctx context.Context, keys []string) (found []bool, err error) {
 	pipeline, commands := s.client.Pipeline(), make([]unlinkCommand, len(keys))
 	for i, key := range keys {
-		all := stateKeys(key)
-		commands[i] = unlinkCommand{redis.NewIntCmd(ctx, "unlink", all[0], all[1], all[2])}
+		arguments := []any{"unlink"}
+		for _, stateKey := range stateKeys(key) {
+			arguments = append(arguments, stateKey)
+		}
+		commands[i] = unlinkCommand{redis.NewIntCmd(ctx, arguments...)}
 		_ = pipeline.Process(ctx, commands[i]) // only adds the command
 	}
 	_, _ = pipeline.Exec(ctx) // each command has its error
@@ -70,7 +73,11 @@ func (s *Store) unlinkEach(ctx context.Context, keys []string) (removed int64, e
 
 // stateKeys returns the key of a state and its extra keys.
 func stateKeys(key string) []string {
-	return []string{key, key + reservationsSuffix, key + penaltySuffix}
+	var keys []string
+	for _, suffix := range keySuffixes {
+		keys = append(keys, key+suffix)
+	}
+	return keys
 }
 
 // An unlinkCommand removes the keys of a state.
@@ -154,7 +161,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if position.master != "" && masters[0].address == "" {
 		return limiters.ErrCursor // the cursor comes from a cluster
 	}
-	i := slices.IndexFunc(masters, func(m master) bool { return m.address >= position.master })
+	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.master })
 	if i < 0 {
 		position.done = true
 		return nil
@@ -176,7 +183,10 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 		progress.Scanned++
 		if match(opKey) {
 			// The scan also returns extra keys of a state. Removing one key of a state removes all.
-			matching = append(matching, strings.TrimSuffix(strings.TrimSuffix(key, reservationsSuffix), penaltySuffix))
+			for _, suffix := range keySuffixes {
+				key = strings.TrimSuffix(key, suffix)
+			}
+			matching = append(matching, key)
 		}
 	}
 	slices.Sort(matching)

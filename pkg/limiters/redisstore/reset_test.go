@@ -22,7 +22,7 @@ func TestKeyNamesAreParsed(t *testing.T) {
 	for _, n := range []keyNamer{{}, {keyPrefix: "weir:"}, {tag: tag}, {keyPrefix: "a{b}*", tag: tag}} {
 		for _, key := range []string{"1:d|4:user*1:a", "{", "}", "a}b{c", "3{abc}", "}}2{", "k"} {
 			name := n.key(&limiters.Op{Key: key, Limit: hourly})
-			for _, suffix := range []string{"", reservationsSuffix, penaltySuffix} {
+			for _, suffix := range keySuffixes {
 				if got, ok := n.parse(name + suffix); !ok || got != key {
 					t.Errorf("%q: %q %v, want %q", name+suffix, got, ok, key)
 				}

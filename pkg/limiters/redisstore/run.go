@@ -21,7 +21,7 @@ func (b *batch) encodeRuns() {
 	var last opRun
 	for i, op := range b.ops {
 		next := opRun{first: i, Run: redisscripts.Run{
-			Kind: b.runKind(i), Count: b.verdictsOf(i), Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
+			Kind: b.runKind(i), Verdicts: b.verdictsOf(i), Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
 			N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 		}}
 		if !last.join(next) {
@@ -47,35 +47,35 @@ func (b *batch) runKind(i int) redisscripts.RunKind {
 	case alone && b.opsOnKey[b.keyOf[i]] == 1:
 		return redisscripts.KindAlone
 	default:
-		return redisscripts.KindSameKey
+		return redisscripts.KindPlain
 	}
 }
 
 // join adds the run next of one operation to r. It returns false if next does not belong to r.
 func (r *opRun) join(next opRun) bool {
-	if r.Count == 0 || r.Group != 0 || next.Group != 0 || r.Kind != next.Kind || r.CountDenied != next.CountDenied {
+	if r.Verdicts == 0 || r.Group != 0 || next.Group != 0 || r.Kind != next.Kind || r.CountDenied != next.CountDenied {
 		return false
 	}
 	joins, equal := false, next.Limit == r.Limit && next.N == r.N
 	switch next.Kind {
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		joins = true
-	case redisscripts.KindSameKey:
+	case redisscripts.KindPlain:
 		joins = next.Key == r.Key && equal
 	case redisscripts.KindAlone:
-		joins = next.Key == r.Key+r.Count && (equal || r.Limit == redisscripts.NoIndex || r.Count < longRun)
+		joins = next.Key == r.Key+r.Verdicts && (equal || r.Limit == redisscripts.NoIndex || r.Verdicts < longRun)
 		if joins && !equal {
 			r.Limit = redisscripts.NoIndex
 		}
 	}
 	if joins {
-		r.Count++
+		r.Verdicts++
 	}
 	return joins
 }
 
 func (b *batch) appendRun(r *opRun) {
-	if r.Count == 0 {
+	if r.Verdicts == 0 {
 		return
 	}
 	buf := redisscripts.AppendRun(b.runs, &r.Run)
@@ -83,15 +83,15 @@ func (b *batch) appendRun(r *opRun) {
 	case redisscripts.KindExtra:
 		buf = redisscripts.AppendExtra(buf, b.ops[r.first], b.target(r.first, reservationsKey), b.target(r.first, penaltyKey))
 	case redisscripts.KindConcurrency:
-		for i := r.first; i < r.first+r.Count; i++ {
+		for i := r.first; i < r.first+r.Verdicts; i++ {
 			buf = redisscripts.AppendConcurrency(buf, b.ops[i], b.target(i, usageKey))
 		}
 	case redisscripts.KindReservations:
-		for i := r.first; i < r.first+r.Count; i++ {
+		for i := r.first; i < r.first+r.Verdicts; i++ {
 			buf = redisscripts.AppendReservations(buf, b.ops[i], b.target(i, usageKey), b.target(i, reservationsKey).Key)
 		}
 	default:
-		for i := r.first; r.Limit == redisscripts.NoIndex && i < r.first+r.Count; i++ {
+		for i := r.first; r.Limit == redisscripts.NoIndex && i < r.first+r.Verdicts; i++ {
 			buf = redisscripts.AppendAlone(buf, b.ops[i], b.limitOf[i])
 		}
 	}

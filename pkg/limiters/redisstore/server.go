@@ -14,8 +14,9 @@ import (
 
 // A server calls the script on a Redis server, with deadlines in its time.
 type server struct {
-	client redis.UniversalClient // the client of the server or of its cluster
-	clock  *serverClock
+	client  redis.UniversalClient // the client of the server or of its cluster
+	clock   *serverClock
+	address string // set only by cluster.masters
 }
 
 func newServer(client redis.UniversalClient) server {

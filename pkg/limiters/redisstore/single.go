@@ -39,6 +39,6 @@ func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups
 	return b.decode(r, out)
 }
 
-func (s *singleServer) masters(context.Context) ([]master, error) {
-	return []master{{server: s.server}}, nil
+func (s *singleServer) masters(context.Context) ([]server, error) {
+	return []server{s.server}, nil
 }

@@ -90,10 +90,10 @@ func (o Options) requestTimeout() time.Duration {
 	return max(o.Timeout, min(o.DialTimeout/4, time.Second))
 }
 
-// Open returns a client without connecting. For a Cluster it is a *redis.ClusterClient.
+// Open returns a client without connecting. o must have its defaults, see [Options.WithDefaults].
+// For a Cluster the client is a *redis.ClusterClient.
 func (o Options) Open() redis.UniversalClient {
 	disableLogging()
-	o = o.WithDefaults()
 	u := o.universal()
 	switch o.Type {
 	case Sentinel:
