@@ -3,11 +3,9 @@ package guard_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -98,21 +96,4 @@ func BenchmarkFallback(b *testing.B) {
 	for b.Loop() {
 		_ = f.Take(context.Background(), time.Time{}, groups, out)
 	}
-}
-
-func take(tb testing.TB, store limiters.Store, ops ...limiters.Op) []limiters.Verdict {
-	tb.Helper()
-	return takeGroups(tb, store, limiters.Singles(ops...)...)
-}
-
-// takeError decides operations in one call, and returns the error of the call.
-func takeError(ctx context.Context, store limiters.Store, ops ...limiters.Op) error {
-	return store.Take(ctx, time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, len(ops)))
-}
-
-func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) []limiters.Verdict {
-	tb.Helper()
-	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
-	must.Succeed(tb, store.Take(context.Background(), time.Time{}, groups, out))
-	return out
 }

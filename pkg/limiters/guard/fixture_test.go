@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -165,4 +166,21 @@ func limit(spec limiters.Spec) *limiters.Limit {
 		spec.Window = time.Minute
 	}
 	return limiterstest.MustLimit(spec)
+}
+
+func take(tb testing.TB, store limiters.Store, ops ...limiters.Op) []limiters.Verdict {
+	tb.Helper()
+	return takeGroups(tb, store, limiters.Singles(ops...)...)
+}
+
+func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) []limiters.Verdict {
+	tb.Helper()
+	out, err := limiterstest.Take(store, groups...)
+	must.Succeed(tb, err)
+	return out
+}
+
+// takeError decides operations in one call, and returns the error of the call.
+func takeError(ctx context.Context, store limiters.Store, ops ...limiters.Op) error {
+	return store.Take(ctx, time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, len(ops)))
 }

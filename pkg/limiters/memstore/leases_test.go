@@ -28,8 +28,8 @@ func leaseOp(l *limiters.Limit, id string, n int64, end bool) limiters.Op {
 
 func mustTake(t *testing.T, s *Store, op limiters.Op) limiters.Verdict {
 	t.Helper()
-	out := make([]limiters.Verdict, 1)
-	must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(op), out))
+	out, err := limiterstest.Take(s, limiters.Group{op})
+	must.Succeed(t, err)
 	return out[0]
 }
 
@@ -150,8 +150,9 @@ func TestChargesAfterAnExpiredReservationNeedMemory(t *testing.T) {
 			t.Errorf("%s: before the reservation expires: %+v, want a denial", name, v)
 		}
 		advance(s, 2*time.Minute)
-		before, out := s.Stats().Bytes, make([]limiters.Verdict, len(ops))
-		must.Succeed(t, s.Take(t.Context(), time.Time{}, limiters.Singles(ops...), out))
+		before := s.Stats().Bytes
+		out, err := limiterstest.Take(s, limiters.Singles(ops...)...)
+		must.Succeed(t, err)
 		for i, v := range out {
 			if !errors.Is(v.Err, ErrFull) {
 				t.Errorf("%s: operation %d: %+v, want ErrFull", name, i, v)

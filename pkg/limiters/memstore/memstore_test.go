@@ -19,9 +19,7 @@ func TestStorePassesTheSuite(t *testing.T) {
 
 func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
 	t.Helper()
-	ops, out := []limiters.Op{{Key: key, Limit: limiterstest.MustLimit(spec), N: n}}, make([]limiters.Verdict, 1)
-	must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
-	return out[0]
+	return mustTake(t, s, limiters.Op{Key: key, Limit: limiterstest.MustLimit(spec), N: n})
 }
 
 var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}}
@@ -157,8 +155,8 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 	for i, after := range []time.Duration{0, 0, 0, 2 * time.Minute, 0} {
 		advance(s, after)
 		s.Sweep()
-		out := make([]limiters.Verdict, len(group))
-		must.Succeed(t, s.Take(t.Context(), time.Time{}, []limiters.Group{group}, out))
+		out, err := limiterstest.Take(s, group)
+		must.Succeed(t, err)
 		if allowed, began := i == 0 || i == 3, i == 4; out[1].Allowed != allowed || out[1].PenaltyBegan != began {
 			t.Errorf("group %d: %+v, want allowed: %t, and a penalty from the third denial: %t", i+1, out[1], allowed, began)
 		}
@@ -213,10 +211,10 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 		s := New(Options{MaxKeys: 50})
 		wide := denying
 		wide.Max = 1000
-		ops := []limiters.Op{
-			{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}, {Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1},
-		}
-		must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, 2)))
+		_, err := limiterstest.Take(s,
+			limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}},
+			limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1}})
+		must.Succeed(t, err)
 		for i := range 5000 {
 			hit(t, s, fmt.Sprint(i), 1, hourly)
 		}
@@ -274,9 +272,9 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 	t.Run("keys of a call are not evicted for its later operations", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		limit := limiterstest.MustLimit(hourly)
-		ops := []limiters.Op{{Key: "a", Limit: limit, N: 1}, {Key: "b", Limit: limit, N: 1}, {Key: "a", Limit: limit, N: 1}}
-		out := make([]limiters.Verdict, 3)
-		must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+		a, b := limiters.Group{{Key: "a", Limit: limit, N: 1}}, limiters.Group{{Key: "b", Limit: limit, N: 1}}
+		out, err := limiterstest.Take(s, a, b, a)
+		must.Succeed(t, err)
 		if out[0].Err != nil || out[2].Used != 2 {
 			t.Errorf("%+v, want a charged twice", out)
 		}
@@ -289,8 +287,8 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 			for _, key := range keys[:10] {
 				hit(t, s, key, 1, hourly)
 			}
-			ops, out := []limiters.Op{{Key: keys[9], Limit: limit, N: 1}, {Key: keys[10], Limit: limit, N: 1}}, make([]limiters.Verdict, 2)
-			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil || out[1].Err != nil {
+			out, err := limiterstest.Take(s, limiters.Group{{Key: keys[9], Limit: limit, N: 1}}, limiters.Group{{Key: keys[10], Limit: limit, N: 1}})
+			if err != nil || out[1].Err != nil {
 				t.Fatal(err, out)
 			}
 			if v, w := hit(t, s, keys[9], 0, hourly), hit(t, s, keys[10], 0, hourly); v.Used != 2 || w.Used != 1 {
@@ -301,19 +299,17 @@ func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
 	t.Run("an inspection needs no memory, whatever its N", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
-		out := make([]limiters.Verdict, 1)
 		inspection := limiters.Op{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Kind: limiters.OpInspect}
-		if err := s.Take(context.Background(), time.Time{}, limiters.Singles(inspection), out); err != nil || out[0].Err != nil {
-			t.Errorf("%v, %+v: want a verdict", err, out[0])
+		if v := mustTake(t, s, inspection); v.Err != nil {
+			t.Errorf("%+v: want a verdict", v)
 		}
 	})
 	t.Run("a group with a key without room is not charged", func(t *testing.T) {
 		s := New(Options{MaxKeys: 1})
 		hit(t, s, "a", 1, denying)
 		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-		groups := []limiters.Group{{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}}}
-		out := make([]limiters.Verdict, 2)
-		must.Succeed(t, s.Take(context.Background(), time.Time{}, groups, out))
+		out, err := limiterstest.Take(s, limiters.Group{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}})
+		must.Succeed(t, err)
 		if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
 			t.Errorf("%+v, want b rejected and a not charged", out)
 		}

@@ -205,10 +205,7 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	s := New(Options{})
 	take := func(key string, max int64) {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-		if err := s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}},
-			make([]limiters.Verdict, 1)); err != nil {
-			t.Fatal(err)
-		}
+		mustTake(t, s, limiters.Op{Key: key, Limit: limit, N: 1})
 	}
 	kept := func() (n, table int) {
 		for i := range s.shards {
@@ -240,17 +237,11 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 // The text of a key may be part of a message that is freed or overwritten.
 func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
-	limit := limiterstest.MustLimit(hourly)
 	for _, n := range []int{0, 1, 40, maxKeyBytes - 1, maxKeyBytes, maxKeyBytes + 1, 5000} {
 		message := newReusedBuffer(n)
-		take := func(key string) limiters.Verdict {
-			out := make([]limiters.Verdict, 1)
-			must.Succeed(t, s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: 1}}}, out))
-			return out[0]
-		}
-		take(message.key())
+		hit(t, s, message.key(), 1, hourly)
 		message.overwrite()
-		if v := take(newReusedBuffer(n).key()); v.Used != 2 {
+		if v := hit(t, s, newReusedBuffer(n).key(), 1, hourly); v.Used != 2 {
 			t.Errorf("a key of %d bytes after its message was overwritten: %+v, want the second hit", n, v)
 		}
 	}
@@ -338,10 +329,7 @@ func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 		sh := &s.shards[0]
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100, Window: 1000 * time.Second})
 		keys := keysOf(s, 400, limit)
-		out := make([]limiters.Verdict, 1)
-		take := func(key string, n int64) {
-			must.Succeed(t, s.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: key, Limit: limit, N: n}}}, out))
-		}
+		take := func(key string, n int64) { mustTake(t, s, limiters.Op{Key: key, Limit: limit, N: n}) }
 		for step := range 3000 {
 			// Each hit takes ten seconds to leave.
 			take(keys[rnd.IntN(len(keys))], rnd.Int64N(40)-10)

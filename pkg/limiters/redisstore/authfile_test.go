@@ -62,7 +62,7 @@ func awaitAnswer(t *testing.T, s *Store, key string) int64 {
 	t.Helper()
 	var used int64
 	redistest.Await(t, "an answer", func(context.Context) error {
-		out, err := take(t, s, opsOf(key)...)
+		out, err := take(s, opsOf(key)...)
 		if err == nil {
 			err = out[0].Err
 		}
@@ -86,7 +86,7 @@ func TestPasswordRotationFailsNoOp(t *testing.T) {
 		t.Helper()
 		for range 5 {
 			used++
-			if out, err := take(t, s, opsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != used {
+			if out, err := take(s, opsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != used {
 				t.Fatalf("%+v, %v, want %d used", out, err, used)
 			}
 		}
@@ -114,7 +114,7 @@ func TestWrongPasswordInFileIsReported(t *testing.T) {
 	s := openAt(t, o)
 	wrong := func(want string) {
 		t.Helper()
-		_, err := take(t, s, opsOf("k")...)
+		_, err := take(s, opsOf("k")...)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret-of") {
 			t.Errorf("%v: want %q and no password", err, want)
 		}
@@ -144,7 +144,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		})
 		keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 2)...)
 		for used := int64(1); used <= 3; used++ {
-			out, err := take(t, s, opsOf(keys...)...)
+			out, err := take(s, opsOf(keys...)...)
 			for i, v := range out {
 				if err != nil || v.Err != nil || v.Used != used {
 					t.Fatalf("operation %d: %+v, %v, want %d used", i, v, err, used)
@@ -187,7 +187,7 @@ func TestPasswordFileIsReadForEachConnection(t *testing.T) {
 		}
 		sentinel.rotate("weir:wrong")
 		rotate("r2", "s2")
-		_, err := take(t, s, opsOf("k")...)
+		_, err := take(s, opsOf("k")...)
 		if !errors.Is(err, ErrAuth) || !strings.Contains(err.Error(), "WRONGPASS") || strings.Contains(err.Error(), "weir:") {
 			t.Errorf("%v: want it to say WRONGPASS", err)
 		}

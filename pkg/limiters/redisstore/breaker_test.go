@@ -26,7 +26,7 @@ import (
 func openBreaker(t *testing.T, s *Store) {
 	t.Helper()
 	for i := range failuresToOpen {
-		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err == nil || errors.Is(err, ErrBreakerOpen) {
 			t.Fatalf("call %d of a Redis that does not answer: %v", i, err)
 		}
@@ -36,7 +36,7 @@ func openBreaker(t *testing.T, s *Store) {
 func awaitRecovery(t *testing.T, s *Store) {
 	t.Helper()
 	redistest.Await(t, "the next call to Redis", func(context.Context) error {
-		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		return err
 	})
 }
@@ -45,7 +45,7 @@ func awaitRecovery(t *testing.T, s *Store) {
 func awaitRejection(t *testing.T, s *Store) (rejected error) {
 	t.Helper()
 	must.Until(t, "the breaker opens", func() bool {
-		_, rejected = take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, rejected = take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		return errors.Is(rejected, ErrBreakerOpen)
 	})
 	return rejected

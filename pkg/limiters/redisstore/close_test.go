@@ -20,7 +20,7 @@ func TestCloseWaitsForTakes(t *testing.T) {
 		for range 6 {
 			takes.Go(func() {
 				for {
-					out, err := take(t, s, opsOf("k")...)
+					out, err := take(s, opsOf("k")...)
 					if errors.Is(err, ErrClosed) {
 						return
 					}

@@ -110,7 +110,7 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	spanning := limiters.Group(ops[:2])
 	// A group over one key is in one slot, even with several limits.
 	ops[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
-	out, err := takeGroups(t, s, spanning, ops[2:3], ops[3:4], ops[4:])
+	out, err := limiterstest.Take(s, spanning, ops[2:3], ops[3:4], ops[4:])
 	must.Succeed(t, err)
 	for i, v := range out {
 		spans := i < 2
@@ -118,12 +118,12 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("operation %d: %+v", i, v)
 		}
 	}
-	if out, err := takeGroups(t, s, spanning); err != nil || out[0].Err == nil || out[1].Err == nil {
+	if out, err := limiterstest.Take(s, spanning); err != nil || out[0].Err == nil || out[1].Err == nil {
 		t.Errorf("nothing else: %+v, %v", out, err)
 	}
 	tagged := openCluster(t, c, oneSlot)
 	for used := int64(1); used <= 2; used++ {
-		if out, err := takeGroups(t, tagged, spanning); err != nil || out[0].Used != used || out[1].Used != used {
+		if out, err := limiterstest.Take(tagged, spanning); err != nil || out[0].Used != used || out[1].Used != used {
 			t.Errorf("with a tag: %+v, %v", out, err)
 		}
 	}
@@ -135,7 +135,7 @@ func aBadKeyFailsAloneInACluster(t *testing.T, c *redistest.Cluster) {
 	keys := append(keysOn(c, 0, 2), keysOn(c, 2, 1)...)
 	ops := opsOf(append(keys, keys[0])...)
 	c.Client(t).HSet(t.Context(), keyOf("", &ops[1]), "a", "b")
-	out, err := take(t, s, ops...)
+	out, err := take(s, ops...)
 	must.Succeed(t, err)
 	var key *KeyError
 	if !errors.As(out[1].Err, &key) || key.Key != keyOf("", &ops[1]) {
@@ -154,7 +154,7 @@ func aNodeThatForgotTheScriptIsSentIt(t *testing.T, c *redistest.Cluster) {
 	keys := append(append(keysOn(c, 0, 3), keysOn(c, 1, 3)...), keysOn(c, 2, 1)...)
 	for used := int64(1); used <= 4; used++ {
 		c.Servers[used%3].Client(t).ScriptFlush(t.Context())
-		out, err := take(t, s, opsOf(keys...)...)
+		out, err := take(s, opsOf(keys...)...)
 		must.Succeed(t, err)
 		for i, v := range out {
 			if v.Err != nil || v.Used != used {
@@ -170,7 +170,7 @@ func aUserOfTheACL(t *testing.T, c *redistest.Cluster) {
 		server.SetUser(t, "weir", append(aclRules, clusterRules...)...)
 	}
 	s := openCluster(t, c, func(c *connect.Options, o *Options) { o.KeyPrefix = "weir:"; c.Login.Set("weir:secret") })
-	out, err := take(t, s, opsOf("a", "b", "c", "d", "e", "f")...)
+	out, err := take(s, opsOf("a", "b", "c", "d", "e", "f")...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 1 {
 			t.Errorf("operation %d: %+v, %v", i, v, err)
@@ -200,7 +200,7 @@ func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
 	overTwoSlots := opsOf(keys[0], keys[2]) // which fails by itself
 	ops := opsOf(keys[1], keys[3])
-	out, err := takeGroups(t, s, overTwoSlots, ops[:1], ops[1:])
+	out, err := limiterstest.Take(s, overTwoSlots, ops[:1], ops[1:])
 	said := fmt.Sprint(err)
 	for _, v := range out {
 		said += fmt.Sprint(v.Err)
@@ -218,7 +218,7 @@ func TestClusterErrorsDoNotQuoteCommands(t *testing.T) {
 func TestSingleRedisIsNotACluster(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{server.Addr}})
-	if _, err := take(t, s, opsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
+	if _, err := take(s, opsOf("a", "b")...); err == nil || !strings.Contains(err.Error(), "cluster support disabled") {
 		t.Errorf("take: %v", err)
 	}
 	if _, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), server.Addr) {
@@ -236,7 +236,7 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	}, Options{})
 	defer s.Close()
 	mustReturn(t, "a Take of 50 ms", func() {
-		if _, err := take(t, s, opsOf("k")...); !limiters.IsUncharged(err) {
+		if _, err := take(s, opsOf("k")...); !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)
 		}
 	})
@@ -323,7 +323,7 @@ func TestManySlotsAreFewRoundTrips(t *testing.T) {
 			c.ScriptFlush(t.Context())
 		}
 		before := reads()
-		out, err := take(t, s, opsOf(keys...)...)
+		out, err := take(s, opsOf(keys...)...)
 		must.Succeed(t, err)
 		for _, v := range out {
 			if v.Err != nil || v.Used != int64(used+1) {

@@ -134,7 +134,7 @@ func TestExpiryAfter2106IsNotRenewedByEachWrite(t *testing.T) {
 	op := limiters.Op{Key: "k", Limit: limit, N: 66} // it expires in 1.25 * 66 years
 	var expiresIn [2]time.Duration
 	for i := range expiresIn {
-		if out, err := take(t, s, op); err != nil || !out[0].Allowed {
+		if out, err := take(s, op); err != nil || !out[0].Allowed {
 			t.Fatal(out, err)
 		}
 		expiresIn[i] = c.PTTL(t.Context(), keyOf("", &op)).Val()
@@ -166,7 +166,7 @@ func TestReservationRecordsOutliveTheLatestReservation(t *testing.T) {
 			Algorithm: "fixed_window", Max: 100, Window: 2 * time.Hour,
 			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: ttl}},
 		})
-		if _, err := take(t, s, limiters.Op{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
+		if _, err := take(s, limiters.Op{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}

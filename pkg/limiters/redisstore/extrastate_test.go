@@ -39,7 +39,7 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 				op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
 				over := op
 				over.Lease = leaseID(2)
-				if out, err := take(t, s, op, over); err != nil || !out[0].Allowed || out[1].Allowed {
+				if out, err := take(s, op, over); err != nil || !out[0].Allowed || out[1].Allowed {
 					t.Fatal(out, err)
 				}
 				key := s.namer.key(&op)
@@ -71,22 +71,22 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 		over, other := op, op
 		over.Lease = leaseID(2)
 		other.Key += "other"
-		if out, err := take(t, s, op, over); err != nil || out[1].Allowed || out[1].Penalized {
+		if out, err := take(s, op, over); err != nil || out[1].Allowed || out[1].Penalized {
 			t.Fatal(out, err)
 		}
 		setFull(t, c, true)
 		for range 2 {
-			out, err := take(t, s, over)
+			out, err := take(s, over)
 			if err != nil || out[0].Err != nil || out[0].Allowed || out[0].Penalized {
 				t.Errorf("%s: %+v %v: want a denial without a penalty", limit.Algorithm(), out, err)
 			}
-			out, err = take(t, s, other, other)
+			out, err = take(s, other, other)
 			if err != nil || out[0].Err == nil || out[1].Err == nil {
 				t.Errorf("%s: %+v %v: want errors", limit.Algorithm(), out, err)
 			}
 		}
 		setFull(t, c, false)
-		if out, err := take(t, s, over); err != nil || !out[0].Penalized {
+		if out, err := take(s, over); err != nil || !out[0].Penalized {
 			t.Errorf("%s: %+v %v: want the second offence", limit.Algorithm(), out, err)
 		}
 		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+keySuffixes[reservationsKey]).Val(); n != 0 {
@@ -107,14 +107,14 @@ func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 		})
 		op := limiters.Op{Key: name, Limit: limit, N: 1}
 		inspection := limiters.Op{Key: name, Limit: limit, Kind: limiters.OpInspect}
-		if out, err := take(t, s, op, op); err != nil || !out[1].Allowed {
+		if out, err := take(s, op, op); err != nil || !out[1].Allowed {
 			t.Fatal(out, err)
 		}
 		setFull(t, c, true)
-		if out, err := take(t, s, op, inspection); err != nil || out[1].Err == nil || out[1].PenaltyLeft != 0 {
+		if out, err := take(s, op, inspection); err != nil || out[1].Err == nil || out[1].PenaltyLeft != 0 {
 			t.Errorf("%s: %+v %v: want an error", name, out, err)
 		}
-		if out, err := take(t, s, inspection); err != nil || out[0].Err != nil || out[0].Allowed || out[0].PenaltyLeft != 0 {
+		if out, err := take(s, inspection); err != nil || out[0].Err != nil || out[0].Allowed || out[0].PenaltyLeft != 0 {
 			t.Errorf("%s: by itself: %+v %v: want a denial without a penalty", name, out, err)
 		}
 		setFull(t, c, false)
@@ -206,11 +206,11 @@ func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 		op := func(id int, n int64, end bool) limiters.Op {
 			return limiters.Op{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Kind: endOrCharge(end)}
 		}
-		if out, err := take(t, s, op(1, 60, false), op(2, 40, false)); err != nil || out[1].Used != 100 {
+		if out, err := take(s, op(1, 60, false), op(2, 40, false)); err != nil || out[1].Used != 100 {
 			t.Fatal(out, err)
 		}
 		must.Succeed(t, c.FlushAll(t.Context()).Err())
-		out, err := take(t, s, op(1, 90, true), op(3, 100, false), op(2, 70, true), op(3, 80, true))
+		out, err := take(s, op(1, 90, true), op(3, 100, false), op(2, 70, true), op(3, 80, true))
 		if err != nil || out[0].Used != 0 || !out[1].Allowed || out[2].Used != 100 || out[3].Used != 80 {
 			t.Errorf("%s: %+v, %v, want only the reservation after the restart charged and settled", name, out, err)
 		}

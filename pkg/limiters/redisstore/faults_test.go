@@ -83,7 +83,7 @@ func (l *ledger) awaitAnswer() {
 // usage returns the key's usage.
 func (l *ledger) usage() int64 {
 	l.t.Helper()
-	out, err := take(l.t, openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Op{Key: l.key, Limit: many})
+	out, err := take(openAt(l.t, connect.Options{Addr: l.store.address}), limiters.Op{Key: l.key, Limit: many})
 	if err != nil || out[0].Err != nil {
 		l.t.Fatal(out, err)
 	}
@@ -177,16 +177,16 @@ func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	one := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), N: 1}
-	if _, err := take(t, s, one); err != nil {
+	if _, err := take(s, one); err != nil {
 		t.Fatal(err)
 	}
 	c.ConfigSet(t.Context(), "min-replicas-to-write", "1")
-	out, err := take(t, s, one, opsOf("other")[0])
+	out, err := take(s, one, opsOf("other")[0])
 	if err != nil || out[0].Err != nil || out[0].Allowed || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "NOREPLICAS") {
 		t.Errorf("%+v, %v: want a denial, and NOREPLICAS", out, err)
 	}
 	c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
-	if out, err := take(t, s, opsOf("other")...); err != nil || out[0].Used != 1 {
+	if out, err := take(s, opsOf("other")...); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }

@@ -52,7 +52,7 @@ func TestHashedKeysShowNoUserData(t *testing.T) {
 	for _, tag := range []func(string) string{nil, domainOfKey} {
 		s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeyPrefix: "weir:", Tag: tag, KeySecret: secret})
 		for _, user := range []string{"alice", "carol"} {
-			if _, err := take(t, s, opsOfUser(user)...); err != nil {
+			if _, err := take(s, opsOfUser(user)...); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,7 +79,7 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	ops := opsOfUser("alice")
 	for _, with := range []string{"", secret, secret[1:] + "x", strings.ToUpper(secret), secret + "\x01"} {
 		for used := int64(1); used <= 2; used++ {
-			out, err := take(t, openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), ops...)
+			out, err := take(openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: with}), ops...)
 			must.Succeed(t, err)
 			for i, v := range out {
 				if v.Used != used {
@@ -131,7 +131,7 @@ func TestHashedKeyErrorsShowNoUserData(t *testing.T) {
 	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	op := limiters.Op{Key: "4:user=5:alice", Limit: hourly, N: 1}
 	server.Client(t).HSet(t.Context(), s.namer.key(&op), "a", "b")
-	out, err := take(t, s, op)
+	out, err := take(s, op)
 	var key *KeyError
 	if err != nil || !errors.As(out[0].Err, &key) {
 		t.Fatalf("%+v, %v: want an error of the key", out[0], err)

@@ -205,12 +205,12 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 	for i := range fill {
 		fill[i] = limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
 	}
-	if _, err := take(t, s, fill...); err != nil {
+	if _, err := take(s, fill...); err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range []bool{false, true} {
 		must.Succeed(t, c.ConfigResetStat(context.Background()).Err())
-		out, err := take(t, s, limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Kind: endOrCharge(end)})
+		out, err := take(s, limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Kind: endOrCharge(end)})
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
@@ -270,7 +270,7 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 	limit := slotsOfKey(5, time.Hour)
 	op := limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(1)}
 	for range 2 {
-		out, err := take(t, s, op, limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(2)})
+		out, err := take(s, op, limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(2)})
 		if err != nil || out[1].Used != 3 {
 			t.Fatal(out, err)
 		}
@@ -278,7 +278,7 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 		if expiresIn < 59*time.Minute || expiresIn > 76*time.Minute {
 			t.Errorf("expires in %v", expiresIn)
 		}
-		_, err = take(t, s, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(1), Kind: limiters.OpEnd}, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(2), Kind: limiters.OpEnd})
+		_, err = take(s, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(1), Kind: limiters.OpEnd}, limiters.Op{Key: "k", Limit: limit, Lease: leaseID(2), Kind: limiters.OpEnd})
 		must.Succeed(t, err)
 		if n := c.Exists(t.Context(), keyOf("", &op)).Val(); n != 0 {
 			t.Error("the key exists without leases")
@@ -292,7 +292,7 @@ func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	for id, ttl := range []time.Duration{time.Minute, time.Minute, time.Hour, time.Hour} {
 		op, start := limiters.Op{Key: "k", Limit: slotsOfKey(5, ttl), N: 1, Lease: leaseID(id)}, time.Now()
-		if out, err := take(t, s, op); err != nil || out[0].Used != int64(id+1) {
+		if out, err := take(s, op); err != nil || out[0].Used != int64(id+1) {
 			t.Fatal(err, out)
 		}
 		if expiresIn := c.PTTL(t.Context(), keyOf("", &op)).Val(); expiresIn+time.Since(start) < ttl || expiresIn > 76*time.Minute {
@@ -310,7 +310,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 	op := func(id int, end bool) limiters.Op {
 		return limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
-	if _, err := take(t, s, op(1, false), op(2, false)); err != nil {
+	if _, err := take(s, op(1, false), op(2, false)); err != nil {
 		t.Fatal(err)
 	}
 	setFull(t, c, true)
@@ -320,7 +320,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 	}{
 		{op(1, false), "ok used=2"}, {op(3, false), "denied used=2"}, {op(1, true), "ok used=1"}, {op(3, false), ""}, {op(2, true), "ok used=0"},
 	} {
-		out, err := take(t, s, step.op)
+		out, err := take(s, step.op)
 		must.Succeed(t, err)
 		if got := limiterstest.Format(out[0]); (out[0].Err != nil) != (step.want == "") || !strings.HasPrefix(got, step.want) {
 			t.Errorf("%+v: %s, want %q", step.op, got, step.want)
@@ -334,7 +334,7 @@ func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	group := limiters.Group{{Key: "k", Limit: hourly, N: 1}, {Key: "k", Limit: slotsOfKey(2, time.Hour), N: 1, Lease: leaseID(1)}}
 	setFull(t, c, true)
-	out, err := takeGroups(t, s, group)
+	out, err := limiterstest.Take(s, group)
 	if err != nil || out[0].Err == nil || out[1].Err == nil {
 		t.Errorf("%+v %v: want an error for each operation", out, err)
 	}
@@ -357,7 +357,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	var opening, ends []limiters.Op
 	for key := range keys {
 		for id := range 10 {
-			if _, err := take(t, s, op(key, id, false)); err != nil {
+			if _, err := take(s, op(key, id, false)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -365,7 +365,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	}
 	for _, ops := range [][]limiters.Op{opening, ends} {
 		must.Succeed(t, c.ConfigResetStat(context.Background()).Err())
-		out, err := take(t, s, ops...)
+		out, err := take(s, ops...)
 		if err != nil || out[0].Err != nil || !out[0].Allowed {
 			t.Fatal(err, out[0])
 		}
@@ -388,7 +388,7 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 				Algorithm: "funnel", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: ttl}, Penalty: penalty},
 			}), N: 2, Lease: leaseID(id)}
 			start := time.Now()
-			if out, err := take(t, s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
+			if out, err := take(s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
 				t.Fatal(err, out)
 			}
 			expiresIn := c.PTTL(t.Context(), keyOf("", &op)+keySuffixes[reservationsKey]).Val()
@@ -410,7 +410,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 	}
 	do := func(op limiters.Op) {
 		t.Helper()
-		if out, err := take(t, s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
+		if out, err := take(s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
 			t.Fatal(err, out)
 		}
 	}
@@ -488,17 +488,17 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	op := func(id int, n int64, end bool) limiters.Op {
 		return limiters.Op{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
-	if _, err := take(t, s, op(1, 10, false), op(2, 10, false), op(3, 10, false)); err != nil {
+	if _, err := take(s, op(1, 10, false), op(2, 10, false), op(3, 10, false)); err != nil {
 		t.Fatal(err)
 	}
 	setFull(t, c, true)
 	for _, op := range []limiters.Op{op(1, 8, true), op(2, 9, true)} {
-		if out, err := take(t, s, op); err != nil || out[0].Err != nil {
+		if out, err := take(s, op); err != nil || out[0].Err != nil {
 			t.Errorf("settle: %+v %v", out[0], err)
 		}
 	}
 	setFull(t, c, false)
-	if out, err := take(t, s, limiters.Op{Key: "k", Limit: limit}); err != nil || out[0].Used != 27 {
+	if out, err := take(s, limiters.Op{Key: "k", Limit: limit}); err != nil || out[0].Used != 27 {
 		t.Errorf("%+v %v, want the usage 27", out[0], err)
 	}
 }
@@ -520,7 +520,7 @@ func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 			op := limiters.Op{Key: name, Limit: limit, N: 2, Lease: id, Kind: endOrCharge(end)}
 			list := keyOf("", &op) + keySuffixes[reservationsKey]
 			c.HSet(t.Context(), list, fields)
-			out, err := take(t, s, op)
+			out, err := take(s, op)
 			if err != nil || out[0].Err == nil {
 				t.Errorf("%s, end %v: %+v %v, want an error", name, end, out[0], err)
 			}
@@ -543,7 +543,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 		limit := reserving(algorithm, 1000)
 		for content, command := range contents {
 			first := limiters.Op{Key: algorithm + content, Limit: limit, N: 20, Lease: leaseID(1)}
-			if out, err := take(t, s, first); err != nil || !out[0].Allowed {
+			if out, err := take(s, first); err != nil || !out[0].Allowed {
 				t.Fatal(out, err)
 			}
 			key := keyOf("", &first)
@@ -555,7 +555,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 			second.Lease = leaseID(2)
 			settle.N, settle.Kind = 8, limiters.OpEnd
 			for name, op := range map[string]limiters.Op{"open": second, "settle": settle} {
-				if out, err := take(t, s, op); err != nil || out[0].Err == nil {
+				if out, err := take(s, op); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
 				}
 				if c.Dump(t.Context(), key).Val() != before || !maps.Equal(c.HGetAll(t.Context(), key+keySuffixes[reservationsKey]).Val(), reserved) {
@@ -575,7 +575,7 @@ func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
 	for i := range size {
 		g = append(g, limiters.Op{Key: "k", Limit: slotsOfKey(size, time.Hour), N: 1, Lease: leaseID(i)})
 	}
-	out, err := takeGroups(t, s, g)
+	out, err := limiterstest.Take(s, g)
 	if err != nil || out[size-1].Err != nil || out[size-1].Used != size {
 		t.Fatal(err, out[size-1])
 	}

@@ -110,7 +110,7 @@ func TestLongLogNeedsFewCommands(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	ctx := context.Background()
 	key := keyOf("", &limiters.Op{Key: "k", Limit: millionAMinute})
-	if _, err := take(t, s, limiters.Op{Key: "first", Limit: millionAMinute}); err != nil {
+	if _, err := take(s, limiters.Op{Key: "first", Limit: millionAMinute}); err != nil {
 		t.Fatal(err)
 	}
 	fill(t, c, "full", million)

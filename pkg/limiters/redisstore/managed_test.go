@@ -79,7 +79,7 @@ func TestACLUserIsRefusedNothingButINFO(t *testing.T) {
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
 	s := openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
-	if _, err := take(t, s, opsOf("a", "b")...); err != nil {
+	if _, err := take(s, opsOf("a", "b")...); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Probe(t.Context()); err != nil {
@@ -162,7 +162,7 @@ func TestClusterOfAddressesUnderOneCertificate(t *testing.T) {
 	}
 	for _, skip := range []bool{false, true} {
 		s := openEndpoint(t, at, tlsfiles.Client{CA: authority.File, SkipHostname: skip})
-		out, err := take(t, s, opsOf("a")...)
+		out, err := take(s, opsOf("a")...)
 		if !skip && (err == nil || !strings.Contains(err.Error(), "certificate")) || skip && (err != nil || out[0].Used != 1) {
 			t.Errorf("skip the host name: %v: %+v, %v", skip, out, err)
 		}
@@ -175,7 +175,7 @@ func TestClusterThatAnnouncesNoHostIsReported(t *testing.T) {
 	t.Parallel()
 	redistest.Start(t).NeedSetting(t, "cluster-preferred-endpoint-type")
 	c := redistest.StartCluster(t, 2, "--cluster-preferred-endpoint-type", "unknown-endpoint")
-	_, err := take(t, openAt(t, connect.Options{Type: connect.Cluster, Addrs: c.Addrs()}), opsOf("a")...)
+	_, err := take(openAt(t, connect.Options{Type: connect.Cluster, Addrs: c.Addrs()}), opsOf("a")...)
 	if err == nil || !strings.Contains(err.Error(), "set cluster-preferred-endpoint-type to ip or hostname") {
 		t.Errorf("%v, want what to set", err)
 	}
@@ -190,7 +190,7 @@ func TestClusterAsSingleIsReported(t *testing.T) {
 		cluster *redistest.Cluster
 		keys    []string
 	}{"CROSSSLOT": {one, []string{"a", "b"}}, "MOVED": {two, keysOn(two, 1, 1)}} {
-		_, err := take(t, openAt(t, connect.Options{Addr: c.cluster.Servers[0].Addr}), opsOf(c.keys...)...)
+		_, err := take(openAt(t, connect.Options{Addr: c.cluster.Servers[0].Addr}), opsOf(c.keys...)...)
 		if err == nil || !strings.Contains(err.Error(), "set REDIS_TYPE, or REDIS_PERSECOND_TYPE, to CLUSTER: "+want) {
 			t.Errorf("%v, want %s and what to set", err, want)
 		}

@@ -37,13 +37,13 @@ type stalledRedis struct {
 // stall stops the server while a call is under way, so later Takes wait.
 func stall(t *testing.T, server *redistest.Server, s *Store) *stalledRedis {
 	t.Helper()
-	if _, err := take(t, s, limiters.Op{Key: "first", Limit: hourly}); err != nil {
+	if _, err := take(s, limiters.Op{Key: "first", Limit: hourly}); err != nil {
 		t.Fatal(err)
 	}
 	st := &stalledRedis{t: t, server: server, store: s}
 	st.signal(syscall.SIGSTOP)
 	t.Cleanup(func() { st.signal(syscall.SIGCONT) })
-	st.takes.Go(func() { _, _ = take(t, s, limiters.Op{Key: "first", Limit: hourly}) })
+	st.takes.Go(func() { _, _ = take(s, limiters.Op{Key: "first", Limit: hourly}) })
 	must.Until(t, "the call is under way", func() bool { return !queueOf(s).idle() })
 	return st
 }
@@ -332,7 +332,7 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	if failed != nil || out[1].Used != 1 || s.Stats().QueueRejected != 1 {
 		t.Errorf("got error %v, %+v, %d rejected, want the first Take decided with used=1 for b, and 1 rejected", failed, out, s.Stats().QueueRejected)
 	}
-	if out, err := take(t, s, opsOf("c")...); err != nil || out[0].Used != 1 {
+	if out, err := take(s, opsOf("c")...); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }
@@ -344,7 +344,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
 	defer s.Close()
 	redistest.Await(t, "a first answer", func(context.Context) error {
-		_, err := take(t, s, opsOf("k")...)
+		_, err := take(s, opsOf("k")...)
 		return err
 	})
 	before := peek(t, open(t, server), "k")
@@ -356,7 +356,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 		var takes sync.WaitGroup
 		for range 20 {
 			takes.Go(func() {
-				if _, err := take(t, s, opsOf("k")...); err == nil {
+				if _, err := take(s, opsOf("k")...); err == nil {
 					t.Error("a frozen Redis has answered")
 				}
 			})
@@ -376,7 +376,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 
 func peek(t *testing.T, s *Store, key string) int64 {
 	t.Helper()
-	out, err := take(t, s, limiters.Op{Key: key, Limit: hourly})
+	out, err := take(s, limiters.Op{Key: key, Limit: hourly})
 	if err != nil || out[0].Err != nil {
 		t.Fatal(out, err)
 	}
@@ -390,7 +390,7 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
 		clock := s.topology.(*singleServer).server.clock
 		clock.offset.Store(clock.offset.Load() + offset.Microseconds())
-		if out, err := take(t, s, opsOf("k")...); err != nil || out[0].Used != int64(i+1) {
+		if out, err := take(s, opsOf("k")...); err != nil || out[0].Used != int64(i+1) {
 			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)
 		}
 	}
@@ -406,7 +406,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 		s := open(t, server)
 		for _, name := range limiterstest.WindowedAlgorithms() {
 			op := limiters.Op{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
-			out, err := take(t, s, op)
+			out, err := take(s, op)
 			if err != nil || out[0].Err != nil || out[0].Allowed != (used <= 3) || out[0].RetryAfter > 24*time.Hour {
 				t.Errorf("%s, operation %d: %+v, %v", name, used, out, err)
 			}

@@ -94,7 +94,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	for key := range shared {
 		look := op(key)
 		look.N = 0
-		if out, err := take(t, s, look); err != nil || out[0].Err != nil || out[0].Used != charged[key].Load() {
+		if out, err := take(s, look); err != nil || out[0].Err != nil || out[0].Used != charged[key].Load() {
 			t.Errorf("%s: %+v, %v, want %d used", look.Key, out[0], err, charged[key].Load())
 		}
 	}
@@ -118,13 +118,13 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	}
 	together := func(keys ...string) limiters.Group { return opsOf(keys...) }
 	alone := func(keys ...string) []limiters.Group { return limiters.Singles(opsOf(keys...)...) }
-	out, err := take(t, s, opsOf("old")...)
+	out, err := take(s, opsOf("old")...)
 	want(out, err, 1)
 	c.OpenSlot(t, slot, home, away)
 	// Some keys of the group exist on one node, the others on none.
-	out, err = takeGroups(t, s, append([]limiters.Group{together("old", "new")}, alone("old too", "alone", "alone")...)...)
+	out, err = limiterstest.Take(s, append([]limiters.Group{together("old", "new")}, alone("old too", "alone", "alone")...)...)
 	want(out, err, 2, 1, 1, 1, 2)
-	out, err = takeGroups(t, s, together("old"))
+	out, err = limiterstest.Take(s, together("old"))
 	want(out, err, 3)
 	// The same in a call over several slots.
 	untagged := openCluster(t, c, func(c *connect.Options, o *Options) {
@@ -136,18 +136,18 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 		}
 	})
 	keys := keysOn(c, home, 2)
-	out, err = takeGroups(t, untagged, append([]limiters.Group{together("old", "new")}, alone(keys[0], "alone", keys[1], "old", "other")...)...)
+	out, err = limiterstest.Take(untagged, append([]limiters.Group{together("old", "new")}, alone(keys[0], "alone", keys[1], "old", "other")...)...)
 	want(out, err, 4, 2, 1, 3, 1, 5, 1)
-	out, err = takeGroups(t, s, together("old", "new"))
+	out, err = limiterstest.Take(s, together("old", "new"))
 	want(out, err, 6, 3)
 	c.MoveKeys(t, slot, home, away)
 	// One slot of the pipeline gets ASK, and then MOVED.
-	out, err = take(t, untagged, opsOf(keys[0], "alone", keys[1])...)
+	out, err = take(untagged, opsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 2, 4, 2)
 	c.AssignSlot(t, slot, away)
-	out, err = take(t, untagged, opsOf(keys[0], "alone", keys[1])...)
+	out, err = take(untagged, opsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 3, 5, 3)
-	out, err = takeGroups(t, s, together("old", "new"))
+	out, err = limiterstest.Take(s, together("old", "new"))
 	want(out, err, 7, 4)
 }
 
@@ -163,7 +163,7 @@ func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store
 		return w.Addr
 	})
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{wires[0].Addr, wires[1].Addr}})
-	out, err := take(t, s, opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0], keysOn(c, 2, 1)[0])...)
+	out, err := take(s, opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0], keysOn(c, 2, 1)[0])...)
 	for _, v := range out {
 		if err != nil || v.Err != nil {
 			t.Fatal(out, err)
@@ -184,7 +184,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 		for i := range ops {
 			ops[i].N = 0
 		}
-		out, err := take(t, s, ops...)
+		out, err := take(s, ops...)
 		for i, v := range out {
 			if err != nil || v.Err != nil || v.Used != want[i] {
 				t.Fatalf("%s: %+v, %v, want %d used", keys[i], v, err, want[i])
@@ -194,7 +194,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 	look(1, 0, 1)
 	wires[0].Cut(true)
 	before := wires[0].Calls()
-	out, err := take(t, s, opsOf(keys...)...)
+	out, err := take(s, opsOf(keys...)...)
 	if err != nil || out[0].Err == nil || out[1].Err == nil || out[2].Err != nil || out[2].Used != 2 {
 		t.Errorf("%+v, %v: want errors of the first two, and the last to stand", out, err)
 	}
@@ -202,14 +202,14 @@ func TestLostConnectionNeverResends(t *testing.T) {
 		t.Errorf("%d scripts were sent for two slots, want 2", sent)
 	}
 	before = wires[0].Calls()
-	if _, err := take(t, s, opsOf(keys[0])...); err == nil {
+	if _, err := take(s, opsOf(keys[0])...); err == nil {
 		t.Error("one slot: no error")
 	}
 	if sent := wires[0].Calls() - before; sent != 1 {
 		t.Errorf("%d scripts were sent for one slot, want 1", sent)
 	}
 	before = wires[0].Calls()
-	if _, err := take(t, s, opsOf(keys[:2]...)...); err == nil || !strings.HasPrefix(err.Error(), "redisstore: take at ") {
+	if _, err := take(s, opsOf(keys[:2]...)...); err == nil || !strings.HasPrefix(err.Error(), "redisstore: take at ") {
 		t.Errorf("two slots of one node: %v, want the error of Take", err)
 	}
 	if sent := wires[0].Calls() - before; sent != 2 {
@@ -225,18 +225,18 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
 	keys := append(append(keysOn(c, 0, 2), keysOn(c, 1, 2)...), keysOn(c, 2, 1)...)
-	if _, err := take(t, s, opsOf(keys...)...); err != nil {
+	if _, err := take(s, opsOf(keys...)...); err != nil {
 		t.Fatal(err)
 	}
 	c.Servers[1].Stop()
-	out, err := take(t, s, opsOf(keys...)...)
+	out, err := take(s, opsOf(keys...)...)
 	for i, v := range out {
 		gone := i == 2 || i == 3
 		if err != nil || gone != (v.Err != nil) || !gone && v.Used != 2 {
 			t.Errorf("operation %d: %+v, %v", i, v, err)
 		}
 	}
-	if _, err := take(t, s, opsOf(keys[2:4]...)...); err == nil {
+	if _, err := take(s, opsOf(keys[2:4]...)...); err == nil {
 		t.Error("of nothing but the node that is gone: no error")
 	}
 	// A node that hangs fails its operations at the deadline. Operations of other nodes are decided
@@ -247,7 +247,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	}
 	must.Succeed(t, c.Servers[0].Signal(syscall.SIGSTOP))
 	redistest.Await(t, "an answer of the other node", func(context.Context) error {
-		out, err := take(t, longTimeout, opsOf(keys[0], keys[4])...)
+		out, err := take(longTimeout, opsOf(keys[0], keys[4])...)
 		if err != nil || out[0].Err == nil {
 			return fmt.Errorf("got %+v, error %w, want an error of the first operation only", out, err) // a busy machine delays the other node too
 		}

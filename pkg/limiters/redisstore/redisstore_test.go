@@ -71,22 +71,15 @@ func reserving(algorithm string, most int64) *limiters.Limit {
 	return limiterstest.MustLimit(spec)
 }
 
-func take(t *testing.T, s *Store, ops ...limiters.Op) ([]limiters.Verdict, error) {
-	t.Helper()
-	return takeGroups(t, s, limiters.Singles(ops...)...)
-}
-
-func takeGroups(t *testing.T, s *Store, groups ...limiters.Group) ([]limiters.Verdict, error) {
-	t.Helper()
-	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
-	return out, s.Take(context.Background(), time.Time{}, groups, out)
+func take(s *Store, ops ...limiters.Op) ([]limiters.Verdict, error) {
+	return limiterstest.Take(s, limiters.Singles(ops...)...)
 }
 
 func TestFlushedScriptIsSentAgain(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for used := int64(1); used <= 3; used++ {
-		out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err != nil || out[0].Used != used {
 			t.Fatalf("take %d: %+v, %v", used, out[0], err)
 		}
@@ -101,17 +94,17 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 	name.SetTarget(old.Addr)
 	s := New(connect.Options{Addr: name.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
-	if _, err := take(t, s, opsOf("k")...); err != nil {
+	if _, err := take(s, opsOf("k")...); err != nil {
 		t.Fatal(err)
 	}
 	host, port, err := net.SplitHostPort(master.Addr)
 	must.Succeed(t, err)
 	must.Succeed(t, old.Client(t).Do(context.Background(), "replicaof", host, port).Err())
 	name.SetTarget(master.Addr)
-	if _, err := take(t, s, opsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
+	if _, err := take(s, opsOf("k")...); err == nil || !strings.Contains(err.Error(), "READONLY") {
 		t.Errorf("of the replica: %v, want READONLY", err)
 	}
-	if out, err := take(t, s, opsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != 1 {
+	if out, err := take(s, opsOf("k")...); err != nil || out[0].Err != nil || out[0].Used != 1 {
 		t.Errorf("of the new master: %+v, %v", out, err)
 	}
 }
@@ -122,10 +115,10 @@ func TestTooManyOpsChargeNothing(t *testing.T) {
 	s := open(t, server)
 	maximum := perHour(1 << 20)
 	ops := slices.Repeat([]limiters.Op{{Key: "k", Limit: maximum, N: 1}}, maxBatchOps+1)
-	if _, err := take(t, s, ops...); !errors.Is(err, ErrTooManyOps) || !limiters.IsUncharged(err) {
+	if _, err := take(s, ops...); !errors.Is(err, ErrTooManyOps) || !limiters.IsUncharged(err) {
 		t.Errorf("%d operations: %v, want %v", len(ops), err, ErrTooManyOps)
 	}
-	if out, err := take(t, s, ops[1:]...); err != nil || out[len(out)-1].Used != int64(maxBatchOps) {
+	if out, err := take(s, ops[1:]...); err != nil || out[len(out)-1].Used != int64(maxBatchOps) {
 		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
 	}
 }
@@ -148,7 +141,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 			c.Set(ctx, keyOf("", &unreadable), "12345", 0)
 			c.Set(ctx, keyOf("", &half), "99999999999999999999 1 1 1", 0)
 		}
-		out, err := take(t, s, op("good"), wrong, op("good"), unreadable, half, op("good"))
+		out, err := take(s, op("good"), wrong, op("good"), unreadable, half, op("good"))
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -176,7 +169,7 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	bad := limiters.Op{Key: "bad", Limit: hourly, N: 1}
 	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
-	out, err := takeGroups(t, s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
+	out, err := limiterstest.Take(s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
 	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
 		t.Errorf("%+v, %v: want no error and no usage for the first operation, and an error for the second", out, err)
 	}
@@ -185,16 +178,16 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 func TestFullRedisFailsCharges(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	if out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
+	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
 		t.Fatal(out, err)
 	}
 	setFull(t, c, true)
-	out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 0}, limiters.Op{Key: "other", Limit: hourly, N: 1})
+	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 0}, limiters.Op{Key: "other", Limit: hourly, N: 1})
 	if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "OOM") {
 		t.Errorf("%+v, %v, want a peek that is answered and a charge that fails with OOM", out, err)
 	}
 	setFull(t, c, false)
-	if out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
+	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }
@@ -216,13 +209,13 @@ func TestFullRedisStillDenies(t *testing.T) {
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: 365 * 24 * time.Hour, CountDenied: true})
 		full := limiters.Op{Key: "full", Limit: limit, N: 2}
-		if _, err := take(t, s, full); err != nil {
+		if _, err := take(s, full); err != nil {
 			t.Fatal(err)
 		}
 		setFull(t, c, true)
 		one := limiters.Op{Key: "full", Limit: limit, N: 1}
 		for _, ops := range [][]limiters.Op{{one}, {one, one}} {
-			out, err := take(t, s, ops...)
+			out, err := take(s, ops...)
 			for _, v := range out {
 				if err != nil || v.Err != nil || v.Allowed || v.RetryAfter <= 0 {
 					t.Errorf("%s: %+v, %v, want denials", name, out, err)
@@ -249,14 +242,14 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				two := one
 				two.N = hits[1]
 				setFull(t, c, true)
-				out, err := take(t, s, one, two)
+				out, err := take(s, one, two)
 				setFull(t, c, false)
 				for j, v := range out {
 					if err != nil || v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
 						t.Errorf("%s %+v, operation %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
 					}
 				}
-				if out, err := take(t, s, two); err != nil || !out[0].Allowed || out[0].Used != two.N {
+				if out, err := take(s, two); err != nil || !out[0].Allowed || out[0].Used != two.N {
 					t.Errorf("%s %+v, afterwards: %+v, %v, want only this charge", name, penalty, out, err)
 				}
 			}
@@ -313,7 +306,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 			})
 			for _, n := range []int64{1, 3, 4, -2, 0, -1, 9, 5, -100, 2} {
 				start := time.Now()
-				out, err := take(t, s, limiters.Op{Key: fmt.Sprint(i, params), Limit: limit, N: n})
+				out, err := take(s, limiters.Op{Key: fmt.Sprint(i, params), Limit: limit, N: n})
 				if err != nil || out[0].Err != nil {
 					t.Fatal(out, err)
 				}
@@ -375,7 +368,7 @@ func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := New(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
 	defer s.Close()
-	out, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 	if err == nil || !strings.Contains(err.Error(), addr) {
 		t.Errorf("%+v, %v: want an error that names %s", out, err, addr)
 	}
@@ -432,7 +425,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	redistest.Await(t, "the script", func(context.Context) error {
 		s := New(connect.Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond}, Options{})
 		defer s.Close()
-		_, err := take(t, s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
 			t.Fatalf("%v: want a deadline", err)
 		}

@@ -24,7 +24,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
 	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
-	if _, err := take(t, s, op); err != nil {
+	if _, err := take(s, op); err != nil {
 		t.Fatal(err)
 	}
 	connected := scriptConnection(t, server)
@@ -36,7 +36,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 			t.Fatalf("an operation with a deadline of %v is decided after a round trip of %v: %+v", roundTrip/4, roundTrip, out[0])
 		}
 	}
-	v, err := take(t, s, op)
+	v, err := take(s, op)
 	if err != nil || v[0].Used != 2 {
 		t.Errorf("%+v, %v, want 2 used: late hits are not charged", v, err)
 	}
@@ -57,7 +57,7 @@ func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	})
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{far}})
 	keys := keysOn(c, 0, 2)
-	if _, err := take(t, s, opsOf(keys...)...); err != nil {
+	if _, err := take(s, opsOf(keys...)...); err != nil {
 		t.Fatal(err)
 	}
 	for _, ops := range [][]limiters.Op{opsOf(keys[0]), opsOf(keys...)} {
@@ -68,7 +68,7 @@ func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 		}
 		cancel()
 	}
-	out, err := take(t, s, opsOf(keys...)...)
+	out, err := take(s, opsOf(keys...)...)
 	for i, v := range out {
 		if err != nil || v.Err != nil || v.Used != 2 {
 			t.Errorf("%s: %+v, %v, want 2 used", keys[i], v, err)
@@ -84,7 +84,7 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
 	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
-	if _, err := take(t, s, op); err != nil {
+	if _, err := take(s, op); err != nil {
 		t.Fatal(err)
 	}
 	before := scriptCalls(t, server)
@@ -140,7 +140,7 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	s := openAt(t, connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond})
 	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
 	redistest.Await(t, "a decision", func(context.Context) error {
-		_, err := take(t, s, op)
+		_, err := take(s, op)
 		return err
 	})
 	must.Succeed(t, server.Signal(syscall.SIGSTOP))

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
@@ -78,7 +79,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	used := func(state string, want int64, g limiters.Group) {
 		t.Helper()
 		for _, g := range []limiters.Group{g, {{Key: user, Limit: slots}}} {
-			out, err := takeGroups(t, s, g)
+			out, err := limiterstest.Take(s, g)
 			if err != nil || slices.ContainsFunc(out, func(v limiters.Verdict) bool { return v.Err != nil }) || g[0].N == 0 && out[0].Used != want {
 				t.Fatalf("%s: %+v, %v; want %d slots used", state, out, err, want)
 			}
@@ -115,16 +116,16 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 			op := func(id int) limiters.Op { return limiters.Op{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
 			settle := op(1)
 			settle.N, settle.Kind = 1, limiters.OpEnd
-			if out, err := take(t, s, op(1), limiters.Op{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
+			if out, err := take(s, op(1), limiters.Op{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
 				t.Fatal(out, err)
 			}
 			fails := func(state string) {
 				t.Helper()
-				out, err := takeGroups(t, s, limiters.Group{settle}, limiters.Group{op(2), {Key: user, Limit: week, N: 1}})
+				out, err := limiterstest.Take(s, limiters.Group{settle}, limiters.Group{op(2), {Key: user, Limit: week, N: 1}})
 				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
 					t.Errorf("%s: %+v, %v; want TRYAGAIN for the operations with extra keys", state, out, err)
 				}
-				out, err = take(t, s, limiters.Op{Key: user, Limit: week})
+				out, err = take(s, limiters.Op{Key: user, Limit: week})
 				if err != nil || out[0].Err != nil || out[0].Used != 1 {
 					t.Errorf("%s: %+v, %v; want 1 used beside them", state, out, err)
 				}
@@ -135,7 +136,7 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 			c.MoveKeys(t, slot, 0, 1)
 			fails("keys moved, slot not assigned")
 			c.AssignSlot(t, slot, 1)
-			out, err := take(t, s, settle, op(2))
+			out, err := take(s, settle, op(2))
 			if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err != nil || out[1].Used != 3 {
 				t.Errorf("moved: %+v, %v; want the settle and a reservation", out, err)
 			}

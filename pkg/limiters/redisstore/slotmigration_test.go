@@ -36,7 +36,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 	group := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}}
 	slot := int(slotOf(s.namer.key(&group[0])))
-	if _, err := take(t, s, group[1]); err != nil {
+	if _, err := take(s, group[1]); err != nil {
 		t.Fatal(err)
 	}
 	used := int64(0)
@@ -44,7 +44,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 		t.Helper()
 		for range 4 {
 			used++
-			out, err := takeGroups(t, s, group)
+			out, err := limiterstest.Take(s, group)
 			if err != nil || out[0].Err != nil || out[1].Err != nil || !out[0].Allowed || out[0].Used != used || out[1].Used != used+1 {
 				t.Fatalf("%s: %+v, %v; want %d and %d used", state, out, err, used, used+1)
 			}
@@ -69,7 +69,7 @@ func TestKeysAreResetWhileASlotMoves(t *testing.T) {
 	slot := int(slotOf(s.namer.key(&op)))
 	charge := func() {
 		t.Helper()
-		if out, err := take(t, s, op); err != nil || out[0].Err != nil || out[0].Used != 1 {
+		if out, err := take(s, op); err != nil || out[0].Err != nil || out[0].Used != 1 {
 			t.Fatalf("%+v, %v; want 1 used", out, err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
 	group := limiters.Group{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}
-	if _, err := take(t, s, limiters.Op{Key: user, Limit: week, N: 1}); err != nil {
+	if _, err := take(s, limiters.Op{Key: user, Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
 	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
@@ -114,7 +114,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 		allowed   bool
 		week, day int64
 	}{{true, 3, 2}, {false, 3, 4}, {false, 3, 6}} {
-		out, err := takeGroups(t, s, group)
+		out, err := limiterstest.Take(s, group)
 		if err != nil || out[0].Err != nil || out[1].Err != nil || !out[0].Allowed || out[1].Allowed != want.allowed ||
 			out[0].Used != want.week || out[1].Used != want.day {
 			t.Errorf("group %d: %+v, %v; want %+v", i, out, err, want)
@@ -123,7 +123,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	// A group that charges and refunds cannot be undone, so it is not decided. Other operations of
 	// the call are.
 	mixed := limiters.Group{{Key: user, Limit: week, N: -1}, {Key: user, Limit: day, N: 1}}
-	out, err := takeGroups(t, s, mixed, group[:1])
+	out, err := limiterstest.Take(s, mixed, group[:1])
 	if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) || out[2].Err != nil || out[2].Used != 5 {
 		t.Errorf("%+v, %v: want TRYAGAIN for the mixed group and 5 used by the other operation", out, err)
 	}
@@ -141,7 +141,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			user := keysOn(c, 0, 1)[0]
 			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 			group := limiters.Group{{Key: user, Limit: week, N: 1, OnError: onError}, {Key: user, Limit: day, N: 1, OnError: onError}}
-			if _, err := take(t, longTimeout, group[0]); err != nil {
+			if _, err := take(longTimeout, group[0]); err != nil {
 				t.Fatal(err)
 			}
 			f := guard.NewFallback(s, guard.FallbackOptions{})
@@ -153,7 +153,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 				// Undecided operations have errors, and so may the Take.
 				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, out)
 			}
-			v, err := take(t, longTimeout, limiters.Op{Key: user, Limit: week})
+			v, err := take(longTimeout, limiters.Op{Key: user, Limit: week})
 			if err != nil || v[0].Used > 1+3 {
 				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
 			}
@@ -223,16 +223,16 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 	// A mixed group is refused with TRYAGAIN as long as only one of its keys exists.
 	group := limiters.Group{{Key: user[0], Limit: day, N: 1}, {Key: user[0], Limit: week, N: -1}}
-	if _, err := take(t, s, limiters.Op{Key: user[0], Limit: week, N: 1}); err != nil {
+	if _, err := take(s, limiters.Op{Key: user[0], Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
 	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
 	for i := range 2 * failuresToOpen {
-		if _, err := takeGroups(t, s, group); !redis.IsTryAgainError(err) {
+		if _, err := limiterstest.Take(s, group); !redis.IsTryAgainError(err) {
 			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)
 		}
 	}
-	out, err := take(t, s, limiters.Op{Key: user[1], Limit: day, N: 1})
+	out, err := take(s, limiters.Op{Key: user[1], Limit: day, N: 1})
 	if err != nil || out[0].Err != nil {
 		t.Errorf("a user in a slot that does not move: %v, %v", err, out[0].Err)
 	}
@@ -250,12 +250,12 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.namer.key(&lost))).Err()
 	}
 	for i := range 6 * failuresToOpen {
-		if _, err := take(t, s, lost); err == nil || !strings.Contains(err.Error(), "CLUSTERDOWN Hash slot not served") {
+		if _, err := take(s, lost); err == nil || !strings.Contains(err.Error(), "CLUSTERDOWN Hash slot not served") {
 			t.Fatalf("take %d: %v, want CLUSTERDOWN", i, err)
 		}
 	}
 	for node := range 3 {
-		out, err := take(t, s, opsOf(keysOn(c, node, 3)[2])...)
+		out, err := take(s, opsOf(keysOn(c, node, 3)[2])...)
 		if err != nil || out[0].Err != nil {
 			t.Errorf("node %d, a slot that is served: %v, %v", node, err, out[0].Err)
 		}
@@ -268,7 +268,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
 	must.Until(t, "the breaker opens", func() bool {
-		_, err := take(t, s, opsOf("k", "l", "m")...)
+		_, err := take(s, opsOf("k", "l", "m")...)
 		if err == nil {
 			t.Fatal("a cluster that is not there decides operations")
 		}
@@ -281,7 +281,7 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	must.Succeed(t, err)
 	t.Cleanup(server.Stop)
 	must.Until(t, "the reply of a Redis that is not a cluster", func() bool {
-		_, err := take(t, s, opsOf("k")...)
+		_, err := take(s, opsOf("k")...)
 		return strings.Contains(fmt.Sprint(err), "cluster support disabled")
 	})
 }
@@ -321,7 +321,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].notAfter.Equal(start.Add(time.Hour)) {
 		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
 	}
-	if _, err := take(t, s, group[0]); err != nil {
+	if _, err := take(s, group[0]); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -337,7 +337,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		if n := scriptCalls(t, server) - before; n != 1 {
 			t.Errorf("a refund valid until %v: %d calls, want 1", c.notAfter, n)
 		}
-		if out, err := take(t, s, limiters.Op{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
+		if out, err := take(s, limiters.Op{Key: "k", Limit: day}); err != nil || out[0].Used != c.used {
 			t.Errorf("a refund valid until %v: %+v, %v; want %d used", c.notAfter, out[0], err, c.used)
 		}
 	}
@@ -355,7 +355,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
 	used := func(what string, limit *limiters.Limit, want int64) {
 		t.Helper()
-		if out, err := take(t, s, limiters.Op{Key: user, Limit: limit}); err != nil || out[0].Err != nil || out[0].Used != want {
+		if out, err := take(s, limiters.Op{Key: user, Limit: limit}); err != nil || out[0].Err != nil || out[0].Used != want {
 			t.Errorf("%s: %+v, %v; want %d used", what, out[0], err, want)
 		}
 	}
@@ -374,7 +374,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 
 	slots := slotsOfKey(10, time.Hour)
 	lease := limiters.Op{Key: user, Limit: slots, N: 1, Lease: leaseID(1)}
-	if out, err := take(t, s, lease); err != nil || out[0].Used != 1 {
+	if out, err := take(s, lease); err != nil || out[0].Used != 1 {
 		t.Fatal(out, err)
 	}
 	groups = []limiters.Group{append(groups[0], lease)}
