@@ -51,7 +51,7 @@ func (c *storeCall) clear() {
 	clear(c.ops)
 	clear(c.groups)
 	clear(c.verdicts)
-	*c = storeCall{ops: c.ops[:0], groups: c.groups[:0], verdicts: c.verdicts[:0], key: c.key[:0]}
+	c.ops, c.groups, c.verdicts, c.hasLeases = c.ops[:0], c.groups[:0], c.verdicts[:0], false
 }
 
 // Denies reports whether d, an element of r.Decisions, denies the request, or would without
