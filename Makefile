@@ -1,4 +1,4 @@
-# Weir. tools/ensure finds the tools of a target or installs them into .tools/, and prints one line for each.
+# The targets of Weir. For each target, tools/ensure finds the tools or installs them into .tools/, and prints one line for each tool.
 SHELL    := bash
 STORE    ?= memory
 ARGS     ?=
@@ -13,8 +13,8 @@ IMAGE    ?= weir
 TAG      ?=
 VERSION  ?=
 
-# Without the race detector, all targets compile with the settings of a release (oci.Compile), so they share each compiled package. The
-# race detector needs cgo.
+# Without the race detector, which needs cgo, all targets compile with the settings of a release (oci.Compile), so they share each
+# compiled package.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 RACE               := CGO_ENABLED=1 go test -race
@@ -38,7 +38,7 @@ help: ## list the targets
 build: ## build the server: ./weir
 	go build -o weir ./cmd/server
 
-image: ## build the image for amd64 and arm64 into dist/; needs no daemon and no registry: IMAGE=weir TAG=(the version)
+image: ## build the image for amd64 and arm64 into dist/, without a daemon and a registry: IMAGE=weir TAG=(the version)
 	@cd tools/image && go run . -root=../.. -out=../../dist -name='$(IMAGE)' -tag='$(TAG)'
 
 image-load: image ## build the image and load it into the local Docker
@@ -54,23 +54,23 @@ demo: ## show Weir behind a real Envoy; STORE=redis counts in a real Redis; ARGS
 	@env=$$(tools/ensure envoy $(filter redis,$(STORE))) && eval "$$env" && \
 	go build -o bin/demo ./e2e/demo && exec bin/demo --store=$(STORE) $(ARGS)
 
-test: ## run every test, the product with the race detector, on a real Envoy and Redis; in containers too if Docker can run
+test: ## run every test on a real Envoy and Redis, the product with the race detector; in containers too if Docker can run
 	@go build -ldflags=-w -o bin/weir ./cmd/server
 	@env=$$(tools/ensure envoy redis redis-versions cc incumbent chromium docker) && eval "$$env" && \
 	export WEIR='$(CURDIR)/bin/weir' GORACE=atexit_sleep_ms=0 && $(MAKE) --no-print-directory -j2 test-product test-modules
 
-# Two parts of make test, which run at the same time, because many tests wait. -vet=off, because make lint vets.
+# The two parts of make test run at the same time, because many tests wait. They set -vet=off, because make lint vets.
 
-# The product with the race detector. With -short a random test plays a tenth of its sequences, because the race detector makes it ten
-# times slower. The packages that take longest are first, so that none of them remains for the end.
+# test-product tests the product with the race detector. With -short, a random test plays a tenth of its sequences, because the race
+# detector makes it ten times slower. The slowest packages are first, so that none of them remains for the end.
 test-product:
 	all=$$(go list ./...) && e2e=$$(go list $(E2E)) && \
 	$(RACE) -timeout=30m -short -vet=off -shuffle=on $(LONGEST) $$(grep -vxF "$$e2e" <<<"$$all")
 	cd e2e/xds && $(RACE) -timeout=30m -vet=off -shuffle=on ./...
 
-# E2E, the server as a process, without the race detector, which would see the test and not the server. WHOLE, the packages with random
-# tests, again: without the race detector and with all sequences. Of redisstore only RANDOM runs again, because the other tests take
-# minutes. Then the other modules.
+# test-modules tests the server as a process (E2E), where the race detector would observe only the test. It then runs the packages with
+# random tests (WHOLE) again, with all sequences; of redisstore it runs only RANDOM, because the other tests take minutes. The other
+# modules are last.
 test-modules:
 	go test -timeout=30m -vet=off -shuffle=on $(E2E) ./internal/socket $(filter-out ./pkg/limiters/redisstore/,$(WHOLE))
 	go test -timeout=30m -vet=off -shuffle=on -run='$(RANDOM)' ./pkg/limiters/redisstore
@@ -80,10 +80,10 @@ test-modules:
 	cd e2e/manifests && go test -timeout=30m -vet=off -shuffle=on ./...
 	$(CONTAINERS)
 
-gateway: ## test Weir under a real Envoy Gateway, which the first run builds in some minutes
+gateway: ## test Weir under a real Envoy Gateway, which the first run builds in a few minutes
 	@env=$$(tools/ensure envoy redis gateway) && eval "$$env" && cd e2e/gateway && go test -timeout=30m -count=1 ./...
 
-# -count=1, because go test does not see that the image has changed.
+# With -count=1, because go test does not notice that the image has changed.
 CONTAINERS = tools/with-docker $(SHELL) -c 'cd e2e/containers && go test -timeout=30m -count=1 -shuffle=on ./...'
 
 e2e: ## test the image, Redis and Envoy in containers; finds or starts a Docker daemon, see tools/with-docker
@@ -97,7 +97,7 @@ random: ## compare the stores with naive models over random sequences that diffe
 fuzz: ## run every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)
 
-faults: ## put mutations into the core, one at a time; the suite must detect each: RUN=funnel
+faults: ## put mutations into the core, one at a time, and check that a test detects each: RUN=funnel
 	@env=$$(tools/ensure redis) && eval "$$env" && go run ./tools/faults -run='$(RUN)'
 
 chaos: ## kill, freeze and disconnect servers under load for half an hour, and write docs/failure-tests.md: RUN=Frozen SOAK=10m

@@ -54,7 +54,7 @@ func settingsTable(t *testing.T) string {
 	shared := strings.Fields(string(ofRatelimit))
 	b := &strings.Builder{}
 	fmt.Fprint(b, "# Settings\n\n<!-- Generated from internal/settings by go test ./cmd/server -run Table -update -->\n\n"+
-		"This page lists every setting with its default and meaning, for operators who configure Weir. Most installations set only these:\n\n")
+		"This page is for operators who configure Weir. It lists every setting with its default and meaning. Most installations set only these:\n\n")
 	for i, variable := range settings.Basic {
 		if i > 0 {
 			fmt.Fprint(b, ", ")
@@ -62,11 +62,11 @@ func settingsTable(t *testing.T) string {
 		fmt.Fprintf(b, "`%s`", variable)
 	}
 	fmt.Fprint(b, ".\n\n"+
-		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations\n"+
-		"need a unit, such as `15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
+		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations need a unit, such as\n"+
+		"`15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
 		"envoyproxy/ratelimit has the same settings, except those marked †. [switching.md](switching.md) lists the other differences.\n\n"+
-		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns about an unknown variable that\n"+
-		"is one typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
+		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns about an unknown variable that is one\n"+
+		"typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
 	for _, g := range settings.Groups {
 		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | meaning |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))
 		for _, f := range byGroup[g.Key] {
@@ -84,11 +84,10 @@ func settingsTable(t *testing.T) string {
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
 	}
-	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. Without `GOGC`, Weir bounds garbage to 512 MB or half of the live bytes,\n"+
-		"whichever is more. Without `GOMEMLIMIT`, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT` sets another fraction, such as\n"+
-		"`0.8`, or turns this limit off with `off`.\n"+
-		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change, and ignores them. "+
-		"It logs each\none that is set.\n\n| variables | why |\n|---|---|\n")
+	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. If `GOGC` is unset, Weir bounds garbage to 512 MB or half of the live bytes, whichever is\n"+
+		"more. If `GOMEMLIMIT` is unset, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT=0.8` sets another fraction, and `AUTOMEMLIMIT=off` no limit.\n"+
+		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change. It ignores them, "+
+		"and logs each\none that is set.\n\n| variables | why |\n|---|---|\n")
 	var reasons []string
 	variables := map[string][]string{}
 	for _, v := range settings.IgnoredVariables {

@@ -99,7 +99,7 @@ var sections = []struct {
 	}},
 	{"Rules", "The last two metrics exist only with `CONFIG_TYPE=GRPC_XDS_SOTW`.", []struct{ name, use string }{
 		{"weir_rules", ""},
-		{"weir_rules_info", "If replicas behave differently, compare their versions. Receipts and log lines contain the version too."},
+		{"weir_rules_info", "If replicas behave differently, compare their versions, which receipts and log lines contain too."},
 		{"weir_rules_loads_total", "If a change has no effect, look for the result `error`."},
 		{"weir_rules_loaded_timestamp_seconds", "Check that a change has arrived."},
 		{"weir_xds_connected", ""},
@@ -119,7 +119,7 @@ var sections = []struct {
 		{"weir_shadow_denials_total", "These limits cause the difference."},
 		{"weir_shadow_running", ""},
 		{"weir_shadow_loads_total", "If a change of the file has no effect, look for the result `error`."},
-		{"weir_shadow_dropped_requests_total", "This counter never restarts from 0. Trust the counts only if it grows much more slowly than `weir_shadow_requests_total`."},
+		{"weir_shadow_dropped_requests_total", "The counter never restarts from 0. Trust the counts only if this counter grows much more slowly than `weir_shadow_requests_total`."},
 		{"weir_shadow_undecided_requests_total", ""},
 		{"weir_shadow_evictions_total", "Raise `SHADOW_MAX_BYTES`: without these keys the candidate denies too little."},
 		{"weir_shadow_panics_total", "Report the bug."},
@@ -138,12 +138,12 @@ var sections = []struct {
 	{"Metrics about metrics", "", []struct{ name, use string }{
 		{"weir_metrics_series", "Many series take memory and slow Prometheus down."},
 		{"weir_metrics_overflow_total", "The `ratelimit_service` series then lack some rules."},
-		{"weir_statsd_up", "At 0, the statsd server is unreachable. The log states the reason."},
+		{"weir_statsd_up", "At 0, the log states the reason."},
 		{"weir_statsd_sent_lines_total", ""},
 		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
 	}},
-	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences.\n" +
-		"If a limit has no effect, look at `ratelimit_service_rate_limit_domain_not_found`: Envoy may send another domain.", []struct{ name, use string }{
+	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences. If a limit has\n" +
+		"no effect, look at `ratelimit_service_rate_limit_domain_not_found`, because Envoy may send another domain.", []struct{ name, use string }{
 		{"ratelimit_service_rate_limit_total_hits", ""},
 		{"ratelimit_service_rate_limit_over_limit", ""},
 		{"ratelimit_service_rate_limit_near_limit", ""},
@@ -187,8 +187,8 @@ var preamble = strings.ReplaceAll(`# Metrics
 
 <!-- Generated from the code by go test ./internal/telemetry -run MetricsReference -update -->
 
-This page lists every metric and what it counts, for operators who build dashboards or look at Weir in an incident. These queries answer the usual
-questions:
+This page is for operators who build dashboards or look at Weir in an incident. It lists every metric and what it counts. These queries answer the
+usual questions:
 
 | question | query |
 |---|---|
@@ -201,13 +201,12 @@ questions:
 | Are there too few replicas? | ~sum(rate(weir_refused_requests_total[5m]))~ |
 | Do all replicas have the same rules? | ~count by (version) (weir_rules_info)~ |
 
-Prometheus scrapes ~/metrics~ on the HTTP port and, with ~USE_PROMETHEUS=true~, on ~PROMETHEUS_ADDR~. Weir serves at most four scrapes at the same
-time, and answers others with 503. The metrics of the Go runtime (~go_*~) and of the process (~process_*~) are included. statsd receives only the
-metrics of envoyproxy/ratelimit, under the names that they have there.
+Let Prometheus scrape ~/metrics~ on the HTTP port, or with ~USE_PROMETHEUS=true~ on ~PROMETHEUS_ADDR~. ~/metrics~ also contains the metrics of the Go
+runtime (~go_*~) and of the process (~process_*~). Weir serves at most four scrapes at the same time, and answers others with 503. statsd receives
+only the [metrics of envoyproxy/ratelimit](#metrics-of-envoyproxyratelimit), under their names there.
 
 A counter with one of these words in its name counts failures, and should stay constant: ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~,
-~failures~ and ~panics~. Other counters of failures say so in their rows. If an [alert](runbooks.md) watches a metric, the row names it.
-[Labels](#labels) explains the labels.
+~failures~ and ~panics~. The rows of other counters of failures say so. If an [alert](runbooks.md) watches a metric, its row names the alert.
 `, "~", "`")
 
 // alertsOn returns the names of the alerts whose expressions contain a metric.

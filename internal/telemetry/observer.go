@@ -50,7 +50,7 @@ func (m *Metrics) RegisterRecording(stats func() recorder.Stats) {
 	for _, reason := range recorder.Reasons() {
 		_, counter := readers(m.Registry, stats, prometheus.Labels{"reason": reason.String()})
 		counter("weir_recording_dropped_lines_total",
-			"Lines missing in the recording, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording has a note at each gap.",
+			"Lines missing in the recording, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording contains a note at each gap.",
 			func(s recorder.Stats) int64 { return s.Dropped[reason] })
 	}
 }

@@ -28,7 +28,7 @@ func (m *Metrics) RegisterMemory(stats func() memstore.Stats) {
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) RegisterRedis(name string, stats func() redisstore.Stats) {
 	_, counter := readers(m.Registry, stats, prometheus.Labels{"redis": name})
-	counter("weir_redis_calls_total", "Batches of operations for Redis, including failed ones. A batch has all operations that arrived during the previous one. On a cluster, it takes a script call for each of its hash slots.",
+	counter("weir_redis_calls_total", "Batches of operations for Redis, including failed ones. A batch contains the operations that arrived during the previous one. On a cluster, a batch is one script call for each of its hash slots.",
 		func(s redisstore.Stats) int64 { return s.Calls })
 	counter("weir_redis_hits_total", "Operations in calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
 		"Divided by weir_redis_calls_total, it is the mean size of a batch.",
