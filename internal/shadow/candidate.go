@@ -50,8 +50,8 @@ type diff struct {
 }
 
 type limitCounts struct {
-	newlyDenied, newlyAllowed, both, shadowed int64
-	limit                                     *descriptors.RateLimit
+	newlyDenied, newlyAllowed, bothDenied, shadowed int64
+	limit                                           *descriptors.RateLimit
 }
 
 func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
@@ -125,7 +125,7 @@ func (c *candidate) count(r *requestCopy) {
 		case denial.shadow:
 			row.shadowed++
 		case live.denied:
-			row.both++
+			row.bothDenied++
 		default:
 			row.newlyDenied++
 			c.add(d.newlyDenied, denial)

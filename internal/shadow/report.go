@@ -70,7 +70,7 @@ func (s *Comparison) Report(limits, keys int) api.ShadowReport {
 
 func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff {
 	l := api.LimitDiff{
-		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.both,
+		Domain: id.domain, Rule: id.rule, Limit: id.limit, NewlyDenied: n.newlyDenied, NewlyAllowed: n.newlyAllowed, BothDenied: n.bothDenied,
 		Shadowed: n.shadowed, Warm: true,
 	}
 	if n.limit != nil {

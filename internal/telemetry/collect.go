@@ -14,9 +14,9 @@ func (collectFunc) Describe(chan<- *prometheus.Desc) {}
 // Collect implements [prometheus.Collector].
 func (f collectFunc) Collect(to chan<- prometheus.Metric) { f(to) }
 
-// readers returns functions that register a gauge or a counter. Each reads one field of stats at
+// registrars returns functions that register a gauge or a counter. Each reads one field of stats at
 // each scrape.
-func readers[S any](registry prometheus.Registerer, stats func() S, labels prometheus.Labels) (
+func registrars[S any](registry prometheus.Registerer, stats func() S, labels prometheus.Labels) (
 	gauge, counter func(name, help string, value func(S) int64),
 ) {
 	auto := promauto.With(registry)

@@ -74,7 +74,7 @@ func (l *leaseMetrics) removeStale(current map[descriptors.RuleID]*descriptors.R
 
 // RegisterEndRetrier registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEndRetrier(stats func() guard.EndRetrierStats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
 		func(s guard.EndRetrierStats) int64 { return s.Pending })
 	counter("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",

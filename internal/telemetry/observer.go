@@ -29,7 +29,7 @@ func DenialLog(log *zap.Logger) func(*observe.Denial) {
 
 // RegisterObserver registers the metrics of the stream of decisions and of the denial log.
 func (m *Metrics) RegisterObserver(stats func() observe.Stats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_decision_subscribers", "Clients that receive the stream of decisions.",
 		func(s observe.Stats) int64 { return s.Subscribers })
 	counter("weir_decisions_dropped_total", "Decisions that a client of the stream did not get, because it reads too slowly or there are more than 1,000 a second.",
@@ -40,7 +40,7 @@ func (m *Metrics) RegisterObserver(stats func() observe.Stats) {
 
 // RegisterRecording registers the metrics of the recording.
 func (m *Metrics) RegisterRecording(stats func() recorder.Stats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	counter("weir_recording_lines_total", "Lines written to the recording in RECORD_PATH.",
 		func(s recorder.Stats) int64 { return s.Lines })
 	counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
@@ -48,7 +48,7 @@ func (m *Metrics) RegisterRecording(stats func() recorder.Stats) {
 	gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Weir still decides requests.",
 		func(s recorder.Stats) int64 { return bit(s.Failing) })
 	for _, reason := range recorder.Reasons() {
-		_, counter := readers(m.Registry, stats, prometheus.Labels{"reason": reason.String()})
+		_, counter := registrars(m.Registry, stats, prometheus.Labels{"reason": reason.String()})
 		counter("weir_recording_dropped_lines_total",
 			"Lines missing in the recording, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording contains a note at each gap.",
 			func(s recorder.Stats) int64 { return s.Dropped[reason] })

@@ -14,7 +14,7 @@ import (
 
 // RegisterMemory registers the metrics of a store in memory.
 func (m *Metrics) RegisterMemory(stats func() memstore.Stats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
 		func(s memstore.Stats) int64 { return s.Keys })
 	gauge("weir_memory_bytes", "Approximate memory of the keys in memory, in bytes.",
@@ -27,7 +27,7 @@ func (m *Metrics) RegisterMemory(stats func() memstore.Stats) {
 
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) RegisterRedis(name string, stats func() redisstore.Stats) {
-	_, counter := readers(m.Registry, stats, prometheus.Labels{"redis": name})
+	_, counter := registrars(m.Registry, stats, prometheus.Labels{"redis": name})
 	counter("weir_redis_calls_total", "Batches of operations for Redis, including failed ones. A batch contains the operations that arrived during the previous one. On a cluster, a batch is one script call for each of its hash slots.",
 		func(s redisstore.Stats) int64 { return s.Calls })
 	counter("weir_redis_hits_total", "Operations in calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
@@ -45,7 +45,7 @@ func (m *Metrics) RegisterRedis(name string, stats func() redisstore.Stats) {
 
 // RegisterDenyCache registers the metrics of the deny cache.
 func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_deny_cache_entries", "Denials in the deny cache.",
 		func(s guard.DenyCacheStats) int64 { return s.Entries })
 	gauge("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
@@ -64,7 +64,7 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 
 // RegisterShedding registers the metrics of load shedding.
 func (m *Metrics) RegisterShedding(stats func() admission.Stats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight })
 	counter("weir_refused_requests_total",
 		"Requests shed because MAX_IN_FLIGHT requests were being decided or, by /json, received. weir_requests_total does not include them.",
@@ -80,7 +80,7 @@ type SnapshotStats struct {
 
 // RegisterSnapshot registers the metrics of the memory store's snapshots.
 func (m *Metrics) RegisterSnapshot(stats func() SnapshotStats) {
-	gauge, counter := readers(m.Registry, stats, nil)
+	gauge, counter := registrars(m.Registry, stats, nil)
 	promauto.With(m.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_memory_snapshot_timestamp_seconds", Help: "Time at which the last snapshot was saved, in Unix seconds. 0: none yet.",
 	}, func() float64 {
