@@ -13,6 +13,7 @@ type call struct {
 	malformed   error          // the gRPC status of a message that could not be decoded
 	request     decide.Request // the request that the message denotes
 	observation Observation    // holds the decide.Result
+	wire        []byte         // scratch space for the response
 }
 
 // MayRefund implements [PendingRequest].
@@ -32,13 +33,15 @@ func newCall() *call { return callPool.Get().(*call) }
 // Bounds of a pooled call. Larger calls are rare and left to the garbage collector.
 const (
 	maxPooledDescriptors = 16
-	maxPooledEntries     = 16 // entries in one descriptor
+	maxPooledEntries     = 16      // entries in one descriptor
+	maxPooledBytes       = 4 << 10 // of the response
 )
 
 // release returns c to the pool. A call that panicked must not be released, because it may still be
 // in use.
 func (c *call) release() {
-	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Cap() > 2*maxPooledDescriptors {
+	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Cap() > 2*maxPooledDescriptors ||
+		cap(c.wire) > maxPooledBytes {
 		return
 	}
 	for i := range c.message.descriptors {

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 
@@ -10,12 +11,6 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-)
-
-// Initial sizes, in bytes, which most statuses and descriptions of a denial do not exceed.
-const (
-	typicalStatusSize = 40
-	typicalDenialSize = 240
 )
 
 const (
@@ -38,15 +33,17 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 // become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// marshal returns the response of a decided call. It appends dynamic metadata as a further message,
-// because concatenated messages are merged when they are decoded.
-func (s *Service) marshal(c *call) ([]byte, error) {
+// marshal returns the response of a decided call, in new memory.
+func (s *Service) marshal(c *call) (wire []byte, err error) {
+	c.wire, err = s.appendResponse(c.wire[:0], c)
+	return bytes.Clone(c.wire), err
+}
+
+// appendResponse appends the response of a decided call. It appends dynamic metadata as a further
+// message, because concatenated messages are merged when they are decoded.
+func (s *Service) appendResponse(b []byte, c *call) ([]byte, error) {
 	result := &c.observation.Result
-	n := len(result.Decisions) * typicalStatusSize
-	if result.Denied {
-		n += typicalDenialSize
-	}
-	b := appendNumber(make([]byte, 0, n), tagOverallCode, uint64(overallCode(result)))
+	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
 	for i := range result.Decisions {
 		b = appendStatus(b, &result.Decisions[i])
 	}
