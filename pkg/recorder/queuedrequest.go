@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A request in a queue is encoded, so that the queue is one block of memory without pointers: its
-// length (4 bytes, which the length does not include), a head, and the descriptors. Numbers are
+// A request in a queue is encoded, so that the queue is one block of memory without pointers. It is
+// its length (4 bytes, which the length does not include), a head, and the descriptors. Numbers are
 // little endian. Each text follows its length.
 
 // headBytes is the size of a head: at, now, order, by, flags, the number of descriptors left out,

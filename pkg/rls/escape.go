@@ -13,7 +13,7 @@ import (
 // An invalid byte becomes U+FFFD and its two hexadecimal digits. A U+FFFD that two such digits
 // follow is escaped in the same way. Other text is unchanged, so that patterns still match it.
 func escaped(value string) string {
-	if !strings.ContainsRune(value, utf8.RuneError) { // it also finds invalid bytes
+	if utf8.ValidString(value) && !strings.Contains(value, "\uFFFD") {
 		return value
 	}
 	b := make([]byte, 0, len(value)+4)
