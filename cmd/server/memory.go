@@ -15,23 +15,24 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// maxKeyBytes caps the default of MEMORY_MAX_BYTES.
-const maxKeyBytes = 4 << 30
+// maxDefaultBudget caps the default of MEMORY_MAX_BYTES.
+const maxDefaultBudget = 4 << 30
 
-// keyBytes returns the bytes that keys in memory may take: set or, if it is 0, half of the memory
-// limit and at most maxKeyBytes. The other half is for garbage, rules, connections and requests.
-func keyBytes(set int64, limit memlimit.Provider) int64 {
-	if set > 0 {
-		return set
+// memoryBudget returns the bytes that keys in memory may take: configured or, if it is 0, half of
+// the memory limit and at most maxDefaultBudget. The other half is for garbage, rules, connections
+// and requests.
+func memoryBudget(configured int64, limit memlimit.Provider) int64 {
+	if configured > 0 {
+		return configured
 	}
-	if all, err := limit(); err == nil && all/2 < maxKeyBytes {
+	if all, err := limit(); err == nil && all/2 < maxDefaultBudget {
 		return max(1, int64(all/2))
 	}
-	return maxKeyBytes
+	return maxDefaultBudget
 }
 
 func memoryOptions(s *settings.Serve) memstore.Options {
-	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: keyBytes(s.MemoryMaxBytes, memlimit.FromCgroup)}
+	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: memoryBudget(s.MemoryMaxBytes, memlimit.FromCgroup)}
 }
 
 // A memoryBackend is the in-memory backend, with its snapshot file.

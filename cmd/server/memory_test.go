@@ -71,7 +71,7 @@ func TestMemoryMaxBytesDefaultsToHalfOfCgroupMemory(t *testing.T) {
 		"a limit of MaxUint64": {0, of(math.MaxUint64, nil), 4 << 30},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := keyBytes(c.set, c.limit); got != c.want {
+			if got := memoryBudget(c.set, c.limit); got != c.want {
 				t.Errorf("%d bytes, want %d", got, c.want)
 			}
 		})

@@ -25,8 +25,8 @@ func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
 			onError := rules.Domain(r.Domain).OnError(&l)
 			_, _ = fmt.Fprintf(w, "%sunit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, "+
 				"count_denied: %t%s, on_store_error: %s%s%s\n",
-				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Limit.Algorithm(),
-				l.Limit.Capacity(), l.Limit.Spec().CountDenied, parameterSettings(l.Limit.Spec()), onError,
+				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Algorithm(),
+				l.Capacity(), l.Spec().CountDenied, parameterSettings(l.Spec()), onError,
 				onDenySetting(cmp.Or(l.OnDeny, rules.Domain(r.Domain).OnDeny())),
 				nameSetting(l.Name)+lists)
 		}

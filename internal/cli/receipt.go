@@ -131,7 +131,7 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 	}
 	l := &rule.Limits[i]
 	d.Limit = cmp.Or(l.Name, d.Limit)
-	d.Text = l.RateText() + ", " + l.Limit.Algorithm()
+	d.Text = l.RateText() + ", " + l.Algorithm()
 }
 
 // compareKey compares the key of the receipt with that of the descriptor in the arguments.

@@ -39,8 +39,8 @@ const (
 	// piece of a message does not count, so unfinished messages cannot make Weir reject ordinary
 	// requests.
 	maxUnfinishedBytes = 64 << 20
-	// timeout bounds the wait for a message after the headers of its request.
-	timeout = 10 * time.Second
+	// messageTimeout bounds the wait for a message after the headers of its request.
+	messageTimeout = 10 * time.Second
 )
 
 var (
@@ -55,7 +55,7 @@ var (
 	errUnfinished = status.Errorf(codes.ResourceExhausted, "the unfinished messages of all requests together exceed %d bytes", maxUnfinishedBytes)
 	errCompressed = status.Error(codes.Unimplemented, "compressed messages are not supported: send the message without grpc-encoding")
 
-	errTimeout   = status.Newf(codes.DeadlineExceeded, "the message did not arrive within %v of its headers", timeout)
+	errTimeout   = status.Newf(codes.DeadlineExceeded, "the message did not arrive within %v of its headers", messageTimeout)
 	errTransport = status.Error(codes.Internal, "the transport of grpc-go has changed: build Weir with the version in its go.mod")
 )
 
@@ -104,7 +104,7 @@ type timedStream struct {
 // Only the status of a stream interrupts a Read of it.
 func startTimer(stream transportStream) *timedStream {
 	t := &timedStream{transportStream: stream} // before the timer, because the process may be frozen in between
-	t.timer = time.AfterFunc(timeout, func() { _ = t.WriteStatus(errTimeout) })
+	t.timer = time.AfterFunc(messageTimeout, func() { _ = t.WriteStatus(errTimeout) })
 	return t
 }
 
@@ -112,7 +112,7 @@ func startTimer(stream transportStream) *timedStream {
 func (r *Receiver) start(stream transportStream) *timedStream {
 	if t, found := r.streams.Get().(*timedStream); found {
 		t.transportStream = stream
-		t.timer.Reset(timeout)
+		t.timer.Reset(messageTimeout)
 		return t
 	}
 	return startTimer(stream)

@@ -158,8 +158,8 @@ func TestPartialRequestsTimeOut(t *testing.T) {
 				stream := &blockedStream{sentStream: sentStream{sent: sent}, ended: make(chan *status.Status, 1)}
 				start := time.Now()
 				err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
-				if took := time.Since(start); status.Code(err) != codes.DeadlineExceeded || took != timeout {
-					t.Errorf("%d bytes: %v after %v, want DEADLINE_EXCEEDED after %v", len(sent), err, took, timeout)
+				if took := time.Since(start); status.Code(err) != codes.DeadlineExceeded || took != messageTimeout {
+					t.Errorf("%d bytes: %v after %v, want DEADLINE_EXCEEDED after %v", len(sent), err, took, messageTimeout)
 				}
 			}
 		}
@@ -182,7 +182,7 @@ func TestMessageOfAStreamThatEndedLateIsNotDecided(t *testing.T) {
 type slowStream struct{ sentStream }
 
 func (s *slowStream) ReadMessageHeader(header []byte) error {
-	time.Sleep(timeout + time.Nanosecond)
+	time.Sleep(messageTimeout + time.Nanosecond)
 	return s.sentStream.ReadMessageHeader(header)
 }
 

@@ -57,7 +57,7 @@ func (o *Observer) logDenial(r *decide.Result, i, denying int) {
 	d := &r.Decisions[i]
 	v := &d.Verdicts[denying]
 	o.options.LogDenial(&Denial{
-		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Limit.Algorithm(),
+		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Algorithm(),
 		KeyHash: o.hash(r.Key(i)), Enforced: r.Enforces(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})

@@ -207,7 +207,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	var v limiters.Verdict
 	if limit >= 0 {
 		v = d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Limit.Algorithm(), v.By.String()
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Algorithm(), v.By.String()
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, explain.WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made

@@ -74,8 +74,8 @@ func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff 
 		Shadowed: n.shadowed, Warm: true,
 	}
 	if n.limit != nil {
-		l.Algorithm = n.limit.Limit.Algorithm()
-		l.Warm = !now.Before(loaded.Add(n.limit.Limit.Window()))
+		l.Algorithm = n.limit.Algorithm()
+		l.Warm = !now.Before(loaded.Add(n.limit.Window()))
 	}
 	return l
 }

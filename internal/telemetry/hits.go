@@ -16,7 +16,7 @@ const (
 	hitAllowed = iota
 	hitDenied
 	hitError
-	hitDeniedByLimit // denied under a rule with several limits; hitMetrics.deniedByLimit has them by limit
+	hitDeniedByLimit // denied under a rule with several limits; hitMetrics.deniedByLimit counts them by limit
 	hitCounters
 )
 

@@ -44,9 +44,10 @@ type Metrics struct {
 	handler     http.Handler
 }
 
-// seconds are the bucket bounds. They include the default timeouts, 15 ms of Weir and 20 ms of
-// Envoy, and the thresholds of the alerts, so that quantiles near these values are exact.
-var seconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .025, .05, .1, .25, 1}
+// durationBuckets are the bucket bounds, in seconds. They include the default timeouts, 15 ms of
+// Weir and 20 ms of Envoy, and the thresholds of the alerts, so that quantiles near these values
+// are exact.
+var durationBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .015, .02, .025, .05, .1, .25, 1}
 
 // NewMetrics returns Metrics with a new registry.
 func NewMetrics(version string) *Metrics {
@@ -59,10 +60,10 @@ func NewMetrics(version string) *Metrics {
 			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Requests that Weir sheds or, while it stops, rejects, and requests that meet a bug in Weir, are not included.",
 		}, []string{"code", "overall"}),
 		requestTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It excludes the second call that ends the leases of a denied or canceled request.", Buckets: seconds,
+			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It excludes the second call that ends the leases of a denied or canceled request.", Buckets: durationBuckets,
 		}),
 		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: seconds,
+			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: durationBuckets,
 		}),
 		hits: newHitMetrics(),
 		loads: auto.NewCounterVec(prometheus.CounterOpts{

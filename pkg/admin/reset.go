@@ -76,7 +76,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	for _, t := range targets {
 		for i := range t.rule.Limits {
 			l := &t.rule.Limits[i]
-			keys = append(keys, l.Limit.StateName(t.key))
+			keys = append(keys, l.StateName(t.key))
 			out.Body.Limits = append(out.Body.Limits, api.LimitReset{
 				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeyHashSecret, t.key),
 			})

@@ -72,12 +72,12 @@ func (a *API) modeOf(rule *descriptors.Rule) string {
 }
 
 func limitOf(l *descriptors.RateLimit) api.RuleLimit {
-	spec := l.Limit.Spec()
+	spec := l.Spec()
 	shown := api.RuleLimit{
-		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(),
+		Name: l.Name, Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Window().String(),
 		Params: spec.Params.String(),
 	}
-	if l.Limit.Window() > 0 {
+	if l.Window() > 0 {
 		shown.Unit, shown.UnitMultiplier = l.Unit.String(), l.UnitMultiplier
 	}
 	return shown

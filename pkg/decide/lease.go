@@ -67,7 +67,7 @@ func (d *Decision) leaseID() string { return d.Entries[len(d.Entries)-1].Value }
 
 // withLeases returns the limits that have leases.
 func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
-	lacks := func(l descriptors.RateLimit) bool { return !l.Limit.UsesLeases() }
+	lacks := func(l descriptors.RateLimit) bool { return !l.UsesLeases() }
 	if !slices.ContainsFunc(limits, lacks) {
 		return limits
 	}

@@ -254,7 +254,7 @@ func (p *Planner) addOps(call *storeCall, decision *Decision, domain *descriptor
 		call.ops = append(call.ops, limiters.Op{
 			Key: key, Limit: l.Limit, Kind: kind, N: decision.Hits, OnError: domain.OnError(l),
 		})
-		if l.Limit.UsesLeases() {
+		if l.UsesLeases() {
 			call.ops[len(call.ops)-1].Lease = lease
 		}
 	}

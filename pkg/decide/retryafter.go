@@ -62,7 +62,7 @@ func (d *Decision) retryAfter() (wait time.Duration) {
 // that never fit, it is at least one window, because only changed rules can help.
 func WaitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
 	if v.RetryAfter < 0 {
-		return max(v.ResetAfter, l.Limit.Window())
+		return max(v.ResetAfter, l.Window())
 	}
 	return v.RetryAfter
 }

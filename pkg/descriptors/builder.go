@@ -86,16 +86,16 @@ type Node struct {
 
 	// children are in file order. The fields after it hold some of them again, for Exempts and the
 	// index.
-	children []*Node
-	byIP     map[string]*prefixTable
-	wild     []wild           // in file order
-	keyOnly  map[string]*Node // by the key of an entry: the children that match every value
+	children  []*Node
+	byIP      map[string]*prefixTable
+	wildcards []wildcardChild  // in file order
+	keyOnly   map[string]*Node // by the key of an entry: the children that match every value
 
-	id recordID // in an index; 0: not in one yet
+	record recordID // in an index; 0: not in one yet
 }
 
-// A wild is a child with a '*' in its key or value.
-type wild struct {
+// A wildcardChild is a child with a '*' in its key or value.
+type wildcardChild struct {
 	pattern pattern
 	node    *Node
 }
@@ -106,7 +106,7 @@ func (n *Node) Add(l Level) *Node {
 	in := &n.builder.intern
 	n.builder.nodes++
 	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		kind: kindOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, id: n.builder.nodes, key: in.key(l.Key),
+		kind: kindOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, fileOrder: n.builder.nodes, key: in.key(l.Key),
 	}}
 	n.children = append(n.children, child)
 	added := &child.level
@@ -126,7 +126,7 @@ func (n *Node) Add(l Level) *Node {
 	}
 	switch added.kind {
 	case wildcard:
-		n.wild = append(n.wild, wild{newPattern(added.entry()), child})
+		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), child})
 	case keyOnly:
 		if n.keyOnly == nil {
 			n.keyOnly = map[string]*Node{}
@@ -155,14 +155,14 @@ func (n *Node) SetRule(r Rule) *Rule {
 	b := n.builder
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
-	for i := range min(len(r.path), len(r.plain)) {
+	for i := range min(len(r.path), len(r.keyKinds)) {
 		if l := &r.path[i]; l.kind != wildcard && l.kind != addresses && !l.isShared {
-			r.plain[i] = l.kind
+			r.keyKinds[i] = l.kind
 		}
 	}
 	for i := range r.Limits {
 		r.Limits[i].Limit = b.intern.limit(r.Limits[i].Limit)
-		r.hasLeases = r.hasLeases || r.Limits[i].Limit.UsesLeases()
+		r.hasLeases = r.hasLeases || r.Limits[i].UsesLeases()
 	}
 	if len(r.Limits) == 1 {
 		r.Limits = b.intern.singleton(r.Limits[0])
@@ -203,13 +203,13 @@ func (n *Node) emptyPaths(dst [][]level) [][]level {
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	siblings, key := n.parent, n.level.key
-	if other := siblings.keyOnly[key]; other != nil && other != n || len(siblings.wild) > maxSearched {
+	if other := siblings.keyOnly[key]; other != nil && other != n || len(siblings.wildcards) > maxSearched {
 		return true
 	}
 	if prefixed := siblings.byIP[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
 		return true
 	}
-	return slices.ContainsFunc(siblings.wild, func(w wild) bool {
+	return slices.ContainsFunc(siblings.wildcards, func(w wildcardChild) bool {
 		return w.node != n && (w.pattern.matches(n.level.entry()) || n.level.list != nil && w.pattern.key.match(key))
 	})
 }

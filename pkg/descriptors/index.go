@@ -24,14 +24,14 @@ type ruleIndex struct {
 
 // inexactChildren are the children of a node that need more than an exact lookup.
 type inexactChildren struct {
-	byIP    map[string]*prefixTable
-	wild    []wildRecord
-	keyOnly map[string]recordID // by the key of an entry: the children that match every value
+	byIP      map[string]*prefixTable
+	wildcards []wildcardRecord
+	keyOnly   map[string]recordID // by the key of an entry: the children that match every value
 }
 
-type wildRecord struct {
+type wildcardRecord struct {
 	pattern pattern
-	id      recordID
+	record  recordID
 }
 
 // An indexer adds the nodes of a tree to an index.
@@ -65,16 +65,16 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 // add adds n and the nodes below it and returns n's record. It is called several times for a
 // pattern (as a wildcard and by its own text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.id > 0 && n.level.kind == oneOf {
+	if n.record > 0 && n.level.kind == oneOf {
 		id := x.newRecord(n, parent, e)
-		x.record(id).setOriginal(n.id)
+		x.record(id).setOriginal(n.record)
 		return id
 	}
-	if n.id > 0 {
-		return n.id
+	if n.record > 0 {
+		return n.record
 	}
-	n.id = x.newRecord(n, parent, e)
-	child, number := recordID(0), uint32(0)
+	n.record = x.newRecord(n, parent, e)
+	child, inexact := recordID(0), uint32(0)
 	var ids []recordID
 	for _, c := range n.children {
 		if c.level.kind == addresses {
@@ -82,7 +82,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		}
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
 		for value := range c.level.values() {
-			ids = append(ids, x.add(c, n.id, Entry{c.level.key, value}))
+			ids = append(ids, x.add(c, n.record, Entry{c.level.key, value}))
 		}
 	}
 	switch len(ids) {
@@ -92,23 +92,23 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	default:
 		child, x.siblings = manyChildren, append(x.siblings, ids...)
 	}
-	if len(n.byIP)+len(n.wild)+len(n.keyOnly) > 0 {
+	if len(n.byIP)+len(n.wildcards)+len(n.keyOnly) > 0 {
 		r := inexactChildren{byIP: n.byIP, keyOnly: make(map[string]recordID, len(n.keyOnly))}
 		for _, prefixes := range n.byIP {
-			prefixes.fill(func(c *Node) recordID { return x.add(c, n.id, Entry{}) })
+			prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
 		}
-		for i := range n.wild {
-			w := &n.wild[i]
-			r.wild = append(r.wild, wildRecord{w.pattern, x.add(w.node, n.id, w.node.level.entry())})
+		for i := range n.wildcards {
+			w := &n.wildcards[i]
+			r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.level.entry())})
 		}
 		for key, c := range n.keyOnly {
-			r.keyOnly[key] = x.add(c, n.id, c.level.entry())
+			r.keyOnly[key] = x.add(c, n.record, c.level.entry())
 		}
 		x.inexact = append(x.inexact, r)
-		number = uint32(len(x.inexact))
+		inexact = uint32(len(x.inexact))
 	}
-	x.record(n.id).setChildren(child, number)
-	return n.id
+	x.record(n.record).setChildren(child, inexact)
+	return n.record
 }
 
 func (x *ruleIndex) insert(id recordID) {
@@ -164,9 +164,9 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 			return id
 		}
 	}
-	for i := range inexact.wild {
-		if w := &inexact.wild[i]; w.pattern.matches(*e) {
-			return w.id
+	for i := range inexact.wildcards {
+		if w := &inexact.wildcards[i]; w.pattern.matches(*e) {
+			return w.record
 		}
 	}
 	return inexact.keyOnly[e.Key]

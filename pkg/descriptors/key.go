@@ -74,8 +74,8 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 	for i, e := range counted {
 		b = appendText(append(b, '|'), e.Key)
 		switch {
-		case rule != nil && i < len(rule.plain) && rule.plain[i] > 0:
-			b = appendText(append(b, byte(rule.plain[i])), e.Value)
+		case rule != nil && i < len(rule.keyKinds) && rule.keyKinds[i] > 0:
+			b = appendText(append(b, byte(rule.keyKinds[i])), e.Value)
 		case rule == nil || i >= len(rule.path):
 			b = appendText(append(b, byte(unruled)), e.Value)
 		default:

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Spec()) }
 
 func TestKeyEncodesDomainAndMatch(t *testing.T) {
 	rules := rulesfiletest.Parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  x-*!\n  a*=b!"))

@@ -11,10 +11,11 @@ import (
 
 // A RateLimit is a limit in Envoy's units.
 type RateLimit struct {
+	*limiters.Limit // the limit that stores charge
+
 	Unit            Unit
-	UnitMultiplier  uint32          // units per window, at least 1
-	RequestsPerUnit int64           // hits per window, at most limiters.MaxLimit; 0 denies every hit
-	Limit           *limiters.Limit // the limit that stores charge
+	UnitMultiplier  uint32 // units per window, at least 1
+	RequestsPerUnit int64  // hits per window, at most limiters.MaxLimit; 0 denies every hit
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool
@@ -32,7 +33,7 @@ type RateLimit struct {
 // concurrency.
 func (l *RateLimit) RateText() string {
 	switch {
-	case l.Limit.IsConcurrency():
+	case l.IsConcurrency():
 		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
 	case l.UnitMultiplier > 1:
 		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
@@ -48,11 +49,11 @@ type Rule struct {
 	// Limits form a [limiters.Group]. Their StateIDs differ. They are empty if and only if the rule
 	// is Unlimited.
 	Limits []RateLimit
-	number uint32 // from 1, see ruleTable and PerRule
-	// plain is the matchKind of the first levels, or 0 for a wildcard, for addresses and for a
-	// level with share_threshold. Key reads it instead of path, which would be a cache miss: with
+	number uint32 // in the ruleTable, from 1
+	// keyKinds are the kinds of the first levels, or 0 for a wildcard, for addresses and for a level
+	// with share_threshold. Key reads them instead of path, which would be a cache miss: with
 	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
-	plain [4]matchKind
+	keyKinds [4]matchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see
 	// HasLimitNamed.
 	Replaces []string
@@ -129,7 +130,7 @@ type level struct {
 	kind          matchKind
 	isShared      bool   // Level.ShareThreshold: one counter for all matches
 	valueToMetric bool   // Level.ValueToMetric
-	id            uint32 // in file order; unique in a Builder
+	fileOrder     uint32 // from 1; unique in a Builder
 	line          uint32 // see SetSource
 	from          *source
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
@@ -230,7 +231,7 @@ func (r *Rule) OverrideBase(calendarMonths bool) OverrideBase {
 		}, calendarMonths: calendarMonths}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Limit.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.ByClock}
+	o := OverrideBase{spec: limit.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.ByClock}
 	o.spec.Max, o.spec.Window = 0, 0
 	if limit.CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)

@@ -62,10 +62,10 @@ func (r *Rule) identity() []byte {
 // digest returns the digest of n, a node of d, and all nodes below it. Children that are not
 // wildcards are sorted, because their order has no effect.
 func (d *Domain) digest(n *Node) digest {
-	var sorted, wild []digest
+	var sorted, wildcards []digest
 	for _, child := range n.children {
 		if child.level.kind == wildcard {
-			wild = append(wild, d.digest(child))
+			wildcards = append(wildcards, d.digest(child))
 		} else {
 			sorted = append(sorted, d.digest(child))
 		}
@@ -74,7 +74,7 @@ func (d *Domain) digest(n *Node) digest {
 	text := n.level.appendDigest(nil)
 	text = d.appendRule(text, n.rule)
 	text = binary.LittleEndian.AppendUint64(text, uint64(len(sorted)))
-	for _, child := range append(sorted, wild...) {
+	for _, child := range append(sorted, wildcards...) {
 		text = append(text, child[:]...)
 	}
 	return sha256.Sum256(text)
@@ -111,7 +111,7 @@ func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 	b = appendPart(b, metadata)
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		spec := l.Limit.Spec()
+		spec := l.Spec()
 		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.ByClock)<<1, bit(spec.CountDenied), byte(d.OnError(l)))
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))

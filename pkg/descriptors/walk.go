@@ -60,19 +60,19 @@ type Hidden struct {
 }
 
 // tree builds the nodes of d again, because the index has only what [Domain.Match] needs. It returns
-// the root, and the other nodes by the ids of their levels.
-func (d *Domain) tree() (root *Node, byID map[uint32]*Node) {
-	root, byID = &Node{}, map[uint32]*Node{}
+// the root, and the other nodes by fileOrder.
+func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
+	root, byFileOrder = &Node{}, map[uint32]*Node{}
 	if d == nil {
-		return root, byID
+		return root, byFileOrder
 	}
 	add := func(path []level, rule *Rule) {
 		n := root
 		for i := range path {
-			child := byID[path[i].id]
+			child := byFileOrder[path[i].fileOrder]
 			if child == nil {
 				child = &Node{parent: n, level: path[i]}
-				byID[path[i].id], n.children = child, append(n.children, child)
+				byFileOrder[path[i].fileOrder], n.children = child, append(n.children, child)
 			}
 			n = child
 		}
@@ -86,7 +86,7 @@ func (d *Domain) tree() (root *Node, byID map[uint32]*Node) {
 	for _, path := range d.empty {
 		add(path, nil)
 	}
-	return root, byID
+	return root, byFileOrder
 }
 
 // A matchingNode is a node that matches an entry.
@@ -167,7 +167,7 @@ func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 		}
 	}
 	slices.SortFunc(all, func(a, b matchingNode) int {
-		return cmp.Or(cmp.Compare(a.result, b.result), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.level.id, b.level.id))
+		return cmp.Or(cmp.Compare(a.result, b.result), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.level.fileOrder, b.level.fileOrder))
 	})
 	return all
 }

@@ -76,10 +76,10 @@ func RoundUp(text string) string {
 
 // limit explains one limit of the descriptor i.
 func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
-	planned, spec := &e.plan.Decisions[i], l.Limit.Spec()
+	planned, spec := &e.plan.Decisions[i], l.Spec()
 	key := e.plan.Key(i)
 	out := Limit{
-		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Limit.Window().String(), Name: l.Name,
+		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Window().String(), Name: l.Name,
 		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeyHashSecret, key), Override: planned.Override,
 		CountDenied: spec.CountDenied, OnStoreError: e.domain.OnError(l).String(),
 		Parameters: parametersOf(l.Limit),
@@ -87,7 +87,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	if len(e.options.KeyHashSecret) > 0 {
 		out.Key = out.KeyHash
 	}
-	if l.Limit.Window() > 0 {
+	if l.Window() > 0 {
 		out.Unit, out.UnitMultiplier = l.Unit.String(), l.UnitMultiplier
 	}
 	switch {
@@ -101,7 +101,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	}
 	out.Source, out.OverlaySource = planned.Rule.Source(), planned.Rule.OverlaySource()
 	// A descriptor that ends a lease is under some of the limits only.
-	same := func(other descriptors.RateLimit) bool { return other.Limit.StateID() == l.Limit.StateID() }
+	same := func(other descriptors.RateLimit) bool { return other.StateID() == l.StateID() }
 	out.Hash = fmt.Sprintf("%016x", planned.Rule.LimitHash(slices.IndexFunc(planned.Rule.Limits, same)))
 	return out
 }

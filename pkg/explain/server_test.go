@@ -73,8 +73,8 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 	}
 	for j := range d.Limits {
 		l, explained := &d.Limits[j], &e.Limits[j]
-		if explained.Key != result.Key(i) || explained.Algorithm != l.Limit.Algorithm() || explained.RequestsPerUnit != l.RequestsPerUnit ||
-			explained.Window != l.Limit.Window().String() || explained.Name != l.Name {
+		if explained.Key != result.Key(i) || explained.Algorithm != l.Algorithm() || explained.RequestsPerUnit != l.RequestsPerUnit ||
+			explained.Window != l.Window().String() || explained.Name != l.Name {
 			return fmt.Sprintf("limit %d differs", j)
 		}
 		mode := "enforced"

@@ -126,23 +126,23 @@ func (r *requestReader) take(n int) []byte {
 	return b
 }
 
-func (r *requestReader) number8() byte    { return r.take(1)[0] }
-func (r *requestReader) number16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
-func (r *requestReader) number32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
-func (r *requestReader) number64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *requestReader) uint8() byte    { return r.take(1)[0] }
+func (r *requestReader) uint16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *requestReader) uint32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *requestReader) uint64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 
 func (r *requestReader) text() string {
-	b := r.take(int(r.number32()))
+	b := r.take(int(r.uint32()))
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // head reads the head of a request without its length.
 func (r *requestReader) head() (h head, descriptors int) {
-	h.at, h.now, h.order, h.by = int64(r.number64()), int64(r.number64()), r.number16(), r.number8()
-	flags := r.number8()
+	h.at, h.now, h.order, h.by = int64(r.uint64()), int64(r.uint64()), r.uint16(), r.uint8()
+	flags := r.uint8()
 	h.allowed, h.known = flags&flagAllowed > 0, flags&flagKnown > 0
-	h.leftOut = int(r.number8())
-	return h, int(r.number8())
+	h.leftOut = int(r.uint8())
+	return h, int(r.uint8())
 }
 
 // line decodes a request, without its length, into a line, and reuses the memory of the line. The
@@ -164,13 +164,13 @@ func (r *requestReader) line(into *replay.Line, hashValue func(key, value string
 }
 
 func (r *requestReader) descriptor(list []descriptors.Entry, hashValue func(key, value string) string) (d decide.Descriptor, _ []descriptors.Entry) {
-	d.Hits = int64(r.number64())
-	matched, flags := r.number64(), r.number8()
+	d.Hits = int64(r.uint64())
+	matched, flags := r.uint64(), r.uint8()
 	d.Refund = flags&flagRefund > 0
 	if flags&flagOverride > 0 {
-		d.Override = &decide.Override{RequestsPerUnit: r.number32(), UnitMultiplier: r.number32(), Unit: descriptors.Unit(r.number8())}
+		d.Override = &decide.Override{RequestsPerUnit: r.uint32(), UnitMultiplier: r.uint32(), Unit: descriptors.Unit(r.uint8())}
 	}
-	for j := range int(r.number8()) {
+	for j := range int(r.uint8()) {
 		e := descriptors.Entry{Key: r.text(), Value: r.text()}
 		if matched>>j&1 == 0 {
 			e.Value = hashValue(e.Key, e.Value)

@@ -200,25 +200,25 @@ func (r *Recorder) Record(result *decide.Result) {
 // pushWithRelease adds a request, and a request that releases the leases that Decide has ended, if
 // a replay of the first request would keep them. A replay ends the leases of a denied request by
 // itself.
-func (r *Recorder) pushWithRelease(head head, result *decide.Result, selected *selection) {
-	r.push(head, result, selected)
-	if result.GivenUpLeases == 0 || head.known && !head.allowed {
+func (r *Recorder) pushWithRelease(h head, result *decide.Result, selected *selection) {
+	r.push(h, result, selected)
+	if result.GivenUpLeases == 0 || h.known && !h.allowed {
 		return
 	}
 	if leases := leasesOf(result, selected); leases.n > 0 {
-		r.push(releaseOf(head, len(result.Decisions)-leases.n), result, &leases)
+		r.push(releaseOf(h, len(result.Decisions)-leases.n), result, &leases)
 	}
 }
 
 // push adds a request to a queue.
-func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
+func (r *Recorder) push(h head, result *decide.Result, selected *selection) {
 	if sizeOf(result, selected) > maxRequestBytes {
 		r.drop(TooLong, 1)
 		return
 	}
 	random := randv2.Uint64()
-	if head.at == 0 || random>>32%linesPerClockReading == 0 {
-		head.now = time.Now().UnixMicro()
+	if h.at == 0 || random>>32%linesPerClockReading == 0 {
+		h.now = time.Now().UnixMicro()
 	}
 	q := &r.queues[random%queueCount]
 	q.mu.Lock()
@@ -232,7 +232,7 @@ func (r *Recorder) push(head head, result *decide.Result, selected *selection) {
 		r.drop(QueueFull, 1)
 	default:
 		q.budget--
-		q.requests = appendRequest(q.requests, &head, result, selected)
+		q.requests = appendRequest(q.requests, &h, result, selected)
 	}
 	q.mu.Unlock()
 	if length > queueBytes/2 {

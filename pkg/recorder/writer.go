@@ -167,7 +167,7 @@ func (w *writer) buffer(requests []byte) {
 	w.requests = append(w.requests, requests...)
 	for start < len(w.requests) {
 		r := requestReader{rest: w.requests[start:]}
-		length := int(r.number32())
+		length := int(r.uint32())
 		h, _ := r.head()
 		switch {
 		case h.at == 0:

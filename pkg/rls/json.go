@@ -109,7 +109,7 @@ func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
 	if err == nil {
 		return nil
 	}
-	fault := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:")) // has the line and the column
+	fault := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:")) // contains the line and the column
 	if len(bytes.TrimSpace(body)) == 0 {
 		fault = "the body is empty"
 	}

@@ -103,11 +103,11 @@ func appendHeaderPolicies(b []byte, policies []headerPolicy) []byte {
 // appendQuota appends the quota and its window. If a funnel's capacity exceeds its rate, these are
 // its capacity and the time to drain it, because the remaining hits must not exceed the quota.
 func (p *headerPolicy) appendQuota(b []byte) []byte {
-	quota, window := p.limit.RequestsPerUnit, p.limit.Limit.Window()
-	if p.limit.Limit.IsConcurrency() {
+	quota, window := p.limit.RequestsPerUnit, p.limit.Window()
+	if p.limit.IsConcurrency() {
 		return append(appendParameter(b, "q", quota), `;qu="concurrent-requests"`...)
 	}
-	if capacity := p.limit.Limit.Capacity(); capacity > quota && quota > 0 {
+	if capacity := p.limit.Capacity(); capacity > quota && quota > 0 {
 		hi, lo := bits.Mul64(uint64(window), uint64(capacity))
 		drained, _ := bits.Div64(hi, lo, uint64(quota)) // it fits, because no funnel takes more than 71 years to drain
 		quota, window = capacity, time.Duration(drained)
@@ -123,7 +123,7 @@ func (p *headerPolicy) appendState(b []byte) []byte {
 	switch {
 	case !p.verdict.Allowed:
 		return appendParameter(b, "t", seconds(decide.WaitUnder(p.limit, p.verdict)))
-	case p.limit.Limit.IsConcurrency():
+	case p.limit.IsConcurrency():
 		return b
 	}
 	return appendParameter(b, "t", seconds(p.verdict.ResetAfter))

@@ -32,7 +32,7 @@ func (o *Receipts) append(b []byte, denied *denial) []byte {
 		r.Key = descriptors.KeyNumber(o.KeyHashSecret, key)
 	}
 	if denied.limit >= 0 {
-		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Limit.Capacity()
+		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Capacity()
 	}
 	var text [receipt.Size]byte
 	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))

@@ -1,6 +1,6 @@
 package rls
 
-// The wire types of protowire, which has them as typed constants.
+// The wire types of protowire, which declares them as typed constants.
 const (
 	varintType = 0
 	bytesType  = 2

@@ -99,15 +99,15 @@ func (p *planner) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok bo
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
 		switch {
-		case l.Limit.IsConcurrency():
+		case l.IsConcurrency():
 			m = max(m, concurrency)
-		case l.Limit.Reserves():
+		case l.Reserves():
 			m = reserve
-		case cost != "" && !l.Limit.Spec().CountDenied && !rule.UsesLeases():
+		case cost != "" && !l.Spec().CountDenied && !rule.UsesLeases():
 			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
 				"true with a fixed_window, or reserve")
 			return m, false
-		case (cost != "" || status) && l.Limit.PeeksOver():
+		case (cost != "" || status) && l.PeeksOver():
 			p.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
 				l.RequestsPerUnit)
 		}

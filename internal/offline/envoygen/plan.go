@@ -397,7 +397,7 @@ func (p *planner) addDescriptor(r *route, rule *descriptors.Rule, entries []entr
 	d.rules = append(d.rules, rule)
 	if m != plain {
 		for i := range rule.Limits {
-			if ttl := rule.Limits[i].Limit.LeaseTTL(); ttl > 0 && (p.leaseTTL == 0 || ttl < p.leaseTTL) {
+			if ttl := rule.Limits[i].LeaseTTL(); ttl > 0 && (p.leaseTTL == 0 || ttl < p.leaseTTL) {
 				p.leaseTTL = ttl
 			}
 		}

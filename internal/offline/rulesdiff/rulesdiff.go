@@ -252,7 +252,7 @@ func (s *side) countDenials() {
 // describe returns a limit in one line: "5 per minute, funnel, capacity=10". Limits that decide
 // alike have one description.
 func describe(rule *descriptors.Rule, l *descriptors.RateLimit) string {
-	spec := l.Limit.Spec()
+	spec := l.Spec()
 	parts := []string{l.RateText(), spec.Algorithm}
 	for _, p := range limiters.Parameters(spec.Algorithm) {
 		if text := p.Text(spec.Params); text != "" && !p.Derived {

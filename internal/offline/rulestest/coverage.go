@@ -60,7 +60,7 @@ func (c *Coverage) add(rules *descriptors.Rules) {
 				covered = &Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
 				if !rule.Unlimited {
 					l := &rule.Limits[i]
-					covered.Limit, covered.Algorithm = cmp.Or(l.Name, strconv.Itoa(i)), l.Limit.Algorithm()
+					covered.Limit, covered.Algorithm = cmp.Or(l.Name, strconv.Itoa(i)), l.Algorithm()
 				}
 				c.byID[id] = covered
 				c.limits = append(c.limits, covered)

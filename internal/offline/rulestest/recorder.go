@@ -149,7 +149,7 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 	r := g.newRecorder(rule, entries, g.aligned(rule, t, entries))
 	chunk := limit.Capacity()
 	for i := range rule.Limits {
-		chunk = min(chunk, rule.Limits[i].Limit.Capacity())
+		chunk = min(chunk, rule.Limits[i].Capacity())
 	}
 	var d *decide.Decision
 	switch {
@@ -220,7 +220,7 @@ func (g *generator) fill(r *recorder, t int, smallest int64) (filling, error) {
 func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 	for i := range rule.Limits {
 		limit := rule.Limits[i].Limit
-		if limit.Capacity() >= rule.Limits[t].Limit.Capacity() {
+		if limit.Capacity() >= rule.Limits[t].Capacity() {
 			continue
 		}
 		switch {

@@ -201,7 +201,7 @@ func (s *stats) observeLimit(row int, o *observation) {
 	l.hits += max(0, o.Hits)
 	if v.Allowed {
 		l.allowedOver.count(o.bucket)
-		capacity := o.Limits[o.limit].Limit.Capacity()
+		capacity := o.Limits[o.limit].Capacity()
 		if o.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
 			l.near++
 		}

@@ -133,9 +133,9 @@ func (row *limitRow) describe() *LimitResult {
 	}
 	if l := row.limit; l != nil {
 		r.Name = cmp.Or(l.Name, strconv.Itoa(row.number))
-		r.Algorithm = l.Limit.Algorithm()
+		r.Algorithm = l.Algorithm()
 		r.Text = l.RateText() + ", " + r.Algorithm
-		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Limit.Window().Seconds()
+		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Window().Seconds()
 	}
 	return r
 }

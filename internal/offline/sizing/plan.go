@@ -189,10 +189,10 @@ func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64
 
 func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (*LimitPlan, error) {
 	l := &rule.Limits[i]
-	spec := l.Limit.Spec()
+	spec := l.Spec()
 	plan := &LimitPlan{
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
-		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Limit.Capacity(), Window: spec.Window,
+		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Capacity(), Window: spec.Window,
 	}
 	lifetime, known := lifetime(l.Limit)
 	plan.Keys = keys
@@ -200,7 +200,7 @@ func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys flo
 		plan.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
 	}
 	hits := 0.0
-	if l.Limit.Grows() {
+	if l.Grows() {
 		hits = plan.Keys * maxUsage(l.Limit)
 		if known && load.Rate > 0 {
 			hits = min(hits, load.Rate*lifetime.Seconds())
@@ -221,8 +221,8 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	}
 	onError := rules.Domain(rule.Domain).OnError(l)
 	o := Over{
-		AnyWindow: l.Limit.MaxAdmitted(), Memory: product(load.Replicas-1, l.Limit.Spec().Max),
-		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Limit.Capacity(),
+		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, l.Spec().Max),
+		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
 	}
 	switch onError {
 	case limiters.OnErrorDeny:

@@ -228,7 +228,7 @@ func (r *Recommendation) ownParams() limiters.Params {
 	if r.algorithm.variant.configured == nil {
 		return limiters.Params{}
 	}
-	return r.algorithm.variant.configured.Limit.Spec().Params
+	return r.algorithm.variant.configured.Spec().Params
 }
 
 const inspectOutliers = "Inspect outliers before you enforce the limit: they may be attackers or scripts."

@@ -174,7 +174,7 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 	least := int64(never) // the limit in the rule denies no request of a key with at most this need
 	if rec != nil && v.configured != nil {
 		present = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Limit)}
-		if least = present.limit; v.configured.Limit.Capacity() != present.limit {
+		if least = present.limit; v.configured.Capacity() != present.limit {
 			least = -1
 		}
 	}

@@ -169,7 +169,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error)
 	var configured []*variant
 	for i := range limits {
 		l := &limits[i]
-		v, err := newVariant(l.Limit.Spec(), l.Unit, l.UnitMultiplier)
+		v, err := newVariant(l.Spec(), l.Unit, l.UnitMultiplier)
 		if err != nil {
 			return nil, err
 		}

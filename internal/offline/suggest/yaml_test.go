@@ -66,7 +66,7 @@ func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 func described(rules *descriptors.Rules) (all []string) {
 	for rule := range rules.All() {
 		for _, l := range rule.Limits {
-			all = append(all, fmt.Sprintf("%+v %s %d %+v %t", rule.Levels(), l.Limit.StateID(), l.RequestsPerUnit, l.Limit.Spec().Params, l.Limit.Spec().CountDenied)+l.Name)
+			all = append(all, fmt.Sprintf("%+v %s %d %+v %t", rule.Levels(), l.StateID(), l.RequestsPerUnit, l.Spec().Params, l.Spec().CountDenied)+l.Name)
 		}
 	}
 	return all

@@ -102,7 +102,7 @@ func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.
-func (f Fields) Bool(name string) bool { return f.d.boolean(f.f[name]) }
+func (f Fields) Bool(name string) bool { return f.d.strictBool(f.f[name]) }
 
 // Choice reads one of choices. It returns "" if the key is absent, or after a fault.
 func (f Fields) Choice(name string, choices ...string) string {

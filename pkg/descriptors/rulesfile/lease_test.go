@@ -36,10 +36,10 @@ func TestLeaseRulesAreParsed(t *testing.T) {
 		t.Fatalf("%+v, want a rule with leases and two limits", rule)
 	}
 	slots, budget := rule.Limits[0], rule.Limits[1]
-	if s := slots.Limit.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
+	if s := slots.Spec(); s.Max != 10 || s.Window != 0 || s.Params != (limiters.Params{LeaseTTL: 90 * time.Second}) || slots.Unit != descriptors.UnitUnknown {
 		t.Errorf("%+v, want 10 slots with a TTL of 90 s", slots)
 	}
-	if s := budget.Limit.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.Limit.UsesLeases() {
+	if s := budget.Spec(); s.CountDenied || s.Params.String() != "reserve.ttl=2m0s reserve.unsettled=release" || !budget.UsesLeases() {
 		t.Errorf("%+v, want a reservation with a TTL of 2 min, released at its end", budget)
 	}
 	if a, b := descriptors.Key("d", rule, leaseEntries("1")), descriptors.Key("d", rule, leaseEntries("2")); a != b {
@@ -58,7 +58,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 		if err != nil {
 			t.Fatal(slots, err)
 		}
-		s := l.Limit.Spec()
+		s := l.Spec()
 		if s.Algorithm != "concurrency" || s.Max != want || l.RequestsPerUnit != want || s.Window != 0 || s.Params.LeaseTTL != 90*time.Second {
 			t.Errorf("an override of %d slots: got %+v of %+v, want concurrency with %d slots and a lease TTL of 90s", slots, l, s, want)
 		}

@@ -38,7 +38,7 @@ func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Ru
 	}
 	rule.LimitName = p.name(f["name"], at.domain)
 	rule.Replaces = p.replaces(f["replaces"], at.domain, rule.LimitName)
-	rule.Unlimited = p.flag(f["unlimited"])
+	rule.Unlimited = p.lenientBool(f["unlimited"])
 	if rule.Unlimited {
 		return p.checkUnlimited(f)
 	}
@@ -104,17 +104,17 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 		if !ok {
 			continue
 		}
-		if ids[l.Limit.StateID()] {
+		if ids[l.StateID()] {
 			p.fault(n, "keep the lower one, or change 'unit' or 'unit_multiplier'",
 				"duplicate limit in 'rate_limits': it would share its counter with an earlier one of the same algorithm and window")
 		}
-		ids[l.Limit.StateID()] = true
+		ids[l.StateID()] = true
 		l.Name = name
 		rule.LimitName = cmp.Or(rule.LimitName, name)
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, nil, rule)
 		reserves = reserves || f["reserve"].key != nil
-		if l.Limit.Spec().CountDenied {
+		if l.Spec().CountDenied {
 			counting = append(counting, cmp.Or(f["count_denied"].key, n))
 		}
 	}
@@ -149,7 +149,7 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 		p.fault(n, invalid.Remedy+note, "%s", invalid.Problem)
 		return l, false
 	}
-	if spec := l.Limit.Spec(); spec.Max > 0 && l.Limit.PeeksOver() && !spec.CountDenied {
+	if spec := l.Spec(); spec.Max > 0 && l.PeeksOver() && !spec.CountDenied {
 		p.warn(peekNeverDenied, n, "set 'count_denied: true' or 'peek: would_fit'"+note,
 			"a peek is never denied: 'peek' is over, and denied hits of a %s do not count",
 			spec.Algorithm)

@@ -51,7 +51,7 @@ func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
 			r.objectParameter(f[known.Key], known, s.settings)
 		}
 	}
-	set("count_denied", func(f field) string { return strconv.FormatBool(r.boolean(f)) })
+	set("count_denied", func(f field) string { return strconv.FormatBool(r.strictBool(f)) })
 	set("on_store_error", func(f field) string { return r.choice(f, limiters.OnErrorNames()...) })
 	set("on_deny", func(f field) string { s.onDeny = r.onDeny(f); return "" })
 	return s

@@ -123,8 +123,8 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 // warnUnreachable warns about wildcards that an earlier wildcard covers, and about keys without a
 // value that a wildcard covers.
 func (l *linter) warnUnreachable(ix *branchIndex) {
-	for i, later := range ix.wild {
-		for _, first := range ix.wild[:i] {
+	for i, later := range ix.wildcards {
+		for _, first := range ix.wildcards[:i] {
 			l.steps--
 			if l.steps < 0 {
 				return
@@ -139,7 +139,7 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(ix.keyOnly)) {
 		b := ix.keyOnly[key]
-		if first := l.firstWild(ix.wild, b.level.Entry); first != nil {
+		if first := l.firstWildcard(ix.wildcards, b.level.Entry); first != nil {
 			b.reader.warn(unreachableRule, b.key, "remove one of the two rules",
 				"unreachable, shadowed by %s: %v matches every value, and wildcards are "+
 					"tried before the key alone", b.reader.pointText(first.point()), first)
@@ -147,9 +147,9 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 	}
 }
 
-// firstWild returns the first wildcard that covers e; nil if none does.
-func (l *linter) firstWild(wild []*branch, e descriptors.Entry) *branch {
-	for _, w := range wild {
+// firstWildcard returns the first wildcard that covers e; nil if none does.
+func (l *linter) firstWildcard(wildcards []*branch, e descriptors.Entry) *branch {
+	for _, w := range wildcards {
 		l.steps--
 		if l.steps < 0 {
 			return nil

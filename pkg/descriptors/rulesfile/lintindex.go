@@ -12,12 +12,12 @@ import (
 
 // A branchIndex finds branches of one level.
 type branchIndex struct {
-	level   []*branch
-	exact   map[descriptors.Entry]*branch // nil until it is needed
-	byIP    map[string]*bart.Table[*branch]
-	wild    []*branch          // in file order
-	keyOnly map[string]*branch // by the key of an entry: the branches that match every value
-	hides   bool               // a branch of byIP, wild or keyOnly has limits below it
+	level     []*branch
+	exact     map[descriptors.Entry]*branch // nil until it is needed
+	byIP      map[string]*bart.Table[*branch]
+	wildcards []*branch          // in file order
+	keyOnly   map[string]*branch // by the key of an entry: the branches that match every value
+	hides     bool               // a branch of byIP, wildcards or keyOnly has limits below it
 }
 
 func (b *branch) childIndex() *branchIndex {
@@ -30,8 +30,8 @@ func (b *branch) childIndex() *branchIndex {
 		switch l := &b.level; {
 		case len(l.Prefixes) > 0:
 			ix.addPrefixes(b)
-		case isWild(l.Entry):
-			ix.wild = append(ix.wild, b)
+		case isWildcard(l.Entry):
+			ix.wildcards = append(ix.wildcards, b)
 		case len(l.Values) == 0 && l.Value == "":
 			ix.keyOnly[l.Key] = b
 		default:
@@ -58,7 +58,7 @@ func (ix *branchIndex) find(e descriptors.Entry) *branch {
 	return ix.exact[e]
 }
 
-func isWild(e descriptors.Entry) bool {
+func isWildcard(e descriptors.Entry) bool {
 	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
 }
 
@@ -86,8 +86,8 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	for _, p := range b.level.Prefixes {
 		add(l.generalOfPrefix(ix, b.level.Key, p, b))
 	}
-	if i := slices.Index(ix.wild, b); i >= 0 {
-		add(l.after(ix, ix.wild[i+1:], b.level.Entry))
+	if i := slices.Index(ix.wildcards, b); i >= 0 {
+		add(l.after(ix, ix.wildcards[i+1:], b.level.Entry))
 	}
 	return all
 }
@@ -98,7 +98,7 @@ func (b *branch) entries() (all []descriptors.Entry) {
 	for _, v := range b.level.Values {
 		all = append(all, descriptors.Entry{Key: b.level.Key, Value: v})
 	}
-	if b.level.Value != "" && !isWild(b.level.Entry) {
+	if b.level.Value != "" && !isWildcard(b.level.Entry) {
 		all = append(all, b.level.Entry)
 	}
 	return all
@@ -111,7 +111,7 @@ func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *
 		address = address.WithZone("").Unmap()
 		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
 	}
-	return l.after(ix, ix.wild, e)
+	return l.after(ix, ix.wildcards, e)
 }
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
@@ -127,12 +127,12 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 			}
 		}
 	}
-	return l.after(ix, ix.wild, descriptors.Entry{Key: key, Value: "*"})
+	return l.after(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
 }
 
 // after returns the branch that covers e among wildcards and keys without a value.
-func (l *linter) after(ix *branchIndex, wild []*branch, e descriptors.Entry) *branch {
-	if w := l.firstWild(wild, e); w != nil {
+func (l *linter) after(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
+	if w := l.firstWildcard(wildcards, e); w != nil {
 		return w
 	}
 	return ix.keyOnly[e.Key]
@@ -153,7 +153,7 @@ func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 		all = append(all, l.generalOfPrefix(ix, c.level.Key, p, nil))
 	}
 	if all == nil { // a wildcard, or the key alone
-		all = append(all, l.after(ix, ix.wild, c.level.Entry))
+		all = append(all, l.after(ix, ix.wildcards, c.level.Entry))
 	}
 	return all
 }

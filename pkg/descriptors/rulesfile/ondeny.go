@@ -43,7 +43,7 @@ func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
 	if !ok {
 		return nil
 	}
-	o := &descriptors.OnDeny{Problem: r.boolean(f["problem"])}
+	o := &descriptors.OnDeny{Problem: r.strictBool(f["problem"])}
 	o.Body, _ = r.text(f["body"])
 	o.ContentType, _ = r.text(f["content_type"])
 	o.Headers = r.headers(f["headers"])

@@ -106,7 +106,7 @@ func TestOverlayMatchesAsRequestsDo(t *testing.T) {
 			t.Errorf("overlay %s: %v", tt.overlay, err)
 			continue
 		}
-		if got := rules.Match("d", entries("k=v")).Limits[0].Limit.Algorithm(); got != tt.want {
+		if got := rules.Match("d", entries("k=v")).Limits[0].Algorithm(); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.overlay, got, tt.want)
 		}
 	}
@@ -132,7 +132,7 @@ descriptors:
 	for request, want := range map[string]string{
 		"ip=10.0.0.1": "funnel", "ip=10.1.0.1": "sliding_log", "ip=10.2.0.1": "fixed_window", "plan=a": "sliding_log",
 	} {
-		if got := rules.Match("d", entries(request)).Limits[0].Limit.Algorithm(); got != want {
+		if got := rules.Match("d", entries(request)).Limits[0].Algorithm(); got != want {
 			t.Errorf("%s: got %s, want %s", request, got, want)
 		}
 	}
@@ -209,8 +209,8 @@ descriptors:
 	}
 	for request, want := range map[string]int64{"k=v": 1<<52 - 1, "k=x": 0, "k=1": 5, "missing=1": 7} {
 		l := rules.Match("d", entries(request)).Limits[0]
-		if l.RequestsPerUnit != want || l.Limit.Spec().Max != want {
-			t.Errorf("%s: %d per unit, and a maximum of %d, want %d", request, l.RequestsPerUnit, l.Limit.Spec().Max, want)
+		if l.RequestsPerUnit != want || l.Spec().Max != want {
+			t.Errorf("%s: %d per unit, and a maximum of %d, want %d", request, l.RequestsPerUnit, l.Spec().Max, want)
 		}
 	}
 	for _, tt := range []struct{ overlay, want string }{

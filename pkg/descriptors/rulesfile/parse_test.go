@@ -25,7 +25,7 @@ func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, []rulesfile
 	return rules, warnings
 }
 
-func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Limit.Spec()) }
+func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Spec()) }
 
 // entries reads "k=v k=v".
 func entries(text string) []descriptors.Entry {
@@ -52,7 +52,7 @@ func TestEveryAlgorithmIsParsed(t *testing.T) {
 	for r := range rules.All() {
 		line := r.Domain + " " + r.Name
 		for _, l := range r.Limits {
-			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Limit.Spec())
+			line += fmt.Sprintf(" [%d per %d %v: %+v]", l.RequestsPerUnit, l.UnitMultiplier, l.Unit, l.Spec())
 		}
 		got = append(got, line)
 	}

@@ -288,8 +288,8 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	return fmt.Sprintf("want a whole number from %d to %d", minimum, maximum)
 }
 
-// boolean reads true or false. It returns false if the key is absent or faulty.
-func (r *reader) boolean(f field) (v bool) {
+// strictBool reads true or false. It returns false if the key is absent or faulty.
+func (r *reader) strictBool(f field) (v bool) {
 	n, ok := r.valueOf(f)
 	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
 		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
@@ -297,9 +297,9 @@ func (r *reader) boolean(f field) (v bool) {
 	return v
 }
 
-// flag reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value
+// lenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value
 // is false.
-func (r *reader) flag(f field) bool {
+func (r *reader) lenientBool(f field) bool {
 	n, ok := r.valueOf(f)
 	if !ok || r.empty(f) {
 		return false

@@ -154,7 +154,7 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 		return
 	}
 	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
-	l.ShareThreshold, l.ValueToMetric = p.flag(f["share_threshold"]), p.flag(f["value_to_metric"])
+	l.ShareThreshold, l.ValueToMetric = p.lenientBool(f["share_threshold"]), p.lenientBool(f["value_to_metric"])
 	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
 	if !p.generated {
@@ -195,8 +195,8 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
 func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	rule := &descriptors.Rule{
-		ShadowMode: p.flag(f["shadow_mode"]), QuotaMode: p.flag(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
-		DetailedMetric: p.flag(f["detailed_metric"]),
+		ShadowMode: p.lenientBool(f["shadow_mode"]), QuotaMode: p.lenientBool(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
+		DetailedMetric: p.lenientBool(f["detailed_metric"]),
 	}
 	if p.readLimits(f, at, rule) {
 		return at.node.SetRule(*rule)

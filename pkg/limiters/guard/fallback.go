@@ -174,7 +174,7 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
-	holder := holderAfter(v.Err, limiters.HeldByNone)
+	holder := leaseHolder(v.Err, limiters.HeldByNone)
 	switch op.OnError {
 	case limiters.OnErrorAllow:
 		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
@@ -184,11 +184,11 @@ func applyOnError(op *limiters.Op, v *limiters.Verdict) {
 	}
 }
 
-// holderAfter returns the holder of a lease after the store failed with err and this process
-// decided: instead, unless the store may have opened the lease.
-func holderAfter(err error, instead limiters.LeaseHolder) limiters.LeaseHolder {
+// leaseHolder returns the holder of a lease after the store failed with err: the store, if it may
+// have opened the lease, and otherwise local.
+func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
 	if limiters.IsUncharged(err) {
-		return instead
+		return local
 	}
 	return limiters.HeldByStore
 }

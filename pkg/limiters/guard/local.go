@@ -33,7 +33,7 @@ func (l *localFallback) decideFailed(ctx context.Context, args takeArgs) {
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.Holder = limiters.ByShare, holderAfter(args.out[index].Err, limiters.HeldByShare)
+			v.By, v.Holder = limiters.ByShare, leaseHolder(args.out[index].Err, limiters.HeldByShare)
 			args.out[index] = v
 		}
 	}
@@ -94,13 +94,15 @@ func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, l, args.now)
+		_ = ends.Take(ctx, localEnds{l}, args.now)
 	}
 }
 
-// Take implements [split.Taker] for ends of leases. It ignores a canceled ctx, which must not keep a
-// slot occupied.
-func (l *localFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// localEnds is the [split.Taker] that ends leases in the local store.
+type localEnds struct{ *localFallback }
+
+// Take ends leases. It ignores a canceled ctx, which must not keep a slot occupied.
+func (l localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
 		end := *op
@@ -117,7 +119,7 @@ func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups 
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
-			both.Add(&f.local, g, first)
+			both.Add(localEnds{&f.local}, g, first)
 		} else {
 			both.Add(f, g, first)
 		}

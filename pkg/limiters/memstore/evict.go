@@ -118,7 +118,7 @@ func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow in
 		return
 	}
 	freed := sh.limits.release(r.limitIndex())
-	r.setLimitID(i)
+	r.setLimitIndex(i)
 	sh.limits.table.items[i].usedAt = storeNow
 	if added != freed {
 		s.bytes.Add(int64(added - freed))

@@ -61,12 +61,12 @@ func (r record) heapStateID() uint32 { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
 
-// setHead sets the limit and the key length of a record without a heapState.
+// setHead sets the limit index and the key length of a record without a heapState.
 func (r record) setHead(limit uint32, keyLen int) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|uint32(keyLen))
 }
 
-func (r record) setLimitID(limit uint32) {
+func (r record) setLimitIndex(limit uint32) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|r.head()&(1<<limitShift-1))
 }
 

@@ -103,11 +103,11 @@ func BenchmarkGroups(b *testing.B) {
 func BenchmarkQueue(b *testing.B) {
 	for _, clients := range []int{64, 512} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
-			q := &queue{storeCommon: &storeCommon{timeout: time.Second, maxBatch: 256, maxWaiting: 16384}}
-			q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+			sleep := func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 				time.Sleep(50 * time.Microsecond)
 				return nil
 			}
+			q := newQueue(&storeCommon{timeout: time.Second, maxBatch: 256, maxWaiting: 16384}, sleep)
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: 1000, Window: time.Minute})
 			before := processCPU(b)
 			var all sync.WaitGroup

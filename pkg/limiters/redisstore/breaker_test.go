@@ -89,7 +89,7 @@ type breakerFixture struct {
 
 func newBreakerFixture() *breakerFixture {
 	f := &breakerFixture{queue: &queue{storeCommon: &storeCommon{timeout: time.Second, maxBatch: 10, maxWaiting: 10}}}
-	f.queue.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+	f.queue.decide = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
 	return f
@@ -162,7 +162,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q := &queue{storeCommon: &storeCommon{timeout: time.Hour, maxBatch: 10, maxWaiting: 10}}
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	q.call = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.decide = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errNoRoute
@@ -275,7 +275,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 // timeout of its own, so its timeout must count as a failure.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	q := &queue{storeCommon: &storeCommon{timeout: 60 * time.Millisecond, maxBatch: 5, maxWaiting: 10_000}}
-	q.call = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -418,7 +418,7 @@ func TestQueueSurvivesRandomFailures(t *testing.T) {
 		if seed%2 == 1 {
 			r.outcomes = mostlyFailures
 		}
-		q := &queue{storeCommon: &storeCommon{timeout: timeout, maxBatch: 7, maxWaiting: 12}, call: r.decide}
+		q := newQueue(&storeCommon{timeout: timeout, maxBatch: 7, maxWaiting: 12}, r.decide)
 		var all sync.WaitGroup
 		for c := range clients {
 			rnd := rand.New(rand.NewPCG(seed, uint64(c+1)))

@@ -14,19 +14,19 @@ import (
 type node struct {
 	cluster     *cluster
 	queue       *queue
-	server      server // has the client of the cluster, which follows MOVED and ASK
+	server      server // its client is that of the cluster, which follows MOVED and ASK
 	reconnector *reconnector
 }
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, server: newServer(c.client), reconnector: &reconnector{storeCommon: c.storeCommon}}
-	n.queue = &queue{storeCommon: c.storeCommon, call: n.call}
+	n.queue = newQueue(c.storeCommon, n.decide)
 	return n
 }
 
-// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only if
-// all of them failed.
-func (n *node) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// decide is the [decideFunc] of the queue. It makes a call for each slot, and returns an error only
+// if all of them failed.
+func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(notAfter, now, groups, keys)
 	n.makeCalls(ctx, calls)

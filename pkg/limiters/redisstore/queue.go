@@ -25,9 +25,9 @@ var errEndedUnsent = errors.New("ended while waiting for earlier calls, nothing 
 // Hits may have been charged.
 var errEndedSent = errors.New("ended before Redis answered")
 
-// A callFunc sends groups to a server or a node of a cluster, whose script decides them. It charges
-// nothing after the time notAfter, and does not retain groups or out.
-type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+// A decideFunc decides groups in the script of a server or of a node of a cluster. It charges nothing
+// after the time notAfter, and does not retain groups or out.
+type decideFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -37,7 +37,7 @@ type callFunc func(ctx context.Context, notAfter, now time.Time, groups []limite
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	*storeCommon
-	call callFunc
+	decide decideFunc
 
 	mu         sync.Mutex
 	breaker    breaker
@@ -46,11 +46,15 @@ type queue struct {
 	waitingOps int  // the number of operations of the waiters
 	timerSet   bool // timeOutWaiters will run
 
-	next nextCall // owned by the queue's goroutine, except that timeOutWaiters reads next.waiters
+	next combinedTake // owned by the queue's goroutine, except that timeOutWaiters reads next.waiters
 }
 
-// A nextCall is the next call of the queue's goroutine, with the operations of several waiters.
-type nextCall struct {
+func newQueue(common *storeCommon, decide decideFunc) *queue {
+	return &queue{storeCommon: common, decide: decide}
+}
+
+// A combinedTake contains the operations of several waiters, which one call decides.
+type combinedTake struct {
 	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutWaiters reads it under mu
 	groups   []limiters.Group // the groups of the waiters
 	ops      int              // the number of operations in groups
@@ -68,7 +72,7 @@ type waiter struct {
 	verdicts []limiters.Verdict
 	err      error
 	state    atomic.Int32
-	done     chan struct{} // receives a value when err is set, and the verdicts if it is nil; has room for it
+	done     chan struct{} // buffered; receives a value when err is set, and the verdicts if it is nil
 }
 
 // The states of a waiter. The goroutine that sets one of the last two decides the result.
@@ -100,7 +104,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if !q.busy {
 		q.busy = true
 		q.mu.Unlock()
-		return q.callNow(ctx, now, groups, out)
+		return q.takeAlone(ctx, now, groups, out)
 	}
 	if q.waitingOps > 0 && q.waitingOps+len(out) > q.maxWaiting {
 		q.mu.Unlock()
@@ -120,12 +124,12 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// callNow makes the call of one Take on the caller's goroutine. It may return after the end of ctx.
+// takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of ctx.
 // It returns within the timeout or, if a charge of a moving slot must be refunded, within twice the
 // timeout.
-func (q *queue) callNow(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) takeAlone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.makeCall(notAfter, now, groups, out)
+	err := q.decideWithTimeout(notAfter, now, groups, out)
 	q.finish(err)
 	return err
 }
@@ -138,15 +142,15 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// makeCall makes a call with groups, and charges nothing after the time notAfter. It may use the
-// whole timeout, even if notAfter is earlier or its client has left, because a timeout closes the
-// connection, which other clients share. A panic becomes an error.
-func (q *queue) makeCall(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// decideWithTimeout decides groups in one call, and charges nothing after the time notAfter. It may
+// use the whole timeout, even if notAfter is earlier or its client has left, because a timeout
+// closes the connection, which other clients share. A panic becomes an error.
+func (q *queue) decideWithTimeout(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)
 	q.stats.ops.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.call(ctx, notAfter, now, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.decide(ctx, notAfter, now, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -301,7 +305,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
-		q.makeNextCall()
+		q.decideNext()
 	}
 }
 
@@ -321,8 +325,8 @@ func (q *queue) countWaiting() int {
 	return q.waitingOps
 }
 
-// popWaiters moves waiters with the same now to the next call, up to maxBatch operations. If there
-// are none, it marks the queue as idle and returns false.
+// popWaiters moves waiters with the same now to q.next, up to maxBatch operations. If there are
+// none, it marks the queue as idle and returns false.
 func (q *queue) popWaiters() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -345,7 +349,7 @@ func (q *queue) popWaiters() bool {
 	return q.busy
 }
 
-func (next *nextCall) add(w *waiter) {
+func (next *combinedTake) add(w *waiter) {
 	next.waiters = append(next.waiters, w)
 	if w.deadline.After(next.deadline) {
 		next.deadline = w.deadline
@@ -353,10 +357,11 @@ func (next *nextCall) add(w *waiter) {
 	next.groups, next.ops = append(next.groups, w.groups...), next.ops+len(w.ops)
 }
 
-func (q *queue) makeNextCall() {
+// decideNext decides q.next, and gives each of its waiters the result.
+func (q *queue) decideNext() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.ops)[:next.ops]
-	err := q.makeCall(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
+	err := q.decideWithTimeout(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
 	q.mu.Lock()
 	q.record(err)
 	waiters, verdicts := next.waiters, next.verdicts

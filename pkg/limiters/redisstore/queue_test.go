@@ -273,7 +273,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
 			q := &queue{storeCommon: &storeCommon{timeout: timeout, maxBatch: 10}}
-			q.call = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+			q.decide = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
 				}
@@ -296,7 +296,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
 	q := &queue{storeCommon: &storeCommon{timeout: time.Hour, maxBatch: 10}}
-	q.call = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
 	}
@@ -307,7 +307,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()
-	q.makeNextCall()
+	q.decideNext()
 	q.running.Wait()
 	if want := now.Add(3 * time.Second); !got.Equal(want) {
 		t.Errorf("the call charges until %v, want %v", got, want)
@@ -426,7 +426,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 10, maxWaiting: 10}}
-	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -585,7 +585,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
-	q.call = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if calls = append(calls, len(groups)); len(calls) == 1 {
 			close(under)
 			<-goOn

@@ -19,12 +19,12 @@ type singleServer struct {
 
 func newSingleServer(s *storeCommon, client redis.UniversalClient) *singleServer {
 	one := &singleServer{server: newServer(client), reconnector: &reconnector{storeCommon: s}}
-	one.queue = &queue{storeCommon: s, call: one.call}
+	one.queue = newQueue(s, one.decide)
 	return one
 }
 
-// call is the [callFunc] of the queue.
-func (s *singleServer) call(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// decide is the [decideFunc] of the queue.
+func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	b := newBatch(notAfter, now)
 	defer b.release()
 	b.encode(groups, s.namer.keysIn(&b.buffer, groups))
