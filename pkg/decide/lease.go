@@ -38,9 +38,9 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 	if rule == nil || !rule.UsesLeases() {
 		return
 	}
-	d.Rule, d.Entries, d.End, d.Reason = rule, d.Entries[:last], true, Released
+	d.Rule, d.Entries, d.End, d.PlannedReason = rule, d.Entries[:last], true, Released
 	if key == SettleKey {
-		d.Reason = Settled
+		d.PlannedReason = Settled
 	}
 }
 
@@ -49,16 +49,16 @@ func (d *Decision) matchEnd(domain *descriptors.Domain) {
 // descriptor whose lease id is empty or too long has no limits.
 func (d *Decision) planLease() {
 	if d.Refund || d.Hits < 0 {
-		d.End, d.Reason = true, Released
+		d.End, d.PlannedReason = true, Released
 	}
 	if d.End {
 		d.Limits = withLeases(d.Limits)
-		if d.Reason == Released {
+		if d.PlannedReason == Released {
 			d.Hits = 0
 		}
 	}
 	if id := d.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
-		d.Reason, d.Limits = BadLeaseID, nil
+		d.PlannedReason, d.Limits = BadLeaseID, nil
 	}
 }
 

@@ -55,35 +55,48 @@ func ReasonNames() []string { return slices.Clone(reasonNames[:]) }
 // String returns the reason in snake_case.
 func (r Reason) String() string { return reasonNames[r] }
 
-// setOutcome sets the outcome of d, and its explanation, from its verdicts.
+// setOutcome sets the outcome of d and explains it, from the verdicts on its limits. Without limits,
+// the plan decides.
 func (d *Decision) setOutcome() {
-	i := decidingVerdict(d.Verdicts)
-	v := &d.Verdicts[i]
+	outcome, reason := Allowed, d.PlannedReason
+	switch {
+	case len(d.Verdicts) > 0:
+		i := decidingVerdict(d.Verdicts)
+		v := &d.Verdicts[i]
+		outcome, reason = outcomeOf(v, d.PlannedReason)
+		if v.Err == nil && v.By != limiters.ByPolicy { // otherwise the usage and the times are unknown
+			d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
+			d.RetryAfter, d.ResetAfter = max(0, v.RetryAfter), v.ResetAfter
+		}
+	case reason == BadLeaseID:
+		outcome = Denied
+	case reason == Unlimited:
+		d.Remaining = limiters.MaxHits
+	}
+	if d.ShadowMode || d.End {
+		outcome = Allowed
+	}
+	d.Outcome, d.Reason = outcome, reason
+}
+
+// outcomeOf returns the outcome of a descriptor by its deciding verdict, apart from shadow mode.
+// The reason of an allowing limit is the planned one.
+func outcomeOf(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 	switch {
 	case v.Err != nil:
-		d.Reason = StoreError
-		if !d.ShadowMode && !d.End {
-			d.Outcome = Undecided
-		}
-		return
+		return Undecided, StoreError
+	case v.By == limiters.ByPolicy && v.Allowed:
+		return Allowed, StorePolicy
 	case v.By == limiters.ByPolicy:
-		d.Reason = StorePolicy
-	case d.End: // the plan has set the reason
+		return Denied, StorePolicy
 	case v.Allowed:
-		d.Reason = WithinLimit
+		return Allowed, planned
 	case v.RetryAfter < 0:
-		d.Reason = NeverFits
+		return Denied, NeverFits
 	case v.TooManyLeases:
-		d.Reason = TooManyLeases
+		return Denied, TooManyLeases
 	default:
-		d.Reason = OverLimit
-	}
-	if !v.Allowed && !d.ShadowMode {
-		d.Outcome = Denied
-	}
-	if v.By != limiters.ByPolicy { // otherwise the usage and the times are unknown
-		d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
-		d.RetryAfter, d.ResetAfter = max(0, v.RetryAfter), v.ResetAfter
+		return Denied, OverLimit
 	}
 }
 

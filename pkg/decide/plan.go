@@ -30,8 +30,8 @@ func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
 	return &Planner{rules: rules, options: o}
 }
 
-// Plan validates r and writes a decision without Verdicts for each descriptor to result, which it
-// clears first. Its error is that of [Decider.Decide] for an invalid request or missing rules.
+// Plan validates r and writes the plan of each descriptor to result, which it clears first. Its
+// error is that of [Decider.Decide] for an invalid request or missing rules.
 func (p *Planner) Plan(r *Request, result *Result) error {
 	result.Clear()
 	if err := r.validate(); err != nil {
@@ -62,7 +62,7 @@ func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *
 		decision.Domain, decision.Entries, decision.Hits = r.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
 		decision.Refund = descriptor.Refund
 		if domain == nil {
-			decision.Reason = UnknownDomain
+			decision.PlannedReason = UnknownDomain
 			continue
 		}
 		decision.Domain = domain.Name()
@@ -97,12 +97,13 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	if len(descriptor.Entries) == 0 {
 		return nil
 	}
-	decision.Rule, decision.Reason = domain.Match(descriptor.Entries), NoRule
+	decision.Rule, decision.PlannedReason = domain.Match(descriptor.Entries), WithinLimit
 	if decision.Rule == nil {
 		decision.matchEnd(domain)
 	}
 	rule := decision.Rule
-	if descriptor.Override != nil {
+	switch {
+	case descriptor.Override != nil:
 		base, override := rule.OverrideBase(p.options.CalendarMonths), *descriptor.Override
 		limits, err := p.overrides.Get(overrideKey{base, override}, func() ([]descriptors.RateLimit, error) {
 			limit, err := base.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
@@ -112,10 +113,12 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 			return err
 		}
 		decision.Override, decision.Limits = true, limits
-	} else if rule != nil {
+	case rule == nil:
+		decision.PlannedReason = NoRule
+	default:
 		decision.Limits, decision.ShadowMode = rule.Limits, rule.ShadowMode
 		if rule.Unlimited {
-			decision.Reason, decision.Remaining = Unlimited, limiters.MaxHits
+			decision.PlannedReason = Unlimited
 		}
 	}
 	if rule != nil && rule.UsesLeases() {
@@ -123,7 +126,7 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	}
 	if descriptor.Refund && decision.Hits == 0 && !decision.End && len(decision.Limits) > 0 {
 		// It changes nothing, and a refund is never denied. The store would decide it as a peek.
-		decision.Limits, decision.Reason = nil, WithinLimit
+		decision.Limits = nil
 	}
 	return nil
 }
@@ -144,8 +147,8 @@ func removeReplaced(decisions []Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		if d.Rule != nil && !d.Override && !d.End && d.Reason != Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
-			d.Limits, d.Reason = nil, Replaced
+		if d.Rule != nil && !d.Override && !d.End && d.PlannedReason != Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
+			d.Limits, d.PlannedReason = nil, Replaced
 		}
 	}
 }
@@ -155,9 +158,9 @@ func (p *Planner) setModes(decisions []Decision) {
 	quotas := 0
 	for i := range decisions {
 		decision := &decisions[i]
-		limited := len(decision.Limits) > 0 || decision.Reason == BadLeaseID
+		limited := len(decision.Limits) > 0 || decision.PlannedReason == BadLeaseID
 		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
-		decision.QuotaMode = !decision.End && decision.Reason != Unlimited && (p.options.QuotaMode || inQuotaRule)
+		decision.QuotaMode = !decision.End && decision.PlannedReason != Unlimited && (p.options.QuotaMode || inQuotaRule)
 		if decision.QuotaMode {
 			quotas++
 		}
@@ -224,7 +227,7 @@ func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain 
 	for i := range decisions {
 		if decision := &decisions[i]; decision.inRequestGroup {
 			p.addOps(call, decision, domain)
-			denied = denied || decision.Reason == BadLeaseID // no rule of this group is in shadow mode
+			denied = denied || decision.PlannedReason == BadLeaseID // no rule of this group is in shadow mode
 		}
 	}
 	if denied && first < len(call.ops) {

@@ -65,8 +65,10 @@ func (r *Result) Denies(d *Decision) bool {
 // limit of d denies. Metrics and logs call this enforced.
 func (r *Result) Enforces(d *Decision) bool { return r.Denied && !d.ShadowMode }
 
-// A Decision holds the outcome of one descriptor and its reason.
+// A Decision holds the plan and the outcome of one descriptor.
 type Decision struct {
+	// The plan, which [Planner.Plan] sets.
+
 	Domain   string
 	Entries  []descriptors.Entry // the entries of the descriptor, without a last entry that only ends a lease
 	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
@@ -83,22 +85,25 @@ type Decision struct {
 	// Limits are only those with leases.
 	End bool
 
-	// Limits are the limits of the descriptor, and Verdicts the store's verdicts on them in the
-	// same order.
-	Limits   []descriptors.RateLimit
-	Verdicts []limiters.Verdict
+	Limits []descriptors.RateLimit // the limits of the descriptor
 
-	Outcome Outcome
-	Reason  Reason
+	// PlannedReason is the Reason unless a limit denies the hits or the store fails.
+	PlannedReason Reason
+
+	firstOp        int  // index of the decision's first operation in the store call
+	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
+
+	// The outcome, which only [Decider.Decide] sets.
+
+	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
+	Outcome  Outcome
+	Reason   Reason
 	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with
 	// the fewest remaining hits. It is nil if no limit's state is known, see Reason.
 	DecidingLimit *descriptors.RateLimit
 	Remaining     int64         // further hits that fit under DecidingLimit
 	RetryAfter    time.Duration // the wait until denied hits fit; 0 if they fit now or never
 	ResetAfter    time.Duration // the time until the key has fully reset
-
-	firstOp        int  // index of the decision's first operation in the store call
-	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
 
 // Clear clears r and keeps its memory.
@@ -116,21 +121,18 @@ func (r *Result) clearDecisions() {
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 
-// setOutcomes sets the outcome of each descriptor from its verdicts or the reason in its plan. From
-// the outcomes it sets Denied or, in shadow mode, Shadowed.
+// setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets Denied
+// or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		switch {
-		case len(d.Limits) > 0:
+		if len(d.Limits) > 0 {
 			d.Verdicts = r.call.verdicts[d.firstOp : d.firstOp+len(d.Limits)]
-			d.setOutcome()
-			if r.StoreErr == nil {
-				r.StoreErr = d.firstError(i)
-			}
-		case d.Reason == BadLeaseID && !d.End && !d.ShadowMode:
-			d.Outcome = Denied
 		}
+		if r.StoreErr == nil {
+			r.StoreErr = d.firstError(i)
+		}
+		d.setOutcome()
 		r.combined.Add(d)
 	}
 	denied := r.combined.Denied()

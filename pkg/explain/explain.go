@@ -163,13 +163,13 @@ func (e *explainer) descriptor(i int) Descriptor {
 	planned := &e.plan.Decisions[i]
 	d := Descriptor{
 		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
-		Limits: []Limit{}, Unlimited: planned.Reason == decide.Unlimited && !planned.Override, Result: planned.Reason.String(),
+		Limits: []Limit{}, Unlimited: planned.PlannedReason == decide.Unlimited, Result: planned.PlannedReason.String(),
 		key: e.plan.Key(i), planned: planned.Limits,
 	}
 	for j := range planned.Limits {
 		d.Limits = append(d.Limits, e.limit(i, &planned.Limits[j]))
 	}
-	if len(planned.Limits) > 0 && !planned.End || planned.Reason == decide.WithinLimit {
+	if planned.PlannedReason == decide.WithinLimit {
 		d.Result = limited
 	}
 	return d
@@ -216,9 +216,9 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) string {
 	planned := &e.plan.Decisions[i]
 	switch {
-	case planned.Reason == decide.WithinLimit:
+	case d.Result == limited && len(d.Limits) == 0:
 		return "a refund of 0 hits changes nothing, and is never denied"
-	case planned.Override && len(d.Limits) > 0:
+	case d.Result == limited && planned.Override:
 		return "the limit came with the request, and replaces the limits of a matching rule"
 	case d.Result == limited && e.options.Decide.ShadowMode:
 		return "the server is in shadow mode: it counts, reports and allows"
@@ -229,7 +229,7 @@ func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) strin
 	case d.Result == limited:
 		return limitedReason
 	}
-	switch planned.Reason {
+	switch planned.PlannedReason {
 	case decide.NoEntries:
 		return "the descriptor has no entries, as if Envoy skipped all actions"
 	case decide.UnknownDomain:
