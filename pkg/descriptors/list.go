@@ -17,7 +17,7 @@ type list struct {
 }
 
 // name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...",
-// but it always has the first item, so that two lists at one level have different names.
+// but it always contains the first item, so that two lists at one level have different names.
 func (l *list) name() string {
 	const maximum = 64
 	name := ""

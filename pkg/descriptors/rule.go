@@ -73,7 +73,7 @@ type Rule struct {
 	Metadata map[string]any
 	Domain   string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
-	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and has no text of a request.
+	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and contains no text of a request.
 	// Two rules whose keys contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".

@@ -59,8 +59,8 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// tree builds the nodes of d again, because the index has only what [Domain.Match] needs. It returns
-// the root, and the other nodes by fileOrder.
+// tree builds the nodes of d again, because the index contains only the data for [Domain.Match]. It
+// returns the root, and the other nodes by fileOrder.
 func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
 	root, byFileOrder = &Node{}, map[uint32]*Node{}
 	if d == nil {

@@ -139,7 +139,7 @@ func (l *linter) after(ix *branchIndex, wildcards []*branch, e descriptors.Entry
 }
 
 // counterparts returns the branches of the level ix that match what c, of another level, matches.
-// It has a nil for each part of c without a counterpart.
+// It contains a nil for each part of c without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	for _, e := range c.entries() {
 		l.steps--

@@ -30,9 +30,9 @@ type denyShard struct {
 // A denyEntry is the denial of a key under a limit.
 type denyEntry struct {
 	denial
-	key   string
-	limit *limiters.Limit
-	other *denyEntry // the next entry of the key, under another limit
+	key       string
+	limit     *limiters.Limit
+	nextOfKey *denyEntry // the next entry of the key, under another limit
 
 	pending      bool  // answered operations since the last store call
 	pendingSince int64 // when the first of them was answered
@@ -76,14 +76,14 @@ func (s *denyShard) init(maxAge int64) {
 func (s *denyShard) find(key string, l *limiters.Limit) *denyEntry {
 	e := s.entries[key]
 	for e != nil && e.limit != l && e.limit.Spec() != l.Spec() {
-		e = e.other
+		e = e.nextOfKey
 	}
 	return e
 }
 
 // entriesOf returns the entries of a key under all limits.
 func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
-	for e := s.entries[key]; e != nil; e = e.other {
+	for e := s.entries[key]; e != nil; e = e.nextOfKey {
 		entries = append(entries, e)
 	}
 	return entries
@@ -198,7 +198,7 @@ func (s *denyShard) insert(now int64, op *limiters.Op, d denial, budget int64) {
 		}
 		s.remove(victim)
 	}
-	e.other = s.entries[e.key]
+	e.nextOfKey = s.entries[e.key]
 	s.entries[e.key] = e
 	e.link(&s.idle)
 	s.bytes += e.size()
@@ -222,12 +222,12 @@ func (s *denyShard) remove(e *denyEntry) {
 	e.unlink()
 	switch before := s.entries[e.key]; {
 	case before != e:
-		for before.other != e {
-			before = before.other
+		for before.nextOfKey != e {
+			before = before.nextOfKey
 		}
-		before.other = e.other
-	case e.other != nil:
-		s.entries[e.key] = e.other
+		before.nextOfKey = e.nextOfKey
+	case e.nextOfKey != nil:
+		s.entries[e.key] = e.nextOfKey
 	default:
 		delete(s.entries, e.key)
 	}

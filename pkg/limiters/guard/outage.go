@@ -25,8 +25,8 @@ type outageDetector struct {
 
 func (d *outageDetector) isDown() bool { return d.began.Load() != nil }
 
-// noteFailure notes a store call that failed. Call it before countOp, so that the outage has all
-// its operations.
+// noteFailure notes a store call that failed. Call it before countOp, so that the [Outage] counts
+// all its operations.
 func (d *outageDetector) noteFailure(reason error) {
 	now := time.Now()
 	d.lastFailure.Store(&now)

@@ -50,16 +50,16 @@ func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 	if q := queues[0]; q != nil && !slices.ContainsFunc(queues, func(other *queue) bool { return other != q }) {
 		return q.Take(ctx, now, groups, out)
 	}
-	var calls split.FanOut
+	var fanOut split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if q := queues[0]; q != nil {
-			calls.Add(q, g, first)
+			fanOut.Add(q, g, first)
 		} else {
 			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
 		}
 		queues = queues[1:]
 	}
-	return calls.Take(ctx, now, out)
+	return fanOut.Take(ctx, now, out)
 }
 
 // route returns the queue of each group, that of the node that owns the group's slot. A group whose

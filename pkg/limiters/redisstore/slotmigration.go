@@ -115,7 +115,7 @@ func spansKeys(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool { return key != keys[0] })
 }
 
-// isMixed reports whether a group has both refunds and other operations.
+// isMixed reports whether a group contains both refunds and other operations.
 func isMixed(g limiters.Group) bool {
 	refunds := func(op limiters.Op) bool { return op.N < 0 }
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(op limiters.Op) bool { return !refunds(op) })
