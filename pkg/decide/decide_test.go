@@ -133,6 +133,15 @@ func short(r *Result) string {
 	return text
 }
 
+// A decision that some code forgets to fill must not allow its descriptor.
+func TestZeroOutcomeAllowsNothing(t *testing.T) {
+	var c CombinedOutcome
+	c.Add(new(Decision))
+	if !c.Undecided() {
+		t.Error("a request with a zero Decision is decided, want undecided")
+	}
+}
+
 func TestShadowModeFailsNoRequest(t *testing.T) {
 	for _, c := range []struct {
 		name                  string

@@ -9,13 +9,13 @@ import (
 // An Outcome classifies the hits of a descriptor as allowed, denied or undecided.
 type Outcome uint8
 
-// The outcomes. A descriptor is Undecided if the store failed under on_store_error: error. The end
-// of a lease is Allowed even then, because Envoy ignores the response and guard.EndRetrier retries
-// the end.
+// The outcomes. A descriptor is Undecided before the decision, and if the store failed under
+// on_store_error: error. The end of a lease is Allowed even then, because Envoy ignores the response
+// and guard.EndRetrier retries the end.
 const (
-	Allowed Outcome = iota
+	Undecided Outcome = iota
+	Allowed
 	Denied
-	Undecided
 )
 
 // A Reason explains an [Outcome].
@@ -106,7 +106,7 @@ type CombinedOutcome struct {
 }
 
 // outcomes marks the outcomes that occur.
-type outcomes [Undecided + 1]bool
+type outcomes [Denied + 1]bool
 
 // Add adds the outcome of d.
 func (c *CombinedOutcome) Add(d *Decision) {
