@@ -136,7 +136,6 @@ func TestReleasesAreShedLast(t *testing.T) {
 		return status.Code(err)
 	}
 	const shed = codes.ResourceExhausted
-	end := func() bool { return true }
 	for held, want := range []struct{ ordinary, end codes.Code }{
 		{codes.OK, codes.OK}, {codes.OK, codes.OK}, {shed, codes.OK}, {shed, codes.OK}, {shed, shed},
 	} {
@@ -158,7 +157,7 @@ func TestReleasesAreShedLast(t *testing.T) {
 		if n := gate.Stats().InFlight; n != int64(held) {
 			t.Fatalf("%d requests in flight, want %d", n, held)
 		}
-		if err := gate.Admit(end); (err != nil) != (want.end == shed) {
+		if err := gate.Admit(true); (err != nil) != (want.end == shed) {
 			t.Errorf("beside %d requests: %v", held, err)
 		}
 	}
@@ -166,7 +165,7 @@ func TestReleasesAreShedLast(t *testing.T) {
 	for gate.Stats().InFlight > 0 {
 		gate.Done()
 	}
-	if err := gate.Admit(end); err == nil {
+	if err := gate.Admit(true); err == nil {
 		t.Error("an end is admitted after Close")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -60,7 +61,8 @@ func TestRequestAbandonedBeforeItIsReadIsCountedInMetrics(t *testing.T) {
 	for want, ctx := range map[codes.Code]context.Context{codes.Canceled: canceled, codes.DeadlineExceeded: expired} {
 		metrics := telemetry.NewMetrics("")
 		service := rls.New(nil, rls.Options{Observe: metrics.Observe})
-		if err := newAdmitter(admission.NewGate(1), service).Receive(ctx, nil, nil); status.Code(err) != want {
+		desc := rls.ServiceDesc(&grpcmessage.Receiver{Codec: rls.Codec()}, nil)
+		if _, err := desc.Methods[0].Handler(service, ctx, nil, nil); status.Code(err) != want {
 			t.Errorf("%v, want %v", err, want)
 		}
 		got := scrape(t, metrics)

@@ -138,7 +138,7 @@ func TestStopWaitsForRequestsInFlight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gate := admission.NewGate(1)
-				must.Succeed(t, gate.Admit(nil))
+				must.Succeed(t, gate.Admit(false))
 				server, conn := serverInMemory(t, rls.Options{})
 				partialRequests(t, conn, 1)
 				ctx, cancel := context.WithTimeout(t.Context(), c.canceled)

@@ -48,14 +48,14 @@ func NewGate(limit int) *Gate {
 //
 // A request that may refund hits or end a lease is admitted up to twice the limit. If a release
 // were lost, a slot would be held until the TTL of its lease, and deny requests long after the
-// load. Admit calls mayRefund only beyond the limit; nil stands for a request that does neither.
-func (g *Gate) Admit(mayRefund func() bool) error {
+// load.
+func (g *Gate) Admit(mayRefund bool) error {
 	n := g.inFlight.Add(1)
 	switch {
 	case g.closed.Load():
 		g.inFlight.Add(-1)
 		return errStopping
-	case n > g.limit && (n > 2*g.limit || mayRefund == nil || !mayRefund()):
+	case n > g.limit && (!mayRefund || n > 2*g.limit):
 		g.inFlight.Add(-1)
 		g.shed.Add(1)
 		return errOverloaded

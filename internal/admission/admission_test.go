@@ -13,11 +13,10 @@ import (
 // A request that frees what another request holds is shed only beyond twice the limit.
 func TestEndsAreShedBeyondTwiceTheLimit(t *testing.T) {
 	g := NewGate(1)
-	ends, takes := func() bool { return true }, func() bool { return false }
 	for i, c := range []struct {
-		ends func() bool
+		ends bool
 		want error
-	}{{takes, nil}, {nil, errOverloaded}, {takes, errOverloaded}, {ends, nil}, {ends, errOverloaded}} {
+	}{{false, nil}, {false, errOverloaded}, {true, nil}, {true, errOverloaded}} {
 		if err := g.Admit(c.ends); !errors.Is(err, c.want) {
 			t.Errorf("request %d: got %v, want %v", i, err, c.want)
 		}
@@ -31,7 +30,7 @@ func TestStoppingIsNotOverload(t *testing.T) {
 	g.Close(t.Context())
 	w := httptest.NewRecorder()
 	g.Handler(http.NotFoundHandler(), 1).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", nil))
-	if err := g.Admit(nil); status.Code(err) != codes.Unavailable || w.Code != http.StatusServiceUnavailable {
+	if err := g.Admit(false); status.Code(err) != codes.Unavailable || w.Code != http.StatusServiceUnavailable {
 		t.Errorf("got %v and %d, want Unavailable and 503", err, w.Code)
 	}
 	if got := g.Stats(); got != (Stats{}) {

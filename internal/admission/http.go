@@ -34,7 +34,7 @@ func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 			return
 		}
 		body, err := read(w, r)
-		if g.Admit(nil) != nil {
+		if g.Admit(false) != nil {
 			reject(w)
 			return
 		}

@@ -141,7 +141,7 @@ func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 func BenchmarkAdmitAndDone(b *testing.B) {
 	g := NewGate(1)
 	for b.Loop() {
-		if g.Admit(nil) == nil {
+		if g.Admit(false) == nil {
 			g.Done()
 		}
 	}

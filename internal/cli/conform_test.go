@@ -41,7 +41,7 @@ func graded(t *testing.T, text string, options ...grpc.ServerOption) (target str
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
 	server := grpc.NewServer(append(options, grpc.ForceServerCodecV2(rls.Codec()))...)
-	server.RegisterService(rls.ServiceDesc(nil), rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{}))
+	server.RegisterService(rls.ServiceDesc(nil, nil), rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{}))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {

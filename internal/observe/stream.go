@@ -193,7 +193,7 @@ func (o *Observer) decision(now time.Time, r *decide.Result, i, denying int, out
 	made := &api.Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{}, KeyHash: o.hash(keyOf(r, i)), Hits: d.Hits,
 		Outcome: outcome,
-		Reason:  d.Reason.String(), Enforced: outcome == outcomeDenied && r.Enforces(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
+		Reason:  d.Reason.String(), Enforced: r.Enforces(d), Replica: o.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(o.options.KeyHashSecret) == 0 {
 		for _, e := range d.Entries {

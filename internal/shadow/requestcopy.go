@@ -131,7 +131,7 @@ func (d *denials) read(r *decide.Result) {
 			continue
 		}
 		limit := decision.DenyingIndex()
-		denies := d.denied && r.Denies(decision)
+		denies := d.denied && r.CausesDenial(decision)
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}

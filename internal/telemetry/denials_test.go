@@ -34,8 +34,12 @@ descriptors:
 // its limits.
 func observed(rules *descriptors.Rules, hits int64, denied bool, verdicts ...limiters.Verdict) *rls.Observation {
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}})
+	outcome := decide.Allowed
+	if slices.ContainsFunc(verdicts, func(v limiters.Verdict) bool { return v.Denied() }) {
+		outcome = decide.Denied
+	}
 	return &rls.Observation{Result: decide.Result{Domain: "d", Denied: denied, Decisions: []decide.Decision{{
-		Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits, Verdicts: verdicts,
+		Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits, Verdicts: verdicts, Outcome: outcome,
 	}}}}
 }
 
@@ -99,7 +103,7 @@ func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	m.Observe(observed(rules, 1, false, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // SHADOW_MODE
 	shadow := observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})   // denied by another rule
-	shadow.Decisions[0].ShadowMode = true
+	shadow.Decisions[0].ShadowMode, shadow.Decisions[0].Outcome = true, decide.Allowed
 	m.Observe(shadow)
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="false",limit="burst",rule="user"} 2`)
 }

@@ -53,7 +53,7 @@ func newWeir(t *testing.T, o decide.Options) *rls.Service {
 func weir(t *testing.T, o decide.Options) (target string) {
 	t.Helper()
 	service := newWeir(t, o)
-	return serve(t, listen(t), func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
+	return serve(t, listen(t), func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil, nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
 }
 
 // The race detector makes the search in histories slow, so e2e/conform runs the checks of all

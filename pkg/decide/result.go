@@ -54,16 +54,15 @@ func (c *storeCall) clear() {
 	c.ops, c.groups, c.verdicts, c.hasLeases = c.ops[:0], c.groups[:0], c.verdicts[:0], false
 }
 
-// Denies reports whether d, an element of r.Decisions, denies the request, or would without
-// [Options.ShadowMode]. In quota mode, it does so only if all others in quota mode are denied too.
-func (r *Result) Denies(d *Decision) bool {
+// CausesDenial reports whether d, an element of r.Decisions, is a cause of r.Denied or r.Shadowed. In
+// quota mode, it is one only if all others in quota mode are denied too.
+func (r *Result) CausesDenial(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// Enforces reports whether the denial of d counts as enforced: r is Denied, and d is not in shadow
-// mode. If d is in quota mode, another descriptor may have denied the request. Call it only if a
-// limit of d denies. Metrics and logs call this enforced.
-func (r *Result) Enforces(d *Decision) bool { return r.Denied && !d.ShadowMode }
+// Enforces reports whether both d and the request are denied, which metrics and logs call enforced.
+// In quota mode, another descriptor may be the cause of the denial.
+func (r *Result) Enforces(d *Decision) bool { return r.Denied && d.Outcome == Denied }
 
 // A Decision holds the plan and the outcome of one descriptor.
 type Decision struct {
@@ -77,7 +76,7 @@ type Decision struct {
 	Override bool                // the limit came with the request
 	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
 	ShadowMode bool
-	// QuotaMode marks a rule in quota mode, see [Result.Denies]. It is false for an unlimited rule
+	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited rule
 	// and with End.
 	QuotaMode bool
 

@@ -23,7 +23,7 @@ func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	}
 	for i := range r.Decisions {
 		switch d := &r.Decisions[i]; {
-		case !r.Denies(d):
+		case !r.CausesDenial(d):
 		case !d.QuotaMode:
 			add(i)
 		case quota < 0 || longer(quota, i):

@@ -16,16 +16,6 @@ type call struct {
 	wire        []byte         // scratch space for the response
 }
 
-// MayRefund implements [PendingRequest].
-func (c *call) MayRefund() bool {
-	for i := range c.message.descriptors {
-		if d := &c.message.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {
-			return true
-		}
-	}
-	return false
-}
-
 var callPool = sync.Pool{New: func() any { return new(call) }}
 
 func newCall() *call { return callPool.Get().(*call) }
@@ -53,7 +43,7 @@ func (c *call) release() {
 	c.malformed = nil
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
-	c.observation.Clear()
-	c.observation.Err, c.observation.ContextEnded = nil, false // each call sets the other fields
+	c.observation.Result.Clear()
+	c.observation = Observation{Result: c.observation.Result}
 	callPool.Put(c)
 }

@@ -10,65 +10,72 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// An Admission admits or rejects gRPC requests.
-type Admission interface {
-	// Receive receives a request, for example by decode, and then admits it. A non-nil error is the
-	// response.
-	Receive(ctx context.Context, decode func(any) error, request PendingRequest) error
+// A Receiver receives the message of a gRPC request. Its error is a gRPC status.
+type Receiver interface {
+	Receive(ctx context.Context, message any) error
+}
+
+// A Gate admits or rejects gRPC requests that have been received.
+type Gate interface {
+	// Admit admits a request, or returns the gRPC status with which to reject it. If mayRefund is
+	// false, the request refunds no hits, ends no lease and settles no reservation.
+	Admit(mayRefund bool) error
 	// Done ends an admitted request.
 	Done()
 }
 
-// A PendingRequest is a request over gRPC, empty until it is decoded.
-type PendingRequest interface {
-	// MayRefund reports whether the request refunds hits, ends a lease or settles a reservation. It
-	// may be true for other requests too, because ordinary keys may be named release or settle.
-	MayRefund() bool
-}
-
-type admitAll struct{}
-
-func (admitAll) Receive(_ context.Context, decode func(any) error, request PendingRequest) error {
-	return decode(request)
-}
-func (admitAll) Done() {}
-
 // ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this
-// package's decoder instead of the generated one. A nil Admission admits every request. Unary
-// interceptors do not see ShouldRateLimit: its metrics come from its [Observation], and a request
-// that ends before it is decoded would reach no interceptor.
-func ServiceDesc(a Admission) *grpc.ServiceDesc {
-	if a == nil {
-		a = admitAll{}
-	}
+// package's decoder instead of the generated one. Without a Receiver, grpc-go receives messages.
+// Without a Gate, every request is admitted. Unary interceptors do not see ShouldRateLimit: its
+// metrics come from its [Observation], and a request that ends before it is decoded would reach no
+// interceptor.
+func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
 		ServiceName: string(file.Services().ByName("RateLimitService").FullName()),
 		HandlerType: (*ratelimitv3.RateLimitServiceServer)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler{a}.shouldRateLimit}},
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler{r, g}.shouldRateLimit}},
 		Metadata:    file.Path(),
 	}
 }
 
-type handler struct{ Admission }
+type handler struct {
+	receiver Receiver
+	gate     Gate
+}
 
 func (h handler) shouldRateLimit(
 	service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 ) (any, error) {
-	c := newCall()
-	if err := h.Receive(ctx, decode, c); err != nil {
+	s, c := service.(*Service), newCall()
+	if err := h.receive(ctx, decode, c); err != nil {
 		c.release()
+		s.observeUndecoded(err, true)
 		return nil, err
 	}
-	defer h.Done()
+	if h.gate != nil {
+		if err := h.gate.Admit(c.message.mayRefund()); err != nil {
+			c.release()
+			return nil, err
+		}
+		defer h.gate.Done()
+	}
 	c.observation.GRPC = true
-	wire, err := service.(*Service).answer(ctx, c)
+	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	e := &encodedResponse{wire: wire}
 	e.buffers[0] = &e.wire
 	return e, nil
+}
+
+// receive receives and decodes the message of c. A malformed message is no error, see call.malformed.
+func (h handler) receive(ctx context.Context, decode func(any) error, c *call) error {
+	if h.receiver == nil {
+		return decode(c)
+	}
+	return h.receiver.Receive(ctx, c)
 }
 
 // An encodedResponse is a RateLimitResponse in wire format, which gRPC frees after sending.

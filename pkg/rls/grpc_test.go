@@ -46,7 +46,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		observed = append(observed, Observation{Code: o.Code, Err: o.Err, GRPC: o.GRPC, Undecodable: o.Undecodable})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
-	server.RegisterService(ServiceDesc(nil), s)
+	server.RegisterService(ServiceDesc(nil, nil), s)
 	client := grpctest.Serve(t, server)
 	for wire, want := range map[string]string{
 		"\xff\xff":        "malformed request: invalid protobuf",

@@ -75,6 +75,17 @@ func (d *descriptor) clear() {
 	*d = descriptor{entries: d.entries[:0]}
 }
 
+// mayRefund reports whether m refunds hits, ends a lease or settles a reservation. It may be true for
+// other requests too, because ordinary keys may be named release or settle.
+func (m *message) mayRefund() bool {
+	for i := range m.descriptors {
+		if d := &m.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {
+			return true
+		}
+	}
+	return false
+}
+
 // read fills an empty m from Envoy's generated type. It encodes the request again, so that there is
 // only one decoder. It fails for invalid UTF-8.
 func (m *message) read(request *ratelimitv3.RateLimitRequest) error {

@@ -24,7 +24,7 @@ type headerPolicy struct {
 	name    string // unique in the response
 	limit   *descriptors.RateLimit
 	verdict *limiters.Verdict
-	denies  bool // the request, see [decide.Result.Denies]
+	denies  bool // the request, see [decide.Result.CausesDenial]
 }
 
 // headerPolicies returns at most maxPolicies limits of a request, in request order, including that
@@ -48,7 +48,7 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
-			p := headerPolicy{name, &d.Limits[j], v, !v.Allowed && r.Denies(d)}
+			p := headerPolicy{name, &d.Limits[j], v, !v.Allowed && r.CausesDenial(d)}
 			if len(shown) < maxPolicies {
 				shown = append(shown, p)
 			} else {

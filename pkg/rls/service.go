@@ -74,7 +74,8 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o}
 }
 
-// ShouldRateLimit implements Envoy's RateLimitService. Its errors are INVALID_ARGUMENT for an
+// ShouldRateLimit implements Envoy's RateLimitService for programs that register a Service with
+// grpc-go's generated code or call it directly. Weir's server uses the faster [ServiceDesc]. Its errors are INVALID_ARGUMENT for an
 // invalid request, UNAVAILABLE if the store failed or no rules are loaded, and CANCELLED or
 // DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's failure_mode_deny decides.
 func (s *Service) ShouldRateLimit(
@@ -150,10 +151,8 @@ func statusOf(err error) error {
 	}
 }
 
-// ObserveUndecoded observes a gRPC request that ended before it was decoded: its message is too
-// large, or its client left or was late. err is a gRPC status.
-func (s *Service) ObserveUndecoded(err error) { s.observeUndecoded(err, true) }
-
+// observeUndecoded observes a request that ended before it was decoded: its message is too large, or
+// its client left or was late. Envoy's failure mode may let such a request pass. err is a gRPC status.
 func (s *Service) observeUndecoded(err error, overGRPC bool) {
 	c := newCall()
 	c.observation.GRPC = overGRPC

@@ -20,4 +20,4 @@ func ServeWire(ctx context.Context, s *Service, request []byte) (mem.BufferSlice
 	return wireCodec.Marshal(response)
 }
 
-var wireDesc = ServiceDesc(nil)
+var wireDesc = ServiceDesc(nil, nil)

@@ -224,7 +224,7 @@ func (s *side) countDenials() {
 	s.denials = s.denials[:0]
 	for i := range s.result.Decisions {
 		d := &s.result.Decisions[i]
-		if d.Override || !s.result.Denies(d) {
+		if d.Override || !s.result.CausesDenial(d) {
 			continue
 		}
 		key := s.keys[s.result.Key(i)]
