@@ -66,27 +66,22 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
-	err := d.decide(ctx, r, result, start)
-	if result.Duration == 0 { // without a store call
-		result.Duration = monotonic() - start
+	planErr := d.Plan(r, result)
+	called := monotonic()
+	answered := called
+	var storeErr error
+	if len(result.call.ops) > 0 {
+		storeErr = d.store.Take(ctx, r.Now, result.call.groups, result.call.verdicts)
+		answered = monotonic()
 	}
-	return err
-}
-
-func (d *Decider) decide(ctx context.Context, r *Request, result *Result, start time.Duration) error {
-	if err := d.Plan(r, result); err != nil {
-		return err
+	result.StoreDuration, result.Duration = answered-called, answered-start
+	if planErr != nil {
+		return planErr
 	}
 	failure := "the store could not decide every descriptor"
-	if len(result.call.ops) > 0 {
-		called := monotonic()
-		err := d.store.Take(ctx, r.Now, result.call.groups, result.call.verdicts)
-		answered := monotonic()
-		result.StoreDuration, result.Duration = answered-called, answered-start
-		if err != nil {
-			limiters.FailAll(result.call.verdicts, err)
-			failure = "the store failed"
-		}
+	if storeErr != nil {
+		limiters.FailAll(result.call.verdicts, storeErr)
+		failure = "the store failed"
 	}
 	result.setOutcomes(d.options.ShadowMode)
 	d.endLeases(ctx, r.Now, result)
