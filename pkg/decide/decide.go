@@ -66,7 +66,10 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
-	planErr := d.Plan(r, result)
+	if err := d.Plan(r, result); err != nil {
+		result.Duration = monotonic() - start
+		return err
+	}
 	called := monotonic()
 	answered := called
 	var storeErr error
@@ -75,9 +78,6 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 		answered = monotonic()
 	}
 	result.StoreDuration, result.Duration = answered-called, answered-start
-	if planErr != nil {
-		return planErr
-	}
 	failure := "the store could not decide every descriptor"
 	if storeErr != nil {
 		limiters.FailAll(result.call.verdicts, storeErr)
