@@ -10,8 +10,8 @@ import (
 type Outcome uint8
 
 // The outcomes. A descriptor is Undecided before the decision, and if the store failed under
-// on_store_error: error. The end of a lease is Allowed even then, because Envoy ignores the response
-// and guard.EndRetrier retries the end.
+// on_store_error: error. The end of a lease is Allowed even then, because Envoy ignores the
+// response and guard.EndRetrier retries the end.
 const (
 	Undecided Outcome = iota
 	Allowed
@@ -55,8 +55,8 @@ func ReasonNames() []string { return slices.Clone(reasonNames[:]) }
 // String returns the reason in snake_case.
 func (r Reason) String() string { return reasonNames[r] }
 
-// setOutcome sets the outcome of d and explains it, from the verdicts on its limits. Without limits,
-// the plan decides.
+// setOutcome sets the outcome of d and explains it, from the verdicts on its limits. Without
+// limits, the plan decides.
 func (d *Decision) setOutcome() {
 	outcome, reason := Allowed, d.PlannedReason
 	switch {

@@ -54,8 +54,8 @@ func (c *storeCall) clear() {
 	c.ops, c.groups, c.verdicts, c.hasLeases = c.ops[:0], c.groups[:0], c.verdicts[:0], false
 }
 
-// CausesDenial reports whether d, an element of r.Decisions, is a cause of r.Denied or r.Shadowed. In
-// quota mode, it is one only if all others in quota mode are denied too.
+// CausesDenial reports whether d, an element of r.Decisions, is a cause of r.Denied or r.Shadowed.
+// In quota mode, it is one only if all others in quota mode are denied too.
 func (r *Result) CausesDenial(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
@@ -120,8 +120,8 @@ func (r *Result) clearDecisions() {
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
 func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 
-// setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets Denied
-// or, in shadow mode, Shadowed.
+// setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
+// Denied or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]

@@ -75,16 +75,18 @@ func New(d *decide.Decider, o Options) *Service {
 }
 
 // ShouldRateLimit implements Envoy's RateLimitService for programs that register a Service with
-// grpc-go's generated code or call it directly. Weir's server uses the faster [ServiceDesc]. Its errors are INVALID_ARGUMENT for an
-// invalid request, UNAVAILABLE if the store failed or no rules are loaded, and CANCELLED or
-// DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's failure_mode_deny decides.
+// grpc-go's generated code or call it directly. Weir's server uses the faster [ServiceDesc].
+//
+// Its errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed or no
+// rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's
+// failure_mode_deny decides.
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
 	return s.answerMessage(ctx, request, true)
 }
 
-// answerMessage answers a request of Envoy's generated type.
+// answerMessage answers a request of Envoy's generated type, as ShouldRateLimit and /json need.
 func (s *Service) answerMessage(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest, overGRPC bool,
 ) (*ratelimitv3.RateLimitResponse, error) {
@@ -151,8 +153,9 @@ func statusOf(err error) error {
 	}
 }
 
-// observeUndecoded observes a request that ended before it was decoded: its message is too large, or
-// its client left or was late. Envoy's failure mode may let such a request pass. err is a gRPC status.
+// observeUndecoded observes a request that ended before it was decoded: its message is too large,
+// or its client left or was late. Envoy's failure mode may let such a request pass. err is a gRPC
+// status.
 func (s *Service) observeUndecoded(err error, overGRPC bool) {
 	c := newCall()
 	c.observation.GRPC = overGRPC
