@@ -5,7 +5,7 @@
 -- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The other deciders leave
 -- out steps that their operations do not need, so an operation costs 8 to 75 % less (ADR 3):
 --   decide_alone             operations on keys of their own, as most are: no state is kept for another operation
---   decide_plain          operations on one key, without a group: one state for all
+--   decide_plain             operations on one key, without a group: one state for all
 --   decide_group             a group without extra state
 --   decide_concurrency.lua   operations under concurrency limits, without a group
 --   decide_reservations.lua  operations under limits with reservations, without a group and a penalty
