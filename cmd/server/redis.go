@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -40,7 +41,7 @@ func (p *process) openRedis(prefix string, server *settings.RedisServer) (*redis
 	}
 	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: p.log.With(zap.String("redis", prefix))}
 	p.closers = append(p.closers, r.close)
-	p.metrics.RegisterRedis(prefix, r.Stats)
+	p.metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
 	return r, nil
 }
 

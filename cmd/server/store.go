@@ -66,7 +66,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.metrics.RegisterMemory(st.memory.Stats)
+	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
 	st.fallback = guard.NewFallback(st.withoutFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,

@@ -1,5 +1,5 @@
-// Package telemetry contains Weir's own metrics and its log. It observes finished results, and reads
-// the statistics of the parts of the server at each scrape.
+// Package telemetry contains Weir's own metrics and its log. It observes finished results, and
+// imports neither memstore nor redisstore.
 //
 // All labels come from the rules or from fixed lists, so the number of series is bounded.
 package telemetry

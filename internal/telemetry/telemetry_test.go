@@ -21,7 +21,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -29,7 +28,7 @@ var loaded = rulesfiletest.Parse
 
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
-	m.RegisterMemory(func() memstore.Stats { return memstore.Stats{} })
+	m.RegisterMemory(func() MemoryStats { return MemoryStats{} })
 	m.RegisterSnapshot(func() SnapshotStats { return SnapshotStats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
