@@ -252,15 +252,17 @@ func port(l net.Listener) string {
 }
 
 // A save on a slow disk may take longer than STOP_TIMEOUT. The process must not end before it,
-// unless it takes minutes.
+// unless it takes minutes. After the save, the rest of the stop has the time of any forced stop.
 func TestForcedStopWaitsForTheSave(t *testing.T) {
 	const stopTimeout = 10 * time.Second
 	for name, c := range map[string]struct {
-		save, abandoned time.Duration // abandoned: when, since the stop began; 0: never
+		save, rest, abandoned time.Duration // abandoned: when, since the stop began; 0: never
 	}{
-		"a fast save":                 {time.Second, 0},
-		"a slow save":                 {stopTimeout + 20*time.Second, 0},
-		"a disk that does not answer": {time.Hour, stopTimeout + forcedStopTimeout + saveTimeout},
+		"a fast save":                 {time.Second, 0, 0},
+		"a slow save":                 {stopTimeout + 20*time.Second, 0, 0},
+		"a disk that does not answer": {time.Hour, 0, stopTimeout + forcedStopTimeout + saveTimeout},
+		"a rest that hangs":           {stopTimeout + 5*time.Second, time.Hour, stopTimeout + 5*time.Second + forcedStopTimeout},
+		"a rest after a late save":    {stopTimeout + forcedStopTimeout + saveTimeout - time.Second, forcedStopTimeout - time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,6 +276,7 @@ func TestForcedStopWaitsForTheSave(t *testing.T) {
 				go func() {
 					defer close(ended)
 					s.save(func() { time.Sleep(c.save) })
+					time.Sleep(c.rest)
 					s.done()
 				}()
 				var abandoned time.Duration

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +16,7 @@ type stopper struct {
 	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
-	saving    atomic.Bool // the counters are being saved
+	saving    chan struct{} // contains a value while the counters are saved
 	stopped   chan struct{}
 	abandoned chan struct{} // closed when a forced stop has timed out
 	watching  sync.WaitGroup
@@ -25,7 +24,7 @@ type stopper struct {
 
 func newStopper(signals <-chan os.Signal) *stopper {
 	s := &stopper{
-		signals: signals, stopped: make(chan struct{}), abandoned: make(chan struct{}),
+		signals: signals, saving: make(chan struct{}, 1), stopped: make(chan struct{}), abandoned: make(chan struct{}),
 	}
 	s.requested, s.request = context.WithCancel(context.Background())
 	s.forced, s.force = context.WithCancel(context.Background())
@@ -69,8 +68,7 @@ const (
 	// forcedStopTimeout bounds a forced stop without its save. A store call in flight may last
 	// longer, up to STORE_TIMEOUT.
 	forcedStopTimeout = 2 * time.Second
-	// saveTimeout bounds the rest of a stop that is saving after forcedStopTimeout. A slow disk
-	// needs more time than calls.
+	// saveTimeout bounds a save after forcedStopTimeout. A slow disk needs more time than calls.
 	saveTimeout = 30 * time.Second
 )
 
@@ -84,7 +82,7 @@ func (s *stopper) watch(timeout time.Duration) {
 	case <-timer.C:
 	}
 	s.force()
-	if !s.stopsWithin(forcedStopTimeout) && !(s.saving.Load() && s.stopsWithin(saveTimeout)) {
+	if !s.stopsWithin(forcedStopTimeout) && !(s.saveEndsWithin(saveTimeout) && s.stopsWithin(forcedStopTimeout)) {
 		close(s.abandoned)
 	}
 }
@@ -99,10 +97,24 @@ func (s *stopper) stopsWithin(d time.Duration) bool {
 	}
 }
 
+// saveEndsWithin reports whether a save is in progress and ends within d.
+func (s *stopper) saveEndsWithin(d time.Duration) bool {
+	if len(s.saving) == 0 {
+		return false
+	}
+	select {
+	case s.saving <- struct{}{}:
+		<-s.saving
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
 // save calls f, which saves the counters. A forced stop waits for f longer than for calls.
 func (s *stopper) save(f func()) {
-	s.saving.Store(true)
-	defer s.saving.Store(false)
+	s.saving <- struct{}{}
+	defer func() { <-s.saving }()
 	f()
 }
 
