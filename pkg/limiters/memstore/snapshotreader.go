@@ -85,7 +85,8 @@ func (in *snapshotReader) key() []byte {
 
 // tail checks the number of keys, the checksum and the end of the file.
 func (in *snapshotReader) tail(count uint64) {
-	keys, crc := in.number(8), in.crc
+	keys := in.number(8)
+	crc := in.crc // after the read above, and before the next, which changes it
 	if checksum := in.number(8); keys != count || checksum != crc {
 		in.fail(fmt.Errorf("%w: the checksum does not match", ErrDamaged))
 	}
