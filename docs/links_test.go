@@ -201,8 +201,8 @@ var (
 	unnamedYAML  = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$")
 )
 
-// The section Envoy of a recipe shows parts of its listener, which the tests in e2e run, and links to
-// it.
+// The section Envoy of a recipe shows parts of its listener, which the tests in e2e run, and links
+// to it.
 func TestRecipesShowPartsOfTheirListener(t *testing.T) {
 	for _, page := range recipes(t) {
 		text := must.Read(t, page)

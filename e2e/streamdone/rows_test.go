@@ -82,9 +82,9 @@ func newStore(t *testing.T, name string) *store {
 	}
 }
 
-// TestStreamEndsReleaseTheirLeases has a subtest for each situation in which Envoy calls Weir at the
-// end of a stream, or should and does not. In each of them it checks the calls that Envoy makes, and
-// the usage that remains.
+// TestStreamEndsReleaseTheirLeases has a subtest for each situation in which Envoy calls Weir at
+// the end of a stream, or should and does not. In each of them it checks the calls that Envoy
+// makes, and the usage that remains.
 func TestStreamEndsReleaseTheirLeases(t *testing.T) {
 	t.Parallel()
 	stores := []*store{newStore(t, "memory"), newStore(t, "redis")}

@@ -148,8 +148,8 @@ func (l *Loader) Reload() {
 	}
 }
 
-// load puts the rules of files in force. On an error, also that of reading the files, it reports the
-// error and keeps the old rules.
+// load puts the rules of files in force. On an error, also that of reading the files, it reports
+// the error and keeps the old rules.
 func (l *Loader) load(files []rulesfile.File, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,8 @@ func Read(path string) ([]byte, error) {
 	return ReadOnce(path)
 }
 
-// ReadOnce is [Read] for any file: it waits for the writer of a pipe, such as <(command) of a shell.
+// ReadOnce is [Read] for any file: it waits for the writer of a pipe, such as <(command) of a
+// shell.
 func ReadOnce(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

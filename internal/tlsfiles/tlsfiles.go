@@ -43,9 +43,9 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	return pair, nil
 }
 
-// readCA reads CA certificates with a function of smallfile. It fails if the last one is incomplete, because the file may still
-// be written. As in crypto/x509, it skips certificates that Go does not accept, which bundles of
-// operating systems contain.
+// readCA reads CA certificates with a function of smallfile. It fails if the last one is
+// incomplete, because the file may still be written. As in crypto/x509, it skips certificates that
+// Go does not accept, which bundles of operating systems contain.
 func readCA(path string, read func(string) ([]byte, error)) (*x509.CertPool, error) {
 	text, err := read(path)
 	if err != nil {

@@ -76,8 +76,8 @@ type Decision struct {
 	Override bool                // the limit came with the request
 	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
 	ShadowMode bool
-	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited rule
-	// and with End.
+	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited
+	// rule and with End.
 	QuotaMode bool
 
 	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its

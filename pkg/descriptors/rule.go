@@ -19,8 +19,8 @@ type RateLimit struct {
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool
-	// ByClock reports whether the rule sets window_start: clock, which Limit omits because it is the
-	// default.
+	// ByClock reports whether the rule sets window_start: clock, which Limit omits because it is
+	// the default.
 	ByClock bool
 	Name    string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
@@ -50,8 +50,8 @@ type Rule struct {
 	// is Unlimited.
 	Limits []RateLimit
 	number uint32 // in the ruleTable, from 1
-	// keyKinds are the kinds of the first levels, or 0 for a wildcard, for addresses and for a level
-	// with share_threshold. Key reads them instead of path, which would be a cache miss: with
+	// keyKinds are the kinds of the first levels, or 0 for a wildcard, for addresses and for a
+	// level with share_threshold. Key reads them instead of path, which would be a cache miss: with
 	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
 	keyKinds [4]matchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see
@@ -73,8 +73,8 @@ type Rule struct {
 	Metadata map[string]any
 	Domain   string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
-	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and contains no text of a request.
-	// Two rules whose keys contain dots or equals signs may share a name.
+	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and contains no text of a
+	// request. Two rules whose keys contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string

@@ -11,7 +11,8 @@ import (
 // in bytes.
 const entryLen, baseLen = 12, 4
 
-// maxNumber bounds times and counts in an encoded state. It is exact in a double and cannot overflow.
+// maxNumber bounds times and counts in an encoded state. It is exact in a double and cannot
+// overflow.
 const maxNumber = 1 << 53
 
 // leaseLen and penaltyLen are the encoded lengths of a lease and of a penalty, in bytes.

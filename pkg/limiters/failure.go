@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// Uncharged wraps an error of a Take or of an operation to report that the Take or the operation has
-// charged nothing, for example because nothing was sent. After any other error hits may have been
-// charged. [errors.Is] and [errors.As] see err.
+// Uncharged wraps an error of a Take or of an operation to report that the Take or the operation
+// has charged nothing, for example because nothing was sent. After any other error hits may have
+// been charged. [errors.Is] and [errors.As] see err.
 func Uncharged(err error) error { return &unchargedError{err} }
 
 // IsUncharged reports whether err or an error that it wraps was returned by [Uncharged]. An error

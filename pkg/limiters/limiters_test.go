@@ -74,8 +74,8 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 }
 
 // The error of a funnel that cannot count exactly names the next lower maximum. A window of a prime
-// number of seconds has no divisor from 10^6 to that prime, so a search number by number would exceed
-// the timeout of go test here.
+// number of seconds has no divisor from 10^6 to that prime, so a search number by number would
+// exceed the timeout of go test here.
 func TestMaximumOfAnImpreciseFunnelIsFoundWithoutTryingEachNumber(t *testing.T) {
 	const prime, funnels = 315_359_983, 1000
 	for range funnels {

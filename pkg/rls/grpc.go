@@ -70,7 +70,8 @@ func (h handler) shouldRateLimit(
 	return e, nil
 }
 
-// receive receives and decodes the message of c. A malformed message is no error, see call.malformed.
+// receive receives and decodes the message of c. A malformed message is no error, see
+// call.malformed.
 func (h handler) receive(ctx context.Context, decode func(any) error, c *call) error {
 	if h.receiver == nil {
 		return decode(c)

@@ -373,8 +373,8 @@ func (p *planner) constants(r *route, l *descriptors.Level) []string {
 	return nil
 }
 
-// addDescriptor adds a descriptor to a route. If the route has this descriptor already, addDescriptor adds
-// the rule to it.
+// addDescriptor adds a descriptor to a route. If the route has this descriptor already,
+// addDescriptor adds the rule to it.
 func (p *planner) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, m mode) bool {
 	var text strings.Builder
 	for _, e := range entries {

@@ -297,8 +297,8 @@ func (r *reader) strictBool(f field) (v bool) {
 	return v
 }
 
-// lenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty value
-// is false.
+// lenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty
+// value is false.
 func (r *reader) lenientBool(f field) bool {
 	n, ok := r.valueOf(f)
 	if !ok || r.empty(f) {

@@ -226,8 +226,8 @@ func (c *DenyCache) forward(
 	return err
 }
 
-// recordVerdicts updates the cache after a call of the store that began at the time began. It does so even
-// if the call failed, because the store may have applied the operations.
+// recordVerdicts updates the cache after a call of the store that began at the time began. It does
+// so even if the call failed, because the store may have applied the operations.
 func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict) {
 	ended := c.clock()
 	for first, g := range limiters.EachGroup(groups) {

@@ -20,8 +20,8 @@ import (
 // than half of that apart: 35.6 years.
 const earliest, latest = 946_684_800_000_000, 2_051_222_400_000_000
 
-// fullSequences is the number of random sequences per algorithm of [Run], and sequenceSteps the number
-// of calls in each.
+// fullSequences is the number of random sequences per algorithm of [Run], and sequenceSteps the
+// number of calls in each.
 const fullSequences, sequenceSteps = 60, 60
 
 // Sequences returns the number of random sequences that a test plays: n, and with -short a tenth,

@@ -69,8 +69,8 @@ const (
 )
 
 // health returns the health of the node according to r. It is unknown after a cancellation, a panic
-// or a reply about this call alone. A timeout counts only if the node had a third of it to
-// reply. Two timeouts within that time count once, because they may have one cause.
+// or a reply about this call alone. A timeout counts only if the node had a third of it to reply.
+// Two timeouts within that time count once, because they may have one cause.
 func (r callResult) health(sinceFailure time.Duration) callHealth {
 	switch {
 	case r.err == nil:

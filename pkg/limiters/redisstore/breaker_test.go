@@ -294,7 +294,8 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	// A stall of Redis that is shorter than a timeout must not open it. A busy machine only adds time.
+	// A stall of Redis that is shorter than a timeout must not open it. A busy machine only adds
+	// time.
 	if took, calls := time.Since(begun), q.stats.calls.Load(); took < 2*timeout || calls < failuresToOpen {
 		t.Errorf("the breaker opened after %v and %d failed calls, want %d", took, calls, failuresToOpen)
 	}

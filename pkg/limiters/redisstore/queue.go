@@ -25,8 +25,8 @@ var errEndedUnsent = errors.New("ended while waiting for earlier calls, nothing 
 // Hits may have been charged.
 var errEndedSent = errors.New("ended before Redis answered")
 
-// A decideFunc decides groups in the script of a server or of a node of a cluster. It charges nothing
-// after the time notAfter, and does not retain groups or out.
+// A decideFunc decides groups in the script of a server or of a node of a cluster. It charges
+// nothing after the time notAfter, and does not retain groups or out.
 type decideFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
@@ -124,9 +124,9 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	return q.await(ctx, w, out)
 }
 
-// takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of ctx.
-// It returns within the timeout or, if a charge of a moving slot must be refunded, within twice the
-// timeout.
+// takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of
+// ctx. It returns within the timeout or, if a charge of a moving slot must be refunded, within
+// twice the timeout.
 func (q *queue) takeAlone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
 	err := q.decideWithTimeout(notAfter, now, groups, out)

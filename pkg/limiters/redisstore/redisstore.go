@@ -113,8 +113,8 @@ func (s *Store) enter() bool {
 }
 
 // Take implements [limiters.Store]. It returns about a millisecond after [connect.Options].Timeout
-// at the latest. In a cluster, it may take another Timeout to load the slots first, and another to refund
-// a charge of a moving slot.
+// at the latest. In a cluster, it may take another Timeout to load the slots first, and another to
+// refund a charge of a moving slot.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
