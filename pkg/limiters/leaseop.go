@@ -108,10 +108,12 @@ func (op *Op) end(s *State, now int64) {
 	}
 	actual := max(0, ClampHits(op.N))
 	leases := &s.withExtraState().leases
-	if held, found := leases.open.remove(op.Lease); found {
-		l.algorithm.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
-	} else {
+	held, found := leases.open.remove(op.Lease)
+	switch {
+	case !found:
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
+	case l.Reserves():
+		l.algorithm.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }
