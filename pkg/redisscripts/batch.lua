@@ -5,7 +5,7 @@
 -- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The other deciders leave
 -- out steps that their operations do not need, so an operation costs 8 to 75 % less (ADR 3):
 --   decide_alone             operations on keys of their own, as most are: no state is kept for another operation
---   decide_plain             operations on one key, without a group: one state for all
+--   decide_same_key          operations on one key, without a group: one state for all
 --   decide_group             a group without extra state
 --   decide_concurrency.lua   operations under concurrency limits, without a group
 --   decide_reservations.lua  operations under limits with reservations, without a group and a penalty
@@ -43,30 +43,31 @@ local runs, count, text = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
   while from <= #text do
-    local times, key, kind, limit, group_number, n
-    times, key, kind, limit, group_number, n, from = unpacked($RUN_LAYOUT, text, from)
+    local verdict_count, key, kind, limit, group_number, n
+    verdict_count, key, kind, limit, group_number, n, from = unpacked($RUN_LAYOUT, text, from)
     local count_denied, run = kind >= $COUNT_DENIED
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
       local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
       op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked($EXTRA_LAYOUT, text, from)
       run = {
-        kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n,
+        kind = kind, first = count + 1, verdict_count = verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
         op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],
         penalty_key = penalty_key, penalty_limit = limits[penalty_limit],
       }
     elseif kind == $CONCURRENCY or kind == $RESERVATIONS then
-      run = { kind = kind, first = count + 1, times = times, key = key, ops_at = from, current_op = 1 }
-      from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE) * times
+      run = { kind = kind, first = count + 1, verdict_count = verdict_count, key = key, ops_at = from, current_op = 1 }
+      from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE) * verdict_count
     else
       run = {
-        kind = kind, first = count + 1, times = times, key = key, limit = limits[limit], group_number = group_number, n = n, current_op = 1,
+        kind = kind, first = count + 1, verdict_count = verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
+        current_op = 1,
       }
-      if limit == 0 then run.ops_at, from = from, from + $ALONE_SIZE * times end
+      if limit == 0 then run.ops_at, from = from, from + $ALONE_SIZE * verdict_count end
       if count_denied then run.n, run.denied_n = 0, n end
     end
     runs[#runs + 1] = run
-    count = count + times
+    count = count + verdict_count
   end
 end
 
@@ -187,7 +188,7 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- deciders_of returns the functions for PLAIN and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
+-- deciders_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
@@ -229,11 +230,11 @@ local function deciders_of(batch)
     if not ok then key.failed = failures().text_of(problem) end
   end
 
-  -- Decides the operations of a run without a group.
-  local function decide_plain(key, run)
+  -- Decides the operations of a SAME_KEY run.
+  local function decide_same_key(key, run)
     local limit, n, denied = run.limit, run.n, run.denied_n or run.n
     local s, fits = state_of(key, limit), limit.algorithm.fits
-    for i = run.first, run.first + run.times - 1 do
+    for i = run.first, run.first + run.verdict_count - 1 do
       local allowed, retry, charged = true, 0, false
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
       if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied, allowed, retry) end
@@ -316,8 +317,8 @@ local function deciders_of(batch)
   local function decide_run(run, after)
     if run.kind == $EXTRA then
       decide = decide_extra
-    elseif run.group_number == 0 then
-      return guarded(decide_plain, key_at(run.key), run)
+    elseif run.kind == $SAME_KEY then
+      return guarded(decide_same_key, key_at(run.key), run)
     end
     group[#group + 1] = run
     if run.group_number == 0 or not after or after.group_number ~= run.group_number then
@@ -360,9 +361,9 @@ local function deciders_of(batch)
     if save_keys() then return end
     for _, run in ipairs(runs) do
       if run.kind == $RESERVATIONS then
-        for i = 1, run.times do report_failure(run.first + i - 1, op_of(run, i)) end
-      elseif run.kind == $PLAIN or run.kind == $EXTRA then
-        for i = run.first, run.first + run.times - 1 do report_failure(i, run) end
+        for i = 1, run.verdict_count do report_failure(run.first + i - 1, op_of(run, i)) end
+      elseif run.kind == $SAME_KEY or run.kind == $GROUPED or run.kind == $EXTRA then
+        for i = run.first, run.first + run.verdict_count - 1 do report_failure(i, run) end
       end
     end
   end
@@ -381,7 +382,7 @@ for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
     -- forbids it; load reads these keys with GET.
-    local base, last = run.key - 1, run.key - 1 + run.times
+    local base, last = run.key - 1, run.key - 1 + run.verdict_count
     for from = base + 1, last, 256 do
       local to, values = math.min(from + 255, last)
       if to > from then
@@ -395,12 +396,12 @@ for r, run in ipairs(runs) do
     batch = batch or { functions = false, keys = {} }
     if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
-      decide_each(concurrency, run, run.times)
+      decide_each(concurrency, run, run.verdict_count)
     elseif run.kind == $RESERVATIONS then
       reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, deciders_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      local values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(run.key - 1 + math.min(run.times, 1000), #KEYS)))
-      decide_each(reservations, run, run.times, values, run.key - 1)
+      local values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(run.key - 1 + math.min(run.verdict_count, 1000), #KEYS)))
+      decide_each(reservations, run, run.verdict_count, values, run.key - 1)
     else
       deciders_of(batch).decide_run(run, runs[r + 1])
     end

@@ -31,7 +31,7 @@ const verdictsPerPack = 64
 // constants holds the value of each name such as $MAX_HITS in the Lua files. Source replaces the
 // name by its value, because a Lua local that closures capture costs time in every call.
 var constants = map[string]any{
-	"PLAIN": KindPlain, "ALONE": KindAlone, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
+	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "GROUPED": KindGrouped, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"COUNT_DENIED": countDeniedFlag,
 	"RUN_LAYOUT":   runLayout, "ALONE_LAYOUT": aloneLayout, "EXTRA_LAYOUT": extraLayout,
 	"CONCURRENCY_LAYOUT": concurrencyLayout, "RESERVATIONS_LAYOUT": reservationsLayout,

@@ -27,13 +27,14 @@ type RunKind byte
 
 // The kinds.
 const (
-	KindPlain        RunKind = iota // one operation of a group, or operations with the same key, limit and n
-	KindAlone                       // operations on successive keys, without a group and without others on these keys
-	KindConcurrency                 // operations under concurrency limits, without a group; a concurrencyLayout follows for each
-	KindExtra                       // an operation under a limit with extra state, or an inspection; an extraLayout follows
-	KindReservations                // under limits with reservations and no penalty, without a group; a reservationsLayout follows for each
+	KindSameKey      RunKind = iota // ungrouped operations with the same key, limit and n
+	KindAlone                       // ungrouped operations on successive keys, each the only one on its key
+	KindGrouped                     // an operation of a group
+	KindConcurrency                 // ungrouped operations under concurrency limits; a concurrencyLayout follows for each
+	KindReservations                // ungrouped, under limits with reservations and no penalty; a reservationsLayout follows for each
+	KindExtra                       // an operation under a limit with other extra state, or an inspection; an extraLayout follows
 
-	// countDeniedFlag is added to one of the first two kinds if the operations are of the kind
+	// countDeniedFlag is added to KindSameKey or KindAlone if the operations are of the kind
 	// limiters.OpCountDenied. Then each is a peek, and n the hits that it charges if it is denied.
 	countDeniedFlag RunKind = 8
 )
@@ -56,14 +57,14 @@ func (t Target) appendTo(b []byte) []byte { return appendIndex(appendIndex(b, t.
 // each other.
 type Run struct {
 	Kind RunKind
-	// Verdicts is the number of verdicts: one for each operation, but two for an inspection of a
-	// limit with a penalty. The retry of the second one is the time left of the penalty.
-	Verdicts    int
-	Key         int    // the key of the first operation
-	Limit       int    // the limit of all operations; NoIndex: an aloneLayout follows for each
-	Group       uint16 // the number of the group, from 1; 0: the operations are not grouped
-	N           int64  // the N of each operation
-	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
+	// VerdictCount is one for each operation, but two for an inspection of a limit with a penalty.
+	// The retry of the second verdict is the time left of the penalty.
+	VerdictCount int
+	Key          int    // the key of the first operation
+	Limit        int    // the limit of all operations; NoIndex: an aloneLayout follows for each
+	Group        uint16 // the number of the group, from 1; 0: the operations are ungrouped
+	N            int64  // the N of each operation
+	CountDenied  bool   // the operations are of the kind limiters.OpCountDenied
 }
 
 // The number of verdicts, the first key, the kind, the limit, the group, n.
@@ -75,7 +76,7 @@ func AppendRun(b []byte, r *Run) []byte {
 	if r.CountDenied {
 		kind |= countDeniedFlag
 	}
-	b = binary.BigEndian.AppendUint16(b, uint16(r.Verdicts))
+	b = binary.BigEndian.AppendUint16(b, uint16(r.VerdictCount))
 	b = append(appendIndex(b, r.Key), byte(kind))
 	b = binary.BigEndian.AppendUint16(appendIndex(b, r.Limit), r.Group)
 	return binary.BigEndian.AppendUint64(b, uint64(r.N))

@@ -111,9 +111,9 @@ func (b *batch) keyIndex(key string) int {
 	return i
 }
 
-// verdictsOf returns the number of verdicts of operation i. An inspection under a limit with a
+// verdictCount returns the number of verdicts of operation i. An inspection under a limit with a
 // penalty has a second one, of the penalty.
-func (b *batch) verdictsOf(i int) int {
+func (b *batch) verdictCount(i int) int {
 	if op := b.ops[i]; op.Kind == limiters.OpInspect && op.Limit.HasPenalty() {
 		return 2
 	}

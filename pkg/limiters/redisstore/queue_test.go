@@ -457,7 +457,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 // Decoded runs are the operations, for random sequences.
 func TestRunsEncodeAllOps(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
-	var seen [redisscripts.KindAlone + 1]int
+	var seen [redisscripts.KindGrouped + 1]int
 	withOwnLimit := 0
 	random := rand.New(rand.NewPCG(limiterstest.FirstSeed(), 3))
 	for range 2000 {
@@ -492,13 +492,16 @@ func TestRunsEncodeAllOps(t *testing.T) {
 					withOwnLimit++
 					limitAndN, runs = runs[:10], runs[10:]
 				}
-				kinds = append(kinds, redisscripts.RunKind(run[4]))
+				kind := redisscripts.RunKind(run[4])
+				kinds = append(kinds, kind)
 				got = append(got, limiters.Op{
 					Key: b.uniqueKeys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1].limit,
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
 				gotGroup = append(gotGroup, binary.BigEndian.Uint16(run[7:]))
-				key += min(1, int(run[4]))
+				if kind == redisscripts.KindAlone {
+					key++
+				}
 			}
 		}
 		times := map[string]int{}
@@ -508,8 +511,15 @@ func TestRunsEncodeAllOps(t *testing.T) {
 		}
 		for i, kind := range kinds {
 			seen[kind]++
-			if alone := times[keys[i]] == 1 && group[i] == 0; alone != (kind >= redisscripts.KindAlone) {
-				t.Fatalf("operation %d of %+v is of kind %d", i, ops, kind)
+			want := redisscripts.KindSameKey
+			switch {
+			case group[i] != 0:
+				want = redisscripts.KindGrouped
+			case times[keys[i]] == 1:
+				want = redisscripts.KindAlone
+			}
+			if kind != want {
+				t.Fatalf("operation %d of %+v is of kind %d, want %d", i, ops, kind, want)
 			}
 		}
 		if !slices.Equal(got, ops) || !slices.Equal(gotGroup, group) {

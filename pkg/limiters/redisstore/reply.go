@@ -47,7 +47,7 @@ func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	}
 	count := 0
 	for i := range b.ops {
-		count += b.verdictsOf(i)
+		count += b.verdictCount(i)
 	}
 	if len(r.verdicts) != redisscripts.VerdictSize*count {
 		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, redisscripts.VerdictSize)
@@ -55,7 +55,7 @@ func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	text := r.verdicts
 	for i := range b.ops {
 		out[i] = b.verdict(i, text, r)
-		text = text[redisscripts.VerdictSize*b.verdictsOf(i):]
+		text = text[redisscripts.VerdictSize*b.verdictCount(i):]
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
 	case redisscripts.ResultFailed:
 		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
 	}
-	if b.verdictsOf(i) > 1 {
+	if b.verdictCount(i) > 1 {
 		_, _, micros, _ := redisscripts.DecodeVerdict(text[redisscripts.VerdictSize:])
 		left := time.Duration(micros) * time.Microsecond
 		v = v.WithPenalty(left)

@@ -21,7 +21,7 @@ func (b *batch) encodeRuns() {
 	var last opRun
 	for i, op := range b.ops {
 		next := opRun{first: i, Run: redisscripts.Run{
-			Kind: b.runKind(i), Verdicts: b.verdictsOf(i), Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
+			Kind: b.runKind(i), VerdictCount: b.verdictCount(i), Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
 			N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 		}}
 		if !last.join(next) {
@@ -46,36 +46,38 @@ func (b *batch) runKind(i int) redisscripts.RunKind {
 		return redisscripts.KindExtra
 	case alone && b.opsOnKey[b.keyOf[i]] == 1:
 		return redisscripts.KindAlone
+	case alone:
+		return redisscripts.KindSameKey
 	default:
-		return redisscripts.KindPlain
+		return redisscripts.KindGrouped
 	}
 }
 
 // join adds the run next of one operation to r. It returns false if next does not belong to r.
 func (r *opRun) join(next opRun) bool {
-	if r.Verdicts == 0 || r.Group != 0 || next.Group != 0 || r.Kind != next.Kind || r.CountDenied != next.CountDenied {
+	if r.VerdictCount == 0 || r.Kind != next.Kind || r.CountDenied != next.CountDenied {
 		return false
 	}
 	joins, equal := false, next.Limit == r.Limit && next.N == r.N
-	switch next.Kind {
+	switch next.Kind { // an operation of any other kind is a run of its own
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		joins = true
-	case redisscripts.KindPlain:
+	case redisscripts.KindSameKey:
 		joins = next.Key == r.Key && equal
 	case redisscripts.KindAlone:
-		joins = next.Key == r.Key+r.Verdicts && (equal || r.Limit == redisscripts.NoIndex || r.Verdicts < longRun)
+		joins = next.Key == r.Key+r.VerdictCount && (equal || r.Limit == redisscripts.NoIndex || r.VerdictCount < longRun)
 		if joins && !equal {
 			r.Limit = redisscripts.NoIndex
 		}
 	}
 	if joins {
-		r.Verdicts++
+		r.VerdictCount++
 	}
 	return joins
 }
 
 func (b *batch) appendRun(r *opRun) {
-	if r.Verdicts == 0 {
+	if r.VerdictCount == 0 {
 		return
 	}
 	buf := redisscripts.AppendRun(b.runs, &r.Run)
@@ -83,15 +85,15 @@ func (b *batch) appendRun(r *opRun) {
 	case redisscripts.KindExtra:
 		buf = redisscripts.AppendExtra(buf, b.ops[r.first], b.target(r.first, reservationsKey), b.target(r.first, penaltyKey))
 	case redisscripts.KindConcurrency:
-		for i := r.first; i < r.first+r.Verdicts; i++ {
+		for i := r.first; i < r.first+r.VerdictCount; i++ {
 			buf = redisscripts.AppendConcurrency(buf, b.ops[i], b.target(i, usageKey))
 		}
 	case redisscripts.KindReservations:
-		for i := r.first; i < r.first+r.Verdicts; i++ {
+		for i := r.first; i < r.first+r.VerdictCount; i++ {
 			buf = redisscripts.AppendReservations(buf, b.ops[i], b.target(i, usageKey), b.target(i, reservationsKey).Key)
 		}
 	default:
-		for i := r.first; r.Limit == redisscripts.NoIndex && i < r.first+r.Verdicts; i++ {
+		for i := r.first; r.Limit == redisscripts.NoIndex && i < r.first+r.VerdictCount; i++ {
 			buf = redisscripts.AppendAlone(buf, b.ops[i], b.limitOf[i])
 		}
 	}
