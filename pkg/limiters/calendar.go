@@ -59,7 +59,10 @@ func newCalendar(spec Spec) (*calendar, error) {
 	length := calendarUnitLengths[unit]
 	if spec.Window%length != 0 {
 		remedy := fmt.Sprintf("want %ss of %v", calendarUnitNames[unit], length)
-		return nil, specError(remedy, "a calendar window of %v is not a whole number of units", spec.Window)
+		return nil, &SpecError{
+			Problem: fmt.Sprintf("a calendar window of %v is not a whole number of units", spec.Window),
+			Remedy:  remedy,
+		}
 	}
 	zone, err := zoneOf(cmp.Or(spec.Params.TimeZone, utc))
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
@@ -74,7 +77,10 @@ func (c *calendar) idPrefix() string {
 func validateNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
-			return specError("remove it, or set 'window_start: calendar'", "'%s' has no meaning without a calendar", p.Key)
+			return &SpecError{
+				Problem: fmt.Sprintf("'%s' has no meaning without a calendar", p.Key),
+				Remedy:  "remove it, or set 'window_start: calendar'",
+			}
 		}
 	}
 	return nil
@@ -232,7 +238,10 @@ func zoneOf(name string) (*time.Location, error) {
 		return cached.(*time.Location), nil
 	}
 	if _, known := slices.BinarySearch(timeZones(), name); !known {
-		return nil, specError("want a name of the IANA database, such as Europe/Berlin", "unknown time_zone %q", name)
+		return nil, &SpecError{
+			Problem: fmt.Sprintf("unknown time_zone %q", name),
+			Remedy:  "want a name of the IANA database, such as Europe/Berlin",
+		}
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {

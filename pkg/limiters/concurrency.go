@@ -49,10 +49,13 @@ var concurrencyDefinition = definition{
 	largest:    MaxLeases,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.CountDenied {
-			return nil, specError("remove 'count_denied'", "denied hits hold no slots")
+			return nil, &SpecError{Problem: "denied hits hold no slots", Remedy: "remove 'count_denied'"}
 		}
 		if spec.Max > MaxLeases {
-			return nil, specError(fmt.Sprintf("want at most %d for each key", MaxLeases), "%d slots are too many", spec.Max)
+			return nil, &SpecError{
+				Problem: fmt.Sprintf("%d slots are too many", spec.Max),
+				Remedy:  fmt.Sprintf("want at most %d for each key", MaxLeases),
+			}
 		}
 		return &concurrencyLimit{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
 	},

@@ -36,7 +36,10 @@ const maxDrainMicros = 1 << 51
 // MaxFunnelUsed bounds the usage that a funnel reports: twice the maximum capacity.
 const MaxFunnelUsed = 1 << 33
 
-var errSlow = specError("set a smaller 'capacity' or a higher rate", "the funnel takes more than 71 years to drain")
+var errSlow = &SpecError{
+	Problem: "the funnel takes more than 71 years to drain",
+	Remedy:  "set a smaller 'capacity' or a higher rate",
+}
 
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true, DefaultText: "requests_per_unit",
@@ -64,12 +67,18 @@ var funnelDefinition = definition{
 		}
 		if l.max == 0 {
 			if l.capacity != 0 {
-				return nil, specError("remove 'capacity'", "'capacity' has no meaning for a maximum of 0, which denies every hit")
+				return nil, &SpecError{
+					Problem: "'capacity' has no meaning for a maximum of 0, which denies every hit",
+					Remedy:  "remove 'capacity'",
+				}
 			}
 			return l, nil
 		}
 		if l.capacity > maxCapacity {
-			return nil, specError(fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity), "a funnel of %d hits is too large", l.capacity)
+			return nil, &SpecError{
+				Problem: fmt.Sprintf("a funnel of %d hits is too large", l.capacity),
+				Remedy:  fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity),
+			}
 		}
 		hit := &l.perHit
 		if hit.den > maxDen {
@@ -126,7 +135,10 @@ func impreciseError(spec Spec) error {
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
 		maximum = spec.Max - spec.Max%step
 	}
-	return specError(fmt.Sprintf("want at most %d", maximum), "a funnel cannot count %d hits in %v exactly", spec.Max, spec.Window)
+	return &SpecError{
+		Problem: fmt.Sprintf("a funnel cannot count %d hits in %v exactly", spec.Max, spec.Window),
+		Remedy:  fmt.Sprintf("want at most %d", maximum),
+	}
 }
 
 func (l *funnelLimit) idPrefix() string { return "f" }

@@ -172,12 +172,6 @@ func (e *SpecError) Error() string {
 	return e.Problem + ": " + e.Remedy
 }
 
-// specError returns a [SpecError], whose text is "problem: remedy". The remedy comes first here,
-// because the problem is a format with args.
-func specError(remedy, problem string, args ...any) error {
-	return &SpecError{Problem: fmt.Sprintf(problem, args...), Remedy: remedy}
-}
-
 // NewLimit validates spec and returns its Limit. The error wraps a [SpecError] for each invalid
 // field that NewLimit finds, which may not be all.
 func NewLimit(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
@@ -185,7 +179,10 @@ func NewLimit(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
 func newLimit(spec, whole Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d.name == "" {
-		return nil, specError(fmt.Sprintf("want one of %q", Algorithms()), "unknown algorithm %q", spec.Algorithm)
+		return nil, &SpecError{
+			Problem: fmt.Sprintf("unknown algorithm %q", spec.Algorithm),
+			Remedy:  fmt.Sprintf("want one of %q", Algorithms()),
+		}
 	}
 	if err := errors.Join(
 		validateRange("maximum", spec.Max, 0, MaxLimit), d.validateWindow(spec.Window), d.validateParams(&spec.Params),
@@ -216,7 +213,10 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 
 func validateRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
-		return specError(fmt.Sprintf("want %d to %d", minN, maxN), "a %s of %d is out of range", what, n)
+		return &SpecError{
+			Problem: fmt.Sprintf("a %s of %d is out of range", what, n),
+			Remedy:  fmt.Sprintf("want %d to %d", minN, maxN),
+		}
 	}
 	return nil
 }
@@ -224,12 +224,18 @@ func validateRange(what string, n, minN, maxN int64) error {
 func (d *definition) validateWindow(w time.Duration) error {
 	if !d.hasWindow {
 		if w != 0 {
-			return specError("want 0", "a window of %v has no meaning for the algorithm %s", w, d.name)
+			return &SpecError{
+				Problem: fmt.Sprintf("a window of %v has no meaning for the algorithm %s", w, d.name),
+				Remedy:  "want 0",
+			}
 		}
 		return nil
 	}
 	if w < time.Microsecond || w > MaxWindow || w%time.Microsecond != 0 {
-		return specError("want whole microseconds, up to 10 years", "a window of %v is out of range", w)
+		return &SpecError{
+			Problem: fmt.Sprintf("a window of %v is out of range", w),
+			Remedy:  "want whole microseconds, up to 10 years",
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package limiters
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -67,7 +68,10 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	p.Factor, p.Longest = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Longest, defaults.Longest)
 	p.Forget = cmp.Or(p.Forget, p.Longest)
 	if p.For > p.Longest {
-		return specError("set a longer 'max' or a shorter 'for'", "a penalty of %v is longer than its 'max' of %v", p.For, p.Longest)
+		return &SpecError{
+			Problem: fmt.Sprintf("a penalty of %v is longer than its 'max' of %v", p.For, p.Longest),
+			Remedy:  "set a longer 'max' or a shorter 'for'",
+		}
 	}
 	l.penalty = &p
 	return nil

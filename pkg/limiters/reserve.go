@@ -35,9 +35,15 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case r == ReserveSpec{}:
 		return nil
 	case l.spec.CountDenied:
-		return specError("set 'count_denied: false', or remove 'reserve'", "a limit that reserves does not count denied hits")
+		return &SpecError{
+			Problem: "a limit that reserves does not count denied hits",
+			Remedy:  "set 'count_denied: false', or remove 'reserve'",
+		}
 	case l.peekOver:
-		return specError("remove 'peek: over' or 'reserve'", "a limit that reserves allows no request at its limit")
+		return &SpecError{
+			Problem: "a limit that reserves allows no request at its limit",
+			Remedy:  "remove 'peek: over' or 'reserve'",
+		}
 	}
 	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == UnsettledRelease
 	return nil

@@ -29,7 +29,10 @@ var slidingLogDefinition = definition{
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.Max > MaxLogLimit {
 			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
-			return nil, specError(remedy, "a sliding log of %d hits is too large", spec.Max)
+			return nil, &SpecError{
+				Problem: fmt.Sprintf("a sliding log of %d hits is too large", spec.Max),
+				Remedy:  remedy,
+			}
 		}
 		return &logLimit{max: spec.Max, window: spec.Window.Microseconds()}, nil
 	},

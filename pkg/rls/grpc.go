@@ -26,9 +26,8 @@ type Gate interface {
 
 // ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this
 // package's decoder instead of the generated one. Without a Receiver, grpc-go receives messages.
-// Without a Gate, every request is admitted. Unary interceptors do not see ShouldRateLimit: its
-// metrics come from its [Observation], and a request that ends before it is decoded would reach no
-// interceptor.
+// Without a Gate, every request is admitted. Unary interceptors do not see ShouldRateLimit, because
+// none would see a request that ends before it is decoded: use [Options].Observe.
 func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
@@ -45,7 +44,7 @@ type handler struct {
 }
 
 func (h handler) shouldRateLimit(
-	service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
+	service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
 ) (any, error) {
 	s, c := service.(*Service), newCall()
 	if err := h.receive(ctx, decode, c); err != nil {
@@ -93,26 +92,26 @@ type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in
 // call.malformed: otherwise gRPC would answer INTERNAL before the service could count the request.
-func (o codec) Unmarshal(data mem.BufferSlice, v any) error {
-	c, ours := v.(*call)
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	request, ours := v.(*call)
 	if !ours {
-		return o.CodecV2.Unmarshal(data, v)
+		return c.CodecV2.Unmarshal(data, v)
 	}
-	c.message.clear()
+	request.message.clear()
 	wire := []byte(nil)
 	if len(data) == 1 {
 		wire = data[0].ReadOnlyData()
 	} else {
 		wire = data.Materialize()
 	}
-	c.malformed = malformedStatus(c.message.unmarshal(wire))
+	request.malformed = malformedStatus(request.message.unmarshal(wire))
 	return nil
 }
 
 // Marshal implements encoding.CodecV2.
-func (o codec) Marshal(v any) (mem.BufferSlice, error) {
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if e, ours := v.(*encodedResponse); ours {
 		return e.buffers[:], nil
 	}
-	return o.CodecV2.Marshal(v)
+	return c.CodecV2.Marshal(v)
 }

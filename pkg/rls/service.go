@@ -74,10 +74,10 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o}
 }
 
-// ShouldRateLimit implements Envoy's RateLimitService for programs that register a Service with
-// grpc-go's generated code or call it directly. Weir's server uses the faster [ServiceDesc].
+// ShouldRateLimit implements Envoy's RateLimitService with the generated types. A server with
+// [ServiceDesc] answers without them, and with the same responses and errors.
 //
-// Its errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed or no
+// The errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed or no
 // rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's
 // failure_mode_deny decides.
 func (s *Service) ShouldRateLimit(

@@ -72,7 +72,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	return &Fallback{
 		store:   store,
 		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimitProbability}},
-		outages: outageDetector{failed: o.Failed, recovered: o.Recovered},
+		outages: outageDetector{reportFailure: o.Failed, reportRecovery: o.Recovered},
 	}
 }
 
@@ -155,7 +155,7 @@ func (f *Fallback) noteOutage(err error, args takeArgs) {
 		}
 	}
 	if reason != nil {
-		f.outages.failed(reason)
+		f.outages.reportFailure(reason)
 	}
 }
 

@@ -15,8 +15,8 @@ type Outage struct {
 // An outageDetector notices the start and the end of outages from the results of store calls, and
 // counts their operations.
 type outageDetector struct {
-	failed    func(reason error)
-	recovered func(Outage)
+	reportFailure  func(reason error)
+	reportRecovery func(Outage)
 
 	began       atomic.Pointer[time.Time] // the start of the outage; nil while the store works
 	lastFailure atomic.Pointer[time.Time]
@@ -31,7 +31,7 @@ func (d *outageDetector) noteFailure(reason error) {
 	now := time.Now()
 	d.lastFailure.Store(&now)
 	if d.began.CompareAndSwap(nil, &now) {
-		d.failed(reason)
+		d.reportFailure(reason)
 	}
 }
 
@@ -56,7 +56,7 @@ func (d *outageDetector) noteSuccess() {
 
 func (d *outageDetector) recover() {
 	if began := d.began.Swap(nil); began != nil {
-		d.recovered(Outage{time.Since(*began), d.ops.Swap(0)})
+		d.reportRecovery(Outage{time.Since(*began), d.ops.Swap(0)})
 	}
 }
 

@@ -1,0 +1,46 @@
+package grpcmessage
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// CheckTransport calls a server in memory and returns an error if a [Receiver] cannot read the
+// streams of this version of grpc-go. Call it before a server starts, because otherwise every
+// request would fail.
+func CheckTransport(ctx context.Context) error {
+	return checkTransport(ctx, func(ctx context.Context) error {
+		_, err := uncompressedStream(ctx)
+		return err
+	})
+}
+
+// checkTransport returns the error of check, which it calls with the context of a request.
+func checkTransport(ctx context.Context, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
+	defer cancel()
+	listener := bufconn.Listen(pieceSize)
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if err := check(stream.Context()); err != nil {
+			return err
+		}
+		return stream.SendMsg(&emptypb.Empty{})
+	}))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // an error reaches the call below
+	defer serving.Wait()
+	defer server.Stop()
+	conn, err := grpc.NewClient("passthrough:memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is lost
+	return conn.Invoke(ctx, "/weir/CheckTransport", &emptypb.Empty{}, &emptypb.Empty{})
+}
