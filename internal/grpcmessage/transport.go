@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // CheckTransport calls a server in memory and returns an error if a [Receiver] cannot read the
@@ -30,7 +30,7 @@ func checkTransport(ctx context.Context, check func(context.Context) error) erro
 		if err := check(stream.Context()); err != nil {
 			return err
 		}
-		return stream.SendMsg(&emptypb.Empty{})
+		return stream.SendMsg(&healthv1.HealthCheckRequest{})
 	}))
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(listener) }) // an error reaches the call below
@@ -42,5 +42,5 @@ func checkTransport(ctx context.Context, check func(context.Context) error) erro
 		return err
 	}
 	defer conn.Close() //nolint:errcheck // nothing is lost
-	return conn.Invoke(ctx, "/weir/CheckTransport", &emptypb.Empty{}, &emptypb.Empty{})
+	return conn.Invoke(ctx, "/weir/CheckTransport", &healthv1.HealthCheckRequest{}, &healthv1.HealthCheckRequest{})
 }

@@ -49,8 +49,7 @@ func entriesOf(texts ...string) []descriptors.Entry {
 // hit returns an answer to one descriptor: one allowed hit under the rule that matches it, or under
 // a limit in the request.
 func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Observation {
-	d := decide.Decision{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay},
-		Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
+	d := decide.Decision{Plan: decide.Plan{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	d.Rule = rules.Match(domain, d.Entries)
 	d.Override = d.Rule == nil
 	return &rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d}}}

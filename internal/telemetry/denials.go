@@ -49,7 +49,7 @@ func (m *Metrics) removeStaleLimits(current map[descriptors.RuleID]*descriptors.
 		if rule == nil || l[2] == decide.OverrideName {
 			return rule == nil
 		}
-		d := decide.Decision{Limits: rule.Limits}
+		d := decide.Decision{Plan: decide.Plan{Limits: rule.Limits}}
 		for i := range rule.Limits {
 			if limitLabel(&d, i) == l[2] {
 				return false

@@ -38,9 +38,7 @@ func observed(rules *descriptors.Rules, hits int64, denied bool, verdicts ...lim
 	if slices.ContainsFunc(verdicts, func(v limiters.Verdict) bool { return v.Denied() }) {
 		outcome = decide.Denied
 	}
-	return &rls.Observation{Result: decide.Result{Domain: "d", Denied: denied, Decisions: []decide.Decision{{
-		Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits, Verdicts: verdicts, Outcome: outcome,
-	}}}}
+	return &rls.Observation{Result: decide.Result{Domain: "d", Denied: denied, Decisions: []decide.Decision{{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits}, Verdicts: verdicts, Outcome: outcome}}}}
 }
 
 func expectDenials(t *testing.T, m *Metrics, lines ...string) {
@@ -112,7 +110,7 @@ func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
 func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{}))
-	unmatched := &rls.Observation{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{{Domain: "d", Reason: decide.NoRule}}}}
+	unmatched := &rls.Observation{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{{Plan: decide.Plan{Domain: "d"}, Reason: decide.NoRule}}}}
 	m.Observe(unmatched)
 
 	m.Loaded(loaded(t, strings.Replace(twoLimits, "name: burst, ", "", 1)), time.Now(), nil)

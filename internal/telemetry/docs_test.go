@@ -341,9 +341,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	entries := []descriptors.Entry{{Key: "k", Value: "v"}}
 	rule := rules.Match("d", entries)
 	decision := func(hits int64, v limiters.Verdict) decide.Decision {
-		return decide.Decision{
-			Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, Verdicts: []limiters.Verdict{v}, ShadowMode: hits == 2,
-		}
+		return decide.Decision{Plan: decide.Plan{Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, ShadowMode: hits == 2}, Verdicts: []limiters.Verdict{v}}
 	}
 	two := decision(1, limiters.Verdict{})
 	two.Rule = rules.Match("d", []descriptors.Entry{{Key: "two", Value: "v"}})
@@ -352,9 +350,9 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 		{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
-			{Domain: "d", Reason: decide.NoRule}, two,
-			{Domain: "d", Rule: rule, Reason: decide.Released, End: true}, {Domain: "d", Rule: rule, Reason: decide.BadLeaseID},
-			{Domain: "d", Rule: rule, Reason: decide.TooManyLeases},
+			{Plan: decide.Plan{Domain: "d"}, Reason: decide.NoRule}, two,
+			{Plan: decide.Plan{Domain: "d", Rule: rule, End: true}, Reason: decide.Released}, {Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
+			{Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.TooManyLeases},
 		}}},
 		{Result: decide.Result{Domain: "x", UnknownDomain: true}},
 		{Code: codes.Unavailable},

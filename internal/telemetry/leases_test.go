@@ -65,15 +65,14 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 	errStore := errors.New("the store failed")
 	allowed := []limiters.Verdict{{Allowed: true}}
 	m.Observe(&rls.Observation{Result: decide.Result{Domain: "d", GivenUpLeases: 2, Decisions: []decide.Decision{
-		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Verdicts: allowed, Reason: decide.WithinLimit},
-		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Released},
-		{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.Settled},
-		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
-		{Domain: "d", Rule: rule, End: true, Limits: rule.Limits, Verdicts: allowed, Reason: decide.StorePolicy},
-		{Domain: "d", Rule: rule, End: true, Reason: decide.BadLeaseID},
-		{Domain: "d", Rule: rule, Hits: 1, Reason: decide.BadLeaseID, Outcome: decide.Denied},
-		{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits, Reason: decide.TooManyLeases, Outcome: decide.Denied,
-			Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.WithinLimit},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Released},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Settled},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.StorePolicy},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true}, Reason: decide.BadLeaseID},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Reason: decide.BadLeaseID, Outcome: decide.Denied},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Reason: decide.TooManyLeases, Outcome: decide.Denied, Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})
 	m.Observe(&rls.Observation{Result: decide.Result{GivenUpLeases: 1, EndErr: errStore}})
 	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")

@@ -29,41 +29,41 @@ func MayEndLease(entries []descriptors.Entry) bool {
 }
 
 // matchEnd matches an unmatched descriptor without its last entry, if that entry ends a lease.
-func (d *Decision) matchEnd(domain *descriptors.Domain) {
-	if !MayEndLease(d.Entries) {
+func (p *Plan) matchEnd(domain *descriptors.Domain) {
+	if !MayEndLease(p.Entries) {
 		return
 	}
-	last := len(d.Entries) - 1
-	key, rule := d.Entries[last].Key, domain.Match(d.Entries[:last])
+	last := len(p.Entries) - 1
+	key, rule := p.Entries[last].Key, domain.Match(p.Entries[:last])
 	if rule == nil || !rule.UsesLeases() {
 		return
 	}
-	d.Rule, d.Entries, d.End, d.PlannedReason = rule, d.Entries[:last], true, Released
+	p.Rule, p.Entries, p.End, p.PlannedReason = rule, p.Entries[:last], true, Released
 	if key == SettleKey {
-		d.PlannedReason = Settled
+		p.PlannedReason = Settled
 	}
 }
 
-// planLease plans a descriptor under a rule with leases. A refund of any size is a release, which
-// charges no hits. An end keeps only the limits with leases, so that it refunds nothing else. A
-// descriptor whose lease id is empty or too long has no limits.
-func (d *Decision) planLease() {
-	if d.Refund || d.Hits < 0 {
-		d.End, d.PlannedReason = true, Released
+// setLease completes the plan of a descriptor under a rule with leases. A refund of any size is a
+// release, which charges no hits. An end keeps only the limits with leases, so that it refunds
+// nothing else. A descriptor whose lease id is empty or too long has no limits.
+func (p *Plan) setLease() {
+	if p.Refund || p.Hits < 0 {
+		p.End, p.PlannedReason = true, Released
 	}
-	if d.End {
-		d.Limits = withLeases(d.Limits)
-		if d.PlannedReason == Released {
-			d.Hits = 0
+	if p.End {
+		p.Limits = withLeases(p.Limits)
+		if p.PlannedReason == Released {
+			p.Hits = 0
 		}
 	}
-	if id := d.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
-		d.PlannedReason, d.Limits = BadLeaseID, nil
+	if id := p.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
+		p.PlannedReason, p.Limits = BadLeaseID, nil
 	}
 }
 
 // leaseID returns the lease id of a descriptor under a rule with leases.
-func (d *Decision) leaseID() string { return d.Entries[len(d.Entries)-1].Value }
+func (p *Plan) leaseID() string { return p.Entries[len(p.Entries)-1].Value }
 
 // withLeases returns the limits that have leases.
 func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {

@@ -8,6 +8,31 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
+// A Plan holds what the rules say about one descriptor: its limits and how they apply.
+type Plan struct {
+	Domain  string
+	Entries []descriptors.Entry     // the entries of the descriptor, without a last entry that only ends a lease
+	Rule    *descriptors.Rule       // nil: no rule matches
+	Limits  []descriptors.RateLimit // the limits to charge
+	Hits    int64                   // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
+
+	Override bool // the limit came with the request
+	Refund   bool // a refund, even of 0 hits
+	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its
+	// Limits are only those with leases.
+	End bool
+	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
+	ShadowMode bool
+	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited
+	// rule and with End.
+	QuotaMode bool
+	// PlannedReason is the Reason unless a limit denies the hits or the store fails.
+	PlannedReason Reason
+
+	firstOp        int  // index of the first operation in the store call
+	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
+}
+
 // A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is
 // safe for concurrent use.
 type Planner struct {
@@ -58,18 +83,18 @@ func (p *Planner) planDescriptors(rules *descriptors.Rules, r *Request, result *
 	result.UnknownDomain = domain == nil
 	replaces := false
 	for i := range r.Descriptors {
-		descriptor, decision := &r.Descriptors[i], &result.Decisions[i]
-		decision.Domain, decision.Entries, decision.Hits = r.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
-		decision.Refund = descriptor.Refund
+		descriptor, plan := &r.Descriptors[i], &result.Decisions[i].Plan
+		plan.Domain, plan.Entries, plan.Hits = r.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
+		plan.Refund = descriptor.Refund
 		if domain == nil {
-			decision.PlannedReason = UnknownDomain
+			plan.PlannedReason = UnknownDomain
 			continue
 		}
-		decision.Domain = domain.Name()
-		if err := p.planDescriptor(domain, descriptor, decision); err != nil {
+		plan.Domain = domain.Name()
+		if err := p.planDescriptor(domain, descriptor, plan); err != nil {
 			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
-		replaces = replaces || decision.replaces()
+		replaces = replaces || plan.replaces()
 	}
 	if domain == nil {
 		return nil
@@ -93,15 +118,15 @@ func zeroed[T any](s []T, n int) []T {
 }
 
 // planDescriptor sets the rule and the limits of a descriptor.
-func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, decision *Decision) error {
+func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, plan *Plan) error {
 	if len(descriptor.Entries) == 0 {
 		return nil
 	}
-	decision.Rule, decision.PlannedReason = domain.Match(descriptor.Entries), WithinLimit
-	if decision.Rule == nil {
-		decision.matchEnd(domain)
+	plan.Rule, plan.PlannedReason = domain.Match(descriptor.Entries), WithinLimit
+	if plan.Rule == nil {
+		plan.matchEnd(domain)
 	}
-	rule := decision.Rule
+	rule := plan.Rule
 	switch {
 	case descriptor.Override != nil:
 		base, override := rule.OverrideBase(p.options.CalendarMonths), *descriptor.Override
@@ -112,27 +137,27 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 		if err != nil {
 			return err
 		}
-		decision.Override, decision.Limits = true, limits
+		plan.Override, plan.Limits = true, limits
 	case rule == nil:
-		decision.PlannedReason = NoRule
+		plan.PlannedReason = NoRule
 	default:
-		decision.Limits, decision.ShadowMode = rule.Limits, rule.ShadowMode
+		plan.Limits, plan.ShadowMode = rule.Limits, rule.ShadowMode
 		if rule.Unlimited {
-			decision.PlannedReason = Unlimited
+			plan.PlannedReason = Unlimited
 		}
 	}
 	if rule != nil && rule.UsesLeases() {
-		decision.planLease()
+		plan.setLease()
 	}
-	if descriptor.Refund && decision.Hits == 0 && !decision.End && len(decision.Limits) > 0 {
+	if descriptor.Refund && plan.Hits == 0 && !plan.End && len(plan.Limits) > 0 {
 		// It changes nothing, and a refund is never denied. The store would decide it as a peek.
-		decision.Limits = nil
+		plan.Limits = nil
 	}
 	return nil
 }
 
-func (d *Decision) replaces() bool {
-	return d.Rule != nil && !d.Override && !d.End && len(d.Rule.Replaces) > 0
+func (p *Plan) replaces() bool {
+	return p.Rule != nil && !p.Override && !p.End && len(p.Rule.Replaces) > 0
 }
 
 // removeReplaced removes the limits of rules that another matched rule replaces by name, even if
@@ -157,11 +182,11 @@ func removeReplaced(decisions []Decision) {
 func (p *Planner) setModes(decisions []Decision) {
 	quotas := 0
 	for i := range decisions {
-		decision := &decisions[i]
-		limited := len(decision.Limits) > 0 || decision.PlannedReason == BadLeaseID
-		inQuotaRule := limited && decision.Rule != nil && !decision.Override && decision.Rule.QuotaMode
-		decision.QuotaMode = !decision.End && decision.PlannedReason != Unlimited && (p.options.QuotaMode || inQuotaRule)
-		if decision.QuotaMode {
+		plan := &decisions[i].Plan
+		limited := len(plan.Limits) > 0 || plan.PlannedReason == BadLeaseID
+		inQuotaRule := limited && plan.Rule != nil && !plan.Override && plan.Rule.QuotaMode
+		plan.QuotaMode = !plan.End && plan.PlannedReason != Unlimited && (p.options.QuotaMode || inQuotaRule)
+		if plan.QuotaMode {
 			quotas++
 		}
 	}
@@ -171,8 +196,8 @@ func (p *Planner) setModes(decisions []Decision) {
 	for i := range decisions {
 		// Only a descriptor that can deny the request by itself may prevent the charge of the
 		// others.
-		decision := &decisions[i]
-		decision.inRequestGroup = !decision.End && !decision.ShadowMode && (!decision.QuotaMode || quotas == 1)
+		plan := &decisions[i].Plan
+		plan.inRequestGroup = !plan.End && !plan.ShadowMode && (!plan.QuotaMode || quotas == 1)
 	}
 }
 
@@ -201,15 +226,15 @@ func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descr
 	shared := false
 	for i := range decisions {
 		first := len(call.ops)
-		switch decision := &decisions[i]; {
-		case len(decision.Limits) == 0:
+		switch plan := &decisions[i].Plan; {
+		case len(plan.Limits) == 0:
 			continue
-		case decision.End:
-			p.addOps(call, decision, domain)
+		case plan.End:
+			p.addOps(call, plan, domain)
 			call.groups = append(call.groups, limiters.Singles(call.ops[first:]...)...)
 			continue
-		case !decision.inRequestGroup:
-			p.addOps(call, decision, domain)
+		case !plan.inRequestGroup:
+			p.addOps(call, plan, domain)
 		case shared:
 			continue
 		default:
@@ -225,37 +250,37 @@ func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descr
 func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
 	first, denied := len(call.ops), false
 	for i := range decisions {
-		if decision := &decisions[i]; decision.inRequestGroup {
-			p.addOps(call, decision, domain)
-			denied = denied || decision.PlannedReason == BadLeaseID // no rule of this group is in shadow mode
+		if plan := &decisions[i].Plan; plan.inRequestGroup {
+			p.addOps(call, plan, domain)
+			denied = denied || plan.PlannedReason == BadLeaseID // no rule of this group is in shadow mode
 		}
 	}
 	if denied && first < len(call.ops) {
-		// This operation has no decision.
+		// This operation has no plan.
 		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key))
 	}
 }
 
 // addOps appends the operations of a descriptor.
-func (p *Planner) addOps(call *storeCall, decision *Decision, domain *descriptors.Domain) {
-	decision.firstOp = len(call.ops)
-	if len(decision.Limits) == 0 {
+func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain) {
+	plan.firstOp = len(call.ops)
+	if len(plan.Limits) == 0 {
 		return
 	}
-	call.key = decision.appendKey(call.key[:0])
+	call.key = plan.appendKey(call.key[:0])
 	key := string(call.key)
 	kind := limiters.OpCharge
-	if decision.End {
+	if plan.End {
 		kind = limiters.OpEnd
 	}
 	var lease limiters.LeaseID
-	if decision.Rule != nil && decision.Rule.UsesLeases() {
-		lease, call.hasLeases = limiters.NewLeaseID(p.options.LeaseSecret, decision.leaseID()), true
+	if plan.Rule != nil && plan.Rule.UsesLeases() {
+		lease, call.hasLeases = limiters.NewLeaseID(p.options.LeaseSecret, plan.leaseID()), true
 	}
-	for i := range decision.Limits {
-		l := &decision.Limits[i]
+	for i := range plan.Limits {
+		l := &plan.Limits[i]
 		call.ops = append(call.ops, limiters.Op{
-			Key: key, Limit: l.Limit, Kind: kind, N: decision.Hits, OnError: domain.OnError(l),
+			Key: key, Limit: l.Limit, Kind: kind, N: plan.Hits, OnError: domain.OnError(l),
 		})
 		if l.UsesLeases() {
 			call.ops[len(call.ops)-1].Lease = lease
@@ -263,9 +288,9 @@ func (p *Planner) addOps(call *storeCall, decision *Decision, domain *descriptor
 	}
 }
 
-func (d *Decision) appendKey(dst []byte) []byte {
-	if d.Override {
-		return descriptors.AppendOverrideKey(dst, d.Domain, d.Rule, d.Entries)
+func (p *Plan) appendKey(dst []byte) []byte {
+	if p.Override {
+		return descriptors.AppendOverrideKey(dst, p.Domain, p.Rule, p.Entries)
 	}
-	return descriptors.AppendKey(dst, d.Domain, d.Rule, d.Entries)
+	return descriptors.AppendKey(dst, p.Domain, p.Rule, p.Entries)
 }

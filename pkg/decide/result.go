@@ -66,37 +66,10 @@ func (r *Result) Enforces(d *Decision) bool { return r.Denied && d.Outcome == De
 
 // A Decision holds the plan and the outcome of one descriptor.
 type Decision struct {
-	// The plan, which [Planner.Plan] sets.
-
-	Domain   string
-	Entries  []descriptors.Entry // the entries of the descriptor, without a last entry that only ends a lease
-	Hits     int64               // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
-	Rule     *descriptors.Rule   // nil: no rule matches
-	Refund   bool                // a refund, even of 0 hits
-	Override bool                // the limit came with the request
-	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
-	ShadowMode bool
-	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited
-	// rule and with End.
-	QuotaMode bool
-
-	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its
-	// Limits are only those with leases.
-	End bool
-
-	Limits []descriptors.RateLimit // the limits of the descriptor
-
-	// PlannedReason is the Reason unless a limit denies the hits or the store fails.
-	PlannedReason Reason
-
-	firstOp        int  // index of the decision's first operation in the store call
-	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
-
-	// The outcome, which only [Decider.Decide] sets.
-
-	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
+	Plan
 	Outcome  Outcome
 	Reason   Reason
+	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
 	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with
 	// the fewest remaining hits. It is nil if no limit's state is known, see Reason.
 	DecidingLimit *descriptors.RateLimit

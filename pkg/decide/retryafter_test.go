@@ -14,7 +14,7 @@ import (
 func TestRetryAfterIsTheLongestWait(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	denied := func(quota bool, waits ...time.Duration) Decision {
-		d := Decision{Outcome: Denied, Reason: OverLimit, QuotaMode: quota}
+		d := Decision{Plan: Plan{QuotaMode: quota}, Outcome: Denied, Reason: OverLimit}
 		for _, wait := range waits {
 			d.Limits = append(d.Limits, descriptors.RateLimit{Limit: limit})
 			d.Verdicts = append(d.Verdicts, limiters.Verdict{RetryAfter: wait, ResetAfter: wait})
