@@ -30,7 +30,7 @@ RANDOM  := TestStorePassesTheSuite|TestOtherServersPassTheSuite|TestClusterPasse
 # Packages whose tests start the built server.
 E2E     := $(addprefix ./,e2e e2e/actions e2e/conform e2e/differential e2e/failures e2e/streamdone)
 
-.PHONY: help build image image-load release release-verify demo test test-product test-modules gateway e2e random fuzz faults chaos stores bench bench-scale lint vuln check
+.PHONY: help build image image-load release release-verify demo test test-product test-modules gateway e2e random fuzz faults chaos stores envoys bench bench-scale lint vuln check
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,12 @@ chaos: ## kill, freeze and disconnect servers under load for half an hour, and w
 
 stores: ## run the tests of the store on each server of docs/stores.md, and write its table: RUN=VALKEY
 	@env=$$(tools/ensure redis redis-versions stores) && eval "$$env" && go run ./tools/stores -run='$(RUN)'
+
+envoys: ## test envoy/bootstrap-1.30.yaml and the pages without newer fields on older releases of Envoy: RUN=1.36.4
+	@for version in $(or $(RUN),1.36.4 1.37.0 1.38.3 1.39.3); do \
+	  env=$$(ENVOY_VERSION=$$version tools/ensure envoy redis) && eval "$$env" && \
+	  go test ./e2e -timeout=10m -count=1 -run='^Test(OlderEnvoy|ResponsesPage|SupportFinds|BurstBefore)' -skip='^TestBurst/^bootstrap.yaml' \
+	  || exit; done
 
 bench bench-scale: BENCH = @env=$$(tools/ensure envoy redis incumbent) && eval "$$env" && \
 	go run ./bench -rows='$(ROWS)' -rounds=$(ROUNDS) -seconds=$(SECONDS)
