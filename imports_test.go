@@ -66,7 +66,9 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/resets", "resets keys in the store and on all replicas",
 		"internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"internal/replicas", "counts the replicas that share the limits", ""},
-	{"internal/snapshot", "saves and loads the memory store's file",
+	{"internal/redisprobe", "checks whether a Redis answers in time, until it does",
+		"internal/backoff pkg/limiters/redisstore"},
+	{"internal/snapshot", "keeps the counters of the memory store in a file",
 		"internal/atomicfile pkg/limiters/memstore"},
 	// Observation of decisions.
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
@@ -132,7 +134,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/gctune " +
 			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
-			"internal/ratelimitstats internal/recovery internal/replicas internal/resets " +
+			"internal/ratelimitstats internal/recovery internal/redisprobe internal/replicas internal/resets " +
 			"internal/ruleload internal/settings internal/shadow internal/smallfile internal/snapshot " +
 			"internal/spelling internal/statsd internal/telemetry internal/tlsfiles " +
 			"internal/tracing pkg/admin pkg/admin/api pkg/admin/page pkg/decide " +
@@ -214,8 +216,8 @@ var restricted = []struct{ prefix, only, why string }{
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile",
 		"rules have IP prefixes, and lint compares them"},
 	{"go.uber.org/zap",
-		"internal/ruleload internal/settings internal/statsd internal/telemetry " +
-			"cmd/server",
+		"internal/redisprobe internal/ruleload internal/settings internal/snapshot internal/statsd " +
+			"internal/telemetry cmd/server",
 		"other packages return errors, and these log them; internal/ruleload logs each step of a reload"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry",
 		"other packages return values, and these export them"},

@@ -149,7 +149,7 @@ const tracesTimeout = 5 * time.Second
 // openTracing returns a store with a span for each call of b, if the settings enable tracing;
 // otherwise b. It is called after b was opened, so that the last spans are sent before b closes,
 // which may wait for a Redis that hangs.
-func (p *process) openTracing(ctx context.Context, b backend) (limiters.Store, error) {
+func (p *process) openTracing(ctx context.Context, b limiters.Store) (limiters.Store, error) {
 	if !p.settings.TracingEnabled {
 		return b, nil
 	}
