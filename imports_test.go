@@ -83,7 +83,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/limiters pkg/limiters/memstore"},
 	{"internal/telemetry", "exports Weir's metrics and log, without knowing memstore or redisstore",
 		"internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide " +
-			"pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
+			"pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions",
 		"pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
