@@ -59,6 +59,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode",
 		"pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
+	{"internal/receiptkeys", "keeps the keys of receipts from their file",
+		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/receipt"},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory",
 		""},
 	{"internal/admission", "sheds load before requests are decided",
@@ -134,14 +136,14 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/gctune " +
 			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
-			"internal/ratelimitstats internal/recovery internal/redisprobe internal/replicas internal/resets " +
-			"internal/ruleload internal/settings internal/shadow internal/smallfile internal/snapshot " +
-			"internal/spelling internal/statsd internal/telemetry internal/tlsfiles " +
-			"internal/tracing pkg/admin pkg/admin/api pkg/admin/page pkg/decide " +
-			"pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
+			"internal/ratelimitstats internal/receiptkeys internal/recovery internal/redisprobe " +
+			"internal/replicas internal/resets internal/ruleload internal/settings internal/shadow " +
+			"internal/smallfile internal/snapshot internal/spelling internal/statsd " +
+			"internal/telemetry internal/tlsfiles internal/tracing pkg/admin pkg/admin/api " +
+			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
-			"pkg/receipt pkg/recorder pkg/rls"},
+			"pkg/recorder pkg/rls"},
 	{"internal/cli", "implements every command except serve, and prints its result",
 		"internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
 			"internal/offline/envoygen internal/offline/rulesdiff " +
@@ -216,9 +218,9 @@ var restricted = []struct{ prefix, only, why string }{
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile",
 		"rules have IP prefixes, and lint compares them"},
 	{"go.uber.org/zap",
-		"internal/redisprobe internal/ruleload internal/settings internal/snapshot internal/statsd " +
-			"internal/telemetry cmd/server",
-		"other packages return errors, and these log them; internal/ruleload logs each step of a reload"},
+		"internal/receiptkeys internal/redisprobe internal/ruleload internal/settings internal/snapshot " +
+			"internal/statsd internal/telemetry cmd/server",
+		"other packages return errors; these log them, because the server continues after the error"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry",
 		"other packages return values, and these export them"},
 }

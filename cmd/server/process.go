@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/receiptkeys"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
@@ -45,7 +46,7 @@ type process struct {
 	rules       *ruleload.Loader
 	observer    *observe.Observer // nil unless a setting needs it
 	shadow      *shadowFile       // nil without SHADOW_CONFIG
-	receiptKeys *receiptKeys      // nil without RECEIPT_HEADER
+	receiptKeys *receiptkeys.File // nil without RECEIPT_HEADER
 	tracing     *tracing.Tracing  // nil without TRACING_ENABLED
 	store       *storeStack
 	recorder    *recorder.Recorder // nil without RECORD_PATH

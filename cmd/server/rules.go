@@ -88,7 +88,7 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 				p.shadow.file.Reload()
 			}
 			if p.receiptKeys != nil {
-				p.receiptKeys.file.Reload()
+				p.receiptKeys.Reload()
 			}
 		case <-ctx.Done():
 			return

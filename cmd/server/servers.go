@@ -87,7 +87,7 @@ func (p *process) rlsOptions() rls.Options {
 	}
 	if p.receiptKeys != nil {
 		options.Receipts = rls.Receipts{
-			Header: s.ReceiptHeader, Keys: p.receiptKeys.live.Load, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret),
+			Header: s.ReceiptHeader, Keys: p.receiptKeys.Keys, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret),
 		}
 	}
 	if s.ResponseHeaders {
