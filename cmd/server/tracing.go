@@ -17,10 +17,18 @@ const tracesTimeout = 5 * time.Second
 // otherwise b. It is called after b was opened, so that the last spans are sent before b closes,
 // which may wait for a Redis that hangs.
 func (p *process) openTracing(ctx context.Context, b limiters.Store) (limiters.Store, error) {
-	if !p.settings.TracingEnabled {
+	s := p.settings
+	if !s.TracingEnabled {
 		return b, nil
 	}
-	t, err := tracing.Start(ctx, p.settings.Tracing, func(err error) { p.log.Warn("tracing failed", zap.Error(err)) })
+	t, err := tracing.Start(ctx, tracing.Options{
+		Protocol:         s.TracingExporterProtocol,
+		ServiceName:      s.TracingServiceName,
+		ServiceNamespace: s.TracingServiceNamespace,
+		InstanceID:       s.TracingServiceInstanceID,
+		SamplingRate:     s.TracingSamplingRate,
+		Failed:           func(err error) { p.log.Warn("tracing failed", zap.Error(err)) },
+	})
 	if err != nil {
 		return nil, err
 	}
