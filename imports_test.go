@@ -75,6 +75,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// Observation of decisions.
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
+	{"internal/rlconfig", "prints rules as envoyproxy/ratelimit does", "pkg/descriptors pkg/limiters"},
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"internal/observe", "finds the busiest keys, and passes decisions to subscribers and denials to the log",
@@ -136,8 +137,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/admission internal/backoff internal/cli internal/gctune " +
 			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
 			"internal/ratelimitstats internal/receiptkeys internal/recovery internal/redisprobe " +
-			"internal/replicas internal/resets internal/ruleload internal/settings internal/shadow " +
-			"internal/smallfile internal/snapshot internal/spelling internal/statsd " +
+			"internal/replicas internal/resets internal/rlconfig internal/ruleload internal/settings " +
+			"internal/shadow internal/smallfile internal/snapshot internal/spelling internal/statsd " +
 			"internal/telemetry internal/tlsfiles internal/tracing pkg/admin pkg/admin/api " +
 			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
