@@ -59,6 +59,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/rls", "speaks Envoy's protocol: decode, decide, encode",
 		"pkg/decide pkg/descriptors pkg/limiters pkg/receipt"},
 	{"pkg/receipt", "seals and opens receipts of denials", "pkg/decide"},
+	{"internal/receiptkeys", "keeps the keys of receipts from their file",
+		"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/receipt"},
 	{"internal/grpcmessage", "receives the messages of gRPC requests in bounded time and memory",
 		""},
 	{"internal/admission", "sheds load before requests are decided",
@@ -66,11 +68,14 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/resets", "resets keys in the store and on all replicas",
 		"internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"internal/replicas", "counts the replicas that share the limits", ""},
-	{"internal/snapshot", "saves and loads the memory store's file",
+	{"internal/redisprobe", "checks whether a Redis answers in time, until it does",
+		"internal/backoff pkg/limiters/redisstore"},
+	{"internal/snapshot", "keeps the counters of the memory store in a file",
 		"internal/atomicfile pkg/limiters/memstore"},
 	// Observation of decisions.
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
+	{"internal/rlconfig", "prints rules as envoyproxy/ratelimit does", "pkg/descriptors pkg/limiters"},
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"internal/observe", "finds the busiest keys, and passes decisions to subscribers and denials to the log",
@@ -81,12 +86,11 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/limiters pkg/limiters/memstore"},
 	{"internal/telemetry", "exports Weir's metrics and log, without knowing memstore or redisstore",
 		"internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide " +
-			"pkg/descriptors pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
+			"pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions",
 		"pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
 	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
-	{"internal/tracing", "exports spans of requests and store calls",
-		"internal/settings pkg/limiters"},
+	{"internal/tracing", "exports spans of requests and store calls", "pkg/limiters"},
 	{"internal/keysample", "selects a fraction of all keys by their hashes",
 		"pkg/decide pkg/descriptors"},
 	{"internal/spacesaving", "finds the busiest keys of a stream in bounded memory", ""},
@@ -132,14 +136,14 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/gctune " +
 			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
-			"internal/ratelimitstats internal/recovery internal/replicas internal/resets " +
-			"internal/ruleload internal/settings internal/shadow internal/smallfile internal/snapshot " +
-			"internal/spelling internal/statsd internal/telemetry internal/tlsfiles " +
-			"internal/tracing pkg/admin pkg/admin/api pkg/admin/page pkg/decide " +
-			"pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
+			"internal/ratelimitstats internal/receiptkeys internal/recovery internal/redisprobe " +
+			"internal/replicas internal/resets internal/rlconfig internal/ruleload internal/settings " +
+			"internal/shadow internal/smallfile internal/snapshot internal/spelling internal/statsd " +
+			"internal/telemetry internal/tlsfiles internal/tracing pkg/admin pkg/admin/api " +
+			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
-			"pkg/receipt pkg/recorder pkg/rls"},
+			"pkg/recorder pkg/rls"},
 	{"internal/cli", "implements every command except serve, and prints its result",
 		"internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
 			"internal/offline/envoygen internal/offline/rulesdiff " +
@@ -214,9 +218,9 @@ var restricted = []struct{ prefix, only, why string }{
 	{"github.com/gaissmai/", "pkg/descriptors pkg/descriptors/rulesfile",
 		"rules have IP prefixes, and lint compares them"},
 	{"go.uber.org/zap",
-		"internal/ruleload internal/settings internal/statsd internal/telemetry " +
-			"cmd/server",
-		"other packages return errors, and these log them; internal/ruleload logs each step of a reload"},
+		"internal/receiptkeys internal/redisprobe internal/ruleload internal/settings internal/snapshot " +
+			"internal/statsd internal/telemetry cmd/server",
+		"other packages return errors; these log them, because the server continues after the error"},
 	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry",
 		"other packages return values, and these export them"},
 }

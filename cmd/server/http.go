@@ -8,6 +8,7 @@ import (
 	"net/http/pprof"
 	"time"
 
+	"github.com/weir-rls/weir/internal/rlconfig"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -51,7 +52,10 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 		path, what string
 		handler    http.HandlerFunc
 	}{
-		{"/rlconfig", "the rules in force", func(w http.ResponseWriter, _ *http.Request) { writeRules(w, rules()) }},
+		{"/rlconfig", "the rules in force", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			rlconfig.Write(w, rules())
+		}},
 		{"/stats", "statistics of the memory, by expvar", expvar.Handler().ServeHTTP},
 		{"/debug/pprof/", "profiles", pprof.Index},
 		{"/debug/pprof/cmdline", "the name of the program, without its arguments", pprof.Cmdline},

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"net"
 	"os"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -17,19 +15,19 @@ import (
 	"github.com/weir-rls/weir/internal/gctune"
 	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
+	"github.com/weir-rls/weir/internal/receiptkeys"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
-	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A process is a running server. open sets its parts in the order of the fields.
+// A process is a running server. [open] opens its parts, and run starts them, ends all requests and
+// closes the parts.
 type process struct {
 	settings   *settings.Serve
 	hostname   string // the host name at the start, which names this replica; may be ""
@@ -45,7 +43,7 @@ type process struct {
 	rules       *ruleload.Loader
 	observer    *observe.Observer // nil unless a setting needs it
 	shadow      *shadowFile       // nil without SHADOW_CONFIG
-	receiptKeys *receiptKeys      // nil without RECEIPT_HEADER
+	receiptKeys *receiptkeys.File // nil without RECEIPT_HEADER
 	tracing     *tracing.Tracing  // nil without TRACING_ENABLED
 	store       *storeStack
 	recorder    *recorder.Recorder // nil without RECORD_PATH
@@ -87,12 +85,12 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 	return p, nil
 }
 
-// openParts opens the rules first, to report their faults immediately. It opens the listeners
-// before the store, because a process that still holds a port has not saved its snapshot yet.
+// openParts opens the parts. Each may use those before it.
 func (p *process) openParts(ctx context.Context) error {
 	if err := p.openStatsd(); err != nil {
 		return err
 	}
+	// Faults of the rules are reported before the process waits for ports.
 	if err := p.openRules(); err != nil {
 		return err
 	}
@@ -101,6 +99,7 @@ func (p *process) openParts(ctx context.Context) error {
 	if err := p.openReceipts(); err != nil {
 		return err
 	}
+	// The ports come before the store: a process that still holds one has not saved its snapshot.
 	l, err := p.openListeners(ctx)
 	if err != nil {
 		return err
@@ -114,52 +113,69 @@ func (p *process) openParts(ctx context.Context) error {
 	return p.openServers(l)
 }
 
-// openStatsd opens the exporter to statsd or dogstatsd, if the settings enable one.
-func (p *process) openStatsd() error {
-	s := &p.settings.Stats
-	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
+// run serves until stop receives a signal, the end of ctx, or the failure of a part. Then it shuts
+// the process down.
+func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, running := errgroup.WithContext(ctx)
+	p.start(running, group, reload)
+	group.Go(func() error {
+		p.endRequests(stop.wait(running), stop)
+		cancel()
 		return nil
-	}
-	to, err := statsdDestination(s)
-	if err != nil {
-		return err
-	}
-	p.tasks = append(p.tasks, statsd.New(to, p.stats, p.metrics.Registry, p.log).Run)
-	return nil
+	})
+	err := group.Wait()
+	p.close()
+	stop.done()
+	p.log.Info("stopped")
+	return err
 }
 
-func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
-	to := statsd.Destination{
-		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
-		FlushInterval: s.FlushInterval, Tags: s.Tags(),
+// start starts the servers, and the background tasks, which run until ctx ends.
+func (p *process) start(ctx context.Context, group *errgroup.Group, reload <-chan os.Signal) {
+	p.servers.serve(group)
+	p.setReadyWithoutStore(p.rules.Rules())
+	for _, task := range p.tasks {
+		group.Go(func() error { task(ctx); return nil })
 	}
-	var err error
-	if s.UseDogStatsd {
-		to.Network = "udp"
-		to.Dog = true
-		to.DogTags = statsd.DogTags(os.Getenv)
-		to.Mogrifiers, err = statsd.Mogrifiers(s.Mogrifiers, os.Getenv)
-	}
-	return to, err
+	group.Go(func() error { return prefixError("rules", p.rules.Watch(ctx)) })
+	group.Go(func() error { p.reloadOn(ctx, reload); return nil })
 }
 
-// tracesTimeout bounds the export of the last spans.
-const tracesTimeout = 5 * time.Second
+// unwindTimeout is how long endRequests waits for handlers after it has closed their connections.
+const unwindTimeout = time.Second
 
-// openTracing returns a store with a span for each call of b, if the settings enable tracing;
-// otherwise b. It is called after b was opened, so that the last spans are sent before b closes,
-// which may wait for a Redis that hangs.
-func (p *process) openTracing(ctx context.Context, b backend) (limiters.Store, error) {
-	if !p.settings.TracingEnabled {
-		return b, nil
+// endRequests makes the process not ready, ends all requests, and saves the counters after the last
+// one. received is the signal that stops the process, or nil. Requests in flight may finish until
+// the stop is forced.
+func (p *process) endRequests(received os.Signal, stop *stopper) {
+	if received != nil {
+		p.log.Info("stopping", signalField(received))
 	}
-	t, err := tracing.Start(ctx, p.settings.Tracing, func(err error) { p.log.Warn("tracing failed", zap.Error(err)) })
-	if err != nil {
-		return nil, err
+	p.ready.stop()
+	if received == syscall.SIGTERM {
+		stop.delay(p.settings.DrainDelay) // proxies stop sending meanwhile
 	}
-	p.tracing = t
-	p.flushAtClose(t.Stop, tracesTimeout, "last traces not sent")
-	return t.Store(b), nil
+	stop.forceAfter(p.settings.StopTimeout)
+	stopGRPC(stop.forced, p.servers.grpc, p.gate)
+	p.gate.Close(stop.forced)
+	if admin := p.servers.admin; admin != nil {
+		admin.stop(stop.forced) // before the save, so that the snapshot has its resets
+	}
+	stop.save(p.store.save)
+	// The next process binds these ports first, so it loads a complete snapshot.
+	p.servers.stopHTTP(stop.forced)
+	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
+	defer cancel()
+	p.gate.Close(ctx)
+}
+
+// close closes the parts, the last one first. No request may be in flight.
+func (p *process) close() {
+	for _, closePart := range slices.Backward(p.closers) {
+		closePart()
+	}
 }
 
 // flushAtClose registers flush, which close calls to write the unwritten data of a part. If flush
@@ -190,58 +206,11 @@ func (p *process) observe(o *rls.Observation) {
 	}
 }
 
-// close closes the parts, the last one first. No request may be in flight.
-func (p *process) close() {
-	for _, closePart := range slices.Backward(p.closers) {
-		closePart()
-	}
-}
-
 // setReadyWithoutStore records that the store need not answer before the process is ready, if
 // on_store_error decides every request.
 func (p *process) setReadyWithoutStore(rules *descriptors.Rules) {
 	if canDecideWithoutStore(rules) {
 		p.ready.setStoreReady()
-	}
-}
-
-// run serves until stop receives a signal, the end of ctx, or the failure of a part. It closes the
-// store after the last call to it.
-func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signal) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group, running := errgroup.WithContext(ctx)
-	p.servers.serve(group)
-	p.setReadyWithoutStore(p.rules.Rules())
-	for _, task := range p.tasks {
-		group.Go(func() error { task(running); return nil })
-	}
-	group.Go(func() error { return prefixError("rules", p.rules.Watch(running)) })
-	group.Go(func() error { p.reloadOn(running, reload); return nil })
-	group.Go(func() error {
-		p.drain(running, stop)
-		stop.forceAfter(p.settings.StopTimeout)
-		p.stopServers(stop)
-		cancel()
-		return nil
-	})
-	err := group.Wait()
-	p.close()
-	stop.done()
-	p.log.Info("stopped")
-	return err
-}
-
-// drain waits for a signal or the failure of a part, and then makes the process not ready. After
-// SIGTERM it keeps serving for DRAIN_DELAY, so that proxies stop sending.
-func (p *process) drain(ctx context.Context, stop *stopper) {
-	received := stop.wait(ctx)
-	if received != nil {
-		p.log.Info("stopping", signalField(received))
-	}
-	p.ready.stop()
-	if received == syscall.SIGTERM {
-		stop.delay(p.settings.DrainDelay)
 	}
 }
 

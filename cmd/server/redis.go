@@ -1,32 +1,21 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/redisprobe"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// A redisBackend is a backend on one Redis.
-type redisBackend struct {
-	*redisstore.Store
-	timeout time.Duration // STORE_TIMEOUT
-	log     *zap.Logger
-}
-
-// openRedis makes the store on a Redis whose variables begin with prefix.
-func (p *process) openRedis(prefix string, server *settings.RedisServer) (*redisBackend, error) {
+// openRedis opens a store on the Redis whose variables begin with prefix, and adds its prober to st.
+func (p *process) openRedis(st *storeStack, prefix string, server *settings.RedisServer) (*redisstore.Store, error) {
 	s := p.settings
 	c, err := redisOptions(s, prefix, server)
 	if err != nil {
@@ -39,10 +28,16 @@ func (p *process) openRedis(prefix string, server *settings.RedisServer) (*redis
 		// The keys of a group must be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
 	}
-	r := &redisBackend{Store: redisstore.New(c, o), timeout: s.StoreTimeout, log: p.log.With(zap.String("redis", prefix))}
-	p.closers = append(p.closers, r.close)
-	p.metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(r.Stats()) })
-	return r, nil
+	log := p.log.With(zap.String("redis", prefix))
+	store := redisstore.New(c, o)
+	p.closers = append(p.closers, func() {
+		if err := store.Close(); err != nil {
+			log.Warn("redis not closed", zap.Error(err))
+		}
+	})
+	p.metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(store.Stats()) })
+	st.probers = append(st.probers, &redisprobe.Prober{Store: store, Timeout: s.StoreTimeout, Log: log})
+	return store, nil
 }
 
 // redisURLOptions parses the address of a Redis whose variables begin with prefix.
@@ -87,84 +82,4 @@ func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer
 	c.DialTimeout = server.Timeout
 	c.PoolSize = server.PoolSize
 	return c, nil
-}
-
-// redisBackoff is the wait between checks of a Redis that is not ready.
-var redisBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
-
-// run checks Redis until it answers within the timeout, and then calls answered.
-func (r *redisBackend) run(ctx context.Context, answered func()) {
-	for failures := 0; ; failures++ {
-		result, err := r.probe(ctx)
-		if err == nil {
-			if result.MayEvict() {
-				r.log.Warn("redis may evict counters", zap.String("maxmemory_policy", result.EvictionPolicy),
-					zap.String("remedy", "set its maxmemory-policy to noeviction"))
-			}
-			r.log.Info("redis answers", zap.Duration("took_seconds", result.RoundTrip))
-			answered()
-			return
-		}
-		if ctx.Err() != nil {
-			return
-		}
-		text := "redis does not answer, not ready"
-		switch {
-		case errors.Is(err, errRoundTripTooLong):
-			text = "redis answers too late, not ready"
-		case errors.Is(err, redisstore.ErrAuth):
-			text = "redis rejected the password, not ready"
-		}
-		wait := redisBackoff.Wait(failures)
-		r.log.Error(text, zap.Error(err), zap.Duration("retry_seconds", wait))
-		if backoff.Sleep(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
-var errRoundTripTooLong = errors.New("a call to Redis takes longer than STORE_TIMEOUT")
-
-// probe is [redisstore.Store.Probe], but fails if a round trip takes as long as the timeout.
-func (r *redisBackend) probe(ctx context.Context) (redisstore.ProbeResult, error) {
-	result, err := r.Probe(ctx)
-	if err != nil {
-		return result, err
-	}
-	result.RoundTrip = result.RoundTrip.Round(10 * time.Microsecond)
-	if result.RoundTrip >= r.timeout {
-		return result, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
-			errRoundTripTooLong, result.RoundTrip, r.timeout)
-	}
-	return result, nil
-}
-
-func (r *redisBackend) check(ctx context.Context) error {
-	_, err := r.probe(ctx)
-	return err
-}
-
-func (r *redisBackend) close() {
-	if err := r.Close(); err != nil {
-		r.log.Warn("redis not closed", zap.Error(err))
-	}
-}
-
-// A redisPairBackend is a backend on two Redis servers: perSecond has the limits per second, and
-// main all others.
-type redisPairBackend struct {
-	*guard.PerSecond
-	main, perSecond *redisBackend
-}
-
-// run checks main, and then perSecond, until both have answered.
-func (p *redisPairBackend) run(ctx context.Context, answered func()) {
-	p.main.run(ctx, func() { p.perSecond.run(ctx, answered) })
-}
-
-func (p *redisPairBackend) check(ctx context.Context) error {
-	if err := p.main.check(ctx); err != nil {
-		return err
-	}
-	return p.perSecond.check(ctx)
 }

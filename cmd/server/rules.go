@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -32,7 +31,7 @@ func (p *process) openRules() (err error) {
 		Loaded:               p.rulesLoaded(ruleWarnings(s, p.log)),
 	}
 	if s.ConfigType == settings.FromXDS {
-		o.XDS, err = newXDS(&s.XDS, p.log, telemetry.NewXDS(p.metrics.Registry))
+		o.XDS, err = newXDS(&s.XDS, p.metrics.RegisterXDS())
 		if err != nil {
 			return err
 		}
@@ -89,7 +88,7 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 				p.shadow.file.Reload()
 			}
 			if p.receiptKeys != nil {
-				p.receiptKeys.file.Reload()
+				p.receiptKeys.Reload()
 			}
 		case <-ctx.Done():
 			return

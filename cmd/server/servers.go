@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -87,7 +86,7 @@ func (p *process) rlsOptions() rls.Options {
 	}
 	if p.receiptKeys != nil {
 		options.Receipts = rls.Receipts{
-			Header: s.ReceiptHeader, Keys: p.receiptKeys.live.Load, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret),
+			Header: s.ReceiptHeader, Keys: p.receiptKeys.Keys, Replica: p.hostname, KeyHashSecret: []byte(s.KeyHashSecret),
 		}
 	}
 	if s.ResponseHeaders {
@@ -134,28 +133,13 @@ func (s *servers) serve(group *errgroup.Group) {
 	}
 }
 
-// unwindTimeout is how long stopServers waits for handlers after it has closed their connections.
-const unwindTimeout = time.Second
-
-// stopServers waits for the requests and admin calls in flight, at most until the stop is forced,
-// saves the counters, and closes the HTTP servers. It frees their ports last, so that the next
-// process, which binds them first, loads a complete snapshot.
-func (p *process) stopServers(stop *stopper) {
-	s, ctx := p.servers, stop.forced
-	stopGRPC(ctx, s.grpc, p.gate)
-	p.gate.Close(ctx)
-	if s.admin != nil {
-		s.admin.stop(ctx) // before save, so that the snapshot has its resets
-	}
-	stop.save(p.store.save)
+// stopHTTP stops all HTTP servers except that of the admin API, see [stopHTTP].
+func (s *servers) stopHTTP(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, h := range s.http {
 		all.Go(func() { stopHTTP(ctx, h.server) })
 	}
 	all.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
-	defer cancel()
-	p.gate.Close(ctx)
 }
 
 func prefixError(what string, err error) error {

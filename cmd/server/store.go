@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/redisprobe"
 	"github.com/weir-rls/weir/internal/replicas"
 	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
@@ -16,17 +17,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
-
-// A backend keeps the counters: memory, one Redis, or two.
-type backend interface {
-	limiters.Store
-	// run maintains the backend until ctx ends or no maintenance is left. It calls answered once
-	// the backend has answered.
-	run(ctx context.Context, answered func())
-	// check returns an error if the backend does not answer. It charges nothing.
-	check(ctx context.Context) error
-}
 
 // A storeStack decides the requests of the process. A call passes its parts in this order:
 //
@@ -34,19 +26,19 @@ type backend interface {
 //	ends        retries ends of leases that the next part could not decide
 //	denyCache   denies keys over their limits without a call to Redis
 //	tracing     makes a span for each call to the backend
-//	backend     keeps the counters
+//	backend     keeps the counters: memory, one Redis, or two
 //
 // openStore opens the parts from the backend outwards, because closing denyCache and ends calls the
 // backend.
 type storeStack struct {
-	backend         backend
-	save            func()            // saves counters in memory if they have a snapshot; to be called after the last request
-	mainRedis       *redisBackend     // notifies the replicas that share the backend of resets; nil without Redis
-	memory          *memstore.Store   // the counters in this process: all of them or, with Redis, those of on_store_error: local
-	denyCache       *guard.DenyCache  // nil without Redis, or if disabled
-	withoutFallback limiters.Store    // the store that fallback wraps, for calls that on_store_error must not decide
-	fallback        *guard.Fallback   // receives all calls that on_store_error may decide
-	replicas        *replicas.Counter // the number of replicas, from which fallback computes its share of a limit
+	memory          *memstore.Store      // the counters in this process: all of them or, with Redis, those of on_store_error: local
+	save            func()               // saves counters in memory if they have a snapshot; to be called after the last request
+	mainRedis       *redisstore.Store    // notifies the replicas that share the backend of resets; nil without Redis
+	probers         []*redisprobe.Prober // one for each Redis
+	denyCache       *guard.DenyCache     // nil without Redis, or if disabled
+	withoutFallback limiters.Store       // the store that fallback wraps, for calls that on_store_error must not decide
+	fallback        *guard.Fallback      // receives all calls that on_store_error may decide
+	replicas        *replicas.Counter    // the number of replicas, from which fallback computes its share of a limit
 }
 
 func (p *process) openStore(ctx context.Context) (err error) {
@@ -55,9 +47,8 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
-		m := p.openMemory()
-		st.backend, st.memory, st.save = m, m.Store, m.save
-		st.withoutFallback, err = p.openTracing(ctx, m)
+		p.openMemory(st)
+		st.withoutFallback, err = p.openTracing(ctx, st.memory)
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
 		options.Local = st.memory
@@ -70,12 +61,36 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	st.fallback = guard.NewFallback(st.withoutFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,
-		func(ctx context.Context) { st.backend.run(ctx, p.ready.setStoreReady) },
+		func(ctx context.Context) {
+			if st.awaitRedis(ctx) == nil {
+				p.ready.setStoreReady()
+			}
+		},
 		st.replicas.Run,
 		// Without requests, only CheckIdle notices that the backend is up again.
-		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.backend.check) }),
+		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.checkRedis) }),
 	)
 	p.store = st
+	return nil
+}
+
+// awaitRedis returns once every Redis has answered. Its error is that of ctx.
+func (st *storeStack) awaitRedis(ctx context.Context) error {
+	for _, p := range st.probers {
+		if err := p.Await(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRedis returns an error unless every Redis answers. It charges nothing.
+func (st *storeStack) checkRedis(ctx context.Context) error {
+	for _, p := range st.probers {
+		if err := p.Check(ctx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -85,10 +100,11 @@ const closeTimeout = time.Second
 // openRedisStore opens the backend of st on Redis, and the parts between it and the fallback.
 func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
 	s := p.settings
-	if err := p.openRedisBackend(st); err != nil {
+	backend, err := p.openRedisBackend(st)
+	if err != nil {
 		return err
 	}
-	calls, err := p.openTracing(ctx, st.backend)
+	calls, err := p.openTracing(ctx, backend)
 	if err != nil {
 		return err
 	}
@@ -108,21 +124,20 @@ func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
 }
 
 // openRedisBackend opens the backend of st on one Redis, or on two with REDIS_PERSECOND.
-func (p *process) openRedisBackend(st *storeStack) error {
-	mainRedis, err := p.openRedis("REDIS", &p.settings.Redis)
+func (p *process) openRedisBackend(st *storeStack) (limiters.Store, error) {
+	mainRedis, err := p.openRedis(st, "REDIS", &p.settings.Redis)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	st.backend, st.mainRedis = mainRedis, mainRedis
+	st.mainRedis = mainRedis
 	if !p.settings.UsePerSecondRedis {
-		return nil
+		return mainRedis, nil
 	}
-	perSecond, err := p.openRedis("REDIS_PERSECOND", &p.settings.PerSecondRedis)
+	perSecond, err := p.openRedis(st, "REDIS_PERSECOND", &p.settings.PerSecondRedis)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	st.backend = &redisPairBackend{PerSecond: guard.NewPerSecond(mainRedis, perSecond), main: mainRedis, perSecond: perSecond}
-	return nil
+	return guard.NewPerSecond(mainRedis, perSecond), nil
 }
 
 // countReplicas returns the counter of the replicas that share the limits.

@@ -93,6 +93,11 @@ func printEscaped(to io.Writer, values ...any) {
 	fmt.Fprintln(to, terminal.PrintableLines(strings.TrimSuffix(fmt.Sprintln(values...), "\n")))
 }
 
+// warn prints a warning as one line, with escaped control characters.
+func warn(to io.Writer, format string, args ...any) {
+	fmt.Fprintln(to, terminal.Printable("weir: warning: "+fmt.Sprintf(format, args...)))
+}
+
 // untilSignal returns a context that ends at SIGINT or SIGTERM.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

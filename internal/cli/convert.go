@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weir-rls/weir/internal/offline/accesslog"
 	"github.com/weir-rls/weir/internal/terminal"
@@ -107,31 +106,16 @@ func (c *Convert) options() (accesslog.Options, error) {
 		Duration: c.Duration, DurationUnit: durationUnits[c.DurationUnit],
 		Status: c.StatusField, Denied: c.DeniedStatus,
 	}
-	comma, size := utf8.DecodeRuneInString(strings.Replace(c.Comma, "tab", "\t", 1))
-	o.Comma = comma
-	text := o.Format == accesslog.Envoy || o.Format == accesslog.Nginx
-	switch {
-	case c.Format == "":
-		return o, errors.New("convert needs --format envoy, nginx, json or csv")
-	case c.Domain == "":
-		return o, errors.New("convert needs --domain with the domain of the rules")
-	case c.DeniedStatus < 100 || c.DeniedStatus > 599:
-		return o, fmt.Errorf("--denied-status=%d: want an HTTP status, from 100 to 599", c.DeniedStatus)
-	case len(c.Descriptors) == 0:
-		return o, errors.New("convert needs --descriptor, for example: --descriptor 'user_id=%{x-user-id}'")
-	case c.LogFormat != "" && !text:
-		return o, errors.New("--log-format needs --format envoy or nginx")
-	case len(c.Columns) > 0 && o.Format != accesslog.CSV:
-		return o, errors.New("--columns needs --format csv")
-	case size == 0 || size < len(c.Comma) && c.Comma != "tab" || strings.ContainsRune("\"\r\n\ufffd", comma):
-		return o, fmt.Errorf("--comma %q: want one character, or tab", c.Comma)
-	case c.Time != "" && (c.EndTime != "" || c.Duration != ""):
-		return o, errors.New("--end-time and --duration cannot be used with --time: remove them")
-	case c.Duration != "" && c.EndTime == "":
-		return o, errors.New("--duration needs --end-time")
+	err := c.check(o.Format)
+	if err != nil {
+		return o, err
 	}
+	comma := []rune(strings.Replace(c.Comma, "tab", "\t", 1))
+	if len(comma) != 1 || strings.ContainsRune("\"\r\n\ufffd", comma[0]) {
+		return o, fmt.Errorf("--comma %q: want one character, or tab", c.Comma)
+	}
+	o.Comma = comma[0]
 	if c.TimeZone != "" {
-		var err error
 		o.Zone, err = time.LoadLocation(c.TimeZone)
 		if err != nil {
 			return o, fmt.Errorf("--time-zone %q: unknown zone: want UTC, or a name such as Europe/Berlin", c.TimeZone)
@@ -145,13 +129,35 @@ func (c *Convert) options() (accesslog.Options, error) {
 		o.Descriptors = append(o.Descriptors, d)
 	}
 	if c.Hits != "" {
-		var err error
 		o.Hits, err = accesslog.ParseTemplate(c.Hits)
 		if err != nil {
 			return o, fmt.Errorf("--hits: %w", err)
 		}
 	}
 	return o, nil
+}
+
+// check reports missing and conflicting flags.
+func (c *Convert) check(format accesslog.Format) error {
+	switch {
+	case format == "":
+		return errors.New("convert needs --format envoy, nginx, json or csv")
+	case c.Domain == "":
+		return errors.New("convert needs --domain with the domain of the rules")
+	case c.DeniedStatus < 100 || c.DeniedStatus > 599:
+		return fmt.Errorf("--denied-status=%d: want an HTTP status, from 100 to 599", c.DeniedStatus)
+	case len(c.Descriptors) == 0:
+		return errors.New("convert needs --descriptor, for example: --descriptor 'user_id=%{x-user-id}'")
+	case c.LogFormat != "" && format != accesslog.Envoy && format != accesslog.Nginx:
+		return errors.New("--log-format needs --format envoy or nginx")
+	case len(c.Columns) > 0 && format != accesslog.CSV:
+		return errors.New("--columns needs --format csv")
+	case c.Time != "" && (c.EndTime != "" || c.Duration != ""):
+		return errors.New("--end-time and --duration cannot be used with --time: remove them")
+	case c.Duration != "" && c.EndTime == "":
+		return errors.New("--duration needs --end-time")
+	}
+	return nil
 }
 
 // parseDescriptor reads a --descriptor.
@@ -279,13 +285,13 @@ func printConversion(w io.Writer, r *accesslog.Report, descriptors []string) {
 		}
 	}
 	for _, name := range r.Unknown {
-		fmt.Fprintf(w, "weir: warning: no line has the field %s\n", terminal.Printable(name))
+		warn(w, "no line has the field %s", name)
 	}
 	for _, err := range r.Broken {
-		fmt.Fprintf(w, "weir: warning: not read to the end: %s\n", terminal.Printable(err.Error()))
+		warn(w, "not read to the end: %v", err)
 	}
 	for _, hint := range r.Hints {
-		fmt.Fprintf(w, "weir: warning: %s\n", terminal.Printable(hint))
+		warn(w, "%s", hint)
 	}
 	for _, u := range r.First {
 		fmt.Fprintf(w, "%s:%d: %s\n", terminal.Printable(u.File), u.Line, reasonTexts[u.Reason])

@@ -12,7 +12,6 @@ import (
 	"charm.land/bubbles/v2/progress"
 	"charm.land/lipgloss/v2"
 
-	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -104,47 +103,52 @@ var skippedTexts = map[replay.SkipReason]string{
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 
-// finish removes the progress bar, warns about skipped lines and about different secrets, and
-// closes the recordings. It fails if they have no request that can be replayed.
+// finish removes the progress bar, prints warnings, and closes the recordings. It fails if they have
+// no request that can be replayed.
 func (r *recordings) finish(errs io.Writer) error {
 	r.bar.clear()
-	skipped := r.Skipped()
-	for i, s := range skipped {
-		if i == maxSkippedLines {
-			fmt.Fprintf(errs, "weir: warning: lines of %d further kinds or files were skipped\n", len(skipped)-i)
-			break
-		}
-		if s.Reason == replay.Unreadable {
-			fmt.Fprintf(errs, "weir: warning: %s: %s\n", terminal.Printable(s.File), terminal.Printable(s.Error))
-			continue
-		}
-		fmt.Fprintf(errs, "weir: warning: %s:%d: %s (%s), skipped lines of this kind: %d\n", terminal.Printable(s.File), s.First,
-			skippedTexts[s.Reason], s.Reason, s.Lines)
-	}
-	secrets, plain := map[string]bool{}, false
-	for _, note := range r.Notes() {
-		secrets[note.Secret] = true
-		plain = plain || note.Secret == ""
-	}
-	switch {
-	case len(secrets) > 1 && plain:
-		fmt.Fprintln(errs, "weir: warning: some recordings have hashed values, and others plain ones, so a key may count as several: "+
-			"read them separately")
-	case len(secrets) > 1:
-		fmt.Fprintln(errs, "weir: warning: the recordings have hashed values under different secrets, so a key may count as several: "+
-			"read each recording by itself, or record with one RECORD_SECRET_FILE")
-	}
+	r.warnSkipped(errs)
+	r.warnSecrets(errs)
 	err := r.Close()
 	switch {
 	case !r.ended || r.read > 0:
-	case len(skipped) > 0:
-		err = errors.Join(errors.New("no line can be replayed: pass lines of JSON as RECORD_PATH writes them (weir convert makes them "+
+		return err
+	case len(r.Skipped()) > 0:
+		return errors.Join(errors.New("no line can be replayed: pass lines of JSON as RECORD_PATH writes them (weir convert makes them "+
 			"from an access log)"), err)
-	default:
-		err = errors.Join(fmt.Errorf("%s no requests: record some with RECORD_PATH, or convert an access log with weir convert",
-			r.summary()), err)
 	}
-	return err
+	return errors.Join(fmt.Errorf("%s no requests: record some with RECORD_PATH, or convert an access log with weir convert", r.summary()), err)
+}
+
+// warnSkipped warns about skipped lines and unreadable files.
+func (r *recordings) warnSkipped(errs io.Writer) {
+	skipped := r.Skipped()
+	for i, s := range skipped {
+		switch {
+		case i == maxSkippedLines:
+			warn(errs, "lines of %d further kinds or files were skipped", len(skipped)-i)
+			return
+		case s.Reason == replay.Unreadable:
+			warn(errs, "%s: %s", s.File, s.Error)
+		default:
+			warn(errs, "%s:%d: %s (%s), skipped lines of this kind: %d", s.File, s.First, skippedTexts[s.Reason], s.Reason, s.Lines)
+		}
+	}
+}
+
+// warnSecrets warns if the recordings hash values in different ways.
+func (r *recordings) warnSecrets(errs io.Writer) {
+	secrets := map[string]bool{} // "": the values are plain
+	for _, note := range r.Notes() {
+		secrets[note.Secret] = true
+	}
+	switch {
+	case len(secrets) > 1 && secrets[""]:
+		warn(errs, "some recordings have hashed values, and others plain ones, so a key may count as several: read them separately")
+	case len(secrets) > 1:
+		warn(errs, "the recordings have hashed values under different secrets, so a key may count as several: "+
+			"read each recording by itself, or record with one RECORD_SECRET_FILE")
+	}
 }
 
 // summary returns the first recording and the number of the others, with a verb.

@@ -67,7 +67,7 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	r.warn(done.Notified, to)
+	warnReplicas(done.Notified, to)
 	return printResult(to.Out, r.Output, done, func() string {
 		rows := []string{"RULE\tLIMIT\tRESULT\tSOURCE"}
 		for _, l := range done.Limits {
@@ -81,9 +81,10 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 	})
 }
 
-func (r *Reset) warn(notified bool, to Streams) {
+// warnReplicas warns if a reset did not reach all replicas.
+func warnReplicas(notified bool, to Streams) {
 	if !notified {
-		fmt.Fprintln(to.Err, "weir: warning: other replicas were not fully notified: they may deny the key until DENY_CACHE_MAX has passed. Repeat the reset")
+		warn(to.Err, "other replicas were not fully notified: they may deny the key until DENY_CACHE_MAX has passed. Repeat the reset")
 	}
 }
 
@@ -120,7 +121,7 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 			fmt.Fprintf(to.Err, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
 		}
 	}
-	r.warn(sum.Notified, to)
+	warnReplicas(sum.Notified, to)
 	err = printResult(to.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
 	if err == nil && sum.Reset == 0 {
 		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))

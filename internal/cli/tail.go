@@ -56,16 +56,9 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	t.warnUnknown(ctx, conn, to)
-	filter := api.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
-	if t.Entry != "" {
-		path, err := descriptors.ParsePath(t.Entry)
-		if err == nil && len(path) != 1 {
-			err = errors.New("want one entry, such as user_id or user_id=42")
-		}
-		if err != nil {
-			return fmt.Errorf("--entry: %w", err)
-		}
-		filter.Entry = explain.Entry{path[0].Key, path[0].Value}
+	filter, err := t.filter()
+	if err != nil {
+		return err
 	}
 	for failures := 0; ; failures++ {
 		var unwritten error
@@ -93,6 +86,23 @@ func (t *Tail) Run(ctx context.Context, to Streams) error {
 	}
 }
 
+// filter returns the filter that the flags describe.
+func (t *Tail) filter() (api.Filter, error) {
+	filter := api.Filter{Domain: t.Domain, Rule: t.Rule, Outcome: t.Outcome, Sample: t.Sample}
+	if t.Entry == "" {
+		return filter, nil
+	}
+	path, err := descriptors.ParsePath(t.Entry)
+	if err == nil && len(path) != 1 {
+		err = errors.New("want one entry, such as user_id or user_id=42")
+	}
+	if err != nil {
+		return filter, fmt.Errorf("--entry: %w", err)
+	}
+	filter.Entry = explain.Entry{path[0].Key, path[0].Value}
+	return filter, nil
+}
+
 // warnUnknown warns if the server has no such domain, or no rule of the path. It does not fail,
 // because the rules may change later.
 func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams) {
@@ -102,7 +112,7 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 	rules, err := conn.Rules(ctx, t.Domain, maxRules, 0)
 	switch {
 	case client.IsNotFound(err):
-		fmt.Fprintln(to.Err, "weir: warning:", terminal.Printable(err.Error()))
+		warn(to.Err, "%v", err)
 		return
 	case err != nil || t.Rule == "" || len(rules) == maxRules: // the stream reports the error; of more rules some are unknown
 		return
@@ -114,19 +124,15 @@ func (t *Tail) warnUnknown(ctx context.Context, conn *client.Client, to Streams)
 		}
 		paths = append(paths, r.Path)
 	}
-	fmt.Fprintf(to.Err, "weir: warning: no rule has the path %s now%s\n", terminal.Printable(t.Rule), didYouMean(t.Rule, paths))
+	hint := ""
+	if nearest := spelling.Nearest(t.Rule, paths); nearest != "" {
+		hint = fmt.Sprintf(": did you mean %s?", nearest)
+	}
+	warn(to.Err, "no rule has the path %s now%s", t.Rule, hint)
 }
 
 // maxRules is the most rules that the server returns in one call.
 const maxRules = 10_000
-
-// didYouMean returns the part of an error that names the word nearest to a misspelled one, or "".
-func didYouMean(word string, words []string) string {
-	if nearest := spelling.Nearest(word, words); nearest != "" {
-		return fmt.Sprintf(": did you mean %s?", terminal.Printable(nearest))
-	}
-	return ""
-}
 
 func (t *Tail) write(w io.Writer, d *api.Decision) error {
 	if t.Output == "json" {

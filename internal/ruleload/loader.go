@@ -25,7 +25,7 @@ import (
 type Options struct {
 	Path         string      // the file or folder of the rules; unused with XDS
 	Remedy       string      // how the user sets a readable Path; part of the error
-	XDS          *xds.Source // the control plane that sends the rules, or nil
+	XDS          *xds.Source // the control plane that sends the rules, or nil; the Loader logs its events
 	ReceivedPath string      // the file that keeps the rules from XDS for the next start; "" keeps none
 	Overlay      string      // the file or folder of the overlay; "" without one
 
@@ -124,9 +124,7 @@ func (l *Loader) Watch(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		if l.options.XDS != nil {
-			source := *l.options.XDS
-			source.HasRules = l.Rules() != nil
-			return source.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
+			return l.watchXDS(ctx)
 		}
 		return l.file.Watch(ctx, func(files []rulesfile.File, err error) { _ = l.load(files, err) })
 	})
@@ -134,6 +132,20 @@ func (l *Loader) Watch(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// watchXDS loads the rules that the control plane sends, until ctx ends.
+func (l *Loader) watchXDS(ctx context.Context) error {
+	source := *l.options.XDS
+	source.HasRules = l.Rules() != nil
+	events := &connectionLog{log: l.log.With(zap.String("source", source.Server))}
+	source.Notify = func(e xds.Event) {
+		events.add(e)
+		if l.options.XDS.Notify != nil {
+			l.options.XDS.Notify(e)
+		}
+	}
+	return source.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
 }
 
 // Reload makes Watch read the files now. The result is logged even if nothing has changed.

@@ -1,39 +1,69 @@
-// Package snapshot saves and loads the counters of a store in a file.
+// Package snapshot keeps the counters of a store in memory in a file, for the next process. It only
+// logs and counts its errors: a server without a snapshot still decides requests.
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/atomicfile"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// A RejectedError is returned for a snapshot that exists but cannot be loaded.
-type RejectedError struct {
-	Reason error
-	KeptAs string // the path to which Load renamed the snapshot, so that Save does not overwrite it; "" if RenameErr is not nil
-	// RenameErr, if not nil, is why the snapshot still has its path. Save would then overwrite it.
-	RenameErr error
+// A File is the snapshot of a store. It is safe for concurrent use.
+type File struct {
+	path  string
+	store *memstore.Store
+	log   *zap.Logger
+
+	saving sync.Mutex // held while the file is written
+
+	mu    sync.Mutex // guards stats
+	stats Stats
 }
 
-func (e *RejectedError) Error() string { return e.Reason.Error() }
+// Stats counts the keys and the failures of a [File].
+type Stats struct {
+	SavedAt       time.Time // the time of the last save; zero: none yet
+	Saved, Loaded int64     // keys: in the last save, and at start
+	Failures      int64     // saves that failed
+}
 
-func (e *RejectedError) Unwrap() error { return e.Reason }
-
-// Load returns a store with the snapshot at path. If there is none, it returns fs.ErrNotExist. If
-// it cannot be loaded, it returns a [RejectedError].
-func Load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
+// Open returns a store with the counters in the file path, and the File that saves them again. If
+// the file cannot be loaded, Open renames it, and the store is empty. If the file cannot be renamed
+// either, Open returns no File, because a save would overwrite it.
+func Open(path string, o memstore.Options, log *zap.Logger) (*memstore.Store, *File) {
+	log = log.With(zap.String("snapshot", path))
+	since := time.Now()
 	store, loaded, err := load(path, o)
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return store, loaded, err
+	if err == nil {
+		log.Info("counters loaded", zap.Int64("keys", loaded.Keys), zap.Time("saved_at", loaded.SavedAt),
+			zap.Int64("expired", loaded.Expired), zap.Int64("left_out", loaded.NotLoaded), zap.Duration("took_seconds", time.Since(since)))
+		return store, &File{path: path, store: store, log: log, stats: Stats{Loaded: loaded.Keys}}
 	}
-	rejected := &RejectedError{Reason: err}
-	rejected.KeptAs, rejected.RenameErr = quarantine(path)
-	return nil, memstore.Loaded{}, rejected
+	store = memstore.New(o)
+	if errors.Is(err, fs.ErrNotExist) {
+		log.Info("no snapshot yet, counters start at zero")
+		return store, &File{path: path, store: store, log: log}
+	}
+	keptAs, renameErr := quarantine(path)
+	if renameErr != nil {
+		log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(err),
+			zap.NamedError("rename_error", renameErr),
+			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove the file or folder at this path, and restart"))
+		return store, nil
+	}
+	log.Error("snapshot not loaded, counters start at zero", zap.Error(err), zap.String("kept_as", keptAs),
+		zap.String("remedy", "if another version of Weir wrote the snapshot, stop Weir, rename the file back and start that version; otherwise remove the file"))
+	return store, &File{path: path, store: store, log: log}
 }
 
 func load(path string, o memstore.Options) (*memstore.Store, memstore.Loaded, error) {
@@ -55,10 +85,7 @@ func quarantine(path string) (keptAs string, err error) {
 		return "", err
 	}
 	keptAs = path + ".refused"
-	if err := os.Rename(path, keptAs); err != nil {
-		return "", err
-	}
-	return keptAs, nil
+	return keptAs, os.Rename(path, keptAs)
 }
 
 func checkRegular(path string) error {
@@ -72,12 +99,45 @@ func checkRegular(path string) error {
 	return nil
 }
 
-// Save atomically replaces the snapshot at path, see [atomicfile.Write]. It returns the number of
-// keys.
-func Save(path string, from *memstore.Store) (keys int64, err error) {
-	err = atomicfile.Write(path, func(w io.Writer) error {
-		keys, err = from.Save(w)
+// Run saves the counters at each interval until ctx ends.
+func (f *File) Run(ctx context.Context, interval time.Duration) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.Save()
+		}
+	}
+}
+
+// Save atomically replaces the file, see [atomicfile.Write].
+func (f *File) Save() {
+	f.saving.Lock()
+	defer f.saving.Unlock()
+	since := time.Now()
+	var keys int64
+	err := atomicfile.Write(f.path, func(w io.Writer) (err error) {
+		keys, err = f.store.Save(w)
 		return err
 	})
-	return keys, err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.stats.Failures++
+		f.log.Error("counters not saved", zap.Error(err),
+			zap.String("remedy", "check that the folder of MEMORY_SNAPSHOT exists, is writable and is not full"))
+		return
+	}
+	f.stats.SavedAt, f.stats.Saved = time.Now(), keys
+	f.log.Debug("counters saved", zap.Int64("keys", keys), zap.Duration("took_seconds", time.Since(since)))
+}
+
+// Stats returns the current counts.
+func (f *File) Stats() Stats {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.stats
 }

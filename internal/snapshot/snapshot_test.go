@@ -1,38 +1,46 @@
 package snapshot
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
+// open opens a snapshot, and returns its last log line.
+func open(path string) (*File, observer.LoggedEntry) {
+	core, logged := observer.New(zap.InfoLevel)
+	_, f := Open(path, memstore.Options{}, zap.New(core))
+	all := logged.All()
+	return f, all[len(all)-1]
+}
+
 func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 	path := t.TempDir()
-	_, _, err := Load(path, memstore.Options{})
-	rejected, ok := errors.AsType[*RejectedError](err)
-	if !ok || !strings.Contains(err.Error(), path+": not a regular file") || rejected.RenameErr == nil || rejected.KeptAs != "" {
-		t.Errorf("%+v, want a folder to be rejected and left where it is", rejected)
+	f, line := open(path)
+	if reason, _ := line.ContextMap()["error"].(string); f != nil || !strings.Contains(reason, path+": not a regular file") {
+		t.Errorf("got file %v, logged %v, want no snapshot", f, line)
+	}
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		t.Errorf("%v, want the folder to be left where it is", err)
 	}
 }
 
 func TestDamagedSnapshotIsRenamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "snapshot")
-	must.Succeed(t, os.WriteFile(path, []byte("dear diary"), 0o600))
-	_, _, err := Load(path, memstore.Options{})
-	rejected, ok := errors.AsType[*RejectedError](err)
-	if !ok || rejected.RenameErr != nil {
-		t.Fatalf("%v, want a rejected snapshot", err)
+	must.Write(t, path, "dear diary")
+	f, line := open(path)
+	keptAs, _ := line.ContextMap()["kept_as"].(string)
+	if kept, err := os.ReadFile(keptAs); f == nil || err != nil || string(kept) != "dear diary" {
+		t.Errorf("got file %v, kept %q at %q, %v", f, kept, keptAs, err)
 	}
-	if kept, err := os.ReadFile(rejected.KeptAs); err != nil || string(kept) != "dear diary" {
-		t.Errorf("kept %q, %v", kept, err)
-	}
-	if _, _, err := Load(path, memstore.Options{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v, want no snapshot", err)
+	if _, line := open(path); line.Message != "no snapshot yet, counters start at zero" {
+		t.Errorf("logged %v, want no snapshot", line)
 	}
 }

@@ -332,7 +332,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	})
 	m.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.RegisterFallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })
-	telemetry.NewXDS(m.Registry)
+	m.RegisterXDS()
 	stats := ratelimitstats.New(m.Registry, ratelimitstats.Options{NearLimitRatio: .8})
 	statsd.New(statsd.Destination{Network: "udp"}, stats, m.Registry, zap.NewNop())
 	m.Loaded(rules, time.Now(), nil)

@@ -26,7 +26,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
@@ -36,34 +35,43 @@ type Tracing struct {
 	propagators propagation.TextMapPropagator
 }
 
-// Start starts the exporter, configured by s and the OTEL_EXPORTER_OTLP_* variables. If the
-// collector is unreachable, spans are lost and failed is called with the error.
-func Start(ctx context.Context, s settings.Tracing, failed func(error)) (*Tracing, error) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
-	otel.SetLogger(logr.New(&sink{failed: failed}))
+// Options configures a [Tracing]. The OTEL_EXPORTER_OTLP_* variables name the collector.
+type Options struct {
+	Protocol                      string // of OTLP: http or grpc
+	ServiceName, ServiceNamespace string
+	InstanceID                    string  // service.instance.id of the spans; "": a random one
+	SamplingRate                  float64 // the fraction of traces to send, if the caller has not decided
+	// Failed is called with each error. If the collector is unreachable, spans are lost.
+	Failed func(error)
+}
+
+// Start starts the exporter.
+func Start(ctx context.Context, o Options) (*Tracing, error) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(o.Failed))
+	otel.SetLogger(logr.New(&sink{failed: o.Failed}))
 	newExporter := func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracehttp.New(ctx) }
-	if s.TracingExporterProtocol == "grpc" {
+	if o.Protocol == "grpc" {
 		newExporter = func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracegrpc.New(ctx) }
 	}
 	exporter, err := newExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	if s.TracingServiceInstanceID == "" {
+	if o.InstanceID == "" {
 		var id [16]byte
 		_, _ = rand.Read(id[:])
-		s.TracingServiceInstanceID = hex.EncodeToString(id[:])
+		o.InstanceID = hex.EncodeToString(id[:])
 	}
 	about := resource.NewSchemaless(
-		attribute.String("service.name", s.TracingServiceName),
-		attribute.String("service.namespace", s.TracingServiceNamespace),
-		attribute.String("service.instance.id", s.TracingServiceInstanceID),
+		attribute.String("service.name", o.ServiceName),
+		attribute.String("service.namespace", o.ServiceNamespace),
+		attribute.String("service.instance.id", o.InstanceID),
 	)
 	return &Tracing{
 		provider: sdk.NewTracerProvider(
 			sdk.WithBatcher(exporter),
 			sdk.WithResource(about),
-			sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(s.TracingSamplingRate))),
+			sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(o.SamplingRate))),
 		),
 		propagators: propagation.NewCompositeTextMapPropagator(
 			propagation.TraceContext{}, b3.New(b3.WithInjectEncoding(b3.B3MultipleHeader)), propagation.Baggage{}),

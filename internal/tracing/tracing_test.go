@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
@@ -35,7 +34,7 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 	}))
 	t.Cleanup(server.Close)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	tracing, err := Start(context.Background(), enabled, func(err error) { t.Error(err) })
+	tracing, err := Start(context.Background(), options(func(err error) { t.Error(err) }))
 	must.Succeed(t, err)
 	return tracing, func() (all []*collectorv1.ExportTraceServiceRequest) {
 		must.Succeed(t, tracing.Stop(context.Background()))
@@ -46,8 +45,8 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 	}
 }
 
-var enabled = settings.Tracing{
-	TracingEnabled: true, TracingServiceName: "RateLimit", TracingExporterProtocol: "http", TracingSamplingRate: 1,
+func options(failed func(error)) Options {
+	return Options{ServiceName: "RateLimit", Protocol: "http", SamplingRate: 1, Failed: failed}
 }
 
 func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
@@ -86,10 +85,10 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100")
 	for _, protocol := range []string{"http", "grpc"} {
-		s := enabled
-		s.TracingExporterProtocol = protocol
 		reported := make(chan error, 16)
-		tracing, err := Start(context.Background(), s, func(err error) { reported <- err })
+		o := options(func(err error) { reported <- err })
+		o.Protocol = protocol
+		tracing, err := Start(context.Background(), o)
 		must.Succeed(t, err)
 		failing := tracing.Store(&limiterstest.FailingStore{Err: errFailing})
 		if err := failing.Take(context.Background(), time.Time{}, make([]limiters.Group, 1), nil); !errors.Is(err, errFailing) {
@@ -110,7 +109,7 @@ func TestInvalidVariablesAreReportedWithoutTheirValues(t *testing.T) {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, value)
 			reported := make(chan error, 16)
-			tracing, err := Start(context.Background(), enabled, func(err error) { reported <- err })
+			tracing, err := Start(context.Background(), options(func(err error) { reported <- err }))
 			must.Succeed(t, err)
 			defer func() { _ = tracing.Stop(context.Background()) }()
 			select {

@@ -50,80 +50,85 @@ type resetByEntryInput struct{ Body api.ResetByEntryRequest }
 
 type resetByEntryOutput struct{ Body api.ResetByEntryResult }
 
-// refuse audits a change that is refused, and returns err.
+// refuse audits a change that is refused, with err as the detail if there is none, and returns err.
 func (a *API) refuse(ctx context.Context, change Change, err error) error {
-	change.Detail = err.Error()
+	change.Outcome, change.Detail = Refused, cmp.Or(change.Detail, err.Error())
 	a.audit(ctx, change)
 	return err
 }
 
+// failChange audits a change that the store failed to make, and returns the error for the caller.
+func (a *API) failChange(ctx context.Context, change Change) error {
+	change.Outcome, change.Detail = Failed, "the store failed"
+	a.audit(ctx, change)
+	return errStore
+}
+
 func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
-	change := Change{Action: resetPath, Domain: in.Body.Domain, Outcome: Refused}
+	change := Change{Action: resetPath, Domain: in.Body.Domain}
 	rules, targets, err := a.find(&in.Body)
 	switch {
 	case errors.Is(err, errNoRules):
 		return nil, a.refuse(ctx, change, err)
 	case err != nil:
-		change.Domain = "" // the rules do not have the domain
-		change.Detail = "no rules have the domain, or the descriptor is invalid"
-		a.audit(ctx, change)
-		return nil, err
+		change.Domain, change.Detail = "", "no rules have the domain, or the descriptor is invalid"
+		return nil, a.refuse(ctx, change, err)
 	}
-	out := &resetOutput{api.KeyReset{
-		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []api.LimitReset{},
-	}}
-	var keys []limiters.StateName
-	for _, t := range targets {
-		for i := range t.rule.Limits {
-			l := &t.rule.Limits[i]
-			keys = append(keys, l.StateName(t.key))
-			out.Body.Limits = append(out.Body.Limits, api.LimitReset{
-				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeyHashSecret, t.key),
-			})
-		}
-	}
-	if len(keys) == 0 {
+	limits, states := a.resetsOf(targets)
+	if len(states) == 0 {
 		return nil, a.refuse(ctx, change, huma.Error404NotFound("no limit applies to this descriptor: "+cmp.Or(keyHint(rules, &in.Body), "weir explain --live or POST /v1/explain shows why")))
 	}
-	change.KeyHash = out.Body.Limits[0].KeyHash
+	change.KeyHash = limits[0].KeyHash
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	found, notified, err := a.options.Resets.Reset(ctx, keys)
+	found, notified, err := a.options.Resets.Reset(ctx, states)
 	if err != nil {
-		change.Outcome, change.Detail = Failed, "the store failed"
-		a.audit(ctx, change)
-		return nil, errStore
+		return nil, a.failChange(ctx, change)
 	}
 	n := 0
-	for i := range out.Body.Limits {
+	for i := range limits {
 		if i < len(found) && found[i] {
-			out.Body.Limits[i].Reset = true
+			limits[i].Reset = true
 			n++
 		}
 	}
 	if n == 0 {
 		return nil, a.refuse(ctx, change, huma.Error404NotFound("nothing is stored for this key: it was never hit, or it has fully reset. Check the domain and every entry"))
 	}
-	out.Body.Notified = notified
-	change.Outcome, change.Detail = Done, fmt.Sprintf("limits reset: %d of %d, other replicas notified: %t", n, len(keys), notified)
+	change.Outcome, change.Detail = Done, fmt.Sprintf("limits reset: %d of %d, other replicas notified: %t", n, len(states), notified)
 	a.audit(ctx, change)
-	return out, nil
+	return &resetOutput{api.KeyReset{
+		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: limits, Notified: notified,
+	}}, nil
+}
+
+// resetsOf returns the limits of targets, and the name of the state of each.
+func (a *API) resetsOf(targets []target) (limits []api.LimitReset, states []limiters.StateName) {
+	for _, t := range targets {
+		for i := range t.rule.Limits {
+			l := &t.rule.Limits[i]
+			states = append(states, l.StateName(t.key))
+			limits = append(limits, api.LimitReset{
+				Rule: t.rule.Name, Name: l.Name, Source: t.rule.Source(), KeyHash: descriptors.KeyHash(a.options.KeyHashSecret, t.key),
+			})
+		}
+	}
+	return limits, states
 }
 
 func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetByEntryOutput, error) {
-	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain, Outcome: Refused}
+	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain}
 	entry := entryOf(in.Body.Entry)
 	switch rules := a.options.Rules(); {
 	case rules == nil:
 		return nil, a.refuse(ctx, change, errNoRules)
 	case rules.Domain(in.Body.Domain) == nil:
 		change.Domain, change.Detail = "", "no rules have the domain"
-		a.audit(ctx, change)
-		return nil, unknownDomain(rules, in.Body.Domain)
+		return nil, a.refuse(ctx, change, unknownDomain(rules, in.Body.Domain))
 	case entry.Key == "":
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}
-	// An audit log without values of users: the hash is that of the domain with this entry alone.
+	// The audit log gets no values of users, only the hash of the domain with this entry.
 	change.KeyHash = descriptors.KeyHash(a.options.KeyHashSecret, descriptors.Key(in.Body.Domain, nil, []descriptors.Entry{entry}))
 	done, notified, err := a.options.Resets.ResetByEntry(ctx, in.Body.Domain, entry, in.Body.Cursor)
 	switch {
@@ -132,9 +137,7 @@ func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetBy
 	case errors.Is(err, limiters.ErrCursor):
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("cursor: not one that this route returned: leave it out to begin a pass"))
 	case err != nil:
-		change.Outcome, change.Detail = Failed, "the store failed"
-		a.audit(ctx, change)
-		return nil, errStore
+		return nil, a.failChange(ctx, change)
 	}
 	change.Outcome = Done
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",

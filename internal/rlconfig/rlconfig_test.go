@@ -1,7 +1,6 @@
-package main
+package rlconfig
 
 import (
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +25,8 @@ descriptors:
   - {unit: hour, requests_per_unit: 9, name: hourly, window_start: first_hit, on_store_error: local, count_denied: false}
   - {unit: minute, unit_multiplier: 5, requests_per_unit: 9, algorithm: funnel, capacity: 3}
 `)
-	page := httptest.NewRecorder()
-	writeRules(page, rules)
+	var page strings.Builder
+	Write(&page, rules)
 	const modes = ", shadow_mode: false, quota_mode: false"
 	want := `d.free: unit=UNKNOWN requests_per_unit=0` + modes + `, name: "staff"
 d.plain: unit=DAY requests_per_unit=5` + modes + `, unit_multiplier: 1, algorithm: fixed_window, capacity: 5, ` +
@@ -40,7 +39,7 @@ d.many: unit=HOUR requests_per_unit=9, shadow_mode: true, quota_mode: false, uni
 d.many: unit=MINUTE requests_per_unit=9, shadow_mode: true, quota_mode: false, unit_multiplier: 5, algorithm: funnel, ` +
 		`capacity: 3, count_denied: false, on_store_error: allow
 `
-	if got := page.Body.String(); got != want {
+	if got := page.String(); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
@@ -58,15 +57,15 @@ func TestRulesPageShowsLeases(t *testing.T) {
 			Limits: []descriptors.RateLimit{{Limit: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},
 		})
 	}
-	page := httptest.NewRecorder()
-	writeRules(page, b.Build())
+	var page strings.Builder
+	Write(&page, b.Build())
 	for _, want := range []string{
 		"d.slots: unit=UNKNOWN requests_per_unit=3, ", "algorithm: concurrency, capacity: 3, count_denied: false, lease_ttl: 1m30s, ",
 		"algorithm: concurrency, capacity: 4, count_denied: false, lease_ttl: 1m0s, ",
 		"algorithm: funnel, capacity: 60, count_denied: false, ", ", reserve.ttl: 2m0s, reserve.unsettled: charge, ",
 	} {
-		if !strings.Contains(page.Body.String(), want) {
-			t.Errorf("the page lacks %q:\n%s", want, page.Body)
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, &page)
 		}
 	}
 }

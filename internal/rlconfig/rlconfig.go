@@ -1,19 +1,19 @@
-package main
+// Package rlconfig prints rules as the debug page /rlconfig of envoyproxy/ratelimit does.
+package rlconfig
 
 import (
 	"cmp"
 	"fmt"
-	"net/http"
+	"io"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// writeRules writes one line for each limit, in the form of envoyproxy/ratelimit followed by Weir's
-// own settings.
-func writeRules(w http.ResponseWriter, rules *descriptors.Rules) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+// Write writes one line for each limit, in the form of envoyproxy/ratelimit followed by Weir's own
+// settings.
+func Write(w io.Writer, rules *descriptors.Rules) {
 	for r := range rules.All() {
 		start := fmt.Sprintf("%s.%s: ", r.Domain, r.Name)
 		modes := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.ShadowMode, r.QuotaMode)
@@ -67,9 +67,9 @@ func nameSetting(name string) string {
 	return fmt.Sprintf(", name: %q", name)
 }
 
-// parameterSettings returns the parameters of an algorithm except its capacity, which writeRules
-// prints for every limit. It prints defaults, except that of a time zone, and omits objects that
-// are not set.
+// parameterSettings returns the parameters of an algorithm except its capacity, which Write prints
+// for every limit. It prints defaults, except that of a time zone, and omits objects that are not
+// set.
 func parameterSettings(spec limiters.Spec) string {
 	var b strings.Builder
 	params, given := spec.Params, spec.Params.String()
