@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -40,7 +41,10 @@ func (h *httpServer) serve() error {
 }
 
 // openServers opens the servers, which serve starts. All other parts must be open.
-func (p *process) openServers(l listenerSet) error {
+func (p *process) openServers(ctx context.Context, l listenerSet) error {
+	if err := grpcmessage.CheckTransport(ctx); err != nil {
+		return prefixError("grpc", err)
+	}
 	s := p.settings
 	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions())
 	options, err := grpcOptions(&s.Listeners, p.log)
