@@ -110,7 +110,7 @@ func (p *process) openParts(ctx context.Context) error {
 	if err := p.openRecorder(); err != nil {
 		return err
 	}
-	return p.openServers(ctx, l)
+	return p.openServers(l)
 }
 
 // run serves until stop receives a signal, the end of ctx, or the failure of a part. Then it shuts

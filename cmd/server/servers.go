@@ -41,8 +41,8 @@ func (h *httpServer) serve() error {
 }
 
 // openServers opens the servers, which serve starts. All other parts must be open.
-func (p *process) openServers(ctx context.Context, l listenerSet) error {
-	if err := grpcmessage.CheckTransport(ctx); err != nil {
+func (p *process) openServers(l listenerSet) error {
+	if err := grpcmessage.CheckTransport(); err != nil {
 		return prefixError("grpc", err)
 	}
 	s := p.settings

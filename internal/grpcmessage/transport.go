@@ -14,16 +14,16 @@ import (
 // CheckTransport calls a server in memory and returns an error if a [Receiver] cannot read the
 // streams of this version of grpc-go. Call it before a server starts, because otherwise every
 // request would fail.
-func CheckTransport(ctx context.Context) error {
-	return checkTransport(ctx, func(ctx context.Context) error {
+func CheckTransport() error {
+	return checkTransport(func(ctx context.Context) error {
 		_, err := uncompressedStream(ctx)
 		return err
 	})
 }
 
 // checkTransport returns the error of check, which it calls with the context of a request.
-func checkTransport(ctx context.Context, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, messageTimeout)
+func checkTransport(check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), messageTimeout)
 	defer cancel()
 	listener := bufconn.Listen(pieceSize)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
