@@ -51,16 +51,8 @@ func newLogs(w io.Writer, level zapcore.Level, format string) (log, audit *zap.L
 }
 
 func (s *serve) serve(ctx context.Context, log, audit *zap.Logger) error {
-	ineffective, err := s.Ineffective(os.Environ())
-	if err != nil {
+	if err := s.logIneffective(log); err != nil {
 		return err
-	}
-	for _, v := range ineffective {
-		level := zap.WarnLevel
-		if v.Expected {
-			level = zap.InfoLevel
-		}
-		log.Log(level, "setting has no effect", zap.String("setting", v.Setting), zap.String("reason", v.Reason))
 	}
 	limitMemory(log)
 
@@ -89,6 +81,19 @@ func (s *serve) serve(ctx context.Context, log, audit *zap.Logger) error {
 		log.Warn("stop timed out, ending with calls or a save in progress")
 		return nil
 	}
+}
+
+// logIneffective logs the settings that have no effect.
+func (s *serve) logIneffective(log *zap.Logger) error {
+	ineffective, err := s.Ineffective(os.Environ())
+	for _, v := range ineffective {
+		level := zap.WarnLevel
+		if v.Expected {
+			level = zap.InfoLevel
+		}
+		log.Log(level, "setting has no effect", zap.String("setting", v.Setting), zap.String("reason", v.Reason))
+	}
+	return err
 }
 
 // openUntilSignal is [open], but the first signal ends the wait for ports. Then it returns no

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -88,7 +89,7 @@ func warnReplicas(notified bool, to Streams) {
 	}
 }
 
-// byEntry makes a whole pass. It prints its progress to the errors, and the sum to the output.
+// byEntry makes a whole pass, and prints its result.
 func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error {
 	entry, err := parseEntry(r.Entry)
 	if err != nil {
@@ -101,25 +102,12 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	if err := r.confirm(domain, to); err != nil {
 		return err
 	}
-	// An interrupted pass prints the cursor from which the next one may continue.
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	sum := api.ResetByEntryResult{Cursor: r.Cursor, Notified: true}
-	for !sum.Done {
-		step, err := c.ResetByEntry(ctx, api.ResetByEntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: sum.Cursor})
-		if err != nil {
-			if sum.Cursor != "" {
-				fmt.Fprintf(to.Err, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
-			}
-			return err
-		}
-		sum = api.ResetByEntryResult{
-			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,
-			Notified: sum.Notified && step.Notified,
-		}
-		if !sum.Done {
-			fmt.Fprintf(to.Err, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
-		}
+	request := api.ResetByEntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: r.Cursor}
+	sum, err := makePass(ctx, c, request, to.Err)
+	if err != nil {
+		return err
 	}
 	warnReplicas(sum.Notified, to)
 	err = printResult(to.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
@@ -128,6 +116,30 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 		return Failed
 	}
 	return err
+}
+
+// makePass makes all steps of a pass, and returns their sum. It prints the progress to errs. If a step
+// fails, it prints the cursor from which the next pass may continue.
+func makePass(ctx context.Context, c *client.Client, request api.ResetByEntryRequest, errs io.Writer) (sum api.ResetByEntryResult, err error) {
+	sum.Notified = true
+	for !sum.Done {
+		step, err := c.ResetByEntry(ctx, request)
+		if err != nil {
+			if request.Cursor != "" {
+				fmt.Fprintf(errs, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(request.Cursor))
+			}
+			return sum, err
+		}
+		request.Cursor = step.Cursor
+		sum = api.ResetByEntryResult{
+			Scanned: sum.Scanned + step.Scanned, Reset: sum.Reset + step.Reset, Cursor: step.Cursor, Done: step.Done,
+			Notified: sum.Notified && step.Notified,
+		}
+		if !sum.Done {
+			fmt.Fprintf(errs, "scanned %d, reset %d\n", sum.Scanned, sum.Reset)
+		}
+	}
+	return sum, nil
 }
 
 // parseEntry reads the value of --entry.

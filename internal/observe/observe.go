@@ -69,8 +69,8 @@ func (o *Observer) Run(ctx context.Context) {
 // Observe observes a decided request. It does not retain r.
 func (o *Observer) Observe(r *decide.Result) {
 	subscribers := o.subscribers.list()
-	logs := o.options.LogDenial != nil && o.denials.maxHash > 0
-	if o.top == nil && len(subscribers) == 0 && !logs {
+	logsDenials := o.options.LogDenial != nil && o.denials.maxHash > 0
+	if o.top == nil && len(subscribers) == 0 && !logsDenials {
 		return
 	}
 	for i := range r.Decisions {
@@ -82,7 +82,7 @@ func (o *Observer) Observe(r *decide.Result) {
 		if o.top != nil && len(d.Verdicts) > 0 && !d.End {
 			o.top.add(r.Key(i), d, denying >= 0)
 		}
-		if denying >= 0 && logs {
+		if denying >= 0 && logsDenials {
 			o.logDenial(r, i, denying)
 		}
 		if len(subscribers) > 0 {

@@ -135,11 +135,11 @@ func (d *denials) read(r *decide.Result) {
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}
-		denying := keyDenial{limitName: limitName{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		denial := keyDenial{limitName: limitName{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
 		if limit >= 0 {
-			denying.limitName.limit, denying.limit = decision.LimitLabel(limit), &decision.Limits[limit]
+			denial.limitName.limit, denial.limit = decision.LimitLabel(limit), &decision.Limits[limit]
 		}
-		d.limits = append(d.limits, denying)
+		d.limits = append(d.limits, denial)
 	}
 }
 

@@ -1,11 +1,9 @@
 package telemetry
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/observe"
-	"github.com/weir-rls/weir/pkg/recorder"
 )
 
 // DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains only those values
@@ -36,21 +34,4 @@ func (m *Metrics) RegisterObserver(stats func() observe.Stats) {
 		func(s observe.Stats) int64 { return s.Dropped })
 	counter("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
 		func(s observe.Stats) int64 { return s.Suppressed })
-}
-
-// RegisterRecording registers the metrics of the recording.
-func (m *Metrics) RegisterRecording(stats func() recorder.Stats) {
-	gauge, counter := registrars(m.Registry, stats, nil)
-	counter("weir_recording_lines_total", "Lines written to the recording in RECORD_PATH.",
-		func(s recorder.Stats) int64 { return s.Lines })
-	counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
-		func(s recorder.Stats) int64 { return s.Bytes })
-	gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Weir still decides requests.",
-		func(s recorder.Stats) int64 { return bit(s.Failing) })
-	for _, reason := range recorder.Reasons() {
-		_, counter := registrars(m.Registry, stats, prometheus.Labels{"reason": reason.String()})
-		counter("weir_recording_dropped_lines_total",
-			"Lines missing in the recording, by reason: queue_full (the disk is too slow), rate (RECORD_PER_SECOND), too_long, or unwritten (a write failed). The recording contains a note at each gap.",
-			func(s recorder.Stats) int64 { return s.Dropped[reason] })
-	}
 }
