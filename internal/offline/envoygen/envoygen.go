@@ -62,10 +62,15 @@ type Config struct {
 	cost, hits map[string]string // the hits at the end and at the beginning of a request, by the keys of a descriptor; without one, 1
 
 	leaseTTL time.Duration // the shortest TTL of a lease of the rules; 0 without leases
-	sendsID  bool          // a header carries the id of the request
-	address  bool          // an action sends the address of the client
-	path     bool          // an action sends the path
-	atEnd    bool          // Envoy calls at the end of a request
+	features
+}
+
+// features are those that the filters and the listener of the configuration depend on.
+type features struct {
+	Leases  bool // a header carries the id of the request
+	Address bool // an action sends the address of the client
+	Path    bool // an action sends the path, or a route matches a prefix of it
+	AtEnd   bool // Envoy calls at the end of a request
 }
 
 // Notes returns the assumptions that the configuration makes, each once.
