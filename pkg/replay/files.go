@@ -11,11 +11,11 @@ import (
 	"slices"
 )
 
-// Unreadable is the kind of the line at which a file becomes unreadable, for example because a
+// Unreadable is the reason for the line at which a file becomes unreadable, for example because a
 // compressed file was cut. Only [Files] counts it; a [Reader] returns the error instead.
 const Unreadable SkipReason = "unreadable"
 
-// A FileSkipCount counts the lines of one kind that were skipped in one file.
+// A FileSkipCount counts the lines that were skipped for one reason in one file.
 type FileSkipCount struct {
 	File string `json:"file"`
 	SkipCount
@@ -44,7 +44,7 @@ type file struct {
 	line    Line // the next line
 	skipped []SkipCount
 	lines   int64
-	noted   []RecorderNote // the notes so far
+	notes   []RecorderNote // the notes so far
 	err     error          // the error that ended the file
 }
 
@@ -139,7 +139,7 @@ func (f *Files) peek(rec *file, path string) error {
 		return err
 	}
 	more := rec.advance()
-	rec.noted = rec.reader.Notes()
+	rec.notes = rec.reader.Notes()
 	if !more {
 		return f.end(rec)
 	}
@@ -198,7 +198,7 @@ func (f *file) close() error {
 
 // end closes a file and keeps its counts.
 func (f *Files) end(rec *file) error {
-	rec.skipped, rec.lines, rec.noted = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Notes()
+	rec.skipped, rec.lines, rec.notes = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Notes()
 	f.read += rec.bytes.n
 	rec.bytes.n = 0
 	return rec.close()
@@ -257,7 +257,7 @@ func (f *Files) Lines() (n int64) {
 	return n
 }
 
-// Skipped returns the lines that were skipped so far, by file and kind.
+// Skipped returns the lines that were skipped so far, by file and reason.
 func (f *Files) Skipped() []FileSkipCount {
 	var all []FileSkipCount
 	for _, rec := range f.all {
@@ -280,7 +280,7 @@ func (f *Files) Skipped() []FileSkipCount {
 func (f *Files) Notes() []RecorderNote {
 	var all []RecorderNote
 	for _, rec := range f.all {
-		for _, note := range rec.noted {
+		for _, note := range rec.notes {
 			if !slices.Contains(all, note) {
 				all = append(all, note)
 			}
