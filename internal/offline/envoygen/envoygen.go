@@ -45,8 +45,8 @@ type Options struct {
 	Namespace, Selector, Context string // for the EnvoyFilter
 }
 
-// Problems are the error of New: every rule that Envoy cannot be configured to apply, with its file
-// and line, in the order of the rules, and the arguments without effect.
+// Problems are the error of New. They are the rules that Envoy cannot be configured to apply, each
+// with its file and line, and the arguments without effect.
 type Problems []string
 
 // Error returns one line for each problem.

@@ -42,7 +42,7 @@ type Comparison struct {
 	o           Options
 	sides       [2]side
 	rows        map[uint64]*row // by Rule.Hash
-	unmatchable *replay.UnmatchableRules
+	unmatchable *replay.UnmatchableFinder
 	from, to    time.Time
 	requests    int64
 	affected    [2]int64 // requests that only this side denies
@@ -106,7 +106,7 @@ type row struct {
 // New returns a comparison without requests.
 func New(before, after *descriptors.Rules, o Options) *Comparison {
 	o.MaxKeys, o.Worst = cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.Worst, 10)
-	c := &Comparison{o: o, rows: map[uint64]*row{}, unmatchable: replay.NewUnmatchableRules(after, before)}
+	c := &Comparison{o: o, rows: map[uint64]*row{}, unmatchable: replay.NewUnmatchableFinder(after, before)}
 	for i, rules := range []*descriptors.Rules{before, after} {
 		s := &c.sides[i]
 		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), byRule: map[*descriptors.Rule]*ruleRows{},
