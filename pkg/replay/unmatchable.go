@@ -44,8 +44,8 @@ type valueRule struct {
 	key    string // the key of the first hashed value; "" if none was found
 }
 
-// NewUnmatchableFinder returns a finder for rules. known are the rules of the recorder,
-// which never hashes a value that they match; known may be nil.
+// NewUnmatchableFinder returns a finder for rules. known are the rules of the recorder, which never
+// hashes a value that they match; known may be nil.
 func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
 	u := &UnmatchableFinder{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf
