@@ -56,7 +56,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	}
 	if problems := (envoygen.Problems)(nil); errors.As(err, &problems) {
 		for _, p := range problems {
-			printEscaped(to.Err, "error:", terminal.Printable(p.String()))
+			printEscaped(to.Err, "error:", terminal.Printable(p))
 		}
 		fmt.Fprintf(to.Err, "nothing is written: %d rules or arguments need a change\n", len(problems))
 		return Failed
@@ -65,7 +65,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 		return err
 	}
 	for _, note := range config.Notes() {
-		printEscaped(to.Err, "note:", terminal.Printable(note.String()))
+		printEscaped(to.Err, "note:", terminal.Printable(note))
 	}
 	_, err = to.Out.Write(out)
 	return err

@@ -52,10 +52,10 @@ func (f *importFlags) run(to Streams, read func(name string, data []byte) (*rule
 		return err
 	}
 	for _, note := range imported.Notes {
-		printEscaped(to.Err, "note:", terminal.Printable(note.String()))
+		printEscaped(to.Err, "note:", terminal.Printable(note))
 	}
 	for _, p := range imported.Problems {
-		printEscaped(to.Err, "not imported:", terminal.Printable(p.String()))
+		printEscaped(to.Err, "not imported:", terminal.Printable(p))
 	}
 	if len(imported.Problems) > 0 && !f.Partial {
 		fmt.Fprintln(to.Err, "nothing is written: add --partial to write the other limits")

@@ -25,7 +25,7 @@ func boundaryChecks(a algorithm) []check {
 // hit.
 func (t *trial) hammer(rule string, d time.Duration) []op {
 	const callers, pause = 8, 20 * time.Millisecond
-	r := t.request(t.key(rule))
+	r := newRequest(t.key(rule))
 	var mu sync.Mutex
 	var all []op
 	end := time.Now().Add(d)

@@ -97,7 +97,7 @@ func (t *trial) checkOtherClient(what string) {
 	}
 	defer func() { _ = conn.Close() }()
 	const calls = 100
-	r, begun, shed := t.request(t.key("day_1000")), time.Now(), 0
+	r, begun, shed := newRequest(t.key("day_1000")), time.Now(), 0
 	for served := 0; served < calls; {
 		a := t.client.call(t.ctx, conn, r)
 		took := time.Since(begun)
@@ -121,7 +121,7 @@ func (t *trial) checkOtherClient(what string) {
 // connections.
 func (t *trial) stall(n, requests int, part float64) (done func()) {
 	var all []net.Conn
-	wire := t.wire(t.request(t.key("day_1000")))
+	wire := wireOf(newRequest(t.key("day_1000")))
 	for range n {
 		conn, err := t.client.open(t.ctx)
 		if err == nil {
@@ -160,7 +160,7 @@ func checkSilentConnections(t *trial) {
 // checkMalformedLoad sends invalid messages on the connections that valid requests use too.
 func checkMalformedLoad(t *trial) {
 	t.steady(minSteady)
-	valid := t.wire(t.request(t.key("day_5")))
+	valid := wireOf(newRequest(t.key("day_5")))
 	bad := [][]byte{valid[:len(valid)/2], bytes.Repeat([]byte{0xff}, 300), {0x08}, {0x12, 0xff, 0xff, 0xff, 0x0f}}
 	var sent, answers atomic.Int64
 	stop := t.background(func(i int) {
@@ -180,7 +180,7 @@ func checkMalformedLoad(t *trial) {
 // checkCanceledCalls cancels calls after a short time, as Envoy does at its timeout. An immediate
 // error is a choice of a service under load. A missing answer is a fault.
 func checkCanceledCalls(t *trial) {
-	short := t.request(t.key("day_1000"))
+	short := newRequest(t.key("day_1000"))
 	defer t.background(func(i int) {
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)
 		defer cancel()
@@ -197,7 +197,7 @@ func checkCanceledCalls(t *trial) {
 	}
 	defer func() { _ = conn.Close() }()
 	const calls = 50
-	r, answers, rejected, begun := t.request(t.key("day_1000")), 0, 0, time.Now()
+	r, answers, rejected, begun := newRequest(t.key("day_1000")), 0, 0, time.Now()
 	for answers+rejected < calls && time.Since(begun) < 2*t.CallTimeout {
 		a := t.client.call(t.ctx, conn, r)
 		switch status.Code(a.err) {
@@ -251,7 +251,7 @@ func checkManyConnections(t *trial) {
 // callTogether makes n calls at once, and fails the check if one gets neither OK nor an error that
 // is allowed.
 func (t *trial) callTogether(n int64, what string, call func(*request) answer) {
-	r := t.request(t.key("day_1000"))
+	r := newRequest(t.key("day_1000"))
 	all := make([]op, n)
 	concurrently(len(all), func(i int) { all[i] = op{client: i, hits: 1, answer: call(r)} })
 	lost := t.countErrors(all)

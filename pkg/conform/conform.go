@@ -267,7 +267,7 @@ func (r *runner) holdsRules(ctx context.Context) error {
 	var missing []string
 	var last answer
 	for _, probe := range slices.Sorted(maps.Keys(limits)) {
-		got := t.call(t.request(t.key(probe)))
+		got := t.call(newRequest(t.key(probe)))
 		if isConnectionLost(got.err) {
 			return fmt.Errorf("%s does not answer: %s: check the address, that the service listens there by gRPC, and whether it needs --tls",
 				r.Target, causeOf(status.Code(got.err), status.Convert(got.err).Message()))

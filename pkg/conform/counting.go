@@ -16,9 +16,9 @@ func countingChecks(a algorithm) []check {
 		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?",
 			func(t *trial) { checkConcurrentGroup(t, a) }},
 		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
-			func(t *trial) { checkHistories(t, a, historyOptions{}) }},
+			func(t *trial) { checkHistories(t, a, false) }},
 		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",
-			func(t *trial) { checkHistories(t, a, historyOptions{refunds: true}) }},
+			func(t *trial) { checkHistories(t, a, true) }},
 	}
 }
 
@@ -43,7 +43,7 @@ func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int)
 	concurrently(n, func(i int) {
 		for call := range calls {
 			o := op{client: i, hits: next(i, call)}
-			o.answer = t.client.call(t.ctx, t.conn(i), t.request(withSignedHits(d, o.hits)))
+			o.answer = t.client.call(t.ctx, t.conn(i), newRequest(withSignedHits(d, o.hits)))
 			all[i] = append(all[i], o)
 		}
 	})
@@ -94,7 +94,7 @@ func checkExactness(t *trial, a algorithm) {
 	ops := t.perform(d, 64, 4, func(int, int) int64 { return 1 })
 	lost := t.countErrors(ops)
 	n, byRemaining := admitted(ops)
-	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(t.request(withHits(d, 1)))),
+	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, each %s", describe(newRequest(withHits(d, 1)))),
 		Expected: "exactly 100 admitted"}
 	switch {
 	case n > limit:
@@ -132,7 +132,7 @@ func checkCosts(t *trial, a algorithm) {
 			minimum = min(minimum, o.hits)
 		}
 	}
-	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, of 1 to 7 hits, each %s", describe(t.request(d)))}
+	e := Evidence{Request: fmt.Sprintf("256 calls of 64 clients, of 1 to 7 hits, each %s", describe(newRequest(d)))}
 	switch {
 	case n > limit:
 		e.Fault, e.Expected = fmt.Sprintf("over-admission: %d of %d hits are admitted", n, limit), "at most 100 admitted"
@@ -150,11 +150,11 @@ func checkConcurrentGroup(t *trial, a algorithm) {
 	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
 	all := make([]op, 32)
 	concurrently(len(all), func(i int) {
-		all[i] = op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), t.request(small, large))}
+		all[i] = op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), newRequest(small, large))}
 	})
 	lost := t.countErrors(all)
 	n, _ := admitted(all)
-	r := t.request(small, large)
+	r := newRequest(small, large)
 	if n > 5 || n < 5-lost {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of 32 requests are admitted", n), Request: describe(r), Expected: "5 admitted"})
 	}
@@ -165,7 +165,7 @@ func checkConcurrentGroup(t *trial, a algorithm) {
 	if c.group {
 		want = 1000 - 5
 	}
-	r = t.request(withHits(large, 0))
+	r = newRequest(withHits(large, 0))
 	var got answer
 	t.withRetries(func() error {
 		got = t.call(r)
@@ -185,14 +185,11 @@ const (
 	historyCalls   = 4
 )
 
-type historyOptions struct {
-	refunds bool // some calls are refunds
-}
-
-func checkHistories(t *trial, a algorithm, o historyOptions) {
+// checkHistories checks histories of charges, peeks and, with refunds, refunds.
+func checkHistories(t *trial, a algorithm, refunds bool) {
 	t.steady(minSteady)
 	c := t.choices(a)
-	if o.refunds && !c.refunds {
+	if refunds && !c.refunds {
 		t.skip("the service does not refund")
 		return
 	}
@@ -202,10 +199,10 @@ func checkHistories(t *trial, a algorithm, o historyOptions) {
 		keys := make([]*descriptor, connections)
 		for i := range keys {
 			keys[i] = t.key(a.rule("day_5"))
-			requests[first+i] = describe(t.request(keys[i]))
+			requests[first+i] = describe(newRequest(keys[i]))
 		}
 		concurrently(connections, func(i int) {
-			all[first+i] = t.perform(keys[i], historyClients, historyCalls, func(int, int) int64 { return o.randomHits() })
+			all[first+i] = t.perform(keys[i], historyClients, historyCalls, func(int, int) int64 { return randomHits(refunds) })
 		})
 	}
 	if t.countErrors(slices.Concat(all...)) > 0 && !t.AllowErrors {
@@ -213,7 +210,7 @@ func checkHistories(t *trial, a algorithm, o historyOptions) {
 	}
 	worst, unknown := exactDenials, 0
 	for i, ops := range all {
-		stale, counterexample, gaveUp := o.stalenessOf(ops, c)
+		stale, counterexample, gaveUp := stalenessOf(ops, c, refunds)
 		worst = max(worst, stale)
 		if gaveUp {
 			unknown++
@@ -241,10 +238,10 @@ func checkHistories(t *trial, a algorithm, o historyOptions) {
 
 // stalenessOf returns the lowest staleness that explains a history. If none does, it returns the
 // calls that show this.
-func (o historyOptions) stalenessOf(ops []op, c choices) (stale staleness, counterexample []op, gaveUp bool) {
+func stalenessOf(ops []op, c choices, refunds bool) (stale staleness, counterexample []op, gaveUp bool) {
 	const limit = 5
 	maximum := staleRemaining
-	if o.refunds {
+	if refunds {
 		maximum = staleDenialsToo
 	}
 	for ; ; stale++ {
@@ -257,12 +254,13 @@ func (o historyOptions) stalenessOf(ops []op, c choices) (stale staleness, count
 	}
 }
 
-// randomHits returns the hits of a call: mostly a charge, sometimes a peek or a refund.
-func (o historyOptions) randomHits() int64 {
+// randomHits returns the hits of a call: mostly a charge, sometimes a peek or, with refunds, a
+// refund.
+func randomHits(refunds bool) int64 {
 	switch n := rand.IntN(10); {
 	case n < 6:
 		return int64(n%3) + 1
-	case n < 8 || !o.refunds:
+	case n < 8 || !refunds:
 		return 0
 	default:
 		return -int64(n%2) - 1

@@ -36,7 +36,7 @@ func (t *trial) choices(a algorithm) choices {
 
 func (t *trial) findChoices(a algorithm) (c choices, err error) {
 	one := func(all ...*descriptor) answer {
-		got := t.call(t.request(all...))
+		got := t.call(newRequest(all...))
 		if err == nil {
 			err = got.err
 		}

@@ -42,8 +42,8 @@ func crashChecks() []check {
 }
 
 func checkStatuses(t *trial) {
-	all := []*descriptor{t.key("day_5"), t.descriptor("no_such_rule", "v"), t.key("day_100"), t.key("day_1000"), t.descriptor("run", t.uniqueName())}
-	r := t.request(all...)
+	all := []*descriptor{t.key("day_5"), newDescriptor("no_such_rule", "v"), t.key("day_100"), t.key("day_1000"), newDescriptor("run", t.uniqueName())}
+	r := newRequest(all...)
 	a := t.answered(r)
 	limits := []uint32{5, 0, 100, 1000, 0}
 	good := len(a.GetStatuses()) == len(limits)
@@ -82,25 +82,25 @@ func checkNoLimit(t *trial, r *request) {
 }
 
 func checkUnknownDomain(t *trial) {
-	r := t.request(t.key("day_5"))
+	r := newRequest(t.key("day_5"))
 	r.Domain = "weir_conform_unknown_" + t.id
 	checkNoLimit(t, r)
 }
 
 func checkEmptyDomain(t *trial) {
-	r := t.request(t.key("day_5"))
+	r := newRequest(t.key("day_5"))
 	r.Domain = ""
 	checkNoLimit(t, r)
 }
 
-func checkNoDescriptors(t *trial) { checkNoLimit(t, t.request()) }
+func checkNoDescriptors(t *trial) { checkNoLimit(t, newRequest()) }
 
-func checkNoEntries(t *trial) { checkNoLimit(t, t.request(&descriptor{})) }
+func checkNoEntries(t *trial) { checkNoLimit(t, newRequest(&descriptor{})) }
 
 func checkEmptyTexts(t *trial) {
-	checkNoLimit(t, t.request(t.descriptor("", "v")))
-	checkNoLimit(t, t.request(t.descriptor("", "")))
-	t.expectLimit(t.descriptor("run", t.uniqueName(), "day_5", ""), 5)
+	checkNoLimit(t, newRequest(newDescriptor("", "v")))
+	checkNoLimit(t, newRequest(newDescriptor("", "")))
+	t.expectLimit(newDescriptor("run", t.uniqueName(), "day_5", ""), 5)
 }
 
 // send sends bytes as a message.
@@ -108,7 +108,7 @@ func (t *trial) send(wire []byte) answer {
 	return t.client.call(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
 }
 
-func (t *trial) wire(m proto.Message) []byte {
+func wireOf(m proto.Message) []byte {
 	wire, err := proto.Marshal(m)
 	if err != nil {
 		panic(err) // the messages of this package are valid
@@ -122,17 +122,17 @@ func checkUnknownFields(t *trial) {
 	unknown = protowire.AppendString(unknown, "unknown")
 	unknown = protowire.AppendTag(unknown, 1901, protowire.VarintType)
 	unknown = protowire.AppendVarint(unknown, 7)
-	r := t.request(d)
+	r := newRequest(d)
 	for _, m := range []proto.Message{r, d, d.Entries[1]} {
 		m.ProtoReflect().SetUnknown(unknown)
-		if a := t.send(t.wire(r)); a.err != nil || a.limit(0).GetRequestsPerUnit() != 5 {
+		if a := t.send(wireOf(r)); a.err != nil || a.limit(0).GetRequestsPerUnit() != 5 {
 			t.wrong(r, a, "a field that the service does not know changes the answer", "a limit of 5")
 		}
 	}
 }
 
 func checkMalformed(t *trial) {
-	valid := t.wire(t.request(t.key("day_5")))
+	valid := wireOf(newRequest(t.key("day_5")))
 	for _, c := range []struct {
 		what string
 		wire []byte
@@ -159,7 +159,7 @@ func checkMalformed(t *trial) {
 
 func checkInvalidUTF8(t *trial) {
 	const marker = "MARKER-OF-BYTES"
-	wire := t.wire(t.request(t.descriptor("run", t.uniqueName(), "day_5", marker)))
+	wire := wireOf(newRequest(newDescriptor("run", t.uniqueName(), "day_5", marker)))
 	a := t.send([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
 	switch {
 	case isConnectionLost(a.err):
@@ -183,14 +183,14 @@ func checkSurvival(t *trial, what string, r *request, good func(answer) bool, ex
 
 func checkLargeValue(t *trial) {
 	for _, size := range []int{64 << 10, 1 << 20} {
-		d := t.descriptor("run", t.uniqueName(), "day_5", strings.Repeat("x", size))
-		checkSurvival(t, fmt.Sprintf("a value of %d KiB", size>>10), t.request(d),
+		d := newDescriptor("run", t.uniqueName(), "day_5", strings.Repeat("x", size))
+		checkSurvival(t, fmt.Sprintf("a value of %d KiB", size>>10), newRequest(d),
 			func(a answer) bool { return a.isOK() && a.remaining() == 4 }, "OK with remaining 4")
 	}
 }
 
 func checkManyDescriptors(t *trial) {
-	r := t.request()
+	r := newRequest()
 	for range 1000 {
 		r.Descriptors = append(r.Descriptors, t.key("day_5"))
 	}
@@ -199,7 +199,7 @@ func checkManyDescriptors(t *trial) {
 	for range 200 {
 		d.Entries = append(d.Entries, &entry{Key: "more", Value: "v"})
 	}
-	checkSurvival(t, "200 entries in a descriptor", t.request(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil },
+	checkSurvival(t, "200 entries in a descriptor", newRequest(d), func(a answer) bool { return a.isOK() && a.limit(0) == nil },
 		"OK without a limit")
 }
 
@@ -210,7 +210,7 @@ func checkHits32(t *trial) {
 		t.expectDenied(withHits(d, n))
 		t.expectDenied(withHits(d, 3))
 	}
-	r := t.request(t.key("day_5"))
+	r := newRequest(t.key("day_5"))
 	r.HitsAddend = math.MaxUint32
 	t.expect(r, "OVER_LIMIT", answer.isOverLimit)
 }
@@ -219,11 +219,11 @@ func checkHits64(t *trial) {
 	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64 - 2, math.MaxUint64} {
 		d := t.key("day_5")
 		t.expectAllowed(withHits(d, 3), 2)
-		r := t.request(withHits(d, n))
+		r := newRequest(withHits(d, n))
 		if a, ok := t.mayReject(r, fmt.Sprintf("%d hits", n)); ok && !a.isOverLimit() {
 			t.wrong(r, a, "a charge far above the limit is allowed", "OVER_LIMIT")
 		}
-		r = t.request(withHits(d, 3))
+		r = newRequest(withHits(d, 3))
 		if a := t.call(r); !a.isOverLimit() {
 			t.wrong(r, a, fmt.Sprintf("after a charge of %d hits, the limit is no longer in force", n),
 				"OVER_LIMIT, because 3 of 5 are used at least")
@@ -235,11 +235,11 @@ func checkRefund64(t *trial) {
 	for _, n := range []uint64{math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
 		d := t.key("day_5")
 		t.expectAllowed(withHits(d, 3), 2)
-		r := t.request(asRefund(d, n))
+		r := newRequest(asRefund(d, n))
 		if a := t.call(r); isConnectionLost(a.err) {
 			t.wrong(r, a, "the request gets no answer", "an answer, or an error that rejects the request")
 		}
-		r = t.request(withHits(d, 6))
+		r = newRequest(withHits(d, 6))
 		if a := t.call(r); !a.isOverLimit() {
 			t.wrong(r, a, fmt.Sprintf("after a refund of %d hits, the limit is no longer in force", n),
 				"OVER_LIMIT, because 6 hits exceed the limit of 5")
@@ -248,7 +248,7 @@ func checkRefund64(t *trial) {
 }
 
 func checkBadUnit(t *trial, unit typev3.RateLimitUnit) {
-	r := t.request(withLimit(t.key("day_5"), 3, unit))
+	r := newRequest(withLimit(t.key("day_5"), 3, unit))
 	a := t.call(r)
 	switch {
 	case isConnectionLost(a.err):

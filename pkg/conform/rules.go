@@ -36,27 +36,34 @@ type algorithm struct {
 
 func (a algorithm) rule(name string) string { return a.Prefix + name }
 
-// Algorithms returns the names of the algorithms that can be graded. envoyproxy/ratelimit has only
-// the first.
-func Algorithms() []string { return []string{"fixed_window", "sliding_log", "funnel"} }
+// algorithms are those that can be graded. envoyproxy/ratelimit has only the first.
+var algorithms = []algorithm{
+	{"fixed_window", "", "", 2600 * time.Millisecond, windowFault},
+	{"sliding_log", "log_", "algorithm: sliding_log, ", 1900 * time.Millisecond, logFault},
+	{"funnel", "funnel_", "algorithm: funnel, ", 1900 * time.Millisecond, funnelFault},
+}
+
+// Algorithms returns the names of the algorithms that can be graded.
+func Algorithms() (names []string) {
+	for _, a := range algorithms {
+		names = append(names, a.name)
+	}
+	return names
+}
 
 func parseAlgorithms(names []string) ([]algorithm, error) {
 	if len(names) == 0 {
 		names = []string{"fixed_window"}
 	}
-	known := map[string]algorithm{
-		"fixed_window": {"fixed_window", "", "", 2600 * time.Millisecond, windowFault},
-		"sliding_log":  {"sliding_log", "log_", "algorithm: sliding_log, ", 1900 * time.Millisecond, logFault},
-		"funnel":       {"funnel", "funnel_", "algorithm: funnel, ", 1900 * time.Millisecond, funnelFault},
-	}
 	var all []algorithm
 	for _, name := range names {
-		a, ok := known[name]
-		if !ok {
+		named := func(a algorithm) bool { return a.name == name }
+		n := slices.IndexFunc(algorithms, named)
+		if n < 0 {
 			return nil, fmt.Errorf("unknown algorithm %q: want some of %s", name, strings.Join(Algorithms(), ", "))
 		}
-		if !slices.ContainsFunc(all, func(b algorithm) bool { return b.name == a.name }) {
-			all = append(all, a)
+		if !slices.ContainsFunc(all, named) {
+			all = append(all, algorithms[n])
 		}
 	}
 	return all, nil

@@ -40,7 +40,7 @@ func checkCounts(t *trial) {
 		t.expectAllowed(d, remaining)
 	}
 	t.expectDenied(d)
-	t.expect(t.request(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
+	t.expect(newRequest(d), "OVER_LIMIT with remaining 0", func(a answer) bool { return a.isOverLimit() && a.remaining() == 0 })
 }
 
 func checkHitsAddend(t *trial) {
@@ -49,9 +49,9 @@ func checkHitsAddend(t *trial) {
 		requestHits, descriptorHits int // -1: none
 		remaining                   int64
 	}{{0, -1, 99}, {7, -1, 92}, {7, 2, 90}, {0, 5, 85}, {7, 0, 85}, {1, -1, 84}} {
-		r := t.request(d)
+		r := newRequest(d)
 		if c.descriptorHits >= 0 {
-			r = t.request(withHits(d, uint64(c.descriptorHits)))
+			r = newRequest(withHits(d, uint64(c.descriptorHits)))
 		}
 		r.HitsAddend = uint32(c.requestHits)
 		t.expect(r, fmt.Sprintf("OK with remaining %d", c.remaining), func(a answer) bool { return a.isOK() && a.remaining() == c.remaining })
@@ -68,7 +68,7 @@ func checkLimitEcho(t *trial) {
 		{"second_10", 10, "SECOND", ""}, {"minute_100", 100, "MINUTE", ""}, {"hour_100", 100, "HOUR", ""}, {"day_5", 5, "DAY", ""},
 		{"wide", 41, "DAY", "wide"},
 	} {
-		t.expect(t.request(t.key(c.rule)), fmt.Sprintf("a limit of %d/%s with the name %q", c.n, c.unit, c.name), func(a answer) bool {
+		t.expect(newRequest(t.key(c.rule)), fmt.Sprintf("a limit of %d/%s with the name %q", c.n, c.unit, c.name), func(a answer) bool {
 			l := a.limit(0)
 			return l.GetRequestsPerUnit() == c.n && l.GetUnit().String() == c.unit && l.GetName() == c.name
 		})
@@ -79,29 +79,29 @@ func checkMatching(t *trial) {
 	for value, n := range map[string]uint32{
 		"exact": 11, "pre": 12, "pre1": 12, "prefix1": 12, "preexact": 15, "other": 14, "": 14, "exact2": 14,
 	} {
-		t.expectLimit(t.descriptor("run", t.uniqueName(), "match", value), n)
+		t.expectLimit(newDescriptor("run", t.uniqueName(), "match", value), n)
 	}
-	t.expectUnlimited(t.descriptor("run", t.uniqueName(), "match", "exempt"))
+	t.expectUnlimited(newDescriptor("run", t.uniqueName(), "match", "exempt"))
 	one := t.uniqueName()
-	t.expectAllowed(t.descriptor("run", one, "match", "pre1"), 11)
-	t.expectAllowed(t.descriptor("run", one, "match", "pre2"), 11)
-	t.expectAllowed(t.descriptor("run", one, "match", "pre1"), 10)
+	t.expectAllowed(newDescriptor("run", one, "match", "pre1"), 11)
+	t.expectAllowed(newDescriptor("run", one, "match", "pre2"), 11)
+	t.expectAllowed(newDescriptor("run", one, "match", "pre1"), 10)
 }
 
 func checkDepth(t *trial) {
 	one := t.uniqueName()
-	t.expectLimit(t.descriptor("run", one, "depth", "v"), 21)
-	t.expectLimit(t.descriptor("run", one, "depth", "v", "below", "v"), 22)
-	t.expectUnlimited(t.descriptor("run", one))
-	t.expectUnlimited(t.descriptor("run", one, "depth", "v", "below", "v", "deeper", "v"))
-	t.expectUnlimited(t.descriptor("run", one, "depth", "v", "other", "v"))
-	t.expectUnlimited(t.descriptor("depth", "v"))
+	t.expectLimit(newDescriptor("run", one, "depth", "v"), 21)
+	t.expectLimit(newDescriptor("run", one, "depth", "v", "below", "v"), 22)
+	t.expectUnlimited(newDescriptor("run", one))
+	t.expectUnlimited(newDescriptor("run", one, "depth", "v", "below", "v", "deeper", "v"))
+	t.expectUnlimited(newDescriptor("run", one, "depth", "v", "other", "v"))
+	t.expectUnlimited(newDescriptor("depth", "v"))
 }
 
 func checkBranches(t *trial) {
-	t.expectLimit(t.descriptor("run", t.uniqueName(), "branch", "special", "below", "v"), 31)
-	t.expectLimit(t.descriptor("run", t.uniqueName(), "branch", "any", "other", "v"), 32)
-	r := t.request(t.descriptor("run", t.uniqueName(), "branch", "special", "other", "v"))
+	t.expectLimit(newDescriptor("run", t.uniqueName(), "branch", "special", "below", "v"), 31)
+	t.expectLimit(newDescriptor("run", t.uniqueName(), "branch", "any", "other", "v"), 32)
+	r := newRequest(newDescriptor("run", t.uniqueName(), "branch", "special", "other", "v"))
 	switch a := t.answered(r); a.limit(0).GetRequestsPerUnit() {
 	case 0:
 		t.observe("no: the special branch hides the general one, as in envoyproxy/ratelimit")
@@ -113,21 +113,21 @@ func checkBranches(t *trial) {
 }
 
 func checkPairs(t *trial) {
-	t.expectLimit(t.descriptor("run", t.uniqueName(), "pair", "b_c"), 43)
-	t.expectUnlimited(t.descriptor("run", t.uniqueName(), "pair_b", "c"))
+	t.expectLimit(newDescriptor("run", t.uniqueName(), "pair", "b_c"), 43)
+	t.expectUnlimited(newDescriptor("run", t.uniqueName(), "pair_b", "c"))
 }
 
 func checkCounters(t *trial) {
 	one := t.uniqueName()
-	t.expectAllowed(t.descriptor("run", one, "joined", "1_below_2"), 43)
-	t.expectAllowed(t.descriptor("run", one, "joined", "1", "below", "2"), 44)
-	t.expectAllowed(t.descriptor("run", one, "joined", "1"), 43)
-	t.expectAllowed(t.descriptor("run", one, "day_5", "a"), 4)
-	t.expectAllowed(t.descriptor("run", one, "day_5", "A"), 4)
-	t.expectAllowed(t.descriptor("run", one, "day_5", "a "), 4)
-	t.expectAllowed(t.descriptor("run", one, "day_5", "{a}"), 4)
-	t.expectAllowed(t.descriptor("run", one, "day_5", "{a}b"), 4)
-	t.expectAllowed(t.descriptor("run", one, "day_5", "a\x00"), 4)
+	t.expectAllowed(newDescriptor("run", one, "joined", "1_below_2"), 43)
+	t.expectAllowed(newDescriptor("run", one, "joined", "1", "below", "2"), 44)
+	t.expectAllowed(newDescriptor("run", one, "joined", "1"), 43)
+	t.expectAllowed(newDescriptor("run", one, "day_5", "a"), 4)
+	t.expectAllowed(newDescriptor("run", one, "day_5", "A"), 4)
+	t.expectAllowed(newDescriptor("run", one, "day_5", "a "), 4)
+	t.expectAllowed(newDescriptor("run", one, "day_5", "{a}"), 4)
+	t.expectAllowed(newDescriptor("run", one, "day_5", "{a}b"), 4)
+	t.expectAllowed(newDescriptor("run", one, "day_5", "a\x00"), 4)
 }
 
 func checkLimitZero(t *trial) {
@@ -146,13 +146,13 @@ func checkUnlimitedRule(t *trial) {
 func checkShadowMode(t *trial) {
 	d := t.key("shadow")
 	for range 6 {
-		t.expect(t.request(d), "OK with a limit of 3", func(a answer) bool { return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 })
+		t.expect(newRequest(d), "OK with a limit of 3", func(a answer) bool { return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 })
 	}
 }
 
 func checkReplacement(t *trial) {
 	wide, narrow := t.key("wide"), t.key("narrow")
-	r := t.request(wide, narrow)
+	r := newRequest(wide, narrow)
 	t.expect(r, "no limit for the first descriptor, and 42 for the second",
 		func(a answer) bool { return a.isOK() && a.limit(0) == nil && a.limit(1).GetRequestsPerUnit() == 42 })
 	t.expectAllowed(wide, 40)
@@ -160,10 +160,10 @@ func checkReplacement(t *trial) {
 
 func checkOverride(t *trial) {
 	d := t.key("day_100")
-	t.expect(t.request(withLimit(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
+	t.expect(newRequest(withLimit(d, 3, typev3.RateLimitUnit_DAY)), "OK with a limit of 3/DAY and remaining 2", func(a answer) bool {
 		return a.isOK() && a.limit(0).GetRequestsPerUnit() == 3 && a.limit(0).GetUnit().String() == "DAY" && a.remaining() == 2
 	})
-	free := t.descriptor("no_such_rule", t.uniqueName())
+	free := newDescriptor("no_such_rule", t.uniqueName())
 	t.expectAllowed(withLimit(free, 3, typev3.RateLimitUnit_DAY), 2)
 	t.expectDenied(withLimit(withHits(free, 3), 3, typev3.RateLimitUnit_DAY))
 }
@@ -171,17 +171,17 @@ func checkOverride(t *trial) {
 func checkLargerOverride(t *trial) {
 	d := t.key("day_100")
 	for range 3 {
-		t.answered(t.request(withLimit(d, 1, typev3.RateLimitUnit_DAY)))
+		t.answered(newRequest(withLimit(d, 1, typev3.RateLimitUnit_DAY)))
 	}
 	t.expectDenied(withLimit(d, 1, typev3.RateLimitUnit_DAY))
-	t.expect(t.request(withLimit(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
+	t.expect(newRequest(withLimit(d, 50, typev3.RateLimitUnit_DAY)), "OK: at most 5 of 50 are used", answer.isOK)
 }
 
 func checkOverallCode(t *trial) {
 	full := t.key("day_5")
-	t.answered(t.request(withHits(full, 5)))
+	t.answered(newRequest(withHits(full, 5)))
 	for _, r := range []*request{
-		t.request(full, t.key("day_100")), t.request(t.key("day_100"), full), t.request(t.descriptor("no_such_rule", "v"), full),
+		newRequest(full, t.key("day_100")), newRequest(t.key("day_100"), full), newRequest(newDescriptor("no_such_rule", "v"), full),
 	} {
 		t.expect(r, "OVER_LIMIT, in the status of the full limit too", func(a answer) bool {
 			over := 0
@@ -197,9 +197,9 @@ func checkOverallCode(t *trial) {
 
 func checkGroup(t *trial) {
 	full, open := t.key("day_5"), t.key("day_100")
-	t.answered(t.request(withHits(full, 5)))
-	t.expect(t.request(full, open), "OVER_LIMIT", answer.isOverLimit)
-	r := t.request(open)
+	t.answered(newRequest(withHits(full, 5)))
+	t.expect(newRequest(full, open), "OVER_LIMIT", answer.isOverLimit)
+	r := newRequest(open)
 	switch a := t.answered(r); a.remaining() {
 	case 99:
 		t.observe("no: a request is charged to all of its limits or to none")
@@ -239,7 +239,7 @@ func checkDeniedHits(t *trial) {
 func checkRefunds(t *trial) {
 	d := t.key("day_5")
 	t.expectAllowed(withHits(d, 4), 1)
-	r := t.request(asRefund(d, 3))
+	r := newRequest(asRefund(d, 3))
 	a := t.answered(r)
 	if !a.isOK() || a.remaining() != 4 {
 		t.wrong(r, a, "is_negative_hits does not refund", "OK with remaining 4")
@@ -258,7 +258,7 @@ func checkResets(t *trial) {
 	for rule, unit := range map[string]time.Duration{
 		"second_10": time.Second, "minute_100": time.Minute, "hour_100": time.Hour, "day_100": day,
 	} {
-		t.expect(t.request(t.key(rule)), fmt.Sprintf("a reset of more than 0 and at most %s", unit),
+		t.expect(newRequest(t.key(rule)), fmt.Sprintf("a reset of more than 0 and at most %s", unit),
 			func(a answer) bool {
 				return a.reset() >= 0 && a.reset() <= unit && (a.reset() > 0 || unit == time.Second)
 			})
@@ -268,7 +268,7 @@ func checkResets(t *trial) {
 	if !sleep(t.ctx, 2500*time.Millisecond) {
 		return
 	}
-	r := t.request(d)
+	r := newRequest(d)
 	second := t.answered(r)
 	if second.reset() > first.reset() && first.reset() <= 10*time.Second {
 		return // the window ended
@@ -284,7 +284,7 @@ func checkResets(t *trial) {
 // their length, so their resets must be consistent.
 func checkAlignment(t *trial) {
 	all := []*descriptor{t.key("minute_100"), t.key("hour_100"), t.key("day_100")}
-	r := t.request(all...)
+	r := newRequest(all...)
 	for range 3 { // a window may end during a request
 		a := t.answered(r)
 		if len(a.GetStatuses()) != len(all) {

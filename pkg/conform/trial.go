@@ -58,10 +58,10 @@ func (t *trial) uniqueName() string {
 }
 
 // key returns a descriptor whose counter is unused, under a rule.
-func (t *trial) key(rule string) *descriptor { return t.descriptor("run", t.uniqueName(), rule, "v") }
+func (t *trial) key(rule string) *descriptor { return newDescriptor("run", t.uniqueName(), rule, "v") }
 
-// descriptor returns a descriptor with entries, given as pairs of key and value.
-func (*trial) descriptor(pairs ...string) *descriptor {
+// newDescriptor returns a descriptor with entries, given as pairs of key and value.
+func newDescriptor(pairs ...string) *descriptor {
 	d := &descriptor{}
 	for i := 0; i < len(pairs); i += 2 {
 		d.Entries = append(d.Entries, &entry{Key: pairs[i], Value: pairs[i+1]})
@@ -69,7 +69,7 @@ func (*trial) descriptor(pairs ...string) *descriptor {
 	return d
 }
 
-func (*trial) request(all ...*descriptor) *request {
+func newRequest(all ...*descriptor) *request {
 	return &request{Domain: Domain, Descriptors: all}
 }
 
@@ -98,7 +98,7 @@ func withLimit(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 func (t *trial) call(r *request) answer { return t.client.call(t.ctx, t.client.conns[0], r) }
 
 // callOne sends one descriptor. A gRPC error ends the check.
-func (t *trial) callOne(d *descriptor) answer { return t.answered(t.request(d)) }
+func (t *trial) callOne(d *descriptor) answer { return t.answered(newRequest(d)) }
 
 // answered sends a request. A gRPC error fails and ends the check.
 func (t *trial) answered(r *request) answer {
@@ -119,30 +119,30 @@ func (t *trial) expect(r *request, expected string, as func(answer) bool) {
 
 // expectAllowed expects OK with the remaining hits.
 func (t *trial) expectAllowed(d *descriptor, remaining int64) {
-	t.expect(t.request(d), fmt.Sprintf("OK with remaining %d", remaining),
+	t.expect(newRequest(d), fmt.Sprintf("OK with remaining %d", remaining),
 		func(a answer) bool { return a.isOK() && a.remaining() == remaining })
 }
 
 // expectDenied expects OVER_LIMIT.
 func (t *trial) expectDenied(d *descriptor) {
-	t.expect(t.request(d), "OVER_LIMIT", answer.isOverLimit)
+	t.expect(newRequest(d), "OVER_LIMIT", answer.isOverLimit)
 }
 
 // expectUnlimited expects OK without a limit.
 func (t *trial) expectUnlimited(d *descriptor) {
-	t.expect(t.request(d), "OK without a limit", func(a answer) bool { return a.isOK() && a.limit(0) == nil })
+	t.expect(newRequest(d), "OK without a limit", func(a answer) bool { return a.isOK() && a.limit(0) == nil })
 }
 
 // expectLimit expects an answer under a limit of that many requests.
 func (t *trial) expectLimit(d *descriptor, n uint32) {
-	t.expect(t.request(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
+	t.expect(newRequest(d), fmt.Sprintf("a limit of %d", n), func(a answer) bool { return a.limit(0).GetRequestsPerUnit() == n })
 }
 
 // steady waits until no window of a day will end within d.
 func (t *trial) steady(d time.Duration) {
 	var a answer
 	t.withRetries(func() error {
-		a = t.call(t.request(t.key("day_1000")))
+		a = t.call(newRequest(t.key("day_1000")))
 		return a.err
 	})
 	if untilReset := a.reset(); untilReset > 0 && untilReset < d && !sleep(t.ctx, untilReset+time.Second) {

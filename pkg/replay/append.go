@@ -18,7 +18,7 @@ const HashedPrefix = "hmac:"
 func IsHashed(value string) bool { return strings.HasPrefix(value, HashedPrefix) }
 
 // AppendLine appends line to b as a [Reader] reads it, with a line break. It omits hits of 1. The
-// time must have whole microseconds.
+// time must have whole microseconds. Lines sort by their times as texts do.
 func AppendLine(b []byte, line *Line) []byte {
 	b = appendTime(append(b, `{"t":"`...), line.At)
 	b = appendString(append(b, `","domain":`...), line.Request.Domain)

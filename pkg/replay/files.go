@@ -2,7 +2,6 @@ package replay
 
 import (
 	"cmp"
-	"container/heap"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +11,11 @@ import (
 	"slices"
 )
 
-// Unreadable is the kind of the line at which a file becomes unreadable, for example because a
+// Unreadable is the reason for the line at which a file becomes unreadable, for example because a
 // compressed file was cut. Only [Files] counts it; a [Reader] returns the error instead.
 const Unreadable SkipReason = "unreadable"
 
-// A FileSkipCount counts the lines of one kind that were skipped in one file.
+// A FileSkipCount counts the lines that were skipped for one reason in one file.
 type FileSkipCount struct {
 	File string `json:"file"`
 	SkipCount
@@ -28,10 +27,10 @@ type FileSkipCount struct {
 // files need little memory. A Files is not safe for concurrent use.
 type Files struct {
 	all   []*file
-	next  files // the files that have not ended
-	read  int64 // bytes of files that are closed
-	total int64 // bytes of regular files
-	sized bool  // all files are regular
+	next  []*file // the files that have not ended, sorted by byNext
+	read  int64   // bytes of files that are closed
+	total int64   // bytes of regular files
+	sized bool    // all files are regular
 }
 
 // A file is one of Files. reader is nil until the first line is due, and after the end.
@@ -45,7 +44,7 @@ type file struct {
 	line    Line // the next line
 	skipped []SkipCount
 	lines   int64
-	noted   []RecorderNote // the notes so far
+	notes   []RecorderNote // the notes so far
 	err     error          // the error that ended the file
 }
 
@@ -91,7 +90,7 @@ func Open(paths []string, stdin io.Reader) (*Files, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
-	heap.Init(&f.next)
+	slices.SortFunc(f.next, byNext)
 	return f, nil
 }
 
@@ -140,7 +139,7 @@ func (f *Files) peek(rec *file, path string) error {
 		return err
 	}
 	more := rec.advance()
-	rec.noted = rec.reader.Notes()
+	rec.notes = rec.reader.Notes()
 	if !more {
 		return f.end(rec)
 	}
@@ -199,7 +198,7 @@ func (f *file) close() error {
 
 // end closes a file and keeps its counts.
 func (f *Files) end(rec *file) error {
-	rec.skipped, rec.lines, rec.noted = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Notes()
+	rec.skipped, rec.lines, rec.notes = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Notes()
 	f.read += rec.bytes.n
 	rec.bytes.n = 0
 	return rec.close()
@@ -219,12 +218,20 @@ func (f *Files) Next(into *Line) error {
 		}
 	}
 	*into = first.line
-	if first.advance() {
-		heap.Fix(&f.next, 0)
-		return nil
+	others := f.next[1:]
+	if !first.advance() {
+		f.next = others
+		return f.end(first)
 	}
-	heap.Pop(&f.next)
-	return f.end(first)
+	i, _ := slices.BinarySearchFunc(others, first, byNext)
+	copy(f.next, others[:i])
+	f.next[i] = first
+	return nil
+}
+
+// byNext compares files by the times of their next lines, and then by their numbers.
+func byNext(a, b *file) int {
+	return cmp.Or(a.line.At.Compare(b.line.At), cmp.Compare(a.number, b.number))
 }
 
 // reopen opens a file whose first line is due, and skips that line.
@@ -250,7 +257,7 @@ func (f *Files) Lines() (n int64) {
 	return n
 }
 
-// Skipped returns the lines that were skipped so far, by file and kind.
+// Skipped returns the lines that were skipped so far, by file and reason.
 func (f *Files) Skipped() []FileSkipCount {
 	var all []FileSkipCount
 	for _, rec := range f.all {
@@ -273,7 +280,7 @@ func (f *Files) Skipped() []FileSkipCount {
 func (f *Files) Notes() []RecorderNote {
 	var all []RecorderNote
 	for _, rec := range f.all {
-		for _, note := range rec.noted {
+		for _, note := range rec.notes {
 			if !slices.Contains(all, note) {
 				all = append(all, note)
 			}
@@ -305,23 +312,4 @@ func (f *Files) Close() error {
 	}
 	f.next = nil
 	return errors.Join(errs...)
-}
-
-// files are a heap in the order of their next lines' times and then of their numbers.
-type files []*file
-
-func (f files) Len() int { return len(f) }
-
-func (f files) Less(i, j int) bool {
-	return cmp.Or(f[i].line.At.Compare(f[j].line.At), cmp.Compare(f[i].number, f[j].number)) < 0
-}
-
-func (f files) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-func (f *files) Push(x any)   { *f = append(*f, x.(*file)) }
-
-func (f *files) Pop() any {
-	last := (*f)[len(*f)-1]
-	(*f)[len(*f)-1] = nil
-	*f = (*f)[:len(*f)-1]
-	return last
 }

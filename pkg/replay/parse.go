@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// parseLine parses a line. The kind is "" if the line can be replayed.
+// parseLine parses a line. The reason is "" if the line can be replayed.
 func parseLine(text []byte) (Line, SkipReason) {
 	if line, ok := scan(text); ok {
 		return line, ""

@@ -158,7 +158,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 		c.report.LeftOut[i]++
 	}
 	c.report.addWritten(at)
-	return "", c.sorter.add(at.UnixMicro(), c.text)
+	return "", c.sorter.add(c.text)
 }
 
 // hits returns the hits of a record. It reports false if the field is not a whole number.

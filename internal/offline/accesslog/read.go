@@ -130,16 +130,19 @@ func (c *Converter) parser(in *lines.Reader) (parser, error) {
 // the options leave out.
 func (c *Converter) complete(known []string) {
 	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
+	start, status := "start_time", "response_code"
+	switch c.o.Format {
+	case Nginx:
+		start, status = "", "status"
+	case CSV:
+		start, status = "time", "status"
+	}
 	c.times = timeFields{c.o.Time, c.o.EndTime, c.o.Duration, c.o.DurationUnit, c.o.Zone}
-	status := "status"
-	switch {
-	case c.o.Format == Nginx:
-		c.times.completeNginx(has)
-	case c.o.Format == CSV:
-		c.times.completeStart("time")
-	default:
-		c.times.completeStart("start_time")
-		status = "response_code"
+	if c.o.Time == "" && c.o.EndTime == "" {
+		c.times.start = start
+		if c.o.Format == Nginx {
+			c.times.useNginx(has)
+		}
 	}
 	c.status = c.o.Status
 	if c.status == "" && has(status) {

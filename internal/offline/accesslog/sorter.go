@@ -2,70 +2,77 @@ package accesslog
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"io"
 	"os"
 	"slices"
 )
 
-// A sorter sorts texts by their times. Texts of equal times stay in order. Beyond max bytes it
-// writes sorted runs to temporary files, and merges them at the end.
+// A sorter sorts lines of a recording by their times. Lines of equal times stay in order. Beyond
+// max bytes it writes sorted runs to temporary files, and merges them at the end.
 type sorter struct {
-	max  int
-	dir  string
-	text []byte
-	all  []timedText
-	runs []*os.File
-}
-
-// A timedText is a text of sorter.text.
-type timedText struct {
-	at       int64 // µs since 1970
-	from, to int
+	max   int
+	dir   string
+	lines [][]byte
+	size  int // bytes of lines
+	runs  []*os.File
 }
 
 // maxRuns bounds the files that are open at once. More runs are merged into one.
 const maxRuns = 64
 
-func (s *sorter) add(at int64, text []byte) error {
+// byTime compares lines by their times. Each line begins with its time in UTC, see
+// [replay.AppendLine], and all times have the same width.
+func byTime(a, b []byte) int {
+	const width = len(`{"t":"2006-01-02T15:04:05.000000Z`)
+	return bytes.Compare(a[:width], b[:width])
+}
+
+// add adds a copy of a line with its end.
+func (s *sorter) add(line []byte) error {
 	const overhead = 24
-	if len(s.text)+len(text)+overhead*len(s.all) > s.max && len(s.all) > 0 {
+	if s.size+len(line) > s.max && len(s.lines) > 0 {
 		if err := s.spill(); err != nil {
 			return err
 		}
 	}
-	from := len(s.text)
-	s.text = append(s.text, text...)
-	s.all = append(s.all, timedText{at, from, len(s.text)})
+	s.lines = append(s.lines, bytes.Clone(line))
+	s.size += len(line) + overhead
 	return nil
 }
 
-func (s *sorter) sort() {
-	slices.SortStableFunc(s.all, func(a, b timedText) int { return cmp.Compare(a.at, b.at) })
+// writeLines sorts the lines in memory and writes them.
+func (s *sorter) writeLines(w io.Writer) error {
+	slices.SortStableFunc(s.lines, byTime)
+	for _, line := range s.lines {
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// spill writes the texts in memory to a run.
+// spill writes the lines in memory to a run.
 func (s *sorter) spill() error {
-	s.sort()
-	err := s.newRun(func(w *bufio.Writer) error {
-		for _, t := range s.all {
-			if err := writeRecord(w, t.at, s.text[t.from:t.to]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	s.text, s.all = s.text[:0], s.all[:0]
-	if err == nil && len(s.runs) == maxRuns {
-		err = s.mergeRuns()
+	err := s.newRun(s.writeLines)
+	clear(s.lines)
+	s.lines, s.size = s.lines[:0], 0
+	if err != nil || len(s.runs) < maxRuns {
+		return err
+	}
+	old := s.runs
+	s.runs = nil
+	err = s.newRun(func(w io.Writer) error { return merge(w, old) })
+	for _, file := range old {
+		err = errors.Join(err, file.Close())
 	}
 	return err
 }
 
 // newRun writes a temporary file, which has no name, and adds it to the runs.
-func (s *sorter) newRun(write func(*bufio.Writer) error) error {
+func (s *sorter) newRun(write func(io.Writer) error) error {
 	file, err := os.CreateTemp(s.dir, "weir-convert-*")
 	if err != nil {
 		return err
@@ -76,48 +83,15 @@ func (s *sorter) newRun(write func(*bufio.Writer) error) error {
 	return cmp.Or(write(w), w.Flush())
 }
 
-// mergeRuns replaces all runs by one.
-func (s *sorter) mergeRuns() error {
-	old := s.runs
-	s.runs = nil
-	err := s.newRun(func(w *bufio.Writer) error {
-		return merge(old, func(at int64, text []byte) error { return writeRecord(w, at, text) })
-	})
-	for _, file := range old {
-		err = errors.Join(err, file.Close())
-	}
-	return err
-}
-
-func writeRecord(w *bufio.Writer, at int64, text []byte) error {
-	var head [12]byte
-	binary.LittleEndian.PutUint64(head[:], uint64(at))
-	binary.LittleEndian.PutUint32(head[8:], uint32(len(text)))
-	if _, err := w.Write(head[:]); err != nil {
-		return err
-	}
-	_, err := w.Write(text)
-	return err
-}
-
-// write writes all texts in order.
+// write writes all lines in order.
 func (s *sorter) write(w io.Writer) error {
 	if len(s.runs) == 0 {
-		s.sort()
-		for _, t := range s.all {
-			if _, err := w.Write(s.text[t.from:t.to]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return s.writeLines(w)
 	}
 	if err := s.spill(); err != nil {
 		return err
 	}
-	return merge(s.runs, func(_ int64, text []byte) error {
-		_, err := w.Write(text)
-		return err
-	})
+	return merge(w, s.runs)
 }
 
 func (s *sorter) close() error {
@@ -125,38 +99,30 @@ func (s *sorter) close() error {
 	for _, file := range s.runs {
 		errs = append(errs, file.Close())
 	}
-	s.runs, s.text, s.all = nil, nil, nil
+	s.runs, s.lines = nil, nil
 	return errors.Join(errs...)
 }
 
-// A runReader reads a sorted run. It holds the next record.
+// A runReader reads a sorted run. It holds the next line.
 type runReader struct {
 	in   *bufio.Reader
-	at   int64
-	text []byte
+	line []byte
 }
 
-// next reads the next record. The error is io.EOF at the end.
-func (r *runReader) next() error {
-	var head [12]byte
-	if _, err := io.ReadFull(r.in, head[:]); err != nil {
-		return err
-	}
-	r.at = int64(binary.LittleEndian.Uint64(head[:]))
-	length := int(binary.LittleEndian.Uint32(head[8:]))
-	r.text = slices.Grow(r.text[:0], length)[:length]
-	_, err := io.ReadFull(r.in, r.text)
-	if errors.Is(err, io.EOF) && length > 0 {
+// next reads the next line. The error is io.EOF at the end.
+func (r *runReader) next() (err error) {
+	r.line, err = r.in.ReadBytes('\n')
+	if errors.Is(err, io.EOF) && len(r.line) > 0 {
 		return io.ErrUnexpectedEOF
 	}
 	return err
 }
 
-// merge calls out for the records of all files, in order. Records of equal times are in the order
-// of the files.
-func merge(files []*os.File, out func(at int64, text []byte) error) error {
-	var open []*runReader // those with a further record
-	for _, file := range files {
+// merge writes the lines of sorted runs in order. Lines of equal times are in the order of the
+// runs.
+func merge(w io.Writer, runs []*os.File) error {
+	var open []*runReader // those with a further line
+	for _, file := range runs {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
@@ -169,8 +135,8 @@ func merge(files []*os.File, out func(at int64, text []byte) error) error {
 		}
 	}
 	for len(open) > 0 {
-		first := slices.MinFunc(open, func(a, b *runReader) int { return cmp.Compare(a.at, b.at) })
-		if err := out(first.at, first.text); err != nil {
+		first := slices.MinFunc(open, func(a, b *runReader) int { return byTime(a.line, b.line) })
+		if _, err := w.Write(first.line); err != nil {
 			return err
 		}
 		switch err := first.next(); {

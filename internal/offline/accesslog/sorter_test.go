@@ -11,12 +11,15 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 )
 
+// line is the format of a line with a second and a domain.
+const line = `{"t":"2026-11-22T10:00:%02d.000000Z","domain":"%03d"}` + "\n"
+
 // A log of any size is sorted with few open files, and lines of equal times stay in their order.
 func TestSorterKeepsFewFilesOpen(t *testing.T) {
 	const lines = 5 * maxRuns
 	s := sorter{max: 1, dir: t.TempDir()} // so each line but the last becomes a run
 	for i := range lines {
-		must.Succeed(t, s.add(int64(i%3), fmt.Appendf(nil, "%d %03d\n", i%3, i)))
+		must.Succeed(t, s.add(fmt.Appendf(nil, line, i%3, i)))
 		if len(s.runs) >= maxRuns {
 			t.Fatalf("%d files are open after %d lines, want less than %d", len(s.runs), i+1, maxRuns)
 		}
@@ -25,7 +28,7 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 	must.Succeed(t, s.write(&got))
 	for at := range 3 {
 		for i := at; i < lines; i += 3 {
-			fmt.Fprintf(&want, "%d %03d\n", at, i)
+			fmt.Fprintf(&want, line, at, i)
 		}
 	}
 	if got.String() != want.String() {
@@ -37,8 +40,8 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 // A run that ends within a record is an error, not the end of the run.
 func TestTruncatedSortRunIsAnError(t *testing.T) {
 	s := sorter{max: 1, dir: t.TempDir()}
-	for _, line := range []string{"first\n", "second\n"} {
-		must.Succeed(t, s.add(1, []byte(line)))
+	for i := range 2 {
+		must.Succeed(t, s.add(fmt.Appendf(nil, line, 1, i)))
 	}
 	whole := size(t, s.runs[0])
 	for cut := whole - 1; cut > 0; cut-- {

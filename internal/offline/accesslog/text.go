@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -242,7 +243,7 @@ func (t *textLog) parseNginx(layout string) error {
 		case name == "" && unclosed && !strings.Contains(rest, "}"):
 			return fmt.Errorf("${%s has no '}'", rest)
 		case name == "":
-			return fmt.Errorf("a '$' has no name behind it")
+			return errors.New("a '$' has no name behind it")
 		}
 		t.literals, t.fields = append(t.literals, layout[from:m[0]]), append(t.fields, []string{name})
 		from = m[1]

@@ -14,19 +14,8 @@ type timeFields struct {
 	zone                 *time.Location
 }
 
-// completeStart sets the field with the time of the start, unless the options name a field.
-func (f *timeFields) completeStart(name string) {
-	if f.start == "" && f.end == "" {
-		f.start = name
-	}
-}
-
-// completeNginx sets the fields that the log of nginx has. nginx logs the time at which a request
-// ended.
-func (f *timeFields) completeNginx(has func(string) bool) {
-	if f.start != "" || f.end != "" {
-		return
-	}
+// useNginx sets the fields that the log of nginx has. nginx logs the time at which a request ended.
+func (f *timeFields) useNginx(has func(string) bool) {
 	f.end = "time_local"
 	for _, name := range []string{"time_iso8601", "msec"} {
 		if has(name) {

@@ -9,6 +9,7 @@ import (
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
 // An undecidable is the error of a condition that needs more than the configuration and the
@@ -140,10 +141,7 @@ func matchUnsupported(m *routev3.RouteMatch) (bool, error) {
 
 func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
 	path, _ := r.path()
-	fold := func(s string) string { return s }
-	if s := m.GetCaseSensitive(); s != nil && !s.GetValue() {
-		fold = strings.ToLower
-	}
+	fold := folding(m.GetCaseSensitive() != nil && !m.GetCaseSensitive().GetValue())
 	switch by := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
 		return strings.HasPrefix(fold(path), fold(by.Prefix)), nil
@@ -170,10 +168,10 @@ func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 		return true, nil
 	}
 	denominator := uint32(100)
-	switch fraction.GetDefaultValue().GetDenominator().String() {
-	case "TEN_THOUSAND":
+	switch fraction.GetDefaultValue().GetDenominator() {
+	case typev3.FractionalPercent_TEN_THOUSAND:
 		denominator = 10_000
-	case "MILLION":
+	case typev3.FractionalPercent_MILLION:
 		denominator = 1_000_000
 	}
 	switch n := fraction.GetDefaultValue().GetNumerator(); {
@@ -197,11 +195,16 @@ func matchRegex(m *matcherv3.RegexMatcher, text string) (bool, error) {
 	return compiled.MatchString(text), nil
 }
 
-func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
-	fold := func(s string) string { return s }
-	if m.GetIgnoreCase() {
-		fold = strings.ToLower
+// folding returns the function to apply to two texts before a comparison.
+func folding(ignoreCase bool) func(string) string {
+	if ignoreCase {
+		return strings.ToLower
 	}
+	return func(s string) string { return s }
+}
+
+func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
+	fold := folding(m.GetIgnoreCase())
 	switch by := m.GetMatchPattern().(type) {
 	case *matcherv3.StringMatcher_Exact:
 		return fold(text) == fold(by.Exact), nil

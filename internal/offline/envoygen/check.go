@@ -20,7 +20,7 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 	}
 	switch s.kind {
 	case fromAddress:
-		p.address = true
+		p.Address = true
 		for _, v := range exact {
 			if a, err := netip.ParseAddr(v); err != nil || a.String() != v {
 				return fmt.Errorf("envoy sends %s as an address such as 192.0.2.1 or 2001:db8::1, which is never %q: write such an address, "+
@@ -28,14 +28,14 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 			}
 		}
 	case fromMasked:
-		p.address = true
+		p.Address = true
 		if p.prefixKeys[l.Key] {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, and cidr matches only addresses: write the key "+
 				"remote_address", l.Key)
 		}
 		return p.maskErr
 	case fromPath:
-		p.path = true
+		p.Path = true
 		for _, v := range exact {
 			if !isNormal(v) {
 				return fmt.Errorf("envoy sends the path in normal form, without its query, so it is never %q: write a path such as /a/b, or "+
@@ -134,7 +134,7 @@ func (p *planner) finish() {
 		p.checkShared(r)
 		for _, d := range r.descriptors {
 			_, charged := p.cost[d.keys()]
-			p.atEnd = p.atEnd || charged || d.usesStatus() || d.mode != plain
+			p.AtEnd = p.AtEnd || charged || d.usesStatus() || d.mode != plain
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.from)) {

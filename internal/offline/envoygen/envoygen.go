@@ -45,50 +45,36 @@ type Options struct {
 	Namespace, Selector, Context string // for the EnvoyFilter
 }
 
-// A Problem is a rule that Envoy cannot be configured to apply, or an argument without effect.
-type Problem struct {
-	At   string // the file and line of the rule; empty for an argument
-	Text string
-}
-
-// String returns the problem as a sentence, after its position.
-func (p Problem) String() string {
-	if p.At == "" {
-		return p.Text
-	}
-	return p.At + ": " + p.Text
-}
-
-// Problems are the error of New: every problem, in the order of the rules.
-type Problems []Problem
+// Problems are the error of New. They are the rules that Envoy cannot be configured to apply, each
+// with its file and line, and the arguments without effect.
+type Problems []string
 
 // Error returns one line for each problem.
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "\n")
-}
+func (p Problems) Error() string { return strings.Join(p, "\n") }
 
 // A Config is Envoy's configuration for the rules of a domain.
 type Config struct {
 	o      Options
 	domain string
 	routes []*route
-	notes  []Problem
+	notes  []string
 
 	cost, hits map[string]string // the hits at the end and at the beginning of a request, by the keys of a descriptor; without one, 1
 
 	leaseTTL time.Duration // the shortest TTL of a lease of the rules; 0 without leases
-	sendsID  bool          // a header carries the id of the request
-	address  bool          // an action sends the address of the client
-	path     bool          // an action sends the path
-	atEnd    bool          // Envoy calls at the end of a request
+	features
+}
+
+// features are those that the filters and the listener of the configuration depend on.
+type features struct {
+	Leases  bool // a header carries the id of the request
+	Address bool // an action sends the address of the client
+	Path    bool // an action sends the path, or a route matches a prefix of it
+	AtEnd   bool // Envoy calls at the end of a request
 }
 
 // Notes returns the assumptions that the configuration makes, each once.
-func (c *Config) Notes() []Problem { return c.notes }
+func (c *Config) Notes() []string { return c.notes }
 
 // New plans the configuration for the rules of one domain. Its error is Problems, or an argument
 // that cannot be read.
@@ -172,18 +158,24 @@ func hostPort(flag, text string) (string, error) {
 	return text, nil
 }
 
-// note records an assumption, once.
+// note records an assumption. The position may be "".
 func (p *planner) note(at, format string, values ...any) {
-	problem := Problem{at, fmt.Sprintf(format, values...)}
-	if !slices.Contains(p.notes, problem) {
-		p.notes = append(p.notes, problem)
-	}
+	p.notes = add(p.notes, at, format, values)
 }
 
-// problem records a problem, once.
+// problem records a problem. The position may be "".
 func (p *planner) problem(at, format string, values ...any) {
-	problem := Problem{at, fmt.Sprintf(format, values...)}
-	if !slices.Contains(p.problems, problem) {
-		p.problems = append(p.problems, problem)
+	p.problems = add(p.problems, at, format, values)
+}
+
+// add adds a text with its position to a list, once.
+func add(to []string, at, format string, values []any) []string {
+	text := fmt.Sprintf(format, values...)
+	if at != "" {
+		text = at + ": " + text
 	}
+	if slices.Contains(to, text) {
+		return to
+	}
+	return append(to, text)
 }

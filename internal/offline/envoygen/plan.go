@@ -291,7 +291,7 @@ func unsent(levels []descriptors.Level, entries []entry) string {
 func (p *planner) idSourceOf(l *descriptors.Level, at string) (*source, error) {
 	s := p.from[l.Key]
 	if s == nil {
-		p.sendsID = true
+		p.Leases = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
 	p.used[l.Key] = true

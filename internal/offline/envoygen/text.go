@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -40,7 +41,7 @@ var templates = sync.OnceValue(func() *template.Template {
 // Bootstrap returns a complete configuration of Envoy.
 func (c *Config) Bootstrap() ([]byte, error) {
 	if c.o.Upstream == "" {
-		return nil, fmt.Errorf("want the address of the service that is limited: set --upstream host:port")
+		return nil, errors.New("want the address of the service that is limited: set --upstream host:port")
 	}
 	return c.execute("bootstrap.yaml")
 }
@@ -58,8 +59,7 @@ func (c *Config) EnvoyFilter() ([]byte, error) { return c.execute("envoyfilter.y
 
 // A page holds the values that the templates show.
 type page struct {
-	Leases, Path      bool // as in Config
-	Address, AtEnd    bool
+	features
 	RetryAfter        bool // Envoy has enable_retry_after_header
 	Routes            []pageRoute
 	DomainText        string
@@ -92,13 +92,13 @@ func (e endpoint) Type() string {
 
 func (c *Config) execute(name string) ([]byte, error) {
 	p := page{
-		Leases: c.sendsID, Path: c.path, Address: c.address, AtEnd: c.atEnd, RetryAfter: name != "envoyfilter.yaml",
+		features: c.features, RetryAfter: name != "envoyfilter.yaml",
 		DomainText: rulesyaml.Quoted(c.domain),
 		Timeout:    seconds(cmp.Or(c.o.Timeout, 100*time.Millisecond)), FailureModeDeny: c.o.FailureModeDeny, TrustedHops: c.o.TrustedHops,
 		Cluster: "weir", Namespace: cmp.Or(c.o.Namespace, "istio-system"), Context: cmp.Or(c.o.Context, "GATEWAY"),
 		Filters: []string{"ratelimit.yaml"},
 	}
-	if c.sendsID {
+	if c.Leases {
 		p.Filters = []string{"id.yaml", "ratelimit.yaml"}
 	}
 	p.Service.Host, p.Service.Port, _ = net.SplitHostPort(c.o.Service)

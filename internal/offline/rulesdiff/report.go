@@ -119,7 +119,7 @@ func (c *Comparison) Report() *Report {
 	changes := descriptors.Diff(c.sides[oldSide].rules, c.sides[newSide].rules)
 	r := &Report{
 		Requests: c.requests, KeysExact: !c.sides[oldSide].overflow && !c.sides[newSide].overflow, Keys: int64(len(c.sides[newSide].keys)),
-		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.hashed.List(nil), Limits: []*Limit{},
+		Rules: Changes{changes.RulesAdded, changes.RulesRemoved, changes.RulesModified}, CannotMatch: c.unmatchable.List(nil), Limits: []*Limit{},
 	}
 	if c.requests > 0 {
 		r.From, r.To = &c.from, &c.to

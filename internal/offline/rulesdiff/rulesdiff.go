@@ -39,13 +39,13 @@ type Options struct {
 
 // A Comparison decides requests under two sets of rules. It is not safe for concurrent use.
 type Comparison struct {
-	o        Options
-	sides    [2]side
-	rows     map[uint64]*row // by Rule.Hash
-	hashed   *replay.UnmatchableRules
-	from, to time.Time
-	requests int64
-	affected [2]int64 // requests that only this side denies
+	o           Options
+	sides       [2]side
+	rows        map[uint64]*row // by Rule.Hash
+	unmatchable *replay.UnmatchableFinder
+	from, to    time.Time
+	requests    int64
+	affected    [2]int64 // requests that only this side denies
 }
 
 // The sides of a comparison.
@@ -106,7 +106,7 @@ type row struct {
 // New returns a comparison without requests.
 func New(before, after *descriptors.Rules, o Options) *Comparison {
 	o.MaxKeys, o.Worst = cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.Worst, 10)
-	c := &Comparison{o: o, rows: map[uint64]*row{}, hashed: replay.NewUnmatchableRules(after, before)}
+	c := &Comparison{o: o, rows: map[uint64]*row{}, unmatchable: replay.NewUnmatchableFinder(after, before)}
 	for i, rules := range []*descriptors.Rules{before, after} {
 		s := &c.sides[i]
 		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), byRule: map[*descriptors.Rule]*ruleRows{},
@@ -158,7 +158,7 @@ func (c *Comparison) Add(line *replay.Line) error {
 		c.from = line.At
 	}
 	c.to = line.At
-	c.hashed.Add(&line.Request)
+	c.unmatchable.Add(&line.Request)
 	for i := range c.sides {
 		if decided[i] {
 			c.sides[i].count(c.requests, c.o.MaxKeys)

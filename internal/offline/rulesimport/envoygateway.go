@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/offline/rulesyaml"
@@ -54,8 +53,6 @@ func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
 	}
 }
 
-var gatewayUnits = []string{"second", "minute", "hour", "day", "week", "month", "year"}
-
 func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree) {
 	before := len(g.Problems)
 	f := g.checked(rule, "clientSelectors", "limit", "cost", "shared", "shadowMode", "name")
@@ -65,9 +62,9 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 			"in Envoy's rate_limits")
 	}
 	requests, ok := fields.Get("requests").Number(maxRequests)
-	unit := strings.ToLower(fields.Get("unit").Text())
-	if !ok || !slices.Contains(gatewayUnits, unit) {
-		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(gatewayUnits, ", "))
+	unit := descriptors.ParseUnit(fields.Get("unit").Text())
+	if !ok || unit == descriptors.UnitUnknown {
+		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(descriptors.UnitNames(), ", "))
 	}
 	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
 	if shared = shared || f.Get("shared").IsTrue(); !shared {
@@ -90,9 +87,9 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	if !shared {
 		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
 	}
-	leaf := g.domain(policy).root.At(path)
+	leaf := g.domain(policy).rules.At(path)
 	leaf.ShadowMode = f.Get("shadowMode").IsTrue()
-	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit, RequestsPerUnit: requests})
+	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit.String(), RequestsPerUnit: requests})
 }
 
 // readCost reads the hits of a request, which are arguments of weir gen.

@@ -19,7 +19,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 		return nil, err
 	}
 	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}}
-	k.root = k.domain(cmp.Or(domain, "kong"))
+	k.domain = k.Imported.domain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
 		if !doc.IsMap() {
 			return nil, doc.Errorf("want a declarative configuration of Kong, with _format_version")
@@ -35,7 +35,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 
 type kong struct {
 	*Imported
-	root    *domain
+	domain  *domain
 	plugins []*kongPlugin
 	paths   map[string][]string // path prefixes, by the scope of their route
 }
@@ -223,7 +223,7 @@ func (k *kong) addAll() {
 			k.problem(p.line, "a name with a * would be a wildcard in a rule")
 			continue
 		}
-		leaf := k.root.root.At(path)
+		leaf := k.domain.rules.At(path)
 		if len(leaf.Limits) > 0 {
 			k.problem(p.line, "another plugin has the same scope, and Kong runs one of them")
 			continue
@@ -232,10 +232,10 @@ func (k *kong) addAll() {
 			addLimit(leaf, l)
 		}
 		if p.tolerant {
-			k.root.onError = "allow"
+			k.domain.onError = "allow"
 		}
 	}
-	if k.root.onError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.tolerant }) {
+	if k.domain.onError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.tolerant }) {
 		k.note(k.plugins[0].line, "on_store_error: allow holds for all rules, because some plugins are fault_tolerant")
 	}
 }

@@ -21,13 +21,13 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 		return nil, err
 	}
 	p := &nginx{Imported: &Imported{name: name}, zones: map[string]*zone{}}
-	p.root = p.domain(cmp.Or(domain, "nginx"))
+	p.domain = p.Imported.domain(cmp.Or(domain, "nginx"))
 	p.readZones(tree)
 	p.readScope(&scope{name: "the file", zones: map[string][]*zone{}, dryRun: map[string]bool{}}, tree)
 	p.addZones()
 	p.addExemptions()
 	p.noteGroups()
-	if len(p.root.root.Children) == 0 && len(p.Problems) == 0 {
+	if len(p.domain.rules.Children) == 0 && len(p.Problems) == 0 {
 		return nil, fmt.Errorf("%s has no limit_req and no limit_conn: an include is not read, so pass the output of nginx -T", name)
 	}
 	return p.Imported, nil
@@ -35,7 +35,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 
 type nginx struct {
 	*Imported
-	root    *domain
+	domain  *domain
 	zones   map[string]*zone // by name
 	order   []*zone          // as in the file
 	scopes  []*scope
@@ -313,10 +313,10 @@ func (p *nginx) addZones() {
 			path = append(slices.Clone(path), entry("lease", ""))
 			p.note(z.line, "limit_conn %s: a request holds its slot for at most 60 s, the default of lease_ttl", z.name)
 		}
-		leaf := p.root.root.At(path)
+		leaf := p.domain.rules.At(path)
 		if !addLimit(leaf, l) {
 			p.addRoutes(z)
-			leaf = p.root.root.At(slices.Concat(on, path))
+			leaf = p.domain.rules.At(slices.Concat(on, path))
 			addLimit(leaf, l)
 		}
 		leaf.Comment = fmt.Sprintf("zone %s, line %d", z.name, z.line)

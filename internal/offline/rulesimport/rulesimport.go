@@ -2,9 +2,6 @@
 //
 //	imported, err := rulesimport.Limitador("limits.yaml", data)
 //	text, err := imported.Rules("")
-//
-// A Problem names each limit that rules cannot express, with its position and the reason. A note
-// names a difference that does not change which requests are admitted.
 package rulesimport
 
 import (
@@ -25,20 +22,11 @@ const (
 	maxNodes = 100_000 // descriptors of the rules, including those that are repeated below exact values
 )
 
-// A Problem is a limit, or a part of one, that rules cannot express.
-type Problem struct {
-	At   string // file and line
-	Text string
-}
-
-// String returns the problem after its position.
-func (p Problem) String() string { return p.At + ": " + p.Text }
-
 // An Imported holds the rules of a file.
 type Imported struct {
-	// Problems are the limits that the rules lack. Notes are differences that do not change which
-	// requests are admitted.
-	Problems, Notes []Problem
+	// Problems are the limits, or parts of limits, that rules cannot express. Notes are differences
+	// that do not change which requests are admitted. Both begin with the file and the line.
+	Problems, Notes []string
 
 	name     string // the file's name
 	domains  []*domain
@@ -49,7 +37,7 @@ type Imported struct {
 // A domain is a tree of rules.
 type domain struct {
 	name    string
-	root    rulesyaml.Draft
+	rules   rulesyaml.Draft
 	onError string
 }
 
@@ -79,19 +67,21 @@ func entry(key, value string) descriptors.Level {
 
 // problem records a limit that is left out.
 func (i *Imported) problem(line int, format string, values ...any) {
-	i.Problems = add(i.Problems, Problem{fmt.Sprintf("%s:%d", i.name, line), fmt.Sprintf(format, values...)})
+	i.Problems = i.add(i.Problems, line, format, values)
 }
 
 // note records a difference.
 func (i *Imported) note(line int, format string, values ...any) {
-	i.Notes = add(i.Notes, Problem{fmt.Sprintf("%s:%d", i.name, line), fmt.Sprintf(format, values...)})
+	i.Notes = i.add(i.Notes, line, format, values)
 }
 
-func add(to []Problem, p Problem) []Problem {
-	if slices.Contains(to, p) {
+// add adds a text with its position to a list, once.
+func (i *Imported) add(to []string, line int, format string, values []any) []string {
+	text := fmt.Sprintf("%s:%d: %s", i.name, line, fmt.Sprintf(format, values...))
+	if slices.Contains(to, text) {
 		return to
 	}
-	return append(to, p)
+	return append(to, text)
 }
 
 // flag records an argument that weir gen needs for these rules.
@@ -101,49 +91,49 @@ func (i *Imported) flag(format string, values ...any) {
 	}
 }
 
-// Domains returns the names of the domains.
-func (i *Imported) Domains() []string {
-	var names []string
-	for _, d := range i.domains {
-		names = append(names, d.name)
-	}
-	return names
-}
-
 func (i *Imported) domain(name string) *domain {
-	for _, d := range i.domains {
-		if d.name == name {
-			return d
-		}
+	if d := i.find(name); d != nil {
+		return d
 	}
 	i.domains = append(i.domains, &domain{name: name})
 	return i.domains[len(i.domains)-1]
 }
 
+// find returns the domain with a name, or nil.
+func (i *Imported) find(name string) *domain {
+	for _, d := range i.domains {
+		if d.name == name {
+			return d
+		}
+	}
+	return nil
+}
+
 // Rules returns the rules of a domain as YAML, which the parser of rules has accepted. name may be
 // empty if there is only one domain.
 func (i *Imported) Rules(name string) ([]byte, error) {
-	var d *domain
-	switch {
-	case len(i.domains) == 0:
-		return nil, fmt.Errorf("%s: no limit to import", i.name)
-	case name == "" && len(i.domains) > 1:
-		return nil, fmt.Errorf("%s has several domains, and a file of rules has one: set --domain to one of %s", i.name,
-			strings.Join(i.Domains(), ", "))
-	case name == "":
-		d = i.domains[0]
-	default:
-		n := slices.Index(i.Domains(), name)
-		if n < 0 {
-			return nil, fmt.Errorf("%s has no domain %s: set --domain to one of %s", i.name, name, strings.Join(i.Domains(), ", "))
-		}
-		d = i.domains[n]
+	var names []string
+	for _, d := range i.domains {
+		names = append(names, d.name)
 	}
-	if len(d.root.Children) == 0 {
+	switch {
+	case len(names) == 0:
+		return nil, fmt.Errorf("%s: no limit to import", i.name)
+	case name == "" && len(names) > 1:
+		return nil, fmt.Errorf("%s has several domains, and a file of rules has one: set --domain to one of %s", i.name,
+			strings.Join(names, ", "))
+	case name == "":
+		name = names[0]
+	}
+	d := i.find(name)
+	if d == nil {
+		return nil, fmt.Errorf("%s has no domain %s: set --domain to one of %s", i.name, name, strings.Join(names, ", "))
+	}
+	if len(d.rules.Children) == 0 {
 		return nil, fmt.Errorf("%s: no limit of the domain %s can be imported", i.name, d.name)
 	}
 	if budget := maxNodes; i.additive {
-		if complete(&d.root, &budget); budget < 0 {
+		if complete(&d.rules, &budget); budget < 0 {
 			return nil, fmt.Errorf("%s: the rules would have more than %d descriptors", i.name, maxNodes)
 		}
 	}
@@ -229,7 +219,7 @@ func (i *Imported) write(d *domain) []byte {
 		}
 		b.WriteString("\n")
 	}
-	b.Write(d.root.YAML(d.name, d.onError))
+	b.Write(d.rules.YAML(d.name, d.onError))
 	return b.Bytes()
 }
 
@@ -243,20 +233,14 @@ func comment(text string) string {
 	}, text)
 }
 
-// windows are the lengths into which a number of seconds is divided, longest first.
-var windows = []struct {
-	unit    string
-	seconds int64
-}{{"week", 7 * 86400}, {"day", 86400}, {"hour", 3600}, {"minute", 60}, {"second", 1}}
-
-// windowOf returns a window of a number of seconds as a unit and a multiplier.
+// windowOf returns a window of a number of seconds in the longest unit that divides it.
 func windowOf(seconds int64) (unit string, multiplier int64) {
-	for _, w := range windows {
-		if seconds%w.seconds == 0 {
-			return w.unit, seconds / w.seconds
+	for u := descriptors.Week; u > descriptors.Second; u-- {
+		if length := int64(u.Duration().Seconds()); seconds%length == 0 {
+			return u.String(), seconds / length
 		}
 	}
-	return "second", seconds
+	return descriptors.Second.String(), seconds
 }
 
 // uncounted is the count_denied of limiters that do not count denied requests.

@@ -354,13 +354,7 @@ descriptors:
 	}
 }
 
-func joined(all []Problem) string {
-	var b strings.Builder
-	for _, p := range all {
-		b.WriteString(p.String() + "\n")
-	}
-	return b.String()
-}
+func joined(all []string) string { return strings.Join(all, "\n") + "\n" }
 
 // Each limit that rules do not express is named with its line and the reason.
 func TestImportErrorsNameMissingValues(t *testing.T) {
@@ -482,8 +476,8 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, domain := range imported.Domains() {
-			if _, err := imported.Rules(domain); err != nil && strings.Contains(err.Error(), "the imported rules") {
+		for _, domain := range imported.domains {
+			if _, err := imported.Rules(domain.name); err != nil && strings.Contains(err.Error(), "the imported rules") {
 				t.Errorf("the parser rejects the imported rules: %v", err)
 			}
 		}
@@ -528,7 +522,7 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 func TestListOfPoliciesIsImported(t *testing.T) {
 	imported, err := EnvoyGateway("file", []byte("kind: List\nitems: [{kind: BackendTrafficPolicy, "+
 		"spec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}}]}}}}]"))
-	if err != nil || len(imported.Domains()) == 0 {
+	if err != nil || len(imported.domains) == 0 {
 		t.Errorf("%+v, %v, want the domain of the policy", imported, err)
 	}
 }
@@ -536,7 +530,7 @@ func TestListOfPoliciesIsImported(t *testing.T) {
 // A rule of Envoy Gateway of which a part is missing is not in the rules at all.
 func TestNoRuleIsImportedInPart(t *testing.T) {
 	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
-	if err != nil || len(imported.Problems) != 1 || len(imported.Domains()) > 0 {
+	if err != nil || len(imported.Problems) != 1 || len(imported.domains) > 0 {
 		t.Errorf("got %+v, error %v, want one problem and no domain", imported, err)
 	}
 }

@@ -66,8 +66,7 @@ func (p *parser) verdict(n rulesfile.Node) wanted {
 	switch {
 	case !ok:
 	case text == "allowed", text == "denied":
-		denied := text == "denied"
-		return wanted{denied: &denied}
+		return wanted{denied: new(text == "denied")}
 	default:
 		remedy := verdictRemedy
 		if best := spelling.Nearest(text, []string{"allowed", "denied"}); best != "" {
@@ -82,30 +81,25 @@ func (p *parser) count(f rulesfile.Fields, name string) *int64 {
 	if !f.Has(name) {
 		return nil
 	}
-	n := f.Integer(name, 0, maxHits, 0)
-	return &n
+	return new(f.Integer(name, 0, maxHits, 0))
 }
 
 // wanted reads the outcome that one decision must have.
 func (p *parser) wanted(f rulesfile.Fields) wanted {
 	w := wanted{remaining: p.count(f, "remaining"), used: p.count(f, "used")}
 	if f.Has("verdict") {
-		denied := f.Choice("verdict", "allowed", "denied") == "denied"
-		w.denied = &denied
+		w.denied = new(f.Choice("verdict", "allowed", "denied") == "denied")
 	}
 	for name, to := range map[string]**string{"rule": &w.rule, "limit": &w.limit} {
 		if f.Has(name) {
-			text := f.Text(name)
-			*to = &text
+			*to = new(f.Text(name))
 		}
 	}
 	if f.Has("reason") {
-		text := f.Choice("reason", reasons...)
-		w.reason = &text
+		w.reason = new(f.Choice("reason", reasons...))
 	}
 	if f.Has("penalized") {
-		penalized := f.Bool("penalized")
-		w.penalized = &penalized
+		w.penalized = new(f.Bool("penalized"))
 	}
 	for name, to := range map[string]**time.Duration{"retry_after": &w.retryAfter, "reset_after": &w.resetAfter} {
 		if !f.Has(name) {

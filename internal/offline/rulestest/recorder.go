@@ -75,7 +75,7 @@ func (r *recorder) replay(s sent, id string) *decide.Decision {
 }
 
 func (r *recorder) entriesOf(s sent, id string) []descriptors.Entry {
-	entries := append([]descriptors.Entry(nil), r.entries...)
+	entries := slices.Clone(r.entries)
 	if r.rule.UsesLeases() {
 		entries[len(entries)-1].Value = id
 	}

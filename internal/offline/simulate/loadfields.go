@@ -170,9 +170,10 @@ func (l *loadFields) setDuration(name, value string) error {
 	if d < 0 || positive && d < time.Microsecond || d > 10*365*24*time.Hour {
 		return errors.New("out of range")
 	}
-	*map[string]*time.Duration{
+	field := map[string]*time.Duration{
 		"every": &l.every, "width": &l.width, "peak": &l.peak, "from": &l.from, "for": &l.length, "duration": &l.duration,
-	}[name] = d
+	}[name]
+	*field = d
 	return nil
 }
 

@@ -28,7 +28,7 @@ type stats struct {
 	entries, bytes     int
 	noComparisonReason string                  // why no limit is compared; "" within the bounds
 	unmatched          map[UnmatchedPath]int64 // with Descriptors 0
-	hashed             *replay.UnmatchableRules
+	unmatchable        *replay.UnmatchableFinder
 	matched            map[*descriptors.Rule]bool
 }
 
@@ -63,7 +63,7 @@ type keyStats struct {
 func newStats(rules *descriptors.Rules, rows *limitRows, o Options) *stats {
 	return &stats{
 		options: o, rows: rows, limits: make([]*limitStats, len(rows.all)), unmatched: map[UnmatchedPath]int64{},
-		hashed: replay.NewUnmatchableRules(rules, nil), matched: map[*descriptors.Rule]bool{},
+		unmatchable: replay.NewUnmatchableFinder(rules, nil), matched: map[*descriptors.Rule]bool{},
 	}
 }
 
@@ -90,7 +90,7 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		s.allowed.count(bucket)
 	}
 	s.compareRecorded(line, denied, err == nil)
-	s.hashed.Add(&line.Request)
+	s.unmatchable.Add(&line.Request)
 	if err != nil {
 		return
 	}

@@ -22,7 +22,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
 		return cmp.Or(cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path))
 	})
 	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), MaxUnmatched)]...)
-	r.CannotMatch = s.hashed.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
+	r.CannotMatch = s.unmatchable.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
 	r.Skipped = []replay.FileSkipCount{}
 	r.Timeline = Timeline{
 		Start: s.buckets.start.UTC(), BucketSeconds: widths[s.buckets.width].Seconds(),

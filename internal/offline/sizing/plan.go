@@ -228,8 +228,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	case limiters.OnErrorDeny:
 		o.Outage = new(int64)
 	case limiters.OnErrorLocal:
-		together := product(load.Replicas, perWindow(replica))
-		o.Outage = &together
+		o.Outage = new(product(load.Replicas, perWindow(replica)))
 	}
 	return o, nil
 }

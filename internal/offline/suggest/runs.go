@@ -134,8 +134,7 @@ func (r *Rule) addEffects(ctx context.Context, keys []key) error {
 			a.Effects = append(a.Effects, sums[i].effect(r.Sample))
 		}
 		if present != nil {
-			effect := present.effect(r.Sample)
-			rec.Present = &effect
+			rec.Present = new(present.effect(r.Sample))
 		}
 		return err
 	})

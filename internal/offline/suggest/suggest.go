@@ -94,7 +94,7 @@ type Collector struct {
 type ruleSet struct {
 	planner     *decide.Planner
 	planned     decide.Result
-	unmatchable *replay.UnmatchableRules
+	unmatchable *replay.UnmatchableFinder
 }
 
 // A target is a rule or a path, with the requests of each of its keys.
@@ -135,7 +135,7 @@ func New(o Options) (*Collector, error) {
 
 func (c *Collector) addSet(rules *descriptors.Rules) {
 	planner := decide.NewPlanner(func() *descriptors.Rules { return rules }, c.o.Decide)
-	c.sets = append(c.sets, &ruleSet{planner: planner, unmatchable: replay.NewUnmatchableRules(rules, nil)})
+	c.sets = append(c.sets, &ruleSet{planner: planner, unmatchable: replay.NewUnmatchableFinder(rules, nil)})
 }
 
 func (c *Collector) addTarget(t *target) {

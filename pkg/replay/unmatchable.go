@@ -22,17 +22,17 @@ type UnmatchableRule struct {
 	Descriptors int64  `json:"descriptors"` // descriptors that the rule could match if their values were plain
 }
 
-// An UnmatchableRules finds the rules that a recording cannot judge. A recorder hashes the values
+// An UnmatchableFinder finds the rules that a recording cannot judge. A recorder hashes the values
 // that its rules match by key alone. A hash never equals such a value, so a new rule that matches
 // the value exactly, by a list, a wildcard or a prefix would never match.
-type UnmatchableRules struct {
+type UnmatchableFinder struct {
 	rules map[string][]*valueRule // by domain and keys
 	wild  []*valueRule            // those with a '*' in a key
 	seen  map[string][]*valueRule // the rules of a descriptor with hashed values, by text
 	text  []byte                  // a buffer: the domain, the keys and the values that are not hashed
 }
 
-// maxSeen bounds UnmatchableRules.seen.
+// maxSeen bounds UnmatchableFinder.seen.
 const maxSeen = 100_000
 
 // A valueRule is a rule with at least one level that the known rules do not match by value.
@@ -44,10 +44,10 @@ type valueRule struct {
 	key    string // the key of the first hashed value; "" if none was found
 }
 
-// NewUnmatchableRules returns UnmatchableRules for rules. known are the rules of the recorder,
-// which never hashes a value that they match; known may be nil.
-func NewUnmatchableRules(rules, known *descriptors.Rules) *UnmatchableRules {
-	h := &UnmatchableRules{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
+// NewUnmatchableFinder returns a finder for rules. known are the rules of the recorder, which never
+// hashes a value that they match; known may be nil.
+func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
+	u := &UnmatchableFinder{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf
 	for rule := range known.All() {
 		levels := rule.Levels()
@@ -78,12 +78,12 @@ func NewUnmatchableRules(rules, known *descriptors.Rules) *UnmatchableRules {
 			wild = wild || strings.Contains(l.Key, "*")
 		}
 		if wild {
-			h.wild = append(h.wild, v)
+			u.wild = append(u.wild, v)
 			continue
 		}
-		h.rules[string(keys)] = append(h.rules[string(keys)], v)
+		u.rules[string(keys)] = append(u.rules[string(keys)], v)
 	}
-	return h
+	return u
 }
 
 // valuesOf returns the values, wildcards and prefixes of a level; none if it matches any value.
@@ -120,20 +120,20 @@ func restOf(domain string, levels []descriptors.Level, level int, values func(*d
 }
 
 // Add records the rules that the request could match if its values were not hashed.
-func (h *UnmatchableRules) Add(r *decide.Request) {
-	if len(h.rules)+len(h.wild) == 0 {
+func (u *UnmatchableFinder) Add(r *decide.Request) {
+	if len(u.rules)+len(u.wild) == 0 {
 		return
 	}
 	for i := range r.Descriptors {
-		h.descriptor(r.Domain, r.Descriptors[i].Entries)
+		u.descriptor(r.Domain, r.Descriptors[i].Entries)
 	}
 }
 
-func (h *UnmatchableRules) descriptor(domain string, entries []descriptors.Entry) {
+func (u *UnmatchableFinder) descriptor(domain string, entries []descriptors.Entry) {
 	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return IsHashed(e.Value) }) {
 		return
 	}
-	text := append(h.text[:0], domain...)
+	text := append(u.text[:0], domain...)
 	for _, e := range entries {
 		text = append(append(text, 0), e.Key...)
 	}
@@ -145,17 +145,17 @@ func (h *UnmatchableRules) descriptor(domain string, entries []descriptors.Entry
 		}
 		text = append(append(text, 0), value...)
 	}
-	h.text = text
-	found, known := h.seen[string(text)]
+	u.text = text
+	found, known := u.seen[string(text)]
 	if !known {
-		for _, v := range slices.Concat(h.rules[string(text[:n])], h.wild) {
+		for _, v := range slices.Concat(u.rules[string(text[:n])], u.wild) {
 			if key := v.hashedKey(domain, entries); key != "" {
 				v.key = cmp.Or(v.key, key)
 				found = append(found, v)
 			}
 		}
-		if len(h.seen) < maxSeen {
-			h.seen[string(text)] = found
+		if len(u.seen) < maxSeen {
+			u.seen[string(text)] = found
 		}
 	}
 	for _, v := range found {
@@ -190,9 +190,9 @@ func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string
 // List returns the rules that Add found, in the order of their domains and paths. It omits rules
 // for which matched returns true. Such a rule matches a request of the recording, so the recorder
 // knew the rule and hashed other values. matched may be nil.
-func (h *UnmatchableRules) List(matched func(*descriptors.Rule) bool) []UnmatchableRule {
+func (u *UnmatchableFinder) List(matched func(*descriptors.Rule) bool) []UnmatchableRule {
 	all := []UnmatchableRule{}
-	for _, v := range slices.Concat(append(slices.Collect(maps.Values(h.rules)), h.wild)...) {
+	for _, v := range slices.Concat(append(slices.Collect(maps.Values(u.rules)), u.wild)...) {
 		if v.key != "" && (matched == nil || !matched(v.rule)) {
 			all = append(all, UnmatchableRule{Domain: v.rule.Domain, Path: v.rule.Name, Source: v.rule.Source(), Key: v.key, Descriptors: v.found})
 		}

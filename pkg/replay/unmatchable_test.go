@@ -15,7 +15,7 @@ func TestHashedNamesRulesUnknownToTheRecorder(t *testing.T) {
 	const known = "domain: d\ndescriptors:\n- {key: user_id, value: bigco, rate_limit: {unit: day, requests_per_unit: 9}}\n"
 	rules := rulesfiletest.Parse(t, known+"- {key: user_id, value: acme, rate_limit: {unit: day, requests_per_unit: 9}}\n")
 	names := func(known *descriptors.Rules, matched func(*descriptors.Rule) bool) (all []string) {
-		h := replay.NewUnmatchableRules(rules, known)
+		h := replay.NewUnmatchableFinder(rules, known)
 		for range 2 {
 			h.Add(&decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: "user_id", Value: "hmac:01"}}}}})
 		}
@@ -55,7 +55,7 @@ func TestHashedComparesWholeRules(t *testing.T) {
 			[]descriptors.Entry{{Key: "user_id", Value: "bigco"}, {Key: "action", Value: "hmac:02"}}, ""},
 	} {
 		known, added := "domain: d\ndescriptors:\n- "+c.known+"\n", "domain: d\ndescriptors:\n- "+c.added+"\n"
-		h := replay.NewUnmatchableRules(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))
+		h := replay.NewUnmatchableFinder(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))
 		h.Add(&decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: c.entries}}})
 		got := ""
 		for _, m := range h.List(nil) {
