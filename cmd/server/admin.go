@@ -51,7 +51,7 @@ func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 		return nil, err
 	}
 	a := &adminServer{api: admin.New(o), listener: l, log: log}
-	a.server = newServer(a.api, 30*time.Second)
+	a.server = newHTTPServer(a.api, 30*time.Second)
 	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
 	a.server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
 	p.tasks = append(p.tasks, a.api.Run, a.serve)

@@ -30,14 +30,14 @@ func newHTTP(jsonHandler http.Handler, ready *readiness, metrics *telemetry.Metr
 		mux.Handle("/json", jsonHandler)
 	}
 	mux.Handle("/metrics", metrics.Handler())
-	return newServer(mux, 10*time.Second)
+	return newHTTPServer(mux, 10*time.Second)
 }
 
 // newPrometheus returns the server of PROMETHEUS_ADDR, which serves only metrics.
 func newPrometheus(path string, metrics *telemetry.Metrics) *http.Server {
 	inner := metrics.Handler()
 	// A ServeMux would panic on a path such as /{.
-	return newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path {
 			http.NotFound(w, r)
 			return
@@ -72,12 +72,12 @@ func newDebug(rules func() *descriptors.Rules) *http.Server {
 			_, _ = fmt.Fprintf(w, "%s: %s\n", p.path, p.what)
 		}
 	})
-	return newServer(mux, 5*time.Minute)
+	return newHTTPServer(mux, 5*time.Minute)
 }
 
-// newServer returns a server with timeouts for headers, body, response and idle connections. write
-// is the timeout of a response.
-func newServer(h http.Handler, write time.Duration) *http.Server {
+// newHTTPServer returns a server with timeouts for headers, body, response and idle connections.
+// write is the timeout of a response.
+func newHTTPServer(h http.Handler, write time.Duration) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: write,
 		IdleTimeout: time.Minute, MaxHeaderBytes: 1 << 16,

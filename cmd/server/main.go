@@ -45,8 +45,8 @@ func main() {
 }
 
 type commands struct {
-	Serve   serve   `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
-	Version version `cmd:"" help:"Print the version."`
+	Serve   serveCommand `cmd:"" default:"withargs" help:"Serve the rate limit service (the default command)."`
+	Version version      `cmd:"" help:"Print the version."`
 
 	Check   cli.Check   `cmd:"" group:"rules" help:"Check rules or settings for faults."`
 	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits apply to a request, and why."`

@@ -42,7 +42,7 @@ type process struct {
 
 	rules       *ruleload.Loader
 	observer    *observe.Observer // nil unless a setting needs it
-	shadow      *shadowFile       // nil without SHADOW_CONFIG
+	shadow      *shadowRules      // nil without SHADOW_CONFIG
 	receiptKeys *receiptkeys.File // nil without RECEIPT_HEADER
 	tracing     *tracing.Tracing  // nil without TRACING_ENABLED
 	store       *storeStack

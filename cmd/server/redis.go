@@ -14,7 +14,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// openRedis opens a store on the Redis whose variables begin with prefix, and adds its prober to st.
+// openRedis opens a store on the Redis whose variables begin with prefix, and adds its prober to
+// st.
 func (p *process) openRedis(st *storeStack, prefix string, server *settings.RedisServer) (*redisstore.Store, error) {
 	s := p.settings
 	c, err := redisOptions(s, prefix, server)

@@ -20,16 +20,16 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 )
 
-type serve struct {
+type serveCommand struct {
 	settings.Serve `embed:""`
 }
 
 // Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it
 // prints the error, because a terminal shows a multi-line error better than a log line.
-func (s *serve) Run(ctx context.Context, to cli.Streams) error {
+func (s *serveCommand) Run(ctx context.Context, to cli.Streams) error {
 	log, audit := newLogs(to.Err, s.Level(), s.LogFormat)
 	defer func() { _ = log.Sync() }()
-	err := s.serve(ctx, log, audit)
+	err := s.runProcess(ctx, log, audit)
 	switch {
 	case err == nil:
 		return nil
@@ -44,13 +44,14 @@ func (s *serve) Run(ctx context.Context, to cli.Streams) error {
 	return cli.Failed
 }
 
-// newLogs returns the log, and the log of changes by the admin API, which are logged at every level.
+// newLogs returns the log, and the log of changes by the admin API, which are logged at every
+// level.
 func newLogs(w io.Writer, level zapcore.Level, format string) (log, audit *zap.Logger) {
 	to := zapcore.Lock(zapcore.AddSync(w))
 	return telemetry.NewLog(to, level, format), telemetry.NewLog(to, min(level, zapcore.InfoLevel), format)
 }
 
-func (s *serve) serve(ctx context.Context, log, audit *zap.Logger) error {
+func (s *serveCommand) runProcess(ctx context.Context, log, audit *zap.Logger) error {
 	if err := s.logIneffective(log); err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (s *serve) serve(ctx context.Context, log, audit *zap.Logger) error {
 }
 
 // logIneffective logs the settings that have no effect.
-func (s *serve) logIneffective(log *zap.Logger) error {
+func (s *serveCommand) logIneffective(log *zap.Logger) error {
 	ineffective, err := s.Ineffective(os.Environ())
 	for _, v := range ineffective {
 		level := zap.WarnLevel

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
-// A shadowFile compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail
+// A shadowRules compares requests with the candidate rules of SHADOW_CONFIG. Its errors never fail
 // the server or its start.
-type shadowFile struct {
+type shadowRules struct {
 	*shadow.Comparison
 	path    string
 	replica string // the host name
@@ -32,14 +32,14 @@ func (p *process) openShadow() {
 		KeyHashSecret: []byte(s.KeyHashSecret),
 		Panicked:      func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowFile{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
+	f := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
 	f.file = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
 	p.tasks = append(p.tasks, f.Run, f.file.Watch)
 }
 
-func (f *shadowFile) stats() telemetry.ShadowStats {
+func (f *shadowRules) stats() telemetry.ShadowStats {
 	c := f.file.State()
 	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Stats: f.Stats(), Loads: c.Loads, Faults: c.Faults}
 }
@@ -48,7 +48,7 @@ func (f *shadowFile) stats() telemetry.ShadowStats {
 const maxShadowSeries = 1000
 
 // report returns the comparison for the admin API.
-func (f *shadowFile) report(limits, keys, replicas int) api.ShadowReport {
+func (f *shadowRules) report(limits, keys, replicas int) api.ShadowReport {
 	r := f.Report(limits, keys)
 	r.File, r.Replica, r.Scope, r.Replicas = f.path, f.replica, api.ScopeReplica, replicas
 	if err := f.file.State().Err; err != nil {

@@ -103,8 +103,8 @@ var skippedTexts = map[replay.SkipReason]string{
 	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
 }
 
-// finish removes the progress bar, prints warnings, and closes the recordings. It fails if they have
-// no request that can be replayed.
+// finish removes the progress bar, prints warnings, and closes the recordings. It fails if they
+// have no request that can be replayed.
 func (r *recordings) finish(errs io.Writer) error {
 	r.bar.clear()
 	r.warnSkipped(errs)

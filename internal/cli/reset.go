@@ -118,8 +118,8 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	return err
 }
 
-// makePass makes all steps of a pass, and returns their sum. It prints the progress to errs. If a step
-// fails, it prints the cursor from which the next pass may continue.
+// makePass makes all steps of a pass, and returns their sum. It prints the progress to errs. If a
+// step fails, it prints the cursor from which the next pass may continue.
 func makePass(ctx context.Context, c *client.Client, request api.ResetByEntryRequest, errs io.Writer) (sum api.ResetByEntryResult, err error) {
 	sum.Notified = true
 	for !sum.Done {

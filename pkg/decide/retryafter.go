@@ -14,9 +14,9 @@ import (
 // index is -1 if no descriptor denies the request.
 func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	descriptor, quota := -1, -1
-	longer := func(i, j int) bool { return j < 0 || r.Decisions[i].untilAllowed() > r.Decisions[j].untilAllowed() }
+	longer := func(i, j int) bool { return j < 0 || r.Decisions[i].waitOrder() > r.Decisions[j].waitOrder() }
 	add := func(i int) {
-		wait = max(wait, r.Decisions[i].retryAfter())
+		wait = max(wait, r.Decisions[i].longestWait())
 		if longer(i, descriptor) {
 			descriptor = i
 		}
@@ -36,9 +36,9 @@ func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	return wait, descriptor
 }
 
-// untilAllowed returns a wait that orders denied descriptors. It is the longest if waiting does not
+// waitOrder returns a wait that orders denied descriptors. It is the longest if waiting does not
 // help.
-func (d *Decision) untilAllowed() time.Duration {
+func (d *Decision) waitOrder() time.Duration {
 	if !d.MayFitLater() {
 		return math.MaxInt64
 	}
@@ -48,8 +48,8 @@ func (d *Decision) untilAllowed() time.Duration {
 // MayFitLater reports whether a denied descriptor may be allowed later.
 func (d *Decision) MayFitLater() bool { return d.Reason != NeverFits && d.Reason != BadLeaseID }
 
-// retryAfter returns the longest wait among the limits that deny d.
-func (d *Decision) retryAfter() (wait time.Duration) {
+// longestWait returns the longest wait among the limits that deny d.
+func (d *Decision) longestWait() (wait time.Duration) {
 	for i := range d.Verdicts {
 		if v := &d.Verdicts[i]; v.Denied() && v.By != limiters.ByPolicy {
 			wait = max(wait, WaitUnder(&d.Limits[i], v))

@@ -86,10 +86,10 @@ type Node struct {
 
 	// children are in file order. The fields after it hold some of them again, for Exempts and the
 	// index.
-	children  []*Node
-	byIP      map[string]*prefixTable
-	wildcards []wildcardChild  // in file order
-	keyOnly   map[string]*Node // by the key of an entry: the children that match every value
+	children      []*Node
+	prefixesByKey map[string]*prefixTable
+	wildcards     []wildcardChild  // in file order
+	keyOnly       map[string]*Node // by the key of an entry: the children that match every value
 
 	record recordID // in an index; 0: not in one yet
 }
@@ -137,13 +137,13 @@ func (n *Node) Add(l Level) *Node {
 }
 
 func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list {
-	if n.byIP == nil {
-		n.byIP = map[string]*prefixTable{}
+	if n.prefixesByKey == nil {
+		n.prefixesByKey = map[string]*prefixTable{}
 	}
-	siblings := n.byIP[key]
+	siblings := n.prefixesByKey[key]
 	if siblings == nil {
 		siblings = &prefixTable{}
-		n.byIP[key] = siblings
+		n.prefixesByKey[key] = siblings
 	}
 	siblings.lists = append(siblings.lists, child)
 	return &list{prefixes: added, siblings: siblings}
@@ -206,7 +206,7 @@ func (n *Node) Exempts() bool {
 	if other := siblings.keyOnly[key]; other != nil && other != n || len(siblings.wildcards) > maxSearched {
 		return true
 	}
-	if prefixed := siblings.byIP[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
+	if prefixed := siblings.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
 		return true
 	}
 	return slices.ContainsFunc(siblings.wildcards, func(w wildcardChild) bool {

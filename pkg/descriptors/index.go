@@ -24,9 +24,9 @@ type ruleIndex struct {
 
 // inexactChildren are the children of a node that need more than an exact lookup.
 type inexactChildren struct {
-	byIP      map[string]*prefixTable
-	wildcards []wildcardRecord
-	keyOnly   map[string]recordID // by the key of an entry: the children that match every value
+	prefixesByKey map[string]*prefixTable
+	wildcards     []wildcardRecord
+	keyOnly       map[string]recordID // by the key of an entry: the children that match every value
 }
 
 type wildcardRecord struct {
@@ -92,9 +92,9 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	default:
 		child, x.siblings = manyChildren, append(x.siblings, ids...)
 	}
-	if len(n.byIP)+len(n.wildcards)+len(n.keyOnly) > 0 {
-		r := inexactChildren{byIP: n.byIP, keyOnly: make(map[string]recordID, len(n.keyOnly))}
-		for _, prefixes := range n.byIP {
+	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) > 0 {
+		r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
+		for _, prefixes := range n.prefixesByKey {
 			prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
 		}
 		for i := range n.wildcards {
@@ -159,8 +159,8 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 		return 0
 	}
 	inexact := &x.inexact[number-1]
-	if inexact.byIP != nil {
-		if id := inexact.byIP[e.Key].find(e.Value); id > 0 {
+	if inexact.prefixesByKey != nil {
+		if id := inexact.prefixesByKey[e.Key].find(e.Value); id > 0 {
 			return id
 		}
 	}

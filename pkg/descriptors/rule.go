@@ -278,7 +278,7 @@ func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, ByClock: spec.Params.WindowStart == limiters.StartByClock}
 	spec.Max, spec.Window = r.Requests, 0
 	if limiters.HasWindow(spec.Algorithm) {
-		window, err := r.Unit.times(r.Multiplier)
+		window, err := r.Unit.window(r.Multiplier)
 		if err != nil {
 			return RateLimit{}, err
 		}

@@ -76,8 +76,8 @@ func ParseUnit(s string) Unit {
 	return UnitUnknown
 }
 
-// times returns the length of a window of multiplier units.
-func (u Unit) times(multiplier uint32) (time.Duration, error) {
+// window returns the length of a window of multiplier units.
+func (u Unit) window(multiplier uint32) (time.Duration, error) {
 	length := u.Duration()
 	if length == 0 {
 		return 0, &limiters.SpecError{

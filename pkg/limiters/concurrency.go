@@ -46,7 +46,7 @@ func (p *Params) leaseTTL() time.Duration { return cmp.Or(p.LeaseTTL, defaultPar
 var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
-	largest:    MaxLeases,
+	maxLimit:   MaxLeases,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, &SpecError{Problem: "denied hits hold no slots", Remedy: "remove 'count_denied'"}

@@ -38,7 +38,7 @@ const (
 	StartByCalendar = "calendar"
 )
 
-var windowParameters = slices.Concat([]Parameter{{
+var fixedWindowParameters = slices.Concat([]Parameter{{
 	Key: "window_start", Type: Choice, Choices: []string{StartByClock, StartByFirstHit, StartByCalendar}, Default: StartByClock,
 	text:  func(p *Params) *string { return &p.WindowStart },
 	About: "clock-aligned windows, windows from a key's first hit, or calendar windows.",
@@ -46,8 +46,8 @@ var windowParameters = slices.Concat([]Parameter{{
 
 var fixedWindowDefinition = definition{
 	name:                  "fixed_window",
-	parameters:            slices.Concat(windowParameters, counterParameters),
-	largest:               MaxLimit,
+	parameters:            slices.Concat(fixedWindowParameters, windowedParameters),
+	maxLimit:              MaxLimit,
 	stateWords:            2,
 	hasWindow:             true,
 	countsDeniedByDefault: true,

@@ -49,12 +49,12 @@ var funnelParameters = []Parameter{{
 
 var funnelDefinition = definition{
 	name:       "funnel",
-	parameters: slices.Concat(funnelParameters, counterParameters),
-	largest:    maxCapacity,
+	parameters: slices.Concat(funnelParameters, windowedParameters),
+	maxLimit:   maxCapacity,
 	stateWords: 3,
 	hasWindow:  true,
 	drains:     true,
-	roundUp: func(spec Spec) int64 {
+	nextValidMax: func(spec Spec) int64 {
 		if step, ok := stepOf(spec.Max, spec.Window); ok {
 			return (spec.Max + step - 1) / step * step
 		}

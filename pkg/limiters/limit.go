@@ -34,8 +34,8 @@ type Spec struct {
 func (s Spec) Scaled(scale func(int64) int64) Spec {
 	s.Max = scale(s.Max)
 	d := definitionOf(s.Algorithm)
-	if d.roundUp != nil {
-		s.Max = d.roundUp(s)
+	if d.nextValidMax != nil {
+		s.Max = d.nextValidMax(s)
 	}
 	for _, p := range d.parameters {
 		if p.Hits && *p.number(&s.Params) != 0 {
@@ -106,7 +106,7 @@ type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
-	largest    int64 // the largest Max, see MaxLimitOf
+	maxLimit   int64 // the largest Max, see MaxLimitOf
 	stateWords int   // how many of the words of a State it uses
 	hasWindow  bool  // false only for concurrency
 	// hasLog marks an algorithm whose states have a log, which grows with the hits.
@@ -117,8 +117,8 @@ type definition struct {
 	// countsDeniedByDefault makes rules count denied hits by default, as envoyproxy/ratelimit does.
 	// A limit that counts denied hits then has peek=over by default.
 	countsDeniedByDefault bool
-	// roundUp returns the next valid maximum. If nil, every maximum is valid.
-	roundUp func(Spec) int64
+	// nextValidMax returns the next valid maximum. If nil, every maximum is valid.
+	nextValidMax func(Spec) int64
 	// newAlgorithm returns the algorithm of a limit or an error. Maximum, window and parameters are
 	// in range. A spec that was scaled is a share of whole; otherwise the two are equal.
 	newAlgorithm func(spec, whole Spec) (algorithm, error)
@@ -149,7 +149,7 @@ func definitionOf(algorithm string) *definition {
 
 // MaxLimitOf returns the largest Spec.Max of an algorithm whose other parameters have their
 // defaults.
-func MaxLimitOf(algorithm string) int64 { return definitionOf(algorithm).largest }
+func MaxLimitOf(algorithm string) int64 { return definitionOf(algorithm).maxLimit }
 
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool { return definitionOf(algorithm).hasWindow }

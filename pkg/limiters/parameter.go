@@ -68,10 +68,10 @@ const (
 )
 
 // allParameters are the parameters of all algorithms. An algorithm's parameters are a subsequence.
-var allParameters = slices.Concat(windowParameters, funnelParameters, leaseParameters, counterParameters)
+var allParameters = slices.Concat(fixedWindowParameters, funnelParameters, leaseParameters, windowedParameters)
 
-// counterParameters are the parameters of every algorithm but concurrency.
-var counterParameters = slices.Concat(peekParameters, penaltyParameters, reserveParameters)
+// windowedParameters are the parameters of every algorithm but concurrency.
+var windowedParameters = slices.Concat(peekParameters, penaltyParameters, reserveParameters)
 
 // With peek=would_fit, a peek is denied if one more hit would be. With over, it is denied only if
 // the usage exceeds the limit, which requires counted denied hits.

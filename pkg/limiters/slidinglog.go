@@ -22,8 +22,8 @@ type logLimit struct {
 
 var slidingLogDefinition = definition{
 	name:       "sliding_log",
-	parameters: counterParameters,
-	largest:    MaxLogLimit,
+	parameters: windowedParameters,
+	maxLimit:   MaxLogLimit,
 	hasWindow:  true,
 	hasLog:     true,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {

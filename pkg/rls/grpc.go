@@ -93,18 +93,18 @@ type codec struct{ encoding.CodecV2 }
 // Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in
 // call.malformed: otherwise gRPC would answer INTERNAL before the service could count the request.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	request, ours := v.(*call)
+	into, ours := v.(*call)
 	if !ours {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	request.message.clear()
+	into.message.clear()
 	wire := []byte(nil)
 	if len(data) == 1 {
 		wire = data[0].ReadOnlyData()
 	} else {
 		wire = data.Materialize()
 	}
-	request.malformed = malformedStatus(request.message.unmarshal(wire))
+	into.malformed = malformedStatus(into.message.unmarshal(wire))
 	return nil
 }
 

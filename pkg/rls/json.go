@@ -125,7 +125,7 @@ func ParseRequest(body []byte) (*decide.Request, error) {
 		return nil, err
 	}
 	var m message
-	if err := m.read(&sent); err != nil {
+	if err := m.readGenerated(&sent); err != nil {
 		return nil, err
 	}
 	request := new(decide.Request)

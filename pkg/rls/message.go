@@ -40,9 +40,9 @@ type limitOverride struct {
 	multiplier      uint32
 }
 
-// next appends an empty descriptor and returns it. Beyond the bound, it returns the last descriptor
-// again.
-func (m *message) next() *descriptor {
+// addDescriptor appends an empty descriptor and returns it. Beyond the bound, it returns the last
+// descriptor again.
+func (m *message) addDescriptor() *descriptor {
 	n := len(m.descriptors)
 	switch {
 	case n > decide.MaxDescriptors:
@@ -56,7 +56,7 @@ func (m *message) next() *descriptor {
 	return &m.descriptors[n]
 }
 
-func (d *descriptor) add(e descriptors.Entry) {
+func (d *descriptor) addEntry(e descriptors.Entry) {
 	if len(d.entries) <= decide.MaxEntries {
 		d.entries = append(d.entries, e)
 	}
@@ -86,9 +86,9 @@ func (m *message) mayRefund() bool {
 	return false
 }
 
-// read fills an empty m from Envoy's generated type. It encodes the request again, so that there is
-// only one decoder. It fails for invalid UTF-8.
-func (m *message) read(request *ratelimitv3.RateLimitRequest) error {
+// readGenerated fills an empty m from Envoy's generated type. It encodes the request again, so that
+// there is only one decoder. It fails for invalid UTF-8.
+func (m *message) readGenerated(request *ratelimitv3.RateLimitRequest) error {
 	wire, err := proto.Marshal(request)
 	if err != nil {
 		return err

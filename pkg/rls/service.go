@@ -92,7 +92,7 @@ func (s *Service) answerMessage(
 ) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
 	c.observation.GRPC = overGRPC
-	c.malformed = malformedStatus(c.message.read(request))
+	c.malformed = malformedStatus(c.message.readGenerated(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func (m *message) unmarshal(bytes []byte) error {
 			}
 		case tagDescriptors:
 			outerEnd := r.enter()
-			if err := m.next().unmarshal(&r); err != nil {
+			if err := m.addDescriptor().unmarshal(&r); err != nil {
 				return err
 			}
 			r.end = outerEnd
@@ -60,7 +60,7 @@ func (d *descriptor) unmarshal(r *reader) error {
 			outerEnd := r.enter()
 			var e descriptors.Entry
 			err = unmarshalEntry(&e, r)
-			d.add(e)
+			d.addEntry(e)
 			r.end = outerEnd
 		case tagLimit:
 			d.hasLimit = true

@@ -405,7 +405,7 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 			d := randomDecision(r, names)
 			d.Domain = c.observation.Domain
 			c.observation.Decisions = append(c.observation.Decisions, d)
-			c.message.next().add(descriptors.Entry{Key: "k", Value: "v"})
+			c.message.addDescriptor().addEntry(descriptors.Entry{Key: "k", Value: "v"})
 		}
 		for _, s := range []*Service{plain, full} {
 			wire, err := s.marshal(&c)

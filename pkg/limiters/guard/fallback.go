@@ -24,10 +24,10 @@ import (
 // count them. A canceled Take applies no OnError, but the local store still receives its lease
 // ends.
 type Fallback struct {
-	store   limiters.Store
-	local   localFallback
-	outages outageDetector
-	ops     [limiters.OnErrorLocal + 1]atomic.Int64
+	store        limiters.Store
+	local        localFallback
+	outages      outageDetector
+	opsByOnError [limiters.OnErrorLocal + 1]atomic.Int64
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
@@ -80,7 +80,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 func (f *Fallback) Stats() FallbackStats {
 	s := FallbackStats{Down: f.outages.isDown()}
 	for i := range s.Ops {
-		s.Ops[i] = f.ops[i].Load()
+		s.Ops[i] = f.opsByOnError[i].Load()
 	}
 	return s
 }
@@ -115,7 +115,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 		return err
 	}
 	f.noteOutage(err, args)
-	f.applyOnErrors(ctx, args)
+	f.decideFailed(ctx, args)
 	f.chargeAllowed(ctx, args)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
@@ -159,18 +159,18 @@ func (f *Fallback) noteOutage(err error, args takeArgs) {
 	}
 }
 
-// applyOnErrors applies on_store_error to the failed operations of args, and counts them.
-func (f *Fallback) applyOnErrors(ctx context.Context, args takeArgs) {
+// decideFailed applies on_store_error to the failed operations of args, and counts them.
+func (f *Fallback) decideFailed(ctx context.Context, args takeArgs) {
 	for i, op := range limiters.EachOp(args.groups) {
-		applyOnError(op, &args.out[i])
+		applyPolicy(op, &args.out[i])
 	}
-	f.local.decideFailed(ctx, args)
+	f.local.decideByShare(ctx, args)
 	f.count(args)
 }
 
-// applyOnError replaces a failed verdict if the OnError of op allows or denies operations
-// regardless of their keys.
-func applyOnError(op *limiters.Op, v *limiters.Verdict) {
+// applyPolicy replaces a failed verdict if the OnError of op allows or denies operations regardless
+// of their keys.
+func applyPolicy(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
@@ -205,7 +205,7 @@ func (f *Fallback) count(args takeArgs) {
 		case !v.By.InsteadOfStore():
 			continue
 		}
-		f.ops[onError].Add(1)
+		f.opsByOnError[onError].Add(1)
 		f.outages.countOp()
 	}
 }
@@ -222,7 +222,7 @@ func (f *Fallback) chargeAllowed(ctx context.Context, args takeArgs) {
 		return
 	}
 	_ = retried.Take(ctx, f.store, args.now) // the verdicts have the error
-	f.applyOnErrors(ctx, takeArgs{args.now, retried.Groups, retried.Verdicts})
+	f.decideFailed(ctx, takeArgs{args.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(args.out)
 }
 

@@ -20,9 +20,9 @@ type localFallback struct {
 	hasLeases atomic.Bool // store has decided an operation with a lease
 }
 
-// decideFailed decides the failed operations of args under OnErrorLocal. A verdict keeps its error
+// decideByShare decides the failed operations of args under OnErrorLocal. A verdict keeps its error
 // if store fails too.
-func (l *localFallback) decideFailed(ctx context.Context, args takeArgs) {
+func (l *localFallback) decideByShare(ctx context.Context, args takeArgs) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(args.groups) {
 		l.addFailed(&subset, first, g, args)

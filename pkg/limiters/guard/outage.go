@@ -50,11 +50,11 @@ const recoveryTime = time.Second
 // outage unless the store has failed within recoveryTime.
 func (d *outageDetector) noteSuccess() {
 	if time.Since(*d.lastFailure.Load()) >= recoveryTime {
-		d.recover()
+		d.endOutage()
 	}
 }
 
-func (d *outageDetector) recover() {
+func (d *outageDetector) endOutage() {
 	if began := d.began.Swap(nil); began != nil {
 		d.reportRecovery(Outage{time.Since(*began), d.ops.Swap(0)})
 	}
@@ -74,6 +74,6 @@ func (d *outageDetector) checkIdle(ctx context.Context, check func(context.Conte
 		return
 	}
 	if d.lastFailure.Load() == failure {
-		d.recover()
+		d.endOutage()
 	}
 }

@@ -43,7 +43,7 @@ func (c *shareCache) shareForHits(whole, n, replicas int64) int64 {
 		// Such a charge never fits, or it fits a funnel whose capacity exceeds its rate.
 		return whole
 	}
-	byHits := min(whole, n*c.share(roundUp(whole/n), replicas))
+	byHits := min(whole, n*c.share(roundUpTo5Bits(whole/n), replicas))
 	return max(byHits, c.share(whole, replicas))
 }
 
@@ -52,9 +52,9 @@ func (c *shareCache) share(whole, replicas int64) int64 {
 	return m
 }
 
-// roundUp rounds n up to five significant bits, so that few different shares are computed. It adds
-// less than a sixteenth, and nothing below 32.
-func roundUp(n int64) int64 {
+// roundUpTo5Bits rounds n up to five significant bits, so that few different shares are computed.
+// It adds less than a sixteenth, and nothing below 32.
+func roundUpTo5Bits(n int64) int64 {
 	shift := max(0, bits.Len64(uint64(n))-5)
 	return (n + 1<<shift - 1) >> shift << shift
 }

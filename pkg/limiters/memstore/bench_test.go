@@ -184,7 +184,7 @@ func BenchmarkLock(b *testing.B) {
 				t.locate(groups)
 				t.lock(time.Time{})
 				t.unlock()
-				t.done()
+				t.release()
 			}
 		})
 	}

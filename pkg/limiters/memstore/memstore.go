@@ -95,7 +95,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		return limiters.Uncharged(err)
 	}
 	t := transactionPool.Get().(*transaction)
-	defer t.done()
+	defer t.release()
 	t.begin(s, out)
 	t.locate(groups)
 	t.lock(now)
@@ -114,6 +114,6 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		}
 	}
 	t.writeBack()
-	t.finish()
+	t.updateShards()
 	return nil
 }

@@ -165,6 +165,6 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 // setExpiry sets the expiry of a record.
 func (sh *shard) setExpiry(p position, expiry int64) {
 	sh.record(p).setExpiry(expiry)
-	sh.slabs.lowerBound(p, expiry)
+	sh.slabs.lowerExpiryBound(p, expiry)
 	sh.expiryBound = min(sh.expiryBound, expiry)
 }

@@ -101,7 +101,7 @@ func (ss *slabSet) remove(p position) (from position) {
 	if from != p {
 		r := ss.record(p)
 		copy(r, sl.record(int(sl.n)))
-		ss.lowerBound(p, r.expiry())
+		ss.lowerExpiryBound(p, r.expiry())
 	}
 	if sl.n == 0 {
 		// One empty slab is kept. Otherwise a key that is added and removed at a slab boundary
@@ -114,8 +114,8 @@ func (ss *slabSet) remove(p position) (from position) {
 	return from
 }
 
-// lowerBound lowers the expiryBound of p's slab to expiry if it is later.
-func (ss *slabSet) lowerBound(p position, expiry int64) {
+// lowerExpiryBound lowers the expiryBound of p's slab to expiry if it is later.
+func (ss *slabSet) lowerExpiryBound(p position, expiry int64) {
 	sl := &ss.table.items[p.slab()]
 	sl.expiryBound = min(sl.expiryBound, expiry)
 }

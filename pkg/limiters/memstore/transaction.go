@@ -41,8 +41,8 @@ func (t *transaction) begin(s *Store, out []limiters.Verdict) {
 	t.ops, t.states, t.stateIndex = t.ops[:n], t.states[:n], t.stateIndex[:n]
 }
 
-// done clears the transaction and returns it to the pool.
-func (t *transaction) done() {
+// release clears the transaction and returns it to the pool.
+func (t *transaction) release() {
 	if cap(t.ops) > maxPooledOps {
 		return
 	}
@@ -127,8 +127,8 @@ func (t *transaction) unlock() {
 	}
 }
 
-// finish sets the latest time and order of the shards, and removes some expired records.
-func (t *transaction) finish() {
+// updateShards sets the latest time and order of the shards, and removes some expired records.
+func (t *transaction) updateShards() {
 	for i := range t.locked.all() {
 		sh := &t.store.shards[i]
 		sh.latest, sh.order = t.storeNow, t.order

@@ -17,7 +17,7 @@ type batch struct {
 	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
 	now      time.Time
 	ops      []*limiters.Op
-	group    []uint16 // the number of each operation's group, from 1; 0: the operation is alone in its group
+	group    []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
 	keys     []string // the keys of the operations
 
 	uniqueKeys []string

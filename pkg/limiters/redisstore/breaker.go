@@ -55,7 +55,7 @@ func (b *breaker) record(r callResult) {
 // A callResult is the result of one call to a node.
 type callResult struct {
 	err     error
-	allowed time.Duration // from the start of the call to its deadline; at most timeout
+	budget  time.Duration // from the start of the call to its deadline; at most timeout
 	timeout time.Duration // of the queue
 }
 
@@ -80,7 +80,7 @@ func (r callResult) health(sinceFailure time.Duration) callHealth {
 	case errors.Is(r.err, context.Canceled), errors.Is(r.err, limiters.ErrPanic):
 		return healthUnknown
 	case isTimeout(r.err):
-		if min(r.allowed, sinceFailure) < r.timeout/3 {
+		if min(r.budget, sinceFailure) < r.timeout/3 {
 			return healthUnknown
 		}
 	case concernsOneCall(r.err):

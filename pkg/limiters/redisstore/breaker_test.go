@@ -233,7 +233,7 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 		{wire("ERR value is not an integer"), timeout, healthUnknown},
 		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, healthUnknown},
 	} {
-		r := callResult{err: c.err, allowed: c.allowed, timeout: timeout}
+		r := callResult{err: c.err, budget: c.allowed, timeout: timeout}
 		if got := r.health(timeout); got != c.want {
 			t.Errorf("%v within %v: got %v, want %v", c.err, c.allowed, got, c.want)
 		}
@@ -261,7 +261,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var b breaker
 			for range 100 {
-				b.record(callResult{err: c.err, allowed: c.allowed, timeout: timeout})
+				b.record(callResult{err: c.err, budget: c.allowed, timeout: timeout})
 				time.Sleep(c.apart)
 			}
 			if b.open() != c.opens {

@@ -125,13 +125,13 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 
 var errNoMaster = errors.New("no node of the cluster has slots")
 
-func (c *cluster) masters(ctx context.Context) ([]server, error) {
+func (c *cluster) masters(ctx context.Context) ([]scriptCaller, error) {
 	var mu sync.Mutex
-	var masters []server
+	var masters []scriptCaller
 	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		master := newServer(client)
+		master := newScriptCaller(client)
 		master.address = client.Options().Addr
 		masters = append(masters, master)
 		return nil
@@ -139,6 +139,6 @@ func (c *cluster) masters(ctx context.Context) ([]server, error) {
 	if err == nil && len(masters) == 0 {
 		err = errNoMaster
 	}
-	slices.SortFunc(masters, func(a, b server) int { return strings.Compare(a.address, b.address) })
+	slices.SortFunc(masters, func(a, b scriptCaller) int { return strings.Compare(a.address, b.address) })
 	return masters, err
 }

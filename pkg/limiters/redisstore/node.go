@@ -14,12 +14,12 @@ import (
 type node struct {
 	cluster     *cluster
 	queue       *queue
-	server      server // its client is that of the cluster, which follows MOVED and ASK
+	script      scriptCaller // its client is that of the cluster, which follows MOVED and ASK
 	reconnector *reconnector
 }
 
 func (c *cluster) newNode() *node {
-	n := &node{cluster: c, server: newServer(c.client), reconnector: &reconnector{storeCommon: c.storeCommon}}
+	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: &reconnector{storeCommon: c.storeCommon}}
 	n.queue = newQueue(c.storeCommon, n.decide)
 	return n
 }
@@ -66,7 +66,7 @@ func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
 }
 
 func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
-	sc.reply, sc.err = n.server.call(ctx, sc.batch)
+	sc.reply, sc.err = n.script.call(ctx, sc.batch)
 }
 
 // send sends each call to the current owner of its slot, concurrently. A panic becomes an error of
@@ -116,12 +116,12 @@ func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slot
 	pipe := master.Pipeline()
 	commands := make([]command, len(calls))
 	for i, sc := range calls {
-		commands[i] = n.server.newCommand(ctx, "evalsha", batchScript().digest, sc.batch)
+		commands[i] = n.script.newCommand(ctx, "evalsha", batchScript().digest, sc.batch)
 		_ = pipe.Process(ctx, commands[i]) // only queues the command
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, sc := range calls {
-		sc.reply, sc.err = n.server.parse(commands[i])
+		sc.reply, sc.err = n.script.parse(commands[i])
 		if didNotRun(sc.err) || sc.batch.rejectedTooEarly(sc.reply, sc.err) {
 			rest = append(rest, sc)
 		}

@@ -67,7 +67,7 @@ func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 }
 
 // probe connects and loads the script before it measures.
-func (s server) probe(ctx context.Context) (r ProbeResult, err error) {
+func (s scriptCaller) probe(ctx context.Context) (r ProbeResult, err error) {
 	const calls = 3
 	r.RoundTrip, err = s.ping(ctx)
 	for i := 0; i < calls && err == nil; i++ {

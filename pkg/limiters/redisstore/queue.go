@@ -64,15 +64,15 @@ type combinedTake struct {
 
 // A waiter is a queued Take, with copies of its operations.
 type waiter struct {
-	now      time.Time
-	timesOut time.Time // the timeout of the queue after the Take began
-	deadline time.Time // timesOut, or the earlier deadline of its context
-	ops      []limiters.Op
-	groups   []limiters.Group // slices of ops
-	verdicts []limiters.Verdict
-	err      error
-	state    atomic.Int32
-	done     chan struct{} // buffered; receives a value when err is set, and the verdicts if it is nil
+	now       time.Time
+	timeoutAt time.Time // the timeout of the queue after the Take began
+	deadline  time.Time // timeoutAt, or the earlier deadline of its context
+	ops       []limiters.Op
+	groups    []limiters.Group // slices of ops
+	verdicts  []limiters.Verdict
+	err       error
+	state     atomic.Int32
+	done      chan struct{} // buffered; receives a value when err is set, and the verdicts if it is nil
 }
 
 // The states of a waiter. The goroutine that sets one of the last two decides the result.
@@ -115,7 +115,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	w.now = now
 	w.copy(groups, len(out))
 	start := time.Now()
-	w.timesOut, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
+	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
 	q.waitingOps += len(out)
@@ -212,12 +212,12 @@ func (q *queue) timeOutWaiters() {
 	q.waiters = slices.Delete(q.waiters, 0, n)
 }
 
-// timeOutFirst abandons the first waiters of a list, which is in the order of timesOut, and returns
-// their number. It sets the timer to the timeout of the next one.
+// timeOutFirst abandons the first waiters of a list, which is in the order of timeoutAt, and
+// returns their number. It sets the timer to the timeout of the next one.
 func (q *queue) timeOutFirst(list []*waiter, now time.Time) int {
 	for i, w := range list {
-		if w.timesOut.After(now) {
-			q.setTimer(max(w.timesOut.Sub(now), timeoutStep))
+		if w.timeoutAt.After(now) {
+			q.setTimer(max(w.timeoutAt.Sub(now), timeoutStep))
 			return i
 		}
 		if err := q.abandon(w, nil); err != nil {
@@ -281,7 +281,7 @@ func (q *queue) finish(err error) {
 // opened. The lock must be held.
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
-	q.breaker.record(callResult{err: err, allowed: q.timeout, timeout: q.timeout})
+	q.breaker.record(callResult{err: err, budget: q.timeout, timeout: q.timeout})
 	if !q.breaker.open() {
 		return
 	}

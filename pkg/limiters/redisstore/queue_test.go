@@ -220,9 +220,9 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 		q := &queue{storeCommon: &storeCommon{timeout: time.Hour}}
 		var all []*waiter
 		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
-			w := &waiter{done: make(chan struct{}, 1), timesOut: time.Now().Add(time.Hour)}
+			w := &waiter{done: make(chan struct{}, 1), timeoutAt: time.Now().Add(time.Hour)}
 			if i < due {
-				w.timesOut = time.Now()
+				w.timeoutAt = time.Now()
 			}
 			w.copy(limiters.Singles(opsOf("k")...), 1)
 			w.state.Store(state)
@@ -388,7 +388,7 @@ func TestChangedServerClockIsLearned(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for i, offset := range []time.Duration{-time.Hour, time.Hour, -24 * 365 * time.Hour, 0} {
-		clock := s.topology.(*singleServer).server.clock
+		clock := s.topology.(*singleServer).script.clock
 		clock.offset.Store(clock.offset.Load() + offset.Microseconds())
 		if out, err := take(s, opsOf("k")...); err != nil || out[0].Used != int64(i+1) {
 			t.Errorf("off by %v: %+v, %v, want %d used", offset, out, err, i+1)

@@ -7,7 +7,7 @@
 //     the next one. A cluster has a queue for each [node]; a [singleServer] Redis has one queue.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [server] calls the script of pkg/redisscripts, which decides all operations of a call, or
+//   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a call, or
 //     in a cluster those of one slot, by default at the server's time.
 //
 // This package chooses the keys of a limit and the decider of an operation. A slot here is always a
@@ -65,7 +65,7 @@ type storeCommon struct {
 type topology interface {
 	split.Taker
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
-	masters(ctx context.Context) ([]server, error)
+	masters(ctx context.Context) ([]scriptCaller, error)
 }
 
 // New returns a Store. The first call connects.

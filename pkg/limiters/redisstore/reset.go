@@ -161,7 +161,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if position.master != "" && masters[0].address == "" {
 		return limiters.ErrCursor // the cursor comes from a cluster
 	}
-	i := slices.IndexFunc(masters, func(m server) bool { return m.address >= position.master })
+	i := slices.IndexFunc(masters, func(m scriptCaller) bool { return m.address >= position.master })
 	if i < 0 {
 		position.done = true
 		return nil

@@ -34,19 +34,19 @@ func (b *batch) encodeRuns() {
 
 // runKind returns the kind of a run of operation i.
 func (b *batch) runKind(i int) redisscripts.RunKind {
-	op, alone := b.ops[i], b.group[i] == 0
+	op, ungrouped := b.ops[i], b.group[i] == 0
 	switch {
 	case op.Kind == limiters.OpInspect:
 		return redisscripts.KindExtra
-	case alone && op.Limit.IsConcurrency():
+	case ungrouped && op.Limit.IsConcurrency():
 		return redisscripts.KindConcurrency
-	case alone && op.Limit.Reserves() && !op.Limit.HasPenalty():
+	case ungrouped && op.Limit.Reserves() && !op.Limit.HasPenalty():
 		return redisscripts.KindReservations
 	case op.Limit.UsesExtraState():
 		return redisscripts.KindExtra
-	case alone && b.opsOnKey[b.keyOf[i]] == 1:
+	case ungrouped && b.opsOnKey[b.keyOf[i]] == 1:
 		return redisscripts.KindAlone
-	case alone:
+	case ungrouped:
 		return redisscripts.KindSameKey
 	default:
 		return redisscripts.KindGrouped

@@ -13,12 +13,12 @@ import (
 // A singleServer is one Redis server, or a master behind Sentinels.
 type singleServer struct {
 	*queue
-	server      server
+	script      scriptCaller
 	reconnector *reconnector
 }
 
 func newSingleServer(s *storeCommon, client redis.UniversalClient) *singleServer {
-	one := &singleServer{server: newServer(client), reconnector: &reconnector{storeCommon: s}}
+	one := &singleServer{script: newScriptCaller(client), reconnector: &reconnector{storeCommon: s}}
 	one.queue = newQueue(s, one.decide)
 	return one
 }
@@ -28,9 +28,9 @@ func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, grou
 	b := newBatch(notAfter, now)
 	defer b.release()
 	b.encode(groups, s.namer.keysIn(&b.buffer, groups))
-	r, err := s.server.call(ctx, b)
+	r, err := s.script.call(ctx, b)
 	if err != nil {
-		s.reconnector.afterError(err, s.server.client)
+		s.reconnector.afterError(err, s.script.client)
 		if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "CROSSSLOT") {
 			return fmt.Errorf("this Redis is a cluster: set REDIS_TYPE, or REDIS_PERSECOND_TYPE, to CLUSTER: %w", err)
 		}
@@ -39,6 +39,6 @@ func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, grou
 	return b.decode(r, out)
 }
 
-func (s *singleServer) masters(context.Context) ([]server, error) {
-	return []server{s.server}, nil
+func (s *singleServer) masters(context.Context) ([]scriptCaller, error) {
+	return []scriptCaller{s.script}, nil
 }

@@ -71,6 +71,6 @@ func (l *slotLearner) record(err error, allowed time.Duration) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaker.record(callResult{err: err, allowed: allowed, timeout: l.timeout})
+	l.breaker.record(callResult{err: err, budget: allowed, timeout: l.timeout})
 	l.unknown.Store(l.breaker.failures > 0)
 }

@@ -331,7 +331,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		refund := newBatch(c.notAfter, time.Time{})
 		refund.encode(refunds[0].Groups, refunds[0].keys)
 		before := scriptCalls(t, server)
-		if _, err := s.topology.(*singleServer).server.call(t.Context(), refund); err != nil {
+		if _, err := s.topology.(*singleServer).script.call(t.Context(), refund); err != nil {
 			t.Fatal(err)
 		}
 		if n := scriptCalls(t, server) - before; n != 1 {

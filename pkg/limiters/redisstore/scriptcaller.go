@@ -12,15 +12,16 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A server calls the script on a Redis server, with deadlines in its time.
-type server struct {
+// A scriptCaller calls the script on one Redis server, or in a cluster on the server of the keys. The
+// deadlines of calls are in the time of the server.
+type scriptCaller struct {
 	client  redis.UniversalClient // the client of the server or of its cluster
 	clock   *serverClock
 	address string // set only by cluster.masters
 }
 
-func newServer(client redis.UniversalClient) server {
-	return server{client: client, clock: &serverClock{start: time.Now()}}
+func newScriptCaller(client redis.UniversalClient) scriptCaller {
+	return scriptCaller{client: client, clock: &serverClock{start: time.Now()}}
 }
 
 // A script is Lua source with the digest under which Redis caches it.
@@ -35,7 +36,7 @@ var batchScript = sync.OnceValue(func() script {
 // call calls the script for a batch. It repeats a call only if the call certainly did not run. The
 // second call carries the source if the server did not have the script, and a new deadline if the
 // clock was wrong or unknown.
-func (s server) call(ctx context.Context, b *batch) (reply, error) {
+func (s scriptCaller) call(ctx context.Context, b *batch) (reply, error) {
 	r, err := s.callOnce(ctx, b)
 	if b.rejectedTooEarly(r, err) {
 		return s.callOnce(ctx, b)
@@ -49,7 +50,7 @@ func (b *batch) rejectedTooEarly(r reply, err error) bool {
 	return err == nil && r.isLate() && time.Now().Before(b.notAfter)
 }
 
-func (s server) callOnce(ctx context.Context, b *batch) (reply, error) {
+func (s scriptCaller) callOnce(ctx context.Context, b *batch) (reply, error) {
 	r, err := s.eval(ctx, "evalsha", batchScript().digest, b)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return s.eval(ctx, "eval", batchScript().source, b)
@@ -58,7 +59,7 @@ func (s server) callOnce(ctx context.Context, b *batch) (reply, error) {
 }
 
 // ping calls the script without operations and returns the duration.
-func (s server) ping(ctx context.Context) (time.Duration, error) {
+func (s scriptCaller) ping(ctx context.Context) (time.Duration, error) {
 	b := newBatch(time.Time{}, time.Time{})
 	defer b.release()
 	start := time.Now()
@@ -67,7 +68,7 @@ func (s server) ping(ctx context.Context) (time.Duration, error) {
 }
 
 // eval sends the command name, evalsha or eval, with its text, a digest or the source.
-func (s server) eval(ctx context.Context, name, text string, b *batch) (reply, error) {
+func (s scriptCaller) eval(ctx context.Context, name, text string, b *batch) (reply, error) {
 	cmd := s.newCommand(ctx, name, text, b)
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return reply{}, err
@@ -82,12 +83,12 @@ type command struct{ *redis.Cmd }
 // timeout.
 func (command) NoRetry() bool { return true }
 
-func (s server) newCommand(ctx context.Context, name, text string, b *batch) command {
+func (s scriptCaller) newCommand(ctx context.Context, name, text string, b *batch) command {
 	return command{redis.NewCmd(ctx, b.args(name, text, s.clock.serverTime(b.notAfter))...)}
 }
 
 // parse parses the reply and updates the clock.
-func (s server) parse(cmd command) (reply, error) {
+func (s scriptCaller) parse(cmd command) (reply, error) {
 	value, err := cmd.Result()
 	if err != nil {
 		return reply{}, err
