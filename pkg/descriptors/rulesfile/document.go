@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -24,13 +25,13 @@ func NewDocument(f File, page string, synonyms map[string]string) (*Document, No
 	switch {
 	case err != nil:
 		m := syntaxMistake(f.Data, err)
-		d.fault(&yaml.Node{Line: m.Line, Column: m.Column}, strings.Replace(m.Remedy, "docs/rules.md", page, 1), "%s", m.Message)
+		d.fault(&yaml.Node{Line: m.Line, Column: m.Column}, m.Message, strings.Replace(m.Remedy, "docs/rules.md", page, 1))
 		return d, Node{}
 	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
-		d.fault(root, "see the examples in "+page, "the file is empty")
+		d.fault(root, "the file is empty", "see the examples in "+page)
 		return d, Node{}
 	case more != nil:
-		d.fault(more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
+		d.fault(more, "only the first YAML document of a file is read, and this one is not", "put each document in a file of its own")
 	}
 	return d, Node{root}
 }
@@ -44,13 +45,11 @@ func (d *Document) Err() error {
 }
 
 // Fault records a fault at n, or at the start of the file if n is absent. The remedy may be empty.
-func (d *Document) Fault(n Node, remedy, format string, args ...any) {
-	d.fault(n.n, remedy, format, args...)
-}
+func (d *Document) Fault(n Node, message, remedy string) { d.fault(n.n, message, remedy) }
 
 // FaultAt records a fault at a line.
-func (d *Document) FaultAt(line int, remedy, format string, args ...any) {
-	d.fault(&yaml.Node{Line: line, Column: 1}, remedy, format, args...)
+func (d *Document) FaultAt(line int, message, remedy string) {
+	d.fault(&yaml.Node{Line: line, Column: 1}, message, remedy)
 }
 
 // Fields holds the keys and values of a map.
@@ -118,7 +117,7 @@ func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
 	}
 	d, ok := parseDuration(n, 0, maximum)
 	if !ok {
-		f.d.fault(n, durationRemedy(n, maximum), "'%s' is %s", name, describe(n))
+		f.d.faultyValue(name, n, durationRemedy(n, maximum))
 		return 0
 	}
 	return d
@@ -143,7 +142,7 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 // Items returns the items of a list, following aliases. It records a fault if n is not a list.
 func (d *Document) Items(n Node, name string) []Node {
 	if n.n == nil {
-		d.Fault(n, listRemedy, "'%s' is missing, not a list", name)
+		d.Fault(n, fmt.Sprintf("'%s' is missing, not a list", name), listRemedy)
 		return nil
 	}
 	var all []Node

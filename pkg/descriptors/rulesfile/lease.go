@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -18,14 +19,15 @@ func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
 		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write 'concurrent_requests' instead",
 	} {
 		if f[name].key != nil {
-			p.fault(f[name].key, remedy, "'%s' has no meaning for the algorithm %s", name, concurrency)
+			p.fault(f[name].key, fmt.Sprintf("'%s' has no meaning for the algorithm %s", name, concurrency), remedy)
 		}
 	}
 	if slots := f["concurrent_requests"]; !p.null(slots) {
 		return p.number(slots, 0, limiters.MaxLeases, 0)
 	}
 	if !faultyKeys && f["requests_per_unit"].key == nil {
-		p.fault(n, "set 'concurrent_requests': how many requests may run at a time", "a limit of %s has no 'concurrent_requests'", concurrency)
+		p.fault(n, fmt.Sprintf("a limit of %s has no 'concurrent_requests'", concurrency),
+			"set 'concurrent_requests': how many requests may run at a time")
 	}
 	return 0
 }
@@ -44,7 +46,7 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 		from = overlayNote(o, fromOverlay)
 	}
 	fault := func(name, remedy string) {
-		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have '%s'", excerpt(l.Key), name)
+		p.fault(f[name].key, fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(l.Key), name), remedy+from)
 	}
 	for _, name := range []string{"value", "values", "cidr"} {
 		if f[name].key != nil && (name != "value" || l.Value != "") {
@@ -52,7 +54,7 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 		}
 	}
 	if strings.Contains(l.Key, "*") {
-		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", excerpt(l.Key))
+		p.fault(f["key"].value, fmt.Sprintf(id+", so its key cannot have a '*'", excerpt(l.Key)), "write the whole key"+from)
 	}
 	if l.ShareThreshold {
 		fault("share_threshold", "remove it, because all ids share the counter of the entries before")
@@ -67,10 +69,10 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 		fault("descriptors", "move them to a descriptor without such a limit")
 	}
 	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
-		p.warn(forgeableID, f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
-			id+", and a client can choose its own x-request-id", excerpt(l.Key))
+		p.warn(forgeableID, f["key"].value, fmt.Sprintf(id+", and a client can choose its own x-request-id", excerpt(l.Key)),
+			"send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own")
 	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(l.Key), "lease") {
-		p.warn(sharedLease, f["key"].value, "write the limit below this descriptor, under a key of its own such as 'lease'"+from,
-			id+", and no entry is before it, so all requests share the limit", excerpt(l.Key))
+		p.warn(sharedLease, f["key"].value, fmt.Sprintf(id+", and no entry is before it, so all requests share the limit", excerpt(l.Key)),
+			"write the limit below this descriptor, under a key of its own such as 'lease'"+from)
 	}
 }

@@ -17,14 +17,14 @@ import (
 func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) bool {
 	one, many := f["rate_limit"], f["rate_limits"]
 	if one.key != nil && many.key != nil {
-		p.fault(many.key, "move that limit into the list", "'rate_limits' replaces 'rate_limit', and both are given")
+		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
 	}
 	some := !p.empty(one) && p.readSingleLimit(one.value, at, rule)
 	if many.key == nil {
 		return some
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		p.fault(n, "add a limit", "'rate_limits' is empty")
+		p.fault(n, "'rate_limits' is empty", "add a limit")
 	}
 	return p.readLimitList(many, at, rule) || some
 }
@@ -66,7 +66,7 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
 		if !p.null(f[name]) && !p.generated {
-			p.warn(zeroLimit, f[name].key, remedy, message)
+			p.warn(zeroLimit, f[name].key, message, remedy)
 		}
 	}
 }
@@ -75,16 +75,17 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 func (p *parser) checkUnlimited(f fields) bool {
 	faultsBefore := p.faultCount
 	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
-		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
+		p.fault(f["unit"].key, "should not specify rate limit unit when unlimited", "remove one of them")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", excerpt(unit))
+		p.warn(besideUnlimited, f["unit"].key, fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
+			"remove it")
 	}
 	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxLimit, 0) > 0 {
-		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "'requests_per_unit' has no effect when unlimited")
+		p.warn(besideUnlimited, f["requests_per_unit"].key, "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
 	for _, name := range inRateLimit.Keys {
 		if key := f[name].key; key != nil && isWeirs(name) {
-			p.fault(key, "remove one of them", "'%s' has no meaning when unlimited", name)
+			p.fault(key, fmt.Sprintf("'%s' has no meaning when unlimited", name), "remove one of them")
 		}
 	}
 	return p.faultCount == faultsBefore
@@ -105,8 +106,8 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 			continue
 		}
 		if ids[l.StateID()] {
-			p.fault(n, "keep the lower one, or change 'unit' or 'unit_multiplier'",
-				"duplicate limit in 'rate_limits': it would share its counter with an earlier one of the same algorithm and window")
+			p.fault(n, "duplicate limit in 'rate_limits': it would share its counter with an earlier one of the same algorithm and window",
+				"keep the lower one, or change 'unit' or 'unit_multiplier'")
 		}
 		ids[l.StateID()] = true
 		l.Name = name
@@ -120,9 +121,9 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 	}
 	for _, n := range counting {
 		if reserves {
-			p.warn(costCountsDenied, n, "set 'count_denied: false'",
-				"this limit counts denied hits, and its hits are costs because of the 'reserve' beside "+
-					"it: one denied request can use up the limit")
+			p.warn(costCountsDenied, n,
+				"this limit counts denied hits, and its hits are costs because of the 'reserve' beside it: one denied request can use up the limit",
+				"set 'count_denied: false'")
 		}
 	}
 	return len(rule.Limits) > 0
@@ -146,13 +147,13 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
-		p.fault(n, invalid.Remedy+note, "%s", invalid.Problem)
+		p.fault(n, invalid.Problem, invalid.Remedy+note)
 		return l, false
 	}
 	if spec := l.Spec(); spec.Max > 0 && l.PeeksOver() && !spec.CountDenied {
-		p.warn(peekNeverDenied, n, "set 'count_denied: true' or 'peek: would_fit'"+note,
-			"a peek is never denied: 'peek' is over, and denied hits of a %s do not count",
-			spec.Algorithm)
+		p.warn(peekNeverDenied, n,
+			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
+			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
 	if own.settings["on_store_error"].value == local {
 		p.warnLocal(own.settings["on_store_error"].key)
@@ -169,8 +170,8 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 		r.Requests = p.slots(own.at, f, faultyKeys)
 	case slots.key != nil:
 		if own.algorithm() != "" && !faultyKeys {
-			p.fault(slots.key, "write 'requests_per_unit', or set 'algorithm: concurrency'",
-				"'concurrent_requests' has no meaning for the algorithm %s", own.algorithm())
+			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
+				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
 		if !faultyKeys || f["unit"].key != nil {
@@ -192,7 +193,7 @@ func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int6
 		return p.number(f, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {
-		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "'requests_per_unit' is missing, so the limit is 0 and denies every request")
+		p.warn(missingRequests, cmp.Or(f.key, n), "'requests_per_unit' is missing, so the limit is 0 and denies every request", "set it")
 	}
 	return 0
 }
@@ -212,7 +213,7 @@ func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
 	text, ok := p.text(f)
 	unit := descriptors.ParseUnit(text)
 	if ok && unit == descriptors.UnitUnknown {
-		p.fault(cmp.Or(f.value, limit), suggestUnit(text), "invalid rate limit unit '%s'", excerpt(text))
+		p.fault(cmp.Or(f.value, limit), fmt.Sprintf("invalid rate limit unit '%s'", excerpt(text)), suggestUnit(text))
 	}
 	return unit
 }
@@ -230,7 +231,9 @@ func (p *parser) name(f field, domain string) string {
 	case !taken:
 		p.names[in] = here
 	case first != here: // an alias repeats a name on purpose
-		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, excerpt(name))
+		p.warn(duplicateName, f.key,
+			fmt.Sprintf("the limit at %v has the name '%s' too, and 'replaces' replaces both", first, excerpt(name)),
+			"rename one")
 	}
 	return name
 }
@@ -251,15 +254,16 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 		switch {
 		case !ok:
 		case name == "":
-			p.fault(where, "write '- name: <the name of another limit>'", "should not have an empty replaces entry")
+			p.fault(where, "should not have an empty replaces entry", "write '- name: <the name of another limit>'")
 		case name == limitName:
-			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", excerpt(name))
+			p.fault(where, fmt.Sprintf("replaces should not contain name of same descriptor: '%s' is its own", excerpt(name)), "remove it")
 		default:
 			names = append(names, name)
 			p.deferCheck(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
-					p.warn(unknownReplaces, where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
-						excerpt(domain), excerpt(name))
+					p.warn(unknownReplaces, where,
+						fmt.Sprintf("no limit of the domain '%s' has the name '%s'", excerpt(domain), excerpt(name)),
+						"give that limit the name, or remove it")
 				}
 			})
 		}

@@ -105,8 +105,8 @@ func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
 		if _, found := merged.settings[known.Key]; !found || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
 			continue
 		}
-		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set 'algorithm: "+strings.Join(known.algorithms, "' or 'algorithm: ")+"'"+note,
-			"'%s' has no meaning for the algorithm %s", known.Key, algorithm)
+		r.fault(cmp.Or(own.settings[known.Key].key, own.at), fmt.Sprintf("'%s' has no meaning for the algorithm %s", known.Key, algorithm),
+			"remove it, or set 'algorithm: "+strings.Join(known.algorithms, "' or 'algorithm: ")+"'"+note)
 	}
 }
 

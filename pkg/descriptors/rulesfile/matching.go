@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -41,7 +42,7 @@ func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descripto
 	value := r.levelValue(f["value"])
 	l.Entry = descriptors.Entry{Key: key, Value: value}
 	if keyOK && key == "" && !misspelled {
-		r.fault(cmp.Or(f["key"].value, n), "write 'key: <name>'", "descriptor has empty key")
+		r.fault(cmp.Or(f["key"].value, n), "descriptor has empty key", "write 'key: <name>'")
 	}
 	r.onlyOne(f, "value", "values", "cidr")
 	if f["values"].key == nil && f["cidr"].key == nil {
@@ -62,7 +63,7 @@ func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descripto
 	}
 	for _, name := range []string{"values", "cidr"} {
 		if f[name].key != nil && strings.Contains(key, "*") {
-			r.fault(f["key"].value, "write a descriptor for each key", "a key with a '*' cannot have '%s'", name)
+			r.fault(f["key"].value, fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
 		}
 	}
 	if misspelled || r.faultCount > faultsBefore {
@@ -82,7 +83,7 @@ func (r *reader) levelValue(f field) string {
 		return ""
 	}
 	if n.Kind == yaml.SequenceNode {
-		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", describe(n))
+		r.fault(n, fmt.Sprintf("'value' is %s, not a text", describe(n)), "write 'values' for a list")
 		return ""
 	}
 	value, _ := r.textOf(n, "'value'")
@@ -98,7 +99,8 @@ func (r *reader) onlyOne(f fields, names ...string) {
 		}
 	}
 	if len(given) > 1 {
-		r.fault(f[given[1]].key, "keep one, or write a descriptor for each", "'%s' and '%s' are both given", given[0], given[1])
+		r.fault(f[given[1]].key, fmt.Sprintf("'%s' and '%s' are both given", given[0], given[1]),
+			"keep one, or write a descriptor for each")
 	}
 }
 
@@ -109,7 +111,7 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 	case !ok:
 		return nil
 	case n.Kind == yaml.SequenceNode && len(n.Content) == 0, n.ShortTag() == "!!null":
-		r.fault(n, "add a "+item, "'%s' is empty", f.key.Value)
+		r.fault(n, fmt.Sprintf("'%s' is empty", f.key.Value), "add a "+item)
 		return nil
 	}
 	remedy := listRemedy
@@ -126,11 +128,11 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 	case !ok:
 		return "", false
 	case value == "":
-		r.fault(n, "write a value, or remove the item", "an item of 'values' is empty")
+		r.fault(n, "an item of 'values' is empty", "write a value, or remove the item")
 		return "", false
 	case strings.Contains(value, "*"):
-		r.fault(n, "write 'value: \""+excerpt(value)+"\"' in a descriptor of its own", "the item '%s' of 'values' has a '*', and "+
-			"values are compared as they are", excerpt(value))
+		r.fault(n, fmt.Sprintf("the item '%s' of 'values' has a '*', and values are compared as they are", excerpt(value)),
+			"write 'value: \""+excerpt(value)+"\"' in a descriptor of its own")
 		return "", false
 	}
 	return value, true
@@ -140,17 +142,18 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	if n.Kind != yaml.ScalarNode {
-		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", describe(n))
+		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
 		return netip.Prefix{}, false
 	}
 	p, err := netip.ParsePrefix(n.Value)
 	if err != nil {
 		if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
 			a = a.Unmap()
-			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", excerpt(n.Value))
+			r.fault(n, fmt.Sprintf("the address %s has no prefix length", excerpt(n.Value)),
+				"write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'")
 			return netip.Prefix{}, false
 		}
-		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", describe(n))
+		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
 		return netip.Prefix{}, false
 	}
 	const mapped = 128 - 32 // bits before the IPv4 address
@@ -158,8 +161,8 @@ func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
 	}
 	if masked := p.Masked(); masked != p {
-		r.fault(n, "write '"+masked.String()+"' for the network, or '"+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+
-			"' for the address", "the prefix %s has address bits beyond its length", excerpt(n.Value))
+		r.fault(n, fmt.Sprintf("the prefix %s has address bits beyond its length", excerpt(n.Value)),
+			"write '"+masked.String()+"' for the network, or '"+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+"' for the address")
 		return netip.Prefix{}, false
 	}
 	return p, true

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -16,7 +17,7 @@ func (r *reader) metadata(f field) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "want a map", "'metadata' is %s, not a map", describe(n))
+		r.fault(n, fmt.Sprintf("'metadata' is %s, not a map", describe(n)), "want a map")
 		return nil
 	}
 	return r.object(n)
@@ -29,10 +30,11 @@ var inMetadata = &MapSchema{Name: "metadata"}
 func (r *reader) isMetadataKey(key *yaml.Node) bool {
 	switch tag := key.ShortTag(); {
 	case key.Kind != yaml.ScalarNode || tag == "!!null" || tag == "!!binary":
-		r.fault(key, "want a text", "a key of 'metadata' is %s", describe(key))
+		r.fault(key, fmt.Sprintf("a key of 'metadata' is %s", describe(key)), "want a text")
 		return false
 	case tag != "!!str":
-		r.warn(metadataKey, key, "quote it", "the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key))
+		r.warn(metadataKey, key, fmt.Sprintf("the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key)),
+			"quote it")
 	}
 	return true
 }
@@ -79,14 +81,14 @@ func (r *reader) scalar(n *yaml.Node) any {
 	case "!!int", "!!float":
 		var f float64
 		if err := n.Decode(&f); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			r.fault(n, "want a finite number", "Envoy cannot receive the number %s in metadata", quoted(n))
+			r.fault(n, fmt.Sprintf("Envoy cannot receive the number %s in metadata", quoted(n)), "want a finite number")
 			return nil
 		}
 		return f
 	case "!!binary":
 		var s string
 		if err := n.Decode(&s); err != nil || !utf8.ValidString(s) {
-			r.fault(n, "write text", "Envoy cannot receive binary data in metadata")
+			r.fault(n, "Envoy cannot receive binary data in metadata", "write text")
 			return nil
 		}
 		return s

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -100,10 +101,10 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 	switch first, taken := p.domains[domain]; {
 	case !ok:
 	case domain == "":
-		p.fault(f["domain"].value, domainRemedy, noDomain)
+		p.fault(f["domain"].value, noDomain, domainRemedy)
 	case taken:
-		p.fault(f["domain"].value, "put all its descriptors in one file", "duplicate domain '%s' in overlay: %s has it too",
-			excerpt(domain), first)
+		p.fault(f["domain"].value, fmt.Sprintf("duplicate domain '%s' in overlay: %s has it too", excerpt(domain), first),
+			"put all its descriptors in one file")
 	default:
 		p.domains[domain] = p.file
 		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f["on_store_error"]), p.onDeny(f["on_deny"])
@@ -137,7 +138,7 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 	for i := range claims {
 		c := &claims[i]
 		if first := taken[c.claim]; first > 0 {
-			p.fault(c.node, c.duplicate(), "duplicate descriptor '%s': line %d has it too", excerpt(c.Joined()), first)
+			p.fault(c.node, fmt.Sprintf("duplicate descriptor '%s': line %d has it too", excerpt(c.Joined()), first), c.duplicate())
 			continue
 		}
 		taken[c.claim] = c.node.Line

@@ -92,7 +92,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 		case keys[name].key != nil:
 			settings[p.Key] = setting{keys[name].key, r.parameter(keys[name], p)}
 		case p.Required && !misspelled:
-			r.fault(f.key, "set '"+name+"': "+strings.TrimSuffix(p.About, "."), "'%s' needs '%s'", object.Key, name)
+			r.fault(f.key, fmt.Sprintf("'%s' needs '%s'", object.Key, name), "set '"+name+"': "+strings.TrimSuffix(p.About, "."))
 		}
 	}
 }
@@ -122,11 +122,11 @@ func (r *reader) zone(f field) string {
 	}
 	zones := limiters.TimeZones()
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, "want the name of a time zone, such as Europe/Berlin")
 		return ""
 	}
 	if _, known := slices.BinarySearch(zones, n.Value); !known {
-		r.fault(n, suggestZone(n.Value, zones), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
+		r.fault(n, fmt.Sprintf("unknown %s '%s'", f.key.Value, excerpt(n.Value)), suggestZone(n.Value, zones))
 		return ""
 	}
 	return n.Value
@@ -140,7 +140,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, ok := parseDuration(n, minimum, maximum)
 	if !ok {
-		r.fault(n, wantDuration(minimum, maximum), "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, wantDuration(minimum, maximum))
 		return ""
 	}
 	return d.String()

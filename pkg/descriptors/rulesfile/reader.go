@@ -46,31 +46,33 @@ type field struct{ key, value *yaml.Node }
 
 type fields map[string]field
 
-// fault records a fault at n, or at the start of the file if n is nil. Its text is "problem:
-// remedy". The remedy, which may be empty, comes first here, because the problem is a format.
-func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
-	r.faultOf(invalid, n, remedy, format, args...)
-}
+// fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
+func (r *reader) fault(n *yaml.Node, message, remedy string) { r.faultOf(invalid, n, message, remedy) }
 
 // faultOf is fault for a fault with an id of its own.
-func (r *reader) faultOf(id string, n *yaml.Node, remedy, format string, args ...any) {
+func (r *reader) faultOf(id string, n *yaml.Node, message, remedy string) {
 	r.faultCount++
 	if len(r.faults) >= maxFaults {
 		r.stopped = true
 		return
 	}
-	r.faults = r.appendNew(r.faults, id, n, remedy, fmt.Sprintf(format, args...))
+	r.faults = r.appendNew(r.faults, id, n, message, remedy)
+}
+
+// faultyValue records a fault at n, the value of a key.
+func (r *reader) faultyValue(key string, n *yaml.Node, remedy string) {
+	r.fault(n, fmt.Sprintf("'%s' is %s", key, describe(n)), remedy)
 }
 
 // warn records a warning with an id. The other arguments are those of fault.
-func (r *reader) warn(id string, n *yaml.Node, remedy, format string, args ...any) {
+func (r *reader) warn(id string, n *yaml.Node, message, remedy string) {
 	if len(r.warnings) < maxWarnings {
-		r.warnings = r.appendNew(r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
+		r.warnings = r.appendNew(r.warnings, id, n, message, remedy)
 	}
 }
 
 // appendNew appends a diagnostic to all, unless it has been recorded already.
-func (r *reader) appendNew(all []Diagnostic, id string, n *yaml.Node, remedy, message string) []Diagnostic {
+func (r *reader) appendNew(all []Diagnostic, id string, n *yaml.Node, message, remedy string) []Diagnostic {
 	d := Diagnostic{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
 	if n != nil && n.Line > 0 {
 		d.Line, d.Column = n.Line, n.Column
@@ -104,11 +106,11 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	case r.stopped:
 	case r.visits > maxVisits:
 		r.stopped = true
-		r.fault(n, "split it, or use fewer aliases", "the file is too large: it has more than %d nodes, counting those behind "+
-			"aliases each time", maxVisits)
+		r.fault(n, fmt.Sprintf("the file is too large: it has more than %d nodes, counting those behind aliases each time", maxVisits),
+			"split it, or use fewer aliases")
 	case r.depth > maxDepth:
 		r.stopped = true
-		r.fault(n, "remove levels, or an alias that contains itself", "nested too deeply: more than %d levels", maxDepth)
+		r.fault(n, fmt.Sprintf("nested too deeply: more than %d levels", maxDepth), "remove levels, or an alias that contains itself")
 	}
 	return n, !r.stopped
 }
@@ -141,8 +143,8 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 			merged = append(merged, n.Content[i+1])
 		case r.knows(key, n.Content[i+1], in):
 			if _, twice := direct[key.Value]; twice {
-				r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts",
-					excerpt(key.Value))
+				r.warn(duplicateKey, key, fmt.Sprintf("key '%s' is given twice in one map, and only the last counts", excerpt(key.Value)),
+					"remove one")
 			}
 			direct[key.Value] = field{key, n.Content[i+1]}
 		}
@@ -163,13 +165,13 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 func (r *reader) notMap(n *yaml.Node, in *MapSchema) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
-		r.fault(n, "use 'rate_limits' for several limits", "'rate_limit' is a list")
+		r.fault(n, "'rate_limit' is a list", "use 'rate_limits' for several limits")
 	case in == inMetadata:
-		r.fault(n, "want a map or a list of maps", "'<<' is %s", describe(n))
+		r.fault(n, fmt.Sprintf("'<<' is %s", describe(n)), "want a map or a list of maps")
 	case in == inFile || in == inOverlay:
-		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", describe(n))
+		r.fault(n, fmt.Sprintf("the file is %s, not a map", describe(n)), "begin with 'domain: <name>' and 'descriptors:'")
 	default:
-		r.fault(n, "want a map with the keys "+in.String(), "%s is %s, not a map", in.Name, describe(n))
+		r.fault(n, fmt.Sprintf("%s is %s, not a map", in.Name, describe(n)), "want a map with the keys "+in.String())
 	}
 }
 
@@ -202,7 +204,7 @@ func (r *reader) maps(f field) []*yaml.Node {
 		if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
 			remedy = spaceRemedy
 		}
-		r.fault(item, remedy, "an item of '%s' is %s, not a map", f.key.Value, describe(item))
+		r.fault(item, fmt.Sprintf("an item of '%s' is %s, not a map", f.key.Value, describe(item)), remedy)
 		return true
 	})
 }
@@ -219,7 +221,7 @@ func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 // sequence returns the items of a list; none after a fault.
 func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, remedy, "'%s' is %s, not a list", name, describe(n))
+		r.fault(n, fmt.Sprintf("'%s' is %s, not a list", name, describe(n)), remedy)
 		return nil
 	}
 	for _, item := range n.Content {
@@ -256,10 +258,10 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	case tag == "!!null":
 		return "", true
 	case tag == "!!float":
-		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", name, quoted(n))
+		r.fault(n, fmt.Sprintf("%s is the number %s, not a text", name, quoted(n)), "quote it: '"+quoted(n)+"'")
 		return "", false
 	}
-	r.fault(n, "want a text", "%s is %s, not a text", name, describe(n))
+	r.fault(n, fmt.Sprintf("%s is %s, not a text", name, describe(n)), "want a text")
 	return "", false
 }
 
@@ -275,7 +277,7 @@ func (r *reader) number(f field, minimum, maximum, def int64) int64 {
 		r.warnOctal(n, f.key.Value, v)
 		return v
 	}
-	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "'%s' is %s", f.key.Value, describe(n))
+	r.faultyValue(f.key.Value, n, numberRemedy(n, f.key.Value, minimum, maximum))
 	return def
 }
 
@@ -292,7 +294,7 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 func (r *reader) strictBool(f field) (v bool) {
 	n, ok := r.valueOf(f)
 	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
-		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, "want true or false")
 	}
 	return v
 }
@@ -306,7 +308,7 @@ func (r *reader) lenientBool(f field) bool {
 	}
 	v, ok := ParseBool(n)
 	if !ok {
-		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, "want true or false")
 	}
 	return v
 }
@@ -334,9 +336,9 @@ func (r *reader) choice(f field, choices ...string) string {
 	case n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value):
 		return n.Value
 	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
-		r.fault(n, suggest("", choices), "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, suggest("", choices))
 	default:
-		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
+		r.fault(n, fmt.Sprintf("unknown %s '%s'", f.key.Value, excerpt(n.Value)), suggest(n.Value, choices))
 	}
 	return ""
 }
@@ -354,7 +356,7 @@ func (r *reader) empty(f field) bool {
 	if n.Value == "null" { // as in an export of rules by xDS
 		return true
 	}
-	r.warn(keyWithoutValue, f.key, "remove it, or give it a value", "key '%s' has no value and no effect", f.key.Value)
+	r.warn(keyWithoutValue, f.key, fmt.Sprintf("key '%s' has no value and no effect", f.key.Value), "remove it, or give it a value")
 	return true
 }
 

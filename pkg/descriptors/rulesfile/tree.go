@@ -57,17 +57,18 @@ func (p *parser) readFile(root *yaml.Node) {
 	case !ok:
 	case domain == "" && f["domain"].key == nil && p.faultCount > faultsBefore: // the key is probably misspelled
 	case domain == "":
-		p.fault(f["domain"].value, domainRemedy, noDomain)
+		p.fault(f["domain"].value, noDomain, domainRemedy)
 	case first == nil:
 		p.domains[domain] = to
 	case p.options.MergeDomains:
 		to = first
 	case p.generated:
-		p.fault(f["domain"].value, "send one resource for each domain, or set MERGE_DOMAIN_CONFIG",
-			"duplicate domain '%s' in config file: another resource, %s, has it too", excerpt(domain), first.file)
+		p.fault(f["domain"].value,
+			fmt.Sprintf("duplicate domain '%s' in config file: another resource, %s, has it too", excerpt(domain), first.file),
+			"send one resource for each domain, or set MERGE_DOMAIN_CONFIG")
 	default:
-		p.fault(f["domain"].value, "put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG",
-			"duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file)
+		p.fault(f["domain"].value, fmt.Sprintf("duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file),
+			"put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG")
 	}
 	p.domainOnError(f["on_store_error"], to)
 	p.domainOnDeny(f["on_deny"], to)
@@ -82,7 +83,8 @@ func (p *parser) domainOnError(f field, tree *domainTree) {
 	}
 	domain := tree.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
-		p.fault(f.key, "set it once", "'on_store_error' is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError))
+		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError)),
+			"set it once")
 		return
 	}
 	p.builder.SetOnError(domain, onError)
@@ -99,8 +101,9 @@ var local = limiters.OnErrorLocal.String()
 func (r *reader) warnLocal(key *yaml.Node) {
 	if !r.hasLocal {
 		r.hasLocal = true
-		r.warn(localWithoutReplicas, key, "set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check",
-			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit")
+		r.warn(localWithoutReplicas, key,
+			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",
+			"set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check")
 	}
 }
 
@@ -110,7 +113,7 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	switch domain := tree.root.domain; {
 	case response == nil:
 	case tree.onDeny.line > 0:
-		p.fault(f.key, "set it once", "the domain has an 'on_deny' already, in %s", p.pointText(tree.onDeny))
+		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.pointText(tree.onDeny)), "set it once")
 	default:
 		p.builder.SetOnDeny(domain, response)
 		tree.onDeny = p.point(f.key)
@@ -169,8 +172,9 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	p.depth++
 	defer func() { p.depth-- }()
 	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
-		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use 'values' or 'cidr'",
-			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
+		p.fault(f["share_threshold"].key,
+			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
+			"remove it, or write a '*' in the value, or use 'values' or 'cidr'")
 	}
 	if len(claims) > 0 {
 		p.recordClaims(claims, at, taken)
@@ -185,8 +189,8 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
-				p.warn(ruleWithoutEffect, n, "add a 'rate_limit', or remove it",
-					"the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
+				p.warn(ruleWithoutEffect, n, "the descriptor has neither a limit nor descriptors, and exempts nothing at its level",
+					"add a 'rate_limit', or remove it")
 			}
 		})
 	}
@@ -211,8 +215,8 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 		if set {
 			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
-					p.warn(modifierWithoutLimit, f[name].key, "move it beside the 'rate_limit', descriptors do not inherit it",
-						"'%s' has no effect without a 'rate_limit' beside it", name)
+					p.warn(modifierWithoutLimit, f[name].key, fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
+						"move it beside the 'rate_limit', descriptors do not inherit it")
 				}
 			})
 		}
@@ -227,8 +231,10 @@ func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) 
 		c := &claims[i]
 		here, name := p.point(c.node), c.Joined()
 		if first, twice := taken.claims[c.claim]; twice {
-			p.fault(c.node, c.duplicate(), "duplicate descriptor composite key '%s': %s has it too",
-				descriptors.Truncate(below.composite()+"."+name, maxComposite), p.pointText(first))
+			p.fault(c.node,
+				fmt.Sprintf("duplicate descriptor composite key '%s': %s has it too",
+					descriptors.Truncate(below.composite()+"."+name, maxComposite), p.pointText(first)),
+				c.duplicate())
 			continue
 		}
 		taken.claims[c.claim] = here
@@ -236,8 +242,10 @@ func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) 
 			continue // envoyproxy/ratelimit has no lists
 		}
 		if first, twice := taken.names[name]; twice {
-			p.warn(duplicateInRatelimit, c.node, "Weir compares key and value separately, so nothing needs to change",
-				"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.pointText(first))
+			p.warn(duplicateInRatelimit, c.node,
+				fmt.Sprintf("envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'",
+					p.pointText(first)),
+				"Weir compares key and value separately, so nothing needs to change")
 			continue
 		}
 		taken.names[name] = here
