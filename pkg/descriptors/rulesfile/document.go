@@ -54,9 +54,8 @@ func (d *Document) FaultAt(line int, message, remedy string) {
 
 // Fields holds the keys and values of a map.
 type Fields struct {
-	d  *Document
-	at Node
-	f  fields
+	d *Document
+	f fields
 }
 
 // Fields reads n as a map with the keys of s, and records a fault for each unknown key.
@@ -65,22 +64,22 @@ func (d *Document) Fields(n Node, s *MapSchema) (Fields, bool) {
 		return Fields{}, false
 	}
 	f, ok := d.fields(n.n, s)
-	return Fields{d, n, f}, ok
+	return Fields{d, f}, ok
 }
 
 // At returns the map itself.
-func (f Fields) At() Node { return f.at }
+func (f Fields) At() Node { return Node{f.f.at} }
 
 // Has reports whether a key is present, with or without a value.
-func (f Fields) Has(name string) bool { return f.f[name].key != nil }
+func (f Fields) Has(name string) bool { return f.f.has(name) }
 
 // Key returns the key of a field.
-func (f Fields) Key(name string) Node { return Node{f.f[name].key} }
+func (f Fields) Key(name string) Node { return Node{f.f.key(name)} }
 
 // Value returns the value of a field, following an alias. It is absent once a bound of the file is
 // reached.
 func (f Fields) Value(name string) Node {
-	n, ok := f.d.valueOf(f.f[name])
+	n, ok := f.d.valueOf(f.f.get(name))
 	if !ok {
 		return Node{}
 	}
@@ -90,28 +89,28 @@ func (f Fields) Value(name string) Node {
 // Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a
 // fault.
 func (f Fields) Text(name string) string {
-	text, _ := f.d.text(f.f[name])
+	text, _ := f.d.text(f.f.get(name))
 	return text
 }
 
 // Integer reads an integer from minimum to maximum. It returns def if the key is absent, or after a
 // fault.
 func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
-	return f.d.number(f.f[name], minimum, maximum, def)
+	return f.d.number(f.f.get(name), minimum, maximum, def)
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.
-func (f Fields) Bool(name string) bool { return f.d.strictBool(f.f[name]) }
+func (f Fields) Bool(name string) bool { return f.d.strictBool(f.f.get(name)) }
 
 // Choice reads one of choices. It returns "" if the key is absent, or after a fault.
 func (f Fields) Choice(name string, choices ...string) string {
-	return f.d.choice(f.f[name], choices...)
+	return f.d.choice(f.f.get(name), choices...)
 }
 
 // Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if
 // the key is absent, or after a fault.
 func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
-	n, ok := f.d.valueOf(f.f[name])
+	n, ok := f.d.valueOf(f.f.get(name))
 	if !ok {
 		return 0
 	}

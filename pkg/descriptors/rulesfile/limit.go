@@ -15,7 +15,7 @@ import (
 // readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has
 // limits or is unlimited.
 func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) bool {
-	one, many := f["rate_limit"], f["rate_limits"]
+	one, many := f.get("rate_limit"), f.get("rate_limits")
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
 	}
@@ -31,19 +31,19 @@ func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) bool 
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
 func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) bool {
-	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
 		return false
 	}
-	rule.LimitName = p.name(f["name"], at.domain)
-	rule.Replaces = p.replaces(f["replaces"], at.domain, rule.LimitName)
-	rule.Unlimited = p.lenientBool(f["unlimited"])
+	rule.LimitName = p.name(f.get("name"), at.domain)
+	rule.Replaces = p.replaces(f.get("replaces"), at.domain, rule.LimitName)
+	rule.Unlimited = p.lenientBool(f.get("unlimited"))
 	if rule.Unlimited {
-		return p.checkUnlimited(f)
+		p.checkUnlimited(f)
+		return true
 	}
 	overlay := p.overlay(at)
-	l, ok := p.readLimit(n, f, overlay, p.faultCount > faultsBefore)
+	l, ok := p.readLimit(f, overlay)
 	l.Name = rule.LimitName
 	if ok {
 		rule.Limits = append(rule.Limits, l)
@@ -65,43 +65,40 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 		return
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
-		if !p.null(f[name]) && !p.generated {
-			p.warn(zeroLimit, f[name].key, message, remedy)
+		if !p.null(f.get(name)) && !p.generated {
+			p.warn(zeroLimit, f.key(name), message, remedy)
 		}
 	}
 }
 
-// checkUnlimited validates the keys of an unlimited rate_limit. It returns false after a fault.
-func (p *parser) checkUnlimited(f fields) bool {
-	faultsBefore := p.faultCount
-	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
-		p.fault(f["unit"].key, "should not specify rate limit unit when unlimited", "remove one of them")
+// checkUnlimited validates the keys of an unlimited rate_limit.
+func (p *parser) checkUnlimited(f fields) {
+	if unit, _ := p.text(f.get("unit")); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
+		p.fault(f.key("unit"), "should not specify rate limit unit when unlimited", "remove one of them")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(besideUnlimited, f["unit"].key, fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
+		p.warn(besideUnlimited, f.key("unit"), fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
 			"remove it")
 	}
-	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxLimit, 0) > 0 {
-		p.warn(besideUnlimited, f["requests_per_unit"].key, "'requests_per_unit' has no effect when unlimited", "remove it")
+	if !p.null(f.get("requests_per_unit")) && p.number(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
+		p.warn(besideUnlimited, f.key("requests_per_unit"), "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
 	for _, name := range inRateLimit.Keys {
-		if key := f[name].key; key != nil && isWeirs(name) {
+		if key := f.key(name); key != nil && isWeirs(name) {
 			p.fault(key, fmt.Sprintf("'%s' has no meaning when unlimited", name), "remove one of them")
 		}
 	}
-	return p.faultCount == faultsBefore
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
 func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) bool {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(list) {
-		faultsBefore := p.faultCount
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
 			continue
 		}
-		name := p.name(f["name"], at.domain)
-		l, ok := p.readLimit(n, f, nil, p.faultCount > faultsBefore)
+		name := p.name(f.get("name"), at.domain)
+		l, ok := p.readLimit(f, nil)
 		if !ok {
 			continue
 		}
@@ -114,9 +111,9 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 		rule.LimitName = cmp.Or(rule.LimitName, name)
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, nil, rule)
-		reserves = reserves || f["reserve"].key != nil
+		reserves = reserves || f.has("reserve")
 		if l.Spec().CountDenied {
-			counting = append(counting, cmp.Or(f["count_denied"].key, n))
+			counting = append(counting, cmp.Or(f.key("count_denied"), n))
 		}
 	}
 	for _, n := range counting {
@@ -129,29 +126,28 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 	return len(rule.Limits) > 0
 }
 
-// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit
-// omits. With faultyKeys, it suppresses follow-up faults, and returns false.
-func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultyKeys bool) (descriptors.RateLimit, bool) {
-	faultsBefore := p.faultCount
-	own := p.limitSettings(n, f)
+// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false
+// after a fault.
+func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLimit, bool) {
+	own := p.limitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, merged.requests, faultyKeys)
-	if !faultyKeys {
+	rate := p.readRate(own, f, merged.requests)
+	if !f.faultyKeys {
 		p.checkApplicable(own, merged, note)
 	}
-	if faultyKeys || p.faultCount > faultsBefore || p.stopped {
+	if p.faulty(f) || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
 	l, err := p.newLimit(merged, rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
-		p.fault(n, invalid.Problem, invalid.Remedy+note)
+		p.fault(f.at, invalid.Problem, invalid.Remedy+note)
 		return l, false
 	}
 	if spec := l.Spec(); spec.Max > 0 && l.PeeksOver() && !spec.CountDenied {
-		p.warn(peekNeverDenied, n,
+		p.warn(peekNeverDenied, f.at,
 			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
 			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
@@ -163,22 +159,22 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
 // of the slots. A non-nil overlayRequests replaces the number.
-func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, faultyKeys bool) descriptors.Rate {
+func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests) descriptors.Rate {
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.options.CalendarMonths}
-	switch slots := f["concurrent_requests"]; {
+	switch slots := f.get("concurrent_requests"); {
 	case own.algorithm() == concurrency:
-		r.Requests = p.slots(own.at, f, faultyKeys)
+		r.Requests = p.slots(f)
 	case slots.key != nil:
-		if own.algorithm() != "" && !faultyKeys {
+		if own.algorithm() != "" && !f.faultyKeys {
 			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
 				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
-		if !faultyKeys || f["unit"].key != nil {
-			r.Unit = p.unit(own.at, f["unit"])
+		if !f.faultyKeys || f.has("unit") {
+			r.Unit = p.unit(f)
 		}
-		r.Multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-		r.Requests = p.requests(own.at, f["requests_per_unit"], overlayRequests)
+		r.Multiplier = uint32(p.number(f.get("unit_multiplier"), 1, anyUint32, 1))
+		r.Requests = p.requests(f, overlayRequests)
 	}
 	if overlayRequests != nil {
 		r.Requests = overlayRequests.value
@@ -186,14 +182,14 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 	return r
 }
 
-// requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack
-// it.
-func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int64 {
-	if !p.null(f) {
-		return p.number(f, 0, limiters.MaxLimit, 0)
+// requests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
+func (p *parser) requests(f fields, overlayRequests *requests) int64 {
+	if n := f.get("requests_per_unit"); !p.null(n) {
+		return p.number(n, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {
-		p.warn(missingRequests, cmp.Or(f.key, n), "'requests_per_unit' is missing, so the limit is 0 and denies every request", "set it")
+		p.warn(missingRequests, cmp.Or(f.key("requests_per_unit"), f.at),
+			"'requests_per_unit' is missing, so the limit is 0 and denies every request", "set it")
 	}
 	return 0
 }
@@ -209,11 +205,11 @@ func (p *parser) newLimit(s *limitSettings, r descriptors.Rate) (descriptors.Rat
 	return l, err
 }
 
-func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
-	text, ok := p.text(f)
+func (p *parser) unit(f fields) descriptors.Unit {
+	text, ok := p.text(f.get("unit"))
 	unit := descriptors.ParseUnit(text)
 	if ok && unit == descriptors.UnitUnknown {
-		p.fault(cmp.Or(f.value, limit), fmt.Sprintf("invalid rate limit unit '%s'", excerpt(text)), suggestUnit(text))
+		p.fault(cmp.Or(f.value("unit"), f.at), fmt.Sprintf("invalid rate limit unit '%s'", excerpt(text)), suggestUnit(text))
 	}
 	return unit
 }
@@ -249,8 +245,8 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 		if !ok {
 			continue
 		}
-		where := cmp.Or(f["name"].value, n)
-		name, ok := p.text(f["name"])
+		where := cmp.Or(f.value("name"), n)
+		name, ok := p.text(f.get("name"))
 		switch {
 		case !ok:
 		case name == "":

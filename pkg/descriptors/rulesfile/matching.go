@@ -33,73 +33,67 @@ func (c *claimAt) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// readLevel reads the keys of n that select entries. After a fault it returns no claims. With
-// faultyKeys, a missing key is not reported, because it is probably misspelled.
-func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descriptors.Level, claims []claimAt) {
-	misspelled := faultyKeys && f["key"].key == nil
-	faultsBefore := r.faultCount
-	key, keyOK := r.text(f["key"])
-	value := r.levelValue(f["value"])
+// readLevel reads the keys of a descriptor that select entries. It returns no claims if the key or
+// the value is faulty.
+func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
+	key, keyOK := r.text(f.get("key"))
+	value, valueOK := r.levelValue(f.get("value"))
 	l.Entry = descriptors.Entry{Key: key, Value: value}
+	misspelled := !f.has("key") && f.faultyKeys
 	if keyOK && key == "" && !misspelled {
-		r.fault(cmp.Or(f["key"].value, n), "descriptor has empty key", "write 'key: <name>'")
+		r.fault(cmp.Or(f.value("key"), f.at), "descriptor has empty key", "write 'key: <name>'")
 	}
 	r.onlyOne(f, "value", "values", "cidr")
-	if f["values"].key == nil && f["cidr"].key == nil {
-		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f["key"].key})
+	if !f.has("values") && !f.has("cidr") {
+		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f.key("key")})
 	}
 	entry := func(value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }
-	for _, item := range r.items(f["values"], "value") {
+	for _, item := range r.items(f.get("values"), "value") {
 		if value, ok := r.listedValue(item); ok {
 			l.Values = append(l.Values, value)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(value)}, node: item, list: true})
 		}
 	}
-	for _, item := range r.items(f["cidr"], "prefix") {
+	for _, item := range r.items(f.get("cidr"), "prefix") {
 		if prefix, ok := r.prefix(item); ok {
 			l.Prefixes = append(l.Prefixes, prefix)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(prefix.String()), prefix: true}, node: item, list: true})
 		}
 	}
 	for _, name := range []string{"values", "cidr"} {
-		if f[name].key != nil && strings.Contains(key, "*") {
-			r.fault(f["key"].value, fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
+		if f.has(name) && strings.Contains(key, "*") {
+			r.fault(f.value("key"), fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
 		}
 	}
-	if misspelled || r.faultCount > faultsBefore {
-		// Continue with a valid level, so that the descriptors below are checked too.
-		return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}, nil
+	if key == "" || !valueOK {
+		return l, nil
 	}
 	return l, claims
 }
 
 // levelValue is [reader.text] for the value of a level. A list belongs to its key 'values'.
-func (r *reader) levelValue(f field) string {
-	if f.value == nil {
-		return ""
-	}
-	n, ok := r.visit(f.value)
-	if !ok {
-		return ""
-	}
-	if n.Kind == yaml.SequenceNode {
+func (r *reader) levelValue(f field) (string, bool) {
+	n, ok := r.valueOf(f)
+	switch {
+	case !ok:
+		return "", f.value == nil
+	case n.Kind == yaml.SequenceNode:
 		r.fault(n, fmt.Sprintf("'value' is %s, not a text", describe(n)), "write 'values' for a list")
-		return ""
+		return "", false
 	}
-	value, _ := r.textOf(n, "'value'")
-	return value
+	return r.textOf(n, "'value'")
 }
 
 // onlyOne records a fault if more than one of names is present.
 func (r *reader) onlyOne(f fields, names ...string) {
 	var given []string
 	for _, name := range names {
-		if f[name].key != nil {
+		if f.has(name) {
 			given = append(given, name)
 		}
 	}
 	if len(given) > 1 {
-		r.fault(f[given[1]].key, fmt.Sprintf("'%s' and '%s' are both given", given[0], given[1]),
+		r.fault(f.key(given[1]), fmt.Sprintf("'%s' and '%s' are both given", given[0], given[1]),
 			"keep one, or write a descriptor for each")
 	}
 }

@@ -44,9 +44,9 @@ func (r *reader) object(n *yaml.Node) map[string]any {
 	f, _ := r.fields(n, inMetadata)
 	r.depth++
 	defer func() { r.depth-- }()
-	m := make(map[string]any, len(f))
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		m[name] = r.value(f[name].value)
+	m := make(map[string]any, len(f.byName))
+	for _, name := range slices.Sorted(maps.Keys(f.byName)) {
+		m[name] = r.value(f.value(name))
 	}
 	return m
 }

@@ -25,47 +25,44 @@ func (r *reader) onDeny(f field) *descriptors.OnDeny {
 	if o, done := r.onDenies[n]; done {
 		return o
 	}
-	faultsBefore := r.faultCount
-	o := r.readOnDeny(n)
-	if r.faultCount > faultsBefore {
-		return nil
-	}
 	if r.onDenies == nil {
 		r.onDenies = map[*yaml.Node]*descriptors.OnDeny{}
 	}
-	r.onDenies[n] = o
-	return o
+	r.onDenies[n] = r.readOnDeny(n)
+	return r.onDenies[n]
 }
 
 func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
-	faultsBefore := r.faultCount
 	f, ok := r.fields(n, inOnDeny)
 	if !ok {
 		return nil
 	}
-	o := &descriptors.OnDeny{Problem: r.strictBool(f["problem"])}
-	o.Body, _ = r.text(f["body"])
-	o.ContentType, _ = r.text(f["content_type"])
-	o.Headers = r.headers(f["headers"])
+	o := &descriptors.OnDeny{Problem: r.strictBool(f.get("problem"))}
+	o.Body, _ = r.text(f.get("body"))
+	o.ContentType, _ = r.text(f.get("content_type"))
+	o.Headers = r.headers(f.get("headers"))
 	switch {
-	case r.faultCount > faultsBefore:
-	case o.Problem && f["body"].key != nil:
-		r.fault(f["body"].key, "'problem: true' has a body of its own", "remove one of them")
-	case o.Problem && f["content_type"].key != nil:
-		r.fault(f["content_type"].key, "the content type with 'problem: true' is application/problem+json", "remove it")
+	case r.faulty(f):
+	case o.Problem && f.has("body"):
+		r.fault(f.key("body"), "'problem: true' has a body of its own", "remove one of them")
+	case o.Problem && f.has("content_type"):
+		r.fault(f.key("content_type"), "the content type with 'problem: true' is application/problem+json", "remove it")
 	case len(o.Body) > descriptors.MaxDenyBodyBytes:
-		r.fault(f["body"].value, fmt.Sprintf("'body' has %d bytes, and at most %d are allowed", len(o.Body), descriptors.MaxDenyBodyBytes),
+		r.fault(f.value("body"), fmt.Sprintf("'body' has %d bytes, and at most %d are allowed", len(o.Body), descriptors.MaxDenyBodyBytes),
 			"shorten it, or send a redirect to the page in 'headers'")
-	case f["content_type"].key != nil && o.Body == "":
-		r.fault(f["content_type"].key, "'content_type' has no meaning without 'body'", "write 'body', or remove 'content_type'")
+	case f.has("content_type") && o.Body == "":
+		r.fault(f.key("content_type"), "'content_type' has no meaning without 'body'", "write 'body', or remove 'content_type'")
 	case !httpguts.ValidHeaderFieldValue(o.ContentType):
-		r.fault(f["content_type"].value, "'content_type' contains a control character", "want a type such as text/html")
+		r.fault(f.value("content_type"), "'content_type' contains a control character", "want a type such as text/html")
 	case o.Body == "" && !o.Problem && len(o.Headers) == 0:
 		r.fault(n, "'on_deny' is empty", "set 'body', 'headers' or 'problem: true'")
-	case o.Body != "":
-		o.ContentType = cmp.Or(o.ContentType, defaultContentType)
+	default:
+		if o.Body != "" {
+			o.ContentType = cmp.Or(o.ContentType, defaultContentType)
+		}
+		return o
 	}
-	return o
+	return nil
 }
 
 // notInHeaders maps headers that Weir or Envoy sets to the advice for users.

@@ -79,19 +79,17 @@ func allObjects() map[string]*MapSchema {
 // objectParameter reads the keys of an object into settings.
 func (r *reader) objectParameter(f field, object *parameter, settings map[string]setting) {
 	settings[object.Key] = setting{key: f.key}
-	in, faultsBefore := objects[object.Key], r.faultCount
-	keys, ok := r.fields(f.value, in)
+	keys, ok := r.fields(f.value, objects[object.Key])
 	if !ok {
 		return
 	}
-	misspelled := r.faultCount > faultsBefore // suppresses faults about missing keys
 	for _, p := range parameters {
 		name, ok := p.in(object.Key)
 		switch {
 		case !ok:
-		case keys[name].key != nil:
-			settings[p.Key] = setting{keys[name].key, r.parameter(keys[name], p)}
-		case p.Required && !misspelled:
+		case keys.has(name):
+			settings[p.Key] = setting{keys.key(name), r.parameter(keys.get(name), p)}
+		case p.Required && !keys.faultyKeys:
 			r.fault(f.key, fmt.Sprintf("'%s' needs '%s'", object.Key, name), "set '"+name+"': "+strings.TrimSuffix(p.About, "."))
 		}
 	}

@@ -41,10 +41,24 @@ type reader struct {
 	hasLocal   bool                               // an on_store_error is local
 }
 
-// A field is a key of a map with its value.
+// fields are the keys of one map with their values.
+type fields struct {
+	at           *yaml.Node // the map
+	byName       map[string]field
+	faultsBefore int  // the faultCount when the reading of the map began
+	faultyKeys   bool // a key is faulty, so an absent key may only be misspelled
+}
+
+// A field is a key with its value. Both are nil if the key is absent.
 type field struct{ key, value *yaml.Node }
 
-type fields map[string]field
+func (f fields) get(name string) field        { return f.byName[name] }
+func (f fields) has(name string) bool         { return f.byName[name].key != nil }
+func (f fields) key(name string) *yaml.Node   { return f.byName[name].key }
+func (f fields) value(name string) *yaml.Node { return f.byName[name].value }
+
+// faulty reports whether a key of f, or a value that has been read, is faulty.
+func (r *reader) faulty(f fields) bool { return r.faultCount > f.faultsBefore }
 
 // fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
 func (r *reader) fault(n *yaml.Node, message, remedy string) { r.faultOf(invalid, n, message, remedy) }
@@ -118,11 +132,13 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 // fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map
 // override keys merged by "<<".
 func (r *reader) fields(n *yaml.Node, in *MapSchema) (fields, bool) {
-	all := fields{}
-	return all, r.collect(n, in, all)
+	f := fields{at: n, byName: map[string]field{}, faultsBefore: r.faultCount}
+	ok := r.collect(n, in, f.byName)
+	f.faultyKeys = r.faulty(f)
+	return f, ok
 }
 
-func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
+func (r *reader) collect(n *yaml.Node, in *MapSchema, into map[string]field) bool {
 	n, ok := r.visit(n)
 	if !ok {
 		return false
@@ -133,7 +149,7 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 	}
 	r.depth++
 	defer func() { r.depth-- }()
-	direct, merged := fields{}, []*yaml.Node(nil)
+	direct, merged := map[string]field{}, []*yaml.Node(nil)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -177,7 +193,7 @@ func (r *reader) notMap(n *yaml.Node, in *MapSchema) {
 
 // merge reads the value of "<<": a map, or a list of maps in which earlier maps override later
 // ones.
-func (r *reader) merge(n *yaml.Node, in *MapSchema, into fields) bool {
+func (r *reader) merge(n *yaml.Node, in *MapSchema, into map[string]field) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
 		return ok && r.collect(n, in, into)

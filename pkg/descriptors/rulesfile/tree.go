@@ -44,35 +44,34 @@ func (r *reader) point(n *yaml.Node) position { return position{r.file, n.Line, 
 func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) readFile(root *yaml.Node) {
-	faultsBefore := p.faultCount
 	f, ok := p.fields(root, inFile)
 	if !ok {
 		return
 	}
-	domain, ok := p.text(f["domain"])
-	p.warnSpace(f["domain"].value, "domain", domain)
+	domain, ok := p.text(f.get("domain"))
+	p.warnSpace(f.value("domain"), "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
 	to := &domainTree{p.file, nodePath{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), position{}, position{}}
 	switch first := p.domains[domain]; {
 	case !ok:
-	case domain == "" && f["domain"].key == nil && p.faultCount > faultsBefore: // the key is probably misspelled
+	case domain == "" && !f.has("domain") && f.faultyKeys: // the key is probably misspelled
 	case domain == "":
-		p.fault(f["domain"].value, noDomain, domainRemedy)
+		p.fault(f.value("domain"), noDomain, domainRemedy)
 	case first == nil:
 		p.domains[domain] = to
 	case p.options.MergeDomains:
 		to = first
 	case p.generated:
-		p.fault(f["domain"].value,
+		p.fault(f.value("domain"),
 			fmt.Sprintf("duplicate domain '%s' in config file: another resource, %s, has it too", excerpt(domain), first.file),
 			"send one resource for each domain, or set MERGE_DOMAIN_CONFIG")
 	default:
-		p.fault(f["domain"].value, fmt.Sprintf("duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file),
+		p.fault(f.value("domain"), fmt.Sprintf("duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file),
 			"put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG")
 	}
-	p.domainOnError(f["on_store_error"], to)
-	p.domainOnDeny(f["on_deny"], to)
-	p.descriptors(f["descriptors"], to.root, to.taken)
+	p.domainOnError(f.get("on_store_error"), to)
+	p.domainOnDeny(f.get("on_deny"), to)
+	p.descriptors(f.get("descriptors"), to.root, to.taken)
 }
 
 // domainOnError reads on_store_error of a domain, on which its files must agree.
@@ -151,14 +150,13 @@ func (p *parser) descriptors(f field, at nodePath, taken siblings) {
 }
 
 func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
-	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inDescriptor)
 	if !ok {
 		return
 	}
-	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
-	l.ShareThreshold, l.ValueToMetric = p.lenientBool(f["share_threshold"]), p.lenientBool(f["value_to_metric"])
-	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
+	l, claims := p.readLevel(f)
+	l.ShareThreshold, l.ValueToMetric = p.lenientBool(f.get("share_threshold")), p.lenientBool(f.get("value_to_metric"))
+	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f.key("key"), level: l, claims: claims}, at.domain,
 		append(slices.Clip(at.path), l.Entry)}
 	if !p.generated {
 		at.branch.children = append(at.branch.children, child.branch)
@@ -171,21 +169,21 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	p.visits += len(child.path)
 	p.depth++
 	defer func() { p.depth-- }()
-	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
-		p.fault(f["share_threshold"].key,
+	if l.ShareThreshold && !l.IsShareable() && !f.has("values") && !f.has("cidr") {
+		p.fault(f.key("share_threshold"),
 			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
 			"remove it, or write a '*' in the value, or use 'values' or 'cidr'")
 	}
 	if len(claims) > 0 {
 		p.recordClaims(claims, at, taken)
-		p.warnKey(f["key"].key, l)
-		p.warnValues(f["value"].value, claims)
+		p.warnKey(f.key("key"), l)
+		p.warnValues(f.value("value"), claims)
 	}
 	child.branch.rule = p.rule(f, child)
 	if child.branch.rule != nil && child.branch.rule.UsesLeases() {
 		p.checkLeases(f, l, child.branch.rule, child)
 	}
-	p.descriptors(f["descriptors"], child, newSiblings())
+	p.descriptors(f.get("descriptors"), child, newSiblings())
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
@@ -199,13 +197,13 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
 func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	rule := &descriptors.Rule{
-		ShadowMode: p.lenientBool(f["shadow_mode"]), QuotaMode: p.lenientBool(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
-		DetailedMetric: p.lenientBool(f["detailed_metric"]),
+		ShadowMode: p.lenientBool(f.get("shadow_mode")), QuotaMode: p.lenientBool(f.get("quota_mode")), Metadata: p.metadata(f.get("metadata")),
+		DetailedMetric: p.lenientBool(f.get("detailed_metric")),
 	}
 	if p.readLimits(f, at, rule) {
 		return at.node.SetRule(*rule)
 	}
-	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
+	if f.has("rate_limit") || f.has("rate_limits") {
 		return nil // a fault or warning has been recorded
 	}
 	for name, set := range map[string]bool{
@@ -215,7 +213,7 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 		if set {
 			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
-					p.warn(modifierWithoutLimit, f[name].key, fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
+					p.warn(modifierWithoutLimit, f.key(name), fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
 						"move it beside the 'rate_limit', descriptors do not inherit it")
 				}
 			})
