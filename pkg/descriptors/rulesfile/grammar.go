@@ -53,12 +53,12 @@ func (s *MapSchema) has(key string) bool { return slices.Contains(s.Keys, key) }
 
 func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 
-// knows reports whether a key belongs in a map of section in. If not, it records a fault or a
+// checkKey reports whether a key belongs in a map of section in. If not, it records a fault or a
 // warning.
-func (r *reader) knows(key, value *yaml.Node, in *MapSchema) bool {
+func (r *reader) checkKey(key, value *yaml.Node, in *MapSchema) bool {
 	switch {
 	case in == inMetadata:
-		return r.isMetadataKey(key)
+		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, fmt.Sprintf("the key %s is not a text", quoted(key)), "want one of "+in.String())
 		return false

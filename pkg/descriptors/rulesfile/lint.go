@@ -17,16 +17,17 @@ import (
 // it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor with its position and its children.
+// A branch is a descriptor as the linter sees it. Its [descriptors.Node] cannot serve, because it
+// has neither the positions that a warning needs nor a search for the nodes that it covers.
 type branch struct {
 	reader   *reader
 	key      *yaml.Node
 	level    descriptors.Level
 	claims   []claimAt
 	rule     *descriptors.Rule // nil if b has no limits
-	children []*branch
-	limits   bool         // b or a branch below it has limits
-	index    *branchIndex // finds a branch in children; built on first use
+	children []*branch         // none if the file is generated, because no user sees the warnings
+	limits   bool              // b or a branch below it has limits
+	index    *branchIndex      // finds a branch in children; built on first use
 }
 
 func (b *branch) point() position { return b.reader.point(b.key) }
@@ -67,18 +68,7 @@ type keyAtDepth struct {
 func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
 		l := &linter{maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
-		root := b.domains[domain].root.branch
-		root.setLimits()
-		l.walk(root, 0)
-	}
-}
-
-// setLimits sets limits of b and of all branches below it.
-func (b *branch) setLimits() {
-	b.limits = b.rule != nil && !b.rule.Unlimited
-	for _, c := range b.children {
-		c.setLimits()
-		b.limits = b.limits || c.limits
+		l.walk(b.domains[domain].root.branch, 0)
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A branchIndex finds branches of one level.
+// A branchIndex finds the branches of one level that cover the entries of another branch. The index
+// of package descriptors finds only the node that one request selects.
 type branchIndex struct {
 	level     []*branch
 	exact     map[descriptors.Entry]*branch // nil until it is needed

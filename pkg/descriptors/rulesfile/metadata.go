@@ -26,8 +26,8 @@ func (r *reader) metadata(f field) map[string]any {
 // inMetadata is the schema of a map with any keys.
 var inMetadata = &MapSchema{Name: "metadata"}
 
-// isMetadataKey reports whether a key is a text or can be read as one. If not, it records a fault.
-func (r *reader) isMetadataKey(key *yaml.Node) bool {
+// checkMetadataKey reports whether a key is a text or can be read as one. If not, it records a fault.
+func (r *reader) checkMetadataKey(key *yaml.Node) bool {
 	switch tag := key.ShortTag(); {
 	case key.Kind != yaml.ScalarNode || tag == "!!null" || tag == "!!binary":
 		r.fault(key, fmt.Sprintf("a key of 'metadata' is %s", describe(key)), "want a text")

@@ -157,7 +157,7 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into map[string]field) boo
 			return false
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, n.Content[i+1])
-		case r.knows(key, n.Content[i+1], in):
+		case r.checkKey(key, n.Content[i+1], in):
 			if _, twice := direct[key.Value]; twice {
 				r.warn(duplicateKey, key, fmt.Sprintf("key '%s' is given twice in one map, and only the last counts", excerpt(key.Value)),
 					"remove one")

@@ -51,7 +51,9 @@ func (p *parser) readFile(root *yaml.Node) {
 	domain, ok := p.text(f.get("domain"))
 	p.warnSpace(f.value("domain"), "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
-	to := &domainTree{p.file, nodePath{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), position{}, position{}}
+	to := &domainTree{
+		file: p.file, root: nodePath{node: p.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newSiblings(),
+	}
 	switch first := p.domains[domain]; {
 	case !ok:
 	case domain == "" && !f.has("domain") && f.faultyKeys: // the key is probably misspelled
@@ -156,16 +158,16 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	}
 	l, claims := p.readLevel(f)
 	l.ShareThreshold, l.ValueToMetric = p.lenientBool(f.get("share_threshold")), p.lenientBool(f.get("value_to_metric"))
-	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f.key("key"), level: l, claims: claims}, at.domain,
-		append(slices.Clip(at.path), l.Entry)}
-	if !p.generated {
+	child := nodePath{
+		node: at.node.Add(l), branch: &branch{reader: &p.reader, key: f.key("key"), level: l, claims: claims},
+		domain: at.domain, path: append(slices.Clip(at.path), l.Entry),
+	}
+	if p.generated {
+		child.node.SetSource(p.file, 0)
+	} else {
+		child.node.SetSource(p.file, n.Line)
 		at.branch.children = append(at.branch.children, child.branch)
 	}
-	line := n.Line
-	if p.generated {
-		line = 0
-	}
-	child.node.SetSource(p.file, line)
 	p.visits += len(child.path)
 	p.depth++
 	defer func() { p.depth-- }()
@@ -179,11 +181,13 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 		p.warnKey(f.key("key"), l)
 		p.warnValues(f.value("value"), claims)
 	}
-	child.branch.rule = p.rule(f, child)
-	if child.branch.rule != nil && child.branch.rule.UsesLeases() {
-		p.checkLeases(f, l, child.branch.rule, child)
+	rule := p.rule(f, child)
+	if rule != nil && rule.UsesLeases() {
+		p.checkLeases(f, l, rule, child)
 	}
+	child.branch.rule, child.branch.limits = rule, rule != nil && !rule.Unlimited
 	p.descriptors(f.get("descriptors"), child, newSiblings())
+	at.branch.limits = at.branch.limits || child.branch.limits
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
