@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -33,7 +34,7 @@ func (c *claimAt) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// readLevel reads the keys of a descriptor that select entries. It returns no claims if the key or
+// readLevel reads the level of a descriptor, with its claims. It returns no claims if the key or
 // the value is faulty.
 func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 	key, keyOK := r.text(f.get("key"))
@@ -43,7 +44,11 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 	if keyOK && key == "" && !misspelled {
 		r.fault(cmp.Or(f.value("key"), f.at), "descriptor has empty key", "write 'key: <name>'")
 	}
-	r.onlyOne(f, "value", "values", "cidr")
+	given := slices.DeleteFunc([]string{"value", "values", "cidr"}, func(name string) bool { return !f.has(name) })
+	if len(given) > 1 {
+		r.fault(f.key(given[1]), fmt.Sprintf("'%s' and '%s' are both given", given[0], given[1]),
+			"keep one, or write a descriptor for each")
+	}
 	if !f.has("values") && !f.has("cidr") {
 		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f.key("key")})
 	}
@@ -65,6 +70,12 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 			r.fault(f.value("key"), fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
 		}
 	}
+	l.ShareThreshold, l.ValueToMetric = r.lenientBool(f.get("share_threshold")), r.lenientBool(f.get("value_to_metric"))
+	if l.ShareThreshold && !l.IsShareable() && !f.has("values") && !f.has("cidr") {
+		r.fault(f.key("share_threshold"),
+			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
+			"remove it, or write a '*' in the value, or use 'values' or 'cidr'")
+	}
 	if key == "" || !valueOK {
 		return l, nil
 	}
@@ -82,20 +93,6 @@ func (r *reader) levelValue(f field) (string, bool) {
 		return "", false
 	}
 	return r.textOf(n, "'value'")
-}
-
-// onlyOne records a fault if more than one of names is present.
-func (r *reader) onlyOne(f fields, names ...string) {
-	var given []string
-	for _, name := range names {
-		if f.has(name) {
-			given = append(given, name)
-		}
-	}
-	if len(given) > 1 {
-		r.fault(f.key(given[1]), fmt.Sprintf("'%s' and '%s' are both given", given[0], given[1]),
-			"keep one, or write a descriptor for each")
-	}
 }
 
 // items returns the items of a list of scalars, which must not be empty.

@@ -151,13 +151,13 @@ func (p *parser) descriptors(f field, at nodePath, taken siblings) {
 	}
 }
 
+// descriptor reads a descriptor below at, with all descriptors below it.
 func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	f, ok := p.fields(n, inDescriptor)
 	if !ok {
 		return
 	}
 	l, claims := p.readLevel(f)
-	l.ShareThreshold, l.ValueToMetric = p.lenientBool(f.get("share_threshold")), p.lenientBool(f.get("value_to_metric"))
 	child := nodePath{
 		node: at.node.Add(l), branch: &branch{reader: &p.reader, key: f.key("key"), level: l, claims: claims},
 		domain: at.domain, path: append(slices.Clip(at.path), l.Entry),
@@ -168,14 +168,9 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 		child.node.SetSource(p.file, n.Line)
 		at.branch.children = append(at.branch.children, child.branch)
 	}
-	p.visits += len(child.path)
+	p.visits += len(child.path) // the time and memory of a path
 	p.depth++
 	defer func() { p.depth-- }()
-	if l.ShareThreshold && !l.IsShareable() && !f.has("values") && !f.has("cidr") {
-		p.fault(f.key("share_threshold"),
-			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
-			"remove it, or write a '*' in the value, or use 'values' or 'cidr'")
-	}
 	if len(claims) > 0 {
 		p.recordClaims(claims, at, taken)
 		p.warnKey(f.key("key"), l)
@@ -201,8 +196,8 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
 func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	rule := &descriptors.Rule{
-		ShadowMode: p.lenientBool(f.get("shadow_mode")), QuotaMode: p.lenientBool(f.get("quota_mode")), Metadata: p.metadata(f.get("metadata")),
-		DetailedMetric: p.lenientBool(f.get("detailed_metric")),
+		ShadowMode: p.lenientBool(f.get("shadow_mode")), QuotaMode: p.lenientBool(f.get("quota_mode")),
+		DetailedMetric: p.lenientBool(f.get("detailed_metric")), Metadata: p.metadata(f.get("metadata")),
 	}
 	if p.readLimits(f, at, rule) {
 		return at.node.SetRule(*rule)
@@ -267,12 +262,22 @@ func (r *reader) pointText(s position) string {
 func (b *branch) allBelow(modifier string) bool {
 	some := false
 	for _, c := range b.children {
-		has := c.rule != nil && (modifier == "shadow_mode" && c.rule.ShadowMode || modifier == "quota_mode" && c.rule.QuotaMode ||
-			modifier == "detailed_metric" && c.rule.DetailedMetric)
-		if c.rule != nil && !has || len(c.children) > 0 && !c.allBelow(modifier) {
+		if c.rule != nil && !hasModifier(c.rule, modifier) || len(c.children) > 0 && !c.allBelow(modifier) {
 			return false
 		}
-		some = some || has || len(c.children) > 0
+		some = some || c.rule != nil || len(c.children) > 0
 	}
 	return some
+}
+
+func hasModifier(r *descriptors.Rule, modifier string) bool {
+	switch modifier {
+	case "shadow_mode":
+		return r.ShadowMode
+	case "quota_mode":
+		return r.QuotaMode
+	case "detailed_metric":
+		return r.DetailedMetric
+	}
+	return false
 }
