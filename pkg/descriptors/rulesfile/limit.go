@@ -12,44 +12,43 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has
-// limits or is unlimited.
-func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) bool {
+// readLimits reads the limits of a descriptor into rule.
+func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
 	one, many := f.get("rate_limit"), f.get("rate_limits")
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
 	}
-	some := !p.empty(one) && p.readSingleLimit(one.value, at, rule)
+	if !p.empty(one) {
+		p.readSingleLimit(one.value, at, rule)
+	}
 	if many.key == nil {
-		return some
+		return
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		p.fault(n, "'rate_limits' is empty", "add a limit")
 	}
-	return p.readLimitList(many, at, rule) || some
+	p.readLimitList(many, at, rule)
 }
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
-func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) bool {
+func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) {
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
-		return false
+		return
 	}
 	rule.LimitName = p.name(f.get("name"), at.domain)
 	rule.Replaces = p.replaces(f.get("replaces"), at.domain, rule.LimitName)
 	rule.Unlimited = p.lenientBool(f.get("unlimited"))
 	if rule.Unlimited {
 		p.checkUnlimited(f)
-		return true
+		return
 	}
 	overlay := p.overlay(at)
-	l, ok := p.readLimit(f, overlay)
-	l.Name = rule.LimitName
-	if ok {
+	if l, ok := p.readLimit(f, overlay); ok {
+		l.Name = rule.LimitName
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, overlay, rule)
 	}
-	return ok
 }
 
 // warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its
@@ -90,7 +89,7 @@ func (p *parser) checkUnlimited(f fields) {
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) bool {
+func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.maps(list) {
 		f, ok := p.fields(n, inRateLimits)
@@ -116,14 +115,14 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 			counting = append(counting, cmp.Or(f.key("count_denied"), n))
 		}
 	}
-	for _, n := range counting {
-		if reserves {
-			p.warn(costCountsDenied, n,
-				"this limit counts denied hits, and its hits are costs because of the 'reserve' beside it: one denied request can use up the limit",
-				"set 'count_denied: false'")
-		}
+	if !reserves {
+		return
 	}
-	return len(rule.Limits) > 0
+	for _, n := range counting {
+		p.warn(costCountsDenied, n,
+			"this limit counts denied hits, and its hits are costs because of the 'reserve' beside it: one denied request can use up the limit",
+			"set 'count_denied: false'")
+	}
 }
 
 // readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false

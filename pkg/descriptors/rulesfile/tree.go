@@ -199,7 +199,8 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 		ShadowMode: p.lenientBool(f.get("shadow_mode")), QuotaMode: p.lenientBool(f.get("quota_mode")),
 		DetailedMetric: p.lenientBool(f.get("detailed_metric")), Metadata: p.metadata(f.get("metadata")),
 	}
-	if p.readLimits(f, at, rule) {
+	p.readLimits(f, at, rule)
+	if rule.Unlimited || len(rule.Limits) > 0 {
 		return at.node.SetRule(*rule)
 	}
 	if f.has("rate_limit") || f.has("rate_limits") {
