@@ -128,6 +128,7 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 // readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false
 // after a fault.
 func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLimit, bool) {
+	f.faultyKeys = p.faulty(f) // with a faulty 'unlimited', other keys may be absent on purpose
 	own := p.limitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
