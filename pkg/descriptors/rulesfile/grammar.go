@@ -60,7 +60,7 @@ func (r *reader) checkKey(key, value *yaml.Node, in *MapSchema) bool {
 	case in == inMetadata:
 		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-		r.fault(key, fmt.Sprintf("the key %s is not a text", quoted(key)), "want one of "+in.String())
+		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+in.String())
 		return false
 	case in.has(key.Value):
 		return true
@@ -134,7 +134,7 @@ func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 		}
 	default:
 		if n.ShortTag() == "!!float" {
-			r.fault(n, fmt.Sprintf("%s is not a whole number", quoted(n)), "want a whole number, or quote it")
+			r.fault(n, fmt.Sprintf("%s is not a whole number", excerptOf(n)), "want a whole number, or quote it")
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (r *reader) ignoredMap(n *yaml.Node, in *MapSchema) {
 			return
 		case key.ShortTag() == "!!merge":
 		case key.ShortTag() != "!!str":
-			r.fault(key, fmt.Sprintf("the key %s is not a text", quoted(key)), "quote it")
+			r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "quote it")
 			continue
 		case key.Value == "metadata":
 			continue

@@ -91,7 +91,7 @@ func (p *parser) checkUnlimited(f fields) {
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
 func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
-	for _, n := range p.maps(list) {
+	for _, n := range p.mapItems(list) {
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
 			continue
@@ -240,7 +240,7 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 		return nil
 	}
 	var names []string
-	for _, n := range p.maps(list) {
+	for _, n := range p.mapItems(list) {
 		f, ok := p.fields(n, inReplaces)
 		if !ok {
 			continue

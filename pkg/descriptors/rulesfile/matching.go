@@ -107,7 +107,7 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 	}
 	remedy := listRemedy
 	if n.Kind == yaml.ScalarNode {
-		remedy = "write '" + f.key.Value + ": [" + quoted(n) + "]'"
+		remedy = "write '" + f.key.Value + ": [" + excerptOf(n) + "]'"
 	}
 	return r.sequence(n, f.key.Value, remedy)
 }

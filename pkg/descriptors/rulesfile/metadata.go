@@ -33,7 +33,7 @@ func (r *reader) checkMetadataKey(key *yaml.Node) bool {
 		r.fault(key, fmt.Sprintf("a key of 'metadata' is %s", describe(key)), "want a text")
 		return false
 	case tag != "!!str":
-		r.warn(metadataKey, key, fmt.Sprintf("the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key)),
+		r.warn(metadataKey, key, fmt.Sprintf("the key %s of 'metadata' is not a text, and is read as '%s'", excerptOf(key), excerptOf(key)),
 			"quote it")
 	}
 	return true
@@ -81,7 +81,7 @@ func (r *reader) scalar(n *yaml.Node) any {
 	case "!!int", "!!float":
 		var f float64
 		if err := n.Decode(&f); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			r.fault(n, fmt.Sprintf("Envoy cannot receive the number %s in metadata", quoted(n)), "want a finite number")
+			r.fault(n, fmt.Sprintf("Envoy cannot receive the number %s in metadata", excerptOf(n)), "want a finite number")
 			return nil
 		}
 		return f

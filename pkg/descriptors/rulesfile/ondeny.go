@@ -120,7 +120,7 @@ func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
 		if strings.HasPrefix(name, ":") {
 			remedy = "remove it: Envoy sets the status by rate_limited_status of its filter"
 		}
-		r.fault(key, fmt.Sprintf("%s is not the name of a header", quoted(key)), remedy)
+		r.fault(key, fmt.Sprintf("%s is not the name of a header", excerptOf(key)), remedy)
 		return descriptors.Header{}, false
 	}
 	if remedy, reserved := notInHeaders[name]; reserved {

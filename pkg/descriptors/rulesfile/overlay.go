@@ -122,7 +122,7 @@ func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
 	p.depth++
 	defer func() { p.depth-- }()
 	taken := map[claim]int{}
-	for _, n := range p.maps(f) {
+	for _, n := range p.mapItems(f) {
 		p.descriptor(n, at, taken)
 	}
 }

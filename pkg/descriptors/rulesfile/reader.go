@@ -206,8 +206,8 @@ func (r *reader) merge(n *yaml.Node, in *MapSchema, into map[string]field) bool 
 	return true
 }
 
-// maps returns the maps in a list.
-func (r *reader) maps(f field) []*yaml.Node {
+// mapItems returns the items of a list of maps. It records a fault for each other item.
+func (r *reader) mapItems(f field) []*yaml.Node {
 	n, ok := r.visit(f.value)
 	if !ok {
 		return nil
@@ -274,7 +274,7 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	case tag == "!!null":
 		return "", true
 	case tag == "!!float":
-		r.fault(n, fmt.Sprintf("%s is the number %s, not a text", name, quoted(n)), "quote it: '"+quoted(n)+"'")
+		r.fault(n, fmt.Sprintf("%s is the number %s, not a text", name, excerptOf(n)), "quote it: '"+excerptOf(n)+"'")
 		return "", false
 	}
 	r.fault(n, fmt.Sprintf("%s is %s, not a text", name, describe(n)), "want a text")
@@ -301,7 +301,7 @@ func (r *reader) number(f field, minimum, maximum, def int64) int64 {
 func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	digits := n.Value != "" && strings.Trim(n.Value, "0123456789") == ""
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && digits {
-		return fmt.Sprintf("remove the quotes: '%s: %s'", key, quoted(n))
+		return fmt.Sprintf("remove the quotes: '%s: %s'", key, excerptOf(n))
 	}
 	return fmt.Sprintf("want a whole number from %d to %d", minimum, maximum)
 }
@@ -398,8 +398,8 @@ func describe(n *yaml.Node) string {
 	return excerpt(n.Value)
 }
 
-// quoted returns the text of n, or its kind, truncated for a message.
-func quoted(n *yaml.Node) string {
+// excerptOf truncates the text of n for a message, or returns its kind.
+func excerptOf(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
 		return describe(n)
 	}

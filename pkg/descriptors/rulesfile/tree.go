@@ -146,7 +146,7 @@ func (p *parser) descriptors(f field, at nodePath, taken siblings) {
 	if p.empty(f) {
 		return
 	}
-	for _, n := range p.maps(f) {
+	for _, n := range p.mapItems(f) {
 		p.descriptor(n, at, taken)
 	}
 }
