@@ -20,7 +20,8 @@ type Node struct{ n *yaml.Node }
 // such as docs/rules.md. synonyms maps unknown keys, in lower case and without '-', to advice such
 // as "write 'after'".
 func NewDocument(f File, page string, synonyms map[string]string) (*Document, Node) {
-	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}}
+	d := &Document{newReader(f)}
+	d.synonyms = synonyms
 	root, more, err := decode(f.Data)
 	switch {
 	case err != nil:

@@ -25,7 +25,7 @@ type branch struct {
 	level    descriptors.Level
 	claims   []claimAt
 	rule     *descriptors.Rule // nil if b has no limits
-	children []*branch         // none if the file is generated, because no user sees the warnings
+	children []*branch         // none in a generated file, which nobody edits by hand
 	limits   bool              // b or a branch below it has limits
 	index    *branchIndex      // finds a branch in children; built on first use
 }

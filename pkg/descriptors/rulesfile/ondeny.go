@@ -22,14 +22,12 @@ func (r *reader) onDeny(f field) *descriptors.OnDeny {
 	if !ok {
 		return nil
 	}
-	if o, done := r.onDenies[n]; done {
-		return o
+	o, done := r.onDenies[n]
+	if !done {
+		o = r.readOnDeny(n)
+		r.onDenies[n] = o
 	}
-	if r.onDenies == nil {
-		r.onDenies = map[*yaml.Node]*descriptors.OnDeny{}
-	}
-	r.onDenies[n] = r.readOnDeny(n)
-	return r.onDenies[n]
+	return o
 }
 
 func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {

@@ -42,7 +42,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults []Diagnostic
 	for _, f := range files {
-		p := overlayParser{reader{file: f.Name}, o, builder, domains}
+		p := overlayParser{newReader(f), o, builder, domains}
 		if root := p.root(f.Data); root != nil {
 			p.readFile(root)
 		}

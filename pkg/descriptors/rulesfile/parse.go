@@ -46,7 +46,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	parsers := make([]*parser, len(files))
 	var faults []Diagnostic
 	for i, f := range files {
-		parsers[i] = &parser{reader{file: f.Name, generated: f.Generated}, b}
+		parsers[i] = &parser{newReader(f), b}
 		parsers[i].parse(f.Data)
 		if faults = append(faults, parsers[i].faults...); len(faults) >= maxFaults {
 			break

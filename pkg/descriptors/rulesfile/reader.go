@@ -41,6 +41,12 @@ type reader struct {
 	hasLocal   bool                               // an on_store_error is local
 }
 
+func newReader(f File) reader {
+	return reader{
+		file: f.Name, generated: f.Generated, recorded: map[Diagnostic]bool{}, onDenies: map[*yaml.Node]*descriptors.OnDeny{},
+	}
+}
+
 // fields are the keys of one map with their values.
 type fields struct {
 	at           *yaml.Node // the map
@@ -87,15 +93,14 @@ func (r *reader) warn(id string, n *yaml.Node, message, remedy string) {
 
 // appendNew appends a diagnostic to all, unless it has been recorded already.
 func (r *reader) appendNew(all []Diagnostic, id string, n *yaml.Node, message, remedy string) []Diagnostic {
-	d := Diagnostic{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
+	d := Diagnostic{
+		File: r.file, Line: 1, Column: 1, ID: id, Message: strings.Map(printable, message), Remedy: strings.Map(printable, remedy),
+	}
 	if n != nil && n.Line > 0 {
 		d.Line, d.Column = n.Line, n.Column
 	}
 	if r.recorded[d] {
 		return all
-	}
-	if r.recorded == nil {
-		r.recorded = map[Diagnostic]bool{}
 	}
 	r.recorded[d] = true
 	return append(all, d)
