@@ -13,12 +13,9 @@ import (
 // text reads a scalar as text, as it is written. An absent or empty value is "". It returns false
 // after a fault.
 func (r *reader) text(f field) (string, bool) {
-	if f.value == nil {
-		return "", true
-	}
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	if !ok {
-		return "", false
+		return "", f.value == nil
 	}
 	return r.textOf(n, "'"+f.key.Value+"'")
 }
@@ -120,14 +117,13 @@ func (r *reader) choice(f field, choices ...string) string {
 // empty reports whether a key is absent or has no value. It warns about a missing value, but not
 // about an explicit null.
 func (r *reader) empty(f field) bool {
-	if f.value == nil {
+	n, ok := r.valueOf(f)
+	switch {
+	case !ok:
 		return true
-	}
-	n, ok := r.visit(f.value)
-	if !ok || n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
-		return !ok
-	}
-	if n.Value == "null" { // as in an export of rules by xDS
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null":
+		return false
+	case n.Value == "null": // as in an export of rules by xDS
 		return true
 	}
 	r.warn(keyWithoutValue, f.key, fmt.Sprintf("key '%s' has no value and no effect", f.key.Value), "remove it, or give it a value")
