@@ -35,6 +35,7 @@ type setting struct {
 	value string
 }
 
+// limitSettings reads the settings of a limit, or of an overlay.
 func (r *reader) limitSettings(f fields) *limitSettings {
 	s := &limitSettings{file: r.file, at: f.at, settings: map[string]setting{}}
 	set := func(name string, read func(field) string) {
