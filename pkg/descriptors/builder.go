@@ -120,8 +120,9 @@ func (n *Node) Add(l Level) *Node {
 	default:
 		added.value = in.string(l.Value)
 	}
-	added.statName = in.string(added.entry().Joined())
-	if added.list != nil {
+	if added.list == nil {
+		added.statName = in.string(added.entry().Joined())
+	} else {
 		added.statName = in.string(added.key + "_" + added.list.name())
 	}
 	switch added.kind {

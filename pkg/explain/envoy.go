@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,7 +37,7 @@ func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *
 			continue
 		}
 		part := ForRequest(o, rules, request)
-		explanation.Error += part.Error
+		explanation.Error = cmp.Or(explanation.Error, part.Error)
 		explanation.Descriptors = append(explanation.Descriptors, part.Descriptors...)
 	}
 	return explanation

@@ -104,8 +104,8 @@ func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *E
 	for i := range plan.Decisions {
 		d := e.descriptor(i)
 		d.Entries = EntriesOf(request.Descriptors[i].Entries)
-		e.walk(&d, i, request.Descriptors[i].Entries)
-		d.Reason = e.reason(&d, i, explanation)
+		noLimit := e.walk(&d, i, request.Descriptors[i].Entries)
+		d.Reason = e.reason(&d, i, noLimit, explanation)
 		d.Summary = d.summary()
 		explanation.Descriptors = append(explanation.Descriptors, d)
 	}
@@ -182,9 +182,10 @@ const (
 	noMatch       = "no_match"
 )
 
-// walk sets the steps of descriptor i. It skips a marker that ends a lease, because the marker is
-// not an entry of the rules.
-func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
+// walk sets the steps of descriptor i. If every entry selects a node and the last node has no limit,
+// noLimit is the reason for that. The marker that ends a lease is not an entry of the rules, and has
+// a step of its own.
+func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimit string) {
 	d.Walk = []Step{}
 	planned := e.plan.Decisions[i].Entries
 	for _, s := range e.domain.Walk(planned) {
@@ -200,7 +201,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 		}
 		d.Walk = append(d.Walk, step)
 		if s.Result.Matched() && s.Rule == nil && s.Level == len(planned) {
-			d.Reason = missing(&s)
+			noLimit = missing(&s)
 		}
 	}
 	if e.domain != nil && len(planned) < len(sent) {
@@ -210,10 +211,11 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) {
 			Reason: "directly after the id of a lease, it ends the lease",
 		})
 	}
+	return noLimit
 }
 
-// reason returns the reason for the result of descriptor i.
-func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) string {
+// reason returns the reason for the result of descriptor i. noLimit is the result of walk.
+func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Explanation) string {
 	planned := &e.plan.Decisions[i]
 	switch {
 	case d.Result == limited && len(d.Limits) == 0:
@@ -245,7 +247,7 @@ func (e *explainer) reason(d *Descriptor, i int, explanation *Explanation) strin
 	case decide.Settled:
 		return "the descriptor settles a reservation to its actual cost"
 	}
-	reason := cmp.Or(d.Reason, d.Walk[len(d.Walk)-1].Reason)
+	reason := cmp.Or(noLimit, d.Walk[len(d.Walk)-1].Reason)
 	for _, s := range d.Walk {
 		if h := s.Hides; h != nil {
 			reason += fmt.Sprintf("; %s hides %s", located(s.Descriptor, s.Source), located(h.Rule, h.RuleSource))

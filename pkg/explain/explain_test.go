@@ -136,3 +136,12 @@ func TestRoundUpKeepsThreeDigits(t *testing.T) {
 		}
 	}
 }
+
+func TestErrorOfBothRequestsOfEnvoyIsReportedOnce(t *testing.T) {
+	invalid := &decide.Request{Descriptors: []decide.Descriptor{{}}}
+	want := explain.ForRequest(explain.Options{}, nil, invalid).Error
+	got := explain.ForEnvoy(explain.Options{}, nil, &explain.Envoy{}, invalid, invalid).Error
+	if got != want || want == "" {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

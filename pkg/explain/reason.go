@@ -62,13 +62,22 @@ func selectionReason(s *descriptors.Step) string {
 		}
 		return fmt.Sprintf("no descriptor %shas the key %s: %s", below, short(s.Entry.Key),
 			alternatives(s, s.Entry.Key, "the keys are", "the key is"))
+	case descriptors.NoValue:
+		return "the value differs: " + otherValues(s)
+	case descriptors.NoWildcard:
+		return "no wildcard fits: " + otherValues(s)
+	case descriptors.NoPrefix:
+		return "the address is in no prefix: " + otherValues(s)
+	case descriptors.NoAddress:
+		return "the value is not an address: " + otherValues(s)
 	}
-	what := map[descriptors.StepResult]string{
-		descriptors.NoValue: "the value differs", descriptors.NoWildcard: "no wildcard fits", descriptors.NoPrefix: "the address is in no prefix",
-		descriptors.NoAddress: "the value is not an address",
-	}[s.Result]
-	return fmt.Sprintf("%s: %s", what,
-		alternatives(s, s.Entry.Value, "the values of "+short(s.Entry.Key)+" are", "the value of "+short(s.Entry.Key)+" is"))
+	return ""
+}
+
+// otherValues returns the values that the rules have for the key of s.
+func otherValues(s *descriptors.Step) string {
+	key := short(s.Entry.Key)
+	return alternatives(s, s.Entry.Value, "the values of "+key+" are", "the value of "+key+" is")
 }
 
 // missing returns the entry that a request lacks if it ends at the node of s, which has no rule.

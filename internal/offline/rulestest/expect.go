@@ -30,16 +30,17 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 		return e
 	}
 	if !slices.ContainsFunc(inExpect.Keys, f.Has) {
-		p.Fault(n, verdictRemedy, "'expect' is empty, so every outcome passes")
+		p.Fault(n, "'expect' is empty, so every outcome passes", verdictRemedy)
 	}
 	e.decision = p.wanted(f)
 	e.allowed, e.denied = p.count(f, "allowed"), p.count(f, "denied")
 	if counted := e.allowed != nil || e.denied != nil; counted && e.decision.denied != nil {
-		p.Fault(f.Key("verdict"), "remove it, or the numbers",
-			"a verdict is for every request, and the numbers of allowed or denied requests are given too")
+		p.Fault(f.Key("verdict"), "a verdict is for every request, and the numbers of allowed or denied requests are given too",
+			"remove it, or the numbers")
 	}
 	if e.allowed != nil && e.denied != nil && *e.allowed+*e.denied != int64(s.Repeat) {
-		p.Fault(n, "correct one of them, or repeat", "%d allowed and %d denied are not %d requests", *e.allowed, *e.denied, s.Repeat)
+		p.Fault(n, fmt.Sprintf("%d allowed and %d denied are not %d requests", *e.allowed, *e.denied, s.Repeat),
+			"correct one of them, or repeat")
 	}
 	if !f.Has("descriptors") {
 		return e
@@ -53,8 +54,8 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 		}
 	}
 	if want := len(s.request.Descriptors); len(items) != want {
-		p.Fault(f.Value("descriptors"), "write one for each descriptor of the request",
-			"%d descriptors are expected, and the request has %d", len(items), want)
+		p.Fault(f.Value("descriptors"), fmt.Sprintf("%d descriptors are expected, and the request has %d", len(items), want),
+			"write one for each descriptor of the request")
 	}
 	return e
 }
@@ -72,7 +73,7 @@ func (p *parser) verdict(n rulesfile.Node) wanted {
 		if best := spelling.Nearest(text, []string{"allowed", "denied"}); best != "" {
 			remedy = "did you mean '" + best + "'?"
 		}
-		p.Fault(n, remedy, "a verdict is %s", n)
+		p.Fault(n, fmt.Sprintf("a verdict is %s", n), remedy)
 	}
 	return wanted{}
 }

@@ -71,7 +71,8 @@ func (p *parser) read(paths []path, what string) []rulesfile.File {
 		}
 		files, err := sources.Read(name)
 		if err != nil {
-			p.Fault(path.node, "write the path of a file or folder, relative to this file", "cannot read the %s: %v", what, err)
+			p.Fault(path.node, fmt.Sprintf("cannot read the %s: %v", what, err),
+				"write the path of a file or folder, relative to this file")
 		}
 		all = append(all, files...)
 	}
@@ -87,8 +88,9 @@ func (p *parser) setDomains() {
 				continue
 			}
 			if len(names) != 1 {
-				p.FaultAt(s.Line, "add 'domain:' to the file, the test or the request", "the request has no domain, and the rules have %d: %s",
-					len(names), strings.Join(names, ", "))
+				p.FaultAt(s.Line,
+					fmt.Sprintf("the request has no domain, and the rules have %d: %s", len(names), strings.Join(names, ", ")),
+					"add 'domain:' to the file, the test or the request")
 				return
 			}
 			s.request.Domain = names[0]

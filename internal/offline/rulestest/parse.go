@@ -40,7 +40,7 @@ func parse(f rulesfile.File) *parser {
 func (p *parser) file(f rulesfile.Fields) {
 	p.suite.rules, p.suite.overlay, p.domain = p.paths(f, "rules"), p.paths(f, "overlay"), f.Text("domain")
 	if !f.Has("rules") {
-		p.Fault(f.At(), "write 'rules: rules.yaml', relative to this file", "the file names no rules")
+		p.Fault(f.At(), "the file names no rules", "write 'rules: rules.yaml', relative to this file")
 	}
 	if f.Has("options") {
 		if o, ok := p.Fields(f.Value("options"), inOptions); ok {
@@ -62,13 +62,13 @@ func (p *parser) file(f rulesfile.Fields) {
 // requiredList returns the items of a list. It records a fault if the list is absent or empty.
 func (p *parser) requiredList(f rulesfile.Fields, name, item string) []rulesfile.Node {
 	if !f.Has(name) {
-		p.Fault(f.At(), "add '"+name+":'", "there are no %s", name)
+		p.Fault(f.At(), fmt.Sprintf("there are no %s", name), "add '"+name+":'")
 		return nil
 	}
 	v := f.Value(name)
 	items := p.Items(v, name)
 	if len(items) == 0 && v.IsList() {
-		p.Fault(v, "add "+item, "'%s' is empty", name)
+		p.Fault(v, fmt.Sprintf("'%s' is empty", name), "add "+item)
 	}
 	return items
 }
@@ -86,7 +86,7 @@ func (p *parser) paths(f rulesfile.Fields, name string) []path {
 	for _, n := range items {
 		text, ok := p.Item(n, "'"+name+"'")
 		if ok && text == "" {
-			p.Fault(n, "write the path of a file or folder", "'%s' has no path", name)
+			p.Fault(n, fmt.Sprintf("'%s' has no path", name), "write the path of a file or folder")
 		}
 		all = append(all, path{text, n})
 	}
@@ -97,11 +97,11 @@ func (p *parser) test(f rulesfile.Fields) {
 	t := &Test{Name: f.Text("name"), Line: f.At().Line()}
 	switch first := p.lines[t.Name]; {
 	case t.Name == "" && !f.Has("name"):
-		p.Fault(f.At(), "add 'name:'", "the test has no name")
+		p.Fault(f.At(), "the test has no name", "add 'name:'")
 	case t.Name == "":
-		p.Fault(f.Key("name"), "write what the rules must do", "the test has no name")
+		p.Fault(f.Key("name"), "the test has no name", "write what the rules must do")
 	case first > 0:
-		p.Fault(f.Key("name"), "rename one", "the test at line %d has the name '%s' too", first, t.Name)
+		p.Fault(f.Key("name"), fmt.Sprintf("the test at line %d has the name '%s' too", first, t.Name), "rename one")
 	default:
 		p.lines[t.Name] = t.Line
 	}
@@ -122,7 +122,8 @@ func (p *parser) start(f rulesfile.Fields) time.Time {
 	}
 	t, ok := parseInstant(f.Text("start"))
 	if !ok || t.Year() < 1980 || t.Year() >= 2180 {
-		p.Fault(f.Value("start"), "want a time such as 2026-11-22T10:00:00Z, from 1980 to 2179", "'start' is %s", f.Value("start"))
+		p.Fault(f.Value("start"), fmt.Sprintf("'start' is %s", f.Value("start")),
+			"want a time such as 2026-11-22T10:00:00Z, from 1980 to 2179")
 		return defaultStart
 	}
 	return t
@@ -143,25 +144,27 @@ type clock struct{ start, now time.Time }
 func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 	s := &Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, maxRepeat, 1)), Every: f.Duration("every", maxOffset)}
 	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
-		p.Fault(f.Key("every"), "add 'repeat:'", "'every' has no meaning without 'repeat'")
+		p.Fault(f.Key("every"), "'every' has no meaning without 'repeat'", "add 'repeat:'")
 	}
 	s.At = p.at(f, c)
 	if s.Every > 0 && int64(s.Repeat-1) > int64(maxOffset/s.Every) {
-		p.Fault(f.Key("every"), "repeat less often", "the last request of the step is more than %.0fh after the start of the test",
-			maxOffset.Hours())
+		p.Fault(f.Key("every"),
+			fmt.Sprintf("the last request of the step is more than %.0fh after the start of the test", maxOffset.Hours()),
+			"repeat less often")
 	} else {
 		c.now = s.At.Add(time.Duration(s.Repeat-1) * s.Every)
 	}
 	if c.now.Sub(c.start) > maxOffset {
-		p.Fault(f.At(), "correct its time", "the step is more than %.0fh after the start of the test", maxOffset.Hours())
+		p.Fault(f.At(), fmt.Sprintf("the step is more than %.0fh after the start of the test", maxOffset.Hours()), "correct its time")
 		c.now = c.start
 	}
 	p.requests += int64(s.Repeat)
 	if p.requests > maxRequests && p.requests-int64(s.Repeat) <= maxRequests {
-		p.Fault(f.At(), "repeat less often, or split the file", "the steps of the file have more than %d requests", maxRequests)
+		p.Fault(f.At(), fmt.Sprintf("the steps of the file have more than %d requests", maxRequests),
+			"repeat less often, or split the file")
 	}
 	if !f.Has("request") {
-		p.Fault(f.At(), "add 'request: key=value'", "the step has no request")
+		p.Fault(f.At(), "the step has no request", "add 'request: key=value'")
 	} else {
 		s.request = p.request(f.Value("request"))
 		s.request.Domain = cmp.Or(s.request.Domain, domain)
@@ -173,7 +176,7 @@ func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 		}
 	}
 	if !f.Has("expect") {
-		p.Fault(f.At(), "add 'expect: allowed' or 'expect: denied'", "the step expects nothing")
+		p.Fault(f.At(), "the step expects nothing", "add 'expect: allowed' or 'expect: denied'")
 	} else {
 		s.want = p.expect(f.Value("expect"), s)
 	}
@@ -183,7 +186,7 @@ func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 // at returns the time of the first request of a step.
 func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
 	if f.Has("at") && f.Has("after") {
-		p.Fault(f.Key("after"), "remove one of them", "a step has 'at' or 'after', and both are given")
+		p.Fault(f.Key("after"), "a step has 'at' or 'after', and both are given", "remove one of them")
 		return c.now
 	}
 	if !f.Has("at") {
@@ -194,7 +197,8 @@ func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
 		at = c.start.Add(f.Duration("at", maxOffset))
 	}
 	if at.Before(c.now) {
-		p.Fault(f.Value("at"), "put the steps in the order of their times", "the step is %v earlier than the one before", c.now.Sub(at))
+		p.Fault(f.Value("at"), fmt.Sprintf("the step is %v earlier than the one before", c.now.Sub(at)),
+			"put the steps in the order of their times")
 		return c.now
 	}
 	return at
@@ -209,7 +213,7 @@ func (p *parser) request(n rulesfile.Node) decide.Request {
 		return decide.Request{}
 	}
 	if !f.Has("descriptors") {
-		p.Fault(n, "add 'descriptors:', or write the request as key=value", "the request has no descriptors")
+		p.Fault(n, "the request has no descriptors", "add 'descriptors:', or write the request as key=value")
 		return decide.Request{}
 	}
 	return decide.Request{Domain: f.Text("domain"), Descriptors: p.descriptors(f.Value("descriptors"), "descriptors", p.hits(f, hitCount{n: 1}))}
@@ -238,7 +242,7 @@ func (p *parser) descriptors(n rulesfile.Node, name string, hits hitCount) []dec
 		all = append(all, p.descriptor(item, "a descriptor", hits))
 	}
 	if len(all) == 0 || len(all) > decide.MaxDescriptors {
-		p.Fault(n, fmt.Sprintf("want 1 to %d descriptors", decide.MaxDescriptors), "%s has %d descriptors", name, len(all))
+		p.Fault(n, fmt.Sprintf("%s has %d descriptors", name, len(all)), fmt.Sprintf("want 1 to %d descriptors", decide.MaxDescriptors))
 	}
 	return all
 }
@@ -253,7 +257,7 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide
 		hits = p.hits(f, hits)
 		d.Override = p.limit(f)
 		if entries = f.Value("entries"); !f.Has("entries") {
-			p.Fault(n, "add 'entries: key=value'", "the descriptor has no entries")
+			p.Fault(n, "the descriptor has no entries", "add 'entries: key=value'")
 			return d
 		}
 		name = "'entries'"
@@ -263,15 +267,15 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide
 		return d
 	}
 	if text == "" && name == "request" {
-		p.Fault(entries, "want key=value", "the request is empty")
+		p.Fault(entries, "the request is empty", "want key=value")
 	}
 	var err error
 	d.Entries, err = descriptors.ParseEntries(text)
 	if err != nil {
-		p.Fault(entries, "", "%v", err)
+		p.Fault(entries, err.Error(), "")
 	}
 	if len(d.Entries) > decide.MaxEntries {
-		p.Fault(entries, fmt.Sprintf("write at most %d", decide.MaxEntries), "the descriptor has %d entries", len(d.Entries))
+		p.Fault(entries, fmt.Sprintf("the descriptor has %d entries", len(d.Entries)), fmt.Sprintf("write at most %d", decide.MaxEntries))
 	}
 	d.Hits, d.Refund = hits.n, hits.refund
 	if d.Refund {
@@ -291,7 +295,7 @@ func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 	}
 	for _, name := range []string{"requests_per_unit", "unit"} {
 		if !l.Has(name) {
-			p.Fault(l.At(), "add it", "the limit has no %s", name)
+			p.Fault(l.At(), fmt.Sprintf("the limit has no %s", name), "add it")
 		}
 	}
 	return &decide.Override{

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
@@ -19,18 +20,19 @@ type Node struct{ n *yaml.Node }
 // such as docs/rules.md. synonyms maps unknown keys, in lower case and without '-', to advice such
 // as "write 'after'".
 func NewDocument(f File, page string, synonyms map[string]string) (*Document, Node) {
-	d := &Document{reader: reader{file: f.Name, synonyms: synonyms}}
+	d := &Document{newReader(f)}
+	d.synonyms = synonyms
 	root, more, err := decode(f.Data)
 	switch {
 	case err != nil:
 		m := syntaxMistake(f.Data, err)
-		d.fault(&yaml.Node{Line: m.Line, Column: m.Column}, strings.Replace(m.Remedy, "docs/rules.md", page, 1), "%s", m.Message)
+		d.fault(&yaml.Node{Line: m.Line, Column: m.Column}, m.Message, strings.Replace(m.Remedy, "docs/rules.md", page, 1))
 		return d, Node{}
 	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
-		d.fault(root, "see the examples in "+page, "the file is empty")
+		d.fault(root, "the file is empty", "see the examples in "+page)
 		return d, Node{}
 	case more != nil:
-		d.fault(more, "put each document in a file of its own", "only the first YAML document of a file is read, and this one is not")
+		d.fault(more, "only the first YAML document of a file is read, and this one is not", "put each document in a file of its own")
 	}
 	return d, Node{root}
 }
@@ -44,20 +46,17 @@ func (d *Document) Err() error {
 }
 
 // Fault records a fault at n, or at the start of the file if n is absent. The remedy may be empty.
-func (d *Document) Fault(n Node, remedy, format string, args ...any) {
-	d.fault(n.n, remedy, format, args...)
-}
+func (d *Document) Fault(n Node, message, remedy string) { d.fault(n.n, message, remedy) }
 
 // FaultAt records a fault at a line.
-func (d *Document) FaultAt(line int, remedy, format string, args ...any) {
-	d.fault(&yaml.Node{Line: line, Column: 1}, remedy, format, args...)
+func (d *Document) FaultAt(line int, message, remedy string) {
+	d.fault(&yaml.Node{Line: line, Column: 1}, message, remedy)
 }
 
 // Fields holds the keys and values of a map.
 type Fields struct {
-	d  *Document
-	at Node
-	f  fields
+	d *Document
+	f fields
 }
 
 // Fields reads n as a map with the keys of s, and records a fault for each unknown key.
@@ -66,22 +65,22 @@ func (d *Document) Fields(n Node, s *MapSchema) (Fields, bool) {
 		return Fields{}, false
 	}
 	f, ok := d.fields(n.n, s)
-	return Fields{d, n, f}, ok
+	return Fields{d, f}, ok
 }
 
 // At returns the map itself.
-func (f Fields) At() Node { return f.at }
+func (f Fields) At() Node { return Node{f.f.at} }
 
 // Has reports whether a key is present, with or without a value.
-func (f Fields) Has(name string) bool { return f.f[name].key != nil }
+func (f Fields) Has(name string) bool { return f.f.has(name) }
 
 // Key returns the key of a field.
-func (f Fields) Key(name string) Node { return Node{f.f[name].key} }
+func (f Fields) Key(name string) Node { return Node{f.f.key(name)} }
 
 // Value returns the value of a field, following an alias. It is absent once a bound of the file is
 // reached.
 func (f Fields) Value(name string) Node {
-	n, ok := f.d.valueOf(f.f[name])
+	n, ok := f.d.valueOf(f.f.get(name))
 	if !ok {
 		return Node{}
 	}
@@ -91,34 +90,34 @@ func (f Fields) Value(name string) Node {
 // Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a
 // fault.
 func (f Fields) Text(name string) string {
-	text, _ := f.d.text(f.f[name])
+	text, _ := f.d.text(f.f.get(name))
 	return text
 }
 
 // Integer reads an integer from minimum to maximum. It returns def if the key is absent, or after a
 // fault.
 func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
-	return f.d.number(f.f[name], minimum, maximum, def)
+	return f.d.number(f.f.get(name), minimum, maximum, def)
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.
-func (f Fields) Bool(name string) bool { return f.d.strictBool(f.f[name]) }
+func (f Fields) Bool(name string) bool { return f.d.strictBool(f.f.get(name)) }
 
 // Choice reads one of choices. It returns "" if the key is absent, or after a fault.
 func (f Fields) Choice(name string, choices ...string) string {
-	return f.d.choice(f.f[name], choices...)
+	return f.d.choice(f.f.get(name), choices...)
 }
 
 // Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if
 // the key is absent, or after a fault.
 func (f Fields) Duration(name string, maximum time.Duration) time.Duration {
-	n, ok := f.d.valueOf(f.f[name])
+	n, ok := f.d.valueOf(f.f.get(name))
 	if !ok {
 		return 0
 	}
 	d, ok := parseDuration(n, 0, maximum)
 	if !ok {
-		f.d.fault(n, durationRemedy(n, maximum), "'%s' is %s", name, describe(n))
+		f.d.faultyValue(name, n, durationRemedy(n, maximum))
 		return 0
 	}
 	return d
@@ -143,7 +142,7 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 // Items returns the items of a list, following aliases. It records a fault if n is not a list.
 func (d *Document) Items(n Node, name string) []Node {
 	if n.n == nil {
-		d.Fault(n, listRemedy, "'%s' is missing, not a list", name)
+		d.Fault(n, fmt.Sprintf("'%s' is missing, not a list", name), listRemedy)
 		return nil
 	}
 	var all []Node

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -52,19 +53,19 @@ func (s *MapSchema) has(key string) bool { return slices.Contains(s.Keys, key) }
 
 func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 
-// knows reports whether a key belongs in a map of section in. If not, it records a fault or a
+// checkKey reports whether a key belongs in a map of section in. If not, it records a fault or a
 // warning.
-func (r *reader) knows(key, value *yaml.Node, in *MapSchema) bool {
+func (r *reader) checkKey(key, value *yaml.Node, in *MapSchema) bool {
 	switch {
 	case in == inMetadata:
-		return r.isMetadataKey(key)
+		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-		r.fault(key, "want one of "+in.String(), "the key %s is not a text", quoted(key))
+		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+in.String())
 		return false
 	case in.has(key.Value):
 		return true
 	case in == inRateLimits && inRateLimit.has(key.Value):
-		r.fault(key, "set it in 'rate_limit'", "'%s' is not allowed inside 'rate_limits'", key.Value)
+		r.fault(key, fmt.Sprintf("'%s' is not allowed inside 'rate_limits'", key.Value), "set it in 'rate_limit'")
 		return false
 	case !in.lenient:
 		r.unknown(key, in)
@@ -88,7 +89,7 @@ func (r *reader) unknown(key *yaml.Node, in *MapSchema) {
 	if !found {
 		remedy = "want one of " + in.String()
 	}
-	r.fault(key, remedy, "unknown key '%s' in %s", excerpt(key.Value), in.Name)
+	r.fault(key, fmt.Sprintf("unknown key '%s' in %s", excerpt(key.Value), in.Name), remedy)
 }
 
 func (r *reader) misplaced(key, value *yaml.Node, in *MapSchema) {
@@ -97,11 +98,11 @@ func (r *reader) misplaced(key, value *yaml.Node, in *MapSchema) {
 		case !other.has(key.Value):
 			continue
 		case isWeirs(key.Value):
-			r.fault(key, "move it into "+other.Name, "key '%s' does not belong in %s", key.Value, in.Name)
+			r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, in.Name), "move it into "+other.Name)
 			return
 		}
 		if in != inFile || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
-			r.warn(misplacedKey, key, "move it into "+other.Name, "key '%s' has no effect in %s", key.Value, in.Name)
+			r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, in.Name), "move it into "+other.Name)
 		}
 		if key.Value != "metadata" {
 			r.checkIgnored(value, in)
@@ -126,14 +127,14 @@ func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
 			if item, ok = r.visit(item); ok && item.Kind != yaml.MappingNode {
-				r.fault(item, "write a map after each '- '", "an item of a list is %s, not a map", describe(item))
+				r.fault(item, fmt.Sprintf("an item of a list is %s, not a map", describe(item)), "write a map after each '- '")
 				continue
 			}
 			r.checkIgnored(item, in)
 		}
 	default:
 		if n.ShortTag() == "!!float" {
-			r.fault(n, "want a whole number, or quote it", "%s is not a whole number", quoted(n))
+			r.fault(n, fmt.Sprintf("%s is not a whole number", excerptOf(n)), "want a whole number, or quote it")
 		}
 	}
 }
@@ -146,12 +147,12 @@ func (r *reader) ignoredMap(n *yaml.Node, in *MapSchema) {
 			return
 		case key.ShortTag() == "!!merge":
 		case key.ShortTag() != "!!str":
-			r.fault(key, "quote it", "the key %s is not a text", quoted(key))
+			r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "quote it")
 			continue
 		case key.Value == "metadata":
 			continue
 		case isWeirs(key.Value):
-			r.fault(key, "remove it", "unknown key '%s'", excerpt(key.Value))
+			r.fault(key, fmt.Sprintf("unknown key '%s'", excerpt(key.Value)), "remove it")
 			continue
 		}
 		r.checkIgnored(n.Content[i+1], in)

@@ -1,9 +1,8 @@
 package rulesfile
 
 import (
+	"fmt"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -12,20 +11,21 @@ import (
 // concurrency is the algorithm that limits requests in flight instead of a rate.
 const concurrency = "concurrency"
 
-// slots reads the slots of a concurrency limit n. With faultyKeys, it suppresses follow-up faults.
-func (p *parser) slots(n *yaml.Node, f fields, faultyKeys bool) int64 {
+// slots reads the number of slots of a concurrency limit.
+func (p *parser) slots(f fields) int64 {
 	for name, remedy := range map[string]string{
 		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write 'concurrent_requests' instead",
 	} {
-		if f[name].key != nil {
-			p.fault(f[name].key, remedy, "'%s' has no meaning for the algorithm %s", name, concurrency)
+		if f.has(name) {
+			p.fault(f.key(name), fmt.Sprintf("'%s' has no meaning for the algorithm %s", name, concurrency), remedy)
 		}
 	}
-	if slots := f["concurrent_requests"]; !p.null(slots) {
+	if slots := f.get("concurrent_requests"); !p.null(slots) {
 		return p.number(slots, 0, limiters.MaxLeases, 0)
 	}
-	if !faultyKeys && f["requests_per_unit"].key == nil {
-		p.fault(n, "set 'concurrent_requests': how many requests may run at a time", "a limit of %s has no 'concurrent_requests'", concurrency)
+	if !f.faultyKeys && !f.has("requests_per_unit") {
+		p.fault(f.at, fmt.Sprintf("a limit of %s has no 'concurrent_requests'", concurrency),
+			"set 'concurrent_requests': how many requests may run at a time")
 	}
 	return 0
 }
@@ -44,15 +44,15 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 		from = overlayNote(o, fromOverlay)
 	}
 	fault := func(name, remedy string) {
-		p.fault(f[name].key, remedy+from, id+", so its descriptor cannot have '%s'", excerpt(l.Key), name)
+		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(l.Key), name), remedy+from)
 	}
 	for _, name := range []string{"value", "values", "cidr"} {
-		if f[name].key != nil && (name != "value" || l.Value != "") {
+		if f.has(name) && (name != "value" || l.Value != "") {
 			fault(name, "remove it, because every request has another id")
 		}
 	}
 	if strings.Contains(l.Key, "*") {
-		p.fault(f["key"].value, "write the whole key"+from, id+", so its key cannot have a '*'", excerpt(l.Key))
+		p.fault(f.value("key"), fmt.Sprintf(id+", so its key cannot have a '*'", excerpt(l.Key)), "write the whole key"+from)
 	}
 	if l.ShareThreshold {
 		fault("share_threshold", "remove it, because all ids share the counter of the entries before")
@@ -63,14 +63,14 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 	if rule.DetailedMetric {
 		fault("detailed_metric", "remove it, or set 'value_to_metric' at the other levels")
 	}
-	if !p.empty(f["descriptors"]) {
+	if !p.empty(f.get("descriptors")) {
 		fault("descriptors", "move them to a descriptor without such a limit")
 	}
 	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
-		p.warn(forgeableID, f["key"].value, "send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own",
-			id+", and a client can choose its own x-request-id", excerpt(l.Key))
+		p.warn(forgeableID, f.value("key"), fmt.Sprintf(id+", and a client can choose its own x-request-id", excerpt(l.Key)),
+			"send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own")
 	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(l.Key), "lease") {
-		p.warn(sharedLease, f["key"].value, "write the limit below this descriptor, under a key of its own such as 'lease'"+from,
-			id+", and no entry is before it, so all requests share the limit", excerpt(l.Key))
+		p.warn(sharedLease, f.value("key"), fmt.Sprintf(id+", and no entry is before it, so all requests share the limit", excerpt(l.Key)),
+			"write the limit below this descriptor, under a key of its own such as 'lease'"+from)
 	}
 }

@@ -12,44 +12,43 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// readLimits reads the limits of a descriptor into rule. It reports whether the descriptor has
-// limits or is unlimited.
-func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) bool {
-	one, many := f["rate_limit"], f["rate_limits"]
+// readLimits reads the limits of a descriptor into rule.
+func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
+	one, many := f.get("rate_limit"), f.get("rate_limits")
 	if one.key != nil && many.key != nil {
-		p.fault(many.key, "move that limit into the list", "'rate_limits' replaces 'rate_limit', and both are given")
+		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
 	}
-	some := !p.empty(one) && p.readSingleLimit(one.value, at, rule)
+	if !p.empty(one) {
+		p.readSingleLimit(one.value, at, rule)
+	}
 	if many.key == nil {
-		return some
+		return
 	}
 	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
-		p.fault(n, "add a limit", "'rate_limits' is empty")
+		p.fault(n, "'rate_limits' is empty", "add a limit")
 	}
-	return p.readLimitList(many, at, rule) || some
+	p.readLimitList(many, at, rule)
 }
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
-func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) bool {
-	faultsBefore := p.faultCount
+func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) {
 	f, ok := p.fields(n, inRateLimit)
 	if !ok {
-		return false
+		return
 	}
-	rule.LimitName = p.name(f["name"], at.domain)
-	rule.Replaces = p.replaces(f["replaces"], at.domain, rule.LimitName)
-	rule.Unlimited = p.lenientBool(f["unlimited"])
+	rule.LimitName = p.name(f.get("name"), at.domain)
+	rule.Replaces = p.replaces(f.get("replaces"), at.domain, rule.LimitName)
+	rule.Unlimited = p.lenientBool(f.get("unlimited"))
 	if rule.Unlimited {
-		return p.checkUnlimited(f)
+		p.checkUnlimited(f)
+		return
 	}
 	overlay := p.overlay(at)
-	l, ok := p.readLimit(n, f, overlay, p.faultCount > faultsBefore)
-	l.Name = rule.LimitName
-	if ok {
+	if l, ok := p.readLimit(f, overlay); ok {
+		l.Name = rule.LimitName
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, overlay, rule)
 	}
-	return ok
 }
 
 // warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its
@@ -65,94 +64,92 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 		return
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
-		if !p.null(f[name]) && !p.generated {
-			p.warn(zeroLimit, f[name].key, remedy, message)
+		if !p.null(f.get(name)) && !p.generated {
+			p.warn(zeroLimit, f.key(name), message, remedy)
 		}
 	}
 }
 
-// checkUnlimited validates the keys of an unlimited rate_limit. It returns false after a fault.
-func (p *parser) checkUnlimited(f fields) bool {
-	faultsBefore := p.faultCount
-	if unit, _ := p.text(f["unit"]); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
-		p.fault(f["unit"].key, "remove one of them", "should not specify rate limit unit when unlimited")
+// checkUnlimited validates the keys of an unlimited rate_limit.
+func (p *parser) checkUnlimited(f fields) {
+	if unit, _ := p.text(f.get("unit")); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
+		p.fault(f.key("unit"), "should not specify rate limit unit when unlimited", "remove one of them")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
-		p.warn(besideUnlimited, f["unit"].key, "remove it", "'%s' is not a unit, and has no effect when unlimited", excerpt(unit))
+		p.warn(besideUnlimited, f.key("unit"), fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
+			"remove it")
 	}
-	if !p.null(f["requests_per_unit"]) && p.number(f["requests_per_unit"], 0, limiters.MaxLimit, 0) > 0 {
-		p.warn(besideUnlimited, f["requests_per_unit"].key, "remove it", "'requests_per_unit' has no effect when unlimited")
+	if !p.null(f.get("requests_per_unit")) && p.number(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
+		p.warn(besideUnlimited, f.key("requests_per_unit"), "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
 	for _, name := range inRateLimit.Keys {
-		if key := f[name].key; key != nil && isWeirs(name) {
-			p.fault(key, "remove one of them", "'%s' has no meaning when unlimited", name)
+		if key := f.key(name); key != nil && isWeirs(name) {
+			p.fault(key, fmt.Sprintf("'%s' has no meaning when unlimited", name), "remove one of them")
 		}
 	}
-	return p.faultCount == faultsBefore
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) bool {
+func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
-	for _, n := range p.maps(list) {
-		faultsBefore := p.faultCount
+	for _, n := range p.mapItems(list) {
 		f, ok := p.fields(n, inRateLimits)
 		if !ok {
 			continue
 		}
-		name := p.name(f["name"], at.domain)
-		l, ok := p.readLimit(n, f, nil, p.faultCount > faultsBefore)
+		name := p.name(f.get("name"), at.domain)
+		l, ok := p.readLimit(f, nil)
 		if !ok {
 			continue
 		}
 		if ids[l.StateID()] {
-			p.fault(n, "keep the lower one, or change 'unit' or 'unit_multiplier'",
-				"duplicate limit in 'rate_limits': it would share its counter with an earlier one of the same algorithm and window")
+			p.fault(n, "duplicate limit in 'rate_limits': it would share its counter with an earlier one of the same algorithm and window",
+				"keep the lower one, or change 'unit' or 'unit_multiplier'")
 		}
 		ids[l.StateID()] = true
 		l.Name = name
 		rule.LimitName = cmp.Or(rule.LimitName, name)
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, nil, rule)
-		reserves = reserves || f["reserve"].key != nil
+		reserves = reserves || f.has("reserve")
 		if l.Spec().CountDenied {
-			counting = append(counting, cmp.Or(f["count_denied"].key, n))
+			counting = append(counting, cmp.Or(f.key("count_denied"), n))
 		}
+	}
+	if !reserves {
+		return
 	}
 	for _, n := range counting {
-		if reserves {
-			p.warn(costCountsDenied, n, "set 'count_denied: false'",
-				"this limit counts denied hits, and its hits are costs because of the 'reserve' beside "+
-					"it: one denied request can use up the limit")
-		}
+		p.warn(costCountsDenied, n,
+			"this limit counts denied hits, and its hits are costs because of the 'reserve' beside it: one denied request can use up the limit",
+			"set 'count_denied: false'")
 	}
-	return len(rule.Limits) > 0
 }
 
-// readLimit reads the limit n with the fields f. A non-nil overlay sets the keys that the limit
-// omits. With faultyKeys, it suppresses follow-up faults, and returns false.
-func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, faultyKeys bool) (descriptors.RateLimit, bool) {
-	faultsBefore := p.faultCount
-	own := p.limitSettings(n, f)
+// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false
+// after a fault.
+func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLimit, bool) {
+	f.faultyKeys = p.faulty(f) // with a faulty 'unlimited', other keys may be absent on purpose
+	own := p.limitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, merged.requests, faultyKeys)
-	if !faultyKeys {
+	rate := p.readRate(own, f, merged.requests)
+	if !f.faultyKeys {
 		p.checkApplicable(own, merged, note)
 	}
-	if faultyKeys || p.faultCount > faultsBefore || p.stopped {
+	if p.faulty(f) || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
 	l, err := p.newLimit(merged, rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
-		p.fault(n, invalid.Remedy+note, "%s", invalid.Problem)
+		p.fault(f.at, invalid.Problem, invalid.Remedy+note)
 		return l, false
 	}
 	if spec := l.Spec(); spec.Max > 0 && l.PeeksOver() && !spec.CountDenied {
-		p.warn(peekNeverDenied, n, "set 'count_denied: true' or 'peek: would_fit'"+note,
-			"a peek is never denied: 'peek' is over, and denied hits of a %s do not count",
-			spec.Algorithm)
+		p.warn(peekNeverDenied, f.at,
+			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
+			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
 	if own.settings["on_store_error"].value == local {
 		p.warnLocal(own.settings["on_store_error"].key)
@@ -162,22 +159,22 @@ func (p *parser) readLimit(n *yaml.Node, f fields, overlay *limitSettings, fault
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
 // of the slots. A non-nil overlayRequests replaces the number.
-func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, faultyKeys bool) descriptors.Rate {
+func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests) descriptors.Rate {
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.options.CalendarMonths}
-	switch slots := f["concurrent_requests"]; {
+	switch slots := f.get("concurrent_requests"); {
 	case own.algorithm() == concurrency:
-		r.Requests = p.slots(own.at, f, faultyKeys)
+		r.Requests = p.slots(f)
 	case slots.key != nil:
-		if own.algorithm() != "" && !faultyKeys {
-			p.fault(slots.key, "write 'requests_per_unit', or set 'algorithm: concurrency'",
-				"'concurrent_requests' has no meaning for the algorithm %s", own.algorithm())
+		if own.algorithm() != "" && !f.faultyKeys {
+			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
+				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
-		if !faultyKeys || f["unit"].key != nil {
-			r.Unit = p.unit(own.at, f["unit"])
+		if !f.faultyKeys || f.has("unit") {
+			r.Unit = p.unit(f)
 		}
-		r.Multiplier = uint32(p.number(f["unit_multiplier"], 1, anyUint32, 1))
-		r.Requests = p.requests(own.at, f["requests_per_unit"], overlayRequests)
+		r.Multiplier = uint32(p.number(f.get("unit_multiplier"), 1, anyUint32, 1))
+		r.Requests = p.requests(f, overlayRequests)
 	}
 	if overlayRequests != nil {
 		r.Requests = overlayRequests.value
@@ -185,14 +182,14 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 	return r
 }
 
-// requests reads requests_per_unit of the limit n. It warns if both the limit and the overlay lack
-// it.
-func (p *parser) requests(n *yaml.Node, f field, overlayRequests *requests) int64 {
-	if !p.null(f) {
-		return p.number(f, 0, limiters.MaxLimit, 0)
+// requests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
+func (p *parser) requests(f fields, overlayRequests *requests) int64 {
+	if n := f.get("requests_per_unit"); !p.null(n) {
+		return p.number(n, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {
-		p.warn(missingRequests, cmp.Or(f.key, n), "set it", "'requests_per_unit' is missing, so the limit is 0 and denies every request")
+		p.warn(missingRequests, cmp.Or(f.key("requests_per_unit"), f.at),
+			"'requests_per_unit' is missing, so the limit is 0 and denies every request", "set it")
 	}
 	return 0
 }
@@ -208,11 +205,11 @@ func (p *parser) newLimit(s *limitSettings, r descriptors.Rate) (descriptors.Rat
 	return l, err
 }
 
-func (p *parser) unit(limit *yaml.Node, f field) descriptors.Unit {
-	text, ok := p.text(f)
+func (p *parser) unit(f fields) descriptors.Unit {
+	text, ok := p.text(f.get("unit"))
 	unit := descriptors.ParseUnit(text)
 	if ok && unit == descriptors.UnitUnknown {
-		p.fault(cmp.Or(f.value, limit), suggestUnit(text), "invalid rate limit unit '%s'", excerpt(text))
+		p.fault(cmp.Or(f.value("unit"), f.at), fmt.Sprintf("invalid rate limit unit '%s'", excerpt(text)), suggestUnit(text))
 	}
 	return unit
 }
@@ -230,7 +227,9 @@ func (p *parser) name(f field, domain string) string {
 	case !taken:
 		p.names[in] = here
 	case first != here: // an alias repeats a name on purpose
-		p.warn(duplicateName, f.key, "rename one", "the limit at %v has the name '%s' too, and 'replaces' replaces both", first, excerpt(name))
+		p.warn(duplicateName, f.key,
+			fmt.Sprintf("the limit at %v has the name '%s' too, and 'replaces' replaces both", first, excerpt(name)),
+			"rename one")
 	}
 	return name
 }
@@ -241,25 +240,26 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 		return nil
 	}
 	var names []string
-	for _, n := range p.maps(list) {
+	for _, n := range p.mapItems(list) {
 		f, ok := p.fields(n, inReplaces)
 		if !ok {
 			continue
 		}
-		where := cmp.Or(f["name"].value, n)
-		name, ok := p.text(f["name"])
+		where := cmp.Or(f.value("name"), n)
+		name, ok := p.text(f.get("name"))
 		switch {
 		case !ok:
 		case name == "":
-			p.fault(where, "write '- name: <the name of another limit>'", "should not have an empty replaces entry")
+			p.fault(where, "should not have an empty replaces entry", "write '- name: <the name of another limit>'")
 		case name == limitName:
-			p.fault(where, "remove it", "replaces should not contain name of same descriptor: '%s' is its own", excerpt(name))
+			p.fault(where, fmt.Sprintf("replaces should not contain name of same descriptor: '%s' is its own", excerpt(name)), "remove it")
 		default:
 			names = append(names, name)
 			p.deferCheck(func() {
 				if _, known := p.names[nameIn{domain, name}]; !known {
-					p.warn(unknownReplaces, where, "give that limit the name, or remove it", "no limit of the domain '%s' has the name '%s'",
-						excerpt(domain), excerpt(name))
+					p.warn(unknownReplaces, where,
+						fmt.Sprintf("no limit of the domain '%s' has the name '%s'", excerpt(domain), excerpt(name)),
+						"give that limit the name, or remove it")
 				}
 			})
 		}

@@ -35,11 +35,12 @@ type setting struct {
 	value string
 }
 
-func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
-	s := &limitSettings{file: r.file, at: n, settings: map[string]setting{}}
+// limitSettings reads the settings of a limit, or of an overlay.
+func (r *reader) limitSettings(f fields) *limitSettings {
+	s := &limitSettings{file: r.file, at: f.at, settings: map[string]setting{}}
 	set := func(name string, read func(field) string) {
-		if f[name].key != nil {
-			s.settings[name] = setting{f[name].key, read(f[name])}
+		if f.has(name) {
+			s.settings[name] = setting{f.key(name), read(f.get(name))}
 		}
 	}
 	set("algorithm", func(f field) string { return r.choice(f, limiters.Algorithms()...) })
@@ -47,8 +48,8 @@ func (r *reader) limitSettings(n *yaml.Node, f fields) *limitSettings {
 		switch {
 		case known.Type != limiters.Object:
 			set(known.Key, func(f field) string { return r.parameter(f, known) })
-		case f[known.Key].key != nil:
-			r.objectParameter(f[known.Key], known, s.settings)
+		case f.has(known.Key):
+			r.objectParameter(f.get(known.Key), known, s.settings)
 		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.strictBool(f)) })
@@ -105,8 +106,8 @@ func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
 		if _, found := merged.settings[known.Key]; !found || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
 			continue
 		}
-		r.fault(cmp.Or(own.settings[known.Key].key, own.at), "remove it, or set 'algorithm: "+strings.Join(known.algorithms, "' or 'algorithm: ")+"'"+note,
-			"'%s' has no meaning for the algorithm %s", known.Key, algorithm)
+		r.fault(cmp.Or(own.settings[known.Key].key, own.at), fmt.Sprintf("'%s' has no meaning for the algorithm %s", known.Key, algorithm),
+			"remove it, or set 'algorithm: "+strings.Join(known.algorithms, "' or 'algorithm: ")+"'"+note)
 	}
 }
 

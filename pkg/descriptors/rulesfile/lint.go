@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,16 +17,17 @@ import (
 // it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor with its position and its children.
+// A branch is a descriptor as the linter sees it. Its [descriptors.Node] cannot serve, because it
+// has neither the positions that a warning needs nor a search for the nodes that it covers.
 type branch struct {
 	reader   *reader
 	key      *yaml.Node
 	level    descriptors.Level
 	claims   []claimAt
 	rule     *descriptors.Rule // nil if b has no limits
-	children []*branch
-	limits   bool         // b or a branch below it has limits
-	index    *branchIndex // finds a branch in children; built on first use
+	children []*branch         // none in a generated file, which nobody edits by hand
+	limits   bool              // b or a branch below it has limits
+	index    *branchIndex      // finds a branch in children; built on first use
 }
 
 func (b *branch) point() position { return b.reader.point(b.key) }
@@ -66,18 +68,7 @@ type keyAtDepth struct {
 func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
 		l := &linter{maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
-		root := b.domains[domain].root.branch
-		root.setLimits()
-		l.walk(root, 0)
-	}
-}
-
-// setLimits sets limits of b and of all branches below it.
-func (b *branch) setLimits() {
-	b.limits = b.rule != nil && !b.rule.Unlimited
-	for _, c := range b.children {
-		c.setLimits()
-		b.limits = b.limits || c.limits
+		l.walk(b.domains[domain].root.branch, 0)
 	}
 }
 
@@ -114,9 +105,10 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 		l.first[plain] = b
 	case first.level.Key != key && !l.warned[keyAtDepth{depth, key}]:
 		l.warned[keyAtDepth{depth, key}] = true
-		b.reader.warn(similarKey, b.key, "write the key that Envoy sends in both rules",
-			"the key '%s' differs from '%s' on %s only in case or in '-' and '_', "+
-				"and matches other requests", excerpt(key), excerpt(first.level.Key), b.reader.pointText(first.point()))
+		b.reader.warn(similarKey, b.key,
+			fmt.Sprintf("the key '%s' differs from '%s' on %s only in case or in '-' and '_', and matches other requests",
+				excerpt(key), excerpt(first.level.Key), b.reader.pointText(first.point())),
+			"write the key that Envoy sends in both rules")
 	}
 }
 
@@ -131,8 +123,9 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 			}
 			if first.level.Covers(later.level.Entry) {
 				where := later.reader.pointText(first.point())
-				later.reader.warn(unreachableRule, later.key, "move this rule before "+where, "unreachable, shadowed by %s: %v comes first and matches "+
-					"everything that this rule matches", where, first)
+				later.reader.warn(unreachableRule, later.key,
+					fmt.Sprintf("unreachable, shadowed by %s: %v comes first and matches everything that this rule matches", where, first),
+					"move this rule before "+where)
 				break
 			}
 		}
@@ -140,9 +133,10 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 	for _, key := range slices.Sorted(maps.Keys(ix.keyOnly)) {
 		b := ix.keyOnly[key]
 		if first := l.firstWildcard(ix.wildcards, b.level.Entry); first != nil {
-			b.reader.warn(unreachableRule, b.key, "remove one of the two rules",
-				"unreachable, shadowed by %s: %v matches every value, and wildcards are "+
-					"tried before the key alone", b.reader.pointText(first.point()), first)
+			b.reader.warn(unreachableRule, b.key,
+				fmt.Sprintf("unreachable, shadowed by %s: %v matches every value, and wildcards are tried before the key alone",
+					b.reader.pointText(first.point()), first),
+				"remove one of the two rules")
 		}
 	}
 }
@@ -179,9 +173,10 @@ func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 			for _, other := range slices.SortedFunc(maps.Keys(others), comparePoints) {
 				lines = append(lines, b.reader.pointText(other.point()))
 			}
-			b.reader.warn(overlappingCIDR, b.nodeOf(prefix), "remove it",
-				"the prefix %s can never match, because longer prefixes cover all its addresses: %s",
-				prefix, strings.Join(lines, ", "))
+			b.reader.warn(overlappingCIDR, b.nodeOf(prefix),
+				fmt.Sprintf("the prefix %s can never match, because longer prefixes cover all its addresses: %s",
+					prefix, strings.Join(lines, ", ")),
+				"remove it")
 		}
 	}
 }
@@ -254,9 +249,10 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 			id = overlappingCIDR
 		}
 		text := strings.Join(texts, ", ")
-		b.reader.warn(id, b.key, "repeat "+text+" below this rule",
-			"%v hides the rule on %s, which limits %s on %s: below this rule, these requests have no limit",
-			b, b.reader.pointText(general.point()), text, b.reader.pointText(lost.point()))
+		b.reader.warn(id, b.key,
+			fmt.Sprintf("%v hides the rule on %s, which limits %s on %s: below this rule, these requests have no limit",
+				b, b.reader.pointText(general.point()), text, b.reader.pointText(lost.point())),
+			"repeat "+text+" below this rule")
 		return
 	}
 }

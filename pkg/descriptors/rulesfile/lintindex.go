@@ -10,7 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A branchIndex finds branches of one level.
+// A branchIndex finds the branches of one level that cover the entries of another branch. The index
+// of package descriptors finds only the node that one request selects.
 type branchIndex struct {
 	level     []*branch
 	exact     map[descriptors.Entry]*branch // nil until it is needed
@@ -87,7 +88,7 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 		add(l.generalOfPrefix(ix, b.level.Key, p, b))
 	}
 	if i := slices.Index(ix.wildcards, b); i >= 0 {
-		add(l.after(ix, ix.wildcards[i+1:], b.level.Entry))
+		add(l.patternFor(ix, ix.wildcards[i+1:], b.level.Entry))
 	}
 	return all
 }
@@ -111,7 +112,7 @@ func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *
 		address = address.WithZone("").Unmap()
 		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
 	}
-	return l.after(ix, ix.wildcards, e)
+	return l.patternFor(ix, ix.wildcards, e)
 }
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
@@ -127,11 +128,11 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 			}
 		}
 	}
-	return l.after(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
+	return l.patternFor(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
 }
 
-// after returns the branch that covers e among wildcards and keys without a value.
-func (l *linter) after(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
+// patternFor returns the branch that covers e: the first of wildcards, else the key without a value.
+func (l *linter) patternFor(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
 	if w := l.firstWildcard(wildcards, e); w != nil {
 		return w
 	}
@@ -153,7 +154,7 @@ func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 		all = append(all, l.generalOfPrefix(ix, c.level.Key, p, nil))
 	}
 	if all == nil { // a wildcard, or the key alone
-		all = append(all, l.after(ix, ix.wildcards, c.level.Entry))
+		all = append(all, l.patternFor(ix, ix.wildcards, c.level.Entry))
 	}
 	return all
 }

@@ -2,7 +2,9 @@ package rulesfile
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -32,74 +34,65 @@ func (c *claimAt) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// readLevel reads the keys of n that select entries. After a fault it returns no claims. With
-// faultyKeys, a missing key is not reported, because it is probably misspelled.
-func (r *reader) readLevel(n *yaml.Node, f fields, faultyKeys bool) (l descriptors.Level, claims []claimAt) {
-	misspelled := faultyKeys && f["key"].key == nil
-	faultsBefore := r.faultCount
-	key, keyOK := r.text(f["key"])
-	value := r.levelValue(f["value"])
+// readLevel reads the level of a descriptor, with its claims. It returns no claims if the key or
+// the value is faulty.
+func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
+	key, keyOK := r.text(f.get("key"))
+	value, valueOK := r.levelValue(f.get("value"))
 	l.Entry = descriptors.Entry{Key: key, Value: value}
+	misspelled := !f.has("key") && f.faultyKeys
 	if keyOK && key == "" && !misspelled {
-		r.fault(cmp.Or(f["key"].value, n), "write 'key: <name>'", "descriptor has empty key")
+		r.fault(cmp.Or(f.value("key"), f.at), "descriptor has empty key", "write 'key: <name>'")
 	}
-	r.onlyOne(f, "value", "values", "cidr")
-	if f["values"].key == nil && f["cidr"].key == nil {
-		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f["key"].key})
+	given := slices.DeleteFunc([]string{"value", "values", "cidr"}, func(name string) bool { return !f.has(name) })
+	if len(given) > 1 {
+		r.fault(f.key(given[1]), fmt.Sprintf("'%s' and '%s' are both given", given[0], given[1]),
+			"keep one, or write a descriptor for each")
+	}
+	if !f.has("values") && !f.has("cidr") {
+		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f.key("key")})
 	}
 	entry := func(value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }
-	for _, item := range r.items(f["values"], "value") {
+	for _, item := range r.items(f.get("values"), "value") {
 		if value, ok := r.listedValue(item); ok {
 			l.Values = append(l.Values, value)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(value)}, node: item, list: true})
 		}
 	}
-	for _, item := range r.items(f["cidr"], "prefix") {
+	for _, item := range r.items(f.get("cidr"), "prefix") {
 		if prefix, ok := r.prefix(item); ok {
 			l.Prefixes = append(l.Prefixes, prefix)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(prefix.String()), prefix: true}, node: item, list: true})
 		}
 	}
 	for _, name := range []string{"values", "cidr"} {
-		if f[name].key != nil && strings.Contains(key, "*") {
-			r.fault(f["key"].value, "write a descriptor for each key", "a key with a '*' cannot have '%s'", name)
+		if f.has(name) && strings.Contains(key, "*") {
+			r.fault(f.value("key"), fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
 		}
 	}
-	if misspelled || r.faultCount > faultsBefore {
-		// Continue with a valid level, so that the descriptors below are checked too.
-		return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}, nil
+	l.ShareThreshold, l.ValueToMetric = r.lenientBool(f.get("share_threshold")), r.lenientBool(f.get("value_to_metric"))
+	if l.ShareThreshold && !l.IsShareable() && !f.has("values") && !f.has("cidr") {
+		r.fault(f.key("share_threshold"),
+			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
+			"remove it, or write a '*' in the value, or use 'values' or 'cidr'")
+	}
+	if key == "" || !valueOK {
+		return l, nil
 	}
 	return l, claims
 }
 
 // levelValue is [reader.text] for the value of a level. A list belongs to its key 'values'.
-func (r *reader) levelValue(f field) string {
-	if f.value == nil {
-		return ""
+func (r *reader) levelValue(f field) (string, bool) {
+	n, ok := r.valueOf(f)
+	switch {
+	case !ok:
+		return "", f.value == nil
+	case n.Kind == yaml.SequenceNode:
+		r.fault(n, fmt.Sprintf("'value' is %s, not a text", describe(n)), "write 'values' for a list")
+		return "", false
 	}
-	n, ok := r.visit(f.value)
-	if !ok {
-		return ""
-	}
-	if n.Kind == yaml.SequenceNode {
-		r.fault(n, "write 'values' for a list", "'value' is %s, not a text", describe(n))
-		return ""
-	}
-	value, _ := r.textOf(n, "'value'")
-	return value
-}
-
-// onlyOne records a fault if more than one of names is present.
-func (r *reader) onlyOne(f fields, names ...string) {
-	var given []string
-	for _, name := range names {
-		if f[name].key != nil {
-			given = append(given, name)
-		}
-	}
-	if len(given) > 1 {
-		r.fault(f[given[1]].key, "keep one, or write a descriptor for each", "'%s' and '%s' are both given", given[0], given[1])
-	}
+	return r.textOf(n, "'value'")
 }
 
 // items returns the items of a list of scalars, which must not be empty.
@@ -109,12 +102,12 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 	case !ok:
 		return nil
 	case n.Kind == yaml.SequenceNode && len(n.Content) == 0, n.ShortTag() == "!!null":
-		r.fault(n, "add a "+item, "'%s' is empty", f.key.Value)
+		r.fault(n, fmt.Sprintf("'%s' is empty", f.key.Value), "add a "+item)
 		return nil
 	}
 	remedy := listRemedy
 	if n.Kind == yaml.ScalarNode {
-		remedy = "write '" + f.key.Value + ": [" + quoted(n) + "]'"
+		remedy = "write '" + f.key.Value + ": [" + excerptOf(n) + "]'"
 	}
 	return r.sequence(n, f.key.Value, remedy)
 }
@@ -126,11 +119,11 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 	case !ok:
 		return "", false
 	case value == "":
-		r.fault(n, "write a value, or remove the item", "an item of 'values' is empty")
+		r.fault(n, "an item of 'values' is empty", "write a value, or remove the item")
 		return "", false
 	case strings.Contains(value, "*"):
-		r.fault(n, "write 'value: \""+excerpt(value)+"\"' in a descriptor of its own", "the item '%s' of 'values' has a '*', and "+
-			"values are compared as they are", excerpt(value))
+		r.fault(n, fmt.Sprintf("the item '%s' of 'values' has a '*', and values are compared as they are", excerpt(value)),
+			"write 'value: \""+excerpt(value)+"\"' in a descriptor of its own")
 		return "", false
 	}
 	return value, true
@@ -140,17 +133,18 @@ func (r *reader) listedValue(n *yaml.Node) (string, bool) {
 func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
 	if n.Kind != yaml.ScalarNode {
-		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", describe(n))
+		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
 		return netip.Prefix{}, false
 	}
 	p, err := netip.ParsePrefix(n.Value)
 	if err != nil {
 		if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
 			a = a.Unmap()
-			r.fault(n, "write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'", "the address %s has no prefix length", excerpt(n.Value))
+			r.fault(n, fmt.Sprintf("the address %s has no prefix length", excerpt(n.Value)),
+				"write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'")
 			return netip.Prefix{}, false
 		}
-		r.fault(n, remedy, "an item of 'cidr' is %s, not a prefix", describe(n))
+		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
 		return netip.Prefix{}, false
 	}
 	const mapped = 128 - 32 // bits before the IPv4 address
@@ -158,8 +152,8 @@ func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
 	}
 	if masked := p.Masked(); masked != p {
-		r.fault(n, "write '"+masked.String()+"' for the network, or '"+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+
-			"' for the address", "the prefix %s has address bits beyond its length", excerpt(n.Value))
+		r.fault(n, fmt.Sprintf("the prefix %s has address bits beyond its length", excerpt(n.Value)),
+			"write '"+masked.String()+"' for the network, or '"+netip.PrefixFrom(p.Addr(), p.Addr().BitLen()).String()+"' for the address")
 		return netip.Prefix{}, false
 	}
 	return p, true

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -16,7 +17,7 @@ func (r *reader) metadata(f field) map[string]any {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, "want a map", "'metadata' is %s, not a map", describe(n))
+		r.fault(n, fmt.Sprintf("'metadata' is %s, not a map", describe(n)), "want a map")
 		return nil
 	}
 	return r.object(n)
@@ -25,14 +26,15 @@ func (r *reader) metadata(f field) map[string]any {
 // inMetadata is the schema of a map with any keys.
 var inMetadata = &MapSchema{Name: "metadata"}
 
-// isMetadataKey reports whether a key is a text or can be read as one. If not, it records a fault.
-func (r *reader) isMetadataKey(key *yaml.Node) bool {
+// checkMetadataKey reports whether a key is a text or can be read as one. If not, it records a fault.
+func (r *reader) checkMetadataKey(key *yaml.Node) bool {
 	switch tag := key.ShortTag(); {
 	case key.Kind != yaml.ScalarNode || tag == "!!null" || tag == "!!binary":
-		r.fault(key, "want a text", "a key of 'metadata' is %s", describe(key))
+		r.fault(key, fmt.Sprintf("a key of 'metadata' is %s", describe(key)), "want a text")
 		return false
 	case tag != "!!str":
-		r.warn(metadataKey, key, "quote it", "the key %s of 'metadata' is not a text, and is read as '%s'", quoted(key), quoted(key))
+		r.warn(metadataKey, key, fmt.Sprintf("the key %s of 'metadata' is not a text, and is read as '%s'", excerptOf(key), excerptOf(key)),
+			"quote it")
 	}
 	return true
 }
@@ -42,9 +44,9 @@ func (r *reader) object(n *yaml.Node) map[string]any {
 	f, _ := r.fields(n, inMetadata)
 	r.depth++
 	defer func() { r.depth-- }()
-	m := make(map[string]any, len(f))
-	for _, name := range slices.Sorted(maps.Keys(f)) {
-		m[name] = r.value(f[name].value)
+	m := make(map[string]any, len(f.byName))
+	for _, name := range slices.Sorted(maps.Keys(f.byName)) {
+		m[name] = r.value(f.value(name))
 	}
 	return m
 }
@@ -79,14 +81,14 @@ func (r *reader) scalar(n *yaml.Node) any {
 	case "!!int", "!!float":
 		var f float64
 		if err := n.Decode(&f); err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			r.fault(n, "want a finite number", "Envoy cannot receive the number %s in metadata", quoted(n))
+			r.fault(n, fmt.Sprintf("Envoy cannot receive the number %s in metadata", excerptOf(n)), "want a finite number")
 			return nil
 		}
 		return f
 	case "!!binary":
 		var s string
 		if err := n.Decode(&s); err != nil || !utf8.ValidString(s) {
-			r.fault(n, "write text", "Envoy cannot receive binary data in metadata")
+			r.fault(n, "Envoy cannot receive binary data in metadata", "write text")
 			return nil
 		}
 		return s

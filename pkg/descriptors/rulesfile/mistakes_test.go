@@ -66,6 +66,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"4:101: 'factor' is 1.5: want a whole number from 1 to 1000"},
 		{"a penalty longer than its max", limit(day + ", penalty: {after: 1, within: 1m, for: 48h}"),
 			"4:17: a penalty of 48h0m0s is longer than its 'max' of 24h0m0s: set a longer 'max' or a shorter 'for'"},
+		{"an unlimited that is no boolean", limit("unlimited: maybe"), "4:29: 'unlimited' is the text 'maybe': want true or false"},
 		{"a penalty beside unlimited", limit("unlimited: true, penalty: {after: 1, within: 1m, for: 10m}"),
 			"4:35: 'penalty' has no meaning when unlimited: remove one of them"},
 		{"a penalty in a descriptor", "domain: d\ndescriptors:\n  - {key: user, penalty: {after: 1}, rate_limit: {" + day + "}}\n",

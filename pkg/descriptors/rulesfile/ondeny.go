@@ -22,50 +22,45 @@ func (r *reader) onDeny(f field) *descriptors.OnDeny {
 	if !ok {
 		return nil
 	}
-	if o, done := r.onDenies[n]; done {
-		return o
+	o, done := r.onDenies[n]
+	if !done {
+		o = r.readOnDeny(n)
+		r.onDenies[n] = o
 	}
-	faultsBefore := r.faultCount
-	o := r.readOnDeny(n)
-	if r.faultCount > faultsBefore {
-		return nil
-	}
-	if r.onDenies == nil {
-		r.onDenies = map[*yaml.Node]*descriptors.OnDeny{}
-	}
-	r.onDenies[n] = o
 	return o
 }
 
 func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
-	faultsBefore := r.faultCount
 	f, ok := r.fields(n, inOnDeny)
 	if !ok {
 		return nil
 	}
-	o := &descriptors.OnDeny{Problem: r.strictBool(f["problem"])}
-	o.Body, _ = r.text(f["body"])
-	o.ContentType, _ = r.text(f["content_type"])
-	o.Headers = r.headers(f["headers"])
+	o := &descriptors.OnDeny{Problem: r.strictBool(f.get("problem"))}
+	o.Body, _ = r.text(f.get("body"))
+	o.ContentType, _ = r.text(f.get("content_type"))
+	o.Headers = r.headers(f.get("headers"))
 	switch {
-	case r.faultCount > faultsBefore:
-	case o.Problem && f["body"].key != nil:
-		r.fault(f["body"].key, "remove one of them", "'problem: true' has a body of its own")
-	case o.Problem && f["content_type"].key != nil:
-		r.fault(f["content_type"].key, "remove it", "the content type with 'problem: true' is application/problem+json")
+	case r.faulty(f):
+	case o.Problem && f.has("body"):
+		r.fault(f.key("body"), "'problem: true' has a body of its own", "remove one of them")
+	case o.Problem && f.has("content_type"):
+		r.fault(f.key("content_type"), "the content type with 'problem: true' is application/problem+json", "remove it")
 	case len(o.Body) > descriptors.MaxDenyBodyBytes:
-		r.fault(f["body"].value, "shorten it, or send a redirect to the page in 'headers'", "'body' has %d bytes, and at most %d are allowed",
-			len(o.Body), descriptors.MaxDenyBodyBytes)
-	case f["content_type"].key != nil && o.Body == "":
-		r.fault(f["content_type"].key, "write 'body', or remove 'content_type'", "'content_type' has no meaning without 'body'")
+		r.fault(f.value("body"), fmt.Sprintf("'body' has %d bytes, and at most %d are allowed", len(o.Body), descriptors.MaxDenyBodyBytes),
+			"shorten it, or send a redirect to the page in 'headers'")
+	case f.has("content_type") && o.Body == "":
+		r.fault(f.key("content_type"), "'content_type' has no meaning without 'body'", "write 'body', or remove 'content_type'")
 	case !httpguts.ValidHeaderFieldValue(o.ContentType):
-		r.fault(f["content_type"].value, "want a type such as text/html", "'content_type' contains a control character")
+		r.fault(f.value("content_type"), "'content_type' contains a control character", "want a type such as text/html")
 	case o.Body == "" && !o.Problem && len(o.Headers) == 0:
-		r.fault(n, "set 'body', 'headers' or 'problem: true'", "'on_deny' is empty")
-	case o.Body != "":
-		o.ContentType = cmp.Or(o.ContentType, defaultContentType)
+		r.fault(n, "'on_deny' is empty", "set 'body', 'headers' or 'problem: true'")
+	default:
+		if o.Body != "" {
+			o.ContentType = cmp.Or(o.ContentType, defaultContentType)
+		}
+		return o
 	}
-	return o
+	return nil
 }
 
 // notInHeaders maps headers that Weir or Envoy sets to the advice for users.
@@ -92,11 +87,11 @@ func (r *reader) headers(f field) []descriptors.Header {
 	}
 	const remedy = "want a map such as {x-support: https://example.com}"
 	if n.Kind != yaml.MappingNode {
-		r.fault(n, remedy, "'headers' is %s, not a map", describe(n))
+		r.fault(n, fmt.Sprintf("'headers' is %s, not a map", describe(n)), remedy)
 		return nil
 	}
 	if count := len(n.Content) / 2; count == 0 || count > descriptors.MaxDenyHeaders {
-		r.fault(n, fmt.Sprintf("want 1 to %d headers", descriptors.MaxDenyHeaders), "'headers' has %d headers", count)
+		r.fault(n, fmt.Sprintf("'headers' has %d headers", count), fmt.Sprintf("want 1 to %d headers", descriptors.MaxDenyHeaders))
 		return nil
 	}
 	var all []descriptors.Header
@@ -107,7 +102,7 @@ func (r *reader) headers(f field) []descriptors.Header {
 		}
 		if h, ok := r.header(key, n.Content[i+1]); ok {
 			if slices.ContainsFunc(all, func(other descriptors.Header) bool { return other.Name == h.Name }) {
-				r.fault(key, "remove one", "header '%s' is given twice", h.Name)
+				r.fault(key, fmt.Sprintf("header '%s' is given twice", h.Name), "remove one")
 			}
 			all = append(all, h)
 		}
@@ -123,11 +118,11 @@ func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
 		if strings.HasPrefix(name, ":") {
 			remedy = "remove it: Envoy sets the status by rate_limited_status of its filter"
 		}
-		r.fault(key, remedy, "%s is not the name of a header", quoted(key))
+		r.fault(key, fmt.Sprintf("%s is not the name of a header", excerptOf(key)), remedy)
 		return descriptors.Header{}, false
 	}
 	if remedy, reserved := notInHeaders[name]; reserved {
-		r.fault(key, remedy, "header '%s' is not allowed", name)
+		r.fault(key, fmt.Sprintf("header '%s' is not allowed", name), remedy)
 		return descriptors.Header{}, false
 	}
 	value, ok := r.text(field{key, n})
@@ -135,11 +130,13 @@ func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
 	switch {
 	case !ok:
 	case value == "":
-		r.fault(n, "write a value, or remove the header", "header '%s' has no value", name)
+		r.fault(n, fmt.Sprintf("header '%s' has no value", name), "write a value, or remove the header")
 	case len(value) > descriptors.MaxDenyHeaderValueBytes:
-		r.fault(n, "shorten it", "header '%s' has %d bytes, and at most %d are allowed", name, len(value), descriptors.MaxDenyHeaderValueBytes)
+		r.fault(n,
+			fmt.Sprintf("header '%s' has %d bytes, and at most %d are allowed", name, len(value), descriptors.MaxDenyHeaderValueBytes),
+			"shorten it")
 	case !httpguts.ValidHeaderFieldValue(value):
-		r.fault(n, "write it on one line", "header '%s' contains a control character", name)
+		r.fault(n, fmt.Sprintf("header '%s' contains a control character", name), "write it on one line")
 	default:
 		return descriptors.Header{Name: name, Value: value}, true
 	}

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -41,7 +42,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults []Diagnostic
 	for _, f := range files {
-		p := overlayParser{reader{file: f.Name}, o, builder, domains}
+		p := overlayParser{newReader(f), o, builder, domains}
 		if root := p.root(f.Data); root != nil {
 			p.readFile(root)
 		}
@@ -96,22 +97,22 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 	if !ok {
 		return
 	}
-	domain, ok := p.text(f["domain"])
+	domain, ok := p.text(f.get("domain"))
 	switch first, taken := p.domains[domain]; {
 	case !ok:
 	case domain == "":
-		p.fault(f["domain"].value, domainRemedy, noDomain)
+		p.fault(f.value("domain"), noDomain, domainRemedy)
 	case taken:
-		p.fault(f["domain"].value, "put all its descriptors in one file", "duplicate domain '%s' in overlay: %s has it too",
-			excerpt(domain), first)
+		p.fault(f.value("domain"), fmt.Sprintf("duplicate domain '%s' in overlay: %s has it too", excerpt(domain), first),
+			"put all its descriptors in one file")
 	default:
 		p.domains[domain] = p.file
-		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f["on_store_error"]), p.onDeny(f["on_deny"])
+		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f.get("on_store_error")), p.onDeny(f.get("on_deny"))
 		if p.overlay.onError[domain] == limiters.OnErrorLocal {
-			p.warnLocal(f["on_store_error"].key)
+			p.warnLocal(f.key("on_store_error"))
 		}
 	}
-	p.descriptors(f["descriptors"], p.builder.Domain(domain))
+	p.descriptors(f.get("descriptors"), p.builder.Domain(domain))
 }
 
 func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
@@ -121,31 +122,30 @@ func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
 	p.depth++
 	defer func() { p.depth-- }()
 	taken := map[claim]int{}
-	for _, n := range p.maps(f) {
+	for _, n := range p.mapItems(f) {
 		p.descriptor(n, at, taken)
 	}
 }
 
 func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
-	faultsBefore := p.faultCount
 	f, ok := p.fields(n, overlayDescriptor)
 	if !ok {
 		return
 	}
-	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
+	l, claims := p.readLevel(f)
 	child := at.Add(l)
 	for i := range claims {
 		c := &claims[i]
 		if first := taken[c.claim]; first > 0 {
-			p.fault(c.node, c.duplicate(), "duplicate descriptor '%s': line %d has it too", excerpt(c.Joined()), first)
+			p.fault(c.node, fmt.Sprintf("duplicate descriptor '%s': line %d has it too", excerpt(c.Joined()), first), c.duplicate())
 			continue
 		}
 		taken[c.claim] = c.node.Line
 	}
-	if !p.empty(f["rate_limit"]) {
-		p.limit(f["rate_limit"].value, child)
+	if !p.empty(f.get("rate_limit")) {
+		p.limit(f.value("rate_limit"), child)
 	}
-	p.descriptors(f["descriptors"], child)
+	p.descriptors(f.get("descriptors"), child)
 }
 
 func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
@@ -153,11 +153,11 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	if !ok {
 		return
 	}
-	overlaySettings := p.limitSettings(n, f)
+	overlaySettings := p.limitSettings(f)
 	if s := overlaySettings.settings["on_store_error"]; s.value == local {
 		p.warnLocal(s.key)
 	}
-	if r := f["requests_per_unit"]; !p.null(r) {
+	if r := f.get("requests_per_unit"); !p.null(r) {
 		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.MaxLimit, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings

@@ -79,20 +79,18 @@ func allObjects() map[string]*MapSchema {
 // objectParameter reads the keys of an object into settings.
 func (r *reader) objectParameter(f field, object *parameter, settings map[string]setting) {
 	settings[object.Key] = setting{key: f.key}
-	in, faultsBefore := objects[object.Key], r.faultCount
-	keys, ok := r.fields(f.value, in)
+	keys, ok := r.fields(f.value, objects[object.Key])
 	if !ok {
 		return
 	}
-	misspelled := r.faultCount > faultsBefore // suppresses faults about missing keys
 	for _, p := range parameters {
 		name, ok := p.in(object.Key)
 		switch {
 		case !ok:
-		case keys[name].key != nil:
-			settings[p.Key] = setting{keys[name].key, r.parameter(keys[name], p)}
-		case p.Required && !misspelled:
-			r.fault(f.key, "set '"+name+"': "+strings.TrimSuffix(p.About, "."), "'%s' needs '%s'", object.Key, name)
+		case keys.has(name):
+			settings[p.Key] = setting{keys.key(name), r.parameter(keys.get(name), p)}
+		case p.Required && !keys.faultyKeys:
+			r.fault(f.key, fmt.Sprintf("'%s' needs '%s'", object.Key, name), "set '"+name+"': "+strings.TrimSuffix(p.About, "."))
 		}
 	}
 }
@@ -122,11 +120,11 @@ func (r *reader) zone(f field) string {
 	}
 	zones := limiters.TimeZones()
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-		r.fault(n, "want the name of a time zone, such as Europe/Berlin", "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, "want the name of a time zone, such as Europe/Berlin")
 		return ""
 	}
 	if _, known := slices.BinarySearch(zones, n.Value); !known {
-		r.fault(n, suggestZone(n.Value, zones), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
+		r.fault(n, fmt.Sprintf("unknown %s '%s'", f.key.Value, excerpt(n.Value)), suggestZone(n.Value, zones))
 		return ""
 	}
 	return n.Value
@@ -140,7 +138,7 @@ func (r *reader) duration(f field, p *parameter) string {
 	minimum, maximum := time.Duration(p.Min)*time.Microsecond, time.Duration(p.Max)*time.Microsecond
 	d, ok := parseDuration(n, minimum, maximum)
 	if !ok {
-		r.fault(n, wantDuration(minimum, maximum), "'%s' is %s", f.key.Value, describe(n))
+		r.faultyValue(f.key.Value, n, wantDuration(minimum, maximum))
 		return ""
 	}
 	return d.String()

@@ -46,7 +46,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	parsers := make([]*parser, len(files))
 	var faults []Diagnostic
 	for i, f := range files {
-		parsers[i] = &parser{reader{file: f.Name, generated: f.Generated}, b}
+		parsers[i] = &parser{newReader(f), b}
 		parsers[i].parse(f.Data)
 		if faults = append(faults, parsers[i].faults...); len(faults) >= maxFaults {
 			break
@@ -106,15 +106,15 @@ func (r *reader) root(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		m := syntaxMistake(data, err)
-		r.faultOf(syntax, &yaml.Node{Line: m.Line, Column: m.Column}, m.Remedy, "%s", m.Message)
+		r.faultOf(syntax, &yaml.Node{Line: m.Line, Column: m.Column}, m.Message, m.Remedy)
 		return nil
 	}
 	if more != nil {
-		r.warn(droppedDocument, more, "put each document in a file of its own",
-			"only the first YAML document of a file is read, and this one is not")
+		r.warn(droppedDocument, more, "only the first YAML document of a file is read, and this one is not",
+			"put each document in a file of its own")
 	}
 	if root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		r.fault(root, domainRemedy, noDomain)
+		r.fault(root, noDomain, domainRemedy)
 		return nil
 	}
 	if kind := manifestKind(root); kind != "" {
@@ -122,7 +122,8 @@ func (r *reader) root(data []byte) *yaml.Node {
 		if kind == "ConfigMap" {
 			remedy = "put the text of the key under data in a file of its own"
 		}
-		r.faultOf(kubernetesManifest, root, remedy, "this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind))
+		r.faultOf(kubernetesManifest, root, fmt.Sprintf("this is a Kubernetes manifest of the kind %s, not a rules file", excerpt(kind)),
+			remedy)
 		return nil
 	}
 	r.ignores = ignores(r.file, data)

@@ -41,45 +41,66 @@ type reader struct {
 	hasLocal   bool                               // an on_store_error is local
 }
 
-// A field is a key of a map with its value.
-type field struct{ key, value *yaml.Node }
-
-type fields map[string]field
-
-// fault records a fault at n, or at the start of the file if n is nil. Its text is "problem:
-// remedy". The remedy, which may be empty, comes first here, because the problem is a format.
-func (r *reader) fault(n *yaml.Node, remedy, format string, args ...any) {
-	r.faultOf(invalid, n, remedy, format, args...)
+func newReader(f File) reader {
+	return reader{
+		file: f.Name, generated: f.Generated, recorded: map[Diagnostic]bool{}, onDenies: map[*yaml.Node]*descriptors.OnDeny{},
+	}
 }
 
+// fields are the keys of one map with their values.
+type fields struct {
+	at           *yaml.Node // the map
+	byName       map[string]field
+	faultsBefore int  // the faultCount when the reading of the map began
+	faultyKeys   bool // a key is faulty, so an absent key may only be misspelled
+}
+
+// A field is a key with its value. Both are nil if the key is absent.
+type field struct{ key, value *yaml.Node }
+
+func (f fields) get(name string) field        { return f.byName[name] }
+func (f fields) has(name string) bool         { return f.byName[name].key != nil }
+func (f fields) key(name string) *yaml.Node   { return f.byName[name].key }
+func (f fields) value(name string) *yaml.Node { return f.byName[name].value }
+
+// faulty reports whether a key of f, or a value that has been read, is faulty.
+func (r *reader) faulty(f fields) bool { return r.faultCount > f.faultsBefore }
+
+// fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
+func (r *reader) fault(n *yaml.Node, message, remedy string) { r.faultOf(invalid, n, message, remedy) }
+
 // faultOf is fault for a fault with an id of its own.
-func (r *reader) faultOf(id string, n *yaml.Node, remedy, format string, args ...any) {
+func (r *reader) faultOf(id string, n *yaml.Node, message, remedy string) {
 	r.faultCount++
 	if len(r.faults) >= maxFaults {
 		r.stopped = true
 		return
 	}
-	r.faults = r.appendNew(r.faults, id, n, remedy, fmt.Sprintf(format, args...))
+	r.faults = r.appendNew(r.faults, id, n, message, remedy)
+}
+
+// faultyValue records a fault at n, the value of a key.
+func (r *reader) faultyValue(key string, n *yaml.Node, remedy string) {
+	r.fault(n, fmt.Sprintf("'%s' is %s", key, describe(n)), remedy)
 }
 
 // warn records a warning with an id. The other arguments are those of fault.
-func (r *reader) warn(id string, n *yaml.Node, remedy, format string, args ...any) {
+func (r *reader) warn(id string, n *yaml.Node, message, remedy string) {
 	if len(r.warnings) < maxWarnings {
-		r.warnings = r.appendNew(r.warnings, id, n, remedy, fmt.Sprintf(format, args...))
+		r.warnings = r.appendNew(r.warnings, id, n, message, remedy)
 	}
 }
 
 // appendNew appends a diagnostic to all, unless it has been recorded already.
-func (r *reader) appendNew(all []Diagnostic, id string, n *yaml.Node, remedy, message string) []Diagnostic {
-	d := Diagnostic{r.file, 1, 1, id, strings.Map(printable, message), strings.Map(printable, remedy)}
+func (r *reader) appendNew(all []Diagnostic, id string, n *yaml.Node, message, remedy string) []Diagnostic {
+	d := Diagnostic{
+		File: r.file, Line: 1, Column: 1, ID: id, Message: strings.Map(printable, message), Remedy: strings.Map(printable, remedy),
+	}
 	if n != nil && n.Line > 0 {
 		d.Line, d.Column = n.Line, n.Column
 	}
 	if r.recorded[d] {
 		return all
-	}
-	if r.recorded == nil {
-		r.recorded = map[Diagnostic]bool{}
 	}
 	r.recorded[d] = true
 	return append(all, d)
@@ -104,11 +125,11 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	case r.stopped:
 	case r.visits > maxVisits:
 		r.stopped = true
-		r.fault(n, "split it, or use fewer aliases", "the file is too large: it has more than %d nodes, counting those behind "+
-			"aliases each time", maxVisits)
+		r.fault(n, fmt.Sprintf("the file is too large: it has more than %d nodes, counting those behind aliases each time", maxVisits),
+			"split it, or use fewer aliases")
 	case r.depth > maxDepth:
 		r.stopped = true
-		r.fault(n, "remove levels, or an alias that contains itself", "nested too deeply: more than %d levels", maxDepth)
+		r.fault(n, fmt.Sprintf("nested too deeply: more than %d levels", maxDepth), "remove levels, or an alias that contains itself")
 	}
 	return n, !r.stopped
 }
@@ -116,11 +137,13 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 // fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map
 // override keys merged by "<<".
 func (r *reader) fields(n *yaml.Node, in *MapSchema) (fields, bool) {
-	all := fields{}
-	return all, r.collect(n, in, all)
+	f := fields{at: n, byName: map[string]field{}, faultsBefore: r.faultCount}
+	ok := r.collect(n, in, f.byName)
+	f.faultyKeys = r.faulty(f)
+	return f, ok
 }
 
-func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
+func (r *reader) collect(n *yaml.Node, in *MapSchema, into map[string]field) bool {
 	n, ok := r.visit(n)
 	if !ok {
 		return false
@@ -131,7 +154,7 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 	}
 	r.depth++
 	defer func() { r.depth-- }()
-	direct, merged := fields{}, []*yaml.Node(nil)
+	direct, merged := map[string]field{}, []*yaml.Node(nil)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -139,10 +162,10 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 			return false
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, n.Content[i+1])
-		case r.knows(key, n.Content[i+1], in):
+		case r.checkKey(key, n.Content[i+1], in):
 			if _, twice := direct[key.Value]; twice {
-				r.warn(duplicateKey, key, "remove one", "key '%s' is given twice in one map, and only the last counts",
-					excerpt(key.Value))
+				r.warn(duplicateKey, key, fmt.Sprintf("key '%s' is given twice in one map, and only the last counts", excerpt(key.Value)),
+					"remove one")
 			}
 			direct[key.Value] = field{key, n.Content[i+1]}
 		}
@@ -163,19 +186,19 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into fields) bool {
 func (r *reader) notMap(n *yaml.Node, in *MapSchema) {
 	switch {
 	case in == inRateLimit && n.Kind == yaml.SequenceNode:
-		r.fault(n, "use 'rate_limits' for several limits", "'rate_limit' is a list")
+		r.fault(n, "'rate_limit' is a list", "use 'rate_limits' for several limits")
 	case in == inMetadata:
-		r.fault(n, "want a map or a list of maps", "'<<' is %s", describe(n))
+		r.fault(n, fmt.Sprintf("'<<' is %s", describe(n)), "want a map or a list of maps")
 	case in == inFile || in == inOverlay:
-		r.fault(n, "begin with 'domain: <name>' and 'descriptors:'", "the file is %s, not a map", describe(n))
+		r.fault(n, fmt.Sprintf("the file is %s, not a map", describe(n)), "begin with 'domain: <name>' and 'descriptors:'")
 	default:
-		r.fault(n, "want a map with the keys "+in.String(), "%s is %s, not a map", in.Name, describe(n))
+		r.fault(n, fmt.Sprintf("%s is %s, not a map", in.Name, describe(n)), "want a map with the keys "+in.String())
 	}
 }
 
 // merge reads the value of "<<": a map, or a list of maps in which earlier maps override later
 // ones.
-func (r *reader) merge(n *yaml.Node, in *MapSchema, into fields) bool {
+func (r *reader) merge(n *yaml.Node, in *MapSchema, into map[string]field) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
 		return ok && r.collect(n, in, into)
@@ -188,8 +211,8 @@ func (r *reader) merge(n *yaml.Node, in *MapSchema, into fields) bool {
 	return true
 }
 
-// maps returns the maps in a list.
-func (r *reader) maps(f field) []*yaml.Node {
+// mapItems returns the items of a list of maps. It records a fault for each other item.
+func (r *reader) mapItems(f field) []*yaml.Node {
 	n, ok := r.visit(f.value)
 	if !ok {
 		return nil
@@ -202,7 +225,7 @@ func (r *reader) maps(f field) []*yaml.Node {
 		if item.Kind == yaml.ScalarNode && strings.Contains(item.Value, ":") {
 			remedy = spaceRemedy
 		}
-		r.fault(item, remedy, "an item of '%s' is %s, not a map", f.key.Value, describe(item))
+		r.fault(item, fmt.Sprintf("an item of '%s' is %s, not a map", f.key.Value, describe(item)), remedy)
 		return true
 	})
 }
@@ -219,7 +242,7 @@ func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 // sequence returns the items of a list; none after a fault.
 func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		r.fault(n, remedy, "'%s' is %s, not a list", name, describe(n))
+		r.fault(n, fmt.Sprintf("'%s' is %s, not a list", name, describe(n)), remedy)
 		return nil
 	}
 	for _, item := range n.Content {
@@ -233,163 +256,3 @@ func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node
 }
 
 const listRemedy = "begin each item with '- '"
-
-// text reads a scalar as text, as it is written. An absent or empty value is "". It returns false
-// after a fault.
-func (r *reader) text(f field) (string, bool) {
-	if f.value == nil {
-		return "", true
-	}
-	n, ok := r.visit(f.value)
-	if !ok {
-		return "", false
-	}
-	return r.textOf(n, "'"+f.key.Value+"'")
-}
-
-// textOf is text for a node that has been visited. Messages use name, which contains its quotes.
-func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
-	switch tag := n.ShortTag(); {
-	case n.Kind != yaml.ScalarNode:
-	case tag == "!!str", tag == "!!int", tag == "!!bool", tag == "!!timestamp":
-		return n.Value, true
-	case tag == "!!null":
-		return "", true
-	case tag == "!!float":
-		r.fault(n, "quote it: '"+quoted(n)+"'", "%s is the number %s, not a text", name, quoted(n))
-		return "", false
-	}
-	r.fault(n, "want a text", "%s is %s, not a text", name, describe(n))
-	return "", false
-}
-
-// number reads an integer from minimum to maximum. It returns def if the key is absent or faulty.
-func (r *reader) number(f field, minimum, maximum, def int64) int64 {
-	n, ok := r.valueOf(f)
-	if !ok {
-		return def
-	}
-	var v int64
-	isInteger := n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" && n.Decode(&v) == nil
-	if isInteger && v >= minimum && v <= maximum {
-		r.warnOctal(n, f.key.Value, v)
-		return v
-	}
-	r.fault(n, numberRemedy(n, f.key.Value, minimum, maximum), "'%s' is %s", f.key.Value, describe(n))
-	return def
-}
-
-// numberRemedy returns the advice for a value that is not an integer from minimum to maximum.
-func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
-	digits := n.Value != "" && strings.Trim(n.Value, "0123456789") == ""
-	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" && digits {
-		return fmt.Sprintf("remove the quotes: '%s: %s'", key, quoted(n))
-	}
-	return fmt.Sprintf("want a whole number from %d to %d", minimum, maximum)
-}
-
-// strictBool reads true or false. It returns false if the key is absent or faulty.
-func (r *reader) strictBool(f field) (v bool) {
-	n, ok := r.valueOf(f)
-	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
-		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
-	}
-	return v
-}
-
-// lenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty
-// value is false.
-func (r *reader) lenientBool(f field) bool {
-	n, ok := r.valueOf(f)
-	if !ok || r.empty(f) {
-		return false
-	}
-	v, ok := ParseBool(n)
-	if !ok {
-		r.fault(n, "want true or false", "'%s' is %s", f.key.Value, describe(n))
-	}
-	return v
-}
-
-// ParseBool accepts the booleans of YAML 1.1, such as yes, as envoyproxy/ratelimit does. The
-// library reads YAML 1.2.
-func ParseBool(n *yaml.Node) (value, ok bool) {
-	if n.Kind != yaml.ScalarNode || n.Style != 0 && n.ShortTag() != "!!bool" {
-		return false, false
-	}
-	switch n.Value {
-	case "y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON":
-		return true, true
-	case "n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF":
-		return false, true
-	}
-	return false, false
-}
-
-// choice reads one of choices. It returns "" if the key is absent or faulty.
-func (r *reader) choice(f field, choices ...string) string {
-	n, ok := r.valueOf(f)
-	switch {
-	case !ok:
-	case n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value):
-		return n.Value
-	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
-		r.fault(n, suggest("", choices), "'%s' is %s", f.key.Value, describe(n))
-	default:
-		r.fault(n, suggest(n.Value, choices), "unknown %s '%s'", f.key.Value, excerpt(n.Value))
-	}
-	return ""
-}
-
-// empty reports whether a key is absent or has no value. It warns about a missing value, but not
-// about an explicit null.
-func (r *reader) empty(f field) bool {
-	if f.value == nil {
-		return true
-	}
-	n, ok := r.visit(f.value)
-	if !ok || n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null" {
-		return !ok
-	}
-	if n.Value == "null" { // as in an export of rules by xDS
-		return true
-	}
-	r.warn(keyWithoutValue, f.key, "remove it, or give it a value", "key '%s' has no value and no effect", f.key.Value)
-	return true
-}
-
-func (r *reader) null(f field) bool {
-	n, ok := r.valueOf(f)
-	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
-}
-
-// describe returns what a message calls a value, such as 5, the text 'x' or a list.
-func describe(n *yaml.Node) string {
-	switch {
-	case n.Kind == yaml.SequenceNode:
-		return "a list"
-	case n.Kind == yaml.MappingNode:
-		return "a map"
-	case n.ShortTag() == "!!null":
-		return "empty"
-	case n.ShortTag() == "!!str":
-		return "the text '" + excerpt(n.Value) + "'"
-	case n.ShortTag() == "!!binary":
-		return "binary data"
-	}
-	return excerpt(n.Value)
-}
-
-// quoted returns the text of n, or its kind, truncated for a message.
-func quoted(n *yaml.Node) string {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		return describe(n)
-	}
-	return excerpt(n.Value)
-}
-
-// excerpt truncates a text of the file for a message.
-func excerpt(s string) string {
-	const maxExcerpt = 100
-	return descriptors.Truncate(s, maxExcerpt)
-}

@@ -30,14 +30,19 @@ func (p *parser) warnKey(key *yaml.Node, l descriptors.Level) {
 			break
 		}
 		if rest, joined := strings.CutPrefix(l.Key, k+"_"); joined && rest != "" {
-			p.warn(joinedKey, key, fmt.Sprintf("write 'key: %s' and 'value: %s'", k, excerpt(rest)), "a key that begins with '%s_' does not match "+
-				"the key '%s' with a value, as it does in envoyproxy/ratelimit", k, k)
+			p.warn(joinedKey, key,
+				fmt.Sprintf("a key that begins with '%s_' does not match the key '%s' with a value, as it does in envoyproxy/ratelimit",
+					k, k),
+				fmt.Sprintf("write 'key: %s' and 'value: %s'", k, excerpt(rest)))
 			break
 		}
 	}
 	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {
-		p.warn(patternInKey, key, "write the pattern of the value in 'value'", "the pattern '%s' is matched against the key alone, with any "+
-			"value; envoyproxy/ratelimit matches it against key and value joined by '_'", excerpt(l.Key))
+		p.warn(patternInKey, key,
+			fmt.Sprintf("the pattern '%s' is matched against the key alone, with any value; "+
+				"envoyproxy/ratelimit matches it against key and value joined by '_'",
+				excerpt(l.Key)),
+			"write the pattern of the value in 'value'")
 	}
 }
 
@@ -45,8 +50,9 @@ func (p *parser) warnKey(key *yaml.Node, l descriptors.Level) {
 func (r *reader) warnSpace(n *yaml.Node, what, text string) {
 	trimmed := strings.TrimFunc(text, func(c rune) bool { return unicode.IsSpace(c) || unicode.Is(unicode.Cf, c) })
 	if trimmed != text {
-		r.warn(surroundingSpace, n, "write '"+excerpt(trimmed)+"'", "the %s %s begins or ends with a space, which requests hardly have",
-			what, strconv.Quote(excerpt(text)))
+		r.warn(surroundingSpace, n,
+			fmt.Sprintf("the %s %s begins or ends with a space, which requests hardly have", what, strconv.Quote(excerpt(text))),
+			"write '"+excerpt(trimmed)+"'")
 	}
 }
 
@@ -54,8 +60,10 @@ func (r *reader) warnSpace(n *yaml.Node, what, text string) {
 func (r *reader) warnOctal(n *yaml.Node, key string, v int64) {
 	decimal, err := strconv.ParseInt(strings.ReplaceAll(n.Value, "_", ""), 10, 64)
 	if err == nil && decimal != v {
-		r.warn(octalNumber, n, fmt.Sprintf("write '%s: %d' or '%s: %d'", key, v, key, decimal),
-			"the leading 0 makes %s octal: Weir reads %d, as YAML 1.1 does, but YAML 1.2 reads %d", excerpt(n.Value), v, decimal)
+		r.warn(octalNumber, n,
+			fmt.Sprintf("the leading 0 makes %s octal: Weir reads %d, as YAML 1.1 does, but YAML 1.2 reads %d",
+				excerpt(n.Value), v, decimal),
+			fmt.Sprintf("write '%s: %d' or '%s: %d'", key, v, key, decimal))
 	}
 }
 
@@ -71,21 +79,24 @@ func (p *parser) warnValues(value *yaml.Node, claims []claimAt) {
 		}
 		// Envoy's masked_remote_address sends a prefix as text.
 		if _, err := netip.ParsePrefix(c.Value); err == nil && c.Key != "masked_remote_address" {
-			p.warn(prefixAsValue, value, fmt.Sprintf("write 'cidr: [%s]'", c.Value),
-				"the value '%s' is compared as text, and matches no address of this prefix", c.Value)
+			p.warn(prefixAsValue, value, fmt.Sprintf("the value '%s' is compared as text, and matches no address of this prefix", c.Value),
+				fmt.Sprintf("write 'cidr: [%s]'", c.Value))
 		}
 		if a, err := netip.ParseAddr(c.Value); err == nil && a.String() != c.Value {
-			p.warn(addressForm, value, fmt.Sprintf("write '%s', or 'cidr: [%s]'", a, netip.PrefixFrom(a.WithZone(""), a.BitLen())),
-				"the value '%s' is compared as text, and Envoy writes this address as '%s'", c.Value, a)
+			p.warn(addressForm, value, fmt.Sprintf("the value '%s' is compared as text, and Envoy writes this address as '%s'", c.Value, a),
+				fmt.Sprintf("write '%s', or 'cidr: [%s]'", a, netip.PrefixFrom(a.WithZone(""), a.BitLen())))
 		}
 		p.warnSpace(value, "value", c.Value)
 		if remedy := templateRemedy(c.Key, c.Value); remedy != "" {
-			p.warn(templateValue, value, remedy, "the value '%s' looks like a template, and Weir compares it as text", excerpt(c.Value))
+			p.warn(templateValue, value,
+				fmt.Sprintf("the value '%s' looks like a template, and Weir compares it as text", excerpt(c.Value)),
+				remedy)
 			continue
 		}
 		if isRegex(c.Value) {
-			p.warn(regexValue, value, regexRemedy(c.Value),
-				"the value '%s' looks like a regular expression, but only '*' has a meaning in it", excerpt(c.Value))
+			p.warn(regexValue, value,
+				fmt.Sprintf("the value '%s' looks like a regular expression, but only '*' has a meaning in it", excerpt(c.Value)),
+				regexRemedy(c.Value))
 		}
 	}
 }

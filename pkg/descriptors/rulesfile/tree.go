@@ -44,34 +44,36 @@ func (r *reader) point(n *yaml.Node) position { return position{r.file, n.Line, 
 func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) readFile(root *yaml.Node) {
-	faultsBefore := p.faultCount
 	f, ok := p.fields(root, inFile)
 	if !ok {
 		return
 	}
-	domain, ok := p.text(f["domain"])
-	p.warnSpace(f["domain"].value, "domain", domain)
+	domain, ok := p.text(f.get("domain"))
+	p.warnSpace(f.value("domain"), "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
-	to := &domainTree{p.file, nodePath{node: p.builder.Domain(domain), domain: domain, branch: &branch{}}, newSiblings(), position{}, position{}}
+	to := &domainTree{
+		file: p.file, root: nodePath{node: p.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newSiblings(),
+	}
 	switch first := p.domains[domain]; {
 	case !ok:
-	case domain == "" && f["domain"].key == nil && p.faultCount > faultsBefore: // the key is probably misspelled
+	case domain == "" && !f.has("domain") && f.faultyKeys: // the key is probably misspelled
 	case domain == "":
-		p.fault(f["domain"].value, domainRemedy, noDomain)
+		p.fault(f.value("domain"), noDomain, domainRemedy)
 	case first == nil:
 		p.domains[domain] = to
 	case p.options.MergeDomains:
 		to = first
 	case p.generated:
-		p.fault(f["domain"].value, "send one resource for each domain, or set MERGE_DOMAIN_CONFIG",
-			"duplicate domain '%s' in config file: another resource, %s, has it too", excerpt(domain), first.file)
+		p.fault(f.value("domain"),
+			fmt.Sprintf("duplicate domain '%s' in config file: another resource, %s, has it too", excerpt(domain), first.file),
+			"send one resource for each domain, or set MERGE_DOMAIN_CONFIG")
 	default:
-		p.fault(f["domain"].value, "put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG",
-			"duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file)
+		p.fault(f.value("domain"), fmt.Sprintf("duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file),
+			"put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG")
 	}
-	p.domainOnError(f["on_store_error"], to)
-	p.domainOnDeny(f["on_deny"], to)
-	p.descriptors(f["descriptors"], to.root, to.taken)
+	p.domainOnError(f.get("on_store_error"), to)
+	p.domainOnDeny(f.get("on_deny"), to)
+	p.descriptors(f.get("descriptors"), to.root, to.taken)
 }
 
 // domainOnError reads on_store_error of a domain, on which its files must agree.
@@ -82,7 +84,8 @@ func (p *parser) domainOnError(f field, tree *domainTree) {
 	}
 	domain := tree.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
-		p.fault(f.key, "set it once", "'on_store_error' is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError))
+		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError)),
+			"set it once")
 		return
 	}
 	p.builder.SetOnError(domain, onError)
@@ -99,8 +102,9 @@ var local = limiters.OnErrorLocal.String()
 func (r *reader) warnLocal(key *yaml.Node) {
 	if !r.hasLocal {
 		r.hasLocal = true
-		r.warn(localWithoutReplicas, key, "set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check",
-			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit")
+		r.warn(localWithoutReplicas, key,
+			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",
+			"set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check")
 	}
 }
 
@@ -110,7 +114,7 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	switch domain := tree.root.domain; {
 	case response == nil:
 	case tree.onDeny.line > 0:
-		p.fault(f.key, "set it once", "the domain has an 'on_deny' already, in %s", p.pointText(tree.onDeny))
+		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.pointText(tree.onDeny)), "set it once")
 	default:
 		p.builder.SetOnDeny(domain, response)
 		tree.onDeny = p.point(f.key)
@@ -142,51 +146,48 @@ func (p *parser) descriptors(f field, at nodePath, taken siblings) {
 	if p.empty(f) {
 		return
 	}
-	for _, n := range p.maps(f) {
+	for _, n := range p.mapItems(f) {
 		p.descriptor(n, at, taken)
 	}
 }
 
+// descriptor reads a descriptor below at, with all descriptors below it.
 func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
-	faultsBefore := p.faultCount
 	f, ok := p.fields(n, inDescriptor)
 	if !ok {
 		return
 	}
-	l, claims := p.readLevel(n, f, p.faultCount > faultsBefore)
-	l.ShareThreshold, l.ValueToMetric = p.lenientBool(f["share_threshold"]), p.lenientBool(f["value_to_metric"])
-	child := nodePath{at.node.Add(l), &branch{reader: &p.reader, key: f["key"].key, level: l, claims: claims}, at.domain,
-		append(slices.Clip(at.path), l.Entry)}
-	if !p.generated {
+	l, claims := p.readLevel(f)
+	child := nodePath{
+		node: at.node.Add(l), branch: &branch{reader: &p.reader, key: f.key("key"), level: l, claims: claims},
+		domain: at.domain, path: append(slices.Clip(at.path), l.Entry),
+	}
+	if p.generated {
+		child.node.SetSource(p.file, 0)
+	} else {
+		child.node.SetSource(p.file, n.Line)
 		at.branch.children = append(at.branch.children, child.branch)
 	}
-	line := n.Line
-	if p.generated {
-		line = 0
-	}
-	child.node.SetSource(p.file, line)
-	p.visits += len(child.path)
+	p.visits += len(child.path) // the time and memory of a path
 	p.depth++
 	defer func() { p.depth-- }()
-	if l.ShareThreshold && !l.IsShareable() && f["values"].key == nil && f["cidr"].key == nil {
-		p.fault(f["share_threshold"].key, "remove it, or write a '*' in the value, or use 'values' or 'cidr'",
-			"share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined()))
-	}
 	if len(claims) > 0 {
 		p.recordClaims(claims, at, taken)
-		p.warnKey(f["key"].key, l)
-		p.warnValues(f["value"].value, claims)
+		p.warnKey(f.key("key"), l)
+		p.warnValues(f.value("value"), claims)
 	}
-	child.branch.rule = p.rule(f, child)
-	if child.branch.rule != nil && child.branch.rule.UsesLeases() {
-		p.checkLeases(f, l, child.branch.rule, child)
+	rule := p.rule(f, child)
+	if rule != nil && rule.UsesLeases() {
+		p.checkLeases(f, l, rule, child)
 	}
-	p.descriptors(f["descriptors"], child, newSiblings())
+	child.branch.rule, child.branch.limits = rule, rule != nil && !rule.Unlimited
+	p.descriptors(f.get("descriptors"), child, newSiblings())
+	at.branch.limits = at.branch.limits || child.branch.limits
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
-				p.warn(ruleWithoutEffect, n, "add a 'rate_limit', or remove it",
-					"the descriptor has neither a limit nor descriptors, and exempts nothing at its level")
+				p.warn(ruleWithoutEffect, n, "the descriptor has neither a limit nor descriptors, and exempts nothing at its level",
+					"add a 'rate_limit', or remove it")
 			}
 		})
 	}
@@ -195,13 +196,14 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 // rule reads the limits and modifiers of a descriptor; nil if there are none.
 func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	rule := &descriptors.Rule{
-		ShadowMode: p.lenientBool(f["shadow_mode"]), QuotaMode: p.lenientBool(f["quota_mode"]), Metadata: p.metadata(f["metadata"]),
-		DetailedMetric: p.lenientBool(f["detailed_metric"]),
+		ShadowMode: p.lenientBool(f.get("shadow_mode")), QuotaMode: p.lenientBool(f.get("quota_mode")),
+		DetailedMetric: p.lenientBool(f.get("detailed_metric")), Metadata: p.metadata(f.get("metadata")),
 	}
-	if p.readLimits(f, at, rule) {
+	p.readLimits(f, at, rule)
+	if rule.Unlimited || len(rule.Limits) > 0 {
 		return at.node.SetRule(*rule)
 	}
-	if f["rate_limit"].key != nil || f["rate_limits"].key != nil {
+	if f.has("rate_limit") || f.has("rate_limits") {
 		return nil // a fault or warning has been recorded
 	}
 	for name, set := range map[string]bool{
@@ -211,8 +213,8 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 		if set {
 			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
-					p.warn(modifierWithoutLimit, f[name].key, "move it beside the 'rate_limit', descriptors do not inherit it",
-						"'%s' has no effect without a 'rate_limit' beside it", name)
+					p.warn(modifierWithoutLimit, f.key(name), fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
+						"move it beside the 'rate_limit', descriptors do not inherit it")
 				}
 			})
 		}
@@ -227,8 +229,10 @@ func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) 
 		c := &claims[i]
 		here, name := p.point(c.node), c.Joined()
 		if first, twice := taken.claims[c.claim]; twice {
-			p.fault(c.node, c.duplicate(), "duplicate descriptor composite key '%s': %s has it too",
-				descriptors.Truncate(below.composite()+"."+name, maxComposite), p.pointText(first))
+			p.fault(c.node,
+				fmt.Sprintf("duplicate descriptor composite key '%s': %s has it too",
+					descriptors.Truncate(below.composite()+"."+name, maxComposite), p.pointText(first)),
+				c.duplicate())
 			continue
 		}
 		taken.claims[c.claim] = here
@@ -236,8 +240,10 @@ func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) 
 			continue // envoyproxy/ratelimit has no lists
 		}
 		if first, twice := taken.names[name]; twice {
-			p.warn(duplicateInRatelimit, c.node, "Weir compares key and value separately, so nothing needs to change",
-				"envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'", p.pointText(first))
+			p.warn(duplicateInRatelimit, c.node,
+				fmt.Sprintf("envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'",
+					p.pointText(first)),
+				"Weir compares key and value separately, so nothing needs to change")
 			continue
 		}
 		taken.names[name] = here
@@ -257,12 +263,22 @@ func (r *reader) pointText(s position) string {
 func (b *branch) allBelow(modifier string) bool {
 	some := false
 	for _, c := range b.children {
-		has := c.rule != nil && (modifier == "shadow_mode" && c.rule.ShadowMode || modifier == "quota_mode" && c.rule.QuotaMode ||
-			modifier == "detailed_metric" && c.rule.DetailedMetric)
-		if c.rule != nil && !has || len(c.children) > 0 && !c.allBelow(modifier) {
+		if c.rule != nil && !hasModifier(c.rule, modifier) || len(c.children) > 0 && !c.allBelow(modifier) {
 			return false
 		}
-		some = some || has || len(c.children) > 0
+		some = some || c.rule != nil || len(c.children) > 0
 	}
 	return some
+}
+
+func hasModifier(r *descriptors.Rule, modifier string) bool {
+	switch modifier {
+	case "shadow_mode":
+		return r.ShadowMode
+	case "quota_mode":
+		return r.QuotaMode
+	case "detailed_metric":
+		return r.DetailedMetric
+	}
+	return false
 }
