@@ -64,7 +64,7 @@ func (p *process) adminOptions() admin.Options {
 	o := admin.Options{
 		Version:       versionOf(),
 		Rules:         p.rules.Rules,
-		Store:         p.store.withoutFallback,
+		Store:         p.store.belowFallback,
 		Decide:        decideOptions(s),
 		ParseRequest:  rls.ParseRequest,
 		Status:        p.status,

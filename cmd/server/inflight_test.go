@@ -161,7 +161,7 @@ func TestReleasesAreShedLast(t *testing.T) {
 			t.Errorf("beside %d requests: %v", held, err)
 		}
 	}
-	gate.Close(canceled(t))
+	gate.CloseAndWait(canceled(t))
 	for gate.Stats().InFlight > 0 {
 		gate.Done()
 	}

@@ -159,7 +159,7 @@ func (p *process) endRequests(received os.Signal, stop *stopper) {
 	}
 	stop.forceAfter(p.settings.StopTimeout)
 	stopGRPC(stop.forced, p.servers.grpc, p.gate)
-	p.gate.Close(stop.forced)
+	p.gate.CloseAndWait(stop.forced)
 	if admin := p.servers.admin; admin != nil {
 		admin.stop(stop.forced) // before the save, so that the snapshot has its resets
 	}
@@ -168,7 +168,7 @@ func (p *process) endRequests(received os.Signal, stop *stopper) {
 	p.servers.stopHTTP(stop.forced)
 	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
 	defer cancel()
-	p.gate.Close(ctx)
+	p.gate.CloseAndWait(ctx)
 }
 
 // close closes the parts, the last one first. No request may be in flight.

@@ -31,14 +31,14 @@ import (
 // openStore opens the parts from the backend outwards, because closing denyCache and ends calls the
 // backend.
 type storeStack struct {
-	memory          *memstore.Store      // the counters in this process: all of them or, with Redis, those of on_store_error: local
-	save            func()               // saves counters in memory if they have a snapshot; to be called after the last request
-	mainRedis       *redisstore.Store    // notifies the replicas that share the backend of resets; nil without Redis
-	probers         []*redisprobe.Prober // one for each Redis
-	denyCache       *guard.DenyCache     // nil without Redis, or if disabled
-	withoutFallback limiters.Store       // the store that fallback wraps, for calls that on_store_error must not decide
-	fallback        *guard.Fallback      // receives all calls that on_store_error may decide
-	replicas        *replicas.Counter    // the number of replicas, from which fallback computes its share of a limit
+	memory        *memstore.Store      // the counters in this process: all of them or, with Redis, those of on_store_error: local
+	save          func()               // saves counters in memory if they have a snapshot; to be called after the last request
+	mainRedis     *redisstore.Store    // notifies the replicas that share the backend of resets; nil without Redis
+	probers       []*redisprobe.Prober // one for each Redis
+	denyCache     *guard.DenyCache     // nil without Redis, or if disabled
+	belowFallback limiters.Store       // the store that fallback wraps, for calls that on_store_error must not decide
+	fallback      *guard.Fallback      // receives all calls that on_store_error may decide
+	replicas      *replicas.Counter    // the number of replicas, from which fallback computes its share of a limit
 }
 
 func (p *process) openStore(ctx context.Context) (err error) {
@@ -48,7 +48,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
 	if s.BackendType == settings.Memory {
 		p.openMemory(st)
-		st.withoutFallback, err = p.openTracing(ctx, st.memory)
+		st.belowFallback, err = p.openTracing(ctx, st.memory)
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
 		options.Local = st.memory
@@ -58,7 +58,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 		return err
 	}
 	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
-	st.fallback = guard.NewFallback(st.withoutFallback, options)
+	st.fallback = guard.NewFallback(st.belowFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,
 		func(ctx context.Context) {
@@ -117,7 +117,7 @@ func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
 	ends := guard.NewEndRetrier(calls)
 	p.metrics.RegisterEndRetrier(ends.Stats)
 	p.flushAtClose(ends.Close, closeTimeout, "leases not ended in redis")
-	st.withoutFallback = ends
+	st.belowFallback = ends
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
 	p.tasks = append(p.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
 	return nil

@@ -74,8 +74,8 @@ func (g *Gate) Done() {
 	}
 }
 
-// Close rejects all further requests and waits until none is in flight, or ctx ends.
-func (g *Gate) Close(ctx context.Context) {
+// CloseAndWait rejects all further requests and waits until none is in flight, or ctx ends.
+func (g *Gate) CloseAndWait(ctx context.Context) {
 	g.closed.Store(true)
 	for g.inFlight.Load() > 0 && backoff.Sleep(ctx, checkInterval) == nil {
 	}

@@ -27,7 +27,7 @@ func TestEndsAreShedBeyondTwiceTheLimit(t *testing.T) {
 // shed.
 func TestStoppingIsNotOverload(t *testing.T) {
 	g := NewGate(1)
-	g.Close(t.Context())
+	g.CloseAndWait(t.Context())
 	w := httptest.NewRecorder()
 	g.Handler(http.NotFoundHandler(), 1).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", nil))
 	if err := g.Admit(false); status.Code(err) != codes.Unavailable || w.Code != http.StatusServiceUnavailable {

@@ -102,7 +102,7 @@ func outcomeOf(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 
 // CombinedOutcome is the outcome of descriptors together. The zero value combines no descriptors.
 type CombinedOutcome struct {
-	others, quotas outcomes // the outcomes of the descriptors outside of quota mode, and of those in it
+	nonQuotas, quotas outcomes // the outcomes of the descriptors outside of quota mode, and of those in it
 }
 
 // outcomes marks the outcomes that occur.
@@ -113,21 +113,21 @@ func (c *CombinedOutcome) Add(d *Decision) {
 	if d.QuotaMode {
 		c.quotas[d.Outcome] = true
 	} else {
-		c.others[d.Outcome] = true
+		c.nonQuotas[d.Outcome] = true
 	}
 }
 
 // Denied reports whether the descriptors deny a request, apart from [Options.ShadowMode]. Quotas
 // deny it only together.
 func (c *CombinedOutcome) Denied() bool {
-	return c.others[Denied] || c.quotasDeny()
+	return c.nonQuotas[Denied] || c.quotasDeny()
 }
 
 func (c *CombinedOutcome) quotasDeny() bool { return c.quotas == outcomes{Denied: true} }
 
 // Undecided reports whether the outcome of the request depends on a descriptor that is Undecided.
 func (c *CombinedOutcome) Undecided() bool {
-	return !c.Denied() && (c.others[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
+	return !c.Denied() && (c.nonQuotas[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
 // decidingVerdict returns the index of the verdict that decides the outcome: the denial with the

@@ -159,8 +159,8 @@ func (n *Node) findAny(entries []Entry) *Rule {
 	return nil
 }
 
-// childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first, and its
-// index cannot find the others. TestWalkAgreesWithMatch compares the two.
+// childrenMatching returns the nodes below n that match e. [Domain.Match] selects the first, and
+// its index cannot find the others. TestWalkAgreesWithMatch compares the two.
 func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
 		if result, prefix := child.level.match(e); result.Matched() {

@@ -182,9 +182,9 @@ const (
 	noMatch       = "no_match"
 )
 
-// walk sets the steps of descriptor i. If every entry selects a node and the last node has no limit,
-// noLimit is the reason for that. The marker that ends a lease is not an entry of the rules, and has
-// a step of its own.
+// walk sets the steps of descriptor i. If every entry selects a node and the last node has no
+// limit, noLimit is the reason for that. The marker that ends a lease is not an entry of the rules,
+// and has a step of its own.
 func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimit string) {
 	d.Walk = []Step{}
 	planned := e.plan.Decisions[i].Entries

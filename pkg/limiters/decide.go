@@ -12,7 +12,7 @@ func (op *Op) NeedsMemory(s *State, now int64) bool {
 		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
 	}
 	effect := op.leaseEffect(s, now)
-	if n < 0 || effect == leaseHeld {
+	if n < 0 || effect == leaseAlreadyOpen {
 		return false
 	}
 	fits, _ := l.fits(s, now, n)
@@ -191,7 +191,7 @@ func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
 		return true, false
 	case op.Limit.penaltyLeft(s, d.now) > 0:
 		return false, false
-	case effect == leaseHeld:
+	case effect == leaseAlreadyOpen:
 		return true, false
 	}
 	sum, opens := d.sums(i)
@@ -209,7 +209,7 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 			continue
 		}
 		effect := d.group[j].leaseEffect(s, d.now)
-		if effect != leaseHeld && d.group[j].N > 0 {
+		if effect != leaseAlreadyOpen && d.group[j].N > 0 {
 			sum = min(sum+ClampHits(d.group[j].N), MaxHits)
 		}
 		if effect == leaseOpens {

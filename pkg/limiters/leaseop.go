@@ -10,10 +10,10 @@ func (op *Op) MayOpenLease() bool {
 type leaseEffect uint8
 
 const (
-	leaseNone  leaseEffect = iota // the operation has no lease, or is a peek or a refund
-	leaseOpens                    // the operation opens a lease
-	leaseHeld                     // the id has a lease already, so nothing changes
-	leaseEnded                    // the end arrived first: no lease, and a reservation is charged its actual cost
+	leaseNone        leaseEffect = iota // the operation has no lease, or is a peek or a refund
+	leaseOpens                          // the operation opens a lease
+	leaseAlreadyOpen                    // the id has a lease already, so nothing changes
+	leaseEnded                          // the end arrived first: no lease, and a reservation is charged its actual cost
 )
 
 // leaseEffect returns the effect of op on its lease. op must not be an end.
@@ -23,7 +23,7 @@ func (op *Op) leaseEffect(s *State, now int64) leaseEffect {
 	}
 	leases := &s.extraOrEmpty().leases
 	if held, found := leases.open.byID[op.Lease]; found && held.expires > now {
-		return leaseHeld
+		return leaseAlreadyOpen
 	}
 	if ended, found := leases.ended.byID[op.Lease]; found && ended.expires > now {
 		return leaseEnded
@@ -84,7 +84,7 @@ func (op *Op) apply(s *State, now int64) {
 	switch op.leaseEffect(s, now) {
 	case leaseNone:
 		charged = n
-	case leaseHeld:
+	case leaseAlreadyOpen:
 	case leaseEnded:
 		ended, _ := s.withExtraState().leases.ended.remove(op.Lease)
 		s.removeEmptyExtraState()

@@ -11,7 +11,7 @@
 --   decide_reservations.lua  operations under limits with reservations, without a group and a penalty
 --
 -- The function module_of runs another file and returns its result. An algorithm has these functions:
---   limit(text, at) -> limit                            decodes the numbers of a limit, which begin at at
+--   limit(text, offset) -> limit                        decodes the numbers of a limit, from this byte of text on
 --   load(key, limit, now, value, s) -> s                reads a state. value is that of the key: false = absent, nil = unknown. s is a state
 --                                                       to reuse, or nil
 --   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit
@@ -23,18 +23,18 @@
 --                                                       any other case it changes nothing and returns nil
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
-local now, not_after = unpacked('>I8I8', ARGV[1])
+local now, not_after = struct_unpack('>I8I8', ARGV[1])
 local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
-if not_after > 0 and server > not_after then return { pack('>I8', server) } end
+if not_after > 0 and server > not_after then return { struct_pack('>I8', server) } end
 -- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else min_expiry_ms = 3600000 end
 
 local modules, limits = {}, { nil }
 for i = 2, #ARGV - 1 do
-  local name, at = unpacked('s', ARGV[i])
+  local name, offset = struct_unpack('s', ARGV[i])
   local algorithm = modules[name] or module_of(name)
-  local limit = algorithm.limit(ARGV[i], at)
+  local limit = algorithm.limit(ARGV[i], offset)
   limit.algorithm = algorithm
   modules[name], limits[i - 1] = algorithm, limit
 end
@@ -44,12 +44,12 @@ do
   local from = 1
   while from <= #text do
     local verdict_count, key, kind, limit, group_number, n
-    verdict_count, key, kind, limit, group_number, n, from = unpacked($RUN_LAYOUT, text, from)
+    verdict_count, key, kind, limit, group_number, n, from = struct_unpack($RUN_LAYOUT, text, from)
     local count_denied, run = kind >= $COUNT_DENIED
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
       local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
-      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = unpacked($EXTRA_LAYOUT, text, from)
+      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = struct_unpack($EXTRA_LAYOUT, text, from)
       run = {
         kind = kind, first = count + 1, verdict_count = verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
         op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],
@@ -155,7 +155,7 @@ local function decide_alone(run, to, values, base)
   for op = run.current_op, to do
     run.current_op = op
     if ops_at then
-      limit, n = unpacked($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
+      limit, n = struct_unpack($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
       limit = limits[limit]
       if denied_n then n, denied_n = 0, n end
     end
@@ -289,7 +289,7 @@ local function deciders_of(batch)
   local function op_of(run, i)
     local op, limit = { first = run.first + i - 1 }
     local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = unpacked($RESERVATIONS_LAYOUT, text, at)
+    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = struct_unpack($RESERVATIONS_LAYOUT, text, at)
     op.limit, op.reservations_limit = limits[limit], limits[limit + 1]
     return op
   end
@@ -415,12 +415,12 @@ if is_replica then return redis.error_reply('READONLY a read only replica') end
 -- Many verdicts are packed at a time. A string for each would cost more than its numbers.
 local format, most, numbers = $PACK_FORMAT, 4 * $VERDICTS_PER_PACK, 4 * count
 local to = math.min(numbers, most)
-reply[1] = pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
+reply[1] = struct_pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
 if numbers > most then
   local texts = { reply[1] }
   for from = most + 1, numbers, most do
     to = math.min(from + most - 1, numbers)
-    texts[#texts + 1] = pack('>' .. string.sub(format, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
+    texts[#texts + 1] = struct_pack('>' .. string.sub(format, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
   end
   reply[1] = table.concat(texts)
 end

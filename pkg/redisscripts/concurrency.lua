@@ -6,8 +6,8 @@
 local leases = module_of('leaseset')
 local M = { limit = 0, open_or_peek = 0, fits = 0, usage = 0, is_concurrency = true, leases = leases }
 
-function M.limit(text, at)
-  local max_slots, ttl = unpacked('>I8I8', text, at)
+function M.limit(text, offset)
+  local max_slots, ttl = struct_unpack('>I8I8', text, offset)
   return { algorithm = 0, max = max_slots, ttl = ttl }
 end
 

@@ -18,7 +18,7 @@ return function(now, server, keys, verdicts, text, limits)
   return function(run, to)
     for op = run.current_op, to do
       run.current_op = op
-      local op_kind, id, index, limit, n = unpacked($CONCURRENCY_LAYOUT, text, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
+      local op_kind, id, index, limit, n = struct_unpack($CONCURRENCY_LAYOUT, text, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
       limit = limits[limit]
       local leases, name, key, allowed, retry, scores, used, reset = limit.algorithm.leases, KEYS[index], keys[index], true, 0
       if not key and id ~= $NO_ID then

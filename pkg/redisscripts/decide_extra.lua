@@ -6,7 +6,7 @@
 --   group           its group, a list of runs
 --   penalty_target  the key of its penalty
 --   leases          the state of its leases; the field module has the functions for it, of leaseset.lua or reservations.lua
---   lease_effect    the effect of an allowed operation on its lease: none, opens, held or ended, as leaseEffect in pkg/limiters
+--   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the operation opens: the time by which settle finds its charge
 --   actual          the actual cost of an id that ended before it was opened
 --   allowed         whether the operation is allowed
@@ -26,7 +26,7 @@ return function(now, server, driver)
   local function lease_effect_of(run)
     local leases = run.leases
     if not leases or run.id == $NO_ID or run.n < 0 or run.n == 0 and not run.reservations_limit then return 'none' end
-    if leases.module.find(leases, run.id) then return 'held' end
+    if leases.module.find(leases, run.id) then return 'already_open' end
     if leases.module.has_ended(leases, run.id, now) then return 'ended' end
     return 'opens'
   end
@@ -43,7 +43,7 @@ return function(now, server, driver)
 
   local reservations
 
-  -- Removes expired reservations, and settles them to 0 if the limit releases them.
+  -- Removes expired reservations, and settles them to 0 if the limit refunds them.
   local function load_reservations(key, run)
     local target = key_at(run.reservations_key)
     if not target.state then
@@ -52,7 +52,7 @@ return function(now, server, driver)
     end
     run.leases = target.state
     local expired = expire_leases(run, run.reservations_limit.ttl)
-    if #expired > 0 and run.reservations_limit.releases and settler_of(run).settle(key.state, run.limit, now, expired) then
+    if #expired > 0 and run.reservations_limit.refunds_expired and settler_of(run).settle(key.state, run.limit, now, expired) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
@@ -87,7 +87,7 @@ return function(now, server, driver)
   local function add(key, run)
     if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
     run.lease_effect = lease_effect_of(run)
-    if run.lease_effect ~= 'held' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
+    if run.lease_effect ~= 'already_open' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
     if run.lease_effect == 'opens' then key.opens = key.opens + 1 end
   end
 
@@ -98,7 +98,7 @@ return function(now, server, driver)
       run.allowed = false
       return
     end
-    if run.lease_effect == 'held' then return end
+    if run.lease_effect == 'already_open' then return end
     run.allowed = run.limit.algorithm.fits(key.state, run.limit, now, key.sum)
     if run.allowed and run.lease_effect == 'opens' and run.leases.count + key.opens > $MAX_LEASES then
       run.allowed, run.too_many = false, true
@@ -134,7 +134,7 @@ return function(now, server, driver)
         leases.module.open(leases, run.id, run.reservations_limit, now, n, charged_at, server)
       end
       charged = settler.charge(key.state, run.limit, now, n)
-    elseif n ~= 0 and run.lease_effect ~= 'held' then
+    elseif n ~= 0 and run.lease_effect ~= 'already_open' then
       charged = run.limit.algorithm.charge(key.state, run.limit, now, n)
     end
     if charged then key.charged = run.limit end

@@ -24,8 +24,8 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
   local function open(name, id, reservations_limit, n, charged_at, key_expiry, counts, first, least, ttl_end)
     local px
     if key_expiry < least then key_expiry, px = renew_expiry(reservations_limit.ttl, server) end
-    local head = pack('>I4I4I8I8', key_expiry, counts + $ONE_RECORD, first, ttl_end)
-    call('HSET', name, $HEAD_FIELD, head, id, pack('>I8I8I8', ttl_end, n, charged_at))
+    local head = struct_pack('>I4I4I8I8', key_expiry, counts + $ONE_RECORD, first, ttl_end)
+    call('HSET', name, $HEAD_FIELD, head, id, struct_pack('>I8I8I8', ttl_end, n, charged_at))
     if px then call('PEXPIRE', name, px) end
   end
 
@@ -38,7 +38,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     if ends == not record then return end
     if head == false then return 0, 0, ttl_end, record end
     if not head or #head ~= 24 then return end
-    local key_expiry, counts, first, last = unpacked('>I4I4I8I8', head)
+    local key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
     if counts % $ONE_RECORD > 0 or first <= now or last > ttl_end then return end
     if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and not ends then
       counts = (call('HLEN', name) - 1) * $ONE_RECORD
@@ -51,7 +51,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
   local function delete_record(name, id, record, counts)
     if #record ~= 24 then error('an unreadable value', 0) end
     if counts == $ONE_RECORD then call('DEL', name) else call('HDEL', name, id) end
-    return unpacked('>I8', record, 9)
+    return struct_unpack('>I8', record, 9)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
@@ -60,7 +60,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     for op = run.current_op, to do
       run.current_op = op
       local at = run.ops_at + $RESERVATIONS_SIZE * (op - 1)
-      local op_kind, id, index, limit_index, n, reservations_index = unpacked($RESERVATIONS_LAYOUT, text, at)
+      local op_kind, id, index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, text, at)
       if limit ~= limits[limit_index] then
         limit, reservations_limit = limits[limit_index], limits[limit_index + 1]
         algorithm = limit.algorithm
@@ -100,7 +100,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
           local settler, s = driver.settler_of(limit), key.state
           local allowed, retry, charged = true, 0, false
           if ends then
-            charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = unpacked('>I8', record, 17), delta = delta } })
+            charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', record, 17), delta = delta } })
           else
             allowed, retry = algorithm.fits(s, limit, now, n)
             if allowed then

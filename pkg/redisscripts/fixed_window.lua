@@ -11,15 +11,15 @@ local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, us
 
 -- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the
 -- key was charged, that is the window of the charge, which is at most one ahead.
-function M.limit(text, at)
+function M.limit(text, offset)
   local max, window, counts_denied, peek_over, start
-  max, window, counts_denied, peek_over, start, at = unpacked('>I8I8I8I8I8', text, at)
+  max, window, counts_denied, peek_over, start, offset = struct_unpack('>I8I8I8I8I8', text, offset)
   local l = {
     algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
     first_hit = start == 1, peek_over = peek_over == 1,
   }
   if start < 2 then return l end
-  local starts = { unpacked('>I8I8I8I8', text, at) }
+  local starts = { struct_unpack('>I8I8I8I8', text, offset) }
   l.starts = starts
   function l.window_at(now, charged)
     for i = 1, 3 do
@@ -86,14 +86,14 @@ end
 -- The key expires when its window has ended, so only a new window needs a new expiry. SETRANGE costs half as much as SET with
 -- an expiry.
 function M.save(key, s, _, reset)
-  local value = pack('>I8I8', s.start, s.count)
+  local value = struct_pack('>I8I8', s.start, s.count)
   if s.stored == s.start then call('SETRANGE', key, '0', value) else call('SET', key, value, 'PX', digits(expiry_ms(reset))) end
 end
 
 -- For hits that fit in the stored window, if that is the window at now.
 function M.quick(key, l, now, v, n)
   if #v ~= 16 then return end
-  local start, count = unpacked('>I8I8', v)
+  local start, count = struct_unpack('>I8I8', v)
   local open, stop = false, start + l.window
   if l.by_clock then
     open = start == now - now % l.window
@@ -105,7 +105,7 @@ function M.quick(key, l, now, v, n)
   end
   count = count + n
   if not open or count > l.max then return end
-  call('SETRANGE', key, '0', pack('>I8I8', start, count))
+  call('SETRANGE', key, '0', struct_pack('>I8I8', start, count))
   return count, stop - now
 end
 

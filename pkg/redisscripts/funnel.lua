@@ -62,8 +62,8 @@ local function hits(l, whole, frac)
   return math.min(n, $MAX_FUNNEL_USED)
 end
 
-function M.limit(text, at)
-  local max, window, counts_denied, peek_over, capacity, drain_whole, drain_frac, den = unpacked('>I8I8I8I8I8I8I8I8', text, at)
+function M.limit(text, offset)
+  local max, window, counts_denied, peek_over, capacity, drain_whole, drain_frac, den = struct_unpack('>I8I8I8I8I8I8I8I8', text, offset)
   local l = {
     algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, capacity = capacity,
     drain_whole = drain_whole, drain_frac = drain_frac, den = den, peek_over = peek_over == 1,
@@ -134,11 +134,11 @@ end
 -- Writes a state that resets in reset µs.
 local function write(key, at, whole, frac, den, expiry, reset, server)
   if expiry >= least_expiry(reset, server) then
-    call('SETRANGE', key, '0', pack('>I8I8I4I4I4', at, whole, frac, den, expiry))
+    call('SETRANGE', key, '0', struct_pack('>I8I8I4I4I4', at, whole, frac, den, expiry))
   else
     local px
     expiry, px = renew_expiry(reset, server)
-    call('SET', key, pack('>I8I8I4I4I4', at, whole, frac, den, expiry), 'PX', px)
+    call('SET', key, struct_pack('>I8I8I4I4I4', at, whole, frac, den, expiry), 'PX', px)
   end
 end
 
@@ -156,7 +156,7 @@ function M.quick(key, l, now, v, n, server)
   local at, whole, frac, expiry, _ = now, 0, 0, 0
   if v then
     if #v ~= 28 then return end
-    at, whole, frac, _, expiry = unpacked('>I8I8I4I4I4', v)
+    at, whole, frac, _, expiry = struct_unpack('>I8I8I4I4I4', v)
     if at > now or frac > 0 then return end
     whole = whole - (now - at)
     if whole < 0 then whole = 0 end

@@ -29,7 +29,7 @@ local NONE = {}
 
 local function number(score) return tonumber(score) or 0 end
 
-local function member(id, kind) return pack('c16c1', id, kind) end
+local function member(id, kind) return struct_pack('c16c1', id, kind) end
 
 -- The score of an ended id that is forgotten at a time, and the time of a score.
 local function ended_score(at, format) return string.format(format or '%.17g', at * 2 ^ -54) end
@@ -157,14 +157,14 @@ local function remove_expired(s, now, id)
 end
 
 -- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
-local function is_over(s, now)
+local function has_fully_reset(s, now)
   return not s.reserves and s.latest <= now and (s.count_ended == 0 or first_score(s.key, ended_score(now, '(%.17g'), '(1') == 0)
 end
 
 -- Removes expired leases and ended ids before an operation with an id, see remove_expired.
 function M.expire(s, now, id)
   if s.first > now or s.count + s.count_ended == 0 then return NONE end
-  if not is_over(s, now) then return remove_expired(s, now, id) end
+  if not has_fully_reset(s, now) then return remove_expired(s, now, id) end
   clear(s)
   return NONE
 end

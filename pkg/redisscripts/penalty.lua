@@ -7,8 +7,8 @@
 local M = { limit = 0, load = 0, left = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
-function M.limit(text, at)
-  local after, within, lasts, factor, longest, forget = unpacked('>I8I8I8I8I8I8', text, at)
+function M.limit(text, offset)
+  local after, within, lasts, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, offset)
   return { algorithm = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
 end
 
@@ -66,7 +66,7 @@ end
 function M.save(key, s, _, reset, _, server)
   local expiry, px = s.expiry
   if expiry < least_expiry(reset, server) then expiry, px = renew_expiry(reset, server) end
-  local value = pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.begun, expiry)
+  local value = struct_pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.begun, expiry)
   if px then call('SET', key, value, 'PX', px) else call('SETRANGE', key, '0', value) end
 end
 

@@ -2,7 +2,7 @@
 --
 -- Every file creates a table as large as it becomes, because Lua grows tables slowly. So a constructor names fields that are set only
 -- later: the 0 of local M = { name = 'funnel', limit = 0, load = 0, ... }, or the nil of { nil, nil }, is a placeholder.
-local call, pack, unpacked = redis.call, struct.pack, struct.unpack
+local call, struct_pack, struct_unpack = redis.call, struct.pack, struct.unpack
 
 -- The expiry, in ms, of a key that has fully reset in reset µs. It is at least min_expiry_ms, and a second longer than needed: it
 -- only frees memory, and decides nothing.
@@ -30,7 +30,7 @@ end
 -- whole_numbers unpacks a value with a format of struct. It raises an error if the value has another length, or is an error reply.
 local function whole_numbers(value, bytes, format)
   if #value ~= bytes then error(value.err or 'an unreadable value', 0) end
-  local a, b, c, d, e = unpacked(format, value)
+  local a, b, c, d, e = struct_unpack(format, value)
   if a > 2 ^ 53 or b > 2 ^ 53 then error('an unreadable value', 0) end
   return a, b, c, d, e
 end

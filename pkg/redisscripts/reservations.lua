@@ -24,7 +24,7 @@ local sub, min, max, huge = string.sub, math.min, math.max, math.huge
 local NONE = {}
 
 local function head_of(s, key_expiry)
-  return pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
+  return struct_pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
 end
 
 -- Sets the counts and the bounds of a state from its records.
@@ -93,7 +93,7 @@ local function is_full(s) return s.count + s.count_ended >= $MAX_HASH_RECORDS en
 local function read(s, field, value)
   if field == $HEAD_FIELD then
     if #value ~= 24 then error('an unreadable value', 0) end
-    s.key_expiry = unpacked('>I4', value)
+    s.key_expiry = struct_unpack('>I4', value)
   elseif #field == 16 then
     local expires, n, charged_at = whole_numbers(value, 24, '>I8I8I8')
     s.open[field] = { expires = expires, n = n, charged_at = charged_at }
@@ -127,7 +127,7 @@ function M.open(s, id, l, now, n, charged_at, server)
     return lease_set.open(s, id, l, now, n, charged_at, server)
   end
   local expires = now + l.ttl
-  local value = pack('>I8I8I8', expires, n, charged_at)
+  local value = struct_pack('>I8I8I8', expires, n, charged_at)
   change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, l.ttl, server)
 end
 
@@ -145,7 +145,7 @@ function M.remember_end(s, id, now, n, server)
     return lease_set.remember_end(s, id, now, n, server)
   end
   local expires = now + $ENDED_TTL
-  change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', pack('>I8I8', expires, n), $ENDED_TTL, server)
+  change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', struct_pack('>I8I8', expires, n), $ENDED_TTL, server)
 end
 
 function M.forget_end(s, id) change(s, s.ended, id, nil, delete, id .. 'e') end
@@ -157,7 +157,7 @@ function M.shorten(s, latest)
   for id, r in pairs(s.open) do
     if r.expires > latest then
       late[#late + 1] = r
-      values[#values + 1], values[#values + 2] = id, pack('>I8I8I8', latest, r.n, r.charged_at)
+      values[#values + 1], values[#values + 2] = id, struct_pack('>I8I8I8', latest, r.n, r.charged_at)
     end
   end
   if type(redis.pcall('HSET', unpack(values))) == 'table' then return end

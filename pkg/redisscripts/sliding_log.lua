@@ -22,12 +22,12 @@ local NONE = {}
 
 local function record_of(at, sum)
   at = at % $LOG_TIMES
-  return pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * $LOG_SUMS + sum)
+  return struct_pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * $LOG_SUMS + sum)
 end
 
 -- The time and the sum of the record at byte from. Of the times that the stored one may stand for, it is the nearest to now.
 local function read(text, from, now)
-  local low, rest = unpacked('>I6I3', text, from)
+  local low, rest = struct_unpack('>I6I3', text, from)
   local sum = rest % $LOG_SUMS
   local at = (rest - sum) / $LOG_SUMS * 2 ^ 48 + low
   return now + (at - now % $LOG_TIMES + $LOG_TIMES + $LOG_TIMES / 2) % $LOG_TIMES - $LOG_TIMES / 2, sum
@@ -70,8 +70,8 @@ local function reaches(s, _, sum, n) return (sum - s.base + $LOG_SUMS) % $LOG_SU
 -- The index of the first record whose sum reaches n hits, counted from the oldest.
 local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
-function M.limit(text, at)
-  local max, window, counts_denied, peek_over = unpacked('>I8I8I8I8', text, at)
+function M.limit(text, offset)
+  local max, window, counts_denied, peek_over = struct_unpack('>I8I8I8I8', text, offset)
   return { algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }
 end
 

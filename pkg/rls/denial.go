@@ -67,7 +67,7 @@ func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 	}
 	if s.options.StandardHeaders {
 		b = appendHeaderPolicies(b, headerPolicies(result, &denied))
-		b = appendNumberHeader(b, "retry-after", retryAfter(denied.wait, s.options.RetryAfterJitter))
+		b = appendNumberHeader(b, "retry-after", retryAfterSeconds(denied.wait, s.options.RetryAfterJitter))
 	}
 	if s.options.Receipts.Header != "" {
 		b = s.options.Receipts.append(b, &denied)
@@ -83,7 +83,7 @@ func appendDeniedBy(b []byte, fields *[5]field) []byte {
 	b, object := openMessage(b, tagStructValue)
 	for _, f := range fields {
 		if f.text != "" {
-			b = appendTextField(b, f.name, f.text)
+			b = appendStructText(b, f.name, f.text)
 		}
 	}
 	return closeMessage(closeMessage(closeMessage(closeMessage(b, object), value), entry), metadata)
@@ -99,8 +99,8 @@ func deniedByHeader(fields *[5]field) string {
 		case f.name == "rule":
 			rule = f.text
 		default:
-			b = appendString(append(append(append(b, ';'), f.name...), '='), percentEncoded(f.text))
+			b = appendQuoted(append(append(append(b, ';'), f.name...), '='), percentEncoded(f.text))
 		}
 	}
-	return string(append(appendString(nil, percentEncoded(rule)), b...))
+	return string(append(appendQuoted(nil, percentEncoded(rule)), b...))
 }

@@ -49,9 +49,9 @@ func seconds(d time.Duration) int64 {
 	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
 }
 
-// retryAfter returns Retry-After in seconds, rounded up and at least 1. It adds a random part of up
-// to jitter times wait.
-func retryAfter(wait time.Duration, jitter float64) int64 {
+// retryAfterSeconds returns Retry-After in seconds, rounded up and at least 1. It adds a random
+// part of up to jitter times wait.
+func retryAfterSeconds(wait time.Duration, jitter float64) int64 {
 	n := max(1, seconds(wait))
 	return n + rand.Int64N(int64(float64(n)*jitter)+1)
 }
@@ -64,8 +64,8 @@ func appendParameter(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(b, min(n, maxInteger), 10)
 }
 
-// appendString appends printable ASCII as a structured-field string.
-func appendString(b []byte, text string) []byte {
+// appendQuoted appends printable ASCII as a structured-field string.
+func appendQuoted(b []byte, text string) []byte {
 	b = append(b, '"')
 	for i := range len(text) {
 		if text[i] == '"' || text[i] == '\\' {

@@ -155,7 +155,7 @@ func TestRetryAfterJitterOnlyAdds(t *testing.T) {
 	} {
 		seen := map[int64]bool{}
 		for range 2000 {
-			got := retryAfter(c.wait, c.jitter)
+			got := retryAfterSeconds(c.wait, c.jitter)
 			if seen[got] = true; got < c.minimum || got > c.maximum {
 				t.Fatalf("%v and %v: %d, want %d to %d", c.wait, c.jitter, got, c.minimum, c.maximum)
 			}

@@ -125,8 +125,8 @@ func appendNumberHeader(b []byte, name string, n int64) []byte {
 	return appendHeader(b, name, strconv.FormatInt(n, 10))
 }
 
-// appendTextField appends a string field of a google.protobuf.Struct.
-func appendTextField(b []byte, name, text string) []byte {
+// appendStructText appends a string field of a google.protobuf.Struct.
+func appendStructText(b []byte, name, text string) []byte {
 	b, field := openMessage(b, tagFields)
 	b, value := openMessage(appendText(b, tagFieldKey, name), tagFieldValue)
 	return closeMessage(closeMessage(appendText(b, tagStringValue, text), value), field)

@@ -94,8 +94,8 @@ func appendHeaderPolicies(b []byte, policies []headerPolicy) []byte {
 		if i > 0 {
 			quotas, states = append(quotas, ", "...), append(states, ", "...)
 		}
-		quotas = policies[i].appendQuota(appendString(quotas, policies[i].name))
-		states = policies[i].appendState(appendString(states, policies[i].name))
+		quotas = policies[i].appendQuota(appendQuoted(quotas, policies[i].name))
+		states = policies[i].appendState(appendQuoted(states, policies[i].name))
 	}
 	return appendHeader(appendHeader(b, "ratelimit-policy", string(quotas)), "ratelimit", string(states))
 }

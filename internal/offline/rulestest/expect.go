@@ -25,11 +25,11 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 		e.decision = p.verdict(n)
 		return e
 	}
-	f, ok := p.Fields(n, inExpect)
+	f, ok := p.Fields(n, expectSchema)
 	if !ok {
 		return e
 	}
-	if !slices.ContainsFunc(inExpect.Keys, f.Has) {
+	if !slices.ContainsFunc(expectSchema.Keys, f.Has) {
 		p.Fault(n, "'expect' is empty, so every outcome passes", verdictRemedy)
 	}
 	e.decision = p.wanted(f)
@@ -49,7 +49,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	for _, item := range items {
 		if !item.IsMap() {
 			e.descriptors = append(e.descriptors, p.verdict(item))
-		} else if f, ok := p.Fields(item, inDecision); ok {
+		} else if f, ok := p.Fields(item, decisionSchema); ok {
 			e.descriptors = append(e.descriptors, p.wanted(f))
 		}
 	}

@@ -39,17 +39,17 @@ var synonyms = map[string]string{
 }
 
 var (
-	inFile    = &rulesfile.MapSchema{Name: "the test file", Keys: []string{"rules", "overlay", "domain", "options", "tests"}}
-	inOptions = &rulesfile.MapSchema{Name: "options", Keys: []string{ // settings of the server, in lower case
+	fileSchema    = &rulesfile.MapSchema{Name: "the test file", Keys: []string{"rules", "overlay", "domain", "options", "tests"}}
+	optionsSchema = &rulesfile.MapSchema{Name: "options", Keys: []string{ // settings of the server, in lower case
 		"shadow_mode", "quota_mode", "stop_cache_key_increment_when_overlimit", "use_calendar_month_rate_limit", "merge_domain_config",
 	}}
-	inTest       = &rulesfile.MapSchema{Name: "a test", Keys: []string{"name", "start", "domain", "steps"}}
-	inStep       = &rulesfile.MapSchema{Name: "a step", Keys: []string{"at", "after", "request", "repeat", "every", "expect"}}
-	inRequest    = &rulesfile.MapSchema{Name: "a request", Keys: []string{"domain", "descriptors", "hits", "is_negative_hits"}}
-	inDescriptor = &rulesfile.MapSchema{Name: "a descriptor", Keys: []string{"entries", "hits", "is_negative_hits", "limit"}}
-	inLimit      = &rulesfile.MapSchema{Name: "a limit", Keys: []string{"requests_per_unit", "unit", "unit_multiplier"}}
-	inExpect     = &rulesfile.MapSchema{Name: "expect", Keys: append([]string{"allowed", "denied", "descriptors"}, inDecision.Keys...)}
-	inDecision   = &rulesfile.MapSchema{Name: "a descriptor of expect", Keys: []string{
+	testSchema       = &rulesfile.MapSchema{Name: "a test", Keys: []string{"name", "start", "domain", "steps"}}
+	stepSchema       = &rulesfile.MapSchema{Name: "a step", Keys: []string{"at", "after", "request", "repeat", "every", "expect"}}
+	requestSchema    = &rulesfile.MapSchema{Name: "a request", Keys: []string{"domain", "descriptors", "hits", "is_negative_hits"}}
+	descriptorSchema = &rulesfile.MapSchema{Name: "a descriptor", Keys: []string{"entries", "hits", "is_negative_hits", "limit"}}
+	limitSchema      = &rulesfile.MapSchema{Name: "a limit", Keys: []string{"requests_per_unit", "unit", "unit_multiplier"}}
+	expectSchema     = &rulesfile.MapSchema{Name: "expect", Keys: append([]string{"allowed", "denied", "descriptors"}, decisionSchema.Keys...)}
+	decisionSchema   = &rulesfile.MapSchema{Name: "a descriptor of expect", Keys: []string{
 		"verdict", "rule", "limit", "reason", "remaining", "used", "retry_after", "reset_after", "penalized",
 	}}
 )

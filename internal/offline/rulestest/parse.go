@@ -31,7 +31,7 @@ type parser struct {
 func parse(f rulesfile.File) *parser {
 	d, root := rulesfile.NewDocument(f, page, synonyms)
 	p := &parser{Document: d, suite: &Suite{File: f.Name}, lines: map[string]int{}}
-	if file, ok := p.Fields(root, inFile); ok {
+	if file, ok := p.Fields(root, fileSchema); ok {
 		p.file(file)
 	}
 	return p
@@ -43,7 +43,7 @@ func (p *parser) file(f rulesfile.Fields) {
 		p.Fault(f.At(), "the file names no rules", "write 'rules: rules.yaml', relative to this file")
 	}
 	if f.Has("options") {
-		if o, ok := p.Fields(f.Value("options"), inOptions); ok {
+		if o, ok := p.Fields(f.Value("options"), optionsSchema); ok {
 			p.suite.server = decide.Options{
 				ShadowMode: o.Bool("shadow_mode"), QuotaMode: o.Bool("quota_mode"),
 				AllOrNothing:   o.Bool("stop_cache_key_increment_when_overlimit"),
@@ -53,7 +53,7 @@ func (p *parser) file(f rulesfile.Fields) {
 		}
 	}
 	for _, n := range p.requiredList(f, "tests", "a test") {
-		if test, ok := p.Fields(n, inTest); ok {
+		if test, ok := p.Fields(n, testSchema); ok {
 			p.test(test)
 		}
 	}
@@ -109,7 +109,7 @@ func (p *parser) test(f rulesfile.Fields) {
 	clock.now, t.start = clock.start, clock.start
 	domain := cmp.Or(f.Text("domain"), p.domain)
 	for _, n := range p.requiredList(f, "steps", "a step") {
-		if step, ok := p.Fields(n, inStep); ok {
+		if step, ok := p.Fields(n, stepSchema); ok {
 			t.Steps = append(t.Steps, p.step(step, clock, domain))
 		}
 	}
@@ -208,7 +208,7 @@ func (p *parser) request(n rulesfile.Node) decide.Request {
 	if !n.IsMap() {
 		return decide.Request{Descriptors: p.descriptors(n, "request", hitCount{n: 1})}
 	}
-	f, ok := p.Fields(n, inRequest)
+	f, ok := p.Fields(n, requestSchema)
 	if !ok {
 		return decide.Request{}
 	}
@@ -250,7 +250,7 @@ func (p *parser) descriptors(n rulesfile.Node, name string, hits hitCount) []dec
 func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide.Descriptor {
 	entries, d := n, decide.Descriptor{}
 	if n.IsMap() {
-		f, ok := p.Fields(n, inDescriptor)
+		f, ok := p.Fields(n, descriptorSchema)
 		if !ok {
 			return d
 		}
@@ -289,7 +289,7 @@ func (p *parser) limit(f rulesfile.Fields) *decide.Override {
 	if !f.Has("limit") {
 		return nil
 	}
-	l, ok := p.Fields(f.Value("limit"), inLimit)
+	l, ok := p.Fields(f.Value("limit"), limitSchema)
 	if !ok {
 		return nil
 	}

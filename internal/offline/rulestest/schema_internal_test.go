@@ -37,8 +37,8 @@ func schemaSections(t *testing.T) map[string]schemaOfSection {
 func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
 	got := schemaSections(t)
 	want := map[string]*rulesfile.MapSchema{
-		"file": inFile, "options": inOptions, "test": inTest, "step": inStep, "request": inRequest, "descriptor": inDescriptor,
-		"limit": inLimit, "expect": inExpect, "decision": inDecision,
+		"file": fileSchema, "options": optionsSchema, "test": testSchema, "step": stepSchema, "request": requestSchema, "descriptor": descriptorSchema,
+		"limit": limitSchema, "expect": expectSchema, "decision": decisionSchema,
 	}
 	if len(got) != len(want) {
 		t.Errorf("the schema has %d sections, want %d", len(got), len(want))

@@ -31,14 +31,14 @@ var ratelimitKeys = []string{
 func isWeirs(key string) bool { return !slices.Contains(ratelimitKeys, key) }
 
 var (
-	inFile       = &MapSchema{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
-	inDescriptor = &MapSchema{"a descriptor", []string{
+	fileSchema       = &MapSchema{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
+	descriptorSchema = &MapSchema{"a descriptor", []string{
 		"key", "value", "values", "cidr", "rate_limit", "descriptors", "rate_limits", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata",
 	}, true}
-	inRateLimit  = &MapSchema{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), true}
-	inRateLimits = &MapSchema{"a limit of rate_limits", slices.Concat(rateKeys, settingKeys), false}
-	inReplaces   = &MapSchema{"an item of replaces", []string{"name"}, true}
+	rateLimitSchema  = &MapSchema{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), true}
+	rateLimitsSchema = &MapSchema{"a limit of rate_limits", slices.Concat(rateKeys, settingKeys), false}
+	replacesSchema   = &MapSchema{"an item of replaces", []string{"name"}, true}
 
 	rateKeys    = []string{"unit", "requests_per_unit", "name", "unit_multiplier", "concurrent_requests"}
 	settingKeys = slices.Concat([]string{"algorithm"}, parameterKeys(), []string{"count_denied", "on_store_error", "on_deny"})
@@ -47,7 +47,7 @@ var (
 const anyUint32 = math.MaxUint32
 
 // sections are the sections of a rules file, in the order in which a misplaced key is searched.
-var sections = []*MapSchema{inDescriptor, inRateLimit, inRateLimits, inReplaces, inFile}
+var sections = []*MapSchema{descriptorSchema, rateLimitSchema, rateLimitsSchema, replacesSchema, fileSchema}
 
 func (s *MapSchema) has(key string) bool { return slices.Contains(s.Keys, key) }
 
@@ -55,66 +55,66 @@ func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 
 // checkKey reports whether a key belongs in a map of section in. If not, it records a fault or a
 // warning.
-func (r *reader) checkKey(key, value *yaml.Node, in *MapSchema) bool {
+func (r *reader) checkKey(key, value *yaml.Node, schema *MapSchema) bool {
 	switch {
-	case in == inMetadata:
+	case schema == metadataSchema:
 		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
-		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+in.String())
+		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+schema.String())
 		return false
-	case in.has(key.Value):
+	case schema.has(key.Value):
 		return true
-	case in == inRateLimits && inRateLimit.has(key.Value):
+	case schema == rateLimitsSchema && rateLimitSchema.has(key.Value):
 		r.fault(key, fmt.Sprintf("'%s' is not allowed inside 'rate_limits'", key.Value), "set it in 'rate_limit'")
 		return false
-	case !in.lenient:
-		r.unknown(key, in)
+	case !schema.lenient:
+		r.unknown(key, schema)
 		return false
 	}
-	r.misplaced(key, value, in)
+	r.misplaced(key, value, schema)
 	return false
 }
 
 // unknown records a fault or a warning for a key that is not in a section.
-func (r *reader) unknown(key *yaml.Node, in *MapSchema) {
-	remedy, found := nearestOf(key.Value, in.Keys, r.synonyms)
-	if name, _, joined := strings.Cut(key.Value, ":"); joined && in.has(name) {
+func (r *reader) unknown(key *yaml.Node, schema *MapSchema) {
+	remedy, found := nearestOf(key.Value, schema.Keys, r.synonyms)
+	if name, _, joined := strings.Cut(key.Value, ":"); joined && schema.has(name) {
 		remedy, found = spaceRemedy, true
 	}
 	for _, other := range sections {
-		if best := spelling.Nearest(key.Value, other.Keys); !found && in.lenient && best != "" {
+		if best := spelling.Nearest(key.Value, other.Keys); !found && schema.lenient && best != "" {
 			remedy, found = "did you mean '"+best+"'? It belongs in "+other.Name, true
 		}
 	}
 	if !found {
-		remedy = "want one of " + in.String()
+		remedy = "want one of " + schema.String()
 	}
-	r.fault(key, fmt.Sprintf("unknown key '%s' in %s", excerpt(key.Value), in.Name), remedy)
+	r.fault(key, fmt.Sprintf("unknown key '%s' in %s", excerpt(key.Value), schema.Name), remedy)
 }
 
-func (r *reader) misplaced(key, value *yaml.Node, in *MapSchema) {
+func (r *reader) misplaced(key, value *yaml.Node, schema *MapSchema) {
 	for _, other := range sections {
 		switch {
 		case !other.has(key.Value):
 			continue
 		case isWeirs(key.Value):
-			r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, in.Name), "move it into "+other.Name)
+			r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, schema.Name), "move it into "+other.Name)
 			return
 		}
-		if in != inFile || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
-			r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, in.Name), "move it into "+other.Name)
+		if schema != fileSchema || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
+			r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, schema.Name), "move it into "+other.Name)
 		}
 		if key.Value != "metadata" {
-			r.checkIgnored(value, in)
+			r.checkIgnored(value, schema)
 		}
 		return
 	}
-	r.unknown(key, in)
+	r.unknown(key, schema)
 }
 
 // checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects
 // some values.
-func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
+func (r *reader) checkIgnored(n *yaml.Node, schema *MapSchema) {
 	n, ok := r.visit(n)
 	if !ok {
 		return
@@ -123,14 +123,14 @@ func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 	defer func() { r.depth-- }()
 	switch n.Kind {
 	case yaml.MappingNode:
-		r.ignoredMap(n, in)
+		r.ignoredMap(n, schema)
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
 			if item, ok = r.visit(item); ok && item.Kind != yaml.MappingNode {
 				r.fault(item, fmt.Sprintf("an item of a list is %s, not a map", describe(item)), "write a map after each '- '")
 				continue
 			}
-			r.checkIgnored(item, in)
+			r.checkIgnored(item, schema)
 		}
 	default:
 		if n.ShortTag() == "!!float" {
@@ -139,7 +139,7 @@ func (r *reader) checkIgnored(n *yaml.Node, in *MapSchema) {
 	}
 }
 
-func (r *reader) ignoredMap(n *yaml.Node, in *MapSchema) {
+func (r *reader) ignoredMap(n *yaml.Node, schema *MapSchema) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -155,6 +155,6 @@ func (r *reader) ignoredMap(n *yaml.Node, in *MapSchema) {
 			r.fault(key, fmt.Sprintf("unknown key '%s'", excerpt(key.Value)), "remove it")
 			continue
 		}
-		r.checkIgnored(n.Content[i+1], in)
+		r.checkIgnored(n.Content[i+1], schema)
 	}
 }

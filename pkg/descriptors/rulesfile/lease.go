@@ -20,7 +20,7 @@ func (p *parser) slots(f fields) int64 {
 			p.fault(f.key(name), fmt.Sprintf("'%s' has no meaning for the algorithm %s", name, concurrency), remedy)
 		}
 	}
-	if slots := f.get("concurrent_requests"); !p.null(slots) {
+	if slots := f.get("concurrent_requests"); !p.isNull(slots) {
 		return p.number(slots, 0, limiters.MaxLeases, 0)
 	}
 	if !f.faultyKeys && !f.has("requests_per_unit") {
@@ -63,7 +63,7 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 	if rule.DetailedMetric {
 		fault("detailed_metric", "remove it, or set 'value_to_metric' at the other levels")
 	}
-	if !p.empty(f.get("descriptors")) {
+	if !p.warnIfEmpty(f.get("descriptors")) {
 		fault("descriptors", "move them to a descriptor without such a limit")
 	}
 	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {

@@ -18,7 +18,7 @@ func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
 	}
-	if !p.empty(one) {
+	if !p.warnIfEmpty(one) {
 		p.readSingleLimit(one.value, at, rule)
 	}
 	if many.key == nil {
@@ -32,7 +32,7 @@ func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
 func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) {
-	f, ok := p.fields(n, inRateLimit)
+	f, ok := p.fields(n, rateLimitSchema)
 	if !ok {
 		return
 	}
@@ -64,7 +64,7 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 		return
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
-		if !p.null(f.get(name)) && !p.generated {
+		if !p.isNull(f.get(name)) && !p.generated {
 			p.warn(zeroLimit, f.key(name), message, remedy)
 		}
 	}
@@ -78,10 +78,10 @@ func (p *parser) checkUnlimited(f fields) {
 		p.warn(besideUnlimited, f.key("unit"), fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
 			"remove it")
 	}
-	if !p.null(f.get("requests_per_unit")) && p.number(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
+	if !p.isNull(f.get("requests_per_unit")) && p.number(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
 		p.warn(besideUnlimited, f.key("requests_per_unit"), "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
-	for _, name := range inRateLimit.Keys {
+	for _, name := range rateLimitSchema.Keys {
 		if key := f.key(name); key != nil && isWeirs(name) {
 			p.fault(key, fmt.Sprintf("'%s' has no meaning when unlimited", name), "remove one of them")
 		}
@@ -92,7 +92,7 @@ func (p *parser) checkUnlimited(f fields) {
 func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.mapItems(list) {
-		f, ok := p.fields(n, inRateLimits)
+		f, ok := p.fields(n, rateLimitsSchema)
 		if !ok {
 			continue
 		}
@@ -184,7 +184,7 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 
 // requests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
 func (p *parser) requests(f fields, overlayRequests *requests) int64 {
-	if n := f.get("requests_per_unit"); !p.null(n) {
+	if n := f.get("requests_per_unit"); !p.isNull(n) {
 		return p.number(n, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {
@@ -221,7 +221,7 @@ func (p *parser) name(f field, domain string) string {
 	if name == "" {
 		return ""
 	}
-	here, in := p.point(f.key), nameIn{domain, name}
+	here, in := p.positionOf(f.key), nameIn{domain, name}
 	first, taken := p.names[in]
 	switch {
 	case !taken:
@@ -236,12 +236,12 @@ func (p *parser) name(f field, domain string) string {
 
 // replaces reads the names of the limits that this limit, named limitName, replaces.
 func (p *parser) replaces(list field, domain, limitName string) []string {
-	if p.empty(list) {
+	if p.warnIfEmpty(list) {
 		return nil
 	}
 	var names []string
 	for _, n := range p.mapItems(list) {
-		f, ok := p.fields(n, inReplaces)
+		f, ok := p.fields(n, replacesSchema)
 		if !ok {
 			continue
 		}

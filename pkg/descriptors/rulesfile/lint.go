@@ -20,17 +20,17 @@ const maxLintSteps = 1_000_000
 // A branch is a descriptor as the linter sees it. Its [descriptors.Node] cannot serve, because it
 // has neither the positions that a warning needs nor a search for the nodes that it covers.
 type branch struct {
-	reader   *reader
-	key      *yaml.Node
-	level    descriptors.Level
-	claims   []claimAt
-	rule     *descriptors.Rule // nil if b has no limits
-	children []*branch         // none in a generated file, which nobody edits by hand
-	limits   bool              // b or a branch below it has limits
-	index    *branchIndex      // finds a branch in children; built on first use
+	reader    *reader
+	key       *yaml.Node
+	level     descriptors.Level
+	claims    []claimAt
+	rule      *descriptors.Rule // nil if b has no limits
+	children  []*branch         // none in a generated file, which nobody edits by hand
+	hasLimits bool              // b or a branch below it has limits
+	index     *branchIndex      // finds a branch in children; built on first use
 }
 
-func (b *branch) point() position { return b.reader.point(b.key) }
+func (b *branch) position() position { return b.reader.positionOf(b.key) }
 
 // String returns the entry of b, such as 'action: login'.
 func (b *branch) String() string {
@@ -107,7 +107,7 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 		l.warned[keyAtDepth{depth, key}] = true
 		b.reader.warn(similarKey, b.key,
 			fmt.Sprintf("the key '%s' differs from '%s' on %s only in case or in '-' and '_', and matches other requests",
-				excerpt(key), excerpt(first.level.Key), b.reader.pointText(first.point())),
+				excerpt(key), excerpt(first.level.Key), b.reader.positionText(first.position())),
 			"write the key that Envoy sends in both rules")
 	}
 }
@@ -122,7 +122,7 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 				return
 			}
 			if first.level.Covers(later.level.Entry) {
-				where := later.reader.pointText(first.point())
+				where := later.reader.positionText(first.position())
 				later.reader.warn(unreachableRule, later.key,
 					fmt.Sprintf("unreachable, shadowed by %s: %v comes first and matches everything that this rule matches", where, first),
 					"move this rule before "+where)
@@ -135,7 +135,7 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 		if first := l.firstWildcard(ix.wildcards, b.level.Entry); first != nil {
 			b.reader.warn(unreachableRule, b.key,
 				fmt.Sprintf("unreachable, shadowed by %s: %v matches every value, and wildcards are tried before the key alone",
-					b.reader.pointText(first.point()), first),
+					b.reader.positionText(first.position()), first),
 				"remove one of the two rules")
 		}
 	}
@@ -158,8 +158,8 @@ func (l *linter) firstWildcard(wildcards []*branch, e descriptors.Entry) *branch
 // warnCoveredPrefixes warns about a prefix that never matches, because longer prefixes, some of
 // other rules, cover all of its addresses.
 func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
-	for _, name := range slices.Sorted(maps.Keys(ix.byIP)) {
-		all := ix.byIP[name]
+	for _, name := range slices.Sorted(maps.Keys(ix.prefixesByKey)) {
+		all := ix.prefixesByKey[name]
 		for prefix, b := range all.AllSorted() {
 			others := map[*branch]bool{}
 			if prefix.IsSingleIP() || !l.isCoveredByHalves(all, prefix, others) {
@@ -170,8 +170,8 @@ func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 				continue // a prefix repeated in its own list
 			}
 			var lines []string
-			for _, other := range slices.SortedFunc(maps.Keys(others), comparePoints) {
-				lines = append(lines, b.reader.pointText(other.point()))
+			for _, other := range slices.SortedFunc(maps.Keys(others), compareByPosition) {
+				lines = append(lines, b.reader.positionText(other.position()))
 			}
 			b.reader.warn(overlappingCIDR, b.nodeOf(prefix),
 				fmt.Sprintf("the prefix %s can never match, because longer prefixes cover all its addresses: %s",
@@ -181,7 +181,7 @@ func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 	}
 }
 
-func comparePoints(a, b *branch) int {
+func compareByPosition(a, b *branch) int {
 	at := func(b *branch) Diagnostic {
 		return Diagnostic{File: b.reader.file, Line: b.key.Line, Column: b.key.Column}
 	}
@@ -251,7 +251,7 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 		text := strings.Join(texts, ", ")
 		b.reader.warn(id, b.key,
 			fmt.Sprintf("%v hides the rule on %s, which limits %s on %s: below this rule, these requests have no limit",
-				b, b.reader.pointText(general.point()), text, b.reader.pointText(lost.point())),
+				b, b.reader.positionText(general.position()), text, b.reader.positionText(lost.position())),
 			"repeat "+text+" below this rule")
 		return
 	}
@@ -261,13 +261,13 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 // limit exempts its matches on purpose. If b and general both have limits, Envoy sends the shorter
 // descriptor too.
 func (b *branch) suffices(general *branch) bool {
-	return len(b.children) == 0 && (!b.limits || general.rule != nil)
+	return len(b.children) == 0 && (!b.hasLimits || general.rule != nil)
 }
 
 // missing returns the path of a limit below general that b lacks; nil if there is none.
 func (l *linter) missing(b, general *branch) []*branch {
 	for _, c := range general.children {
-		if !c.limits || l.steps < 0 {
+		if !c.hasLimits || l.steps < 0 {
 			continue
 		}
 		for _, counterpart := range l.counterparts(b.childIndex(), c) {

@@ -13,19 +13,19 @@ import (
 // A branchIndex finds the branches of one level that cover the entries of another branch. The index
 // of package descriptors finds only the node that one request selects.
 type branchIndex struct {
-	level     []*branch
-	exact     map[descriptors.Entry]*branch // nil until it is needed
-	byIP      map[string]*bart.Table[*branch]
-	wildcards []*branch          // in file order
-	keyOnly   map[string]*branch // by the key of an entry: the branches that match every value
-	hides     bool               // a branch of byIP, wildcards or keyOnly has limits below it
+	level         []*branch
+	exact         map[descriptors.Entry]*branch // nil until it is needed
+	prefixesByKey map[string]*bart.Table[*branch]
+	wildcards     []*branch          // in file order
+	keyOnly       map[string]*branch // by the key of an entry: the branches that match every value
+	hides         bool               // a branch of prefixesByKey, wildcards or keyOnly has limits below it
 }
 
 func (b *branch) childIndex() *branchIndex {
 	if b.index != nil {
 		return b.index
 	}
-	ix := &branchIndex{level: b.children, byIP: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
+	ix := &branchIndex{level: b.children, prefixesByKey: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	b.index = ix
 	for _, b := range b.children {
 		switch l := &b.level; {
@@ -38,7 +38,7 @@ func (b *branch) childIndex() *branchIndex {
 		default:
 			continue
 		}
-		ix.hides = ix.hides || b.limits && len(b.children) > 0
+		ix.hides = ix.hides || b.hasLimits && len(b.children) > 0
 	}
 	return ix
 }
@@ -64,10 +64,10 @@ func isWildcard(e descriptors.Entry) bool {
 }
 
 func (ix *branchIndex) addPrefixes(b *branch) {
-	all := ix.byIP[b.level.Key]
+	all := ix.prefixesByKey[b.level.Key]
 	if all == nil {
 		all = &bart.Table[*branch]{}
-		ix.byIP[b.level.Key] = all
+		ix.prefixesByKey[b.level.Key] = all
 	}
 	for _, p := range b.level.Prefixes {
 		all.Insert(p, b)
@@ -77,7 +77,7 @@ func (ix *branchIndex) addPrefixes(b *branch) {
 // generals returns the branches of the level that would match b's requests if b did not exist.
 func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	add := func(found *branch) {
-		if found != nil && found != b && found.limits && len(found.children) > 0 {
+		if found != nil && found != b && found.hasLimits && len(found.children) > 0 {
 			all = append(all, found)
 		}
 	}
@@ -108,7 +108,7 @@ func (b *branch) entries() (all []descriptors.Entry) {
 // general returns the more general branch for an exact entry, ignoring except and branches with the
 // entry itself.
 func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *branch {
-	if address, err := netip.ParseAddr(e.Value); err == nil && ix.byIP[e.Key] != nil {
+	if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil {
 		address = address.WithZone("").Unmap()
 		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
 	}
@@ -121,7 +121,7 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 	if l.steps < 0 {
 		return nil
 	}
-	if all := ix.byIP[key]; all != nil {
+	if all := ix.prefixesByKey[key]; all != nil {
 		for _, b := range all.Supernets(p) { // the longest first
 			if b != except {
 				return b
@@ -131,7 +131,8 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 	return l.patternFor(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
 }
 
-// patternFor returns the branch that covers e: the first of wildcards, else the key without a value.
+// patternFor returns the branch that covers e: the first of wildcards, else the key without a
+// value.
 func (l *linter) patternFor(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
 	if w := l.firstWildcard(wildcards, e); w != nil {
 		return w

@@ -13,7 +13,7 @@ import (
 // metadata reads a map that google.protobuf.Struct can represent; nil if absent.
 func (r *reader) metadata(f field) map[string]any {
 	n, ok := r.valueOf(f)
-	if !ok || r.empty(f) {
+	if !ok || r.warnIfEmpty(f) {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
@@ -23,10 +23,11 @@ func (r *reader) metadata(f field) map[string]any {
 	return r.object(n)
 }
 
-// inMetadata is the schema of a map with any keys.
-var inMetadata = &MapSchema{Name: "metadata"}
+// metadataSchema is the schema of a map with any keys.
+var metadataSchema = &MapSchema{Name: "metadata"}
 
-// checkMetadataKey reports whether a key is a text or can be read as one. If not, it records a fault.
+// checkMetadataKey reports whether a key is a text or can be read as one. If not, it records a
+// fault.
 func (r *reader) checkMetadataKey(key *yaml.Node) bool {
 	switch tag := key.ShortTag(); {
 	case key.Kind != yaml.ScalarNode || tag == "!!null" || tag == "!!binary":
@@ -41,7 +42,7 @@ func (r *reader) checkMetadataKey(key *yaml.Node) bool {
 
 // object reads a map of metadata.
 func (r *reader) object(n *yaml.Node) map[string]any {
-	f, _ := r.fields(n, inMetadata)
+	f, _ := r.fields(n, metadataSchema)
 	r.depth++
 	defer func() { r.depth-- }()
 	m := make(map[string]any, len(f.byName))

@@ -14,7 +14,7 @@ import (
 
 const defaultContentType = "text/plain; charset=utf-8"
 
-var inOnDeny = &MapSchema{Name: "an on_deny", Keys: []string{"body", "content_type", "headers", "problem"}}
+var onDenySchema = &MapSchema{Name: "an on_deny", Keys: []string{"body", "content_type", "headers", "problem"}}
 
 // onDeny reads an on_deny; nil if absent or faulty. Aliases of one on_deny share the result.
 func (r *reader) onDeny(f field) *descriptors.OnDeny {
@@ -31,7 +31,7 @@ func (r *reader) onDeny(f field) *descriptors.OnDeny {
 }
 
 func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
-	f, ok := r.fields(n, inOnDeny)
+	f, ok := r.fields(n, onDenySchema)
 	if !ok {
 		return nil
 	}

@@ -22,16 +22,16 @@ type Overlay struct {
 }
 
 var (
-	inOverlay = &MapSchema{Name: "an overlay", Keys: inFile.Keys}
+	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys}
 	// A descriptor of an overlay has only keys that match.
-	overlayDescriptor = &MapSchema{
+	overlayDescriptorSchema = &MapSchema{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
 	}
-	overlayLimit = &MapSchema{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
+	overlayLimitSchema = &MapSchema{Name: "a rate_limit of an overlay", Keys: append(slices.Clone(settingKeys), "requests_per_unit")}
 )
 
 // OverlayKeys returns the keys that a rate_limit of an overlay may have.
-func OverlayKeys() []string { return slices.Clone(overlayLimit.Keys) }
+func OverlayKeys() []string { return slices.Clone(overlayLimitSchema.Keys) }
 
 // ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit
 // may have only requests_per_unit and the keys that Weir adds. A non-nil error is [Faults].
@@ -93,7 +93,7 @@ type overlayParser struct {
 }
 
 func (p *overlayParser) readFile(root *yaml.Node) {
-	f, ok := p.fields(root, inOverlay)
+	f, ok := p.fields(root, overlaySchema)
 	if !ok {
 		return
 	}
@@ -116,7 +116,7 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 }
 
 func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
-	if p.empty(f) {
+	if p.warnIfEmpty(f) {
 		return
 	}
 	p.depth++
@@ -128,7 +128,7 @@ func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
 }
 
 func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
-	f, ok := p.fields(n, overlayDescriptor)
+	f, ok := p.fields(n, overlayDescriptorSchema)
 	if !ok {
 		return
 	}
@@ -142,14 +142,14 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 		}
 		taken[c.claim] = c.node.Line
 	}
-	if !p.empty(f.get("rate_limit")) {
+	if !p.warnIfEmpty(f.get("rate_limit")) {
 		p.limit(f.value("rate_limit"), child)
 	}
 	p.descriptors(f.get("descriptors"), child)
 }
 
 func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
-	f, ok := p.fields(n, overlayLimit)
+	f, ok := p.fields(n, overlayLimitSchema)
 	if !ok {
 		return
 	}
@@ -157,7 +157,7 @@ func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
 	if s := overlaySettings.settings["on_store_error"]; s.value == local {
 		p.warnLocal(s.key)
 	}
-	if r := f.get("requests_per_unit"); !p.null(r) {
+	if r := f.get("requests_per_unit"); !p.isNull(r) {
 		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.MaxLimit, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings

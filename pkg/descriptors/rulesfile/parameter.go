@@ -51,8 +51,8 @@ func parameterKeys() []string {
 
 func (p *parameter) inObject() bool { return strings.Contains(p.Key, ".") }
 
-// in returns the name of p within object, and whether p belongs to it.
-func (p *parameter) in(object string) (key string, ok bool) {
+// keyIn returns the key of p within object, and whether p belongs to it.
+func (p *parameter) keyIn(object string) (key string, ok bool) {
 	return strings.CutPrefix(p.Key, object+".")
 }
 
@@ -67,7 +67,7 @@ func allObjects() map[string]*MapSchema {
 		}
 		s := &MapSchema{Name: "a " + o.Key}
 		for _, p := range parameters {
-			if name, ok := p.in(o.Key); ok {
+			if name, ok := p.keyIn(o.Key); ok {
 				s.Keys = append(s.Keys, name)
 			}
 		}
@@ -84,7 +84,7 @@ func (r *reader) objectParameter(f field, object *parameter, settings map[string
 		return
 	}
 	for _, p := range parameters {
-		name, ok := p.in(object.Key)
+		name, ok := p.keyIn(object.Key)
 		switch {
 		case !ok:
 		case keys.has(name):

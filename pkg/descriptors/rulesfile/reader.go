@@ -136,20 +136,20 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 
 // fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map
 // override keys merged by "<<".
-func (r *reader) fields(n *yaml.Node, in *MapSchema) (fields, bool) {
+func (r *reader) fields(n *yaml.Node, schema *MapSchema) (fields, bool) {
 	f := fields{at: n, byName: map[string]field{}, faultsBefore: r.faultCount}
-	ok := r.collect(n, in, f.byName)
+	ok := r.collect(n, schema, f.byName)
 	f.faultyKeys = r.faulty(f)
 	return f, ok
 }
 
-func (r *reader) collect(n *yaml.Node, in *MapSchema, into map[string]field) bool {
+func (r *reader) collect(n *yaml.Node, schema *MapSchema, into map[string]field) bool {
 	n, ok := r.visit(n)
 	if !ok {
 		return false
 	}
 	if n.Kind != yaml.MappingNode {
-		r.notMap(n, in)
+		r.notMap(n, schema)
 		return false
 	}
 	r.depth++
@@ -162,7 +162,7 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into map[string]field) boo
 			return false
 		case key.ShortTag() == "!!merge":
 			merged = append(merged, n.Content[i+1])
-		case r.checkKey(key, n.Content[i+1], in):
+		case r.checkKey(key, n.Content[i+1], schema):
 			if _, twice := direct[key.Value]; twice {
 				r.warn(duplicateKey, key, fmt.Sprintf("key '%s' is given twice in one map, and only the last counts", excerpt(key.Value)),
 					"remove one")
@@ -176,35 +176,35 @@ func (r *reader) collect(n *yaml.Node, in *MapSchema, into map[string]field) boo
 		}
 	}
 	for _, m := range merged {
-		if !r.merge(m, in, into) {
+		if !r.merge(m, schema, into) {
 			return false
 		}
 	}
 	return true
 }
 
-func (r *reader) notMap(n *yaml.Node, in *MapSchema) {
+func (r *reader) notMap(n *yaml.Node, schema *MapSchema) {
 	switch {
-	case in == inRateLimit && n.Kind == yaml.SequenceNode:
+	case schema == rateLimitSchema && n.Kind == yaml.SequenceNode:
 		r.fault(n, "'rate_limit' is a list", "use 'rate_limits' for several limits")
-	case in == inMetadata:
+	case schema == metadataSchema:
 		r.fault(n, fmt.Sprintf("'<<' is %s", describe(n)), "want a map or a list of maps")
-	case in == inFile || in == inOverlay:
+	case schema == fileSchema || schema == overlaySchema:
 		r.fault(n, fmt.Sprintf("the file is %s, not a map", describe(n)), "begin with 'domain: <name>' and 'descriptors:'")
 	default:
-		r.fault(n, fmt.Sprintf("%s is %s, not a map", in.Name, describe(n)), "want a map with the keys "+in.String())
+		r.fault(n, fmt.Sprintf("%s is %s, not a map", schema.Name, describe(n)), "want a map with the keys "+schema.String())
 	}
 }
 
 // merge reads the value of "<<": a map, or a list of maps in which earlier maps override later
 // ones.
-func (r *reader) merge(n *yaml.Node, in *MapSchema, into map[string]field) bool {
+func (r *reader) merge(n *yaml.Node, schema *MapSchema, into map[string]field) bool {
 	n, ok := r.visit(n)
 	if !ok || n.Kind != yaml.SequenceNode {
-		return ok && r.collect(n, in, into)
+		return ok && r.collect(n, schema, into)
 	}
 	for _, m := range n.Content {
-		if !r.collect(m, in, into) {
+		if !r.collect(m, schema, into) {
 			return false
 		}
 	}

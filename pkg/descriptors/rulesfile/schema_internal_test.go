@@ -32,7 +32,7 @@ func schemaSections(t *testing.T) map[string]schemaOfSection {
 
 func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
 	want := map[string]*MapSchema{
-		"file": inFile, "descriptor": inDescriptor, "rate_limit": inRateLimit, "limit": inRateLimits, "replaces": inReplaces, "on_deny": inOnDeny,
+		"file": fileSchema, "descriptor": descriptorSchema, "rate_limit": rateLimitSchema, "limit": rateLimitsSchema, "replaces": replacesSchema, "on_deny": onDenySchema,
 	}
 	maps.Copy(want, objects)
 	got := schemaSections(t)

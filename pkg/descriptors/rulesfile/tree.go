@@ -39,12 +39,12 @@ type position struct {
 	line, column int
 }
 
-func (r *reader) point(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
+func (r *reader) positionOf(n *yaml.Node) position { return position{r.file, n.Line, n.Column} }
 
 func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) readFile(root *yaml.Node) {
-	f, ok := p.fields(root, inFile)
+	f, ok := p.fields(root, fileSchema)
 	if !ok {
 		return
 	}
@@ -84,12 +84,12 @@ func (p *parser) domainOnError(f field, tree *domainTree) {
 	}
 	domain := tree.root.domain
 	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
-		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.pointText(tree.onError)),
+		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.positionText(tree.onError)),
 			"set it once")
 		return
 	}
 	p.builder.SetOnError(domain, onError)
-	tree.onError = p.point(f.key)
+	tree.onError = p.positionOf(f.key)
 	if onError == limiters.OnErrorLocal {
 		p.warnLocal(f.key)
 	}
@@ -114,10 +114,10 @@ func (p *parser) domainOnDeny(f field, tree *domainTree) {
 	switch domain := tree.root.domain; {
 	case response == nil:
 	case tree.onDeny.line > 0:
-		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.pointText(tree.onDeny)), "set it once")
+		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.positionText(tree.onDeny)), "set it once")
 	default:
 		p.builder.SetOnDeny(domain, response)
-		tree.onDeny = p.point(f.key)
+		tree.onDeny = p.positionOf(f.key)
 	}
 }
 
@@ -143,7 +143,7 @@ func (at nodePath) composite() string {
 }
 
 func (p *parser) descriptors(f field, at nodePath, taken siblings) {
-	if p.empty(f) {
+	if p.warnIfEmpty(f) {
 		return
 	}
 	for _, n := range p.mapItems(f) {
@@ -153,7 +153,7 @@ func (p *parser) descriptors(f field, at nodePath, taken siblings) {
 
 // descriptor reads a descriptor below at, with all descriptors below it.
 func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
-	f, ok := p.fields(n, inDescriptor)
+	f, ok := p.fields(n, descriptorSchema)
 	if !ok {
 		return
 	}
@@ -180,9 +180,9 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	if rule != nil && rule.UsesLeases() {
 		p.checkLeases(f, l, rule, child)
 	}
-	child.branch.rule, child.branch.limits = rule, rule != nil && !rule.Unlimited
+	child.branch.rule, child.branch.hasLimits = rule, rule != nil && !rule.Unlimited
 	p.descriptors(f.get("descriptors"), child, newSiblings())
-	at.branch.limits = at.branch.limits || child.branch.limits
+	at.branch.hasLimits = at.branch.hasLimits || child.branch.hasLimits
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
@@ -227,11 +227,11 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) {
 	for i := range claims {
 		c := &claims[i]
-		here, name := p.point(c.node), c.Joined()
+		here, name := p.positionOf(c.node), c.Joined()
 		if first, twice := taken.claims[c.claim]; twice {
 			p.fault(c.node,
 				fmt.Sprintf("duplicate descriptor composite key '%s': %s has it too",
-					descriptors.Truncate(below.composite()+"."+name, maxComposite), p.pointText(first)),
+					descriptors.Truncate(below.composite()+"."+name, maxComposite), p.positionText(first)),
 				c.duplicate())
 			continue
 		}
@@ -242,7 +242,7 @@ func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) 
 		if first, twice := taken.names[name]; twice {
 			p.warn(duplicateInRatelimit, c.node,
 				fmt.Sprintf("envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'",
-					p.pointText(first)),
+					p.positionText(first)),
 				"Weir compares key and value separately, so nothing needs to change")
 			continue
 		}
@@ -250,8 +250,8 @@ func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) 
 	}
 }
 
-// pointText describes a point in a message about this file.
-func (r *reader) pointText(s position) string {
+// positionText describes a point in a message about this file.
+func (r *reader) positionText(s position) string {
 	if s.file == r.file {
 		return fmt.Sprintf("line %d", s.line)
 	}

@@ -74,7 +74,7 @@ func (r *reader) strictBool(f field) (v bool) {
 // value is false.
 func (r *reader) lenientBool(f field) bool {
 	n, ok := r.valueOf(f)
-	if !ok || r.empty(f) {
+	if !ok || r.warnIfEmpty(f) {
 		return false
 	}
 	v, ok := ParseBool(n)
@@ -114,9 +114,9 @@ func (r *reader) choice(f field, choices ...string) string {
 	return ""
 }
 
-// empty reports whether a key is absent or has no value. It warns about a missing value, but not
-// about an explicit null.
-func (r *reader) empty(f field) bool {
+// warnIfEmpty reports whether a key is absent or has no value. It warns about a missing value, but
+// not about an explicit null.
+func (r *reader) warnIfEmpty(f field) bool {
 	n, ok := r.valueOf(f)
 	switch {
 	case !ok:
@@ -130,7 +130,7 @@ func (r *reader) empty(f field) bool {
 	return true
 }
 
-func (r *reader) null(f field) bool {
+func (r *reader) isNull(f field) bool {
 	n, ok := r.valueOf(f)
 	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
 }

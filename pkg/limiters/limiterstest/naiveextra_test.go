@@ -13,11 +13,11 @@ import (
 // A naiveLeases is a list of leases or reservations, beside the model of the algorithm that they
 // charge.
 type naiveLeases struct {
-	of          charged
-	ttl         int64
-	reserves    bool
-	releases    bool // what expires is settled to 0
-	open, ended []naiveLease
+	of             charged
+	ttl            int64
+	reserves       bool
+	refundsExpired bool // what expires is settled to 0
+	open, ended    []naiveLease
 }
 
 type naiveLease struct {
@@ -87,7 +87,7 @@ func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 			remaining = append(remaining, l)
 		case i >= limiters.LeasesPerOp && l.id != id && !isOver:
 			remaining = append(remaining, l)
-		case m.releases:
+		case m.refundsExpired:
 			m.of.settle(now, l.timeOfItsHits, -l.n)
 		}
 	}
@@ -225,7 +225,7 @@ func newNaiveLeases(s limiters.Spec) *naiveLeases {
 	} else {
 		m.of = naiveModels[s.Algorithm](s)
 	}
-	m.ttl, m.releases = ttl.Microseconds(), s.Params.Reserve.Unsettled == limiters.UnsettledRelease
+	m.ttl, m.refundsExpired = ttl.Microseconds(), s.Params.Reserve.Unsettled == limiters.UnsettledRelease
 	return m
 }
 

@@ -185,7 +185,7 @@ func (l scriptLimit) exists() bool {
 func (l scriptLimit) appendNumbers(b []int64, now time.Time) (file string, _ []int64) {
 	switch l.kind {
 	case reservationsKey:
-		return "reserve", l.limit.AppendReserveNumbers(b)
+		return "reservation_limit", l.limit.AppendReserveNumbers(b)
 	case penaltyKey:
 		return "penalty", l.limit.AppendPenaltyNumbers(b)
 	default:

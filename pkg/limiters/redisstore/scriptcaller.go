@@ -12,8 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// A scriptCaller calls the script on one Redis server, or in a cluster on the server of the keys. The
-// deadlines of calls are in the time of the server.
+// A scriptCaller calls the script on one Redis server, or in a cluster on the server of the keys.
+// The deadlines of calls are in the time of the server.
 type scriptCaller struct {
 	client  redis.UniversalClient // the client of the server or of its cluster
 	clock   *serverClock

@@ -35,10 +35,10 @@ func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 		}
 		defer end()
 	}
-	allowed := untilDeadline(ctx, l.timeout)
+	budget := untilDeadline(ctx, l.timeout)
 	err := lookUp()
 	if err != nil || l.unknown.Load() {
-		l.record(err, allowed)
+		l.record(err, budget)
 	}
 	return err
 }
@@ -65,12 +65,12 @@ func (l *slotLearner) endTrying() {
 }
 
 // record records the result of an attempt. allowed is the time from its start to its deadline.
-func (l *slotLearner) record(err error, allowed time.Duration) {
+func (l *slotLearner) record(err error, budget time.Duration) {
 	if replyOf(err) != nil {
 		err = errNoSlots // a reply without the slots is a failure too
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaker.record(callResult{err: err, budget: allowed, timeout: l.timeout})
+	l.breaker.record(callResult{err: err, budget: budget, timeout: l.timeout})
 	l.unknown.Store(l.breaker.failures > 0)
 }
