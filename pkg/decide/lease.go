@@ -14,8 +14,7 @@ import (
 const MaxLeaseIDBytes = 256
 
 // Keys of an additional last entry, directly after the lease id, that makes a descriptor end its
-// lease. Its value is ignored, but must not be empty because Envoy omits empty entries. Elsewhere
-// they are ordinary keys.
+// lease. Its value is ignored. Elsewhere they are ordinary keys.
 const (
 	ReleaseKey = "release"
 	SettleKey  = "settle"
