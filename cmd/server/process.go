@@ -166,6 +166,7 @@ func (p *process) endRequests(received os.Signal, stop *stopper) {
 	stop.save(p.store.save)
 	// The next process binds these ports first, so it loads a complete snapshot.
 	p.servers.stopHTTP(stop.forced)
+	// The handlers whose connections were just closed still end.
 	ctx, cancel := context.WithTimeout(context.Background(), unwindTimeout)
 	defer cancel()
 	p.gate.CloseAndWait(ctx)

@@ -67,7 +67,7 @@ func (p *process) rulesReplaced(rules *descriptors.Rules) {
 	p.store.denyCache.ForgetDenials()
 	p.store.fallback.ForgetShares()
 	if p.shadow != nil {
-		p.shadow.file.Reload() // the overlay may have changed
+		p.shadow.candidate.Reload() // the overlay may have changed
 	}
 	p.setReadyWithoutStore(rules)
 }
@@ -85,7 +85,7 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 			p.log.Info(message, signalField(s))
 			p.rules.Reload()
 			if p.shadow != nil {
-				p.shadow.file.Reload()
+				p.shadow.candidate.Reload()
 			}
 			if p.receiptKeys != nil {
 				p.receiptKeys.Reload()

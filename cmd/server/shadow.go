@@ -13,9 +13,9 @@ import (
 // the server or its start.
 type shadowRules struct {
 	*shadow.Comparison
-	path    string
-	replica string // the host name
-	file    *ruleload.CandidateFile
+	path      string
+	replica   string // the host name
+	candidate *ruleload.CandidateFile
 }
 
 // openShadow opens the shadow file, if the settings name one.
@@ -33,14 +33,14 @@ func (p *process) openShadow() {
 		Panicked:      func(value any) { panicked("shadow", value) },
 	})
 	f := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
-	f.file = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
+	f.candidate = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
 	p.shadow = f
 	p.metrics.RegisterShadow(f.stats)
-	p.tasks = append(p.tasks, f.Run, f.file.Watch)
+	p.tasks = append(p.tasks, f.Run, f.candidate.Watch)
 }
 
 func (f *shadowRules) stats() telemetry.ShadowStats {
-	c := f.file.State()
+	c := f.candidate.State()
 	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Stats: f.Stats(), Loads: c.Loads, Faults: c.Faults}
 }
 
@@ -51,7 +51,7 @@ const maxShadowSeries = 1000
 func (f *shadowRules) report(limits, keys, replicas int) api.ShadowReport {
 	r := f.Report(limits, keys)
 	r.File, r.Replica, r.Scope, r.Replicas = f.path, f.replica, api.ScopeReplica, replicas
-	if err := f.file.State().Err; err != nil {
+	if err := f.candidate.State().Err; err != nil {
 		r.Error = err.Error()
 	}
 	return r

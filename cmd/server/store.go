@@ -22,14 +22,16 @@ import (
 
 // A storeStack decides the requests of the process. A call passes its parts in this order:
 //
-//	fallback    decides by on_store_error if the next part fails
-//	ends        retries ends of leases that the next part could not decide
-//	denyCache   denies keys over their limits without a call to Redis
-//	tracing     makes a span for each call to the backend
-//	backend     keeps the counters: memory, one Redis, or two
+//	guard.Fallback    decides by on_store_error if the next part fails
+//	guard.EndRetrier  retries ends of leases that the next part could not decide
+//	guard.DenyCache   denies keys over their limits without a call to Redis
+//	tracing           makes a span for each call to the backend
+//	the backend       keeps the counters: memory, one Redis, or two
 //
-// openStore opens the parts from the backend outwards, because closing denyCache and ends calls the
-// backend.
+// Memory has no EndRetrier and no DenyCache. The fields are the parts that other code uses.
+//
+// openStore opens the parts from the backend outwards, because closing the DenyCache and the
+// EndRetrier calls the backend.
 type storeStack struct {
 	memory        *memstore.Store      // the counters in this process: all of them or, with Redis, those of on_store_error: local
 	save          func()               // saves counters in memory if they have a snapshot; to be called after the last request
@@ -104,20 +106,20 @@ func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
 	if err != nil {
 		return err
 	}
-	calls, err := p.openTracing(ctx, backend)
+	store, err := p.openTracing(ctx, backend)
 	if err != nil {
 		return err
 	}
 	if s.LocalCacheSize != 0 {
-		st.denyCache = guard.NewDenyCache(calls, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
+		st.denyCache = guard.NewDenyCache(store, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
 		p.metrics.RegisterDenyCache(st.denyCache.Stats)
 		p.flushAtClose(st.denyCache.Close, closeTimeout, "denied hits not counted in redis")
-		calls = st.denyCache
+		store = st.denyCache
 	}
-	ends := guard.NewEndRetrier(calls)
-	p.metrics.RegisterEndRetrier(ends.Stats)
-	p.flushAtClose(ends.Close, closeTimeout, "leases not ended in redis")
-	st.belowFallback = ends
+	endRetrier := guard.NewEndRetrier(store)
+	p.metrics.RegisterEndRetrier(endRetrier.Stats)
+	p.flushAtClose(endRetrier.Close, closeTimeout, "leases not ended in redis")
+	st.belowFallback = endRetrier
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
 	p.tasks = append(p.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
 	return nil

@@ -15,8 +15,9 @@ const bodyTimeout = 2 * time.Second
 // clients do not occupy the limit. Bodies being read have a second limit of the same size. Beyond
 // either limit it answers 503, because 429 means a denied request.
 //
-// next must reject a body of more than maxBody bytes, of which it gets maxBody+1. A body that does
-// not arrive within two seconds ends with an error, and next must reject it too.
+// next must reject a body of more than maxBody bytes. It receives only the first maxBody+1 bytes of
+// such a body. A body that does not arrive within two seconds ends with an error, and next must
+// reject it too.
 func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 	reading := make(chan struct{}, g.limit)
 	read := func(w http.ResponseWriter, r *http.Request) ([]byte, error) {

@@ -21,7 +21,7 @@ func ServerOptions() []grpc.ServerOption {
 }
 
 // boundStream is an interceptor. Each message of a stream must be uncompressed and arrive within
-// timeout.
+// messageTimeout.
 func boundStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	return handle(service, boundedStream{stream})
 }
@@ -53,7 +53,7 @@ func (r Registrar) RegisterService(desc *grpc.ServiceDesc, service any) {
 	r.ServiceRegistrar.RegisterService(&bounded, service)
 }
 
-// decodeInTime decodes an uncompressed message, which must arrive within timeout.
+// decodeInTime decodes an uncompressed message, which must arrive within messageTimeout.
 func decodeInTime(ctx context.Context, decode func(any) error, message any) error {
 	stream, err := uncompressedStream(ctx)
 	if err != nil {

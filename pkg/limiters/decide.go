@@ -30,7 +30,7 @@ func (op *Op) NeedsMemory(s *State, now int64) bool {
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
-	return verdict(now, l, s, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
+	return l.verdict(s, now, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
 }
 
 // Denies reports whether l denies a hit at now, in µs since 1970: because of its usage, a penalty,
@@ -45,7 +45,7 @@ func (l *Limit) Denies(s *State, now int64) bool {
 func (op *Op) DecideWithoutMemory(s *State, now int64) Verdict {
 	op.expireLeases(s, now)
 	if op.Kind == OpEnd {
-		return allowedVerdict(now, op.Limit, s) // no penalty denies an end
+		return op.Limit.allowedVerdict(s, now) // no penalty denies an end
 	}
 	return op.Limit.Check(s, now, op.checkedHits())
 }
@@ -91,7 +91,7 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 		// The retry-after must include the hits that were just added.
 		_, retryAfter = l.fits(s, now, n)
 	}
-	*v = verdict(now, l, s, ok, retryAfter)
+	*v = l.verdict(s, now, ok, retryAfter)
 }
 
 // fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always
@@ -152,7 +152,7 @@ func (d *groupDecision) inspect() {
 func (d *groupDecision) end() {
 	if s := d.state(0); s != nil {
 		d.group[0].end(s, d.now)
-		d.out[0] = allowedVerdict(d.now, d.group[0].Limit, s)
+		d.out[0] = d.group[0].Limit.allowedVerdict(s, d.now)
 	}
 }
 
@@ -224,7 +224,7 @@ func (d *groupDecision) charge() {
 	for i := range d.group {
 		s := d.state(i)
 		d.group[i].apply(s, d.now)
-		d.out[i] = allowedVerdict(d.now, d.group[i].Limit, s)
+		d.out[i] = d.group[i].Limit.allowedVerdict(s, d.now)
 	}
 }
 
@@ -245,7 +245,7 @@ func (d *groupDecision) deny() {
 		switch {
 		case s == nil:
 		case d.out[i].Allowed:
-			d.out[i] = allowedVerdict(d.now, l, s)
+			d.out[i] = l.allowedVerdict(s, d.now)
 		default:
 			began := d.isFirstOffence(i) && s.withExtraState().penalty.addOffence(l.penalty, d.now)
 			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
@@ -258,13 +258,13 @@ func (d *groupDecision) deny() {
 func (d *groupDecision) denial(i int, s *State) Verdict {
 	l := d.group[i].Limit
 	if d.out[i].TooManyLeases {
-		v := verdict(d.now, l, s, false, s.leaseWait(d.now, l.ttl))
+		v := l.verdict(s, d.now, false, s.leaseWait(d.now, l.ttl))
 		v.TooManyLeases = true
 		return v
 	}
 	sum, _ := d.sums(i)
 	_, retryAfter := l.fits(s, d.now, sum)
-	return verdict(d.now, l, s, false, retryAfter)
+	return l.verdict(s, d.now, false, retryAfter)
 }
 
 // isFirstOffence reports whether operation i is the first offence of the group on its key.
@@ -278,10 +278,10 @@ func (d *groupDecision) isFirstOffence(i int) bool {
 }
 
 // allowedVerdict returns the verdict on an allowed operation under l from the state after it.
-func allowedVerdict(now int64, l *Limit, s *State) Verdict { return verdict(now, l, s, true, 0) }
+func (l *Limit) allowedVerdict(s *State, now int64) Verdict { return l.verdict(s, now, true, 0) }
 
 // verdict returns the verdict on an operation under l from the state after it; retryAfter is in µs.
-func verdict(now int64, l *Limit, s *State, ok bool, retryAfter int64) Verdict {
+func (l *Limit) verdict(s *State, now int64, ok bool, retryAfter int64) Verdict {
 	used, resetAfter := l.algorithm.usage(s, now)
 	return NewVerdict(l, ok, used, retryAfter, resetAfter)
 }

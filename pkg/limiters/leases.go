@@ -82,8 +82,8 @@ func (ls *keyLeases) size() int { return ls.open.size() + ls.ended.size() }
 type leaseSet struct {
 	byID  map[LeaseID]lease
 	order []expiry // sorted by expiry, then by id
-	// sum is the sum of n over the leases, the held slots. Of reservations it may overflow, because
-	// nothing reads it.
+	// sum is the total n of all leases. Under concurrency it is the number of held slots. For
+	// reservations nothing reads it, so it may overflow.
 	sum  int64
 	peak int // the largest number of leases since the set was empty or shrunk
 }

@@ -136,42 +136,6 @@ func FailAll(out []Verdict, err error) {
 	}
 }
 
-// A LeaseHolder names the store that may hold the lease of a request. The caller copies it from the
-// verdict on the charge to the end of the lease.
-type LeaseHolder uint8
-
-// The values of LeaseHolder.
-const (
-	HeldByStore LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
-	HeldByShare                    // only the share of this process holds the lease: the store has charged nothing
-	HeldByNone                     // there is no lease: [OnError] allowed the charge, and the store has charged nothing
-)
-
-// A Verdict is the result of one [Op].
-type Verdict struct {
-	Allowed      bool
-	Penalized    bool // denied by a penalty, which ends after RetryAfter; false if the limit itself denies for longer
-	PenaltyBegan bool // Penalized, and the penalty began with this operation
-	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
-	TooManyLeases bool
-	By            DecidedBy
-	Holder        LeaseHolder // of an allowed charge: who may hold its lease
-	// Order orders verdicts of one key with equal At if the store used its own clock.
-	Order uint16
-	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
-	// [ByShare] by the clock of this process. It is 0 with [ByPolicy], and if the operation failed.
-	At        int64
-	Used      int64 // the key's usage after this operation
-	Remaining int64 // how many further hits fit; 0 during a penalty
-	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they
-	// never fit. Under concurrency, and with TooManyLeases, it is a suggested pause of at most a
-	// second, because a lease may end at any time.
-	RetryAfter  time.Duration
-	ResetAfter  time.Duration // the time until the key has fully reset
-	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
-	Err         error         // why this operation was not decided; other verdicts remain valid
-}
-
 // A Store decides operations and resets keys. It is safe for concurrent use.
 type Store interface {
 	// Take decides groups in order, all at the time now. It writes one verdict for each operation
@@ -223,18 +187,6 @@ var ErrCursor = errors.New("invalid cursor")
 // a reset: it has reset nothing.
 func IsRejectedReset(err error) bool {
 	return errors.Is(err, ErrHashedKeys) || errors.Is(err, ErrCursor)
-}
-
-// NewVerdict returns the verdict on an operation under l from the key's usage after it and times in
-// µs.
-func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {
-	return Verdict{
-		Allowed:    allowed,
-		Used:       used,
-		Remaining:  max(0, l.capacity-used),
-		RetryAfter: micros(retryAfter),
-		ResetAfter: micros(resetAfter),
-	}
 }
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

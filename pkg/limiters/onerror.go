@@ -25,29 +25,3 @@ func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onEr
 
 // String returns the name of o; "" for OnErrorUnset.
 func (o OnError) String() string { return onErrorNames[o] }
-
-// DecidedBy names the origin of a verdict: the store with the counters, or this process in place of
-// that store.
-type DecidedBy uint8
-
-// The values of DecidedBy.
-const (
-	ByStore DecidedBy = iota
-	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
-	// verdict, so RetryAfter omits what other processes have charged since then.
-	ByCache
-	// ByShare: the store failed, and this process decided by its share of the limit, which the
-	// verdict describes.
-	ByShare
-	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
-	// key.
-	ByPolicy
-)
-
-var decidedByNames = [...]string{ByStore: "store", ByCache: "cache", ByShare: "share", ByPolicy: "policy"}
-
-// InsteadOfStore reports whether this process decided because the store failed.
-func (b DecidedBy) InsteadOfStore() bool { return b == ByShare || b == ByPolicy }
-
-// String returns the name of b, such as "store".
-func (b DecidedBy) String() string { return decidedByNames[b] }

@@ -135,19 +135,5 @@ func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 	return micros(s.extraOrEmpty().penalty.left(l.penalty, now))
 }
 
-// WithPenalty adds a penalty of the key to v, the verdict of the limit alone. The penalty ends
-// after left; if left is 0, v is unchanged. The penalty denies the hits, unless the limit itself
-// denies them for longer or forever.
-func (v Verdict) WithPenalty(left time.Duration) Verdict {
-	if left == 0 {
-		return v
-	}
-	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
-	if 0 <= v.RetryAfter && v.RetryAfter <= left {
-		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
-	}
-	return v
-}
-
 // HasPenalty reports whether l has a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }

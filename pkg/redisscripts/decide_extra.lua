@@ -18,7 +18,7 @@
 --   offended    the last group with an offence on the key
 
 return function(now, server, driver)
-  local key_at, state_of, guarded, report = driver.key_at, driver.state_of, driver.guarded, driver.report
+  local key_at, state_of, guarded, report, settler_of = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.settler_of
 
   local function fail(i, problem) driver.failures().fail(i, problem) end
 
@@ -30,8 +30,6 @@ return function(now, server, driver)
     if leases.module.has_ended(leases, run.id, now) then return 'ended' end
     return 'opens'
   end
-
-  local function settler_of(run) return driver.settler_of(run.limit) end
 
   -- Removes expired leases, and shortens expiries beyond now plus the TTL. It returns the corrections of removed reservations.
   local function expire_leases(run, ttl)
@@ -52,7 +50,7 @@ return function(now, server, driver)
     end
     run.leases = target.state
     local expired = expire_leases(run, run.reservations_limit.ttl)
-    if #expired > 0 and run.reservations_limit.refunds_expired and settler_of(run).settle(key.state, run.limit, now, expired) then
+    if #expired > 0 and run.reservations_limit.refunds_expired and settler_of(run.limit).settle(key.state, run.limit, now, expired) then
       local _
       _, key.reset = run.limit.algorithm.usage(key.state, run.limit, now)
       key.charged = run.limit
@@ -116,7 +114,7 @@ return function(now, server, driver)
         _, run.actual = leases.module.has_ended(leases, run.id, now)
         leases.module.forget_end(leases, run.id)
       elseif effect == 'opens' then
-        run.charged_at = run.reservations_limit and settler_of(run).charged_at(run.target.state, run.limit, now)
+        run.charged_at = run.reservations_limit and settler_of(run.limit).charged_at(run.target.state, run.limit, now)
         leases.module.open(leases, run.id, run.reservations_limit or run.limit, now, run.n, run.charged_at, server)
       end
       if run.limit.algorithm.is_concurrency then report(run.target, run.first, run.limit, true, 0) end
@@ -127,7 +125,7 @@ return function(now, server, driver)
     local n, charged = run.n, false
     if run.lease_effect == 'ended' then n = run.actual end
     if run.lease_effect == 'opens' then
-      local settler, leases = settler_of(run), run.leases
+      local settler, leases = settler_of(run.limit), run.leases
       local charged_at = settler.charged_at(key.state, run.limit, now)
       if charged_at ~= run.charged_at then -- an earlier operation of the group refunded the newest hits
         leases.module.remove(leases, run.id)
@@ -176,7 +174,7 @@ return function(now, server, driver)
     if not module.find(leases, run.id) then return module.remember_end(leases, run.id, now, actual, server) end
     local estimate, charged_at = module.cost(leases, run.id)
     local corrections = { { charged_at = charged_at, delta = actual - estimate } }
-    local changed = settler_of(run).settle(key.state, run.limit, now, corrections)
+    local changed = settler_of(run.limit).settle(key.state, run.limit, now, corrections)
     module.remove(leases, run.id)
     if changed then key.charged = run.limit end
   end

@@ -1,7 +1,7 @@
 -- funnel: a leaky bucket as a meter: it holds up to a capacity and drains max per window. Twin of pkg/limiters/funnel.go.
 --
--- KEYS    one string of 28 bytes: at, whole, frac, den, expiry. At time at (µs since 1970), whole + frac/den µs were left to
---         drain. The key expires at expiry, in s since 1970 by this server's clock; later if expiry is 2^32 - 1.
+-- KEYS    one string of 28 bytes: at, whole, frac, den, expiry. At the time at, in µs since 1970, the funnel needed whole + frac/den µs
+--         to drain. expiry is the expiry of the key, in s since 1970 by this server's clock. If it is 2^32 - 1, the key expires later.
 -- ARGV    the limit's arguments: max, window (µs), counts_denied (0|1), peek_over (0|1), capacity, and the time to drain a hit:
 --         drain_whole + drain_frac/den µs, in lowest terms
 -- units   times in µs since 1970, durations in µs

@@ -6,8 +6,8 @@
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
 --                       2  a number of records, at least as many as there are
 --                       2  the number of records of ended ids
---                       8  a time, at which or after which the first record expires
---                       8  a time, at which or before which the last reservation expires
+--                       8  a lower bound of the first expiry of a record
+--                       8  an upper bound of the last expiry of a reservation
 --           id          an open reservation: its expiry, its estimate and the time charged, 8 bytes each
 --           id .. 'e'   an id that ended before it was opened: the expiry of the record and the actual cost, 8 bytes each
 -- ARGV    none of its own.

@@ -56,23 +56,23 @@ func (d *denial) fields() [5]field {
 // appendDenial appends the description of a denial, and the parts of it that [Options] and the
 // rules enable.
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
-	denied, known := denialOf(result)
+	d, known := denialOf(result)
 	if !known {
 		return b
 	}
-	fields := denied.fields()
+	fields := d.fields()
 	b = appendDeniedBy(b, &fields)
 	if s.options.DeniedByHeader != "" {
 		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&fields))
 	}
 	if s.options.StandardHeaders {
-		b = appendHeaderPolicies(b, headerPolicies(result, &denied))
-		b = appendNumberHeader(b, "retry-after", retryAfterSeconds(denied.wait, s.options.RetryAfterJitter))
+		b = appendHeaderPolicies(b, headerPolicies(result, &d))
+		b = appendNumberHeader(b, "retry-after", retryAfterSeconds(d.wait, s.options.RetryAfterJitter))
 	}
 	if s.options.Receipts.Header != "" {
-		b = s.options.Receipts.append(b, &denied)
+		b = s.options.Receipts.append(b, &d)
 	}
-	return appendOnDeny(b, &denied)
+	return appendOnDeny(b, &d)
 }
 
 // appendDeniedBy appends the denial as dynamic metadata, for access logs.

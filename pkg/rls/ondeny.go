@@ -25,8 +25,8 @@ func (d *denial) onDeny() *descriptors.OnDeny {
 
 // appendOnDeny appends the body and headers that the rules set, if any. Envoy takes the content
 // type from the headers.
-func appendOnDeny(b []byte, denied *denial) []byte {
-	response := denied.onDeny()
+func appendOnDeny(b []byte, d *denial) []byte {
+	response := d.onDeny()
 	if response == nil {
 		return b
 	}
@@ -36,7 +36,7 @@ func appendOnDeny(b []byte, denied *denial) []byte {
 	switch {
 	case response.Problem:
 		b = appendHeader(b, "content-type", "application/problem+json")
-		b = protowire.AppendBytes(append(b, tagRawBody), problemBody(denied))
+		b = protowire.AppendBytes(append(b, tagRawBody), problemBody(d))
 	case response.Body != "":
 		b = appendHeader(b, "content-type", response.ContentType)
 		b = appendText(b, tagRawBody, response.Body)
@@ -56,15 +56,15 @@ type problem struct {
 const problemTypes = "https://iana.org/assignments/http-problem-types#"
 
 // problemBody describes a denial to the client, without any text of the request.
-func problemBody(denied *denial) []byte {
+func problemBody(d *denial) []byte {
 	p := problem{problemTypes + "quota-exceeded", "The request exceeds a limit", 429, nil}
-	switch reason := denied.reason(); {
+	switch reason := d.reason(); {
 	case reason == decide.PenaltyReason:
 		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
-	case denied.Reason == decide.StorePolicy:
+	case d.Reason == decide.StorePolicy:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The rate limit could not be checked, so the request was denied"
 	}
-	for _, violated := range headerPolicies(denied.result, denied) {
+	for _, violated := range headerPolicies(d.result, d) {
 		if violated.denies {
 			p.Violated = append(p.Violated, violated.name)
 		}

@@ -29,7 +29,7 @@ type headerPolicy struct {
 
 // headerPolicies returns at most maxPolicies limits of a request, in request order, including that
 // of a non-nil denial. It omits limits in shadow mode and limits whose state is unknown.
-func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
+func headerPolicies(r *decide.Result, cause *denial) []headerPolicy {
 	var shown []headerPolicy
 	var names []string
 	for i := range r.Decisions {
@@ -42,7 +42,7 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 			if v.Err != nil || v.By == limiters.ByPolicy {
 				continue
 			}
-			explains := denied != nil && denied.descriptor == i && denied.limit == j
+			explains := cause != nil && cause.descriptor == i && cause.limit == j
 			if len(shown) == maxPolicies && !explains {
 				continue
 			}

@@ -18,21 +18,21 @@ type Receipts struct {
 }
 
 // append appends the header with a receipt.
-func (o *Receipts) append(b []byte, denied *denial) []byte {
+func (o *Receipts) append(b []byte, d *denial) []byte {
 	keys := o.Keys()
 	if keys == nil {
 		return b
 	}
-	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: denied.reason()}
-	r.RulesVersion, _ = strconv.ParseUint(denied.result.Rules.Version(), 16, 64)
-	if denied.Rule != nil && !denied.Override { // 0 stands for a limit that came with the request
-		r.Limit = denied.Rule.LimitHash(max(0, denied.limit))
+	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: d.reason()}
+	r.RulesVersion, _ = strconv.ParseUint(d.result.Rules.Version(), 16, 64)
+	if d.Rule != nil && !d.Override { // 0 stands for a limit that came with the request
+		r.Limit = d.Rule.LimitHash(max(0, d.limit))
 	}
-	if key := denied.result.Key(denied.descriptor); key != "" {
+	if key := d.result.Key(d.descriptor); key != "" {
 		r.Key = descriptors.KeyNumber(o.KeyHashSecret, key)
 	}
-	if denied.limit >= 0 {
-		r.Used, r.Max = denied.Verdicts[denied.limit].Used, denied.Limits[denied.limit].Capacity()
+	if d.limit >= 0 {
+		r.Used, r.Max = d.Verdicts[d.limit].Used, d.Limits[d.limit].Capacity()
 	}
 	var text [receipt.Size]byte
 	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))

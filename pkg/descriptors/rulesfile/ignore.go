@@ -53,9 +53,10 @@ var (
 	idOfIgnore = regexp.MustCompile(`[^ \t,]+`)
 )
 
-// hashesInTexts returns the number of '#' in the texts of each line that contains ignoreWord. The
-// YAML library reports no positions of comments and loses some. So hashesInTexts parses a copy of
-// the file in which the index of the line follows each '#', and finds the indices in its texts.
+// hashesInTexts returns the number of '#' in the texts of each line that contains ignoreWord. These
+// '#' begin no comment. The YAML library reports no positions of comments. Therefore hashesInTexts
+// writes a marker with the index of its line after each '#', parses this copy of the file, and
+// counts the markers in texts.
 func hashesInTexts(lines []string) map[int]int {
 	marked := slices.Clone(lines)
 	for i, line := range lines {

@@ -47,8 +47,8 @@ type denial struct {
 	minHits  int64 // this many hits or more are denied; 0: peeks too
 	used     int64 // the key's usage
 	expires  int64 // the denial is certain until then, and no older than MaxAge
-	retryAt  int64 // when minHits hits (one if minHits is 0) fit at the latest, if nothing else is charged
-	resetAt  int64 // when the key has fully reset at the latest
+	retryAt  int64 // upper bound of the time when minHits hits, at least one, fit if nothing else is charged
+	resetAt  int64 // upper bound of the time when the key has fully reset
 	recorded int64 // when the denial was recorded
 	offset   int64 // lower bound of the store's clock minus the cache's; 0 if the store does not report its time
 }

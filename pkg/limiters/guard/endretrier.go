@@ -21,7 +21,7 @@ import (
 // pending ends, because it may fail, and a retry of an end that the store has already decided is
 // harmless.
 type EndRetrier struct {
-	limiters.Store // Reset and ResetMatching are its own
+	limiters.Store // the wrapped store: Reset and ResetMatching go to it unchanged
 
 	wake chan struct{} // signals pending ends; capacity 1
 

@@ -40,9 +40,9 @@ type FallbackOptions struct {
 	// FalseLimitProbability bounds the probability that a client at exactly its limit is denied by
 	// some replica; default 0.001.
 	FalseLimitProbability float64
-	// Failed is called with the reason when the store, or one of several, fails. While it fails
-	// only for some keys, Failed is called with each Take that on_store_error decides. Failed and
-	// Recovered may be called concurrently.
+	// Failed is called with the reason when the store, or one of several, fails. If the store fails
+	// only for some keys, Failed is called for each Take in which on_store_error decides one of
+	// them. Failed and Recovered may be called concurrently.
 	Failed func(reason error)
 	// Recovered is called when the store recovers: it decides an operation and has not failed for a
 	// second, or CheckIdle succeeds.

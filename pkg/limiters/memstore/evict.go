@@ -97,7 +97,7 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(slabs[n].n)))
 }
 
-// keepTightest keeps the limit that denies first: the record's, or l of an operation. Eviction
+// keepTightest sets the limit of r to l, the limit of an operation, if l denies first. Eviction
 // spares keys over a limit, but a record names only one of its limits.
 func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitIndex()]

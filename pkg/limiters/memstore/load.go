@@ -44,7 +44,7 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
-	l := loader{store: s, transaction: transaction{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
+	l := loader{transaction: transaction{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
 	l.algorithms, l.loaded.SavedAt = in.head()
 	count := uint64(0)
 	for b := in.key(); b != nil; b = in.key() {
@@ -63,7 +63,6 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
-	store       *Store
 	transaction transaction // without operations, to free memory
 	algorithms  []string
 	limits      map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
@@ -129,7 +128,7 @@ func (l *loader) key(f *keyReader) error {
 }
 
 func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
-	s, storeNow := l.store, l.transaction.storeNow
+	s, storeNow := l.transaction.store, l.transaction.storeNow
 	verdict := limit.Check(state, storeNow, 1)
 	ahead := state.Extra == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {

@@ -15,8 +15,8 @@ import (
 //	16  the key, padded to whole words
 //	    the words of the state, 8 bytes each, and the number of its heapState, if it may have one, in the shard's table
 //
-// A key longer than maxKeyBytes is in a table of the shard. The record contains its number there,
-// and the length longKey.
+// A key longer than maxKeyBytes is in a table of the shard. Instead of the key, the record contains
+// the number of the key in this table, and its length is longKey.
 type record []byte
 
 const (

@@ -2,10 +2,6 @@ package limiters
 
 import "time"
 
-// Denied reports whether v denies its operation. One that was not decided is neither allowed nor
-// denied.
-func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
-
 // CertainDenial reports which further hits are certain to be denied after v, the verdict of n
 // ungrouped hits. Until v.RetryAfter has passed, and unless hits are refunded, minHits or more hits
 // of the key under l are denied. If minHits is 0, peeks are denied too.

@@ -1,0 +1,95 @@
+package limiters
+
+import "time"
+
+// A Verdict is the result of one [Op].
+type Verdict struct {
+	Allowed      bool
+	Penalized    bool // denied by a penalty, which ends after RetryAfter; false if the limit itself denies for longer
+	PenaltyBegan bool // Penalized, and the penalty began with this operation
+	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
+	TooManyLeases bool
+	By            DecidedBy
+	Holder        LeaseHolder // of an allowed charge: who may hold its lease
+	// Order orders verdicts of one key with equal At if the store used its own clock.
+	Order uint16
+	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
+	// [ByShare] by the clock of this process. It is 0 with [ByPolicy], and if the operation failed.
+	At        int64
+	Used      int64 // the key's usage after this operation
+	Remaining int64 // how many further hits fit; 0 during a penalty
+	// RetryAfter is the wait until the denied hits fit if nothing else is charged; negative if they
+	// never fit. Under concurrency, and with TooManyLeases, it is a suggested pause of at most a
+	// second, because a lease may end at any time.
+	RetryAfter  time.Duration
+	ResetAfter  time.Duration // the time until the key has fully reset
+	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
+	Err         error         // why this operation was not decided; other verdicts remain valid
+}
+
+// NewVerdict returns the verdict on an operation under l from the key's usage after it and times in
+// µs.
+func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {
+	return Verdict{
+		Allowed:    allowed,
+		Used:       used,
+		Remaining:  max(0, l.capacity-used),
+		RetryAfter: micros(retryAfter),
+		ResetAfter: micros(resetAfter),
+	}
+}
+
+// Denied reports whether v denies its operation. One that was not decided is neither allowed nor
+// denied.
+func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
+
+// WithPenalty adds a penalty of the key to v, the verdict of the limit alone. The penalty ends
+// after left; if left is 0, v is unchanged. The penalty denies the hits, unless the limit itself
+// denies them for longer or forever.
+func (v Verdict) WithPenalty(left time.Duration) Verdict {
+	if left == 0 {
+		return v
+	}
+	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
+	if 0 <= v.RetryAfter && v.RetryAfter <= left {
+		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
+	}
+	return v
+}
+
+// A LeaseHolder names the store that may hold the lease of a request. The caller copies it from the
+// verdict on the charge to the end of the lease.
+type LeaseHolder uint8
+
+// The values of LeaseHolder.
+const (
+	HeldByStore LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
+	HeldByShare                    // only the share of this process holds the lease: the store has charged nothing
+	HeldByNone                     // there is no lease: [OnError] allowed the charge, and the store has charged nothing
+)
+
+// DecidedBy names the origin of a verdict: the store with the counters, or this process in place of
+// that store.
+type DecidedBy uint8
+
+// The values of DecidedBy.
+const (
+	ByStore DecidedBy = iota
+	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
+	// verdict, so RetryAfter omits what other processes have charged since then.
+	ByCache
+	// ByShare: the store failed, and this process decided by its share of the limit, which the
+	// verdict describes.
+	ByShare
+	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
+	// key.
+	ByPolicy
+)
+
+var decidedByNames = [...]string{ByStore: "store", ByCache: "cache", ByShare: "share", ByPolicy: "policy"}
+
+// InsteadOfStore reports whether this process decided because the store failed.
+func (b DecidedBy) InsteadOfStore() bool { return b == ByShare || b == ByPolicy }
+
+// String returns the name of b, such as "store".
+func (b DecidedBy) String() string { return decidedByNames[b] }
