@@ -23,7 +23,7 @@ RACE               := CGO_ENABLED=1 go test -race
 MODULES := e2e/xds e2e/page e2e/manifests e2e/gateway e2e/containers tools/image tools/release
 
 WHOLE   = $(addprefix ./,$(sort $(dir $(shell grep -rlE --include=*_test.go 'testing\.Short|Sequences|Seeds|limiterstest\.(Random|Run)' pkg internal cmd))))
-LONGEST := $(addprefix ./,cmd/server pkg/limiters/redisstore e2e/seeds pkg/conform pkg/descriptors/sources/xds pkg/limiters/guard \
+LONGEST := $(addprefix ./,cmd/server pkg/limiters/redisstore e2e/oracles pkg/conform pkg/descriptors/sources/xds pkg/limiters/guard \
            pkg/limiters/memstore)
 RANDOM  := TestStorePassesTheSuite|TestOtherServersPassTheSuite|TestClusterPassesTheSuite|Match(es)?Reference|KeysExpire|LongLog
 

@@ -37,8 +37,8 @@ func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 			"penalty.after=3 penalty.within=1s penalty.for=2s penalty.factor=4 penalty.max=5s penalty.forget=6s", penaltyKey,
 			"penalty 3 1000000 2000000 4 5000000 6000000",
 		},
-		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s", reservationsKey, "reserve 3000000 0"},
-		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s reserve.unsettled=release", reservationsKey, "reserve 3000000 1"},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s", reservationsKey, "reservation_limit 3000000 0"},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s reserve.unsettled=release", reservationsKey, "reservation_limit 3000000 1"},
 	} {
 		var err error
 		if tt.spec.Params, err = limiters.ParseParams(tt.params); err != nil {

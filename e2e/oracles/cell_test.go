@@ -1,4 +1,4 @@
-package seeds
+package oracles
 
 import (
 	"errors"
@@ -46,7 +46,7 @@ type reply struct {
 
 var errExpire = errors.New("error while setting key expire")
 
-func (c *cell) throttle(y try) (reply, error) {
+func (c *cell) throttle(y request) (reply, error) {
 	now := y.at.Nanoseconds() * c.tick
 	tolerance := c.interval * c.limit
 	tat, ok := c.tat[y.key]
@@ -114,7 +114,7 @@ func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, c
 
 // reply returns a verdict in redis-cell's terms, in ns rounded to microseconds. A hit that never
 // fits has no retry delay.
-func (w throttle) reply(t *testing.T, y try) reply {
+func (w throttle) reply(t *testing.T, y request) reply {
 	t.Helper()
 	v := take(t, w.store, w.limit, y)
 	r := reply{!v.Allowed, w.limit.Capacity(), v.Remaining, -1, v.ResetAfter.Nanoseconds()}
@@ -200,7 +200,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			oracle := newCell(v.maxBurst, v.count, v.period)
 			for i, l := range v.lines {
-				r, err := oracle.throttle(try{l.at, "laoqian", l.n})
+				r, err := oracle.throttle(request{l.at, "laoqian", l.n})
 				got := r.seconds()
 				if err != nil {
 					got = err.Error()
@@ -212,7 +212,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 				w := newThrottle(t, open, v.maxBurst, v.count, v.period)
 				for i, l := range v.lines {
-					r := w.reply(t, try{l.at, "laoqian", l.n})
+					r := w.reply(t, request{l.at, "laoqian", l.n})
 					// Weir reports whole seconds, rounded up.
 					got := reply{r.limited, r.limit, r.remaining, ceilSeconds(r.retry), ceilSeconds(r.reset)}.seconds()
 					if l.weir == "" {
@@ -247,12 +247,12 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 	t.Run("flaw: an interval cut to whole nanoseconds lets hits through early", func(t *testing.T) {
 		// Three a second, with a burst of one: after 3,000 hits redis-cell is 1 µs ahead of the
 		// configured rate.
-		trace := tries(0)
+		trace := requests(0)
 		for i := range 1000 {
-			trace = append(trace, tries(times(3, time.Duration(i)*time.Second)...)...)
+			trace = append(trace, requests(times(3, time.Duration(i)*time.Second)...)...)
 		}
 		at := 1000*time.Second - us
-		trace = append(trace, tries(at, at, at)...)
+		trace = append(trace, requests(at, at, at)...)
 		oracle, even := newCell(3, 3, 1), newEvenCell(3, 3, 1)
 		last := func(verdicts []bool) []bool { return verdicts[len(verdicts)-3:] }
 		want(t, "redis-cell", last(play(trace, oracle.allow(t))), "yyy")
@@ -273,7 +273,7 @@ func ceilSeconds(ns int64) int64 {
 }
 
 func (c *cell) allow(t *testing.T) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		r, err := c.throttle(y)
 		must.Succeed(t, err)
 		return !r.limited
@@ -315,7 +315,7 @@ func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurs
 			if errs[i] != nil {
 				// exception: negative quantities
 				if y.n >= 0 || got.limited || got.reset != 0 || got.remaining != oracle.limit {
-					t.Fatalf("try %d, %+v: redis-cell says %v, Weir %+v", i, y, errs[i], got)
+					t.Fatalf("request %d, %+v: redis-cell says %v, Weir %+v", i, y, errs[i], got)
 				}
 				continue
 			}
@@ -323,12 +323,12 @@ func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurs
 			if y.n == 0 && want.remaining == 0 {
 				// exception: quantity 0
 				if want.limited || !got.limited || got.retry <= 0 {
-					t.Fatalf("try %d, %+v: redis-cell %+v, Weir %+v", i, y, want, got)
+					t.Fatalf("request %d, %+v: redis-cell %+v, Weir %+v", i, y, want, got)
 				}
 				want.limited, want.retry = got.limited, got.retry
 			}
 			if got != want {
-				t.Fatalf("try %d, %+v: redis-cell %+v, Weir %+v", i, y, want, got)
+				t.Fatalf("request %d, %+v: redis-cell %+v, Weir %+v", i, y, want, got)
 			}
 			// exception: times rounded up
 			for _, ns := range []int64{got.retry, got.reset} {

@@ -1,4 +1,4 @@
-package seeds
+package oracles
 
 import (
 	"fmt"
@@ -8,19 +8,19 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// zset is a sorted set of the milliseconds of all tries, in one pipelined transaction. Each flaw
+// zset is a sorted set of the milliseconds of all requests, in one pipelined transaction. Each flaw
 // can be mended separately.
 type zset struct {
 	*oracle
 	period, max int64
-	unique      bool // mended: each try has a member of its own, also within a millisecond
-	forget      bool // mended: a denied try is removed
+	unique      bool // mended: each request has a member of its own, also within a millisecond
+	forget      bool // mended: a denied request is removed
 	java        bool // period * 1000 is computed in 32 bits
 
 	seq int
 }
 
-func (z *zset) allow(y try) bool {
+func (z *zset) allow(y request) bool {
 	z.moveTo(y.at)
 	now := y.millis()
 	member := any(now)
@@ -61,7 +61,7 @@ const zsetLuaMended = "redis.call('ZADD', KEYS[1], tonumber(ARGV[1]), ARGV[1])" 
 	"\nreturn c;"
 
 func lua(o *oracle, script string, period, maxCount int64) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		now := y.millis()
 		return o.int(y.key, command{"EVAL", script, 1, y.key, now, now - period*1000, period}) <= maxCount
@@ -71,10 +71,10 @@ func lua(o *oracle, script string, period, maxCount int64) limiter {
 var (
 	// the articles' example: five a minute
 	fiveAMinute = limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Minute}
-	// denied tries logged too, as in the articles
+	// denied requests logged too, as in the articles
 	fiveAMinuteDeniedToo = limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: time.Minute, CountDenied: true}
 
-	// apart has no two tries in one millisecond; together has many.
+	// apart has no two requests in one millisecond; together has many.
 	apart    = traffic(2, 2*time.Second, []int{1, 1, 2, 3}, []int{29, 30, 31})
 	together = traffic(3, 2*time.Second, []int{0, 0, 1, 1, 2, 3, 5}, []int{29, 30, 31})
 )
@@ -83,25 +83,25 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	newZset := func(t *testing.T) *zset { return &zset{oracle: newOracle(t), period: 60, max: 5} }
 
-	t.Run("the article's example: five of twenty tries pass", func(t *testing.T) {
+	t.Run("the article's example: five of twenty requests pass", func(t *testing.T) {
 		var at []time.Duration
 		for i := range 20 {
 			at = append(at, time.Duration(i)*time.Millisecond)
 		}
-		trace := tries(at...)
+		trace := requests(at...)
 		oracle := play(trace, newZset(t).allow)
 		want(t, "the article", oracle, "yyyyynnnnnnnnnnnnnnn")
 		parity(t, fiveAMinute, trace, oracle)
 	})
 
-	t.Run("flaw: denied tries starve a user who keeps trying", func(t *testing.T) {
-		// One try every ten seconds for ten minutes: each minute has six tries, and five are
+	t.Run("flaw: denied requests starve a user who keeps trying", func(t *testing.T) {
+		// One request every ten seconds for ten minutes: each minute has six requests, and five are
 		// allowed.
 		var at []time.Duration
 		for i := range 60 {
 			at = append(at, time.Duration(i)*10*time.Second)
 		}
-		trace := tries(at...)
+		trace := requests(at...)
 		want(t, "the article", play(trace, newZset(t).allow),
 			"yyyyynnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
@@ -110,7 +110,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 		})
 	})
 
-	t.Run("logging denied tries is the only difference", func(t *testing.T) {
+	t.Run("logging denied requests is the only difference", func(t *testing.T) {
 		oracle := play(apart, newZset(t).allow)
 		t.Run("Weir with count_denied agrees", func(t *testing.T) {
 			parity(t, fiveAMinuteDeniedToo, apart, oracle)
@@ -124,20 +124,20 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 				onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinute)))
 				if onlyOracle != 0 || onlyWeir == 0 {
-					t.Errorf("%d tries pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
+					t.Errorf("%d requests pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
 				}
 			})
 		})
 	})
 
 	t.Run("flaw: two hits in one millisecond are one member", func(t *testing.T) {
-		// As in the article's own run, in which ten of fifteen passed: two tries in each
+		// As in the article's own run, in which ten of fifteen passed: two requests in each
 		// millisecond.
 		var at []time.Duration
 		for i := range 15 {
 			at = append(at, time.Duration(i/2)*time.Millisecond)
 		}
-		trace := tries(at...)
+		trace := requests(at...)
 		want(t, "the article", play(trace, newZset(t).allow), "yyyyyyyyyynnnnn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)), "yyyyynnnnnnnnnn")
@@ -153,7 +153,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 			mended.forget, mended.unique = true, true
 			parity(t, fiveAMinute, together, play(together, mended.allow))
 		})
-		t.Run("with unique members it agrees, denied tries logged", func(t *testing.T) {
+		t.Run("with unique members it agrees, denied requests logged", func(t *testing.T) {
 			mended := newZset(t)
 			mended.unique = true
 			parity(t, fiveAMinuteDeniedToo, together, play(together, mended.allow))
@@ -164,7 +164,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 		// period * 1000 overflows an int, so the end of the removed range lies in the future.
 		const day = 24 * time.Hour
 		month := &zset{oracle: newOracle(t), period: int64(30 * day / time.Second), max: 5, java: true}
-		trace := tries(0, day, 2*day, 3*day, 4*day, 5*day, 6*day, 30*day)
+		trace := requests(0, day, 2*day, 3*day, 4*day, 5*day, 6*day, 30*day)
 		want(t, "the article", play(trace, month.allow), "yyyyyyyy")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: 30 * day}
@@ -176,9 +176,9 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	t.Run("flaw: it counts before it removes", func(t *testing.T) {
-		// The last try shares its minute with only one other, and is denied because of entries that
+		// The last request shares its minute with only one other, and is denied because of entries that
 		// the script has not removed yet.
-		trace := tries(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
+		trace := requests(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
 		want(t, "the article", play(trace, lua(newOracle(t), zsetLua, 60, 5)), "yyyyyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)), "yyyyyy")
@@ -186,13 +186,13 @@ func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 	})
 
 	t.Run("with the two lines in order every verdict equals the pipelined sorted set", func(t *testing.T) {
-		for _, trace := range [][]try{apart, together} {
+		for _, trace := range [][]request{apart, together} {
 			s2 := &zset{oracle: newOracle(t), period: 60, max: 5}
-			same(t, trace, play(trace, s2.allow), play(trace, lua(newOracle(t), zsetLuaMended, 60, 5)))
+			wantSameVerdicts(t, trace, play(trace, s2.allow), play(trace, lua(newOracle(t), zsetLuaMended, 60, 5)))
 		}
 	})
 
-	t.Run("the order and logging denied tries are the only differences", func(t *testing.T) {
+	t.Run("the order and logging denied requests are the only differences", func(t *testing.T) {
 		parity(t, fiveAMinuteDeniedToo, apart, play(apart, lua(newOracle(t), zsetLuaMended, 60, 5)))
 	})
 
@@ -201,7 +201,7 @@ func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinuteDeniedToo)))
 			if onlyOracle != 0 || onlyWeir == 0 {
-				t.Errorf("%d tries pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
+				t.Errorf("%d requests pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
 			}
 		})
 	})

@@ -1,4 +1,4 @@
-// Package seeds compares Weir with the limiters of the articles that inspired it. It has only
+// Package oracles compares Weir with the limiters of the articles that inspired it. It has only
 // tests.
 //
 // Each test runs an article's commands against a real Redis, or its classes in Go, as an oracle.
@@ -25,4 +25,4 @@
 //
 // No test sleeps: Weir and the oracles take the time as an argument (see oracle in
 // harness_test.go).
-package seeds
+package oracles

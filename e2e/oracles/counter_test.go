@@ -1,4 +1,4 @@
-package seeds
+package oracles
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 // countdown is a string that counts down from the limit and expires a period after the first hit.
 func countdown(o *oracle, period, maxCount int64) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		if o.int(y.key, command{"EXISTS", y.key}) == 1 {
 			if countdownLeft(o, y.key) > 0 {
@@ -42,7 +42,7 @@ func byTheClock(n int64, window time.Duration) limiters.Spec {
 }
 
 // minutes is a trace for limits per minute, seconds one for limits per second. Both reach the edges
-// of windows to the millisecond, and both contain tries at the same time.
+// of windows to the millisecond, and both contain requests at the same time.
 var (
 	minutes = traffic(1, 500*time.Millisecond, []int{0, 0, 1, 2, 5}, []int{119, 120, 121, 300})
 	seconds = traffic(8, 10*time.Millisecond, []int{0, 0, 0, 1, 1, 2, 3}, []int{99, 100, 101})
@@ -50,7 +50,7 @@ var (
 
 func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
-	t.Run("same verdicts on every try", func(t *testing.T) {
+	t.Run("same verdicts on every request", func(t *testing.T) {
 		oracle := play(minutes, countdown(newOracle(t), 60, 5))
 		t.Run("denied hits counted", func(t *testing.T) { parity(t, firstHit(5, time.Minute), minutes, oracle) })
 		t.Run("denied hits not counted", func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 
 	t.Run("flaw: two callers both see one left", func(t *testing.T) {
 		o := newOracle(t)
-		want(t, "the article", play(tries(0, 0, 0, 0), countdown(o, 60, 5)), "yyyy")
+		want(t, "the article", play(requests(0, 0, 0, 0), countdown(o, 60, 5)), "yyyy")
 		one, two := countdownLeft(o, "laoqian"), countdownLeft(o, "laoqian")
 		if one != 1 || two != 1 {
 			t.Fatalf("the callers see %d and %d left, want 1 and 1", one, two)
@@ -77,7 +77,7 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 
 	t.Run("flaw: the key expires between EXISTS and GET", func(t *testing.T) {
 		o := newOracle(t)
-		want(t, "the article", play(tries(0), countdown(o, 60, 5)), "y")
+		want(t, "the article", play(requests(0), countdown(o, 60, 5)), "y")
 		if o.int("laoqian", command{"EXISTS", "laoqian"}) != 1 {
 			t.Fatal("no key")
 		}
@@ -86,13 +86,13 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 			t.Errorf("the article: GET says %v, want nothing: int(None) raises", got)
 		}
 		// At that moment Weir starts a new window.
-		parity(t, firstHit(2, time.Minute), tries(0, 0, 0, time.Minute), []bool{true, true, false, true})
+		parity(t, firstHit(2, time.Minute), requests(0, 0, 0, time.Minute), []bool{true, true, false, true})
 	})
 
 	t.Run("flaw: the key expires between GET and INCRBY, and the user is locked out forever", func(t *testing.T) {
 		o := newOracle(t)
 		allow := countdown(o, 60, 5)
-		want(t, "the article", play(tries(0), allow), "y")
+		want(t, "the article", play(requests(0), allow), "y")
 		if left := countdownLeft(o, "laoqian"); left != 4 {
 			t.Fatalf("%d left", left)
 		}
@@ -101,10 +101,10 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 		if exists, ends := o.lives("laoqian"); !exists || ends {
 			t.Errorf("the article: key exists %v, ends %v, want a key without an end", exists, ends)
 		}
-		want(t, "the article", play(tries(time.Minute, time.Hour, 1000*time.Hour), allow), "nnn")
+		want(t, "the article", play(requests(time.Minute, time.Hour, 1000*time.Hour), allow), "nnn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			allow := weir(t, open, firstHit(5, time.Minute))
-			want(t, "Weir", play(tries(0, time.Minute, time.Hour, 1000*time.Hour), allow), "yyyy")
+			want(t, "Weir", play(requests(0, time.Minute, time.Hour, 1000*time.Hour), allow), "yyyy")
 		})
 	})
 
@@ -112,7 +112,7 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 		// The first hit opens the window, so the burst is 2·N - 1 here. Every fixed window has this
 		// flaw; a sliding log does not.
 		at := append(times(1, 0), times(4, time.Minute-time.Millisecond)...)
-		trace := tries(append(at, times(6, time.Minute)...)...)
+		trace := requests(append(at, times(6, time.Minute)...)...)
 		oracle := play(trace, countdown(newOracle(t), 60, 5))
 		want(t, "the article", oracle, "yyyyyyyyyyn")
 		parity(t, firstHit(5, time.Minute), trace, oracle)
@@ -122,9 +122,9 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 	})
 
 	t.Run("flaw: a limit of 0 admits one", func(t *testing.T) {
-		want(t, "the article", play(tries(0, 0), countdown(newOracle(t), 60, 0)), "yn")
+		want(t, "the article", play(requests(0, 0), countdown(newOracle(t), 60, 0)), "yn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			want(t, "Weir", play(tries(0, 0), weir(t, open, firstHit(0, time.Minute))), "nn")
+			want(t, "Weir", play(requests(0, 0), weir(t, open, firstHit(0, time.Minute))), "nn")
 		})
 	})
 }
@@ -132,7 +132,7 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 // perMinute is a counter per minute of the clock. The article draws it. The commands are those of
 // perSecond, which does the same per second, with a corrected comparison.
 func perMinute(o *oracle, n int64) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		key := fmt.Sprint(y.key, ":", y.millis()/60_000)
 		return o.do(key, command{"INCR", key}, command{"EXPIRE", key, 60})[0].(int64) <= n
@@ -141,7 +141,7 @@ func perMinute(o *oracle, n int64) limiter {
 
 func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 	t.Parallel()
-	t.Run("same verdicts on every try", func(t *testing.T) {
+	t.Run("same verdicts on every request", func(t *testing.T) {
 		parity(t, byTheClock(5, time.Minute), minutes, play(minutes, perMinute(newOracle(t), 5)))
 	})
 
@@ -152,7 +152,7 @@ func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 		for i := range 2100 {
 			at = append(at, time.Minute-10*time.Millisecond+time.Duration(i)*10*time.Microsecond)
 		}
-		trace := tries(at...)
+		trace := requests(at...)
 		oracle := play(trace, perMinute(newOracle(t), 1000))
 		if got := most(trace, oracle, 20*time.Millisecond); got != 2000 {
 			t.Errorf("the article admitted %d in 20 ms, want 2000", got)
@@ -203,7 +203,7 @@ func current(o *oracle, key string) int64 {
 
 // perSecond is a counter per user and second.
 func perSecond(o *oracle, refuse func(int64) bool) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		key := perSecondKey(y)
 		n := current(o, key)
@@ -215,7 +215,7 @@ func perSecond(o *oracle, refuse func(int64) bool) limiter {
 	}
 }
 
-func perSecondKey(y try) string { return fmt.Sprint(y.key, ":", y.millis()/1000) }
+func perSecondKey(y request) string { return fmt.Sprint(y.key, ":", y.millis()/1000) }
 
 func perSecondCount(o *oracle, key string, seen int64) {
 	if seen == 0 {
@@ -227,7 +227,7 @@ func perSecondCount(o *oracle, key string, seen int64) {
 
 // oneCounter is a counter per user that expires a second after its start.
 func oneCounter(o *oracle, refuse func(int64) bool) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		if refuse(current(o, y.key)) {
 			return false
@@ -241,7 +241,7 @@ func oneCounter(o *oracle, refuse func(int64) bool) limiter {
 
 // list is a list per user that expires a second after its start.
 func list(o *oracle, refuse func(int64) bool) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		if refuse(o.int(y.key, command{"LLEN", y.key})) {
 			return false
@@ -265,7 +265,7 @@ func tenASecond(
 	t *testing.T, article func(*oracle, func(int64) bool) limiter, spec func(int64, time.Duration) limiters.Spec,
 ) {
 	t.Run("flaw: an eleventh passes", func(t *testing.T) {
-		trace := tries(times(13, 0)...)
+		trace := requests(times(13, 0)...)
 		want(t, "the article", play(trace, article(newOracle(t), asWritten)), "yyyyyyyyyyynn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			want(t, "Weir", play(trace, weir(t, open, spec(10, time.Second))), "yyyyyyyyyynnn")
@@ -274,7 +274,7 @@ func tenASecond(
 	t.Run("the eleventh is the only difference: as written it is a limit of eleven", func(t *testing.T) {
 		parity(t, spec(11, time.Second), seconds, play(seconds, article(newOracle(t), asWritten)))
 	})
-	t.Run("same verdicts on every try with >= instead of >", func(t *testing.T) {
+	t.Run("same verdicts on every request with >= instead of >", func(t *testing.T) {
 		parity(t, spec(10, time.Second), seconds, play(seconds, article(newOracle(t), mended)))
 	})
 }
@@ -285,8 +285,8 @@ func TestCounterPerSecondMatchesFixedWindow(t *testing.T) {
 
 	t.Run("flaw: two callers both see nine", func(t *testing.T) {
 		o := newOracle(t)
-		play(tries(times(9, 0)...), perSecond(o, mended))
-		key := perSecondKey(try{key: "laoqian"})
+		play(requests(times(9, 0)...), perSecond(o, mended))
+		key := perSecondKey(request{key: "laoqian"})
 		one, two := current(o, key), current(o, key)
 		if mended(one) || mended(two) {
 			t.Fatalf("the callers see %d and %d", one, two)
@@ -301,7 +301,7 @@ func TestCounterPerSecondMatchesFixedWindow(t *testing.T) {
 
 	t.Run("flaw: a key for each second", func(t *testing.T) {
 		o := newOracle(t)
-		trace := tries(900*time.Millisecond, 1100*time.Millisecond)
+		trace := requests(900*time.Millisecond, 1100*time.Millisecond)
 		play(trace, perSecond(o, mended))
 		if n := resultOf(t, o.redis.DBSize(t.Context())); n != 2 {
 			t.Errorf("the article keeps %d keys for one user, want 2", n)
@@ -327,7 +327,7 @@ func TestCounterWithExpiryMatchesFixedWindow(t *testing.T) {
 		}
 		allow := oneCounter(o, mended)
 		want(t, "the article, a second apart", play(everySecond(12), allow), "yyyyyyyyynnn")
-		want(t, "the article, later", play(tries(time.Hour, 1000*time.Hour), allow), "nn")
+		want(t, "the article, later", play(requests(time.Hour, 1000*time.Hour), allow), "nn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			want(t, "Weir", play(everySecond(12), weir(t, open, firstHit(10, time.Second))), "yyyyyyyyyyyy")
 		})
@@ -340,7 +340,7 @@ current = redis.call("incr",KEYS[1])
 if tonumber(current) == 1 then
 redis.call("expire",KEYS[1],1)
 end`
-		oracle := play(seconds, func(y try) bool {
+		oracle := play(seconds, func(y request) bool {
 			o.moveTo(y.at)
 			if mended(current(o, y.key)) {
 				return false
@@ -352,12 +352,12 @@ end`
 	})
 }
 
-func everySecond(n int) []try {
+func everySecond(n int) []request {
 	var at []time.Duration
 	for i := range n {
 		at = append(at, time.Duration(i)*time.Second)
 	}
-	return tries(at...)
+	return requests(at...)
 }
 
 func TestListLengthMatchesFixedWindow(t *testing.T) {
@@ -393,13 +393,13 @@ func TestListLengthMatchesFixedWindow(t *testing.T) {
 		if exists, _ := o.lives("laoqian"); !exists {
 			t.Error("the article: the list has ended a second after it was created, want it alive until 1.9 s")
 		}
-		parity(t, firstHit(2, time.Second), tries(0, 900*time.Millisecond, 900*time.Millisecond, time.Second),
+		parity(t, firstHit(2, time.Second), requests(0, 900*time.Millisecond, 900*time.Millisecond, time.Second),
 			[]bool{true, true, false, true})
 	})
 
 	t.Run("flaw: two callers both see nine", func(t *testing.T) {
 		o := newOracle(t)
-		play(tries(times(9, 0)...), list(o, mended))
+		play(requests(times(9, 0)...), list(o, mended))
 		for range 2 {
 			if n := o.int("laoqian", command{"LLEN", "laoqian"}); mended(n) {
 				t.Fatalf("LLEN says %d", n)
@@ -415,14 +415,14 @@ func TestListLengthMatchesFixedWindow(t *testing.T) {
 
 	t.Run("flaw: a list that expires before RPUSHX counts nothing", func(t *testing.T) {
 		o := newOracle(t)
-		play(tries(0), list(o, mended))
+		play(requests(0), list(o, mended))
 		seen, _ := o.lives("laoqian")
 		o.moveTo(time.Second)
 		listAdd(o, "laoqian", seen) // admitted, but not in the list
-		more := tries(times(11, time.Second)...)
+		more := requests(times(11, time.Second)...)
 		want(t, "the article, with one admitted already", play(more, list(o, mended)), "yyyyyyyyyyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-			trace := tries(append(times(1, 0), times(12, time.Second)...)...)
+			trace := requests(append(times(1, 0), times(12, time.Second)...)...)
 			want(t, "Weir", play(trace, weir(t, open, firstHit(10, time.Second))), "yyyyyyyyyyynn")
 		})
 	})

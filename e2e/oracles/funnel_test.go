@@ -1,4 +1,4 @@
-package seeds
+package oracles
 
 import (
 	"math"
@@ -46,7 +46,7 @@ func (f *pyFunnel) watering(now, quota float64) bool {
 
 func python(capacity, leakingRate float64, continuous bool) limiter {
 	funnels := map[string]*pyFunnel{}
-	return func(y try) bool {
+	return func(y request) bool {
 		f := funnels[y.key]
 		if f == nil {
 			f = newPyFunnel(capacity, leakingRate, y.seconds())
@@ -119,7 +119,7 @@ func java(capacity int32, leakingRate float32) *javaFunnels {
 	return &javaFunnels{capacity, leakingRate, map[string]*javaFunnel{}}
 }
 
-func (j *javaFunnels) allow(y try) bool {
+func (j *javaFunnels) allow(y request) bool {
 	f := j.funnels[y.key]
 	if f == nil {
 		f = &javaFunnel{capacity: j.capacity, leakingRate: j.leakingRate, leftQuota: j.capacity, leakingTs: y.millis()}
@@ -130,7 +130,7 @@ func (j *javaFunnels) allow(y try) bool {
 
 // hash is the class Funnel in Python with its fields in a Redis hash.
 func hash(o *oracle, capacity, leakingRate float64, continuous bool) limiter {
-	return func(y try) bool {
+	return func(y request) bool {
 		o.moveTo(y.at)
 		f := hashRead(o, y, capacity, leakingRate)
 		f.continuous = continuous
@@ -140,7 +140,7 @@ func hash(o *oracle, capacity, leakingRate float64, continuous bool) limiter {
 	}
 }
 
-func hashRead(o *oracle, y try, capacity, leakingRate float64) *pyFunnel {
+func hashRead(o *oracle, y request, capacity, leakingRate float64) *pyFunnel {
 	fields := o.do(y.key, command{"HMGET", y.key, "left_quota", "leaking_ts"})[0].([]any)
 	f := newPyFunnel(capacity, leakingRate, y.seconds())
 	for i, to := range []*float64{&f.leftQuota, &f.leakingTs} {
@@ -161,8 +161,8 @@ func hashWrite(o *oracle, key string, f *pyFunnel) {
 		"left_quota", f.leftQuota, "leaking_ts", f.leakingTs})
 }
 
-// withHits returns a trace with 1 to most units for each try.
-func withHits(seed uint64, trace []try, most int64) []try {
+// withHits returns a trace with 1 to most units for each request.
+func withHits(seed uint64, trace []request, most int64) []request {
 	r := rand.New(rand.NewPCG(seed, 1))
 	trace = slices.Clone(trace)
 	for i := range trace {
@@ -185,14 +185,14 @@ var (
 
 func TestFunnelClassMatchesFunnel(t *testing.T) {
 	t.Parallel()
-	t.Run("the article's example: 15 of 20 tries at once pass", func(t *testing.T) {
-		trace := tries(times(20, 0)...)
+	t.Run("the article's example: 15 of 20 requests at once pass", func(t *testing.T) {
+		trace := requests(times(20, 0)...)
 		oracle := play(trace, python(15, 0.5, false))
 		want(t, "the article", oracle, "yyyyyyyyyyyyyyynnnnn")
 		parity(t, halfASecond(15), trace, oracle)
 	})
 
-	t.Run("the other article's example: a try a second, capacity 3", func(t *testing.T) {
+	t.Run("the other article's example: a request a second, capacity 3", func(t *testing.T) {
 		trace := everySecond(20)
 		oracle := play(trace, python(3, 0.5, false))
 		want(t, "the article", oracle, "yyyyynynynynynynynyn")
@@ -212,11 +212,11 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 
 	t.Run("flaw: Python leaks nothing until a whole unit would leak", func(t *testing.T) {
 		// Emptied at 0 s, it has leaked 1.5 units at 3 s and 2 at 4 s, so two fit in all.
-		late := tries(0, 0, 0, 3*time.Second, 4*time.Second)
+		late := requests(0, 0, 0, 3*time.Second, 4*time.Second)
 		want(t, "the article", play(late, python(3, 0.5, false)), "yyyyn")
 		// Empty and unused from 2 s and filled at 3.5 s, it leaks at 4 s for the time in which
 		// there was nothing to leak.
-		early := []try{
+		early := []request{
 			{0, "liziba", 1}, {2 * time.Second, "liziba", 4},
 			{3500 * time.Millisecond, "liziba", 3}, {4 * time.Second, "liziba", 1},
 		}
@@ -232,19 +232,19 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 		written := play(onEighths, python(3, 0.5, false))
 		oracle := play(onEighths, python(3, 0.5, true))
 		if early, late := differences(written, oracle); early == 0 || late == 0 {
-			t.Errorf("the article passes %d tries early and %d late: the trace proves nothing", early, late)
+			t.Errorf("the article passes %d requests early and %d late: the trace proves nothing", early, late)
 		}
 		parity(t, halfASecond(3), onEighths, oracle)
 	})
 
 	t.Run("flaw: Java discards the rest of a unit", func(t *testing.T) {
-		// One try each 3/4 of a unit: Java admits one in two, but its rate should admit three in
+		// One request each 3/4 of a unit: Java admits one in two, but its rate should admit three in
 		// four.
 		var at []time.Duration
 		for i := range 1001 {
 			at = append(at, time.Duration(i)*384*time.Millisecond)
 		}
-		trace := tries(at...)
+		trace := requests(at...)
 		if got := admitted(play(trace, java(2, 1.0/512).allow)); got != 502 {
 			t.Errorf("the article admitted %d of 1001, want 502", got)
 		}
@@ -258,7 +258,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 
 	t.Run("flaw: Java's guard against overflow never acts, and users who were idle for long are locked out", func(t *testing.T) {
 		const day = 24 * time.Hour
-		trace := tries(0, 25*day, 25*day+time.Hour, 26*day)
+		trace := requests(0, 25*day, 25*day+time.Hour, 26*day)
 		j := java(3, 1)
 		want(t, "the article", play(trace, j.allow), "ynnn")
 		f := j.funnels["laoqian"]
@@ -279,7 +279,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 func TestFunnelInRedisHashMatchesFunnel(t *testing.T) {
 	t.Parallel()
 	t.Run("every verdict equals the class in Python", func(t *testing.T) {
-		same(t, onEighths, play(onEighths, python(3, 0.5, false)), play(onEighths, hash(newOracle(t), 3, 0.5, false)))
+		wantSameVerdicts(t, onEighths, play(onEighths, python(3, 0.5, false)), play(onEighths, hash(newOracle(t), 3, 0.5, false)))
 	})
 
 	t.Run("same verdicts where whole units leak", func(t *testing.T) {
@@ -292,8 +292,8 @@ func TestFunnelInRedisHashMatchesFunnel(t *testing.T) {
 
 	t.Run("flaw: two callers both take the last unit", func(t *testing.T) {
 		o := newOracle(t)
-		play(tries(0, 0), hash(o, 3, 0.5, false))
-		last := try{0, "laoqian", 1}
+		play(requests(0, 0), hash(o, 3, 0.5, false))
+		last := request{0, "laoqian", 1}
 		one, two := hashRead(o, last, 3, 0.5), hashRead(o, last, 3, 0.5)
 		oneOK, twoOK := one.watering(last.seconds(), 1), two.watering(last.seconds(), 1)
 		hashWrite(o, last.key, one)
@@ -310,7 +310,7 @@ func TestFunnelInRedisHashMatchesFunnel(t *testing.T) {
 // constant rate, and requests that find it full overflow.
 func bucket(capacity int, interval time.Duration) limiter {
 	leave := map[string][]time.Duration{}
-	return func(y try) bool {
+	return func(y request) bool {
 		queue := leave[y.key]
 		for len(queue) > 0 && queue[0] <= y.at {
 			queue = queue[1:]
@@ -336,7 +336,7 @@ func TestLeakyBucketMatchesFunnel(t *testing.T) {
 	trace := traffic(11, 125*time.Millisecond, []int{0, 0, 1, 2, 3, 5, 8}, []int{15, 16, 17, 200})
 
 	for _, capacity := range []int64{1, 2, 15} {
-		t.Run("same verdicts on every try, capacity "+strconv.FormatInt(capacity, 10), func(t *testing.T) {
+		t.Run("same verdicts on every request, capacity "+strconv.FormatInt(capacity, 10), func(t *testing.T) {
 			parity(t, thirtyAMinute(capacity), trace, play(trace, bucket(int(capacity), 2*time.Second)))
 		})
 	}
@@ -344,14 +344,14 @@ func TestLeakyBucketMatchesFunnel(t *testing.T) {
 	t.Run("capacity 1 spaces requests evenly", func(t *testing.T) {
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			store, limit := open(t), newLimit(t, thirtyAMinute(1))
-			// The caller tries ten times a second and obeys retry delays.
+			// The caller requests ten times a second and obeys retry delays.
 			for i := range 100 {
 				at := time.Duration(i) * 2 * time.Second
-				if v := take(t, store, limit, try{at, "laoqian", 1}); !v.Allowed {
+				if v := take(t, store, limit, request{at, "laoqian", 1}); !v.Allowed {
 					t.Fatalf("at %v: %+v, want it allowed", at, v)
 				}
 				early := at + 100*time.Millisecond
-				v := take(t, store, limit, try{early, "laoqian", 1})
+				v := take(t, store, limit, request{early, "laoqian", 1})
 				if v.Allowed || early+v.RetryAfter != at+2*time.Second {
 					t.Fatalf("at %v: %+v, want to be told to come at %v", early, v, at+2*time.Second)
 				}

@@ -1,4 +1,4 @@
-package seeds
+package oracles
 
 import (
 	"errors"
@@ -19,21 +19,21 @@ import (
 // start is the start of every trace: a whole minute, so that clock windows begin with it.
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// A try is a line of a trace: this long after start, key requests n.
-type try struct {
+// A request is a line of a trace: this long after start, key requests n.
+type request struct {
 	at  time.Duration
 	key string
 	n   int64
 }
 
-func (y try) millis() int64    { return start.Add(y.at).UnixMilli() }
-func (y try) seconds() float64 { return float64(start.Add(y.at).UnixMicro()) / 1e6 }
+func (y request) millis() int64    { return start.Add(y.at).UnixMilli() }
+func (y request) seconds() float64 { return float64(start.Add(y.at).UnixMicro()) / 1e6 }
 
-// tries returns a trace of one user who requests 1 at each time.
-func tries(at ...time.Duration) []try {
-	trace := make([]try, len(at))
+// requests returns a trace of one user who requests 1 at each time.
+func requests(at ...time.Duration) []request {
+	trace := make([]request, len(at))
 	for i := range at {
-		trace[i] = try{at[i], "laoqian", 1}
+		trace[i] = request{at[i], "laoqian", 1}
 	}
 	return trace
 }
@@ -43,12 +43,12 @@ func times(n int, at time.Duration) []time.Duration {
 	return slices.Repeat([]time.Duration{at}, n)
 }
 
-// traffic returns a random trace of three users. The ticks between tries are drawn from busy, and
+// traffic returns a random trace of three users. The ticks between requests are drawn from busy, and
 // sometimes from idle. Times on a coarse grid often hit the edges of windows.
-func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
+func traffic(seed uint64, tick time.Duration, busy, idle []int) []request {
 	r := rand.New(rand.NewPCG(seed, 0))
 	users := []string{"laoqian", "liziba", "peter"}
-	trace := make([]try, 1000)
+	trace := make([]request, 1000)
 	var at time.Duration
 	for i := range trace {
 		gaps := busy
@@ -56,15 +56,15 @@ func traffic(seed uint64, tick time.Duration, busy, idle []int) []try {
 			gaps = idle
 		}
 		at += time.Duration(gaps[r.IntN(len(gaps))]) * tick
-		trace[i] = try{at, users[r.IntN(len(users))], 1}
+		trace[i] = request{at, users[r.IntN(len(users))], 1}
 	}
 	return trace
 }
 
-// A limiter reports if a try passes. Tries come in order of time.
-type limiter func(try) bool
+// A limiter reports if a request passes. Requests come in order of time.
+type limiter func(request) bool
 
-func play(trace []try, l limiter) []bool {
+func play(trace []request, l limiter) []bool {
 	verdicts := make([]bool, len(trace))
 	for i, y := range trace {
 		verdicts[i] = l(y)
@@ -72,11 +72,11 @@ func play(trace []try, l limiter) []bool {
 	return verdicts
 }
 
-// same checks that two limiters agree on every try, and that the trace has many verdicts of both
+// wantSameVerdicts checks that two limiters agree on every request, and that the trace has many verdicts of both
 // kinds.
-func same(t *testing.T, trace []try, oracle, weir []bool) {
+func wantSameVerdicts(t *testing.T, trace []request, oracle, weir []bool) {
 	t.Helper()
-	// A fiftieth of the trace for each verdict, and at least one try, keeps a limiter that always
+	// A fiftieth of the trace for each verdict, and at least one request, keeps a limiter that always
 	// gives one verdict from passing.
 	if yes, few := admitted(oracle), len(trace)/50+1; yes < few || yes > len(trace)-few {
 		t.Fatalf("the trace proves little: the oracle admitted %d of %d", yes, len(trace))
@@ -85,7 +85,7 @@ func same(t *testing.T, trace []try, oracle, weir []bool) {
 	for i := range trace {
 		if oracle[i] != weir[i] {
 			if differ == 0 {
-				t.Errorf("try %d, %+v: the oracle says %v, Weir %v", i, trace[i], oracle[i], weir[i])
+				t.Errorf("request %d, %+v: the oracle says %v, Weir %v", i, trace[i], oracle[i], weir[i])
 			}
 			differ++
 		}
@@ -120,7 +120,7 @@ func admitted(verdicts []bool) int {
 	return n
 }
 
-// differences counts the tries that only one limiter admits.
+// differences counts the requests that only one limiter admits.
 func differences(oracle, weir []bool) (onlyOracle, onlyWeir int) {
 	for i := range oracle {
 		switch {
@@ -133,8 +133,8 @@ func differences(oracle, weir []bool) (onlyOracle, onlyWeir int) {
 	return onlyOracle, onlyWeir
 }
 
-// most returns the largest number of tries that one user had admitted within any (t - window, t].
-func most(trace []try, verdicts []bool, window time.Duration) int {
+// most returns the largest number of requests that one user had admitted within any (t - window, t].
+func most(trace []request, verdicts []bool, window time.Duration) int {
 	passed := map[string][]time.Duration{}
 	worst := 0
 	for i, y := range trace {
@@ -160,7 +160,7 @@ func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
 	return limit
 }
 
-func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y try) limiters.Verdict {
+func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y request) limiters.Verdict {
 	t.Helper()
 	var out [1]limiters.Verdict
 	groups := []limiters.Group{{{Key: y.key, Limit: limit, N: y.n}}}
@@ -173,7 +173,7 @@ func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y try) limi
 // weir returns Weir as a limiter with empty state.
 func weir(t *testing.T, open func(*testing.T) limiters.Store, spec limiters.Spec) limiter {
 	store, limit := open(t), newLimit(t, spec)
-	return func(y try) bool {
+	return func(y request) bool {
 		t.Helper()
 		return take(t, store, limit, y).Allowed
 	}
@@ -187,13 +187,13 @@ func onEach(t *testing.T, test func(t *testing.T, open func(*testing.T) limiters
 }
 
 // parity checks that Weir gives the oracle's verdicts on every store.
-func parity(t *testing.T, spec limiters.Spec, trace []try, oracle []bool) {
+func parity(t *testing.T, spec limiters.Spec, trace []request, oracle []bool) {
 	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
-		same(t, trace, oracle, play(trace, weir(t, open, spec)))
+		wantSameVerdicts(t, trace, oracle, play(trace, weir(t, open, spec)))
 	})
 }
 
-// atOnce sends n tries from as many callers at the same moment and checks how many are admitted. It
+// atOnce sends n requests from as many callers at the same moment and checks how many are admitted. It
 // is Weir's side of an oracle with callers interleaved by hand: nothing can come between the steps
 // of one Take.
 func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
