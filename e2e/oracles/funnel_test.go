@@ -238,8 +238,8 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 	})
 
 	t.Run("flaw: Java discards the rest of a unit", func(t *testing.T) {
-		// One request each 3/4 of a unit: Java admits one in two, but its rate should admit three in
-		// four.
+		// One request each 3/4 of a unit: Java admits one in two, but its rate should admit three
+		// in four.
 		var at []time.Duration
 		for i := range 1001 {
 			at = append(at, time.Duration(i)*384*time.Millisecond)

@@ -43,8 +43,8 @@ func times(n int, at time.Duration) []time.Duration {
 	return slices.Repeat([]time.Duration{at}, n)
 }
 
-// traffic returns a random trace of three users. The ticks between requests are drawn from busy, and
-// sometimes from idle. Times on a coarse grid often hit the edges of windows.
+// traffic returns a random trace of three users. The ticks between requests are drawn from busy,
+// and sometimes from idle. Times on a coarse grid often hit the edges of windows.
 func traffic(seed uint64, tick time.Duration, busy, idle []int) []request {
 	r := rand.New(rand.NewPCG(seed, 0))
 	users := []string{"laoqian", "liziba", "peter"}
@@ -72,12 +72,12 @@ func play(trace []request, l limiter) []bool {
 	return verdicts
 }
 
-// wantSameVerdicts checks that two limiters agree on every request, and that the trace has many verdicts of both
-// kinds.
+// wantSameVerdicts checks that two limiters agree on every request, and that the trace has many
+// verdicts of both kinds.
 func wantSameVerdicts(t *testing.T, trace []request, oracle, weir []bool) {
 	t.Helper()
-	// A fiftieth of the trace for each verdict, and at least one request, keeps a limiter that always
-	// gives one verdict from passing.
+	// A fiftieth of the trace for each verdict, and at least one request, keeps a limiter that
+	// always gives one verdict from passing.
 	if yes, few := admitted(oracle), len(trace)/50+1; yes < few || yes > len(trace)-few {
 		t.Fatalf("the trace proves little: the oracle admitted %d of %d", yes, len(trace))
 	}
@@ -133,7 +133,8 @@ func differences(oracle, weir []bool) (onlyOracle, onlyWeir int) {
 	return onlyOracle, onlyWeir
 }
 
-// most returns the largest number of requests that one user had admitted within any (t - window, t].
+// most returns the largest number of requests that one user had admitted within any (t - window,
+// t].
 func most(trace []request, verdicts []bool, window time.Duration) int {
 	passed := map[string][]time.Duration{}
 	worst := 0
@@ -193,9 +194,9 @@ func parity(t *testing.T, spec limiters.Spec, trace []request, oracle []bool) {
 	})
 }
 
-// atOnce sends n requests from as many callers at the same moment and checks how many are admitted. It
-// is Weir's side of an oracle with callers interleaved by hand: nothing can come between the steps
-// of one Take.
+// atOnce sends n requests from as many callers at the same moment and checks how many are admitted.
+// It is Weir's side of an oracle with callers interleaved by hand: nothing can come between the
+// steps of one Take.
 func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 		store, limit := open(t), newLimit(t, spec)

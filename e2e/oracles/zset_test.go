@@ -176,8 +176,8 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 	t.Parallel()
 	t.Run("flaw: it counts before it removes", func(t *testing.T) {
-		// The last request shares its minute with only one other, and is denied because of entries that
-		// the script has not removed yet.
+		// The last request shares its minute with only one other, and is denied because of entries
+		// that the script has not removed yet.
 		trace := requests(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
 		want(t, "the article", play(trace, lua(newOracle(t), zsetLua, 60, 5)), "yyyyyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {

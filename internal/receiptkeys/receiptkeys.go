@@ -42,7 +42,8 @@ func (f *File) load(files []rulesfile.File, err error) error {
 	return nil
 }
 
-// Keys returns the keys that were last read without an error.
+// Keys returns the keys that were last read without an error. It does no I/O, because every denial
+// needs the keys: that is why they are no reloadfile.Value.
 func (f *File) Keys() *receipt.Keys { return f.current.Load() }
 
 // Watch reads the keys when their file changes, until ctx ends. It logs each result.

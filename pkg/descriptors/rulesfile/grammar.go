@@ -53,7 +53,7 @@ func (s *MapSchema) has(key string) bool { return slices.Contains(s.Keys, key) }
 
 func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 
-// checkKey reports whether a key belongs in a map of section in. If not, it records a fault or a
+// checkKey reports whether a key belongs in a map with schema. If not, it records a fault or a
 // warning.
 func (r *reader) checkKey(key, value *yaml.Node, schema *MapSchema) bool {
 	switch {

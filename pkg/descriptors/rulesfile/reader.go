@@ -134,8 +134,8 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	return n, !r.stopped
 }
 
-// fields reads a map with the keys of in. Of duplicate keys, the last one counts. Keys of the map
-// override keys merged by "<<".
+// fields reads a map with the keys of schema. Of duplicate keys, the last one counts. Keys of the
+// map override keys merged by "<<".
 func (r *reader) fields(n *yaml.Node, schema *MapSchema) (fields, bool) {
 	f := fields{at: n, byName: map[string]field{}, faultsBefore: r.faultCount}
 	ok := r.collect(n, schema, f.byName)
