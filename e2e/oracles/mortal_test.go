@@ -114,7 +114,7 @@ func (m *mortal) listen(client, server net.Conn) {
 
 // This is the answer to oneCounter: wherever in a call the client dies, either nothing is written
 // or the key has an expiry.
-func TestEveryKeyHasAnExpiry(t *testing.T) {
+func TestNoDyingClientLeavesAKeyWithoutExpiry(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
 	server := redistest.Start(t)

@@ -14,7 +14,7 @@ import (
 
 // Each kind of request that panics is reported once, by its name, and gets an error that does not
 // show the panic.
-func TestPanicFailsOnlyItsRequest(t *testing.T) {
+func TestPanicFailsOnlyItsCall(t *testing.T) {
 	var reported []string
 	report := recovery.Report(func(where string, value any) { reported = append(reported, where+": "+value.(string)) })
 	desc := &grpc.ServiceDesc{ServiceName: "service", Methods: []grpc.MethodDesc{{
@@ -44,7 +44,7 @@ func TestPanicFailsOnlyItsRequest(t *testing.T) {
 
 // Without a panic, replies and errors of handlers are returned as they are, and nothing is
 // reported.
-func TestRequestsWithoutPanicAreUnchanged(t *testing.T) {
+func TestCallsWithoutPanicAreUnchanged(t *testing.T) {
 	report := recovery.Report(func(where string, value any) { t.Errorf("reported %s, %v", where, value) })
 	want := status.Error(codes.Unavailable, "the store is down")
 	reply, err := UnaryInterceptor(report)(t.Context(), 1, &grpc.UnaryServerInfo{}, func(_ context.Context, request any) (any, error) { return request, want })

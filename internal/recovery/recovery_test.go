@@ -11,7 +11,7 @@ import (
 
 // A request or task that panics is reported once, by its name, and a request gets an error that
 // does not show the panic.
-func TestPanicFailsOnlyItsRequest(t *testing.T) {
+func TestPanicFailsOnlyItsHTTPRequest(t *testing.T) {
 	var reported []string
 	report := Report(func(where string, value any) { reported = append(reported, where+": "+value.(string)) })
 	answer := httptest.NewRecorder()
@@ -75,7 +75,7 @@ func TestAbortIsNotReported(t *testing.T) {
 }
 
 // Without a panic, responses are unchanged, and nothing is reported.
-func TestRequestsWithoutPanicAreUnchanged(t *testing.T) {
+func TestHTTPRequestsWithoutPanicAreUnchanged(t *testing.T) {
 	report := Report(func(where string, value any) { t.Errorf("reported %s, %v", where, value) })
 	answer := httptest.NewRecorder()
 	report.HTTP(http.NotFoundHandler()).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/", nil))

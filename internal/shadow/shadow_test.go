@@ -400,7 +400,7 @@ func TestCandidateMayChange(t *testing.T) {
 }
 
 // KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
-func TestKeysAreHashedUnderASecret(t *testing.T) {
+func TestKeysOfDifferencesAreHashedUnderASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{KeyHashSecret: []byte("a secret of 16 bytes")}, liveRules, candidateRules)
 		defer s.stop()

@@ -58,7 +58,7 @@ func weir(t *testing.T, o decide.Options) (target string) {
 
 // The race detector makes the search in histories slow, so e2e/conform runs the checks of all
 // algorithms.
-func TestWeirConforms(t *testing.T) {
+func TestWeirInThisProcessConforms(t *testing.T) {
 	t.Parallel()
 	report, err := conform.Run(t.Context(), busy(weir(t, decide.Options{}), ""))
 	must.Succeed(t, err)

@@ -487,7 +487,7 @@ func TestEndErrorIsReportedAndNotReturned(t *testing.T) {
 	}
 }
 
-func TestOverrideSetsSlots(t *testing.T) {
+func TestOverrideInARequestBoundsLeases(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
 	for i, want := range []string{"ok: within_limit(2)", "ok: within_limit(1)", "ok: within_limit(0)", "over: over_limit(0)"} {
 		r := leaseRequest(fmt.Sprintf("user=u lease=%d", i))

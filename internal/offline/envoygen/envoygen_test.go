@@ -440,7 +440,7 @@ func TestBootstrapHasTheSettingsOfSources(t *testing.T) {
 }
 
 // A text in the arguments or the rules stays one value in the output.
-func TestTextsAreQuoted(t *testing.T) {
+func TestArgumentsAndRulesAreQuoted(t *testing.T) {
 	rules := rulesfiletest.Parse(t, "domain: \"a: b # {c}\\nd\"\ndescriptors:\n  - key: generic_key\n    value: \"x: %REQ(a)% # y\\n- z\"\n    rate_limit: {unit: day, requests_per_unit: 1}\n")
 	config, err := New(rules, optionsOf())
 	must.Succeed(t, err)

@@ -34,7 +34,7 @@ func schemaSections(t *testing.T) map[string]schemaOfSection {
 	return sections
 }
 
-func TestSchemaHasTheKeysOfTheGrammar(t *testing.T) {
+func TestSchemaHasTheKeysOfTests(t *testing.T) {
 	got := schemaSections(t)
 	want := map[string]*rulesfile.MapSchema{
 		"file": fileSchema, "options": optionsSchema, "test": testSchema, "step": stepSchema, "request": requestSchema, "descriptor": descriptorSchema,

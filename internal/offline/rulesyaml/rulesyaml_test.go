@@ -54,7 +54,7 @@ descriptors:
 	}
 }
 
-func TestTextsAreQuoted(t *testing.T) {
+func TestScalarsAreQuoted(t *testing.T) {
 	for _, text := range texts {
 		var root rulesyaml.Draft
 		root.At([]descriptors.Level{{Entry: descriptors.Entry{Key: text, Value: text}}}).Limits = []rulesyaml.DraftLimit{
