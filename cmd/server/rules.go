@@ -75,9 +75,9 @@ func (p *process) rulesReplaced(rules *descriptors.Rules) {
 // reloadOn reads the files of the rules, the shadow file and the keys of receipts after each
 // signal, until ctx ends.
 func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
-	message := "reloading the rules"
+	message := "reloading files"
 	if p.settings.ConfigType == settings.FromXDS && p.settings.Overlay == "" {
-		message = "nothing to reload, the rules come from the control plane"
+		message = "reloading files, but not the rules, which come from the control plane"
 	}
 	for {
 		select {

@@ -110,7 +110,7 @@ func TestEveryCodeBlockIsChecked(t *testing.T) {
 
 // A cluster finds one image under one name: the manifests have it, docs/install.md builds and loads
 // it, and a release publishes it.
-func TestOneNameOfTheImage(t *testing.T) {
+func TestManifestsAndReleaseUseOneImageName(t *testing.T) {
 	image := weirOf(t, build(t, k8s+"/overlays/redis")).Spec.Template.Spec.Containers[0].Image
 	name, tag, _ := strings.Cut(image, ":")
 	make, load := "make image IMAGE="+name+" TAG="+tag+"\n", "kind load image-archive dist/weir-linux-amd64.tar\n"

@@ -23,8 +23,8 @@ func CheckTransport() error {
 }
 
 // checkTransport calls check with the context of a request, and returns errTransport if check does.
-// Any other error, such as the timeout of a machine that stands still, must not stop the start: it
-// says nothing about the streams, and every request checks its own.
+// Other errors, such as a timeout on a suspended machine, must not prevent the start, because they
+// do not concern the type of the stream. Every request checks its own stream.
 func checkTransport(check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), messageTimeout)
 	defer cancel()

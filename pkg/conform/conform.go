@@ -231,7 +231,7 @@ func (r *runner) check(ctx context.Context, c check) Result {
 	case ctx.Err() != nil:
 		t.skip(timeEnded)
 	case r.downSince != "" && r.client.alive(ctx) != nil:
-		t.skip("the service does not answer since " + r.downSince)
+		t.skip("the service has not answered since the check " + r.downSince)
 	default:
 		t.runUntilStop(c.run)
 		if err := r.client.alive(ctx); err != nil && ctx.Err() == nil {

@@ -24,7 +24,8 @@ func EstimateKeys(count int64, share float64) (low, high int64) {
 		return (2*c + q + sign*math.Sqrt(q*(4*c+q))) / (2 * share)
 	}
 	n := float64(count)
-	if low = count; n > .5 {
+	low = count
+	if n > .5 {
 		low = max(count, saturated(math.Ceil(edge(n-.5, -1))))
 	}
 	return low, max(count, saturated(math.Floor(edge(n+.5, 1))))

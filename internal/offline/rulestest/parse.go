@@ -256,7 +256,8 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide
 		}
 		hits = p.hits(f, hits)
 		d.Override = p.limit(f)
-		if entries = f.Value("entries"); !f.Has("entries") {
+		entries = f.Value("entries")
+		if !f.Has("entries") {
 			p.Fault(n, "the descriptor has no entries", "add 'entries: key=value'")
 			return d
 		}

@@ -195,9 +195,9 @@ func TestStepsGetTheVerdictsOfAServer(t *testing.T) {
 	}
 }
 
-// Of several descriptors, the one that explains the answer is the denied one with the longest wait,
-// or the one with the least remaining.
-func TestTheDecidingDescriptorOfSeveral(t *testing.T) {
+// The answer names the denied descriptor with the longest wait. If none is denied, it names the one
+// with the least remaining.
+func TestDeniedDescriptorWithLongestWaitExplainsAnswer(t *testing.T) {
 	suite := mustLoad(t, `
 tests:
   - name: least remaining

@@ -52,13 +52,13 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
 		}
 		r.Limits = append(r.Limits, limit)
 	}
-	s.sample()
+	s.addEstimates()
 	s.warn(clients)
 	return r
 }
 
-// sample adds the estimates for all traffic.
-func (s *stats) sample() {
+// addEstimates adds the estimates for all traffic, of which a recording is a sample.
+func (s *stats) addEstimates() {
 	share := s.options.SampleShare
 	if share <= 0 || share >= 1 {
 		return

@@ -170,11 +170,12 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 			sums = append(sums, sum{limit: n, store: newKeyStore(l)})
 		}
 	}
-	least := int64(never) // the limit in the rule denies no request of a key with at most this need
+	neverDeniedUpTo := int64(never) // the limit in the rule denies no request of a key with at most this need
 	if rec != nil && v.configured != nil {
 		present = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Limit)}
-		if least = present.limit; v.configured.Capacity() != present.limit {
-			least = -1
+		neverDeniedUpTo = -1
+		if v.configured.Capacity() == present.limit {
+			neverDeniedUpTo = present.limit
 		}
 	}
 	largest := newKeyStore(v.largest)
@@ -189,7 +190,7 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 		if rec != nil && need > rec.Limit {
 			rec.addOutlier(k.text, need)
 		}
-		if need > least {
+		if need > neverDeniedUpTo {
 			present.add(k.history)
 		}
 		for j := range sums {

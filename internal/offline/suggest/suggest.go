@@ -218,7 +218,7 @@ func (c *Collector) Add(line *replay.Line) error {
 	if !matched {
 		r.Unmatched++
 	}
-	return c.bound()
+	return c.shrinkToBound()
 }
 
 // SetSampleShare sets the share of all keys that the recording has, above 0 and at most 1, if it
@@ -279,8 +279,8 @@ func (t *target) add(key string, at, hits int64) int64 {
 	return grown
 }
 
-// bound halves the keys of the largest target until the memory is within its bound.
-func (c *Collector) bound() error {
+// shrinkToBound halves the keys of the largest target until the memory is within its bound.
+func (c *Collector) shrinkToBound() error {
 	for c.bytes > c.o.MaxBytes {
 		largest := slices.MaxFunc(c.targets, func(a, b *target) int { return cmp.Compare(a.bytes, b.bytes) })
 		if len(largest.keys) < 2*minSample {

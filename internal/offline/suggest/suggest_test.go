@@ -411,7 +411,7 @@ func TestLinesMustBeInOrder(t *testing.T) {
 	}
 }
 
-func TestFewKeysWithTooManyRequests(t *testing.T) {
+func TestTooManyRequestsOfFewKeysAreRejected(t *testing.T) {
 	c, err := suggest.New(suggest.Options{Rules: rulesWith(t, "unit: minute", 5), MaxBytes: 1000})
 	must.Succeed(t, err)
 	for i := range 10_000 {

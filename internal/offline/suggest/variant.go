@@ -37,7 +37,8 @@ func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*
 	if err != nil {
 		return nil, err
 	}
-	if v.peekOver = largest.PeeksOver(); !largest.Drains() {
+	v.peekOver = largest.PeeksOver()
+	if !largest.Drains() {
 		v.largest = largest
 	}
 	return v, nil
@@ -145,9 +146,9 @@ func (s *keyStore) denied(h *history) (n int64) {
 	return n
 }
 
-// whole is the smallest fraction of a window that counts as a whole window, because a recording of
-// an hour ends with its last request and so is slightly shorter.
-const whole = 0.99
+// minRecordedWindow is the smallest fraction of a window that counts as a whole window, because a
+// recording of an hour ends with its last request and so is slightly shorter.
+const minRecordedWindow = 0.99
 
 // windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an
 // hour, a day, and the windows of the rule. A variant takes the settings of the rule's limit with
@@ -160,7 +161,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error)
 		}
 		length := unit.Duration() * time.Duration(multiplier)
 		recorded := c.span().Seconds() / length.Seconds()
-		all = append(all, &Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < whole, unit: unit,
+		all = append(all, &Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit,
 			length: length})
 	}
 	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {

@@ -112,7 +112,17 @@ func (w *naiveWindow) take(now, n, debt int64) limiters.Verdict {
 	n, debt = clamp(n), clamp(debt)
 	over := w.Params.Peek == limiters.PeekOver || w.Params.Peek == "" && w.CountDenied
 	start, count, open, at := w.current(now)
-	ok := n < 0 || n > 0 && count+n <= w.Max || n == 0 && (count < w.Max || over && w.Max > 0 && count == w.Max)
+	var ok bool
+	switch {
+	case n < 0: // a refund
+		ok = true
+	case n > 0: // a charge
+		ok = count+n <= w.Max
+	case over: // a peek that is denied only above the limit
+		ok = count <= w.Max && w.Max > 0
+	default:
+		ok = count < w.Max
+	}
 	retry := int64(0)
 	if !ok {
 		retry = -1

@@ -53,7 +53,7 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 }
 
 // fill writes the same records as the script.
-func TestFillWritesTheLogAsTheScriptDoes(t *testing.T) {
+func TestHelperFillMatchesScript(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	op := limiters.Op{Key: "k", Limit: millionAMinute, N: 1}
