@@ -406,6 +406,8 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 			Descriptors: []Descriptor{good, {Entries: []descriptors.Entry{{Value: "v"}}}}},
 		"descriptors[0]: too many entries: want at most 64": {Domain: "modes",
 			Descriptors: []Descriptor{{Entries: slices.Repeat(good.Entries, 65)}}},
+		"descriptors[1]: a refund must not have positive hits": {Domain: "modes",
+			Descriptors: []Descriptor{good, {Entries: good.Entries, Hits: 5, Refund: true}}},
 		"descriptors[0]: limit: ": {Domain: "modes",
 			Descriptors: []Descriptor{{Entries: good.Entries, Override: &Override{Unit: descriptors.Year, UnitMultiplier: 11}}}},
 		"descriptors[50]: the descriptors are under more than 100 limits": {Domain: "modes",
