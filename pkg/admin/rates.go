@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Rates are over the last samples-1 intervals, about 10 s.
+// Rates are over the last sampleCount-1 intervals, about 10 s.
 const (
 	sampleInterval = 2 * time.Second
 	sampleCount    = 6
