@@ -75,7 +75,9 @@ func (d *Descriptor) resultText() string {
 	return "NO LIMIT"
 }
 
-func (l *Limit) rate() string { return descriptors.RateText(l.RequestsPerUnit, l.UnitMultiplier, l.Unit) }
+func (l *Limit) rate() string {
+	return descriptors.RateText(l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
+}
 
 // A painter writes lines of at most width columns, with colors if they are on.
 type painter struct {
