@@ -18,7 +18,7 @@ import (
 // recordings reads the recordings in the arguments of a command as one, and shows the progress on a
 // terminal.
 type recordings struct {
-	*replay.Files
+	*replay.MultiReader
 	paths []string
 	bar   progressBar
 	read  int64 // lines returned
@@ -27,16 +27,16 @@ type recordings struct {
 
 // openRecordings opens recordings. The path - is standard input.
 func openRecordings(paths []string, to Streams) (*recordings, error) {
-	files, err := replay.Open(paths, to.In)
+	reader, err := replay.Open(paths, to.In)
 	if err != nil {
 		return nil, ReadError(err)
 	}
-	return &recordings{Files: files, paths: paths, bar: newProgressBar(to.Err)}, nil
+	return &recordings{MultiReader: reader, paths: paths, bar: newProgressBar(to.Err)}, nil
 }
 
 // Next writes the next line to into. The error is io.EOF at the end.
 func (r *recordings) Next(into *replay.Line) error {
-	err := r.Files.Next(into)
+	err := r.MultiReader.Next(into)
 	if err == nil {
 		r.read++
 	}

@@ -152,7 +152,7 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 	return response, nil
 }
 
-// addRoute adds a route. Its handler finds the caller in the context, see callerOf.
+// addRoute adds a route. The context of handle names the caller for [API.audit].
 func addRoute[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
 	huma.Register(a.routes, huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, MaxBodyBytes: maxBodyBytes, BodyReadTimeout: bodyTimeout,

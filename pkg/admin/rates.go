@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Rates are over the last samples-1 intervals, about 10 s.
+// Rates are over the last sampleCount-1 intervals, about 10 s.
 const (
 	sampleInterval = 2 * time.Second
 	sampleCount    = 6
@@ -83,8 +83,8 @@ func (r *rates) span() (first, last sample, seconds float64, ok bool) {
 	return first, last, seconds, seconds > 0
 }
 
-// store returns the calls of the store in a second, and the mean seconds of a call.
-func (r *rates) store() (perSecond, latency float64) {
+// ofStore returns the calls of the store in a second, and the mean seconds of a call.
+func (r *rates) ofStore() (perSecond, latency float64) {
 	first, last, seconds, ok := r.span()
 	if !ok || last.calls <= first.calls {
 		return 0, 0
@@ -93,29 +93,22 @@ func (r *rates) store() (perSecond, latency float64) {
 	return calls / seconds, (last.seconds - first.seconds) / calls
 }
 
-// total returns the rates of all n rules.
-func (r *rates) total(rules *descriptors.Rules, n int) (allowed, denied float64) {
-	rates := r.ruleRates(rules)
-	for i := range n {
-		a, d := rates(i)
-		allowed, denied = allowed+a, denied+d
-	}
-	return allowed, denied
-}
+// hitRates are the hits of a rule in a second.
+type hitRates struct{ allowed, denied float64 }
 
-// ruleRates returns a function that returns the rates of rule i of rules. All samples have the same
-// rules.
-func (r *rates) ruleRates(rules *descriptors.Rules) func(i int) (allowed, denied float64) {
+// ofRules returns the rates of rules, in the order of [descriptors.Rules.All]. They are 0 without
+// two samples of these rules.
+func (r *rates) ofRules(rules *descriptors.Rules) []hitRates {
+	_, n := rules.Counts()
+	all := make([]hitRates, n)
 	first, last, seconds, ok := r.span()
 	if !ok || last.rules != rules {
-		return func(int) (float64, float64) { return 0, 0 }
+		return all
 	}
-	return func(i int) (float64, float64) {
-		if i >= len(first.hits) {
-			return 0, 0
-		}
-		a, b := first.hits[i], last.hits[i]
+	for i := range all {
+		a, b := first.hits[i], last.hits[i] // all samples have the same rules
 		// A counter may restart from 0 at a reload.
-		return max(0, float64(b.allowed)-float64(a.allowed)) / seconds, max(0, float64(b.denied)-float64(a.denied)) / seconds
+		all[i] = hitRates{max(0, float64(b.allowed)-float64(a.allowed)) / seconds, max(0, float64(b.denied)-float64(a.denied)) / seconds}
 	}
+	return all
 }

@@ -30,7 +30,7 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 			return nil, err
 		}
 	}
-	rates, out := a.rates.ruleRates(rules), &rulesOutput{Body: []api.Rule{}}
+	rates, out := a.rates.ofRules(rules), &rulesOutput{Body: []api.Rule{}}
 	i := -1
 	for rule := range rules.All() {
 		i++
@@ -42,7 +42,7 @@ func (a *API) rules(_ context.Context, in *rulesInput) (*rulesOutput, error) {
 			continue
 		}
 		shown := a.ruleOf(rule)
-		shown.AllowedPerSecond, shown.DeniedPerSecond = rates(i)
+		shown.AllowedPerSecond, shown.DeniedPerSecond = rates[i].allowed, rates[i].denied
 		out.Body = append(out.Body, shown)
 	}
 	return out, nil

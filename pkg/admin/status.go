@@ -14,8 +14,10 @@ func (a *API) status(context.Context, *struct{}) (*statusOutput, error) {
 	rules := a.options.Rules()
 	s.Version, s.RulesVersion = a.options.Version, rules.Version()
 	s.Domains, s.Rules = rules.Counts()
-	s.Allowed, s.Denied = a.rates.total(rules, s.Rules)
+	for _, rate := range a.rates.ofRules(rules) {
+		s.Allowed, s.Denied = s.Allowed+rate.allowed, s.Denied+rate.denied
+	}
 	s.UptimeSeconds = time.Since(a.started).Seconds()
-	s.Store.CallsPerSecond, s.Store.LatencySeconds = a.rates.store()
+	s.Store.CallsPerSecond, s.Store.LatencySeconds = a.rates.ofStore()
 	return &statusOutput{s}, nil
 }

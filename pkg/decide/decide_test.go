@@ -108,29 +108,34 @@ func decideKeys(t testing.TB, d *Decider, keys string) string {
 	if err := d.Decide(t.Context(), request(keys), &result); err != nil {
 		t.Fatalf("decide %s: %v", keys, err)
 	}
-	return short(&result)
+	return outcomesText(&result)
 }
 
-// short returns a result as text: the outcome of the request, a colon, and the outcome of each
-// descriptor. In brackets it has the remaining hits, the limit and its name. For example, "over:
-// ok(99/100 free) over(0/0)" is a denied request of two descriptors. The first has 99 of the 100
-// hits of the limit "free" left, and the second is denied by a limit of 0 without a name.
-func short(r *Result) string {
-	names := map[Outcome]string{Allowed: "ok", Denied: "over", Undecided: "undecided"}
-	text := "ok:"
-	if r.Denied {
-		text = "over:"
-	}
+// outcomesText returns a result as text: the outcome of the request, a colon, and the outcome of
+// each descriptor. In brackets are the remaining hits, the limit and its name. For example, "denied:
+// allowed(99/100 free) denied(0/0)" is a denied request of two descriptors. The first has 99 of the
+// 100 hits of the limit "free" left, and the second is denied by a limit of 0 without a name.
+func outcomesText(r *Result) string {
+	names := map[Outcome]string{Allowed: "allowed", Denied: "denied", Undecided: "undecided"}
+	text := requestText(r)
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + names[d.Outcome]
-		if d.DecidingLimit != nil {
-			text += strings.TrimSuffix(fmt.Sprintf("(%d/%d %s", d.Remaining, d.DecidingLimit.RequestsPerUnit, d.DecidingLimit.Name), " ") + ")"
+		if l := d.DecidingLimit; l != nil {
+			text += "(" + strings.TrimSpace(fmt.Sprintf("%d/%d %s", d.Remaining, l.RequestsPerUnit, l.Name)) + ")"
 		} else if d.Reason == Unlimited {
 			text += "(unlimited)"
 		}
 	}
 	return text
+}
+
+// requestText returns "denied:" or "allowed:".
+func requestText(r *Result) string {
+	if r.Denied {
+		return "denied:"
+	}
+	return "allowed:"
 }
 
 // A decision that some code forgets to fill must not allow its descriptor.
@@ -148,12 +153,12 @@ func TestShadowModeFailsNoRequest(t *testing.T) {
 		options               Options
 		failEntry, keys, want string
 	}{
-		{"shadowed fails, free allows", Options{}, "shadowed", "free shadowed", "ok: ok(99/100 free) ok"},
-		{"shadowed fails, full denies", Options{}, "shadowed", "full shadowed", "over: over(0/0) ok"},
-		{"shadowed fails alone", Options{}, "shadowed", "shadowed", "ok: ok"},
+		{"shadowed fails, free allows", Options{}, "shadowed", "free shadowed", "allowed: allowed(99/100 free) allowed"},
+		{"shadowed fails, full denies", Options{}, "shadowed", "full shadowed", "denied: denied(0/0) allowed"},
+		{"shadowed fails alone", Options{}, "shadowed", "shadowed", "allowed: allowed"},
 		{"an enforced rule fails", Options{}, "free", "free shadowed", storeFailed},
-		{"an enforced rule fails, another denies", Options{}, "free", "full free", "over: over(0/0) undecided"},
-		{"every rule is in shadow mode", Options{ShadowMode: true}, "free", "free", "ok: undecided"},
+		{"an enforced rule fails, another denies", Options{}, "free", "full free", "denied: denied(0/0) undecided"},
+		{"every rule is in shadow mode", Options{ShadowMode: true}, "free", "free", "allowed: undecided"},
 	} {
 		t.Run(c.name, func(t *testing.T) { mustFailOnly(t, c.options, c.failEntry, c.keys, c.want) })
 	}
@@ -162,9 +167,9 @@ func TestShadowModeFailsNoRequest(t *testing.T) {
 // Quotas deny a request only together, so one that allows it decides, whatever the others say.
 func TestUndecidedQuotaFailsARequestOnlyIfNoQuotaAllowsIt(t *testing.T) {
 	for _, c := range []struct{ name, failEntry, keys, want string }{
-		{"another quota allows", "quota_full", "quota_full quota_free", "ok: undecided ok(99/100)"},
-		{"another quota and a limit allow", "quota_full", "quota_full quota_free free", "ok: undecided ok(99/100) ok(99/100 free)"},
-		{"another quota allows, a limit denies", "quota_full", "quota_full quota_free full", "over: undecided ok(99/100) over(0/0)"},
+		{"another quota allows", "quota_full", "quota_full quota_free", "allowed: undecided allowed(99/100)"},
+		{"another quota and a limit allow", "quota_full", "quota_full quota_free free", "allowed: undecided allowed(99/100) allowed(99/100 free)"},
+		{"another quota allows, a limit denies", "quota_full", "quota_full quota_free full", "denied: undecided allowed(99/100) denied(0/0)"},
 		{"the other quota denies", "quota_free", "quota_full quota_free", storeFailed},
 		{"only a limit allows", "quota_free", "quota_free free", storeFailed},
 		{"the limit fails, not the quota", "free", "quota_free free", storeFailed},
@@ -188,7 +193,7 @@ func mustFailOnly(t *testing.T, o Options, failEntry, keys, want string) {
 		if kindOf(err) != StoreFailed {
 			t.Errorf("%+v %s: %v, want StoreFailed", o, keys, err)
 		}
-	} else if got := short(&result); err != nil || got != want {
+	} else if got := outcomesText(&result); err != nil || got != want {
 		t.Errorf("%+v %s: %s %v, want %s", o, keys, got, err, want)
 	}
 	if !errors.Is(result.StoreErr, errStore) {
@@ -207,14 +212,14 @@ func kindOf(err error) ErrorKind {
 // A descriptor without a current limit has no remaining hits and no reset.
 func TestOnStoreErrorDecides(t *testing.T) {
 	for keys, want := range map[string]string{
-		"unset": "ok: ok", "unset!": "ok: ok", "free!": "ok: ok", "nobody!": "ok: ok", "shadowed": "ok: ok",
-		"denied": "over: over", "denied!": "over: over", "unset denied": "over: ok over",
-		"local": "ok: ok(4/5)",
+		"unset": "allowed: allowed", "unset!": "allowed: allowed", "free!": "allowed: allowed", "nobody!": "allowed: allowed", "shadowed": "allowed: allowed",
+		"denied": "denied: denied", "denied!": "denied: denied", "unset denied": "denied: allowed denied",
+		"local": "allowed: allowed(4/5)",
 		// A limit that on_store_error: allow decided has no numbers, so the result has those of the
 		// other limit.
-		"mixed": "ok: ok(2/3)", "known": "ok: ok(29/30)",
+		"mixed": "allowed: allowed(2/3)", "known": "allowed: allowed(29/30)",
 		// The request is denied, even if the store failed for another limit.
-		"failing denied": "over: undecided over",
+		"failing denied": "denied: undecided denied",
 	} {
 		down := newStore()
 		down.Err = errStore
@@ -406,6 +411,8 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 			Descriptors: []Descriptor{good, {Entries: []descriptors.Entry{{Value: "v"}}}}},
 		"descriptors[0]: too many entries: want at most 64": {Domain: "modes",
 			Descriptors: []Descriptor{{Entries: slices.Repeat(good.Entries, 65)}}},
+		"descriptors[1]: a refund must not have positive hits": {Domain: "modes",
+			Descriptors: []Descriptor{good, {Entries: good.Entries, Hits: 5, Refund: true}}},
 		"descriptors[0]: limit: ": {Domain: "modes",
 			Descriptors: []Descriptor{{Entries: good.Entries, Override: &Override{Unit: descriptors.Year, UnitMultiplier: 11}}}},
 		"descriptors[50]: the descriptors are under more than 100 limits": {Domain: "modes",
@@ -447,12 +454,12 @@ func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 	for i, c := range []struct {
 		hits int64
 		want string
-	}{{3, "ok: ok(97/100 free)"}, {0, "ok: ok(97/100 free)"}, {-2, "ok: ok(99/100 free)"}, {-1 << 63, "ok: ok(100/100 free)"}, {1<<63 - 1, "over: over(0/100 free)"}} {
+	}{{3, "allowed: allowed(97/100 free)"}, {0, "allowed: allowed(97/100 free)"}, {-2, "allowed: allowed(99/100 free)"}, {-1 << 63, "allowed: allowed(100/100 free)"}, {1<<63 - 1, "denied: denied(0/100 free)"}} {
 		r := request("free")
 		r.Descriptors[0].Hits = c.hits
 		var result Result
-		if err := d.Decide(t.Context(), r, &result); err != nil || short(&result) != c.want {
-			t.Errorf("step %d, %d hits: %s, %v, want %s", i, c.hits, short(&result), err, c.want)
+		if err := d.Decide(t.Context(), r, &result); err != nil || outcomesText(&result) != c.want {
+			t.Errorf("step %d, %d hits: %s, %v, want %s", i, c.hits, outcomesText(&result), err, c.want)
 		}
 	}
 }
@@ -475,10 +482,10 @@ descriptors:
 		refunds bool // 0 hits of the first key
 		want    string
 	}{
-		{0, "penalized", false, "ok: ok(0/1)"},
-		{0, "penalized tokens", true, "ok: ok ok(4/5)"},
-		{0, "penalized", true, "ok: ok"},
-		{2 * time.Minute, "penalized tokens", false, "ok: ok(0/1) ok(3/5)"},
+		{0, "penalized", false, "allowed: allowed(0/1)"},
+		{0, "penalized tokens", true, "allowed: allowed allowed(4/5)"},
+		{0, "penalized", true, "allowed: allowed"},
+		{2 * time.Minute, "penalized tokens", false, "allowed: allowed(0/1) allowed(3/5)"},
 	} {
 		r := request(step.keys)
 		r.Now = start.Add(step.after)
@@ -486,8 +493,8 @@ descriptors:
 			r.Descriptors[0].Hits, r.Descriptors[0].Refund = 0, true
 		}
 		var result Result
-		if err := d.Decide(t.Context(), r, &result); err != nil || short(&result) != step.want {
-			t.Errorf("after %v, %s, a refund: %v: %s, %v, want %s", step.after, step.keys, step.refunds, short(&result), err, step.want)
+		if err := d.Decide(t.Context(), r, &result); err != nil || outcomesText(&result) != step.want {
+			t.Errorf("after %v, %s, a refund: %v: %s, %v, want %s", step.after, step.keys, step.refunds, outcomesText(&result), err, step.want)
 		}
 	}
 }
@@ -554,7 +561,7 @@ descriptors:
       - {unit: second, requests_per_unit: 1, name: second}
 `
 	d := newDecider(t, rules, Options{})
-	for _, want := range []string{"ok: ok(0/1 minute)", "over: over(0/1 hour)"} {
+	for _, want := range []string{"allowed: allowed(0/1 minute)", "denied: denied(0/1 hour)"} {
 		if got := decideKeys(t, d, "two"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

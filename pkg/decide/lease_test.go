@@ -125,13 +125,10 @@ func decideReasons(t *testing.T, d *Decider, texts ...string) string {
 }
 
 // reasons returns a result as text: the outcome of the request, a colon, and the reason of each
-// descriptor, with its remaining hits in brackets if a limit decides. For example, "over:
+// descriptor, with its remaining hits in brackets if a limit decides. For example, "denied:
 // within_limit(99) over_limit(0)" is a denied request of two descriptors.
 func reasons(r *Result) string {
-	text := "ok:"
-	if r.Denied {
-		text = "over:"
-	}
+	text := requestText(r)
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + d.Reason.String()
@@ -156,26 +153,26 @@ func TestLeaseIsTakenAndReleased(t *testing.T) {
 		{"user=u lease=%d release", "released"}, {"-user=u lease=%d release", "released"}, {"-user=u lease=%d settle", "released"},
 		{"0 user=u lease=%d settle", "settled"},
 	} {
-		wantReasons(t, d, "ok: within_limit(1)", fmt.Sprintf("user=u lease=%d", i))
-		wantReasons(t, d, "ok: within_limit(1)", fmt.Sprintf("user=u lease=%d", i)) // held already
-		wantReasons(t, d, "ok: within_limit(0)", fmt.Sprintf("user=u lease=b%d", i))
-		wantReasons(t, d, "over: over_limit(0)", "user=u lease=c")
-		wantReasons(t, d, "ok: within_limit(1)", "user=other lease=c")
-		wantReasons(t, d, "ok: "+c.want+"(1)", fmt.Sprintf(c.release, i))
-		wantReasons(t, d, "ok: "+c.want+"(1)", fmt.Sprintf(c.release, i))
-		wantReasons(t, d, "ok: released(2)", fmt.Sprintf("user=u lease=b%d release", i))
-		wantReasons(t, d, "ok: within_limit(1)", "user=other lease=c")
+		wantReasons(t, d, "allowed: within_limit(1)", fmt.Sprintf("user=u lease=%d", i))
+		wantReasons(t, d, "allowed: within_limit(1)", fmt.Sprintf("user=u lease=%d", i)) // held already
+		wantReasons(t, d, "allowed: within_limit(0)", fmt.Sprintf("user=u lease=b%d", i))
+		wantReasons(t, d, "denied: over_limit(0)", "user=u lease=c")
+		wantReasons(t, d, "allowed: within_limit(1)", "user=other lease=c")
+		wantReasons(t, d, "allowed: "+c.want+"(1)", fmt.Sprintf(c.release, i))
+		wantReasons(t, d, "allowed: "+c.want+"(1)", fmt.Sprintf(c.release, i))
+		wantReasons(t, d, "allowed: released(2)", fmt.Sprintf("user=u lease=b%d release", i))
+		wantReasons(t, d, "allowed: within_limit(1)", "user=other lease=c")
 	}
 	// A peek opens no lease.
-	wantReasons(t, d, "ok: within_limit(2)", "0 user=u lease=e")
+	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=e")
 }
 
 func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
-	wantReasons(t, d, "ok: within_limit(1)", "both=u lease=a")
-	wantReasons(t, d, "ok: released(2)", "-both=u lease=a")
-	wantReasons(t, d, "ok: within_limit(1)", "both=u lease=b")
+	wantReasons(t, d, "allowed: within_limit(1)", "both=u lease=a")
+	wantReasons(t, d, "allowed: released(2)", "-both=u lease=a")
+	wantReasons(t, d, "allowed: within_limit(1)", "both=u lease=b")
 	var result Result
 	must.Succeed(t, d.Decide(t.Context(), leaseRequest("0 both=u lease=c"), &result))
 	if rate := result.Decisions[0].Verdicts[1]; rate.Used != 2 {
@@ -188,11 +185,11 @@ func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {
 
 func TestEndMarkersAreOrdinaryKeysElsewhere(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
-	wantReasons(t, d, "ok: within_limit(59)", "marked=u release")
+	wantReasons(t, d, "allowed: within_limit(59)", "marked=u release")
 	for _, text := range []string{"free=u release", "user=u release", "release", "settle", "user=u lease=a other", "user=u lease=a release release"} {
-		wantReasons(t, d, "ok: no_rule", text)
+		wantReasons(t, d, "allowed: no_rule", text)
 	}
-	wantReasons(t, d, "ok: within_limit(50)", "-ordinary=u")
+	wantReasons(t, d, "allowed: within_limit(50)", "-ordinary=u")
 }
 
 func TestBadLeaseIDIsDenied(t *testing.T) {
@@ -202,30 +199,30 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 		d := newLeaseDecider(t, store, Options{AllOrNothing: allOrNothing})
 		store.calls = nil
 		for text, want := range map[string]string{
-			"user=u lease=": "over: bad_lease_id", "user=u lease=" + long: "over: bad_lease_id", "0 user=u lease=": "over: bad_lease_id",
-			"-user=u lease=": "ok: bad_lease_id", "user=u lease= release": "ok: bad_lease_id",
-			"0 user=u lease=" + long + " settle": "ok: bad_lease_id", "shadowed=u lease=": "ok: bad_lease_id", "quota=u lease=": "over: bad_lease_id",
+			"user=u lease=": "denied: bad_lease_id", "user=u lease=" + long: "denied: bad_lease_id", "0 user=u lease=": "denied: bad_lease_id",
+			"-user=u lease=": "allowed: bad_lease_id", "user=u lease= release": "allowed: bad_lease_id",
+			"0 user=u lease=" + long + " settle": "allowed: bad_lease_id", "shadowed=u lease=": "allowed: bad_lease_id", "quota=u lease=": "denied: bad_lease_id",
 		} {
 			wantReasons(t, d, want, text)
 		}
 		if len(store.calls) > 0 {
 			t.Errorf("the store got %v", store.calls)
 		}
-		wantReasons(t, d, "ok: within_limit(1)", fmt.Sprintf("user=%t lease=%s", allOrNothing, longest))
+		wantReasons(t, d, "allowed: within_limit(1)", fmt.Sprintf("user=%t lease=%s", allOrNothing, longest))
 	}
 	d := newLeaseDecider(t, store, Options{AllOrNothing: true})
-	wantReasons(t, d, "over: within_limit(100) bad_lease_id within_limit(2)", "free=u", "user=u lease=", "user=u lease=a")
-	wantReasons(t, d, "ok: within_limit(99)", "free=u")
-	wantReasons(t, d, "ok: within_limit(1)", "user=u lease=b")
+	wantReasons(t, d, "denied: within_limit(100) bad_lease_id within_limit(2)", "free=u", "user=u lease=", "user=u lease=a")
+	wantReasons(t, d, "allowed: within_limit(99)", "free=u")
+	wantReasons(t, d, "allowed: within_limit(1)", "user=u lease=b")
 	// A full quota does not deny a request that has another quota with room.
-	wantReasons(t, d, "ok: within_limit(1) bad_lease_id", "quota=u lease=a", "quota=u lease=")
+	wantReasons(t, d, "allowed: within_limit(1) bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
 // Waiting does not help a request with a bad lease id, so another quota that only needs time sets
 // the wait.
 func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
-	wantReasons(t, d, "ok: within_limit(1) within_limit(0)", "quota=u lease=a", "quota=u lease=c")
+	wantReasons(t, d, "allowed: within_limit(1) within_limit(0)", "quota=u lease=a", "quota=u lease=c")
 	for _, c := range []struct {
 		texts      []string
 		descriptor int
@@ -251,11 +248,11 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 func TestTooManyLeasesAreDenied(t *testing.T) {
 	d := newLeaseDecider(t, newStore(), Options{})
 	for i := range limiters.MaxLeases {
-		wantReasons(t, d, "ok: within_limit(100)", fmt.Sprintf("0 budget=u lease=%d", i))
+		wantReasons(t, d, "allowed: within_limit(100)", fmt.Sprintf("0 budget=u lease=%d", i))
 	}
-	wantReasons(t, d, "over: too_many_leases(100)", "0 budget=u lease=further")
-	wantReasons(t, d, "ok: settled(100)", "0 budget=u lease=7 settle")
-	wantReasons(t, d, "ok: within_limit(100)", "0 budget=u lease=further")
+	wantReasons(t, d, "denied: too_many_leases(100)", "0 budget=u lease=further")
+	wantReasons(t, d, "allowed: settled(100)", "0 budget=u lease=7 settle")
+	wantReasons(t, d, "allowed: within_limit(100)", "0 budget=u lease=further")
 }
 
 // The end of a lease is in no group: it succeeds even if another descriptor of its request is
@@ -266,7 +263,7 @@ func TestEndSucceedsBesideADeniedDescriptor(t *testing.T) {
 		d := newLeaseDecider(t, store, o)
 		decideReasons(t, d, "both=u lease=a")
 		decideReasons(t, d, "both=u lease=b")
-		wantReasons(t, d, "over: released(1) never_fits(0) released(2)", "both=u lease=a release", "full", "-both=u lease=b")
+		wantReasons(t, d, "denied: released(1) never_fits(0) released(2)", "both=u lease=a release", "full", "-both=u lease=b")
 		if groups := store.calls[2]; len(groups) != 3 {
 			t.Errorf("%+v: %d operations, want one of each descriptor", o, len(groups))
 		}
@@ -281,19 +278,19 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 		ended    int
 		userFree string // remaining slots of user=u afterwards
 	}{
-		{Options{}, []string{"user=u lease=a", "full"}, "over: within_limit(1) over_limit(0)", 1, "2"},
-		{Options{}, []string{"full", "user=u lease=a", "both=u lease=a"}, "over: over_limit(0) within_limit(1) within_limit(1)", 2, "2"},
-		{Options{}, []string{"0 user=u lease=a", "full"}, "over: within_limit(2) over_limit(0)", 0, "2"},
+		{Options{}, []string{"user=u lease=a", "full"}, "denied: within_limit(1) over_limit(0)", 1, "2"},
+		{Options{}, []string{"full", "user=u lease=a", "both=u lease=a"}, "denied: over_limit(0) within_limit(1) within_limit(1)", 2, "2"},
+		{Options{}, []string{"0 user=u lease=a", "full"}, "denied: within_limit(2) over_limit(0)", 0, "2"},
 		// The group is denied as a whole: no lease was opened.
-		{Options{AllOrNothing: true}, []string{"user=u lease=a", "full"}, "over: within_limit(2) over_limit(0)", 0, "2"},
+		{Options{AllOrNothing: true}, []string{"user=u lease=a", "full"}, "denied: within_limit(2) over_limit(0)", 0, "2"},
 		// The rule in shadow mode is not in the group, so its lease was opened.
-		{Options{AllOrNothing: true}, []string{"shadowed=u lease=a", "full"}, "over: within_limit(0) over_limit(0)", 1, "2"},
+		{Options{AllOrNothing: true}, []string{"shadowed=u lease=a", "full"}, "denied: within_limit(0) over_limit(0)", 1, "2"},
 		// An allowed request keeps its leases.
-		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "ok: within_limit(1) over_limit(0)", 0, "1"},
-		{Options{}, []string{"quota=u lease=a", "quota_full", "user=u lease=a"}, "ok: within_limit(1) over_limit(0) within_limit(1)", 0, "1"},
-		{Options{}, []string{"shadowed=u lease=a", "user=u lease=a"}, "ok: within_limit(0) within_limit(1)", 0, "1"},
+		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "allowed: within_limit(1) over_limit(0)", 0, "1"},
+		{Options{}, []string{"quota=u lease=a", "quota_full", "user=u lease=a"}, "allowed: within_limit(1) over_limit(0) within_limit(1)", 0, "1"},
+		{Options{}, []string{"shadowed=u lease=a", "user=u lease=a"}, "allowed: within_limit(0) within_limit(1)", 0, "1"},
 		// The request is denied, so Weir ends the lease of its quota with room too.
-		{Options{}, []string{"quota=u lease=a", "user=u lease=a", "full"}, "over: within_limit(1) within_limit(1) over_limit(0)", 2, "2"},
+		{Options{}, []string{"quota=u lease=a", "user=u lease=a", "full"}, "denied: within_limit(1) within_limit(1) over_limit(0)", 2, "2"},
 	} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, c.options)
@@ -302,7 +299,7 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 		if got := strings.ReplaceAll(reasons(&result), "never_fits", "over_limit"); got != c.want || result.GivenUpLeases != c.ended || result.EndErr != nil {
 			t.Errorf("%+v %q: %s, %d ended (%v), want %s, %d", c.options, c.texts, got, result.GivenUpLeases, result.EndErr, c.want, c.ended)
 		}
-		if got := decideReasons(t, d, "0 user=u lease=z"); got != "ok: within_limit("+c.userFree+")" {
+		if got := decideReasons(t, d, "0 user=u lease=z"); got != "allowed: within_limit("+c.userFree+")" {
 			t.Errorf("%+v %q: %s, want %s slots free", c.options, c.texts, got, c.userFree)
 		}
 	}
@@ -314,7 +311,7 @@ func TestRequestDeniedByALeaseLimitEndsNoLease(t *testing.T) {
 	d := newLeaseDecider(t, store, Options{})
 	decideReasons(t, d, "user=u lease=a")
 	decideReasons(t, d, "user=u lease=b")
-	wantReasons(t, d, "over: over_limit(0)", "user=u lease=c")
+	wantReasons(t, d, "denied: over_limit(0)", "user=u lease=c")
 	if len(store.calls) != 3 {
 		t.Errorf("%d calls of the store, want 3", len(store.calls))
 	}
@@ -356,7 +353,7 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 				t.Errorf("the call has the deadline %v, and %v: want EndTimeout, and an end when Decide returns", deadline, ofEnd.Err())
 			}
 			store.intercept = nil
-			wantReasons(t, d, "ok: within_limit(2)", "0 user=u lease=z")
+			wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=z")
 		})
 	}
 }
@@ -381,7 +378,7 @@ func TestRequestAfterItsEndOpensNoLease(t *testing.T) {
 		t.Fatalf("error %v, %d ended, want ContextEnded, and 1", err, result.GivenUpLeases)
 	}
 	must.Succeed(t, late(t.Context()))
-	wantReasons(t, d, "ok: within_limit(2)", "0 user=u lease=z")
+	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=z")
 }
 
 func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
@@ -463,7 +460,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	if again := store.calls[2][0]; again.Kind != limiters.OpEnd || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
 	}
-	wantReasons(t, d, "ok: within_limit(2)", "0 user=u lease=z")
+	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=z")
 }
 
 func TestEndErrorIsReportedAndNotReturned(t *testing.T) {
@@ -489,7 +486,7 @@ func TestEndErrorIsReportedAndNotReturned(t *testing.T) {
 
 func TestOverrideInARequestBoundsLeases(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
-	for i, want := range []string{"ok: within_limit(2)", "ok: within_limit(1)", "ok: within_limit(0)", "over: over_limit(0)"} {
+	for i, want := range []string{"allowed: within_limit(2)", "allowed: within_limit(1)", "allowed: within_limit(0)", "denied: over_limit(0)"} {
 		r := leaseRequest(fmt.Sprintf("user=u lease=%d", i))
 		r.Descriptors[0].Override = &Override{RequestsPerUnit: 3, Unit: descriptors.Hour}
 		var result Result
@@ -500,8 +497,8 @@ func TestOverrideInARequestBoundsLeases(t *testing.T) {
 	r := leaseRequest("user=u lease=0 release")
 	r.Descriptors[0].Override = &Override{RequestsPerUnit: 3, Unit: descriptors.Second}
 	var result Result
-	if err := d.Decide(t.Context(), r, &result); err != nil || reasons(&result) != "ok: released(1)" {
-		t.Errorf("%v, %v, want %v", reasons(&result), err, "ok: released(1)")
+	if err := d.Decide(t.Context(), r, &result); err != nil || reasons(&result) != "allowed: released(1)" {
+		t.Errorf("%v, %v, want %v", reasons(&result), err, "allowed: released(1)")
 	}
 }
 
@@ -509,20 +506,20 @@ func TestOverrideInARequestBoundsLeases(t *testing.T) {
 func TestReservationIsSettledOnce(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
-	wantReasons(t, d, "ok: within_limit(60)", "40 budget=b lease=a")
-	wantReasons(t, d, "ok: within_limit(60)", "40 budget=b lease=a")
-	wantReasons(t, d, "over: over_limit(60)", "70 budget=b lease=b")
-	wantReasons(t, d, "ok: settled(85)", "15 budget=b lease=a settle")
-	wantReasons(t, d, "ok: settled(85)", "99 budget=b lease=a settle")
-	wantReasons(t, d, "ok: settled(85)", "99 budget=b lease=unknown settle")
+	wantReasons(t, d, "allowed: within_limit(60)", "40 budget=b lease=a")
+	wantReasons(t, d, "allowed: within_limit(60)", "40 budget=b lease=a")
+	wantReasons(t, d, "denied: over_limit(60)", "70 budget=b lease=b")
+	wantReasons(t, d, "allowed: settled(85)", "15 budget=b lease=a settle")
+	wantReasons(t, d, "allowed: settled(85)", "99 budget=b lease=a settle")
+	wantReasons(t, d, "allowed: settled(85)", "99 budget=b lease=unknown settle")
 	// An estimate of 0 opens a reservation.
-	wantReasons(t, d, "ok: within_limit(85)", "0 budget=b lease=c")
-	wantReasons(t, d, "ok: settled(80)", "5 budget=b lease=c settle")
-	wantReasons(t, d, "ok: within_limit(70)", "10 budget=b lease=d")
-	wantReasons(t, d, "ok: settled(80)", "0 budget=b lease=d settle")
+	wantReasons(t, d, "allowed: within_limit(85)", "0 budget=b lease=c")
+	wantReasons(t, d, "allowed: settled(80)", "5 budget=b lease=c settle")
+	wantReasons(t, d, "allowed: within_limit(70)", "10 budget=b lease=d")
+	wantReasons(t, d, "allowed: settled(80)", "0 budget=b lease=d settle")
 	for i, release := range []string{"-3 budget=b lease=%d", "-0 budget=b lease=%d", "9 budget=b lease=%d release", "-9 budget=b lease=%d settle"} {
-		wantReasons(t, d, "ok: within_limit(70)", fmt.Sprintf("10 budget=b lease=%d", i))
-		wantReasons(t, d, "ok: released(80)", fmt.Sprintf(release, i))
+		wantReasons(t, d, "allowed: within_limit(70)", fmt.Sprintf("10 budget=b lease=%d", i))
+		wantReasons(t, d, "allowed: released(80)", fmt.Sprintf(release, i))
 	}
 	if first, second := store.calls[0][0], store.calls[1][0]; first.Lease != second.Lease || first.Lease == (limiters.LeaseID{}) {
 		t.Errorf("leases %x and %x, want those of one id", first.Lease, second.Lease)
@@ -538,7 +535,7 @@ func TestDeniedRequestEndsItsReservations(t *testing.T) {
 		if err := d.Decide(t.Context(), leaseRequest(texts...), &result); err != nil || result.GivenUpLeases != 1 {
 			t.Errorf("an estimate of %s: %d ended, %v, want 1", estimate, result.GivenUpLeases, err)
 		}
-		wantReasons(t, d, "ok: settled(100)", "7 budget=b lease=a settle")
+		wantReasons(t, d, "allowed: settled(100)", "7 budget=b lease=a settle")
 	}
 }
 
@@ -600,7 +597,7 @@ func TestLeaseIsEndedAtItsHolder(t *testing.T) {
 func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
-	wantReasons(t, d, "ok: within_limit(1)", "user=u lease=a")
+	wantReasons(t, d, "allowed: within_limit(1)", "user=u lease=a")
 	store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 		err := take(ctx)
 		out[0] = limiters.Verdict{Err: errStore}
@@ -618,7 +615,7 @@ func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 	}
 	// No descriptor was decided.
 	store.intercept = func(int, context.Context, func(context.Context) error, []limiters.Verdict) error { return errStore }
-	if got := decideReasons(t, d, "user=u lease=a release"); got != "ok: store_error" {
-		t.Errorf("%s, want ok: store_error", got)
+	if got := decideReasons(t, d, "user=u lease=a release"); got != "allowed: store_error" {
+		t.Errorf("%s, want allowed: store_error", got)
 	}
 }

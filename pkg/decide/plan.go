@@ -212,7 +212,7 @@ func (p *Planner) listOps(domain *descriptors.Domain, result *Result) error {
 	}
 	call := &result.call
 	// The groups are slices of ops, so ops must not be reallocated. The additional one is for
-	// addRequestGroup.
+	// addRequestOps.
 	call.ops = slices.Grow(call.ops, limits+1)
 	p.addGroups(call, result.Decisions, domain)
 	call.verdicts = zeroed(call.verdicts, len(call.ops))
@@ -223,31 +223,24 @@ func (p *Planner) listOps(domain *descriptors.Domain, result *Result) error {
 // deny the request share one group, at the position of the first of them. An operation that ends a
 // lease is ungrouped.
 func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
-	shared := false
+	addedShared := false
 	for i := range decisions {
-		first := len(call.ops)
 		switch plan := &decisions[i].Plan; {
 		case len(plan.Limits) == 0:
-			continue
 		case plan.End:
-			p.addOps(call, plan, domain)
-			call.groups = append(call.groups, limiters.Singles(call.ops[first:]...)...)
-			continue
+			call.groups = append(call.groups, limiters.Singles(p.addOps(call, plan, domain)...)...)
 		case !plan.inRequestGroup:
-			p.addOps(call, plan, domain)
-		case shared:
-			continue
-		default:
-			shared = true
-			p.addRequestGroup(call, decisions, domain)
+			call.groups = append(call.groups, p.addOps(call, plan, domain))
+		case !addedShared:
+			addedShared = true
+			call.groups = append(call.groups, p.addRequestOps(call, decisions, domain))
 		}
-		call.groups = append(call.groups, call.ops[first:len(call.ops):len(call.ops)])
 	}
 }
 
-// addRequestGroup adds the operations of all descriptors that can deny the request. A bad lease id
-// adds one that denies them all.
-func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain *descriptors.Domain) {
+// addRequestOps appends the operations of all descriptors that can deny the request, and returns
+// their group. A bad lease id adds an operation that denies the group.
+func (p *Planner) addRequestOps(call *storeCall, decisions []Decision, domain *descriptors.Domain) limiters.Group {
 	first, denied := len(call.ops), false
 	for i := range decisions {
 		if plan := &decisions[i].Plan; plan.inRequestGroup {
@@ -255,17 +248,17 @@ func (p *Planner) addRequestGroup(call *storeCall, decisions []Decision, domain 
 			denied = denied || plan.PlannedReason == BadLeaseID // no rule of this group is in shadow mode
 		}
 	}
-	if denied && first < len(call.ops) {
-		// This operation has no plan.
-		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key))
+	if denied {
+		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key)) // it has no plan
 	}
+	return call.groupSince(first)
 }
 
-// addOps appends the operations of a descriptor.
-func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain) {
+// addOps appends the operations of a descriptor, and returns their group.
+func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain) limiters.Group {
 	plan.firstOp = len(call.ops)
 	if len(plan.Limits) == 0 {
-		return
+		return nil
 	}
 	call.key = plan.appendKey(call.key[:0])
 	key := string(call.key)
@@ -279,13 +272,13 @@ func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain
 	}
 	for i := range plan.Limits {
 		l := &plan.Limits[i]
-		call.ops = append(call.ops, limiters.Op{
-			Key: key, Limit: l.Limit, Kind: kind, N: plan.Hits, OnError: domain.OnError(l),
-		})
+		op := limiters.Op{Key: key, Limit: l.Limit, Kind: kind, N: plan.Hits, OnError: domain.OnError(l)}
 		if l.UsesLeases() {
-			call.ops[len(call.ops)-1].Lease = lease
+			op.Lease = lease
 		}
+		call.ops = append(call.ops, op)
 	}
+	return call.groupSince(plan.firstOp)
 }
 
 func (p *Plan) appendKey(dst []byte) []byte {

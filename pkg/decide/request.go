@@ -30,7 +30,7 @@ type Descriptor struct {
 	// value is capped at [limiters.MaxHits].
 	Hits int64
 	// Refund marks a refund even if Hits is 0, so that it is not a peek: it is always allowed.
-	// Under a rule with leases it ends the lease. Hits must not be positive.
+	// Under a rule with leases it ends the lease. With positive Hits the request is invalid.
 	Refund bool
 	// Override, if not nil, replaces the limits of the matching rule.
 	Override *Override
@@ -54,12 +54,15 @@ func (r *Request) validate() error {
 		return invalidRequest("too many descriptors: want at most %d", MaxDescriptors)
 	}
 	for i := range r.Descriptors {
-		entries := r.Descriptors[i].Entries
-		if len(entries) > MaxEntries {
+		d := &r.Descriptors[i]
+		if d.Refund && d.Hits > 0 {
+			return invalidRequest("descriptors[%d]: a refund must not have positive hits", i)
+		}
+		if len(d.Entries) > MaxEntries {
 			return invalidRequest("descriptors[%d]: too many entries: want at most %d", i, MaxEntries)
 		}
-		for j := range entries {
-			if entries[j].Key == "" {
+		for j := range d.Entries {
+			if d.Entries[j].Key == "" {
 				return invalidRequest("descriptors[%d]: entries[%d]: the key must not be empty", i, j)
 			}
 		}

@@ -46,6 +46,11 @@ type storeCall struct {
 	key       []byte // scratch space for building keys
 }
 
+// groupSince returns the group of the operations from first on.
+func (c *storeCall) groupSince(first int) limiters.Group {
+	return c.ops[first:len(c.ops):len(c.ops)]
+}
+
 // clear clears c and keeps its memory.
 func (c *storeCall) clear() {
 	clear(c.ops)

@@ -9,29 +9,27 @@ import (
 )
 
 // RetryAfter returns how long the client of a denied request should wait, and the index of the
-// descriptor that explains the denial: the one with the longest wait. Descriptors in quota mode
-// deny a request only together, so the shortest of their waits counts. A wait of 0 is unknown. The
-// index is -1 if no descriptor denies the request.
+// descriptor with that wait. It is the longest wait of the descriptors that deny the request, but
+// of those in quota mode, which deny it only together, the shortest counts. A wait of 0 is unknown,
+// and the index is -1 if no descriptor denies the request.
 func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
-	descriptor, quota := -1, -1
-	longer := func(i, j int) bool { return j < 0 || r.Decisions[i].waitOrder() > r.Decisions[j].waitOrder() }
-	add := func(i int) {
-		wait = max(wait, r.Decisions[i].longestWait())
-		if longer(i, descriptor) {
+	shortestQuota := -1
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.waitOrder() < r.Decisions[shortestQuota].waitOrder()) {
+			shortestQuota = i
+		}
+	}
+	descriptor = -1
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if !r.CausesDenial(d) || d.QuotaMode && i != shortestQuota {
+			continue
+		}
+		wait = max(wait, d.longestWait())
+		if descriptor < 0 || d.waitOrder() > r.Decisions[descriptor].waitOrder() {
 			descriptor = i
 		}
-	}
-	for i := range r.Decisions {
-		switch d := &r.Decisions[i]; {
-		case !r.CausesDenial(d):
-		case !d.QuotaMode:
-			add(i)
-		case quota < 0 || longer(quota, i):
-			quota = i
-		}
-	}
-	if quota >= 0 {
-		add(quota)
 	}
 	return wait, descriptor
 }

@@ -29,16 +29,23 @@ type RateLimit struct {
 	OnDeny *OnDeny
 }
 
-// RateText returns the rate in words: "5 per minute", "5 per 2 hours", or "5 at once" under
-// concurrency.
+// RateText returns the rate in words, see [RateText].
 func (l *RateLimit) RateText() string {
-	switch {
-	case l.IsConcurrency():
-		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
-	case l.UnitMultiplier > 1:
-		return fmt.Sprintf("%d per %d %vs", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
+	if l.IsConcurrency() {
+		return RateText(l.RequestsPerUnit, 0, "")
 	}
-	return fmt.Sprintf("%d per %v", l.RequestsPerUnit, l.Unit)
+	return RateText(l.RequestsPerUnit, l.UnitMultiplier, l.Unit.String())
+}
+
+// RateText returns a rate in words: "5 per minute", "5 per 2 hours", or without a unit "5 at once".
+func RateText(requests int64, multiplier uint32, unit string) string {
+	switch {
+	case unit == "":
+		return fmt.Sprintf("%d at once", requests)
+	case multiplier > 1:
+		return fmt.Sprintf("%d per %d %ss", requests, multiplier, unit)
+	}
+	return fmt.Sprintf("%d per %s", requests, unit)
 }
 
 // A Rule is a node of the tree that has limits or is unlimited. It is immutable.

@@ -217,21 +217,9 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimi
 // reason returns the reason for the result of descriptor i. noLimit is the result of walk.
 func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Explanation) string {
 	planned := &e.plan.Decisions[i]
-	switch {
-	case d.Result == limited && len(d.Limits) == 0:
-		return "a refund of 0 hits changes nothing, and is never denied"
-	case d.Result == limited && planned.Override:
-		return "the limit came with the request, and replaces the limits of a matching rule"
-	case d.Result == limited && e.options.Decide.ShadowMode:
-		return "the server is in shadow mode: it counts, reports and allows"
-	case d.Result == limited && planned.ShadowMode:
-		return "the rule is in shadow mode: it counts, reports and allows"
-	case d.Result == limited && planned.QuotaMode:
-		return "the rule is in quota mode: it denies the request only if every rule in quota mode denies it"
-	case d.Result == limited:
-		return limitedReason
-	}
 	switch planned.PlannedReason {
+	case decide.WithinLimit:
+		return e.whyLimited(planned)
 	case decide.NoEntries:
 		return "the descriptor has no entries, as if Envoy skipped all actions"
 	case decide.UnknownDomain:
@@ -254,6 +242,23 @@ func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Ex
 		}
 	}
 	return reason
+}
+
+// whyLimited returns the reason for the result limited.
+func (e *explainer) whyLimited(planned *decide.Decision) string {
+	switch {
+	case len(planned.Limits) == 0:
+		return "a refund of 0 hits changes nothing, and is never denied"
+	case planned.Override:
+		return "the limit came with the request, and replaces the limits of a matching rule"
+	case e.options.Decide.ShadowMode:
+		return "the server is in shadow mode: it counts, reports and allows"
+	case planned.ShadowMode:
+		return "the rule is in shadow mode: it counts, reports and allows"
+	case planned.QuotaMode:
+		return "the rule is in quota mode: it denies the request only if every rule in quota mode denies it"
+	}
+	return limitedReason
 }
 
 // unknownDomain returns the reason for a domain without rules. It names the nearest domain and the

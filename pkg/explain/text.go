@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -68,21 +69,14 @@ func (d *Descriptor) resultText() string {
 		return "UNLIMITED"
 	case d.covered():
 		return strings.ToUpper(d.Result)
-	case d.Result == "bad_lease_id":
+	case d.Result == decide.BadLeaseID.String():
 		return "DENIED"
 	}
 	return "NO LIMIT"
 }
 
-// rate returns the rate of l, such as "5 per 2 minutes", or "10 at once".
 func (l *Limit) rate() string {
-	switch {
-	case l.Unit == "":
-		return fmt.Sprintf("%d at once", l.RequestsPerUnit)
-	case l.UnitMultiplier > 1:
-		return fmt.Sprintf("%d per %d %ss", l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
-	}
-	return fmt.Sprintf("%d per %s", l.RequestsPerUnit, l.Unit)
+	return descriptors.RateText(l.RequestsPerUnit, l.UnitMultiplier, l.Unit)
 }
 
 // A painter writes lines of at most width columns, with colors if they are on.

@@ -22,7 +22,7 @@ import (
 
 // A Receipt describes the denial of one request.
 type Receipt struct {
-	Limit        uint64    // the descriptors.Rule.Hash of the limit; 0: a limit that the request brought, under no rule
+	Limit        uint64    // the descriptors.Rule.LimitHash of the limit; 0: a limit that the request brought, under no rule
 	RulesVersion uint64    // the descriptors.Rules.Version
 	Key          uint64    // the descriptors.KeyHash of the counter's key; 0: no counter was read
 	Time         time.Time // when the request was denied, in whole milliseconds

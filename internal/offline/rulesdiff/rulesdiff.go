@@ -41,7 +41,7 @@ type Options struct {
 type Comparison struct {
 	o           Options
 	sides       [2]side
-	rows        map[uint64]*row // by Rule.Hash
+	rows        map[uint64]*row // by Rule.LimitHash
 	unmatchable *replay.UnmatchableFinder
 	from, to    time.Time
 	requests    int64

@@ -69,7 +69,7 @@ func (o Options) withDefaults() Options {
 }
 
 // A Source returns the requests of a recording in the order of their times, and then [io.EOF].
-// [replay.Files] and [Synthetic] are Sources. A Source must not reuse the memory of a line.
+// [replay.MultiReader] and [Synthetic] are Sources. A Source must not reuse the memory of a line.
 type Source interface {
 	Next(into *replay.Line) error
 }

@@ -150,7 +150,7 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
 	for _, e := range s.entriesOf(key) {
 		if e.debt > 0 {
-			debts = s.takeDebtOrRemove(now, e, debts)
+			debts = s.popDebt(now, e, debts)
 		}
 	}
 	return debts
@@ -162,8 +162,9 @@ func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
 	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
 }
 
-// takeDebtOrRemove moves the debt of e to debts if e needsStore, and otherwise removes e.
-func (s *denyShard) takeDebtOrRemove(now int64, e *denyEntry, debts []debt) []debt {
+// popDebt moves the debt of e to debts if e needsStore. It removes e if e does not, or if e has no
+// denial.
+func (s *denyShard) popDebt(now int64, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
 		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, s.generation})
@@ -185,7 +186,7 @@ func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, 
 		if e.pendingSince > before || len(debts) >= limit {
 			return debts, e.pendingSince
 		}
-		debts = s.takeDebtOrRemove(now, e, debts)
+		debts = s.popDebt(now, e, debts)
 	}
 	return debts, forever
 }

@@ -24,7 +24,7 @@ import (
 //
 // On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
 //
-// Take works in three steps: lookUp denies operations from memory, forward sends the others to the
+// Take works in three steps: routeOps denies operations from memory, forward sends the others to the
 // store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, debts
 // and renewals in debt.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
@@ -148,9 +148,9 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
-	lookups := make([]lookup, len(out))
+	routes := make([]route, len(out))
 	began := c.clock()
-	forwarded, debts := c.lookUp(began, groups, lookups, out)
+	forwarded, debts := c.routeOps(began, groups, routes, out)
 	if forwarded == 0 {
 		return nil
 	}
@@ -158,37 +158,37 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if forwarded == len(out) && len(debts) == 0 {
 		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // without the copies of forward
 	} else {
-		err = c.forward(ctx, groups, lookups, out, debts)
+		err = c.forward(ctx, groups, routes, out, debts)
 	}
-	c.recordVerdicts(began, groups, lookups, out)
+	c.recordVerdicts(began, groups, routes, out)
 	if forwarded < len(out) {
 		return nil // the others were answered from memory
 	}
 	return err
 }
 
-// A lookup is the result of looking up one operation in the cache.
-type lookup struct {
+// A route is where one operation is decided, in the cache or by the store.
+type route struct {
 	hash        uint64 // the hash of the key
 	forward     bool   // the operation goes to the store; otherwise the cache has denied it
 	generation  uint32 // the generation of the shard before the store was called
 	belowDenial bool   // the operation charges fewer hits than a cached denial covers
 }
 
-// lookUp denies operations from memory and marks the others to be forwarded. It returns the number
+// routeOps denies operations from memory and marks the others to be forwarded. It returns the number
 // of marked operations and the debts of their keys, which it removes from the cache.
-func (c *DenyCache) lookUp(
-	now int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict,
+func (c *DenyCache) routeOps(
+	now int64, groups []limiters.Group, routes []route, out []limiters.Verdict,
 ) (forwarded int, debts []debt) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			op, l := &g[i], &lookups[first+i]
-			l.hash = maphash.String(c.seed, op.Key)
+			op, r := &g[i], &routes[first+i]
+			r.hash = maphash.String(c.seed, op.Key)
 			// The store decides the operations on a key in order, so it also gets those after a
 			// forwarded one.
-			l.forward = !mayBeCached(g) || keyIsForwarded(lookups[:first+i], l.hash)
-			c.shard(l.hash).locked(func(s *denyShard) { debts = s.lookUp(now, op, l, &out[first+i], debts) })
-			if l.forward {
+			r.forward = !mayBeCached(g) || keyIsForwarded(routes[:first+i], r.hash)
+			c.shard(r.hash).locked(func(s *denyShard) { debts = s.answer(now, op, r, &out[first+i], debts) })
+			if r.forward {
 				forwarded++
 			}
 		}
@@ -202,21 +202,21 @@ func mayBeCached(g limiters.Group) bool {
 	return len(g) == 1 && g[0].Kind == limiters.OpCharge && g[0].N >= 0
 }
 
-// keyIsForwarded reports whether one of lookups forwards an operation on a key.
-func keyIsForwarded(lookups []lookup, hash uint64) bool {
-	return slices.ContainsFunc(lookups, func(l lookup) bool { return l.forward && l.hash == hash })
+// keyIsForwarded reports whether one of routes forwards an operation on a key.
+func keyIsForwarded(routes []route, hash uint64) bool {
+	return slices.ContainsFunc(routes, func(r route) bool { return r.forward && r.hash == hash })
 }
 
 // forward sends the marked operations to the store, after the debts of their keys.
 func (c *DenyCache) forward(
-	ctx context.Context, groups []limiters.Group, lookups []lookup, out []limiters.Verdict, debts []debt,
+	ctx context.Context, groups []limiters.Group, routes []route, out []limiters.Verdict, debts []debt,
 ) error {
 	var forwarded split.Subset
 	for i := range debts {
 		forwarded.AddOps(limiters.Group{debts[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
-		if lookups[first].forward { // the operations of a group are marked all or none
+		if routes[first].forward { // the operations of a group are marked all or none
 			forwarded.Add(g, first)
 		}
 	}
@@ -228,12 +228,12 @@ func (c *DenyCache) forward(
 
 // recordVerdicts updates the cache after a call of the store that began at the time began. It does
 // so even if the call failed, because the store may have applied the operations.
-func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, lookups []lookup, out []limiters.Verdict) {
+func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, routes []route, out []limiters.Verdict) {
 	ended := c.clock()
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
-			op, l, v := &g[i], &lookups[first+i], &out[first+i]
-			shard := c.shard(l.hash)
+			op, r, v := &g[i], &routes[first+i], &out[first+i]
+			shard := c.shard(r.hash)
 			if op.N < 0 {
 				shard.locked(func(s *denyShard) {
 					s.generation++ // calls in flight record no denial of the old usage
@@ -241,15 +241,15 @@ func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, lookups
 				})
 				continue
 			}
-			if l.belowDenial && !v.Denied() {
+			if r.belowDenial && !v.Denied() {
 				shard.locked(func(s *denyShard) { s.removeLarger(op) })
 			}
-			if !l.forward || !mayBeCached(g) {
+			if !r.forward || !mayBeCached(g) {
 				continue
 			}
 			if d, certain := c.denialOf(began, ended, op.Limit, op.N, v); certain {
 				shard.locked(func(s *denyShard) {
-					if s.generation == l.generation {
+					if s.generation == r.generation {
 						s.add(ended, op, d, c.budget)
 					}
 				})

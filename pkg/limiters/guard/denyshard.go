@@ -89,21 +89,21 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// lookUp denies op from memory, or marks its lookup to be forwarded and moves the debts of its key
-// to debts.
-func (s *denyShard) lookUp(now int64, op *limiters.Op, l *lookup, v *limiters.Verdict, debts []debt) []debt {
+// answer denies op from memory, or marks it to be forwarded and moves the debts of its key to
+// debts.
+func (s *denyShard) answer(now int64, op *limiters.Op, r *route, v *limiters.Verdict, debts []debt) []debt {
 	e := s.find(op.Key, op.Limit)
 	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
-		if !l.forward && e != nil && e.denies(now, op.N) {
+		if !r.forward && e != nil && e.denies(now, op.N) {
 			s.answered++
 			s.deny(now, e, op)
 			*v = e.verdict(now, op)
 			return debts
 		}
 	}
-	l.forward, l.generation = true, s.generation
-	l.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
+	r.forward, r.generation = true, s.generation
+	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	debts = s.popDebts(now, op.Key, debts)
 	if op.N < 0 {
 		s.removeKeyDenials(op.Key)

@@ -112,21 +112,6 @@ func (l localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
 }
 
-// takeWithLocalEnds sends ends of leases that only the local store holds to that store, and all
-// other groups to f. During an outage, an EndRetrier in the wrapped store would retry the ends for
-// nothing.
-func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	var both split.FanOut
-	for first, g := range limiters.EachGroup(groups) {
-		if isLocalEnd(g) {
-			both.Add(localEnds{&f.local}, g, first)
-		} else {
-			both.Add(f, g, first)
-		}
-	}
-	return both.Take(ctx, now, out)
-}
-
 func isLocalEnd(g limiters.Group) bool {
 	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.HeldByShare
 }

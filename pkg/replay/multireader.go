@@ -12,7 +12,7 @@ import (
 )
 
 // Unreadable is the reason for the line at which a file becomes unreadable, for example because a
-// compressed file was cut. Only [Files] counts it; a [Reader] returns the error instead.
+// compressed file was cut. Only a [MultiReader] counts it; a [Reader] returns the error instead.
 const Unreadable SkipReason = "unreadable"
 
 // A FileSkipCount counts the lines that were skipped for one reason in one file.
@@ -22,21 +22,22 @@ type FileSkipCount struct {
 	Error string `json:"error,omitempty"` // the error of the file, for Unreadable
 }
 
-// Files reads several recordings as one, in the order of the times. Lines of equal times are in the
-// order of the files. A regular file is closed until its first line is due, so that many rotated
-// files need little memory. A Files is not safe for concurrent use.
-type Files struct {
-	all   []*file
-	next  []*file // the files that have not ended, sorted by byNext
-	read  int64   // bytes of files that are closed
-	total int64   // bytes of regular files
-	sized bool    // all files are regular
+// A MultiReader reads several recordings as one, in the order of the times. Lines of equal times are
+// in the order of the files. A regular file is closed until its first line is due, so that many
+// rotated files need little memory. A MultiReader is not safe for concurrent use.
+type MultiReader struct {
+	sources []*source
+	next    []*source // the sources that have not ended, sorted by byNext
+	read    int64     // bytes of files that are closed
+	total   int64     // bytes of regular files
+	sized   bool      // all files are regular
 }
 
-// A file is one of Files. reader is nil until the first line is due, and after the end.
-type file struct {
+// A source is one recording of a MultiReader: a file, or standard input. reader is nil until the
+// first line is due, and after the end.
+type source struct {
 	name    string
-	number  int // among the files
+	number  int // among the sources
 	stdin   io.Reader
 	opened  io.Closer // nil for standard input
 	bytes   *countingReader
@@ -69,29 +70,29 @@ func IsRecordingName(name string) bool { return recordingName.MatchString(name) 
 // Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The
 // error names the first file that cannot be opened or read or that is given twice, or a folder
 // without recordings.
-func Open(paths []string, stdin io.Reader) (*Files, error) {
+func Open(paths []string, stdin io.Reader) (*MultiReader, error) {
 	paths, err := expandFolders(paths)
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{sized: true}
+	m := &MultiReader{sized: true}
 	named := map[string]bool{}
 	for i, path := range paths {
 		if named[path] {
-			return nil, errors.Join(fmt.Errorf("recording %s is given twice: remove one", path), f.Close())
+			return nil, errors.Join(fmt.Errorf("recording %s is given twice: remove one", path), m.Close())
 		}
 		named[path] = true
-		rec := &file{name: path, number: i}
+		s := &source{name: path, number: i}
 		if path == "-" {
-			rec.name, rec.stdin = "standard input", stdin
+			s.name, s.stdin = "standard input", stdin
 		}
-		f.all = append(f.all, rec)
-		if err := f.peek(rec, path); err != nil {
-			return nil, errors.Join(err, f.Close())
+		m.sources = append(m.sources, s)
+		if err := m.peek(s, path); err != nil {
+			return nil, errors.Join(err, m.Close())
 		}
 	}
-	slices.SortFunc(f.next, byNext)
-	return f, nil
+	slices.SortFunc(m.next, byNext)
+	return m, nil
 }
 
 // expandFolders replaces each folder by the recordings in it, in the order of their times.
@@ -123,153 +124,153 @@ func expandFolders(paths []string) (all []string, err error) {
 }
 
 // peek reads the first line of a file. It closes a regular file until that line is due.
-func (f *Files) peek(rec *file, path string) error {
+func (m *MultiReader) peek(s *source, path string) error {
 	regular := false
-	if rec.stdin == nil {
+	if s.stdin == nil {
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
 		}
 		if regular = info.Mode().IsRegular(); regular {
-			f.total += info.Size()
+			m.total += info.Size()
 		}
 	}
-	f.sized = f.sized && regular
-	if err := rec.open(); err != nil {
+	m.sized = m.sized && regular
+	if err := s.open(); err != nil {
 		return err
 	}
-	more := rec.advance()
-	rec.notes = rec.reader.Notes()
+	more := s.advance()
+	s.notes = s.reader.Notes()
 	if !more {
-		return f.end(rec)
+		return m.end(s)
 	}
-	f.next = append(f.next, rec)
+	m.next = append(m.next, s)
 	if !regular {
 		return nil
 	}
-	return rec.close()
+	return s.close()
 }
 
 // open opens the file at its beginning.
-func (f *file) open() error {
-	in := f.stdin
+func (s *source) open() error {
+	in := s.stdin
 	if in == nil {
-		opened, err := os.Open(f.name)
+		opened, err := os.Open(s.name)
 		if err != nil {
 			return err
 		}
-		in, f.opened = opened, opened
+		in, s.opened = opened, opened
 	}
-	f.bytes = &countingReader{Reader: in}
+	s.bytes = &countingReader{Reader: in}
 	var err error
-	f.reader, err = NewReader(f.bytes, ReaderOptions{})
+	s.reader, err = NewReader(s.bytes, ReaderOptions{})
 	if err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", f.name, err), f.close())
+		return errors.Join(fmt.Errorf("%s: %w", s.name, err), s.close())
 	}
 	return nil
 }
 
 // advance reads the next line. It returns false at the end of the file, or when the file becomes
 // unreadable.
-func (f *file) advance() bool {
-	err := f.reader.Next(&f.line)
+func (s *source) advance() bool {
+	err := s.reader.Next(&s.line)
 	if err == nil {
 		return true
 	}
 	if !errors.Is(err, io.EOF) {
-		f.err = err
+		s.err = err
 	}
 	return false
 }
 
 // close closes the file, which may be opened again.
-func (f *file) close() error {
-	if f.reader != nil {
-		f.reader.Close()
-		f.reader = nil
+func (s *source) close() error {
+	if s.reader != nil {
+		s.reader.Close()
+		s.reader = nil
 	}
-	if f.opened == nil {
+	if s.opened == nil {
 		return nil
 	}
-	err := f.opened.Close()
-	f.opened = nil
+	err := s.opened.Close()
+	s.opened = nil
 	return err
 }
 
 // end closes a file and keeps its counts.
-func (f *Files) end(rec *file) error {
-	rec.skipped, rec.lines, rec.notes = rec.reader.Skipped(), rec.reader.Lines(), rec.reader.Notes()
-	f.read += rec.bytes.n
-	rec.bytes.n = 0
-	return rec.close()
+func (m *MultiReader) end(s *source) error {
+	s.skipped, s.lines, s.notes = s.reader.Skipped(), s.reader.Lines(), s.reader.Notes()
+	m.read += s.bytes.n
+	s.bytes.n = 0
+	return s.close()
 }
 
 // Next writes the next line to into. At the end of all files it returns [io.EOF]. It counts a file
 // that becomes unreadable as [Unreadable], and continues with the others. It returns any other
 // error only for a file that could not be opened again.
-func (f *Files) Next(into *Line) error {
-	if len(f.next) == 0 {
+func (m *MultiReader) Next(into *Line) error {
+	if len(m.next) == 0 {
 		return io.EOF
 	}
-	first := f.next[0]
+	first := m.next[0]
 	if first.reader == nil {
 		if err := first.reopen(); err != nil {
 			return err
 		}
 	}
 	*into = first.line
-	others := f.next[1:]
+	others := m.next[1:]
 	if !first.advance() {
-		f.next = others
-		return f.end(first)
+		m.next = others
+		return m.end(first)
 	}
 	i, _ := slices.BinarySearchFunc(others, first, byNext)
-	copy(f.next, others[:i])
-	f.next[i] = first
+	copy(m.next, others[:i])
+	m.next[i] = first
 	return nil
 }
 
 // byNext compares files by the times of their next lines, and then by their numbers.
-func byNext(a, b *file) int {
+func byNext(a, b *source) int {
 	return cmp.Or(a.line.At.Compare(b.line.At), cmp.Compare(a.number, b.number))
 }
 
 // reopen opens a file whose first line is due, and skips that line.
-func (f *file) reopen() error {
-	was := f.line.At
-	if err := f.open(); err != nil {
+func (s *source) reopen() error {
+	was := s.line.At
+	if err := s.open(); err != nil {
 		return err
 	}
-	if !f.advance() || !f.line.At.Equal(was) {
-		return fmt.Errorf("recording %s has changed while it was read: read a copy of it", f.name)
+	if !s.advance() || !s.line.At.Equal(was) {
+		return fmt.Errorf("recording %s has changed while it was read: read a copy of it", s.name)
 	}
 	return nil
 }
 
 // Lines returns the number of lines read so far, including skipped and empty ones.
-func (f *Files) Lines() (n int64) {
-	for _, rec := range f.all {
-		n += rec.lines
-		if rec.reader != nil {
-			n += rec.reader.Lines()
+func (m *MultiReader) Lines() (n int64) {
+	for _, s := range m.sources {
+		n += s.lines
+		if s.reader != nil {
+			n += s.reader.Lines()
 		}
 	}
 	return n
 }
 
 // Skipped returns the lines that were skipped so far, by file and reason.
-func (f *Files) Skipped() []FileSkipCount {
+func (m *MultiReader) Skipped() []FileSkipCount {
 	var all []FileSkipCount
-	for _, rec := range f.all {
-		skipped := rec.skipped
-		if rec.reader != nil {
-			skipped = rec.reader.Skipped()
+	for _, s := range m.sources {
+		skipped := s.skipped
+		if s.reader != nil {
+			skipped = s.reader.Skipped()
 		}
-		for _, s := range skipped {
-			all = append(all, FileSkipCount{File: rec.name, SkipCount: s})
+		for _, count := range skipped {
+			all = append(all, FileSkipCount{File: s.name, SkipCount: count})
 		}
-		if rec.err != nil {
-			all = append(all, FileSkipCount{File: rec.name, SkipCount: SkipCount{Reason: Unreadable, Lines: 1, First: rec.lines}, Error: rec.err.Error()})
+		if s.err != nil {
+			all = append(all, FileSkipCount{File: s.name, SkipCount: SkipCount{Reason: Unreadable, Lines: 1, First: s.lines}, Error: s.err.Error()})
 		}
 	}
 	return all
@@ -277,10 +278,10 @@ func (f *Files) Skipped() []FileSkipCount {
 
 // Notes returns the notes of the recorders in the files, each once. It is complete at the end of
 // the files.
-func (f *Files) Notes() []RecorderNote {
+func (m *MultiReader) Notes() []RecorderNote {
 	var all []RecorderNote
-	for _, rec := range f.all {
-		for _, note := range rec.notes {
+	for _, s := range m.sources {
+		for _, note := range s.notes {
 			if !slices.Contains(all, note) {
 				all = append(all, note)
 			}
@@ -291,25 +292,25 @@ func (f *Files) Notes() []RecorderNote {
 
 // Bytes returns how many bytes have been read, and the total. The total is 0 if a recording is not
 // a regular file.
-func (f *Files) Bytes() (read, total int64) {
-	read = f.read
-	for _, rec := range f.all {
-		if rec.reader != nil {
-			read += rec.bytes.n
+func (m *MultiReader) Bytes() (read, total int64) {
+	read = m.read
+	for _, s := range m.sources {
+		if s.reader != nil {
+			read += s.bytes.n
 		}
 	}
-	if f.sized {
-		total = f.total
+	if m.sized {
+		total = m.total
 	}
 	return read, total
 }
 
 // Close closes the files. It does not close standard input.
-func (f *Files) Close() error {
+func (m *MultiReader) Close() error {
 	var errs []error
-	for _, rec := range f.all {
-		errs = append(errs, rec.close())
+	for _, s := range m.sources {
+		errs = append(errs, s.close())
 	}
-	f.next = nil
+	m.next = nil
 	return errors.Join(errs...)
 }

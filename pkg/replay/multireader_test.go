@@ -35,7 +35,7 @@ func compress(t *testing.T, text string) string {
 }
 
 // readFiles reads all lines and closes the files.
-func readFiles(t *testing.T, f *replay.Files) []replay.Line {
+func readFiles(t *testing.T, f *replay.MultiReader) []replay.Line {
 	t.Helper()
 	defer func() {
 		if err := f.Close(); err != nil {
