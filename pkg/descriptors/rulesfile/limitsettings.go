@@ -35,32 +35,32 @@ type setting struct {
 	value string
 }
 
-// limitSettings reads the settings of a limit, or of an overlay.
-func (r *reader) limitSettings(f fields) *limitSettings {
+// readLimitSettings reads the settings of a limit, or of an overlay.
+func (r *reader) readLimitSettings(f fields) *limitSettings {
 	s := &limitSettings{file: r.file, at: f.at, settings: map[string]setting{}}
 	set := func(name string, read func(field) string) {
 		if f.has(name) {
 			s.settings[name] = setting{f.key(name), read(f.get(name))}
 		}
 	}
-	set("algorithm", func(f field) string { return r.choice(f, limiters.Algorithms()...) })
+	set("algorithm", func(f field) string { return r.readChoice(f, limiters.Algorithms()...) })
 	for _, known := range parameters {
 		switch {
 		case known.Type != limiters.Object:
-			set(known.Key, func(f field) string { return r.parameter(f, known) })
+			set(known.Key, func(f field) string { return r.readParameter(f, known) })
 		case f.has(known.Key):
-			r.objectParameter(f.get(known.Key), known, s.settings)
+			r.readObjectParameter(f.get(known.Key), known, s.settings)
 		}
 	}
-	set("count_denied", func(f field) string { return strconv.FormatBool(r.strictBool(f)) })
-	set("on_store_error", func(f field) string { return r.choice(f, limiters.OnErrorNames()...) })
-	set("on_deny", func(f field) string { s.onDeny = r.onDeny(f); return "" })
+	set("count_denied", func(f field) string { return strconv.FormatBool(r.readBool(f)) })
+	set("on_store_error", func(f field) string { return r.readChoice(f, limiters.OnErrorNames()...) })
+	set("on_deny", func(f field) string { s.onDeny = r.readOnDeny(f); return "" })
 	return s
 }
 
-// onError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent or faulty.
-func (r *reader) onError(f field) limiters.OnError {
-	return limiters.ParseOnError(r.choice(f, limiters.OnErrorNames()...))
+// readOnError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent or faulty.
+func (r *reader) readOnError(f field) limiters.OnError {
+	return limiters.ParseOnError(r.readChoice(f, limiters.OnErrorNames()...))
 }
 
 // completedBy returns s completed by overlay, and the keys taken from the overlay. An object is

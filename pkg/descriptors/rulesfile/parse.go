@@ -89,20 +89,20 @@ type nameIn struct{ domain, name string }
 // A parser adds the rules of one file to a build.
 type parser struct {
 	reader
-	*build
+	build *build
 }
 
 // deferCheck defers check until all files are read.
-func (p *parser) deferCheck(check func()) { p.checks = append(p.checks, check) }
+func (p *parser) deferCheck(check func()) { p.build.checks = append(p.build.checks, check) }
 
 func (p *parser) parse(data []byte) {
-	if root := p.root(data); root != nil {
+	if root := p.readRoot(data); root != nil {
 		p.readFile(root)
 	}
 }
 
-// root parses data and returns the root of the first document; nil after a fault.
-func (r *reader) root(data []byte) *yaml.Node {
+// readRoot parses data and returns the root of the first document; nil after a fault.
+func (r *reader) readRoot(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		m := syntaxMistake(data, err)
