@@ -141,13 +141,9 @@ func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list 
 	if n.prefixesByKey == nil {
 		n.prefixesByKey = map[string]*prefixTable{}
 	}
-	siblings := n.prefixesByKey[key]
-	if siblings == nil {
-		siblings = &prefixTable{}
-		n.prefixesByKey[key] = siblings
-	}
-	siblings.lists = append(siblings.lists, child)
-	return &list{prefixes: added, siblings: siblings}
+	table := interned(n.prefixesByKey, key, func() *prefixTable { return &prefixTable{} })
+	table.lists = append(table.lists, child)
+	return &list{prefixes: added, table: table}
 }
 
 // SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will
@@ -203,14 +199,14 @@ func (n *Node) emptyPaths(dst [][]level) [][]level {
 // linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
-	siblings, key := n.parent, n.level.key
-	if other := siblings.keyOnly[key]; other != nil && other != n || len(siblings.wildcards) > maxSearched {
+	parent, key := n.parent, n.level.key
+	if other := parent.keyOnly[key]; other != nil && other != n || len(parent.wildcards) > maxSearched {
 		return true
 	}
-	if prefixed := siblings.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
+	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
 		return true
 	}
-	return slices.ContainsFunc(siblings.wildcards, func(w wildcardChild) bool {
+	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {
 		return w.node != n && (w.pattern.matches(n.level.entry()) || n.level.list != nil && w.pattern.key.match(key))
 	})
 }
