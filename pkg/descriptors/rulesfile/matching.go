@@ -84,15 +84,11 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 
 // readLevelValue is [reader.readText] for the value of a level. A list belongs to its key 'values'.
 func (r *reader) readLevelValue(f field) (string, bool) {
-	n, ok := r.valueOf(f)
-	switch {
-	case !ok:
-		return "", f.value == nil
-	case n.Kind == yaml.SequenceNode:
-		r.fault(n, fmt.Sprintf("'value' is %s, not a text", describe(n)), "write 'values' for a list")
+	if n, ok := r.valueOf(f); ok && n.Kind == yaml.SequenceNode {
+		r.fault(n, "'value' is a list, not a text", "write 'values' for a list")
 		return "", false
 	}
-	return r.readTextOf(n, "'value'")
+	return r.readText(f)
 }
 
 // readItems returns the items of a list of scalars, which must not be empty.
@@ -131,20 +127,16 @@ func (r *reader) readListedValue(n *yaml.Node) (string, bool) {
 
 // readPrefix reads an item of cidr. An IPv4-mapped prefix is returned as IPv4.
 func (r *reader) readPrefix(n *yaml.Node) (netip.Prefix, bool) {
-	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
-	if n.Kind != yaml.ScalarNode {
-		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
+	if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		r.fault(n, fmt.Sprintf("the address %s has no prefix length", excerpt(n.Value)),
+			"write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'")
 		return netip.Prefix{}, false
 	}
 	p, err := netip.ParsePrefix(n.Value)
 	if err != nil {
-		if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
-			a = a.Unmap()
-			r.fault(n, fmt.Sprintf("the address %s has no prefix length", excerpt(n.Value)),
-				"write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'")
-			return netip.Prefix{}, false
-		}
-		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
+		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)),
+			"want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32")
 		return netip.Prefix{}, false
 	}
 	const mapped = 128 - 32 // bits before the IPv4 address

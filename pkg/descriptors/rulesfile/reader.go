@@ -37,13 +37,14 @@ type reader struct {
 	depth      int
 	stopped    bool                               // at a bound
 	onDenies   map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
-	synonyms   map[string]string                  // advice for unknown keys; if nil, that of rules
+	synonyms   map[string]string                  // advice for unknown keys
 	hasLocal   bool                               // an on_store_error is local
 }
 
 func newReader(f File) reader {
 	return reader{
 		file: f.Name, generated: f.Generated, recorded: map[Diagnostic]bool{}, onDenies: map[*yaml.Node]*descriptors.OnDeny{},
+		synonyms: ruleSynonyms,
 	}
 }
 

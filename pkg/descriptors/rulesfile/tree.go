@@ -206,11 +206,10 @@ func (p *parser) readRule(f fields, at nodePath) *descriptors.Rule {
 	if f.has("rate_limit") || f.has("rate_limits") {
 		return nil // a fault or warning has been recorded
 	}
-	for name, set := range map[string]bool{
-		"shadow_mode": rule.ShadowMode, "quota_mode": rule.QuotaMode, "detailed_metric": rule.DetailedMetric,
-		"metadata": len(rule.Metadata) > 0,
-	} {
-		if set {
+	set := modesOf(rule)
+	set["metadata"] = len(rule.Metadata) > 0
+	for name, isSet := range set {
+		if isSet {
 			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
 					p.warn(modifierWithoutLimit, f.key(name), fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
@@ -262,7 +261,7 @@ func (r *reader) positionText(s position) string {
 func (b *branch) allBelow(modifier string) bool {
 	some := false
 	for _, c := range b.children {
-		if c.rule != nil && !hasModifier(c.rule, modifier) || len(c.children) > 0 && !c.allBelow(modifier) {
+		if c.rule != nil && !modesOf(c.rule)[modifier] || len(c.children) > 0 && !c.allBelow(modifier) {
 			return false
 		}
 		some = some || c.rule != nil || len(c.children) > 0
@@ -270,14 +269,7 @@ func (b *branch) allBelow(modifier string) bool {
 	return some
 }
 
-func hasModifier(r *descriptors.Rule, modifier string) bool {
-	switch modifier {
-	case "shadow_mode":
-		return r.ShadowMode
-	case "quota_mode":
-		return r.QuotaMode
-	case "detailed_metric":
-		return r.DetailedMetric
-	}
-	return false
+// modesOf returns the modifiers of r that are true or false, by key.
+func modesOf(r *descriptors.Rule) map[string]bool {
+	return map[string]bool{"shadow_mode": r.ShadowMode, "quota_mode": r.QuotaMode, "detailed_metric": r.DetailedMetric}
 }
