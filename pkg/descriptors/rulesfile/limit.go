@@ -139,7 +139,7 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLi
 	if p.faulty(f) || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
-	l, err := p.newLimit(merged, rate)
+	l, err := merged.newLimit(rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
@@ -150,9 +150,6 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLi
 		p.warn(peekNeverDenied, f.at,
 			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
 			"set 'count_denied: true' or 'peek: would_fit'"+note)
-	}
-	if own.settings["on_store_error"].value == local {
-		p.warnLocal(own.settings["on_store_error"].key)
 	}
 	return l, true
 }
@@ -193,17 +190,6 @@ func (p *parser) readRequests(f fields, overlayRequests *requests) int64 {
 			"'requests_per_unit' is missing, so the limit is 0 and denies every request", "set it")
 	}
 	return 0
-}
-
-// newLimit compiles a limit with the given settings and rate.
-func (p *parser) newLimit(s *limitSettings, r descriptors.Rate) (descriptors.RateLimit, error) {
-	spec, err := s.spec()
-	if err != nil {
-		return descriptors.RateLimit{}, err
-	}
-	l, err := descriptors.NewRateLimit(spec, r)
-	l.OnError, l.OnDeny = limiters.ParseOnError(s.settings["on_store_error"].value), s.onDeny
-	return l, err
 }
 
 func (p *parser) readUnit(f fields) descriptors.Unit {
@@ -268,9 +254,11 @@ func (p *parser) readReplaces(list field, domain, limitName string) []string {
 	return names
 }
 
-// applyOverlay returns the overlay's settings for the rule at a location; nil if there is none.
+// applyOverlay returns the overlay's settings for the rule at a location; nil if there is none. The
+// overlay matches the rule's keys and values as if they were a request.
 func (p *parser) applyOverlay(at nodePath) *limitSettings {
-	o := p.build.options.Overlay.match(at.domain, at.path)
+	overlay := p.build.options.Overlay
+	o := overlay.limits[overlay.rules.Match(at.domain, at.path)]
 	if o != nil {
 		p.build.applied[o] = true
 		at.node.SetOverlay(fmt.Sprintf("%s:%d", o.file, o.at.Line))

@@ -56,12 +56,6 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	return o, nil
 }
 
-// match returns the settings for the rule at path; nil if there is none. It matches the rule's keys
-// and values as if they were a request.
-func (o *Overlay) match(domain string, path []descriptors.Entry) *limitSettings {
-	return o.limits[o.rules.Match(domain, path)]
-}
-
 // completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
 func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	if b.OnError(domain) == limiters.OnErrorUnset {
@@ -107,10 +101,8 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 			"put all its descriptors in one file")
 	default:
 		p.domains[domain] = p.file
-		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.readOnError(f.get("on_store_error")), p.readOnDeny(f.get("on_deny"))
-		if p.overlay.onError[domain] == limiters.OnErrorLocal {
-			p.warnLocal(f.key("on_store_error"))
-		}
+		p.overlay.onError[domain] = limiters.ParseOnError(p.readOnError(f.get("on_store_error")))
+		p.overlay.onDeny[domain] = p.readOnDeny(f.get("on_deny"))
 	}
 	p.readDescriptors(f.get("descriptors"), p.builder.Domain(domain))
 }
@@ -153,15 +145,12 @@ func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
 	if !ok {
 		return
 	}
-	overlaySettings := p.readLimitSettings(f)
-	if s := overlaySettings.settings["on_store_error"]; s.value == local {
-		p.warnLocal(s.key)
-	}
+	s := p.readLimitSettings(f)
 	if r := f.get("requests_per_unit"); !p.isNull(r) {
-		overlaySettings.requests = &requests{r.key, p.readNumber(r, 0, limiters.MaxLimit, 0)}
+		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.MaxLimit, 0)}
 	}
-	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings
-	if overlaySettings.settings["algorithm"].key != nil { // else the rules may set it
-		p.checkApplicable(overlaySettings, overlaySettings, "")
+	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s
+	if f.has("algorithm") { // else the rules may set it
+		p.checkApplicable(s, s, "")
 	}
 }

@@ -78,7 +78,7 @@ func (p *parser) readFile(root *yaml.Node) {
 
 // readDomainOnError reads on_store_error of a domain, on which its files must agree.
 func (p *parser) readDomainOnError(f field, tree *domainTree) {
-	onError := p.readOnError(f)
+	onError := limiters.ParseOnError(p.readOnError(f))
 	if onError == limiters.OnErrorUnset {
 		return
 	}
@@ -90,22 +90,6 @@ func (p *parser) readDomainOnError(f field, tree *domainTree) {
 	}
 	p.build.builder.SetOnError(domain, onError)
 	tree.onError = p.positionOf(f.key)
-	if onError == limiters.OnErrorLocal {
-		p.warnLocal(f.key)
-	}
-}
-
-var local = limiters.OnErrorLocal.String()
-
-// warnLocal warns once for each file about on_store_error: local if the number of replicas is
-// unknown.
-func (r *reader) warnLocal(key *yaml.Node) {
-	if !r.hasLocal {
-		r.hasLocal = true
-		r.warn(localWithoutReplicas, key,
-			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",
-			"set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check")
-	}
 }
 
 // readDomainOnDeny reads on_deny of a domain, which only one of its files may have.
