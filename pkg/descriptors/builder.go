@@ -110,22 +110,17 @@ func (n *Node) Add(l Level) *Node {
 	}}
 	n.children = append(n.children, child)
 	added := &child.level
+	added.value = in.string(l.Value)
 	switch added.kind {
 	case oneOf:
-		added.list = &list{values: slices.Clone(l.Values)}
-		added.value = in.string(slices.Min(added.list.values))
+		added.list, added.value = &list{values: slices.Clone(l.Values)}, in.string(slices.Min(l.Values))
 	case addresses:
-		added.list = n.addPrefixes(added.key, slices.Clone(l.Prefixes), child)
-		added.value = in.string(l.Prefixes[0].String())
-	default:
-		added.value = in.string(l.Value)
-	}
-	if added.list == nil {
-		added.statName = in.string(added.entry().Joined())
-	} else {
-		added.statName = in.string(added.key + "_" + added.list.name())
-	}
-	switch added.kind {
+		added.list, added.value = &list{prefixes: slices.Clone(l.Prefixes)}, in.string(l.Prefixes[0].String())
+		if n.prefixesByKey == nil {
+			n.prefixesByKey = map[string]*prefixTable{}
+		}
+		added.list.table = interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
+		added.list.table.lists = append(added.list.table.lists, child)
 	case wildcard:
 		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), child})
 	case keyOnly:
@@ -134,16 +129,12 @@ func (n *Node) Add(l Level) *Node {
 		}
 		n.keyOnly[added.key] = child
 	}
-	return child
-}
-
-func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list {
-	if n.prefixesByKey == nil {
-		n.prefixesByKey = map[string]*prefixTable{}
+	if added.list == nil {
+		added.statName = in.string(added.entry().Joined())
+	} else {
+		added.statName = in.string(added.key + "_" + added.list.name())
 	}
-	table := interned(n.prefixesByKey, key, func() *prefixTable { return &prefixTable{} })
-	table.lists = append(table.lists, child)
-	return &list{prefixes: added, table: table}
+	return child
 }
 
 // SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will

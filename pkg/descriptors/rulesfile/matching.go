@@ -113,16 +113,15 @@ func (r *reader) readListedValue(n *yaml.Node) (string, bool) {
 	value, ok := r.readTextOf(n, "an item of 'values'")
 	switch {
 	case !ok:
-		return "", false
 	case value == "":
 		r.fault(n, "an item of 'values' is empty", "write a value, or remove the item")
-		return "", false
 	case strings.Contains(value, "*"):
 		r.fault(n, fmt.Sprintf("the item '%s' of 'values' has a '*', and values are compared as they are", excerpt(value)),
 			"write 'value: \""+excerpt(value)+"\"' in a descriptor of its own")
-		return "", false
+	default:
+		return value, true
 	}
-	return value, true
+	return "", false
 }
 
 // readPrefix reads an item of cidr. An IPv4-mapped prefix is returned as IPv4.
