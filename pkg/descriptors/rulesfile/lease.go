@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -35,14 +36,8 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Rule, at nodePath) {
 	const id = "the value of '%s' is the id of a request"
 	var from string
-	if o := p.applyOverlay(at); o != nil {
-		var fromOverlay []string
-		for _, key := range []string{"algorithm", "reserve"} {
-			if o.settings[key].key != nil {
-				fromOverlay = append(fromOverlay, key)
-			}
-		}
-		from = overlayNote(o, fromOverlay)
+	if o := p.overlayAt(at); o != nil {
+		from = overlayNote(o, slices.DeleteFunc([]string{"algorithm", "reserve"}, func(key string) bool { return o.settings[key].key == nil }))
 	}
 	fault := func(name, remedy string) {
 		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(l.Key), name), remedy+from)

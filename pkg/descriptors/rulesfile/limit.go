@@ -43,7 +43,11 @@ func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Ru
 		p.checkUnlimited(f)
 		return
 	}
-	overlay := p.applyOverlay(at)
+	overlay := p.overlayAt(at)
+	if overlay != nil {
+		p.build.applied[overlay] = true
+		at.node.SetOverlay(fmt.Sprintf("%s:%d", overlay.file, overlay.at.Line))
+	}
 	if l, ok := p.readLimit(f, overlay); ok {
 		l.Name = rule.LimitName
 		rule.Limits = append(rule.Limits, l)
@@ -254,14 +258,9 @@ func (p *parser) readReplaces(list field, domain, limitName string) []string {
 	return names
 }
 
-// applyOverlay returns the overlay's settings for the rule at a location; nil if there is none. The
+// overlayAt returns the overlay's settings for the rule at a location; nil if there is none. The
 // overlay matches the rule's keys and values as if they were a request.
-func (p *parser) applyOverlay(at nodePath) *limitSettings {
-	overlay := p.build.options.Overlay
-	o := overlay.limits[overlay.rules.Match(at.domain, at.path)]
-	if o != nil {
-		p.build.applied[o] = true
-		at.node.SetOverlay(fmt.Sprintf("%s:%d", o.file, o.at.Line))
-	}
-	return o
+func (p *parser) overlayAt(at nodePath) *limitSettings {
+	o := p.build.options.Overlay
+	return o.limits[o.rules.Match(at.domain, at.path)]
 }
