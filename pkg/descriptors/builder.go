@@ -110,22 +110,17 @@ func (n *Node) Add(l Level) *Node {
 	}}
 	n.children = append(n.children, child)
 	added := &child.level
+	added.value = in.string(l.Value)
 	switch added.kind {
 	case oneOf:
-		added.list = &list{values: slices.Clone(l.Values)}
-		added.value = in.string(slices.Min(added.list.values))
+		added.list, added.value = &list{values: slices.Clone(l.Values)}, in.string(slices.Min(l.Values))
 	case addresses:
-		added.list = n.addPrefixes(added.key, slices.Clone(l.Prefixes), child)
-		added.value = in.string(l.Prefixes[0].String())
-	default:
-		added.value = in.string(l.Value)
-	}
-	if added.list == nil {
-		added.statName = in.string(added.entry().Joined())
-	} else {
-		added.statName = in.string(added.key + "_" + added.list.name())
-	}
-	switch added.kind {
+		added.list, added.value = &list{prefixes: slices.Clone(l.Prefixes)}, in.string(l.Prefixes[0].String())
+		if n.prefixesByKey == nil {
+			n.prefixesByKey = map[string]*prefixTable{}
+		}
+		added.list.table = interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
+		added.list.table.lists = append(added.list.table.lists, child)
 	case wildcard:
 		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), child})
 	case keyOnly:
@@ -134,20 +129,12 @@ func (n *Node) Add(l Level) *Node {
 		}
 		n.keyOnly[added.key] = child
 	}
+	if added.list == nil {
+		added.statName = in.string(added.entry().Joined())
+	} else {
+		added.statName = in.string(added.key + "_" + added.list.name())
+	}
 	return child
-}
-
-func (n *Node) addPrefixes(key string, added []netip.Prefix, child *Node) *list {
-	if n.prefixesByKey == nil {
-		n.prefixesByKey = map[string]*prefixTable{}
-	}
-	siblings := n.prefixesByKey[key]
-	if siblings == nil {
-		siblings = &prefixTable{}
-		n.prefixesByKey[key] = siblings
-	}
-	siblings.lists = append(siblings.lists, child)
-	return &list{prefixes: added, siblings: siblings}
 }
 
 // SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will
@@ -203,14 +190,14 @@ func (n *Node) emptyPaths(dst [][]level) [][]level {
 // linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
-	siblings, key := n.parent, n.level.key
-	if other := siblings.keyOnly[key]; other != nil && other != n || len(siblings.wildcards) > maxSearched {
+	parent, key := n.parent, n.level.key
+	if other := parent.keyOnly[key]; other != nil && other != n || len(parent.wildcards) > maxSearched {
 		return true
 	}
-	if prefixed := siblings.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
+	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
 		return true
 	}
-	return slices.ContainsFunc(siblings.wildcards, func(w wildcardChild) bool {
+	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {
 		return w.node != n && (w.pattern.matches(n.level.entry()) || n.level.list != nil && w.pattern.key.match(key))
 	})
 }

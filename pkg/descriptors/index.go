@@ -22,7 +22,7 @@ type ruleIndex struct {
 	root    recordID
 }
 
-// inexactChildren are the children of a node that need more than an exact lookup.
+// inexactChildren are the children of a node that match more than their own key and value.
 type inexactChildren struct {
 	prefixesByKey map[string]*prefixTable
 	wildcards     []wildcardRecord
@@ -37,15 +37,15 @@ type wildcardRecord struct {
 // An indexer adds the nodes of a tree to an index.
 type indexer struct {
 	*ruleIndex
-	siblings []recordID // the exact children that are not alone
+	hashed []recordID // the records of the hash table: the exact children that are not alone
 }
 
 func newRuleIndex(root *Node, rules *ruleTable) *ruleIndex {
 	x := indexer{ruleIndex: &ruleIndex{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}}
 	x.root = x.add(root, 0, Entry{})
 	x.records = bytes.Clone(x.records) // without spare capacity
-	x.buckets = make([]uint64, 1<<bits.Len(uint(2*len(x.siblings))))
-	for _, id := range x.siblings {
+	x.buckets = make([]uint64, 1<<bits.Len(uint(2*len(x.hashed))))
+	for _, id := range x.hashed {
 		x.insert(id)
 	}
 	return x.ruleIndex
@@ -90,7 +90,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	case 1:
 		child = ids[0]
 	default:
-		child, x.siblings = manyChildren, append(x.siblings, ids...)
+		child, x.hashed = manyChildren, append(x.hashed, ids...)
 	}
 	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) > 0 {
 		r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
@@ -144,7 +144,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	switch child := r.child(); child {
 	case 0:
 	case manyChildren:
-		if child = x.lookUp(id, e); child > 0 {
+		if child = x.findHashed(id, e); child > 0 {
 			return child
 		}
 	case alias:
@@ -172,7 +172,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	return inexact.keyOnly[e.Key]
 }
 
-func (x *ruleIndex) lookUp(parent recordID, e *Entry) recordID {
+func (x *ruleIndex) findHashed(parent recordID, e *Entry) recordID {
 	h := x.hash(parent, e)
 	mask := uint64(len(x.buckets) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {

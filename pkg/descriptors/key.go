@@ -116,7 +116,7 @@ func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
 	if !shared {
 		return appendShort(append(b, byte(addresses)), address.AppendTo(stack[:0]))
 	}
-	return appendShort(append(b, sharedPrefix), l.list.siblings.longest(address).AppendTo(stack[:0]))
+	return appendShort(append(b, sharedPrefix), l.list.table.longest(address).AppendTo(stack[:0]))
 }
 
 // appendShort is appendText for at most maxComponentBytes.

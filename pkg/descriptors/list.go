@@ -13,7 +13,7 @@ import (
 type list struct {
 	values   []string
 	prefixes []netip.Prefix
-	siblings *prefixTable // the prefixes of all levels with this key below one node; nil for values
+	table    *prefixTable // the prefixes of all levels with this key below one node; nil for values
 }
 
 // name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...",

@@ -32,7 +32,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	if !slices.ContainsFunc(expectSchema.Keys, f.Has) {
 		p.Fault(n, "'expect' is empty, so every outcome passes", verdictRemedy)
 	}
-	e.decision = p.wanted(f)
+	e.decision = p.readWanted(f)
 	e.allowed, e.denied = p.count(f, "allowed"), p.count(f, "denied")
 	if counted := e.allowed != nil || e.denied != nil; counted && e.decision.denied != nil {
 		p.Fault(f.Key("verdict"), "a verdict is for every request, and the numbers of allowed or denied requests are given too",
@@ -50,7 +50,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 		if !item.IsMap() {
 			e.descriptors = append(e.descriptors, p.verdict(item))
 		} else if f, ok := p.Fields(item, decisionSchema); ok {
-			e.descriptors = append(e.descriptors, p.wanted(f))
+			e.descriptors = append(e.descriptors, p.readWanted(f))
 		}
 	}
 	if want := len(s.request.Descriptors); len(items) != want {
@@ -85,8 +85,8 @@ func (p *parser) count(f rulesfile.Fields, name string) *int64 {
 	return new(f.Integer(name, 0, maxHits, 0))
 }
 
-// wanted reads the outcome that one decision must have.
-func (p *parser) wanted(f rulesfile.Fields) wanted {
+// readWanted reads the outcome that one decision must have.
+func (p *parser) readWanted(f rulesfile.Fields) wanted {
 	w := wanted{remaining: p.count(f, "remaining"), used: p.count(f, "used")}
 	if f.Has("verdict") {
 		w.denied = new(f.Choice("verdict", "allowed", "denied") == "denied")

@@ -110,8 +110,8 @@ type split struct {
 	outliers int64 // keys
 }
 
-// split finds the widest gap between two needs next to each other, above which there are few keys.
-func (d *distribution) split() split {
+// splitOutliers finds the widest gap between two needs next to each other, above which there are few keys.
+func (d *distribution) splitOutliers() split {
 	s := split{ordinary: d.largest()}
 	widest, above := float64(outlierRatio), int64(0)
 	for i := len(d.steps) - 1; i > 0; i-- {

@@ -79,7 +79,7 @@ func (c *Collector) recommend(r *Rule) {
 
 // add adds a recommendation, unless every limit of the algorithm denies ordinary keys.
 func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
-	s := a.dist.split()
+	s := a.dist.splitOutliers()
 	if s.ordinary == never {
 		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
 			terminal.Grouped(a.variant.maxLimit))
@@ -112,7 +112,7 @@ func (c *Collector) recommendPath(r *Rule) {
 	}
 	algorithm, because := "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
 	log := w.algorithm("sliding_log")
-	if s := log.dist.split(); w.length >= time.Hour {
+	if s := log.dist.splitOutliers(); w.length >= time.Hour {
 		algorithm, because = "fixed_window", "a quota that resets at a known time is easy to explain, and its state is two numbers"
 	} else if s.withHeadroom(c.o.Headroom) > maxLog {
 		algorithm, because = "funnel", "it spaces requests, and its state has a constant size; a sliding log remembers each hit"
@@ -135,7 +135,7 @@ func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
 		if w.Unit == descriptors.Minute.String() && widest == 0 {
 			chosen = w
 		}
-		s := w.algorithm("sliding_log").dist.split()
+		s := w.algorithm("sliding_log").dist.splitOutliers()
 		if ratio := float64(s.least) / float64(max(1, s.ordinary)); s.outliers > 0 && ratio > widest {
 			chosen, widest = w, ratio
 		}

@@ -64,7 +64,7 @@ func (d *Document) Fields(n Node, s *MapSchema) (Fields, bool) {
 	if n.n == nil {
 		return Fields{}, false
 	}
-	f, ok := d.fields(n.n, s)
+	f, ok := d.readFields(n.n, s)
 	return Fields{d, f}, ok
 }
 
@@ -90,22 +90,22 @@ func (f Fields) Value(name string) Node {
 // Text reads a scalar as text, as it is written. It returns "" if the key is absent, or after a
 // fault.
 func (f Fields) Text(name string) string {
-	text, _ := f.d.text(f.f.get(name))
+	text, _ := f.d.readText(f.f.get(name))
 	return text
 }
 
 // Integer reads an integer from minimum to maximum. It returns def if the key is absent, or after a
 // fault.
 func (f Fields) Integer(name string, minimum, maximum, def int64) int64 {
-	return f.d.number(f.f.get(name), minimum, maximum, def)
+	return f.d.readNumber(f.f.get(name), minimum, maximum, def)
 }
 
 // Bool reads true or false. It returns false if the key is absent, or after a fault.
-func (f Fields) Bool(name string) bool { return f.d.strictBool(f.f.get(name)) }
+func (f Fields) Bool(name string) bool { return f.d.readBool(f.f.get(name)) }
 
 // Choice reads one of choices. It returns "" if the key is absent, or after a fault.
 func (f Fields) Choice(name string, choices ...string) string {
-	return f.d.choice(f.f.get(name), choices...)
+	return f.d.readChoice(f.f.get(name), choices...)
 }
 
 // Duration reads a duration of whole microseconds from 0 to maximum, such as 90s. It returns 0 if
@@ -136,7 +136,7 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 	if n.n == nil {
 		return "", false
 	}
-	return d.textOf(n.n, name)
+	return d.readTextOf(n.n, name)
 }
 
 // Items returns the items of a list, following aliases. It records a fault if n is not a list.
@@ -146,7 +146,7 @@ func (d *Document) Items(n Node, name string) []Node {
 		return nil
 	}
 	var all []Node
-	for _, item := range d.sequence(n.n, name, listRemedy) {
+	for _, item := range d.readSequence(n.n, name, listRemedy) {
 		all = append(all, Node{item})
 	}
 	return all

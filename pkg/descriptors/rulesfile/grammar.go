@@ -61,21 +61,19 @@ func (r *reader) checkKey(key, value *yaml.Node, schema *MapSchema) bool {
 		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+schema.String())
-		return false
 	case schema.has(key.Value):
 		return true
 	case schema == rateLimitsSchema && rateLimitSchema.has(key.Value):
 		r.fault(key, fmt.Sprintf("'%s' is not allowed inside 'rate_limits'", key.Value), "set it in 'rate_limit'")
-		return false
-	case !schema.lenient:
+	case schema.lenient:
+		r.misplaced(key, value, schema)
+	default:
 		r.unknown(key, schema)
-		return false
 	}
-	r.misplaced(key, value, schema)
 	return false
 }
 
-// unknown records a fault or a warning for a key that is not in a section.
+// unknown records a fault for a key that schema does not have.
 func (r *reader) unknown(key *yaml.Node, schema *MapSchema) {
 	remedy, found := nearestOf(key.Value, schema.Keys, r.synonyms)
 	if name, _, joined := strings.Cut(key.Value, ":"); joined && schema.has(name) {
@@ -92,24 +90,24 @@ func (r *reader) unknown(key *yaml.Node, schema *MapSchema) {
 	r.fault(key, fmt.Sprintf("unknown key '%s' in %s", excerpt(key.Value), schema.Name), remedy)
 }
 
+// misplaced is unknown for a lenient schema: a key of another section may be only a warning.
 func (r *reader) misplaced(key, value *yaml.Node, schema *MapSchema) {
-	for _, other := range sections {
-		switch {
-		case !other.has(key.Value):
-			continue
-		case isWeirs(key.Value):
-			r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, schema.Name), "move it into "+other.Name)
-			return
-		}
-		if schema != fileSchema || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
-			r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, schema.Name), "move it into "+other.Name)
-		}
-		if key.Value != "metadata" {
-			r.checkIgnored(value, schema)
-		}
+	i := slices.IndexFunc(sections, func(other *MapSchema) bool { return other.has(key.Value) })
+	if i < 0 {
+		r.unknown(key, schema)
 		return
 	}
-	r.unknown(key, schema)
+	remedy := "move it into " + sections[i].Name
+	if isWeirs(key.Value) {
+		r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, schema.Name), remedy)
+		return
+	}
+	if schema != fileSchema || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
+		r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, schema.Name), remedy)
+	}
+	if key.Value != "metadata" {
+		r.checkIgnored(value, schema)
+	}
 }
 
 // checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects

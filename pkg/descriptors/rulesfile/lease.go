@@ -2,6 +2,7 @@ package rulesfile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -11,8 +12,9 @@ import (
 // concurrency is the algorithm that limits requests in flight instead of a rate.
 const concurrency = "concurrency"
 
-// slots reads the number of slots of a concurrency limit.
-func (p *parser) slots(f fields) int64 {
+// readSlots reads the number of slots of a concurrency limit. With mayOmit, a missing number is no
+// fault.
+func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 	for name, remedy := range map[string]string{
 		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write 'concurrent_requests' instead",
 	} {
@@ -21,9 +23,9 @@ func (p *parser) slots(f fields) int64 {
 		}
 	}
 	if slots := f.get("concurrent_requests"); !p.isNull(slots) {
-		return p.number(slots, 0, limiters.MaxLeases, 0)
+		return p.readNumber(slots, 0, limiters.MaxLeases, 0)
 	}
-	if !f.faultyKeys && !f.has("requests_per_unit") {
+	if !mayOmit && !f.has("requests_per_unit") {
 		p.fault(f.at, fmt.Sprintf("a limit of %s has no 'concurrent_requests'", concurrency),
 			"set 'concurrent_requests': how many requests may run at a time")
 	}
@@ -34,14 +36,8 @@ func (p *parser) slots(f fields) int64 {
 func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Rule, at nodePath) {
 	const id = "the value of '%s' is the id of a request"
 	var from string
-	if o := p.overlay(at); o != nil {
-		var fromOverlay []string
-		for _, key := range []string{"algorithm", "reserve"} {
-			if o.settings[key].key != nil {
-				fromOverlay = append(fromOverlay, key)
-			}
-		}
-		from = overlayNote(o, fromOverlay)
+	if o := p.overlayAt(at); o != nil {
+		from = overlayNote(o, slices.DeleteFunc([]string{"algorithm", "reserve"}, func(key string) bool { return o.settings[key].key == nil }))
 	}
 	fault := func(name, remedy string) {
 		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(l.Key), name), remedy+from)

@@ -32,18 +32,22 @@ func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
 func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) {
-	f, ok := p.fields(n, rateLimitSchema)
+	f, ok := p.readFields(n, rateLimitSchema)
 	if !ok {
 		return
 	}
-	rule.LimitName = p.name(f.get("name"), at.domain)
-	rule.Replaces = p.replaces(f.get("replaces"), at.domain, rule.LimitName)
-	rule.Unlimited = p.lenientBool(f.get("unlimited"))
+	rule.LimitName = p.readName(f.get("name"), at.domain)
+	rule.Replaces = p.readReplaces(f.get("replaces"), at.domain, rule.LimitName)
+	rule.Unlimited = p.readLenientBool(f.get("unlimited"))
 	if rule.Unlimited {
 		p.checkUnlimited(f)
 		return
 	}
-	overlay := p.overlay(at)
+	overlay := p.overlayAt(at)
+	if overlay != nil {
+		p.build.applied[overlay] = true
+		at.node.SetOverlay(fmt.Sprintf("%s:%d", overlay.file, overlay.at.Line))
+	}
 	if l, ok := p.readLimit(f, overlay); ok {
 		l.Name = rule.LimitName
 		rule.Limits = append(rule.Limits, l)
@@ -72,13 +76,13 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 
 // checkUnlimited validates the keys of an unlimited rate_limit.
 func (p *parser) checkUnlimited(f fields) {
-	if unit, _ := p.text(f.get("unit")); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
+	if unit, _ := p.readText(f.get("unit")); descriptors.ParseUnit(unit) != descriptors.UnitUnknown {
 		p.fault(f.key("unit"), "should not specify rate limit unit when unlimited", "remove one of them")
 	} else if unit != "" && !strings.EqualFold(unit, descriptors.UnitUnknown.String()) {
 		p.warn(besideUnlimited, f.key("unit"), fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
 			"remove it")
 	}
-	if !p.isNull(f.get("requests_per_unit")) && p.number(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
+	if !p.isNull(f.get("requests_per_unit")) && p.readNumber(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
 		p.warn(besideUnlimited, f.key("requests_per_unit"), "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
 	for _, name := range rateLimitSchema.Keys {
@@ -91,12 +95,12 @@ func (p *parser) checkUnlimited(f fields) {
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
 func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
-	for _, n := range p.mapItems(list) {
-		f, ok := p.fields(n, rateLimitsSchema)
+	for _, n := range p.readMaps(list) {
+		f, ok := p.readFields(n, rateLimitsSchema)
 		if !ok {
 			continue
 		}
-		name := p.name(f.get("name"), at.domain)
+		name := p.readName(f.get("name"), at.domain)
 		l, ok := p.readLimit(f, nil)
 		if !ok {
 			continue
@@ -128,18 +132,18 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 // readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false
 // after a fault.
 func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLimit, bool) {
-	f.faultyKeys = p.faulty(f) // with a faulty 'unlimited', other keys may be absent on purpose
-	own := p.limitSettings(f)
+	mayOmit := p.faulty(f) // a key may be misspelled, or its absence depend on a faulty 'unlimited'
+	own := p.readLimitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, merged.requests)
-	if !f.faultyKeys {
+	rate := p.readRate(own, f, merged.requests, mayOmit)
+	if !mayOmit {
 		p.checkApplicable(own, merged, note)
 	}
 	if p.faulty(f) || p.stopped {
 		return descriptors.RateLimit{}, false
 	}
-	l, err := p.newLimit(merged, rate)
+	l, err := merged.newLimit(rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
@@ -151,30 +155,28 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLi
 			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
 			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
-	if own.settings["on_store_error"].value == local {
-		p.warnLocal(own.settings["on_store_error"].key)
-	}
 	return l, true
 }
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
-// of the slots. A non-nil overlayRequests replaces the number.
-func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests) descriptors.Rate {
-	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.options.CalendarMonths}
+// of the slots. A non-nil overlayRequests replaces the number. With mayOmit, a missing or
+// inapplicable key is no fault.
+func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, mayOmit bool) descriptors.Rate {
+	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.build.options.CalendarMonths}
 	switch slots := f.get("concurrent_requests"); {
 	case own.algorithm() == concurrency:
-		r.Requests = p.slots(f)
+		r.Requests = p.readSlots(f, mayOmit)
 	case slots.key != nil:
-		if own.algorithm() != "" && !f.faultyKeys {
+		if own.algorithm() != "" && !mayOmit {
 			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
 				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
-		if !f.faultyKeys || f.has("unit") {
-			r.Unit = p.unit(f)
+		if !mayOmit || f.has("unit") {
+			r.Unit = p.readUnit(f)
 		}
-		r.Multiplier = uint32(p.number(f.get("unit_multiplier"), 1, anyUint32, 1))
-		r.Requests = p.requests(f, overlayRequests)
+		r.Multiplier = uint32(p.readNumber(f.get("unit_multiplier"), 1, anyUint32, 1))
+		r.Requests = p.readRequests(f, overlayRequests)
 	}
 	if overlayRequests != nil {
 		r.Requests = overlayRequests.value
@@ -182,10 +184,10 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 	return r
 }
 
-// requests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
-func (p *parser) requests(f fields, overlayRequests *requests) int64 {
+// readRequests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
+func (p *parser) readRequests(f fields, overlayRequests *requests) int64 {
 	if n := f.get("requests_per_unit"); !p.isNull(n) {
-		return p.number(n, 0, limiters.MaxLimit, 0)
+		return p.readNumber(n, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {
 		p.warn(missingRequests, cmp.Or(f.key("requests_per_unit"), f.at),
@@ -194,19 +196,8 @@ func (p *parser) requests(f fields, overlayRequests *requests) int64 {
 	return 0
 }
 
-// newLimit compiles a limit with the given settings and rate.
-func (p *parser) newLimit(s *limitSettings, r descriptors.Rate) (descriptors.RateLimit, error) {
-	spec, err := s.spec()
-	if err != nil {
-		return descriptors.RateLimit{}, err
-	}
-	l, err := descriptors.NewRateLimit(spec, r)
-	l.OnError, l.OnDeny = limiters.ParseOnError(s.settings["on_store_error"].value), s.onDeny
-	return l, err
-}
-
-func (p *parser) unit(f fields) descriptors.Unit {
-	text, ok := p.text(f.get("unit"))
+func (p *parser) readUnit(f fields) descriptors.Unit {
+	text, ok := p.readText(f.get("unit"))
 	unit := descriptors.ParseUnit(text)
 	if ok && unit == descriptors.UnitUnknown {
 		p.fault(cmp.Or(f.value("unit"), f.at), fmt.Sprintf("invalid rate limit unit '%s'", excerpt(text)), suggestUnit(text))
@@ -214,18 +205,18 @@ func (p *parser) unit(f fields) descriptors.Unit {
 	return unit
 }
 
-// name reads the name of a limit. It warns about a repeated name, because replaces disables all
+// readName reads the name of a limit. It warns about a repeated name, because replaces disables all
 // limits of a name.
-func (p *parser) name(f field, domain string) string {
-	name, _ := p.text(f)
+func (p *parser) readName(f field, domain string) string {
+	name, _ := p.readText(f)
 	if name == "" {
 		return ""
 	}
 	here, in := p.positionOf(f.key), nameIn{domain, name}
-	first, taken := p.names[in]
+	first, taken := p.build.names[in]
 	switch {
 	case !taken:
-		p.names[in] = here
+		p.build.names[in] = here
 	case first != here: // an alias repeats a name on purpose
 		p.warn(duplicateName, f.key,
 			fmt.Sprintf("the limit at %v has the name '%s' too, and 'replaces' replaces both", first, excerpt(name)),
@@ -234,19 +225,19 @@ func (p *parser) name(f field, domain string) string {
 	return name
 }
 
-// replaces reads the names of the limits that this limit, named limitName, replaces.
-func (p *parser) replaces(list field, domain, limitName string) []string {
+// readReplaces reads the names of the limits that this limit, named limitName, replaces.
+func (p *parser) readReplaces(list field, domain, limitName string) []string {
 	if p.warnIfEmpty(list) {
 		return nil
 	}
 	var names []string
-	for _, n := range p.mapItems(list) {
-		f, ok := p.fields(n, replacesSchema)
+	for _, n := range p.readMaps(list) {
+		f, ok := p.readFields(n, replacesSchema)
 		if !ok {
 			continue
 		}
 		where := cmp.Or(f.value("name"), n)
-		name, ok := p.text(f.get("name"))
+		name, ok := p.readText(f.get("name"))
 		switch {
 		case !ok:
 		case name == "":
@@ -256,7 +247,7 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 		default:
 			names = append(names, name)
 			p.deferCheck(func() {
-				if _, known := p.names[nameIn{domain, name}]; !known {
+				if _, known := p.build.names[nameIn{domain, name}]; !known {
 					p.warn(unknownReplaces, where,
 						fmt.Sprintf("no limit of the domain '%s' has the name '%s'", excerpt(domain), excerpt(name)),
 						"give that limit the name, or remove it")
@@ -267,12 +258,9 @@ func (p *parser) replaces(list field, domain, limitName string) []string {
 	return names
 }
 
-// overlay returns the overlay's settings for the rule at a location; nil if there is none.
-func (p *parser) overlay(at nodePath) *limitSettings {
-	o := p.options.Overlay.match(at.domain, at.path)
-	if o != nil {
-		p.applied[o] = true
-		at.node.SetOverlay(fmt.Sprintf("%s:%d", o.file, o.at.Line))
-	}
-	return o
+// overlayAt returns the overlay's settings for the rule at a location; nil if there is none. The
+// overlay matches the rule's keys and values as if they were a request.
+func (p *parser) overlayAt(at nodePath) *limitSettings {
+	o := p.build.options.Overlay
+	return o.limits[o.rules.Match(at.domain, at.path)]
 }

@@ -35,32 +35,40 @@ type setting struct {
 	value string
 }
 
-// limitSettings reads the settings of a limit, or of an overlay.
-func (r *reader) limitSettings(f fields) *limitSettings {
+// readLimitSettings reads the settings of a limit, or of an overlay.
+func (r *reader) readLimitSettings(f fields) *limitSettings {
 	s := &limitSettings{file: r.file, at: f.at, settings: map[string]setting{}}
 	set := func(name string, read func(field) string) {
 		if f.has(name) {
 			s.settings[name] = setting{f.key(name), read(f.get(name))}
 		}
 	}
-	set("algorithm", func(f field) string { return r.choice(f, limiters.Algorithms()...) })
+	set("algorithm", func(f field) string { return r.readChoice(f, limiters.Algorithms()...) })
 	for _, known := range parameters {
 		switch {
 		case known.Type != limiters.Object:
-			set(known.Key, func(f field) string { return r.parameter(f, known) })
+			set(known.Key, func(f field) string { return r.readParameter(f, known) })
 		case f.has(known.Key):
-			r.objectParameter(f.get(known.Key), known, s.settings)
+			r.readObjectParameter(f.get(known.Key), known, s.settings)
 		}
 	}
-	set("count_denied", func(f field) string { return strconv.FormatBool(r.strictBool(f)) })
-	set("on_store_error", func(f field) string { return r.choice(f, limiters.OnErrorNames()...) })
-	set("on_deny", func(f field) string { s.onDeny = r.onDeny(f); return "" })
+	set("count_denied", func(f field) string { return strconv.FormatBool(r.readBool(f)) })
+	set("on_store_error", r.readOnError)
+	set("on_deny", func(f field) string { s.onDeny = r.readOnDeny(f); return "" })
 	return s
 }
 
-// onError returns the value of on_store_error, or limiters.OnErrorUnset if it is absent or faulty.
-func (r *reader) onError(f field) limiters.OnError {
-	return limiters.ParseOnError(r.choice(f, limiters.OnErrorNames()...))
+// readOnError reads an on_store_error. It returns "" if the key is absent or faulty. It warns about
+// the first local of a file. ParseWith drops this warning if the number of replicas is known.
+func (r *reader) readOnError(f field) string {
+	onError := r.readChoice(f, limiters.OnErrorNames()...)
+	if onError == limiters.OnErrorLocal.String() && !r.hasLocal {
+		r.hasLocal = true
+		r.warn(localWithoutReplicas, f.key,
+			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",
+			"set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check")
+	}
+	return onError
 }
 
 // completedBy returns s completed by overlay, and the keys taken from the overlay. An object is
@@ -71,10 +79,7 @@ func (s *limitSettings) completedBy(overlay *limitSettings) (merged *limitSettin
 	}
 	merged = &limitSettings{file: s.file, at: s.at, settings: maps.Clone(s.settings), onDeny: cmp.Or(s.onDeny, overlay.onDeny)}
 	for _, key := range settingKeys {
-		if _, found := s.settings[key]; found {
-			continue
-		}
-		if _, found := overlay.settings[key]; !found {
+		if s.settings[key].key != nil || overlay.settings[key].key == nil {
 			continue
 		}
 		fromOverlay = append(fromOverlay, key)
@@ -92,7 +97,7 @@ func (s *limitSettings) completedBy(overlay *limitSettings) (merged *limitSettin
 
 // algorithm returns the name of the algorithm; "" if it is faulty.
 func (s *limitSettings) algorithm() string {
-	if algorithm, found := s.settings["algorithm"]; found {
+	if algorithm := s.settings["algorithm"]; algorithm.key != nil {
 		return algorithm.value
 	}
 	return limiters.DefaultAlgorithm
@@ -103,7 +108,7 @@ func (s *limitSettings) algorithm() string {
 func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
 	algorithm := merged.algorithm()
 	for _, known := range parameters {
-		if _, found := merged.settings[known.Key]; !found || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
+		if merged.settings[known.Key].key == nil || known.inObject() || algorithm == "" || slices.Contains(known.algorithms, algorithm) {
 			continue
 		}
 		r.fault(cmp.Or(own.settings[known.Key].key, own.at), fmt.Sprintf("'%s' has no meaning for the algorithm %s", known.Key, algorithm),
@@ -111,23 +116,23 @@ func (r *reader) checkApplicable(own, merged *limitSettings, note string) {
 	}
 }
 
-// spec returns the Spec of the limit without maximum and window.
-func (s *limitSettings) spec() (limiters.Spec, error) {
+// newLimit compiles a limit with the settings s and a rate.
+func (s *limitSettings) newLimit(rate descriptors.Rate) (descriptors.RateLimit, error) {
 	spec := limiters.Spec{Algorithm: s.algorithm()}
 	for _, known := range parameters {
 		if value := s.settings[known.Key].value; value != "" {
 			if err := known.Set(&spec.Params, value); err != nil {
-				return spec, err
+				return descriptors.RateLimit{}, err
 			}
 		}
 	}
-	if countDenied, found := s.settings["count_denied"]; found {
+	spec.CountDenied = limiters.CountsDeniedByDefault(spec.Algorithm) && s.settings["reserve"].key == nil
+	if countDenied := s.settings["count_denied"]; countDenied.key != nil {
 		spec.CountDenied = countDenied.value == "true"
-	} else {
-		_, reserves := s.settings["reserve"]
-		spec.CountDenied = limiters.CountsDeniedByDefault(spec.Algorithm) && !reserves
 	}
-	return spec, nil
+	l, err := descriptors.NewRateLimit(spec, rate)
+	l.OnError, l.OnDeny = limiters.ParseOnError(s.settings["on_store_error"].value), s.onDeny
+	return l, err
 }
 
 // overlayNote returns a suffix for messages that names the keys taken from the overlay; "" if there

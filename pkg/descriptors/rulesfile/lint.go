@@ -116,18 +116,11 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 // value that a wildcard covers.
 func (l *linter) warnUnreachable(ix *branchIndex) {
 	for i, later := range ix.wildcards {
-		for _, first := range ix.wildcards[:i] {
-			l.steps--
-			if l.steps < 0 {
-				return
-			}
-			if first.level.Covers(later.level.Entry) {
-				where := later.reader.positionText(first.position())
-				later.reader.warn(unreachableRule, later.key,
-					fmt.Sprintf("unreachable, shadowed by %s: %v comes first and matches everything that this rule matches", where, first),
-					"move this rule before "+where)
-				break
-			}
+		if first := l.firstWildcard(ix.wildcards[:i], later.level.Entry); first != nil {
+			where := later.reader.positionText(first.position())
+			later.reader.warn(unreachableRule, later.key,
+				fmt.Sprintf("unreachable, shadowed by %s: %v comes first and matches everything that this rule matches", where, first),
+				"move this rule before "+where)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(ix.keyOnly)) {

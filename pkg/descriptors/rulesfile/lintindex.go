@@ -27,18 +27,18 @@ func (b *branch) childIndex() *branchIndex {
 	}
 	ix := &branchIndex{level: b.children, prefixesByKey: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	b.index = ix
-	for _, b := range b.children {
-		switch l := &b.level; {
+	for _, c := range b.children {
+		switch l := &c.level; {
 		case len(l.Prefixes) > 0:
-			ix.addPrefixes(b)
+			ix.addPrefixes(c)
 		case isWildcard(l.Entry):
-			ix.wildcards = append(ix.wildcards, b)
+			ix.wildcards = append(ix.wildcards, c)
 		case len(l.Values) == 0 && l.Value == "":
-			ix.keyOnly[l.Key] = b
+			ix.keyOnly[l.Key] = c
 		default:
 			continue
 		}
-		ix.hides = ix.hides || b.hasLimits && len(b.children) > 0
+		ix.hides = ix.hides || c.hasLimits && len(c.children) > 0
 	}
 	return ix
 }

@@ -37,10 +37,10 @@ func (c *claimAt) duplicate() (remedy string) {
 // readLevel reads the level of a descriptor, with its claims. It returns no claims if the key or
 // the value is faulty.
 func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
-	key, keyOK := r.text(f.get("key"))
-	value, valueOK := r.levelValue(f.get("value"))
+	misspelled := !f.has("key") && r.faulty(f)
+	key, keyOK := r.readText(f.get("key"))
+	value, valueOK := r.readLevelValue(f.get("value"))
 	l.Entry = descriptors.Entry{Key: key, Value: value}
-	misspelled := !f.has("key") && f.faultyKeys
 	if keyOK && key == "" && !misspelled {
 		r.fault(cmp.Or(f.value("key"), f.at), "descriptor has empty key", "write 'key: <name>'")
 	}
@@ -53,14 +53,14 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f.key("key")})
 	}
 	entry := func(value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }
-	for _, item := range r.items(f.get("values"), "value") {
-		if value, ok := r.listedValue(item); ok {
+	for _, item := range r.readItems(f.get("values"), "value") {
+		if value, ok := r.readListedValue(item); ok {
 			l.Values = append(l.Values, value)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(value)}, node: item, list: true})
 		}
 	}
-	for _, item := range r.items(f.get("cidr"), "prefix") {
-		if prefix, ok := r.prefix(item); ok {
+	for _, item := range r.readItems(f.get("cidr"), "prefix") {
+		if prefix, ok := r.readPrefix(item); ok {
 			l.Prefixes = append(l.Prefixes, prefix)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(prefix.String()), prefix: true}, node: item, list: true})
 		}
@@ -70,7 +70,7 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 			r.fault(f.value("key"), fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
 		}
 	}
-	l.ShareThreshold, l.ValueToMetric = r.lenientBool(f.get("share_threshold")), r.lenientBool(f.get("value_to_metric"))
+	l.ShareThreshold, l.ValueToMetric = r.readLenientBool(f.get("share_threshold")), r.readLenientBool(f.get("value_to_metric"))
 	if l.ShareThreshold && !l.IsShareable() && !f.has("values") && !f.has("cidr") {
 		r.fault(f.key("share_threshold"),
 			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
@@ -82,21 +82,17 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 	return l, claims
 }
 
-// levelValue is [reader.text] for the value of a level. A list belongs to its key 'values'.
-func (r *reader) levelValue(f field) (string, bool) {
-	n, ok := r.valueOf(f)
-	switch {
-	case !ok:
-		return "", f.value == nil
-	case n.Kind == yaml.SequenceNode:
-		r.fault(n, fmt.Sprintf("'value' is %s, not a text", describe(n)), "write 'values' for a list")
+// readLevelValue is [reader.readText] for the value of a level. A list belongs to its key 'values'.
+func (r *reader) readLevelValue(f field) (string, bool) {
+	if n, ok := r.valueOf(f); ok && n.Kind == yaml.SequenceNode {
+		r.fault(n, "'value' is a list, not a text", "write 'values' for a list")
 		return "", false
 	}
-	return r.textOf(n, "'value'")
+	return r.readText(f)
 }
 
-// items returns the items of a list of scalars, which must not be empty.
-func (r *reader) items(f field, item string) []*yaml.Node {
+// readItems returns the items of a list of scalars, which must not be empty.
+func (r *reader) readItems(f field, item string) []*yaml.Node {
 	n, ok := r.valueOf(f)
 	switch {
 	case !ok:
@@ -109,42 +105,37 @@ func (r *reader) items(f field, item string) []*yaml.Node {
 	if n.Kind == yaml.ScalarNode {
 		remedy = "write '" + f.key.Value + ": [" + excerptOf(n) + "]'"
 	}
-	return r.sequence(n, f.key.Value, remedy)
+	return r.readSequence(n, f.key.Value, remedy)
 }
 
-// listedValue reads an item of values.
-func (r *reader) listedValue(n *yaml.Node) (string, bool) {
-	value, ok := r.textOf(n, "an item of 'values'")
+// readListedValue reads an item of values.
+func (r *reader) readListedValue(n *yaml.Node) (string, bool) {
+	value, ok := r.readTextOf(n, "an item of 'values'")
 	switch {
 	case !ok:
-		return "", false
 	case value == "":
 		r.fault(n, "an item of 'values' is empty", "write a value, or remove the item")
-		return "", false
 	case strings.Contains(value, "*"):
 		r.fault(n, fmt.Sprintf("the item '%s' of 'values' has a '*', and values are compared as they are", excerpt(value)),
 			"write 'value: \""+excerpt(value)+"\"' in a descriptor of its own")
-		return "", false
+	default:
+		return value, true
 	}
-	return value, true
+	return "", false
 }
 
-// prefix reads an item of cidr. An IPv4-mapped prefix is returned as IPv4.
-func (r *reader) prefix(n *yaml.Node) (netip.Prefix, bool) {
-	const remedy = "want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32"
-	if n.Kind != yaml.ScalarNode {
-		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
+// readPrefix reads an item of cidr. An IPv4-mapped prefix is returned as IPv4.
+func (r *reader) readPrefix(n *yaml.Node) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
+		a = a.Unmap()
+		r.fault(n, fmt.Sprintf("the address %s has no prefix length", excerpt(n.Value)),
+			"write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'")
 		return netip.Prefix{}, false
 	}
 	p, err := netip.ParsePrefix(n.Value)
 	if err != nil {
-		if a, err := netip.ParseAddr(n.Value); err == nil && a.Zone() == "" {
-			a = a.Unmap()
-			r.fault(n, fmt.Sprintf("the address %s has no prefix length", excerpt(n.Value)),
-				"write '"+netip.PrefixFrom(a, a.BitLen()).String()+"'")
-			return netip.Prefix{}, false
-		}
-		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)), remedy)
+		r.fault(n, fmt.Sprintf("an item of 'cidr' is %s, not a prefix", describe(n)),
+			"want an address and a length, such as 10.0.0.0/8 or 2001:db8::/32")
 		return netip.Prefix{}, false
 	}
 	const mapped = 128 - 32 // bits before the IPv4 address

@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// metadata reads a map that google.protobuf.Struct can represent; nil if absent.
-func (r *reader) metadata(f field) map[string]any {
+// readMetadata reads a map that google.protobuf.Struct can represent; nil if absent.
+func (r *reader) readMetadata(f field) map[string]any {
 	n, ok := r.valueOf(f)
 	if !ok || r.warnIfEmpty(f) {
 		return nil
@@ -20,7 +20,7 @@ func (r *reader) metadata(f field) map[string]any {
 		r.fault(n, fmt.Sprintf("'metadata' is %s, not a map", describe(n)), "want a map")
 		return nil
 	}
-	return r.object(n)
+	return r.readMetadataMap(n)
 }
 
 // metadataSchema is the schema of a map with any keys.
@@ -40,39 +40,39 @@ func (r *reader) checkMetadataKey(key *yaml.Node) bool {
 	return true
 }
 
-// object reads a map of metadata.
-func (r *reader) object(n *yaml.Node) map[string]any {
-	f, _ := r.fields(n, metadataSchema)
+// readMetadataMap reads a map of metadata.
+func (r *reader) readMetadataMap(n *yaml.Node) map[string]any {
+	f, _ := r.readFields(n, metadataSchema)
 	r.depth++
 	defer func() { r.depth-- }()
 	m := make(map[string]any, len(f.byName))
 	for _, name := range slices.Sorted(maps.Keys(f.byName)) {
-		m[name] = r.value(f.value(name))
+		m[name] = r.readMetadataValue(f.value(name))
 	}
 	return m
 }
 
-func (r *reader) value(n *yaml.Node) any {
+func (r *reader) readMetadataValue(n *yaml.Node) any {
 	n, ok := r.visit(n)
 	if !ok {
 		return nil
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
-		return r.object(n)
+		return r.readMetadataMap(n)
 	case yaml.SequenceNode:
 		r.depth++
 		defer func() { r.depth-- }()
 		list := make([]any, 0, len(n.Content))
 		for _, item := range n.Content {
-			list = append(list, r.value(item))
+			list = append(list, r.readMetadataValue(item))
 		}
 		return list
 	}
-	return r.scalar(n)
+	return r.readMetadataScalar(n)
 }
 
-func (r *reader) scalar(n *yaml.Node) any {
+func (r *reader) readMetadataScalar(n *yaml.Node) any {
 	if b, ok := ParseBool(n); ok {
 		return b
 	}

@@ -16,29 +16,29 @@ const defaultContentType = "text/plain; charset=utf-8"
 
 var onDenySchema = &MapSchema{Name: "an on_deny", Keys: []string{"body", "content_type", "headers", "problem"}}
 
-// onDeny reads an on_deny; nil if absent or faulty. Aliases of one on_deny share the result.
-func (r *reader) onDeny(f field) *descriptors.OnDeny {
+// readOnDeny reads an on_deny; nil if absent or faulty. Aliases of one on_deny share the result.
+func (r *reader) readOnDeny(f field) *descriptors.OnDeny {
 	n, ok := r.valueOf(f)
 	if !ok {
 		return nil
 	}
 	o, done := r.onDenies[n]
 	if !done {
-		o = r.readOnDeny(n)
+		o = r.newOnDeny(n)
 		r.onDenies[n] = o
 	}
 	return o
 }
 
-func (r *reader) readOnDeny(n *yaml.Node) *descriptors.OnDeny {
-	f, ok := r.fields(n, onDenySchema)
+func (r *reader) newOnDeny(n *yaml.Node) *descriptors.OnDeny {
+	f, ok := r.readFields(n, onDenySchema)
 	if !ok {
 		return nil
 	}
-	o := &descriptors.OnDeny{Problem: r.strictBool(f.get("problem"))}
-	o.Body, _ = r.text(f.get("body"))
-	o.ContentType, _ = r.text(f.get("content_type"))
-	o.Headers = r.headers(f.get("headers"))
+	o := &descriptors.OnDeny{Problem: r.readBool(f.get("problem"))}
+	o.Body, _ = r.readText(f.get("body"))
+	o.ContentType, _ = r.readText(f.get("content_type"))
+	o.Headers = r.readHeaders(f.get("headers"))
 	switch {
 	case r.faulty(f):
 	case o.Problem && f.has("body"):
@@ -79,8 +79,8 @@ var notInHeaders = map[string]string{
 	"host":              "remove it: it is a header of requests",
 }
 
-// headers reads a map of header names and values, and returns it sorted by name.
-func (r *reader) headers(f field) []descriptors.Header {
+// readHeaders reads a map of header names and values, and returns it sorted by name.
+func (r *reader) readHeaders(f field) []descriptors.Header {
 	n, ok := r.valueOf(f)
 	if !ok {
 		return nil
@@ -100,7 +100,7 @@ func (r *reader) headers(f field) []descriptors.Header {
 		if !ok {
 			return nil
 		}
-		if h, ok := r.header(key, n.Content[i+1]); ok {
+		if h, ok := r.readHeader(key, n.Content[i+1]); ok {
 			if slices.ContainsFunc(all, func(other descriptors.Header) bool { return other.Name == h.Name }) {
 				r.fault(key, fmt.Sprintf("header '%s' is given twice", h.Name), "remove one")
 			}
@@ -111,7 +111,7 @@ func (r *reader) headers(f field) []descriptors.Header {
 	return all
 }
 
-func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
+func (r *reader) readHeader(key, n *yaml.Node) (descriptors.Header, bool) {
 	name := strings.ToLower(key.Value)
 	if key.Kind != yaml.ScalarNode || !httpguts.ValidHeaderFieldName(name) {
 		remedy := "want a name of letters, digits and '-'"
@@ -125,7 +125,7 @@ func (r *reader) header(key, n *yaml.Node) (descriptors.Header, bool) {
 		r.fault(key, fmt.Sprintf("header '%s' is not allowed", name), remedy)
 		return descriptors.Header{}, false
 	}
-	value, ok := r.text(field{key, n})
+	value, ok := r.readText(field{key, n})
 	value = strings.TrimSpace(value)
 	switch {
 	case !ok:

@@ -43,7 +43,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	var faults []Diagnostic
 	for _, f := range files {
 		p := overlayParser{newReader(f), o, builder, domains}
-		if root := p.root(f.Data); root != nil {
+		if root := p.readRoot(f.Data); root != nil {
 			p.readFile(root)
 		}
 		faults = append(faults, p.faults...)
@@ -54,12 +54,6 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 	}
 	o.rules = builder.Build()
 	return o, nil
-}
-
-// match returns the settings for the rule at path; nil if there is none. It matches the rule's keys
-// and values as if they were a request.
-func (o *Overlay) match(domain string, path []descriptors.Entry) *limitSettings {
-	return o.limits[o.rules.Match(domain, path)]
 }
 
 // completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
@@ -93,11 +87,11 @@ type overlayParser struct {
 }
 
 func (p *overlayParser) readFile(root *yaml.Node) {
-	f, ok := p.fields(root, overlaySchema)
+	f, ok := p.readFields(root, overlaySchema)
 	if !ok {
 		return
 	}
-	domain, ok := p.text(f.get("domain"))
+	domain, ok := p.readText(f.get("domain"))
 	switch first, taken := p.domains[domain]; {
 	case !ok:
 	case domain == "":
@@ -107,28 +101,26 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 			"put all its descriptors in one file")
 	default:
 		p.domains[domain] = p.file
-		p.overlay.onError[domain], p.overlay.onDeny[domain] = p.onError(f.get("on_store_error")), p.onDeny(f.get("on_deny"))
-		if p.overlay.onError[domain] == limiters.OnErrorLocal {
-			p.warnLocal(f.key("on_store_error"))
-		}
+		p.overlay.onError[domain] = limiters.ParseOnError(p.readOnError(f.get("on_store_error")))
+		p.overlay.onDeny[domain] = p.readOnDeny(f.get("on_deny"))
 	}
-	p.descriptors(f.get("descriptors"), p.builder.Domain(domain))
+	p.readDescriptors(f.get("descriptors"), p.builder.Domain(domain))
 }
 
-func (p *overlayParser) descriptors(f field, at *descriptors.Node) {
+func (p *overlayParser) readDescriptors(f field, at *descriptors.Node) {
 	if p.warnIfEmpty(f) {
 		return
 	}
 	p.depth++
 	defer func() { p.depth-- }()
 	taken := map[claim]int{}
-	for _, n := range p.mapItems(f) {
-		p.descriptor(n, at, taken)
+	for _, n := range p.readMaps(f) {
+		p.readDescriptor(n, at, taken)
 	}
 }
 
-func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
-	f, ok := p.fields(n, overlayDescriptorSchema)
+func (p *overlayParser) readDescriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
+	f, ok := p.readFields(n, overlayDescriptorSchema)
 	if !ok {
 		return
 	}
@@ -143,25 +135,22 @@ func (p *overlayParser) descriptor(n *yaml.Node, at *descriptors.Node, taken map
 		taken[c.claim] = c.node.Line
 	}
 	if !p.warnIfEmpty(f.get("rate_limit")) {
-		p.limit(f.value("rate_limit"), child)
+		p.readLimit(f.value("rate_limit"), child)
 	}
-	p.descriptors(f.get("descriptors"), child)
+	p.readDescriptors(f.get("descriptors"), child)
 }
 
-func (p *overlayParser) limit(n *yaml.Node, at *descriptors.Node) {
-	f, ok := p.fields(n, overlayLimitSchema)
+func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
+	f, ok := p.readFields(n, overlayLimitSchema)
 	if !ok {
 		return
 	}
-	overlaySettings := p.limitSettings(f)
-	if s := overlaySettings.settings["on_store_error"]; s.value == local {
-		p.warnLocal(s.key)
-	}
+	s := p.readLimitSettings(f)
 	if r := f.get("requests_per_unit"); !p.isNull(r) {
-		overlaySettings.requests = &requests{r.key, p.number(r, 0, limiters.MaxLimit, 0)}
+		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.MaxLimit, 0)}
 	}
-	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = overlaySettings
-	if overlaySettings.settings["algorithm"].key != nil { // else the rules may set it
-		p.checkApplicable(overlaySettings, overlaySettings, "")
+	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s
+	if f.has("algorithm") { // else the rules may set it
+		p.checkApplicable(s, s, "")
 	}
 }

@@ -76,36 +76,37 @@ func allObjects() map[string]*MapSchema {
 	return all
 }
 
-// objectParameter reads the keys of an object into settings.
-func (r *reader) objectParameter(f field, object *parameter, settings map[string]setting) {
+// readObjectParameter reads the keys of an object into settings.
+func (r *reader) readObjectParameter(f field, object *parameter, settings map[string]setting) {
 	settings[object.Key] = setting{key: f.key}
-	keys, ok := r.fields(f.value, objects[object.Key])
+	keys, ok := r.readFields(f.value, objects[object.Key])
 	if !ok {
 		return
 	}
+	mayOmit := r.faulty(keys)
 	for _, p := range parameters {
 		name, ok := p.keyIn(object.Key)
 		switch {
 		case !ok:
 		case keys.has(name):
-			settings[p.Key] = setting{keys.key(name), r.parameter(keys.get(name), p)}
-		case p.Required && !keys.faultyKeys:
+			settings[p.Key] = setting{keys.key(name), r.readParameter(keys.get(name), p)}
+		case p.Required && !mayOmit:
 			r.fault(f.key, fmt.Sprintf("'%s' needs '%s'", object.Key, name), "set '"+name+"': "+strings.TrimSuffix(p.About, "."))
 		}
 	}
 }
 
-// parameter reads a scalar parameter as text for [limiters.Parameter.Set]; "" after a fault.
-func (r *reader) parameter(f field, p *parameter) string {
+// readParameter reads a scalar parameter as text for [limiters.Parameter.Set]; "" after a fault.
+func (r *reader) readParameter(f field, p *parameter) string {
 	switch p.Type {
 	case limiters.Choice:
-		return r.choice(f, p.Choices...)
+		return r.readChoice(f, p.Choices...)
 	case limiters.Duration:
-		return r.duration(f, p)
+		return r.readDuration(f, p)
 	case limiters.Zone:
-		return r.zone(f)
+		return r.readZone(f)
 	default:
-		n := r.number(f, p.Min, p.Max, p.Min-1)
+		n := r.readNumber(f, p.Min, p.Max, p.Min-1)
 		if n < p.Min {
 			return ""
 		}
@@ -113,7 +114,7 @@ func (r *reader) parameter(f field, p *parameter) string {
 	}
 }
 
-func (r *reader) zone(f field) string {
+func (r *reader) readZone(f field) string {
 	n, ok := r.visit(f.value)
 	if !ok {
 		return ""
@@ -130,7 +131,7 @@ func (r *reader) zone(f field) string {
 	return n.Value
 }
 
-func (r *reader) duration(f field, p *parameter) string {
+func (r *reader) readDuration(f field, p *parameter) string {
 	n, ok := r.visit(f.value)
 	if !ok {
 		return ""

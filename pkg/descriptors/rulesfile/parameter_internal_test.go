@@ -34,7 +34,7 @@ func TestParameterTypesAreChecked(t *testing.T) {
 		must.Succeed(t, yaml.Unmarshal([]byte(c.key+": "+c.value), &doc))
 		content := doc.Content[0].Content
 		r := newReader(File{Name: "f"})
-		got, fault := r.parameter(field{content[0], content[1]}, types[c.key]), ""
+		got, fault := r.readParameter(field{content[0], content[1]}, types[c.key]), ""
 		if len(r.faults) > 0 {
 			fault = r.faults[0].String()
 		}

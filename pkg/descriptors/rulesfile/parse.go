@@ -46,9 +46,12 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	parsers := make([]*parser, len(files))
 	var faults []Diagnostic
 	for i, f := range files {
-		parsers[i] = &parser{newReader(f), b}
-		parsers[i].parse(f.Data)
-		if faults = append(faults, parsers[i].faults...); len(faults) >= maxFaults {
+		p := &parser{newReader(f), b}
+		parsers[i] = p
+		if root := p.readRoot(f.Data); root != nil {
+			p.readFile(root)
+		}
+		if faults = append(faults, p.faults...); len(faults) >= maxFaults {
 			break
 		}
 	}
@@ -89,20 +92,14 @@ type nameIn struct{ domain, name string }
 // A parser adds the rules of one file to a build.
 type parser struct {
 	reader
-	*build
+	build *build
 }
 
 // deferCheck defers check until all files are read.
-func (p *parser) deferCheck(check func()) { p.checks = append(p.checks, check) }
+func (p *parser) deferCheck(check func()) { p.build.checks = append(p.build.checks, check) }
 
-func (p *parser) parse(data []byte) {
-	if root := p.root(data); root != nil {
-		p.readFile(root)
-	}
-}
-
-// root parses data and returns the root of the first document; nil after a fault.
-func (r *reader) root(data []byte) *yaml.Node {
+// readRoot parses data and returns the root of the first document; nil after a fault.
+func (r *reader) readRoot(data []byte) *yaml.Node {
 	root, more, err := decode(data)
 	if err != nil {
 		m := syntaxMistake(data, err)

@@ -37,13 +37,14 @@ type reader struct {
 	depth      int
 	stopped    bool                               // at a bound
 	onDenies   map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
-	synonyms   map[string]string                  // advice for unknown keys; if nil, that of rules
+	synonyms   map[string]string                  // advice for unknown keys
 	hasLocal   bool                               // an on_store_error is local
 }
 
 func newReader(f File) reader {
 	return reader{
 		file: f.Name, generated: f.Generated, recorded: map[Diagnostic]bool{}, onDenies: map[*yaml.Node]*descriptors.OnDeny{},
+		synonyms: ruleSynonyms,
 	}
 }
 
@@ -51,8 +52,7 @@ func newReader(f File) reader {
 type fields struct {
 	at           *yaml.Node // the map
 	byName       map[string]field
-	faultsBefore int  // the faultCount when the reading of the map began
-	faultyKeys   bool // a key is faulty, so an absent key may only be misspelled
+	faultsBefore int // the faultCount when the reading of the map began
 }
 
 // A field is a key with its value. Both are nil if the key is absent.
@@ -63,7 +63,8 @@ func (f fields) has(name string) bool         { return f.byName[name].key != nil
 func (f fields) key(name string) *yaml.Node   { return f.byName[name].key }
 func (f fields) value(name string) *yaml.Node { return f.byName[name].value }
 
-// faulty reports whether a key of f, or a value that has been read, is faulty.
+// faulty reports whether a key of f, or a value that has been read, is faulty. After a faulty key,
+// an absent key may only be misspelled.
 func (r *reader) faulty(f fields) bool { return r.faultCount > f.faultsBefore }
 
 // fault records a fault at n, or at the start of the file if n is nil. The remedy may be empty.
@@ -134,13 +135,11 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	return n, !r.stopped
 }
 
-// fields reads a map with the keys of schema. Of duplicate keys, the last one counts. Keys of the
+// readFields reads a map with the keys of schema. Of duplicate keys, the last one counts. Keys of the
 // map override keys merged by "<<".
-func (r *reader) fields(n *yaml.Node, schema *MapSchema) (fields, bool) {
+func (r *reader) readFields(n *yaml.Node, schema *MapSchema) (fields, bool) {
 	f := fields{at: n, byName: map[string]field{}, faultsBefore: r.faultCount}
-	ok := r.collect(n, schema, f.byName)
-	f.faultyKeys = r.faulty(f)
-	return f, ok
+	return f, r.collect(n, schema, f.byName)
 }
 
 func (r *reader) collect(n *yaml.Node, schema *MapSchema, into map[string]field) bool {
@@ -211,13 +210,13 @@ func (r *reader) merge(n *yaml.Node, schema *MapSchema, into map[string]field) b
 	return true
 }
 
-// mapItems returns the items of a list of maps. It records a fault for each other item.
-func (r *reader) mapItems(f field) []*yaml.Node {
+// readMaps returns the items of a list of maps. It records a fault for each other item.
+func (r *reader) readMaps(f field) []*yaml.Node {
 	n, ok := r.visit(f.value)
 	if !ok {
 		return nil
 	}
-	return slices.DeleteFunc(r.sequence(n, f.key.Value, listRemedy), func(item *yaml.Node) bool {
+	return slices.DeleteFunc(r.readSequence(n, f.key.Value, listRemedy), func(item *yaml.Node) bool {
 		if item.Kind == yaml.MappingNode {
 			return false
 		}
@@ -239,8 +238,8 @@ func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 	return r.visit(f.value)
 }
 
-// sequence returns the items of a list; none after a fault.
-func (r *reader) sequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
+// readSequence returns the items of a list; none after a fault.
+func (r *reader) readSequence(n *yaml.Node, name, remedy string) (items []*yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
 		r.fault(n, fmt.Sprintf("'%s' is %s, not a list", name, describe(n)), remedy)
 		return nil

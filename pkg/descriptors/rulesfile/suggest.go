@@ -37,17 +37,14 @@ var ruleSynonyms = map[string]string{
 
 // suggest returns advice for an invalid word: a synonym, the nearest of words, or all of them.
 func suggest(word string, words []string) string {
-	if advice, known := nearestOf(word, words, nil); known {
+	if advice, known := nearestOf(word, words, ruleSynonyms); known {
 		return advice
 	}
 	return "want one of " + strings.Join(words, ", ")
 }
 
-// nearestOf returns the nearest of words, or advice from synonyms. Nil synonyms are those of rules.
+// nearestOf returns the nearest of words, or advice from synonyms.
 func nearestOf(word string, words []string, synonyms map[string]string) (advice string, found bool) {
-	if synonyms == nil {
-		synonyms = ruleSynonyms
-	}
 	if best := spelling.Nearest(word, words); best != "" {
 		return fmt.Sprintf("did you mean '%s'?", best), true
 	}

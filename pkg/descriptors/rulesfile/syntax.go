@@ -106,7 +106,7 @@ var closing = map[byte]byte{'{': '}', '[': ']', '"': '"', '\'': '\''}
 // unclosed returns the column of the last bracket or quote that line opens and does not close; 0 if
 // there is none.
 func unclosed(line string) int {
-	var open []int
+	open := []int{-1} // the open brackets
 	quote, escaped := -1, -1
 	for i := range len(line) {
 		c := line[i]
@@ -121,24 +121,17 @@ func unclosed(line string) int {
 				quote = -1
 			}
 		case c == '#' && (i == 0 || line[i-1] == ' '):
-			return lastOpen(open)
+			return open[len(open)-1] + 1
 		case (c == '"' || c == '\'') && begins:
 			quote = i
-		case (c == '{' || c == '[') && (begins || len(open) > 0):
+		case (c == '{' || c == '[') && (begins || len(open) > 1):
 			open = append(open, i)
-		case (c == '}' || c == ']') && len(open) > 0:
+		case (c == '}' || c == ']') && len(open) > 1:
 			open = open[:len(open)-1]
 		}
 	}
 	if quote >= 0 {
 		return quote + 1
-	}
-	return lastOpen(open)
-}
-
-func lastOpen(open []int) int {
-	if len(open) == 0 {
-		return 0
 	}
 	return open[len(open)-1] + 1
 }
@@ -188,18 +181,15 @@ func UTF8(data []byte) []byte {
 }
 
 func invalidUTF8(data []byte) (line, column int, bad bool) {
-	if utf8.Valid(data) {
-		return 0, 0, false
-	}
-	at := 0
-	for {
+	for at := 0; at < len(data); {
 		r, size := utf8.DecodeRune(data[at:])
-		if r == utf8.RuneError && size <= 1 {
+		if r == utf8.RuneError && size == 1 {
 			line, column = lineAndColumn(data, at)
 			return line, column, true
 		}
 		at += size
 	}
+	return 0, 0, false
 }
 
 // lineAndColumn converts an offset to a line and a column.

@@ -19,19 +19,19 @@ const (
 type domainTree struct {
 	file    string
 	root    nodePath
-	taken   siblings
+	taken   claimSet
 	onError position // position of the domain's on_store_error
 	onDeny  position // position of the domain's on_deny
 }
 
-// siblings are the descriptors of one level, by claim and by their composite names in
+// A claimSet holds the descriptors of one level, by claim and by their composite names in
 // envoyproxy/ratelimit.
-type siblings struct {
+type claimSet struct {
 	claims map[claim]position
 	names  map[string]position
 }
 
-func newSiblings() siblings { return siblings{map[claim]position{}, map[string]position{}} }
+func newClaimSet() claimSet { return claimSet{map[claim]position{}, map[string]position{}} }
 
 // A position is a line and a column of a file.
 type position struct {
@@ -44,24 +44,24 @@ func (r *reader) positionOf(n *yaml.Node) position { return position{r.file, n.L
 func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
 func (p *parser) readFile(root *yaml.Node) {
-	f, ok := p.fields(root, fileSchema)
+	f, ok := p.readFields(root, fileSchema)
 	if !ok {
 		return
 	}
-	domain, ok := p.text(f.get("domain"))
+	domain, ok := p.readText(f.get("domain"))
 	p.warnSpace(f.value("domain"), "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
 	to := &domainTree{
-		file: p.file, root: nodePath{node: p.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newSiblings(),
+		file: p.file, root: nodePath{node: p.build.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newClaimSet(),
 	}
-	switch first := p.domains[domain]; {
+	switch first := p.build.domains[domain]; {
 	case !ok:
-	case domain == "" && !f.has("domain") && f.faultyKeys: // the key is probably misspelled
+	case domain == "" && !f.has("domain") && p.faulty(f): // the key is probably misspelled
 	case domain == "":
 		p.fault(f.value("domain"), noDomain, domainRemedy)
 	case first == nil:
-		p.domains[domain] = to
-	case p.options.MergeDomains:
+		p.build.domains[domain] = to
+	case p.build.options.MergeDomains:
 		to = first
 	case p.generated:
 		p.fault(f.value("domain"),
@@ -71,52 +71,36 @@ func (p *parser) readFile(root *yaml.Node) {
 		p.fault(f.value("domain"), fmt.Sprintf("duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file),
 			"put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG")
 	}
-	p.domainOnError(f.get("on_store_error"), to)
-	p.domainOnDeny(f.get("on_deny"), to)
-	p.descriptors(f.get("descriptors"), to.root, to.taken)
+	p.readDomainOnError(f.get("on_store_error"), to)
+	p.readDomainOnDeny(f.get("on_deny"), to)
+	p.readDescriptors(f.get("descriptors"), to.root, to.taken)
 }
 
-// domainOnError reads on_store_error of a domain, on which its files must agree.
-func (p *parser) domainOnError(f field, tree *domainTree) {
-	onError := p.onError(f)
+// readDomainOnError reads on_store_error of a domain, on which its files must agree.
+func (p *parser) readDomainOnError(f field, tree *domainTree) {
+	onError := limiters.ParseOnError(p.readOnError(f))
 	if onError == limiters.OnErrorUnset {
 		return
 	}
 	domain := tree.root.domain
-	if before := p.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
+	if before := p.build.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
 		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.positionText(tree.onError)),
 			"set it once")
 		return
 	}
-	p.builder.SetOnError(domain, onError)
+	p.build.builder.SetOnError(domain, onError)
 	tree.onError = p.positionOf(f.key)
-	if onError == limiters.OnErrorLocal {
-		p.warnLocal(f.key)
-	}
 }
 
-var local = limiters.OnErrorLocal.String()
-
-// warnLocal warns once for each file about on_store_error: local if the number of replicas is
-// unknown.
-func (r *reader) warnLocal(key *yaml.Node) {
-	if !r.hasLocal {
-		r.hasLocal = true
-		r.warn(localWithoutReplicas, key,
-			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",
-			"set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check")
-	}
-}
-
-// domainOnDeny reads on_deny of a domain, which only one of its files may have.
-func (p *parser) domainOnDeny(f field, tree *domainTree) {
-	response := p.onDeny(f)
+// readDomainOnDeny reads on_deny of a domain, which only one of its files may have.
+func (p *parser) readDomainOnDeny(f field, tree *domainTree) {
+	response := p.readOnDeny(f)
 	switch domain := tree.root.domain; {
 	case response == nil:
 	case tree.onDeny.line > 0:
 		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.positionText(tree.onDeny)), "set it once")
 	default:
-		p.builder.SetOnDeny(domain, response)
+		p.build.builder.SetOnDeny(domain, response)
 		tree.onDeny = p.positionOf(f.key)
 	}
 }
@@ -142,18 +126,18 @@ func (at nodePath) composite() string {
 	return text
 }
 
-func (p *parser) descriptors(f field, at nodePath, taken siblings) {
+func (p *parser) readDescriptors(f field, at nodePath, taken claimSet) {
 	if p.warnIfEmpty(f) {
 		return
 	}
-	for _, n := range p.mapItems(f) {
-		p.descriptor(n, at, taken)
+	for _, n := range p.readMaps(f) {
+		p.readDescriptor(n, at, taken)
 	}
 }
 
-// descriptor reads a descriptor below at, with all descriptors below it.
-func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
-	f, ok := p.fields(n, descriptorSchema)
+// readDescriptor reads a descriptor below at, with all descriptors below it.
+func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
+	f, ok := p.readFields(n, descriptorSchema)
 	if !ok {
 		return
 	}
@@ -176,12 +160,12 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 		p.warnKey(f.key("key"), l)
 		p.warnValues(f.value("value"), claims)
 	}
-	rule := p.rule(f, child)
+	rule := p.readRule(f, child)
 	if rule != nil && rule.UsesLeases() {
 		p.checkLeases(f, l, rule, child)
 	}
 	child.branch.rule, child.branch.hasLimits = rule, rule != nil && !rule.Unlimited
-	p.descriptors(f.get("descriptors"), child, newSiblings())
+	p.readDescriptors(f.get("descriptors"), child, newClaimSet())
 	at.branch.hasLimits = at.branch.hasLimits || child.branch.hasLimits
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
@@ -193,11 +177,11 @@ func (p *parser) descriptor(n *yaml.Node, at nodePath, taken siblings) {
 	}
 }
 
-// rule reads the limits and modifiers of a descriptor; nil if there are none.
-func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
+// readRule reads the limits and modifiers of a descriptor; nil if there are none.
+func (p *parser) readRule(f fields, at nodePath) *descriptors.Rule {
 	rule := &descriptors.Rule{
-		ShadowMode: p.lenientBool(f.get("shadow_mode")), QuotaMode: p.lenientBool(f.get("quota_mode")),
-		DetailedMetric: p.lenientBool(f.get("detailed_metric")), Metadata: p.metadata(f.get("metadata")),
+		ShadowMode: p.readLenientBool(f.get("shadow_mode")), QuotaMode: p.readLenientBool(f.get("quota_mode")),
+		DetailedMetric: p.readLenientBool(f.get("detailed_metric")), Metadata: p.readMetadata(f.get("metadata")),
 	}
 	p.readLimits(f, at, rule)
 	if rule.Unlimited || len(rule.Limits) > 0 {
@@ -206,11 +190,10 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	if f.has("rate_limit") || f.has("rate_limits") {
 		return nil // a fault or warning has been recorded
 	}
-	for name, set := range map[string]bool{
-		"shadow_mode": rule.ShadowMode, "quota_mode": rule.QuotaMode, "detailed_metric": rule.DetailedMetric,
-		"metadata": len(rule.Metadata) > 0,
-	} {
-		if set {
+	set := modesOf(rule)
+	set["metadata"] = len(rule.Metadata) > 0
+	for name, isSet := range set {
+		if isSet {
 			p.deferCheck(func() {
 				if !at.branch.allBelow(name) {
 					p.warn(modifierWithoutLimit, f.key(name), fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
@@ -222,9 +205,8 @@ func (p *parser) rule(f fields, at nodePath) *descriptors.Rule {
 	return nil
 }
 
-// recordClaims adds claims to taken, the siblings below a location, and records a fault for each
-// duplicate.
-func (p *parser) recordClaims(claims []claimAt, below nodePath, taken siblings) {
+// recordClaims adds claims to taken, those of the siblings, and records a fault for each duplicate.
+func (p *parser) recordClaims(claims []claimAt, below nodePath, taken claimSet) {
 	for i := range claims {
 		c := &claims[i]
 		here, name := p.positionOf(c.node), c.Joined()
@@ -263,7 +245,7 @@ func (r *reader) positionText(s position) string {
 func (b *branch) allBelow(modifier string) bool {
 	some := false
 	for _, c := range b.children {
-		if c.rule != nil && !hasModifier(c.rule, modifier) || len(c.children) > 0 && !c.allBelow(modifier) {
+		if c.rule != nil && !modesOf(c.rule)[modifier] || len(c.children) > 0 && !c.allBelow(modifier) {
 			return false
 		}
 		some = some || c.rule != nil || len(c.children) > 0
@@ -271,14 +253,7 @@ func (b *branch) allBelow(modifier string) bool {
 	return some
 }
 
-func hasModifier(r *descriptors.Rule, modifier string) bool {
-	switch modifier {
-	case "shadow_mode":
-		return r.ShadowMode
-	case "quota_mode":
-		return r.QuotaMode
-	case "detailed_metric":
-		return r.DetailedMetric
-	}
-	return false
+// modesOf returns the modifiers of r that are true or false, by key.
+func modesOf(r *descriptors.Rule) map[string]bool {
+	return map[string]bool{"shadow_mode": r.ShadowMode, "quota_mode": r.QuotaMode, "detailed_metric": r.DetailedMetric}
 }

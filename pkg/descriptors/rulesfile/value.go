@@ -10,18 +10,18 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// text reads a scalar as text, as it is written. An absent or empty value is "". It returns false
+// readText reads a scalar as text, as it is written. An absent or empty value is "". It returns false
 // after a fault.
-func (r *reader) text(f field) (string, bool) {
+func (r *reader) readText(f field) (string, bool) {
 	n, ok := r.valueOf(f)
 	if !ok {
 		return "", f.value == nil
 	}
-	return r.textOf(n, "'"+f.key.Value+"'")
+	return r.readTextOf(n, "'"+f.key.Value+"'")
 }
 
-// textOf is text for a node that has been visited. Messages use name, which contains its quotes.
-func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
+// readTextOf is readText for a node that has been visited. Messages use name, which contains its quotes.
+func (r *reader) readTextOf(n *yaml.Node, name string) (string, bool) {
 	switch tag := n.ShortTag(); {
 	case n.Kind != yaml.ScalarNode:
 	case tag == "!!str", tag == "!!int", tag == "!!bool", tag == "!!timestamp":
@@ -36,8 +36,8 @@ func (r *reader) textOf(n *yaml.Node, name string) (string, bool) {
 	return "", false
 }
 
-// number reads an integer from minimum to maximum. It returns def if the key is absent or faulty.
-func (r *reader) number(f field, minimum, maximum, def int64) int64 {
+// readNumber reads an integer from minimum to maximum. It returns def if the key is absent or faulty.
+func (r *reader) readNumber(f field, minimum, maximum, def int64) int64 {
 	n, ok := r.valueOf(f)
 	if !ok {
 		return def
@@ -61,8 +61,8 @@ func numberRemedy(n *yaml.Node, key string, minimum, maximum int64) string {
 	return fmt.Sprintf("want a whole number from %d to %d", minimum, maximum)
 }
 
-// strictBool reads true or false. It returns false if the key is absent or faulty.
-func (r *reader) strictBool(f field) (v bool) {
+// readBool reads true or false. It returns false if the key is absent or faulty.
+func (r *reader) readBool(f field) (v bool) {
 	n, ok := r.valueOf(f)
 	if ok && (n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&v) != nil) {
 		r.faultyValue(f.key.Value, n, "want true or false")
@@ -70,9 +70,9 @@ func (r *reader) strictBool(f field) (v bool) {
 	return v
 }
 
-// lenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty
+// readLenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty
 // value is false.
-func (r *reader) lenientBool(f field) bool {
+func (r *reader) readLenientBool(f field) bool {
 	n, ok := r.valueOf(f)
 	if !ok || r.warnIfEmpty(f) {
 		return false
@@ -99,8 +99,8 @@ func ParseBool(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// choice reads one of choices. It returns "" if the key is absent or faulty.
-func (r *reader) choice(f field, choices ...string) string {
+// readChoice reads one of choices. It returns "" if the key is absent or faulty.
+func (r *reader) readChoice(f field, choices ...string) string {
 	n, ok := r.valueOf(f)
 	switch {
 	case !ok:
