@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/snapshot"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -44,6 +43,6 @@ func (p *process) openMemory(st *storeStack) {
 		return
 	}
 	st.save = file.Save
-	p.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
+	p.metrics.RegisterSnapshot(file.Stats)
 	p.tasks = append(p.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })
 }

@@ -59,7 +59,7 @@ func (p *process) openStore(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
+	p.metrics.RegisterMemory(st.memory.Stats)
 	st.fallback = guard.NewFallback(st.belowFallback, options)
 	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
 	p.tasks = append(p.tasks,
