@@ -39,19 +39,19 @@ func (p *process) openShadow() {
 	p.tasks = append(p.tasks, f.Run, f.candidate.Watch)
 }
 
-func (f *shadowRules) stats() telemetry.ShadowStats {
-	c := f.candidate.State()
-	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Stats: f.Stats(), Loads: c.Loads, Faults: c.Faults}
+func (s *shadowRules) stats() telemetry.ShadowStats {
+	c := s.candidate.State()
+	return telemetry.ShadowStats{Report: s.Report(maxShadowSeries, 0), Stats: s.Stats(), Loads: c.Loads, Faults: c.Faults}
 }
 
 // maxShadowSeries bounds the limits in the metrics. Each limit has up to four series.
 const maxShadowSeries = 1000
 
 // report returns the comparison for the admin API.
-func (f *shadowRules) report(limits, keys, replicas int) api.ShadowReport {
-	r := f.Report(limits, keys)
-	r.File, r.Replica, r.Scope, r.Replicas = f.path, f.replica, api.ScopeReplica, replicas
-	if err := f.candidate.State().Err; err != nil {
+func (s *shadowRules) report(limits, keys, replicas int) api.ShadowReport {
+	r := s.Report(limits, keys)
+	r.File, r.Replica, r.Scope, r.Replicas = s.path, s.replica, api.ScopeReplica, replicas
+	if err := s.candidate.State().Err; err != nil {
 		r.Error = err.Error()
 	}
 	return r

@@ -45,17 +45,17 @@ func NewWatcher(path string) *Watcher { return &Watcher{Path: path, reload: make
 
 // Read reads the files, as [Read] does, but their names are relative to a folder. Watch reports
 // later changes.
-func (f *Watcher) Read() ([]rulesfile.File, error) {
-	r := read(f.Path)
-	f.loaded = r.content()
+func (w *Watcher) Read() ([]rulesfile.File, error) {
+	r := read(w.Path)
+	w.loaded = r.content()
 	return r.files, r.err
 }
 
 // Reload makes Watch read the files now and report them, even if they are unchanged or unstable. It
 // may be called at any time.
-func (f *Watcher) Reload() {
+func (w *Watcher) Reload() {
 	select {
-	case f.reload <- struct{}{}:
+	case w.reload <- struct{}{}:
 	default:
 	}
 }

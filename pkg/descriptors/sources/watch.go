@@ -28,7 +28,7 @@ const (
 // therefore reported whole, unless its writer pauses for longer than a second. [Watcher.Reload]
 // makes Watch report immediately, even without a change. If files keep changing for a minute, Watch
 // reports an error.
-func (f *Watcher) Watch(ctx context.Context, apply func([]rulesfile.File, error)) error {
+func (w *Watcher) Watch(ctx context.Context, apply func([]rulesfile.File, error)) error {
 	var pending change
 	for {
 		reload := false
@@ -36,17 +36,17 @@ func (f *Watcher) Watch(ctx context.Context, apply func([]rulesfile.File, error)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(pollInterval):
-		case <-f.reload:
+		case <-w.reload:
 			reload = true
 		}
-		r := read(f.Path)
+		r := read(w.Path)
 		if !reload {
-			r = pending.add(r, f, time.Now())
+			r = pending.add(r, w, time.Now())
 		}
 		if r == nil || ctx.Err() != nil {
 			continue
 		}
-		pending, f.loaded = change{}, r.content()
+		pending, w.loaded = change{}, r.content()
 		apply(r.files, r.err)
 	}
 }
@@ -58,12 +58,12 @@ type change struct {
 	since   time.Time // when a reading first differed from the loaded files
 }
 
-// add adds a reading of f. It returns the reading to report, or nil.
-func (c *change) add(r *reading, f *Watcher, now time.Time) *reading {
+// add adds a reading of w. It returns the reading to report, or nil.
+func (c *change) add(r *reading, w *Watcher, now time.Time) *reading {
 	content := r.content()
 	version := content + r.stamps
 	switch {
-	case content == f.loaded:
+	case content == w.loaded:
 		*c = change{}
 		return nil
 	case version == c.version:
@@ -74,8 +74,8 @@ func (c *change) add(r *reading, f *Watcher, now time.Time) *reading {
 	c.version = version
 	if now.Sub(c.since) >= maxUnstableTime {
 		r = &reading{err: fmt.Errorf("read %s: the files have kept changing for %v: move a new version over the old one in one step",
-			f.Path, maxUnstableTime)}
-		if r.content() != f.loaded {
+			w.Path, maxUnstableTime)}
+		if r.content() != w.loaded {
 			return r
 		}
 	}
