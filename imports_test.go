@@ -146,7 +146,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
 			"pkg/recorder pkg/rls"},
 	{"internal/cli", "implements every command except serve, and prints its result",
-		"internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
+		"internal/atomicfile internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
 			"internal/offline/envoygen internal/offline/rulesdiff " +
 			"internal/offline/rulesimport internal/offline/rulestest " +
 			"internal/offline/simulate internal/offline/simulate/report " +
