@@ -18,13 +18,13 @@ type shadowRules struct {
 	candidate *ruleload.CandidateFile
 }
 
-// openShadow opens the shadow file, if the settings name one.
-func (p *process) openShadow() {
-	s := p.settings
+// openShadow opens the shadow file. It returns nil if the settings name none.
+func (e *environment) openShadow(rules *ruleload.Loader) *shadowRules {
+	s := e.settings
 	if s.ShadowConfig == "" {
-		return
+		return nil
 	}
-	log := p.log.With(zap.String("shadow_config", s.ShadowConfig))
+	log := e.log.With(zap.String("shadow_config", s.ShadowConfig))
 	panicked := telemetry.PanicLog(telemetry.OncePerSecond(log)) // stats counts panics
 	compare := shadow.New(shadow.Options{
 		Decide:        decideOptions(s),
@@ -32,11 +32,11 @@ func (p *process) openShadow() {
 		KeyHashSecret: []byte(s.KeyHashSecret),
 		Panicked:      func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
-	f.candidate = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
-	p.shadow = f
-	p.metrics.RegisterShadow(f.stats)
-	p.tasks = append(p.tasks, f.Run, f.candidate.Watch)
+	shadowed := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: e.hostname}
+	shadowed.candidate = rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
+	e.metrics.RegisterShadow(shadowed.stats)
+	e.tasks = append(e.tasks, shadowed.Run, shadowed.candidate.Watch)
+	return shadowed
 }
 
 func (s *shadowRules) stats() telemetry.ShadowStats {
