@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/internal/scrape"
 )
 
-// collectSeries drops idle series and collects the others, without rare counters that are 0. A
-// series has a label for the domain and one for each level (key1, key2, ...). Prometheus treats an
-// absent label as empty, so the output equals that of envoyproxy/ratelimit.
+// collectSeries drops idle series and collects the others, without rare counters that are 0. The
+// labels of a series are its domain and its levels (key1, key2, ...). Prometheus treats an absent
+// label as empty, so the output equals that of envoyproxy/ratelimit.
 func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
 	collect := func(desc *prometheus.Desc, n uint64, labels []string) {
 		to <- scrape.Metric(desc, prometheus.CounterValue, float64(n), labels...)
