@@ -84,12 +84,14 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
 		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain " +
 			"pkg/limiters pkg/limiters/memstore"},
-	{"internal/telemetry", "exports Weir's metrics and log, without knowing memstore or redisstore",
-		"internal/admission internal/observe internal/shadow pkg/admin/api pkg/decide " +
-			"pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard pkg/recorder pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log",
+		"internal/admission internal/observe internal/scrape internal/shadow internal/snapshot pkg/admin/api pkg/decide " +
+			"pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
+			"pkg/limiters/memstore pkg/limiters/redisstore pkg/recorder pkg/rls"},
+	{"internal/scrape", "collects Prometheus metrics at each scrape", ""},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions",
-		"pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
-	{"internal/statsd", "sends counters to statsd", "internal/backoff"},
+		"internal/scrape pkg/decide pkg/descriptors pkg/limiters pkg/rls"},
+	{"internal/statsd", "sends counters to statsd", "internal/backoff internal/scrape"},
 	{"internal/tracing", "exports spans of requests and store calls", "pkg/limiters"},
 	{"internal/keysample", "selects a fraction of all keys by their hashes",
 		"pkg/decide pkg/descriptors"},
@@ -145,7 +147,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
 			"pkg/recorder pkg/rls"},
 	{"internal/cli", "implements every command except serve, and prints its result",
-		"internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
+		"internal/atomicfile internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
 			"internal/offline/envoygen internal/offline/rulesdiff " +
 			"internal/offline/rulesimport internal/offline/rulestest " +
 			"internal/offline/simulate internal/offline/simulate/report " +
@@ -221,7 +223,7 @@ var restricted = []struct{ prefix, only, why string }{
 		"internal/receiptkeys internal/redisprobe internal/ruleload internal/settings internal/snapshot " +
 			"internal/statsd internal/telemetry cmd/server",
 		"other packages return errors; these log them, because the server continues after the error"},
-	{"github.com/prometheus/", "internal/ratelimitstats internal/statsd internal/telemetry",
+	{"github.com/prometheus/", "internal/ratelimitstats internal/scrape internal/statsd internal/telemetry",
 		"other packages return values, and these export them"},
 }
 

@@ -189,13 +189,13 @@ func (up *setup) measure(ctx context.Context, d span) (*measurement, error) {
 // fill sends requests of all users in turn, several users in each request. Leases are opened by a
 // request each.
 func fill(ctx context.Context, addr string, l load) error {
-	const at, maxTime = 20, 30 * time.Minute
+	const usersPerRequest, maxTime = 20, 30 * time.Minute
 	o := loadclient.Options{Addr: addr, Conns: 4, Duration: maxTime}
 	if l.request.OpensLeases() {
 		o.Request, o.Users, o.InFlight, o.Count = l.request, l.users, l.inflight, openLeases
 	} else {
-		o.Request, o.Users, o.InFlight = l.request.Repeated(at), loadclient.RoundRobin(l.fill), 4
-		o.Count = uint64(l.fill*max(l.times, 1)+at-1) / at
+		o.Request, o.Users, o.InFlight = l.request.Repeated(usersPerRequest), loadclient.RoundRobin(l.fill), 4
+		o.Count = uint64(l.fill*max(l.times, 1)+usersPerRequest-1) / usersPerRequest
 	}
 	r, err := loadclient.Run(ctx, o)
 	switch {

@@ -25,12 +25,12 @@ func TestRatioOfPairsHasAnInterval(t *testing.T) {
 // A subject with further settings is measured in turns with the plain subject before it, and with
 // no other.
 func TestSidesAreMeasuredWithTheirPlainSubject(t *testing.T) {
-	r := row{inTurns: true, subjects: recordings}
+	r := row{alternates: true, subjects: recordings}
 	groups := r.sides(binaries{})
 	if len(groups) != 2 || len(groups[0]) != 3 || groups[0][0].subject != "memory/fixed_window" || groups[1][2].subject != "redis/fixed_window/sampled" {
 		t.Errorf("groups: %v", groups)
 	}
-	r.inTurns = false
+	r.alternates = false
 	if groups = r.sides(binaries{}); len(groups) != len(recordings) {
 		t.Errorf("%d groups of a row that measures each subject by itself, want %d", len(groups), len(recordings))
 	}

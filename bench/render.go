@@ -189,8 +189,8 @@ func table(r *results, row *row) string {
 		}
 		head = append(head, name)
 	}
-	if row.inTurns {
-		to := cmp.Or(string(row.to), "Weir without")
+	if row.alternates {
+		to := cmp.Or(string(row.baseline), "Weir without")
 		head = append(head, "CPU server, relative to "+to+" (95 %)", "CPU Redis, relative to "+to+" (95 %)")
 	}
 	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(head, " | "), strings.Repeat("---|", len(head)))
@@ -206,7 +206,7 @@ func table(r *results, row *row) string {
 			}
 			cells = append(cells, cell)
 		}
-		if row.inTurns {
+		if row.alternates {
 			for _, of := range []value{serverCPU, redisCPU} {
 				cells = append(cells, cmp.Or(r.ratioToPlain(row, e.s, e.x, of), "–"))
 			}
@@ -237,7 +237,7 @@ func draw(r *results, row *row) string {
 	switch {
 	case row.gobench != nil:
 		figure, what = benchmarkValue, row.gobench.unit
-	case row.to != "":
+	case row.baseline != "":
 		figure, what = redisCPU, "CPU of Redis per request, µs"
 	}
 	var all []line

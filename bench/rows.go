@@ -14,8 +14,8 @@ type row struct {
 	subjects    []subject
 	cases       []load  // one, or one for each x
 	x           string  // the meaning of x, in a row of several cases
-	inTurns     bool    // a subject with further settings is measured in turns with the plain one, which is before it
-	to          subject // the plain one of all subjects, if it is not of the same name
+	alternates  bool    // the measurements of a subject and of its baseline, which comes first, alternate
+	baseline    subject // of every subject; empty means the same subject without its further settings
 	gobench     *gobench
 	commands    func(context.Context, binaries) ([]*measurement, error)
 }
@@ -148,21 +148,21 @@ func rows() []row {
 		}, {
 			name: "observed", title: "With busiest keys, denial log, denied-by header and receipts",
 			about:    "Each pair of rows is Weir without these settings and with them (`observed`). No request is denied.",
-			subjects: pairs, inTurns: true,
+			subjects: pairs, alternates: true,
 			cases: single(nil),
 		}, {
 			name: "observed-over", title: "The same, all over limit",
 			about:    "Each pair of rows is Weir without these settings and with them (`observed`). Every request is denied.",
-			subjects: pairs, inTurns: true,
+			subjects: pairs, alternates: true,
 			cases: single(func(l *load) { l.request, l.fill, l.times = loadclient.NewRequest(domain, once), tenThousand, 2 }),
 		}, {
 			name: "shadow", title: "With a shadow file",
 			about:    "Each pair of rows is Weir without a shadow file and with one (`shadow`).",
-			subjects: shadowed, inTurns: true, cases: single(nil),
+			subjects: shadowed, alternates: true, cases: single(nil),
 		}, {
 			name: "recorded", title: "With a recording of all keys, or of a tenth of them",
 			about:    "Rows are Weir without a recording, with a recording of all keys (`recorded`), and of a tenth of them (`sampled`).",
-			subjects: recordings, inTurns: true, cases: single(nil),
+			subjects: recordings, alternates: true, cases: single(nil),
 		}, {
 			name: "record", first: "key", title: "A line of a recording on the path of its request",
 			about:   "The Go benchmark `BenchmarkRecord` measures the time that one request spends on its line. In row `all` its key is in the sample, in row `none` it is not.",
@@ -171,7 +171,7 @@ func rows() []row {
 			name: "leases", title: "Leases and reservations, by the number of open ones of a user",
 			about:    "Users open and end leases on Redis. A row is an algorithm with a number of open leases for each user.",
 			x:        "open leases",
-			subjects: []subject{"redis/funnel", "redis/concurrency", "redis/reserve"}, inTurns: true, to: "redis/funnel",
+			subjects: []subject{"redis/funnel", "redis/concurrency", "redis/reserve"}, alternates: true, baseline: "redis/funnel",
 			cases: sweep([]float64{10, 1000}, func(l *load, x float64) { l.open = int(x) }),
 		},
 	}

@@ -88,10 +88,10 @@ func (s subject) plain() subject {
 	return subject(strings.Join(parts[:min(2, len(parts))], "/"))
 }
 
-// plainOf returns the subject to which a row that is measured in turns compares s.
-func (row *row) plainOf(s subject) subject {
-	if row.to != "" {
-		return row.to
+// baselineOf returns the subject to which a row that alternates compares s.
+func (row *row) baselineOf(s subject) subject {
+	if row.baseline != "" {
+		return row.baseline
 	}
 	return s.plain()
 }
@@ -101,7 +101,7 @@ func (row *row) plainOf(s subject) subject {
 func (row *row) sides(b binaries) (groups [][]side) {
 	for _, s := range row.subjects {
 		k := len(groups) - 1
-		if !row.inTurns || k < 0 || groups[k][0].subject != row.plainOf(s) {
+		if !row.alternates || k < 0 || groups[k][0].subject != row.baselineOf(s) {
 			groups, k = append(groups, nil), k+1
 		}
 		groups[k] = append(groups[k], side{b, s})
@@ -112,8 +112,8 @@ func (row *row) sides(b binaries) (groups [][]side) {
 // ratioToPlain returns the CPU of a subject to that of the plain subject at the same x, round by
 // round. It is empty for the plain subject.
 func (r *results) ratioToPlain(row *row, s subject, x float64, of value) string {
-	plain := row.plainOf(s)
-	if !row.inTurns || s == plain {
+	plain := row.baselineOf(s)
+	if !row.alternates || s == plain {
 		return ""
 	}
 	with, without := r.of(row.name, s, x), r.of(row.name, plain, x)

@@ -46,7 +46,7 @@ func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 	}
 	o := p.adminOptions()
 	o.Auth = auth
-	o.Resets, err = p.openResets()
+	o.Resets, err = p.openResets(p.store)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func TestConvertedLogsCanBeSimulated(t *testing.T) {
 	if err != nil || len(packed) < 4 || string(packed[:4]) != "\x28\xb5\x2f\xfd" {
 		t.Errorf("%v: the recording is not compressed: %.20q", err, packed)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) > 0 {
 		t.Errorf("temporary files are left: %q", left)
 	}
 	_, said = runWeir("simulate", "--config", rules, "-o", "json", recording)

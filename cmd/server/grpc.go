@@ -145,7 +145,7 @@ func stopGRPC(ctx context.Context, server *grpc.Server, gate *admission.Gate) {
 	})
 	tick := time.NewTicker(idleToStop / 100)
 	defer tick.Stop()
-	for idle := time.Now(); time.Since(idle) < idleToStop; {
+	for idleSince := time.Now(); time.Since(idleSince) < idleToStop; {
 		select {
 		case <-ended:
 			return
@@ -154,7 +154,7 @@ func stopGRPC(ctx context.Context, server *grpc.Server, gate *admission.Gate) {
 			return
 		case <-tick.C:
 			if gate.Stats().InFlight > 0 {
-				idle = time.Now()
+				idleSince = time.Now()
 			}
 		}
 	}

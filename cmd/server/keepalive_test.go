@@ -120,7 +120,7 @@ func pingsEndConnection(t *testing.T, conn net.Conn, every time.Duration, times 
 func processWith(t *testing.T, gate *admission.Gate) *process {
 	t.Helper()
 	stats := ratelimitstats.New(telemetry.NewMetrics("test").Registry, ratelimitstats.Options{})
-	return &process{gate: gate, ready: &readiness{}, panicked: unexpectedPanic(t), stats: stats}
+	return &process{environment: environment{panicked: unexpectedPanic(t)}, gate: gate, ready: &readiness{}, stats: stats}
 }
 
 // connInMemory returns a connection to a new gRPC server, both of which end with the test. It needs

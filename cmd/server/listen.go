@@ -21,8 +21,8 @@ type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 // openListeners opens the ports. A draining process may still hold a port, so openListeners retries
 // for slightly longer than DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port
 // would silently count separately.
-func (p *process) openListeners(ctx context.Context) (l listenerSet, err error) {
-	s := p.settings
+func (e *environment) openListeners(ctx context.Context) (l listenerSet, err error) {
+	s := e.settings
 	tcp := func(host string, port uint16) func() (net.Listener, error) {
 		return func() (net.Listener, error) { return listeners.TCP(host, port) }
 	}
@@ -50,12 +50,12 @@ func (p *process) openListeners(ctx context.Context) (l listenerSet, err error) 
 	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
 	defer cancel()
 	for _, port := range ports {
-		listener, err := bind(ctx, port.setting, port.open, p.log)
+		listener, err := bind(ctx, port.setting, port.open, e.log)
 		if err != nil {
 			return l, err
 		}
 		*port.into = listener
-		p.closers = append(p.closers, func() { _ = listener.Close() })
+		e.closers = append(e.closers, func() { _ = listener.Close() })
 	}
 	return l, nil
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/snapshot"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -31,19 +30,18 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: memoryBudget(s.MemoryMaxBytes, memlimit.FromCgroup)}
 }
 
-// openMemory opens the store in memory, with its snapshot if the settings name one.
-func (p *process) openMemory(st *storeStack) {
-	s := p.settings
+// openMemory opens the store in memory, with its snapshot if the settings name one. save saves the
+// counters if they have a snapshot.
+func (e *environment) openMemory() (store *memstore.Store, save func()) {
+	s := e.settings
 	if s.MemorySnapshot == "" {
-		st.memory = memstore.New(memoryOptions(s))
-		return
+		return memstore.New(memoryOptions(s)), func() {}
 	}
-	store, file := snapshot.Open(s.MemorySnapshot, memoryOptions(s), p.log)
-	st.memory = store
+	store, file := snapshot.Open(s.MemorySnapshot, memoryOptions(s), e.log)
 	if file == nil {
-		return
+		return store, func() {}
 	}
-	st.save = file.Save
-	p.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
-	p.tasks = append(p.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })
+	e.metrics.RegisterSnapshot(file.Stats)
+	e.tasks = append(e.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })
+	return store, file.Save
 }

@@ -5,20 +5,22 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 )
 
-// openObserver opens the observer of decisions, if the settings or the admin API need one.
-func (p *process) openObserver() {
-	s := p.settings
+// openObserver opens the observer of decisions. It returns nil unless the settings or the admin API
+// need one.
+func (e *environment) openObserver() *observe.Observer {
+	s := e.settings
 	o := observe.Options{
-		TopKeys: *s.TopKeys, KeyHashSecret: []byte(s.KeyHashSecret), Replica: p.hostname,
+		TopKeys: *s.TopKeys, KeyHashSecret: []byte(s.KeyHashSecret), Replica: e.hostname,
 		DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
 	}
 	if o.DenialShare > 0 {
-		o.LogDenial = telemetry.DenialLog(p.log)
+		o.LogDenial = telemetry.DenialLog(e.log)
 	}
 	if o.TopKeys == 0 && o.LogDenial == nil && s.AdminAddr == "" {
-		return
+		return nil
 	}
-	p.observer = observe.New(o)
-	p.metrics.RegisterObserver(p.observer.Stats)
-	p.tasks = append(p.tasks, p.observer.Run)
+	observer := observe.New(o)
+	e.metrics.RegisterObserver(observer.Stats)
+	e.tasks = append(e.tasks, observer.Run)
+	return observer
 }

@@ -21,9 +21,9 @@ func TestObserverIsNilIfNotConfigured(t *testing.T) {
 		if tt.subscribers {
 			s.AdminAddr = "127.0.0.1:0"
 		}
-		p := &process{settings: s, log: zap.NewNop(), metrics: telemetry.NewMetrics("test")}
-		if p.openObserver(); (p.observer != nil) != tt.want {
-			t.Errorf("%+v: got observer %v, want one: %t", tt, p.observer, tt.want)
+		e := &environment{settings: s, log: zap.NewNop(), metrics: telemetry.NewMetrics("test")}
+		if observer := e.openObserver(); (observer != nil) != tt.want {
+			t.Errorf("%+v: got observer %v, want one: %t", tt, observer, tt.want)
 		}
 	}
 }

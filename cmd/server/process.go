@@ -20,34 +20,18 @@ import (
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
-	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// A process is a running server. [open] opens its parts, and run starts them, ends all requests and
-// closes the parts.
-type process struct {
-	settings   *settings.Serve
-	hostname   string // the host name at the start, which names this replica; may be ""
-	log        *zap.Logger
-	audit      *zap.Logger // logs the changes by the admin API
-	metrics    *telemetry.Metrics
-	stats      *ratelimitstats.Stats
-	logRequest func(*rls.Observation)
-	ready      *readiness
-	gate       *admission.Gate
-	panicked   recovery.Report // logs and counts
-
-	rules       *ruleload.Loader
-	observer    *observe.Observer // nil unless a setting needs it
-	shadow      *shadowRules      // nil without SHADOW_CONFIG
-	receiptKeys *receiptkeys.File // nil without RECEIPT_HEADER
-	tracing     *tracing.Tracing  // nil without TRACING_ENABLED
-	store       *storeStack
-	recorder    *recorder.Recorder // nil without RECORD_PATH
-	servers     *servers
+// An environment holds the inputs that the parts of a process share.
+type environment struct {
+	settings *settings.Serve
+	hostname string // the host name at the start, which names this replica; may be ""
+	log      *zap.Logger
+	metrics  *telemetry.Metrics
+	panicked recovery.Report // logs and counts
 
 	// A part that is opened adds its background tasks, which run until their context ends, and what
 	// closes it. The last part is closed first.
@@ -55,14 +39,34 @@ type process struct {
 	closers []func()
 }
 
+// A process is a running server. [open] opens its parts, and run starts them, ends all requests and
+// closes the parts.
+type process struct {
+	environment
+	audit      *zap.Logger // logs the changes by the admin API
+	stats      *ratelimitstats.Stats
+	logRequest func(*rls.Observation)
+	ready      *readiness
+	gate       *admission.Gate
+
+	rules       *ruleload.Loader
+	observer    *observe.Observer // nil unless a setting needs it
+	shadow      *shadowRules      // nil without SHADOW_CONFIG
+	receiptKeys *receiptkeys.File // nil without RECEIPT_HEADER
+	store       *storeStack
+	recorder    *recorder.Recorder // nil without RECORD_PATH
+	servers     *servers
+}
+
 // open returns a process that is ready to run, or closes the parts that it has opened.
 func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*process, error) {
 	started := time.Now()
 	hostname, _ := os.Hostname()
 	p := &process{
-		settings: s, hostname: hostname, log: log, audit: audit, metrics: telemetry.NewMetrics(versionOf()),
-		logRequest: telemetry.RequestLog(log), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
-		tasks: []func(context.Context){gctune.Run},
+		environment: environment{
+			settings: s, hostname: hostname, log: log, metrics: telemetry.NewMetrics(versionOf()), tasks: []func(context.Context){gctune.Run},
+		},
+		audit: audit, logRequest: telemetry.RequestLog(log), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
 	}
 	logPanic := telemetry.PanicLog(log)
 	p.panicked = func(where string, value any) {
@@ -85,18 +89,18 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 	return p, nil
 }
 
-// openParts opens the parts. Each may use those before it.
-func (p *process) openParts(ctx context.Context) error {
-	if err := p.openStatsd(); err != nil {
+// openParts opens the parts. The servers are last, because they use all others.
+func (p *process) openParts(ctx context.Context) (err error) {
+	if err := p.openStatsd(p.stats); err != nil {
 		return err
 	}
 	// Faults of the rules are reported before the process waits for ports.
-	if err := p.openRules(); err != nil {
+	if p.rules, err = p.openRules(); err != nil {
 		return err
 	}
-	p.openObserver()
-	p.openShadow()
-	if err := p.openReceipts(); err != nil {
+	p.observer = p.openObserver()
+	p.shadow = p.openShadow(p.rules)
+	if p.receiptKeys, err = p.openReceiptKeys(); err != nil {
 		return err
 	}
 	// The ports come before the store: a process that still holds one has not saved its snapshot.
@@ -104,13 +108,14 @@ func (p *process) openParts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.openStore(ctx); err != nil {
+	if p.store, err = p.openStore(ctx, p.rules.Rules, p.ready); err != nil {
 		return err
 	}
-	if err := p.openRecorder(); err != nil {
+	if p.recorder, err = p.openRecorder(); err != nil {
 		return err
 	}
-	return p.openServers(l)
+	p.servers, err = p.openServers(l)
+	return err
 }
 
 // run serves until stop receives a signal, the end of ctx, or the failure of a part. Then it shuts
@@ -173,20 +178,20 @@ func (p *process) endRequests(received os.Signal, stop *stopper) {
 }
 
 // close closes the parts, the last one first. No request may be in flight.
-func (p *process) close() {
-	for _, closePart := range slices.Backward(p.closers) {
+func (e *environment) close() {
+	for _, closePart := range slices.Backward(e.closers) {
 		closePart()
 	}
 }
 
 // flushAtClose registers flush, which close calls to write the unwritten data of a part. If flush
 // fails, the message failure is logged.
-func (p *process) flushAtClose(flush func(context.Context) error, timeout time.Duration, failure string) {
-	p.closers = append(p.closers, func() {
+func (e *environment) flushAtClose(flush func(context.Context) error, timeout time.Duration, failure string) {
+	e.closers = append(e.closers, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		if err := flush(ctx); err != nil {
-			p.log.Warn(failure, zap.Error(err))
+			e.log.Warn(failure, zap.Error(err))
 		}
 	})
 }

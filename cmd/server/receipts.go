@@ -6,17 +6,16 @@ import (
 	"github.com/weir-rls/weir/internal/receiptkeys"
 )
 
-// openReceipts reads the keys of receipts, if the settings enable receipts.
-func (p *process) openReceipts() error {
-	s := p.settings
+// openReceiptKeys reads the keys of receipts. It returns nil unless the settings enable receipts.
+func (e *environment) openReceiptKeys() (*receiptkeys.File, error) {
+	s := e.settings
 	if s.ReceiptHeader == "" {
-		return nil
+		return nil, nil
 	}
-	keys, err := receiptkeys.Open(s.ReceiptKeysFile, p.log)
+	keys, err := receiptkeys.Open(s.ReceiptKeysFile, e.log)
 	if err != nil {
-		return fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
+		return nil, fmt.Errorf("RECEIPT_KEYS_FILE: %w", err)
 	}
-	p.receiptKeys = keys
-	p.tasks = append(p.tasks, keys.Watch)
-	return nil
+	e.tasks = append(e.tasks, keys.Watch)
+	return keys, nil
 }

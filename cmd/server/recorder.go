@@ -15,27 +15,27 @@ import (
 // recordingTimeout bounds the last write, so that a hanging disk does not block shutdown.
 const recordingTimeout = 2 * time.Second
 
-// openRecorder opens the recorder of RECORD_PATH, if it is set.
-func (p *process) openRecorder() error {
-	s := p.settings
+// openRecorder opens the recorder of RECORD_PATH. It returns nil if RECORD_PATH is not set.
+func (e *environment) openRecorder() (*recorder.Recorder, error) {
+	s := e.settings
 	if s.RecordPath == "" {
-		return nil
+		return nil, nil
 	}
 	if info, err := os.Stat(s.RecordPath); err == nil && !info.IsDir() {
-		return fmt.Errorf("RECORD_PATH: %s is not a folder: name a folder, which Weir creates if it is missing", s.RecordPath)
+		return nil, fmt.Errorf("RECORD_PATH: %s is not a folder: name a folder, which Weir creates if it is missing", s.RecordPath)
 	}
-	log := p.log.With(zap.String("recording", s.RecordPath))
+	log := e.log.With(zap.String("recording", s.RecordPath))
 	secret, err := recordSecret(s.RecordSecretFile)
 	if err != nil {
-		return fmt.Errorf("RECORD_SECRET_FILE: %w", err)
+		return nil, fmt.Errorf("RECORD_SECRET_FILE: %w", err)
 	}
 	if secret == nil {
 		log.Info("recorded values are hashed under a random secret",
 			zap.String("remedy", "set RECORD_SECRET_FILE if recordings of several processes should fit together"))
 	}
-	p.recorder = recorder.New(recorder.Options{
+	recording := recorder.New(recorder.Options{
 		Path:       s.RecordPath,
-		Replica:    p.hostname,
+		Replica:    e.hostname,
 		FileBytes:  s.RecordFileBytes,
 		MaxBytes:   s.RecordMaxBytes,
 		Sample:     s.RecordSample,
@@ -52,9 +52,9 @@ func (p *process) openRecorder() error {
 			log.Info("recording written again")
 		},
 	})
-	p.metrics.RegisterRecording(p.recorder.Stats)
-	p.flushAtClose(p.recorder.Close, recordingTimeout, "end of the recording not written")
-	return nil
+	e.metrics.RegisterRecording(recording.Stats)
+	e.flushAtClose(recording.Close, recordingTimeout, "end of the recording not written")
+	return recording, nil
 }
 
 // minRecordSecretBytes is the minimum length of the secret in RECORD_SECRET_FILE.

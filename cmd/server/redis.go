@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/redisprobe"
 	"github.com/weir-rls/weir/internal/settings"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -16,8 +15,8 @@ import (
 
 // openRedis opens a store on the Redis whose variables begin with prefix, and adds its prober to
 // st.
-func (p *process) openRedis(st *storeStack, prefix string, server *settings.RedisServer) (*redisstore.Store, error) {
-	s := p.settings
+func (e *environment) openRedis(st *storeStack, prefix string, server *settings.RedisServer) (*redisstore.Store, error) {
+	s := e.settings
 	c, err := redisOptions(s, prefix, server)
 	if err != nil {
 		return nil, err
@@ -29,14 +28,14 @@ func (p *process) openRedis(st *storeStack, prefix string, server *settings.Redi
 		// The keys of a group must be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
 	}
-	log := p.log.With(zap.String("redis", prefix))
+	log := e.log.With(zap.String("redis", prefix))
 	store := redisstore.New(c, o)
-	p.closers = append(p.closers, func() {
+	e.closers = append(e.closers, func() {
 		if err := store.Close(); err != nil {
 			log.Warn("redis not closed", zap.Error(err))
 		}
 	})
-	p.metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(store.Stats()) })
+	e.metrics.RegisterRedis(prefix, store.Stats)
 	st.probers = append(st.probers, &redisprobe.Prober{Store: store, Timeout: s.StoreTimeout, Log: log})
 	return store, nil
 }

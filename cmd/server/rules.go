@@ -17,7 +17,7 @@ import (
 )
 
 // openRules loads the rules from files. Rules from xDS arrive later.
-func (p *process) openRules() (err error) {
+func (p *process) openRules() (*ruleload.Loader, error) {
 	s := p.settings
 	o := ruleload.Options{
 		Path:                 s.Path(),
@@ -31,19 +31,20 @@ func (p *process) openRules() (err error) {
 		Loaded:               p.rulesLoaded(ruleWarnings(s, p.log)),
 	}
 	if s.ConfigType == settings.FromXDS {
-		o.XDS, err = newXDS(&s.XDS, p.metrics.RegisterXDS())
+		source, err := newXDS(&s.XDS, p.metrics.RegisterXDS())
 		if err != nil {
-			return err
+			return nil, err
 		}
+		o.XDS = source
 	}
 	if s.ForceStartWithoutInitialConfig && !s.HealthyWithAtLeastOneConfigLoaded {
 		p.ready.setRulesReady()
 	}
-	p.rules, err = ruleload.Open(o)
+	rules, err := ruleload.Open(o)
 	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
+		return nil, fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 	}
-	return err
+	return rules, err
 }
 
 // rulesLoaded returns a function that reports rules that have come into force, or the error of a
@@ -55,7 +56,7 @@ func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.R
 		if err == nil {
 			warn(rules)
 			p.ready.setRulesReady()
-			if p.store != nil {
+			if p.store != nil { // the first rules are loaded before the store is open, when nothing is cached
 				p.rulesReplaced(rules)
 			}
 		}

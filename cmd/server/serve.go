@@ -68,7 +68,11 @@ func (s *serveCommand) runProcess(ctx context.Context, log, audit *zap.Logger) e
 	stop := newStopper(signals)
 	defer stop.request() // ends the goroutine that waits for a signal
 	p, err := openUntilSignal(ctx, &s.Serve, log, audit, stop)
-	if p == nil {
+	if errors.Is(err, errStopped) {
+		log.Info("stopped before it listened")
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
@@ -97,16 +101,18 @@ func (s *serveCommand) logIneffective(log *zap.Logger) error {
 	return err
 }
 
-// openUntilSignal is [open], but the first signal ends the wait for ports. Then it returns no
-// process.
+// errStopped is returned if a signal stops the process before it listens.
+var errStopped = errors.New("stopped by a signal")
+
+// openUntilSignal is [open], but the first signal ends the wait for ports. Then the error is
+// errStopped.
 func openUntilSignal(ctx context.Context, s *settings.Serve, log, audit *zap.Logger, stop *stopper) (*process, error) {
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop.requested, cancel)()
 	p, err := open(opening, s, log, audit)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		log.Info("stopped before it listened")
-		return nil, nil
+		return nil, errStopped
 	}
 	return p, err
 }

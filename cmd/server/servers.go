@@ -41,24 +41,24 @@ func (h *httpServer) serve() error {
 }
 
 // openServers opens the servers, which serve starts. All other parts must be open.
-func (p *process) openServers(l listenerSet) error {
+func (p *process) openServers(l listenerSet) (*servers, error) {
 	if err := grpcmessage.CheckTransport(); err != nil {
-		return prefixError("grpc", err)
+		return nil, prefixError("grpc", err)
 	}
 	s := p.settings
 	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions())
 	options, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if p.tracing != nil {
-		options = append(options, p.tracing.GRPC())
+	if p.store.tracing != nil {
+		options = append(options, p.store.tracing.GRPC())
 	}
 	var jsonHandler http.Handler // nil unless /json is served
 	if s.JSON {
 		jsonHandler = p.panicked.HTTP(p.gate.Handler(service, rls.MaxBodyBytes))
 	}
-	p.servers = &servers{
+	all := &servers{
 		grpc:         p.newGRPC(service, options...),
 		grpcListener: admission.NewListener(l.grpc, p.gate),
 		http: []httpServer{
@@ -67,16 +67,16 @@ func (p *process) openServers(l listenerSet) error {
 		},
 	}
 	if l.prometheus != nil {
-		p.servers.http = append(p.servers.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, p.metrics), l.prometheus})
+		all.http = append(all.http, httpServer{"prometheus", newPrometheus(s.PrometheusPath, p.metrics), l.prometheus})
 	}
 	if l.admin != nil {
-		p.servers.admin, err = p.openAdmin(l.admin)
+		all.admin, err = p.openAdmin(l.admin)
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	p.logListening(l)
-	return nil
+	return all, nil
 }
 
 func (p *process) rlsOptions() rls.Options {

@@ -18,13 +18,13 @@ type shadowRules struct {
 	candidate *ruleload.CandidateFile
 }
 
-// openShadow opens the shadow file, if the settings name one.
-func (p *process) openShadow() {
-	s := p.settings
+// openShadow opens the shadow file. It returns nil if the settings name none.
+func (e *environment) openShadow(rules *ruleload.Loader) *shadowRules {
+	s := e.settings
 	if s.ShadowConfig == "" {
-		return
+		return nil
 	}
-	log := p.log.With(zap.String("shadow_config", s.ShadowConfig))
+	log := e.log.With(zap.String("shadow_config", s.ShadowConfig))
 	panicked := telemetry.PanicLog(telemetry.OncePerSecond(log)) // stats counts panics
 	compare := shadow.New(shadow.Options{
 		Decide:        decideOptions(s),
@@ -32,26 +32,26 @@ func (p *process) openShadow() {
 		KeyHashSecret: []byte(s.KeyHashSecret),
 		Panicked:      func(value any) { panicked("shadow", value) },
 	})
-	f := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: p.hostname}
-	f.candidate = p.rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
-	p.shadow = f
-	p.metrics.RegisterShadow(f.stats)
-	p.tasks = append(p.tasks, f.Run, f.candidate.Watch)
+	shadowed := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: e.hostname}
+	shadowed.candidate = rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
+	e.metrics.RegisterShadow(shadowed.stats)
+	e.tasks = append(e.tasks, shadowed.Run, shadowed.candidate.Watch)
+	return shadowed
 }
 
-func (f *shadowRules) stats() telemetry.ShadowStats {
-	c := f.candidate.State()
-	return telemetry.ShadowStats{Report: f.Report(maxShadowSeries, 0), Stats: f.Stats(), Loads: c.Loads, Faults: c.Faults}
+func (s *shadowRules) stats() telemetry.ShadowStats {
+	c := s.candidate.State()
+	return telemetry.ShadowStats{Report: s.Report(maxShadowSeries, 0), Stats: s.Stats(), Loads: c.Loads, Faults: c.Faults}
 }
 
 // maxShadowSeries bounds the limits in the metrics. Each limit has up to four series.
 const maxShadowSeries = 1000
 
 // report returns the comparison for the admin API.
-func (f *shadowRules) report(limits, keys, replicas int) api.ShadowReport {
-	r := f.Report(limits, keys)
-	r.File, r.Replica, r.Scope, r.Replicas = f.path, f.replica, api.ScopeReplica, replicas
-	if err := f.candidate.State().Err; err != nil {
+func (s *shadowRules) report(limits, keys, replicas int) api.ShadowReport {
+	r := s.Report(limits, keys)
+	r.File, r.Replica, r.Scope, r.Replicas = s.path, s.replica, api.ScopeReplica, replicas
+	if err := s.candidate.State().Err; err != nil {
 		r.Error = err.Error()
 	}
 	return r

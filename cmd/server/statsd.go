@@ -5,13 +5,14 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/statsd"
 )
 
 // openStatsd opens the exporter to statsd or dogstatsd, if the settings enable one.
-func (p *process) openStatsd() error {
-	s := &p.settings.Stats
+func (e *environment) openStatsd(stats *ratelimitstats.Stats) error {
+	s := &e.settings.Stats
 	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
 		return nil
 	}
@@ -19,7 +20,7 @@ func (p *process) openStatsd() error {
 	if err != nil {
 		return err
 	}
-	p.tasks = append(p.tasks, statsd.New(to, p.stats, p.metrics.Registry, p.log).Run)
+	e.tasks = append(e.tasks, statsd.New(to, stats, e.metrics.Registry, e.log).Run)
 	return nil
 }
 

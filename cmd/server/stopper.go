@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,15 +17,16 @@ type stopper struct {
 	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
-	saving    chan struct{} // contains a value while the counters are saved
-	stopped   chan struct{}
+	saving    atomic.Bool
+	saved     chan struct{} // closed when the counters are saved
+	stopped   chan struct{} // closed when the process has stopped
 	abandoned chan struct{} // closed when a forced stop has timed out
 	watching  sync.WaitGroup
 }
 
 func newStopper(signals <-chan os.Signal) *stopper {
 	s := &stopper{
-		signals: signals, saving: make(chan struct{}, 1), stopped: make(chan struct{}), abandoned: make(chan struct{}),
+		signals: signals, saved: make(chan struct{}), stopped: make(chan struct{}), abandoned: make(chan struct{}),
 	}
 	s.requested, s.request = context.WithCancel(context.Background())
 	s.forced, s.force = context.WithCancel(context.Background())
@@ -82,40 +84,31 @@ func (s *stopper) watch(timeout time.Duration) {
 	case <-timer.C:
 	}
 	s.force()
-	if !s.stopsWithin(forcedStopTimeout) && !(s.saveEndsWithin(saveTimeout) && s.stopsWithin(forcedStopTimeout)) {
-		close(s.abandoned)
+	if closesWithin(s.stopped, forcedStopTimeout) {
+		return
 	}
+	if s.saving.Load() && closesWithin(s.saved, saveTimeout) && closesWithin(s.stopped, forcedStopTimeout) {
+		return
+	}
+	close(s.abandoned)
 }
 
-// stopsWithin reports whether the process stops within d.
-func (s *stopper) stopsWithin(d time.Duration) bool {
+// closesWithin reports whether c is closed within d.
+func closesWithin(c <-chan struct{}, d time.Duration) bool {
 	select {
-	case <-s.stopped:
+	case <-c:
 		return true
 	case <-time.After(d):
 		return false
 	}
 }
 
-// saveEndsWithin reports whether a save is in progress and ends within d.
-func (s *stopper) saveEndsWithin(d time.Duration) bool {
-	if len(s.saving) == 0 {
-		return false
-	}
-	select {
-	case s.saving <- struct{}{}:
-		<-s.saving
-		return true
-	case <-time.After(d):
-		return false
-	}
-}
-
-// save calls f, which saves the counters. A forced stop waits for f longer than for calls.
+// save calls f, which saves the counters, once. A forced stop waits for f longer than for calls.
 func (s *stopper) save(f func()) {
-	s.saving <- struct{}{}
-	defer func() { <-s.saving }()
+	s.saving.Store(true)
 	f()
+	s.saving.Store(false)
+	close(s.saved)
 }
 
 // done must be called when the process has stopped.

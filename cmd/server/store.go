@@ -13,6 +13,7 @@ import (
 	"github.com/weir-rls/weir/internal/resets"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/tracing"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -39,41 +40,54 @@ type storeStack struct {
 	probers       []*redisprobe.Prober // one for each Redis
 	denyCache     *guard.DenyCache     // nil without Redis, or if disabled
 	belowFallback limiters.Store       // the store that fallback wraps, for calls that on_store_error must not decide
+	tracing       *tracing.Tracing     // nil without TRACING_ENABLED
 	fallback      *guard.Fallback      // receives all calls that on_store_error may decide
 	replicas      *replicas.Counter    // the number of replicas, from which fallback computes its share of a limit
 }
 
-func (p *process) openStore(ctx context.Context) (err error) {
-	s := p.settings
-	st := &storeStack{replicas: countReplicas(s, p.log), save: func() {}}
+func (e *environment) openStore(ctx context.Context, rules func() *descriptors.Rules, ready *readiness) (*storeStack, error) {
+	s := e.settings
+	st := &storeStack{replicas: countReplicas(s, e.log), save: func() {}}
 	options := guard.FallbackOptions{Replicas: st.replicas.Number, FalseLimitProbability: s.LocalFalseLimit}
-	options.Failed, options.Recovered = telemetry.StoreLog(p.log)
+	options.Failed, options.Recovered = telemetry.StoreLog(e.log)
+	var store limiters.Store
+	var err error
 	if s.BackendType == settings.Memory {
-		p.openMemory(st)
-		st.belowFallback, err = p.openTracing(ctx, st.memory)
+		st.memory, st.save = e.openMemory()
+		store = st.memory
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
 		options.Local = st.memory
-		err = p.openRedisStore(ctx, st)
+		store, err = e.openRedisBackend(st)
+		if err != nil {
+			return nil, err
+		}
 	}
+	st.tracing, err = e.openTracing(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
-	st.fallback = guard.NewFallback(st.belowFallback, options)
-	p.metrics.RegisterFallback(st.fallback.Stats, p.rules.Rules)
-	p.tasks = append(p.tasks,
+	if st.tracing != nil {
+		store = st.tracing.Store(store)
+	}
+	if st.mainRedis != nil {
+		store = e.wrapRedis(st, store)
+	}
+	st.belowFallback = store
+	st.fallback = guard.NewFallback(store, options)
+	e.metrics.RegisterMemory(st.memory.Stats)
+	e.metrics.RegisterFallback(st.fallback.Stats, rules)
+	e.tasks = append(e.tasks,
 		func(ctx context.Context) {
 			if st.awaitRedis(ctx) == nil {
-				p.ready.setStoreReady()
+				ready.setStoreReady()
 			}
 		},
 		st.replicas.Run,
 		// Without requests, only CheckIdle notices that the backend is up again.
 		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.checkRedis) }),
 	)
-	p.store = st
-	return nil
+	return st, nil
 }
 
 // awaitRedis returns once every Redis has answered. Its error is that of ctx.
@@ -99,43 +113,34 @@ func (st *storeStack) checkRedis(ctx context.Context) error {
 // closeTimeout bounds the last writes of each part.
 const closeTimeout = time.Second
 
-// openRedisStore opens the backend of st on Redis, and the parts between it and the fallback.
-func (p *process) openRedisStore(ctx context.Context, st *storeStack) error {
-	s := p.settings
-	backend, err := p.openRedisBackend(st)
-	if err != nil {
-		return err
-	}
-	store, err := p.openTracing(ctx, backend)
-	if err != nil {
-		return err
-	}
+// wrapRedis wraps store in the parts between it and the fallback.
+func (e *environment) wrapRedis(st *storeStack, store limiters.Store) limiters.Store {
+	s := e.settings
 	if s.LocalCacheSize != 0 {
 		st.denyCache = guard.NewDenyCache(store, guard.DenyCacheOptions{MaxBytes: s.LocalCacheSize, MaxAge: s.DenyCacheMax})
-		p.metrics.RegisterDenyCache(st.denyCache.Stats)
-		p.flushAtClose(st.denyCache.Close, closeTimeout, "denied hits not counted in redis")
+		e.metrics.RegisterDenyCache(st.denyCache.Stats)
+		e.flushAtClose(st.denyCache.Close, closeTimeout, "denied hits not counted in redis")
 		store = st.denyCache
 	}
 	endRetrier := guard.NewEndRetrier(store)
-	p.metrics.RegisterEndRetrier(endRetrier.Stats)
-	p.flushAtClose(endRetrier.Close, closeTimeout, "leases not ended in redis")
-	st.belowFallback = endRetrier
+	e.metrics.RegisterEndRetrier(endRetrier.Stats)
+	e.flushAtClose(endRetrier.Close, closeTimeout, "leases not ended in redis")
 	// While Redis answers, no request accesses the memory, so only Sweep removes its expired keys.
-	p.tasks = append(p.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
-	return nil
+	e.tasks = append(e.tasks, everySecond(func(context.Context) { st.memory.Sweep() }))
+	return endRetrier
 }
 
 // openRedisBackend opens the backend of st on one Redis, or on two with REDIS_PERSECOND.
-func (p *process) openRedisBackend(st *storeStack) (limiters.Store, error) {
-	mainRedis, err := p.openRedis(st, "REDIS", &p.settings.Redis)
+func (e *environment) openRedisBackend(st *storeStack) (limiters.Store, error) {
+	mainRedis, err := e.openRedis(st, "REDIS", &e.settings.Redis)
 	if err != nil {
 		return nil, err
 	}
 	st.mainRedis = mainRedis
-	if !p.settings.UsePerSecondRedis {
+	if !e.settings.UsePerSecondRedis {
 		return mainRedis, nil
 	}
-	perSecond, err := p.openRedis(st, "REDIS_PERSECOND", &p.settings.PerSecondRedis)
+	perSecond, err := e.openRedis(st, "REDIS_PERSECOND", &e.settings.PerSecondRedis)
 	if err != nil {
 		return nil, err
 	}
@@ -164,16 +169,15 @@ func countReplicas(s *settings.Serve, log *zap.Logger) *replicas.Counter {
 }
 
 // openResets opens the service that resets keys for the admin API.
-func (p *process) openResets() (*resets.Service, error) {
+func (e *environment) openResets(st *storeStack) (*resets.Service, error) {
 	warn := func(what string, err error) {
 		fields := []zap.Field{zap.Error(err)}
 		if !errors.Is(err, resets.ErrMessage) {
 			fields = append(fields, zap.String("remedy", "give Weir's Redis user the permission to publish and subscribe: SECURITY.md lists it"))
 		}
-		p.log.Warn(what, fields...)
+		e.log.Warn(what, fields...)
 	}
-	st := p.store
-	service := &resets.Service{Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, Warn: warn, Panicked: p.panicked}
+	service := &resets.Service{Store: st.fallback, Local: st.memory, DenyCache: st.denyCache, Warn: warn, Panicked: e.panicked}
 	if st.mainRedis != nil {
 		var err error
 		service.PubSub, err = st.mainRedis.PubSub("resets")
@@ -181,7 +185,7 @@ func (p *process) openResets() (*resets.Service, error) {
 			return nil, err
 		}
 	}
-	p.tasks = append(p.tasks, service.Run)
+	e.tasks = append(e.tasks, service.Run)
 	return service, nil
 }
 

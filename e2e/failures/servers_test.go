@@ -137,10 +137,10 @@ func watchWeir(t *testing.T, w *harness.Weir, every time.Duration) *watch {
 }
 
 // end stops sampling and returns the samples.
-func (s *watch) end() []size {
-	s.stop()
-	s.done.Wait()
-	return s.seen
+func (w *watch) end() []size {
+	w.stop()
+	w.done.Wait()
+	return w.seen
 }
 
 // most returns the maximum of each field.

@@ -26,8 +26,8 @@ type request struct {
 	n   int64
 }
 
-func (y request) millis() int64    { return start.Add(y.at).UnixMilli() }
-func (y request) seconds() float64 { return float64(start.Add(y.at).UnixMicro()) / 1e6 }
+func (r request) millis() int64    { return start.Add(r.at).UnixMilli() }
+func (r request) seconds() float64 { return float64(start.Add(r.at).UnixMicro()) / 1e6 }
 
 // requests returns a trace of one user who requests 1 at each time.
 func requests(at ...time.Duration) []request {

@@ -190,14 +190,14 @@ func window(width int64, scheme string) chromedp.Tasks {
 
 // restart loads the page again, signed out, in a window of another width and colour scheme. It
 // costs less than another tab.
-func (b *tab) restart(width int64, scheme string) {
-	b.t.Helper()
-	b.run(chromedp.Evaluate("sessionStorage.clear()", nil), window(width, scheme), chromedp.Reload())
+func (t *tab) restart(width int64, scheme string) {
+	t.t.Helper()
+	t.run(chromedp.Evaluate("sessionStorage.clear()", nil), window(width, scheme), chromedp.Reload())
 }
 
-func (b *tab) run(actions ...chromedp.Action) {
-	b.t.Helper()
-	must.Succeed(b.t, chromedp.Run(b, actions...))
+func (t *tab) run(actions ...chromedp.Action) {
+	t.t.Helper()
+	must.Succeed(t.t, chromedp.Run(t, actions...))
 }
 
 // js returns the value of an expression.
@@ -208,54 +208,54 @@ func js[T any](b *tab, expression string) (value T) {
 }
 
 // await waits until an expression is true.
-func (b *tab) await(expression string) {
-	b.t.Helper()
+func (t *tab) await(expression string) {
+	t.t.Helper()
 	deadline := time.Now().Add(soon)
-	for !js[bool](b, "!!("+expression+")") {
+	for !js[bool](t, "!!("+expression+")") {
 		if time.Now().After(deadline) {
-			b.t.Fatalf("still false: %s\n%s", expression, js[string](b, "document.body.innerText"))
+			t.t.Fatalf("still false: %s\n%s", expression, js[string](t, "document.body.innerText"))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 // text waits until an element contains a text.
-func (b *tab) text(selector, want string) {
-	b.t.Helper()
-	b.await(fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, want))
+func (t *tab) text(selector, want string) {
+	t.t.Helper()
+	t.await(fmt.Sprintf("document.querySelector(%q)?.innerText.includes(%q)", selector, want))
 }
 
-func (b *tab) signIn(token string) {
-	b.t.Helper()
-	b.await("!document.getElementById('sign-in').hidden")
-	b.run(chromedp.SendKeys("#token", token+"\r", chromedp.ByQuery))
+func (t *tab) signIn(token string) {
+	t.t.Helper()
+	t.await("!document.getElementById('sign-in').hidden")
+	t.run(chromedp.SendKeys("#token", token+"\r", chromedp.ByQuery))
 }
 
-func (b *tab) lookUp(entries string) {
-	b.t.Helper()
-	b.run(chromedp.SetValue("#entries", entries, chromedp.ByQuery), chromedp.SendKeys("#entries", "\r", chromedp.ByQuery))
-	b.await("document.querySelector('#answer .badge')")
+func (t *tab) lookUp(entries string) {
+	t.t.Helper()
+	t.run(chromedp.SetValue("#entries", entries, chromedp.ByQuery), chromedp.SendKeys("#entries", "\r", chromedp.ByQuery))
+	t.await("document.querySelector('#answer .badge')")
 }
 
 // isReadable checks that the page is not wider than the window, and that each text has enough
 // contrast.
-func (b *tab) isReadable(name string, width int64) {
-	b.t.Helper()
-	if wide := js[int](b, "document.documentElement.scrollWidth"); int64(wide) > width {
-		b.t.Errorf("%s: the page is %d wide", name, wide)
+func (t *tab) isReadable(name string, width int64) {
+	t.t.Helper()
+	if wide := js[int](t, "document.documentElement.scrollWidth"); int64(wide) > width {
+		t.t.Errorf("%s: the page is %d wide", name, wide)
 	}
-	for _, low := range js[[]string](b, contrasts) {
-		b.t.Errorf("%s: %s", name, low)
+	for _, low := range js[[]string](t, contrasts) {
+		t.t.Errorf("%s: %s", name, low)
 	}
 }
 
 // shoot writes a screenshot of the whole page if -shots asks for it.
-func (b *tab) shoot(name string) {
-	b.t.Helper()
+func (t *tab) shoot(name string) {
+	t.t.Helper()
 	if *shots == "" {
 		return
 	}
 	var image []byte
-	b.run(chromedp.FullScreenshot(&image, 100))
-	must.Succeed(b.t, os.WriteFile(filepath.Join(*shots, name+".png"), image, 0o644))
+	t.run(chromedp.FullScreenshot(&image, 100))
+	must.Succeed(t.t, os.WriteFile(filepath.Join(*shots, name+".png"), image, 0o644))
 }

@@ -106,7 +106,7 @@ func testStaysInPlace(t *testing.T, s *site, b *tab) {
 }
 
 // filter replaces the text of the filter.
-func (b *tab) filter(text string) {
-	b.t.Helper()
-	b.run(chromedp.Evaluate(fmt.Sprintf("{ const f = document.getElementById('filter'); f.value = %q; f.dispatchEvent(new Event('input')); }", text), nil))
+func (t *tab) filter(text string) {
+	t.t.Helper()
+	t.run(chromedp.Evaluate(fmt.Sprintf("{ const f = document.getElementById('filter'); f.value = %q; f.dispatchEvent(new Event('input')); }", text), nil))
 }

@@ -52,7 +52,7 @@ func (g *Gate) Handler(next http.Handler, maxBody int64) http.Handler {
 type errorReader struct{ err error }
 
 // Read implements io.Reader.
-func (f errorReader) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
+func (r errorReader) Read([]byte) (int, error) { return 0, cmp.Or(r.err, io.EOF) }
 
 func reject(w http.ResponseWriter) {
 	closeAfter(w)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/weir-rls/weir/internal/atomicfile"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
@@ -59,21 +59,12 @@ func writeFile(name string, flags int, write func(io.Writer) error) error {
 	return errors.Join(write(file), file.Close())
 }
 
-// writeAtomically writes a file that only its owner can read, and renames it to path once it is
-// complete. It replaces only a regular file.
+// writeAtomically is [atomicfile.Write], but replaces only a regular file.
 func writeAtomically(path string, write func(io.Writer) error) error {
 	if err := checkWritable(path); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // fails once the file is renamed
-	if err := cmp.Or(write(file), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+	return atomicfile.Write(path, write)
 }
 
 // checkWritable reports early whether [writeAtomically] would fail for path.
@@ -96,12 +87,11 @@ func writeRecording(path string, write func(io.Writer) error) error {
 		return writeAtomically(path, write)
 	}
 	return writeAtomically(path, func(w io.Writer) error {
-		out := bufio.NewWriter(w)
-		encoder, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1))
+		encoder, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
 		if err != nil {
 			return err
 		}
-		return cmp.Or(write(encoder), encoder.Close(), out.Flush())
+		return cmp.Or(write(encoder), encoder.Close())
 	})
 }
 

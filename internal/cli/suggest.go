@@ -70,7 +70,7 @@ func (s *Suggest) Run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	recommended := slices.ContainsFunc(report.Rules, func(r *suggest.Rule) bool { return len(r.Recommendations) > 0 })
+	recommended := slices.ContainsFunc(report.Rules, func(r *suggest.RuleReport) bool { return len(r.Recommendations) > 0 })
 	if !recommended {
 		s.hint(report, to.Err)
 	}

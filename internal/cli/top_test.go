@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -219,20 +221,23 @@ func TestTailPrintsJSONLines(t *testing.T) {
 	flags, _ := observing(t, observedKeys{})
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	out := &watched{}
 	tail := Tail{AdminServer: flags, Entry: "action", Sample: .5, Output: "json"} // any value of action
-	ended := make(chan error, 1)
-	go func() { ended <- tail.Run(ctx, Streams{Out: out, Err: &watched{}}) }()
-	out.await(t, "no_rule")
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	for line := range strings.Lines(out.String()) {
+	lines, out := io.Pipe()
+	go func() { out.CloseWithError(tail.Run(ctx, Streams{Out: out, Err: &watched{}})) }()
+	found := false
+	scanner := bufio.NewScanner(lines)
+	for scanner.Scan() {
 		var d api.Decision
-		if err := json.Unmarshal([]byte(line), &d); err != nil || d.Domain != "shop" {
-			t.Errorf("error %v, got %s, want a decision of the domain shop", err, line)
+		if err := json.Unmarshal(scanner.Bytes(), &d); err != nil || d.Domain != "shop" {
+			t.Errorf("error %v, got %s, want a decision of the domain shop", err, scanner.Text())
 		}
+		if d.Reason == "no_rule" {
+			found = true
+			cancel()
+		}
+	}
+	if scanner.Err() != nil || !found {
+		t.Errorf("error %v, found %v, want a decision with the reason no_rule", scanner.Err(), found)
 	}
 }
 

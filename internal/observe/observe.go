@@ -110,13 +110,13 @@ type perSecondLimit struct {
 	events    int64 // in this second
 }
 
-func (r *perSecondLimit) admit(now time.Time) bool {
-	if second := now.Unix(); second != r.second {
-		r.second, r.events = second, 0
+func (l *perSecondLimit) admit(now time.Time) bool {
+	if second := now.Unix(); second != l.second {
+		l.second, l.events = second, 0
 	}
-	if r.events >= r.perSecond {
+	if l.events >= l.perSecond {
 		return false
 	}
-	r.events++
+	l.events++
 	return true
 }

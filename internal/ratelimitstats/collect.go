@@ -6,48 +6,36 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-rls/weir/internal/scrape"
 )
 
-// A seriesCollector collects the series, with a label for the domain and one for each level (key1,
-// key2, ...). Prometheus treats an absent label as empty, so the output equals that of
-// envoyproxy/ratelimit. Because the labels vary, it is an unchecked collector, which describes
-// nothing.
-type seriesCollector struct{ stats *Stats }
-
-// Describe implements prometheus.Collector. It describes nothing.
-func (seriesCollector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect drops idle series and collects the others. It omits rare counters that are 0.
-func (c seriesCollector) Collect(to chan<- prometheus.Metric) {
-	c.stats.byDescriptor.sweep()
-	c.stats.unknownDomains.sweep()
+// collectSeries drops idle series and collects the others, without rare counters that are 0. The
+// labels of a series are its domain and its levels (key1, key2, ...). Prometheus treats an absent
+// label as empty, so the output equals that of envoyproxy/ratelimit.
+func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
+	collect := func(desc *prometheus.Desc, n uint64, labels []string) {
+		to <- scrape.Metric(desc, prometheus.CounterValue, float64(n), labels...)
+	}
+	s.byDescriptor.sweep()
+	s.unknownDomains.sweep()
 	descs := map[int]*[counters]*prometheus.Desc{}
-	for _, s := range c.stats.byDescriptor.all() {
-		depth := len(s.labels) - 1
+	for _, one := range s.byDescriptor.all() {
+		depth := len(one.labels) - 1
 		if descs[depth] == nil {
 			descs[depth] = descsOf(depth)
 		}
-		for i, n := range s.load() {
+		for i, n := range one.load() {
 			if n > 0 || i < overLimitWithLocalCache {
-				to <- constMetric(descs[depth][i], n, s.labels)
+				collect(descs[depth][i], n, one.labels)
 			}
 		}
 	}
 	unknown := prometheus.NewDesc("ratelimit_service_rate_limit_domain_not_found",
 		"Requests for a domain that no rules have. At most 100 domains have series of their own.", []string{"domain"}, nil)
-	for _, s := range c.stats.unknownDomains.all() {
-		to <- constMetric(unknown, s.counts[totalHits].Load(), s.labels)
+	for _, one := range s.unknownDomains.all() {
+		collect(unknown, one.counts[totalHits].Load(), one.labels)
 	}
-}
-
-// constMetric is [prometheus.NewConstMetric] of a counter, but returns an invalid metric instead of
-// an error, so that a bad label fails a scrape and not the process.
-func constMetric(desc *prometheus.Desc, n uint64, labels []string) prometheus.Metric {
-	m, err := prometheus.NewConstMetric(desc, prometheus.CounterValue, float64(n), labels...)
-	if err != nil {
-		return prometheus.NewInvalidMetric(desc, err)
-	}
-	return m
 }
 
 func descsOf(depth int) *[counters]*prometheus.Desc {

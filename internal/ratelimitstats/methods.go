@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
+
+	"github.com/weir-rls/weir/internal/scrape"
 )
 
 // methods counts gRPC calls by method. Their number is bounded, because only methods with a handler
@@ -94,7 +96,9 @@ var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Unar
 
 // Collect implements prometheus.Collector.
 func (m *methods) Collect(to chan<- prometheus.Metric) {
-	m.each(func(method *method) { to <- constMetric(totalRequests, method.calls.n.Load(), []string{method.name}) })
+	m.each(func(method *method) {
+		to <- scrape.Metric(totalRequests, prometheus.CounterValue, float64(method.calls.n.Load()), method.name)
+	})
 }
 
 func (m *methods) each(do func(*method)) {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/scrape"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -90,7 +91,7 @@ const maxDomains = 100
 func (s *Stats) register(registry prometheus.Registerer) {
 	const failed = "ratelimit_service_should_rate_limit_error"
 	const help = "Requests that failed. err_type is redis_error if the store failed, else service_error."
-	registry.MustRegister(seriesCollector{s}, s.methods, s.methods.took)
+	registry.MustRegister(scrape.CollectFunc(s.collectSeries), s.methods, s.methods.took)
 	auto := promauto.With(registry)
 	s.configLoaded.register(auto, "ratelimit_service_config_load_success", "Successful loads of rules.", nil)
 	s.configFailed.register(auto, "ratelimit_service_config_load_error", "Failed loads of rules. The previous rules stay in force.", nil)

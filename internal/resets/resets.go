@@ -43,9 +43,9 @@ type message struct {
 	Keys   []limiters.StateName `json:"keys,omitempty"`
 	Domain string               `json:"domain,omitempty"`
 	Entry  [2]string            `json:"entry,omitzero"`
-	// Before marks the message before the reset, at which the replicas keep their local counters:
-	// the store may yet reject the reset.
-	Before bool `json:"before,omitempty"`
+	// Announcement marks the message before the reset. The replicas keep their local counters at
+	// it, because the store may still reject the reset.
+	Announcement bool `json:"before,omitempty"`
 }
 
 func (m message) matcher() func(key string) bool {
@@ -60,21 +60,21 @@ const resetDelay = 20 * time.Millisecond
 const publishTimeout = time.Second
 
 // Reset implements admin.Resets.
-func (r *Service) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error) {
-	notified, err = r.resetAndNotify(ctx, message{Keys: keys}, func() error {
-		found, err = r.Store.Reset(ctx, keys)
+func (s *Service) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, notified bool, err error) {
+	notified, err = s.resetAndNotify(ctx, message{Keys: keys}, func() error {
+		found, err = s.Store.Reset(ctx, keys)
 		return err
 	})
 	return found, notified, err
 }
 
 // ResetByEntry implements admin.Resets.
-func (r *Service) ResetByEntry(
+func (s *Service) ResetByEntry(
 	ctx context.Context, domain string, entry descriptors.Entry, cursor string,
 ) (done limiters.Progress, notified bool, err error) {
 	m := message{Domain: domain, Entry: [2]string{entry.Key, entry.Value}}
-	notified, err = r.resetAndNotify(ctx, m, func() error {
-		done, err = r.Store.ResetMatching(ctx, m.matcher(), cursor)
+	notified, err = s.resetAndNotify(ctx, m, func() error {
+		done, err = s.Store.ResetMatching(ctx, m.matcher(), cursor)
 		return err
 	})
 	return done, notified, err
@@ -83,42 +83,42 @@ func (r *Service) ResetByEntry(
 // resetAndNotify sends m before and after reset. If it returns no error, notified reports whether
 // both messages were sent or are not needed. It sends the second message even if reset failed,
 // because some states may be removed, but not if the store rejected it.
-func (r *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
-	if r.PubSub == nil {
+func (s *Service) resetAndNotify(ctx context.Context, m message, reset func() error) (notified bool, err error) {
+	if s.PubSub == nil {
 		return true, reset()
 	}
-	before := m
-	before.Before = true
-	err = r.publish(ctx, before)
+	first := m
+	first.Announcement = true
+	err = s.publish(ctx, first)
 	if err == nil {
 		_ = backoff.Sleep(ctx, resetDelay)
 	}
-	failed := reset()
-	if limiters.IsRejectedReset(failed) {
-		return false, failed
+	resetErr := reset()
+	if limiters.IsRejectedReset(resetErr) {
+		return false, resetErr
 	}
-	if failed != nil { // ctx may have ended
+	if resetErr != nil { // ctx may have ended
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
 		defer cancel()
 	}
-	err = cmp.Or(err, r.publish(ctx, m))
-	if failed != nil {
-		return false, failed
+	err = cmp.Or(err, s.publish(ctx, m))
+	if resetErr != nil {
+		return false, resetErr
 	}
 	if err != nil {
-		r.Warn("other replicas not fully notified of a reset", err)
+		s.Warn("other replicas not fully notified of a reset", err)
 		return false, nil
 	}
 	return true, nil
 }
 
-func (r *Service) publish(ctx context.Context, m message) error {
+func (s *Service) publish(ctx context.Context, m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
-	return r.PubSub.Publish(ctx, text)
+	return s.PubSub.Publish(ctx, text)
 }
 
 // subscribeBackoff is the wait between attempts to subscribe.
@@ -126,20 +126,20 @@ var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 *
 
 // Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends.
 // After a lost connection it forgets all denials, because it may have missed messages.
-func (r *Service) Run(ctx context.Context) {
-	if r.PubSub == nil {
+func (s *Service) Run(ctx context.Context) {
+	if s.PubSub == nil {
 		return
 	}
 	for failures := 0; ; failures++ {
-		err := r.PubSub.Receive(ctx, func() {
+		err := s.PubSub.Receive(ctx, func() {
 			failures = 0
-			r.DenyCache.ForgetMatching(func(string) bool { return true })
-		}, r.received)
+			s.DenyCache.ForgetMatching(func(string) bool { return true })
+		}, s.received)
 		if ctx.Err() != nil {
 			return
 		}
 		if failures == 1 { // the second in a row, because one lost connection is normal
-			r.Warn("resets by other replicas are not received", err)
+			s.Warn("resets by other replicas are not received", err)
 		}
 		if backoff.Sleep(ctx, subscribeBackoff.Wait(failures)) != nil {
 			return
@@ -150,29 +150,29 @@ func (r *Service) Run(ctx context.Context) {
 // ErrMessage is passed to Warn for a message that Weir does not understand.
 var ErrMessage = errors.New("the message is from another version of Weir: run one version on all replicas")
 
-func (r *Service) received(text []byte) {
-	defer r.Panicked.Recover("reset message") // no handler recovers on this goroutine
+func (s *Service) received(text []byte) {
+	defer s.Panicked.Recover("reset message") // no handler recovers on this goroutine
 	var m message
 	if err := json.Unmarshal(text, &m); err != nil || len(m.Keys) == 0 && m.Entry[0] == "" {
-		r.Warn("reset message from another replica is invalid", ErrMessage)
+		s.Warn("reset message from another replica is invalid", ErrMessage)
 		return
 	}
 	if len(m.Keys) > 0 {
-		r.DenyCache.ForgetKeys(m.Keys)
+		s.DenyCache.ForgetKeys(m.Keys)
 	} else {
-		r.DenyCache.ForgetMatching(m.matcher())
+		s.DenyCache.ForgetMatching(m.matcher())
 	}
-	if !m.Before {
-		r.resetLocal(m)
+	if !m.Announcement {
+		s.resetLocal(m)
 	}
 }
 
 // resetLocal resets the local counters that m names.
-func (r *Service) resetLocal(m message) {
+func (s *Service) resetLocal(m message) {
 	// These calls fail only if their context ends.
 	if len(m.Keys) > 0 {
-		_, _ = r.Local.Reset(context.Background(), m.Keys)
+		_, _ = s.Local.Reset(context.Background(), m.Keys)
 	} else {
-		_, _ = r.Local.ResetMatching(context.Background(), m.matcher(), "")
+		_, _ = s.Local.ResetMatching(context.Background(), m.matcher(), "")
 	}
 }

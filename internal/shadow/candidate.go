@@ -54,16 +54,16 @@ type limitCounts struct {
 	limit                                           *descriptors.RateLimit
 }
 
-func (s *Comparison) newCandidate(rules *descriptors.Rules, now time.Time) *candidate {
+func newCandidate(rules *descriptors.Rules, o *Options, now time.Time) *candidate {
 	// The virtual clock must not step back, and the first request may have been decided before the
 	// candidate was loaded.
 	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
-	c.memory = memstore.New(memstore.Options{MaxBytes: s.options.MaxBytes, Now: func() time.Time { return c.now }})
+	c.memory = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return c.now }})
 	var store limiters.Store = c.memory
-	if s.options.wrap != nil {
-		store = s.options.wrap(store)
+	if o.wrap != nil {
+		store = o.wrap(store)
 	}
-	c.decider = decide.New(func() *descriptors.Rules { return rules }, store, s.options.Decide)
+	c.decider = decide.New(func() *descriptors.Rules { return rules }, store, o.Decide)
 	c.diff = newDiff(now, "")
 	return c
 }

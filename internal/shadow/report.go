@@ -21,10 +21,10 @@ type Stats struct {
 }
 
 // Stats returns the counts.
-func (s *Comparison) Stats() Stats {
-	stats := Stats{Dropped: s.dropped.Load(), Panics: s.panics.Load(), Queued: int64(len(s.queue))}
-	if c := s.current.Load(); c != nil {
-		m := c.memory.Stats()
+func (c *Comparison) Stats() Stats {
+	stats := Stats{Dropped: c.dropped.Load(), Panics: c.panics.Load(), Queued: int64(len(c.queue))}
+	if current := c.current.Load(); current != nil {
+		m := current.memory.Stats()
 		stats.Keys, stats.Bytes, stats.Evicted, stats.Rejected = m.Keys, m.Bytes, m.Evicted, m.Rejected
 	}
 	return stats
@@ -32,31 +32,31 @@ func (s *Comparison) Stats() Stats {
 
 // Report returns the diff, without the fields about the shadow file and the replica. The parameters
 // bound the lengths of its lists.
-func (s *Comparison) Report(limits, keys int) api.ShadowReport {
+func (c *Comparison) Report(limits, keys int) api.ShadowReport {
 	none := api.DiffKeys{Worst: []api.DiffKey{}}
-	stats := s.Stats()
+	stats := c.Stats()
 	r := api.ShadowReport{
 		Evicted: stats.Evicted + stats.Rejected, Panics: stats.Panics,
 		Limits: []api.LimitDiff{}, NewlyDeniedKeys: none, NewlyAllowedKeys: none,
 	}
-	c := s.current.Load()
-	if c == nil {
+	current := c.current.Load()
+	if current == nil {
 		return r
 	}
-	r.Running, r.CandidateVersion, r.LoadedAt = true, c.rules.Version(), &c.loaded
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d := &c.diff
+	r.Running, r.CandidateVersion, r.LoadedAt = true, current.rules.Version(), &current.loaded
+	current.mu.Lock()
+	defer current.mu.Unlock()
+	d := &current.diff
 	since := d.since
 	r.RulesVersion, r.Since, r.Requests, r.LimitsTotal = d.version, &since, d.counts, len(d.limits)
 	r.Requests.Compared = d.counts.BothAllowed + d.counts.BothDenied + d.counts.NewlyDenied + d.counts.NewlyAllowed
-	r.Requests.Dropped = c.dropped.Load()
-	if all := r.Requests.Dropped + c.seen; all > 0 {
+	r.Requests.Dropped = current.dropped.Load()
+	if all := r.Requests.Dropped + current.seen; all > 0 {
 		r.DroppedShare = float64(r.Requests.Dropped) / float64(all)
 	}
 	now := time.Now()
 	for id, n := range d.limits {
-		r.Limits = append(r.Limits, n.report(id, c.loaded, now))
+		r.Limits = append(r.Limits, n.report(id, current.loaded, now))
 	}
 	slices.SortFunc(r.Limits, func(a, b api.LimitDiff) int {
 		return cmp.Or(cmp.Compare(b.NewlyDenied, a.NewlyDenied), cmp.Compare(b.NewlyAllowed, a.NewlyAllowed),
@@ -64,7 +64,7 @@ func (s *Comparison) Report(limits, keys int) api.ShadowReport {
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
 	})
 	r.Limits = r.Limits[:min(limits, len(r.Limits))]
-	r.NewlyDeniedKeys, r.NewlyAllowedKeys = s.keys(d.newlyDenied, keys), s.keys(d.newlyAllowed, keys)
+	r.NewlyDeniedKeys, r.NewlyAllowedKeys = c.keys(d.newlyDenied, keys), c.keys(d.newlyAllowed, keys)
 	return r
 }
 
@@ -80,15 +80,15 @@ func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff 
 	return l
 }
 
-func (s *Comparison) keys(sketch *spacesaving.Sketch[keyDenial], n int) api.DiffKeys {
+func (c *Comparison) keys(sketch *spacesaving.Sketch[keyDenial], n int) api.DiffKeys {
 	list := sketch.List()
 	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {
 		k := api.DiffKey{
 			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitName.limit, Key: []explain.Entry{},
-			KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
+			KeyHash: descriptors.KeyHash(c.options.KeyHashSecret, item.Value.key), Requests: int64(item.Count), Error: int64(item.Error),
 		}
-		if len(s.options.KeyHashSecret) == 0 {
+		if len(c.options.KeyHashSecret) == 0 {
 			_, entries, _ := descriptors.ParseKey(item.Value.key)
 			k.Key = explain.EntriesOf(entries)
 		}

@@ -66,58 +66,58 @@ func New(o Options) *Comparison {
 
 // SetCandidate makes rules the candidate, with empty counters. Nil rules end the comparison. It
 // returns false, and changes nothing, if the candidate already has the version of rules.
-func (s *Comparison) SetCandidate(rules *descriptors.Rules) bool {
-	old := s.current.Load()
+func (c *Comparison) SetCandidate(rules *descriptors.Rules) bool {
+	old := c.current.Load()
 	switch {
 	case rules == nil:
-		s.current.Store(nil)
+		c.current.Store(nil)
 		return old != nil
 	case old != nil && old.rules.Version() == rules.Version():
 		return false
 	}
-	s.current.Store(s.newCandidate(rules, time.Now()))
+	c.current.Store(newCandidate(rules, &c.options, time.Now()))
 	return true
 }
 
 // Observe queues a decided request, or drops it. It never waits, and does not retain request and
 // result.
-func (s *Comparison) Observe(request *decide.Request, result *decide.Result) {
+func (c *Comparison) Observe(request *decide.Request, result *decide.Result) {
 	if len(result.Decisions) == 0 { // nothing was decided: the request was invalid, or there are no rules
 		return
 	}
-	c := s.current.Load()
-	if c == nil {
+	current := c.current.Load()
+	if current == nil {
 		return
 	}
-	defer s.recoverPanic()
-	if len(s.queue) == cap(s.queue) || s.queued.Load() > maxQueuedBytes {
-		s.drop(c)
+	defer c.recoverPanic()
+	if len(c.queue) == cap(c.queue) || c.queued.Load() > maxQueuedBytes {
+		c.drop(current)
 		return
 	}
 	r := newRequestCopy(request, result, time.Now())
-	s.queued.Add(r.bytes)
+	c.queued.Add(r.bytes)
 	select {
-	case s.queue <- r:
+	case c.queue <- r:
 	default:
-		s.queued.Add(-r.bytes)
-		s.drop(c)
+		c.queued.Add(-r.bytes)
+		c.drop(current)
 		r.release()
 	}
 }
 
-func (s *Comparison) drop(c *candidate) {
-	s.dropped.Add(1)
+func (c *Comparison) drop(current *candidate) {
 	c.dropped.Add(1)
+	current.dropped.Add(1)
 }
 
 // Run decides the queued requests until ctx ends.
-func (s *Comparison) Run(ctx context.Context) {
+func (c *Comparison) Run(ctx context.Context) {
 	for {
 		select {
-		case r := <-s.queue:
-			s.queued.Add(-r.bytes)
-			if c := s.current.Load(); c != nil {
-				s.compare(ctx, c, r)
+		case r := <-c.queue:
+			c.queued.Add(-r.bytes)
+			if current := c.current.Load(); current != nil {
+				c.compare(ctx, current, r)
 			}
 			r.release()
 		case <-ctx.Done():
@@ -127,15 +127,15 @@ func (s *Comparison) Run(ctx context.Context) {
 }
 
 // compare decides a copy with the candidate. A panic affects only this copy.
-func (s *Comparison) compare(ctx context.Context, c *candidate, r *requestCopy) {
-	defer s.recoverPanic()
-	c.compare(ctx, r)
+func (c *Comparison) compare(ctx context.Context, current *candidate, r *requestCopy) {
+	defer c.recoverPanic()
+	current.compare(ctx, r)
 }
 
 // recoverPanic reports a panic. The caller must defer it.
-func (s *Comparison) recoverPanic() {
+func (c *Comparison) recoverPanic() {
 	if value := recover(); value != nil {
-		s.panics.Add(1)
-		s.options.Panicked(value)
+		c.panics.Add(1)
+		c.options.Panicked(value)
 	}
 }

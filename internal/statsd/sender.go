@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/scrape"
 )
 
 // A Source supplies the metrics of a Sender.
@@ -100,12 +101,7 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 	count("weir_statsd_dropped_lines_total", "Lines that the statsd server may not have received.", &s.dropped)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_statsd_up", Help: "1 if the last send to the statsd server succeeded, else 0.",
-	}, func() float64 {
-		if s.up.Load() {
-			return 1
-		}
-		return 0
-	})
+	}, func() float64 { return float64(scrape.Bit(s.up.Load())) })
 	return s
 }
 

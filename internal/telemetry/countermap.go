@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/internal/scrape"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -77,7 +78,7 @@ func (c *counterMap) Collect(to chan<- prometheus.Metric) {
 	c.mu.RLock()
 	all := make([]prometheus.Metric, 0, len(c.counts))
 	for labels, count := range c.counts {
-		all = append(all, constMetric(c.desc, prometheus.CounterValue, float64(count.Load()), labels[:c.labels]...))
+		all = append(all, scrape.Metric(c.desc, prometheus.CounterValue, float64(count.Load()), labels[:c.labels]...))
 	}
 	c.mu.RUnlock() // the receiver may be slow
 	for _, m := range all {

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/internal/scrape"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -15,10 +16,10 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 		"while the store fails, the on_store_error of a limit.", []string{"domain", "mode"}, nil)
 	hits := prometheus.NewDesc("weir_fallback_hits_total", "Operations that the store failed to decide, by the on_store_error that decided them.",
 		[]string{"mode"}, nil)
-	m.Registry.MustRegister(collectFunc(func(to chan<- prometheus.Metric) {
+	m.Registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
 		stats := stats()
 		gauge := func(domain, name string, active bool) {
-			to <- constMetric(mode, prometheus.GaugeValue, float64(bit(active)), domain, name)
+			to <- scrape.Metric(mode, prometheus.GaugeValue, float64(scrape.Bit(active)), domain, name)
 		}
 		for d := range rules().Domains() {
 			modes := d.OnErrors()
@@ -31,7 +32,7 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 			}
 		}
 		for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {
-			to <- constMetric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
+			to <- scrape.Metric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
 		}
 	}))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/internal/scrape"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -100,7 +101,7 @@ func (h *hitMetrics) Collect(to chan<- prometheus.Metric) {
 	for id, counted := range h.rules {
 		for verdict, name := range verdictNames {
 			if n := counted.counts[verdict].Load(); n > 0 {
-				all = append(all, constMetric(h.desc, prometheus.CounterValue, float64(n), id.Domain, id.Name, name))
+				all = append(all, scrape.Metric(h.desc, prometheus.CounterValue, float64(n), id.Domain, id.Name, name))
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/internal/scrape"
 	"github.com/weir-rls/weir/pkg/recorder"
 )
 
@@ -14,7 +15,7 @@ func (m *Metrics) RegisterRecording(stats func() recorder.Stats) {
 	counter("weir_recording_bytes_total", "Bytes of the lines written to the recording, before compression.",
 		func(s recorder.Stats) int64 { return s.Bytes })
 	gauge("weir_recording_failing", "1 while the recording cannot be written, for example because the disk is full. Weir still decides requests.",
-		func(s recorder.Stats) int64 { return bit(s.Failing) })
+		func(s recorder.Stats) int64 { return scrape.Bit(s.Failing) })
 	for _, reason := range recorder.Reasons() {
 		_, counter := registrars(m.Registry, stats, prometheus.Labels{"reason": reason.String()})
 		counter("weir_recording_dropped_lines_total",

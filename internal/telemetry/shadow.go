@@ -3,6 +3,7 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weir-rls/weir/internal/scrape"
 	"github.com/weir-rls/weir/internal/shadow"
 	"github.com/weir-rls/weir/pkg/admin/api"
 )
@@ -32,14 +33,14 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 	keys := desc("weir_shadow_keys", "Keys in the memory of the candidate.")
 	bytes := desc("weir_shadow_key_bytes", "Approximate memory of the keys of the candidate, in bytes.")
 	evicted := desc("weir_shadow_evictions_total", "Keys of the candidate evicted before they expired, and hits for which there was no room.")
-	m.Registry.MustRegister(collectFunc(func(to chan<- prometheus.Metric) {
+	m.Registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
 		s := stats()
 		emit := func(d *prometheus.Desc, kind prometheus.ValueType, n int64, labels ...string) {
-			to <- constMetric(d, kind, float64(n), labels...)
+			to <- scrape.Metric(d, kind, float64(n), labels...)
 		}
 		const counter, gauge = prometheus.CounterValue, prometheus.GaugeValue
 		counts := &s.Report.Requests
-		emit(running, gauge, bit(s.Report.Running))
+		emit(running, gauge, scrape.Bit(s.Report.Running))
 		emit(loads, counter, s.Loads, "ok")
 		emit(loads, counter, s.Faults, "error")
 		emit(requests, counter, counts.BothAllowed, "allowed")

@@ -53,9 +53,9 @@ type countingWriter struct {
 	n int64
 }
 
-func (s *countingWriter) Write(b []byte) (int, error) {
-	n, err := s.Writer.Write(b)
-	s.n += int64(n)
+func (w *countingWriter) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.n += int64(n)
 	return n, err
 }
 

@@ -17,10 +17,10 @@ type Recommendation struct {
 	Multiplier uint32 `json:"unit_multiplier"`
 	Limit      int64  `json:"requests_per_unit"`
 	Name       string `json:"name,omitempty"` // the limit's name in the rule
-	// Current is the limit in the rule, and Present its effect on the recording, including its
-	// capacity and its penalty.
-	Current *int64       `json:"current,omitempty"`
-	Present *LimitEffect `json:"present,omitempty"`
+	// CurrentLimit is the limit in the rule, and CurrentEffect its effect on the recording,
+	// including that of its capacity and its penalty.
+	CurrentLimit  *int64       `json:"current,omitempty"`
+	CurrentEffect *LimitEffect `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
 	Keys   Estimate  `json:"keys_hit"`
 	Denied *Estimate `json:"requests_denied,omitempty"` // nil if the rule has too many limits for a run of each
@@ -31,8 +31,8 @@ type Recommendation struct {
 	Reasons  []string  `json:"reasons"`
 
 	split     split
-	window    *Window
-	algorithm *Algorithm
+	window    *WindowReport
+	algorithm *AlgorithmReport
 }
 
 // An Outlier is a key that a recommended limit hits.
@@ -51,7 +51,7 @@ func newOutlier(key string, need int64) Outlier {
 	return o
 }
 
-func (r *Rule) recommendationFor(v *variant) *Recommendation {
+func (r *RuleReport) recommendationFor(v *variant) *Recommendation {
 	for _, rec := range r.Recommendations {
 		if rec.algorithm.variant == v {
 			return rec
@@ -61,7 +61,7 @@ func (r *Rule) recommendationFor(v *variant) *Recommendation {
 }
 
 // recommend adds a recommendation for each limit of a rule, or one recommendation for a path.
-func (c *Collector) recommend(r *Rule) {
+func (c *Collector) recommend(r *RuleReport) {
 	if r.target.isPath {
 		c.recommendPath(r)
 		return
@@ -78,7 +78,7 @@ func (c *Collector) recommend(r *Rule) {
 }
 
 // add adds a recommendation, unless every limit of the algorithm denies ordinary keys.
-func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
+func (c *Collector) add(r *RuleReport, w *WindowReport, a *AlgorithmReport, reasons ...string) {
 	s := a.dist.splitOutliers()
 	if s.ordinary == never {
 		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
@@ -87,7 +87,7 @@ func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 	}
 	rec := &Recommendation{
 		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.maxLimit),
-		Current: a.Current, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
+		CurrentLimit: a.CurrentLimit, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
 	}
 	if configured := a.variant.configured; configured != nil {
 		rec.Name = configured.Name
@@ -104,25 +104,28 @@ func (c *Collector) add(r *Rule, w *Window, a *Algorithm, reasons ...string) {
 const maxLog = 100
 
 // recommendPath chooses a window and an algorithm for a path without a rule.
-func (c *Collector) recommendPath(r *Rule) {
+func (c *Collector) recommendPath(r *RuleReport) {
 	w, reason := c.chooseWindow(r)
 	if a := w.algorithm(c.o.Algorithm); a != nil {
 		c.add(r, w, a, reason)
 		return
 	}
-	algorithm, because := "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
-	log := w.algorithm("sliding_log")
-	if s := log.dist.splitOutliers(); w.length >= time.Hour {
+	var algorithm, because string
+	logSplit := w.algorithm("sliding_log").dist.splitOutliers()
+	switch {
+	case w.length >= time.Hour:
 		algorithm, because = "fixed_window", "a quota that resets at a known time is easy to explain, and its state is two numbers"
-	} else if s.withHeadroom(c.o.Headroom) > maxLog {
+	case logSplit.withHeadroom(c.o.Headroom) > maxLog:
 		algorithm, because = "funnel", "it spaces requests, and its state has a constant size; a sliding log remembers each hit"
+	default:
+		algorithm, because = "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
 	}
 	c.add(r, w, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
 }
 
 // chooseWindow returns the window that best separates outliers from ordinary keys. The recording
 // must be at least twice as long. Without outliers it returns a minute.
-func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
+func (c *Collector) chooseWindow(r *RuleReport) (chosen *WindowReport, reason string) {
 	widest := 0.0
 	chosen = r.Windows[0]
 	for _, w := range r.Windows {
@@ -150,7 +153,7 @@ func (c *Collector) chooseWindow(r *Rule) (chosen *Window, reason string) {
 	return chosen, "The recording is shorter than two minutes, so the window is one second; --window chooses another."
 }
 
-func (w *Window) algorithm(name string) *Algorithm {
+func (w *WindowReport) algorithm(name string) *AlgorithmReport {
 	for _, a := range w.Algorithms {
 		if a.Algorithm == name {
 			return a
@@ -160,7 +163,7 @@ func (w *Window) algorithm(name string) *Algorithm {
 }
 
 // name returns the window in words, such as minute or 15 minutes.
-func (w *Window) name() string {
+func (w *WindowReport) name() string {
 	if w.Multiplier == 1 {
 		return w.Unit
 	}
@@ -168,7 +171,7 @@ func (w *Window) name() string {
 }
 
 // per returns the window as it follows a number, such as "per minute".
-func (w *Window) per() string {
+func (w *WindowReport) per() string {
 	if w.Multiplier > 1 {
 		return fmt.Sprintf("per %d %ss", w.Multiplier, w.Unit)
 	}
@@ -176,7 +179,7 @@ func (w *Window) per() string {
 }
 
 // explain completes a recommendation with its effect and its reasons.
-func (c *Collector) explain(r *Rule, rec *Recommendation) {
+func (c *Collector) explain(r *RuleReport, rec *Recommendation) {
 	w, s := rec.window, &rec.split
 	for i := range rec.algorithm.Effects {
 		if effect := &rec.algorithm.Effects[i]; effect.Limit == rec.Limit {
@@ -186,27 +189,33 @@ func (c *Collector) explain(r *Rule, rec *Recommendation) {
 	say := func(format string, args ...any) { rec.Reasons = append(rec.Reasons, fmt.Sprintf(format, args...)) }
 	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", terminal.Grouped(s.ordinary), w.per())
 	switch {
-	case w.TooShort && rec.Current != nil && rec.Limit == *rec.Current:
+	case w.TooShort && rec.CurrentLimit != nil && rec.Limit == *rec.CurrentLimit:
 		say("%s The recording is too short for a lower limit than the present one.", busiest)
 	case c.o.Headroom > 0:
 		say("%s With %.6g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
 	default:
 		say("%s You asked for no headroom.", busiest)
 	}
+	least, outliers := terminal.Grouped(s.least), terminal.Grouped(s.outliers)
+	ratio := float64(s.least) / float64(max(1, s.ordinary))
+	const inspect = "Inspect outliers before you enforce the limit: they may be attackers or scripts."
 	switch {
-	case s.outliers > 0 && s.least == never:
-		say("%s more than any limit. %s", outliersNeed(s.outliers, ""), inspectOutliers)
-	case s.outliers > 0:
-		say("%s %s, %.0f times as much as the busiest ordinary key. %s", outliersNeed(s.outliers, " at least"), terminal.Grouped(s.least),
-			float64(s.least)/float64(max(1, s.ordinary)), inspectOutliers)
+	case s.outliers == 1 && s.least == never:
+		say("1 key is an outlier: it needs more than any limit. %s", inspect)
+	case s.outliers == 1:
+		say("1 key is an outlier: it needs %s, %.0f times as much as the busiest ordinary key. %s", least, ratio, inspect)
+	case s.outliers > 1 && s.least == never:
+		say("%s keys are outliers: they need more than any limit. %s", outliers, inspect)
+	case s.outliers > 1:
+		say("%s keys are outliers: they need at least %s, %.0f times as much as the busiest ordinary key. %s", outliers, least, ratio, inspect)
 	case r.Keys.N < outlierKeys:
 		say("With fewer than %d keys, no key counts as an outlier. The limit denies none of the recorded requests.", outlierKeys)
 	default:
 		say("No key is an outlier, so the limit denies none of the recorded requests.")
 	}
-	if rec.Present != nil {
-		say("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.Current), rec.Present.Keys.withNoun("key"),
-			rec.Present.Denied.withNoun("request"))
+	if rec.CurrentEffect != nil {
+		say("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.CurrentLimit), rec.CurrentEffect.Keys.withNoun("key"),
+			rec.CurrentEffect.Denied.withNoun("request"))
 	}
 	if capacity := rec.ownParams().Capacity; capacity != 0 {
 		say("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
@@ -231,17 +240,6 @@ func (r *Recommendation) ownParams() limiters.Params {
 	return r.algorithm.variant.configured.Spec().Params
 }
 
-const inspectOutliers = "Inspect outliers before you enforce the limit: they may be attackers or scripts."
-
-// outliersNeed returns the beginning of a sentence that ends with the least need of n outliers.
-// Only several outliers need " at least" it.
-func outliersNeed(n int64, atLeast string) string {
-	if n == 1 {
-		return "1 key is an outlier: it needs"
-	}
-	return terminal.Grouped(n) + " keys are outliers: they need" + atLeast
-}
-
 // warnings returns the sentences about what makes the whole report less certain.
 func (c *Collector) warnings(r *Report) []string {
 	all := []string{}
@@ -261,7 +259,7 @@ func (c *Collector) warnings(r *Report) []string {
 		}
 	}
 	for _, set := range c.sets {
-		matched := func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].result.Requests > 0 }
+		matched := func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].report.Requests > 0 }
 		for _, m := range set.unmatchable.List(matched) {
 			warn("%s matches values of %s, but the recording has hashes there in %s of its descriptors. Weir cannot tell which of them match.",
 				m.Path, m.Key, terminal.Grouped(m.Descriptors))

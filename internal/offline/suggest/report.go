@@ -19,16 +19,16 @@ type Report struct {
 	Seconds   float64   `json:"seconds"`
 	// Denied is the number of lines that the recording denies. Outcomes is the number of lines with
 	// a recorded outcome.
-	Denied   int64    `json:"denied_when_recorded"`
-	Outcomes int64    `json:"with_outcome"`
-	Warnings []string `json:"warnings"`
-	Rules    []*Rule  `json:"rules"`
+	Denied   int64         `json:"denied_when_recorded"`
+	Outcomes int64         `json:"with_outcome"`
+	Warnings []string      `json:"warnings"`
+	Rules    []*RuleReport `json:"rules"`
 	// Paths are the key paths of the recording, most frequent first, at most 20.
 	Paths []KeyPath `json:"key_paths"`
 }
 
-// A Rule is a rule or a key path, with the needs of its keys.
-type Rule struct {
+// A RuleReport is a rule or a key path with the needs of its keys.
+type RuleReport struct {
 	Domain string `json:"domain"`
 	Path   string `json:"path"`
 	Source string `json:"source,omitempty"` // file and line; empty for a key path
@@ -46,31 +46,31 @@ type Rule struct {
 	// estimated. It is 1 if they are exact.
 	Sample float64 `json:"sample"`
 
-	Windows         []*Window         `json:"windows"`
+	Windows         []*WindowReport   `json:"windows"`
 	Recommendations []*Recommendation `json:"recommendations"`
 
 	target *target
 }
 
-// A Window holds the needs of the keys for one length of window.
-type Window struct {
+// A WindowReport holds the needs of the keys for one length of window.
+type WindowReport struct {
 	Unit       string  `json:"unit"`
 	Multiplier uint32  `json:"unit_multiplier"`
 	Recorded   float64 `json:"recorded"` // the length of the recording, in windows
 	TooShort   bool    `json:"too_short"`
 	// Algorithms lists the three algorithms. An algorithm occurs more than once if the rule uses it
 	// with several settings.
-	Algorithms []*Algorithm `json:"algorithms"`
+	Algorithms []*AlgorithmReport `json:"algorithms"`
 
 	unit   descriptors.Unit
 	length time.Duration
 }
 
-// An Algorithm holds the needs of the keys under one algorithm.
-type Algorithm struct {
-	Algorithm string `json:"algorithm"`
-	Settings  string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit
-	Current   *int64 `json:"current,omitempty"`  // the limit in the rule
+// An AlgorithmReport holds the needs of the keys under one algorithm.
+type AlgorithmReport struct {
+	Algorithm    string `json:"algorithm"`
+	Settings     string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit
+	CurrentLimit *int64 `json:"current,omitempty"`  // the limit in the rule
 	// Smallest is the smallest limit that denies no request; nil if there is none.
 	Smallest *int64        `json:"smallest_denies_nobody"`
 	Effects  []LimitEffect `json:"candidates"`
@@ -93,7 +93,7 @@ type LimitEffect struct {
 // ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &c.report
-	r.Seconds, r.Paths, r.Rules = c.span().Seconds(), c.seen.list(), []*Rule{}
+	r.Seconds, r.Paths, r.Rules = c.span().Seconds(), c.seen.list(), []*RuleReport{}
 	for _, t := range c.targets {
 		rule, err := c.analyze(ctx, t)
 		if err != nil {
@@ -110,11 +110,11 @@ func (c *Collector) Report(ctx context.Context) (*Report, error) {
 func (c *Collector) span() time.Duration { return c.report.Last.Sub(c.report.First) }
 
 // analyze finds the limits of one target.
-func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
-	rule := t.result
+func (c *Collector) analyze(ctx context.Context, t *target) (*RuleReport, error) {
+	rule := t.report
 	rule.Sample = c.share / float64(uint64(1)<<t.halvings)
 	rule.Keys = estimateKeys(int64(len(t.keys)), rule.Sample)
-	rule.Windows, rule.Recommendations = []*Window{}, []*Recommendation{}
+	rule.Windows, rule.Recommendations = []*WindowReport{}, []*Recommendation{}
 	if rule.Note == "" && len(t.keys) == 0 {
 		rule.Note = "no request of the recording is under it"
 		if rule.Overridden > 0 {
@@ -151,7 +151,7 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*Rule, error) {
 }
 
 // algorithms returns the algorithms of all windows.
-func (r *Rule) algorithms() (all []*Algorithm) {
+func (r *RuleReport) algorithms() (all []*AlgorithmReport) {
 	for _, w := range r.Windows {
 		all = append(all, w.Algorithms...)
 	}

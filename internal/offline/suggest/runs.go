@@ -27,7 +27,7 @@ func sortedKeys(all map[string]*history) []key {
 
 // each calls do for each algorithm, on as many goroutines as there are processors, and waits for
 // them.
-func each(ctx context.Context, all []*Algorithm, do func(context.Context, *Algorithm) error) error {
+func each(ctx context.Context, all []*AlgorithmReport, do func(context.Context, *AlgorithmReport) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for _, a := range all {
@@ -40,8 +40,8 @@ func each(ctx context.Context, all []*Algorithm, do func(context.Context, *Algor
 const beyond32 = math.MaxUint32
 
 // measure finds the needs of the keys under each algorithm.
-func (r *Rule) measure(ctx context.Context, keys []key) error {
-	return each(ctx, r.algorithms(), func(ctx context.Context, a *Algorithm) error {
+func (r *RuleReport) measure(ctx context.Context, keys []key) error {
+	return each(ctx, r.algorithms(), func(ctx context.Context, a *AlgorithmReport) error {
 		needs := make([]int64, len(keys))
 		a.needs = make([]uint32, len(keys))
 		largest := newKeyStore(a.variant.largest)
@@ -67,7 +67,7 @@ const maxEffects = 6
 // limitsToRun returns the limits to run in a window: the recommended ones, the smallest that deny
 // no request, some quantiles, and limits between them. All algorithms get the same limits, so that
 // their effects are comparable.
-func (r *Rule) limitsToRun(w *Window, length int) []int64 {
+func (r *RuleReport) limitsToRun(w *WindowReport, length int) []int64 {
 	var wanted []int64
 	for _, rec := range r.Recommendations {
 		if rec.window == w {
@@ -76,7 +76,7 @@ func (r *Rule) limitsToRun(w *Window, length int) []int64 {
 	}
 	base := w.algorithm("sliding_log").dist
 	for _, a := range w.Algorithms {
-		if a.Current != nil {
+		if a.CurrentLimit != nil {
 			base = a.dist
 		}
 	}
@@ -118,7 +118,7 @@ func widestGap(limits []int64) (index int, between int64) {
 }
 
 // addEffects counts the denied requests of the limits of each window.
-func (r *Rule) addEffects(ctx context.Context, keys []key) error {
+func (r *RuleReport) addEffects(ctx context.Context, keys []key) error {
 	all := r.algorithms()
 	length := min(maxEffects, max(1, maxRuns/len(all)))
 	for _, w := range r.Windows {
@@ -127,14 +127,14 @@ func (r *Rule) addEffects(ctx context.Context, keys []key) error {
 			a.limits = limits
 		}
 	}
-	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, a *Algorithm) error {
+	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, a *AlgorithmReport) error {
 		rec := r.recommendationFor(a.variant)
-		sums, present, err := a.run(ctx, keys, rec)
+		sums, current, err := a.run(ctx, keys, rec)
 		for i := range sums {
 			a.Effects = append(a.Effects, sums[i].effect(r.Sample))
 		}
-		if present != nil {
-			rec.Present = new(present.effect(r.Sample))
+		if current != nil {
+			rec.CurrentEffect = new(current.effect(r.Sample))
 		}
 		return err
 	})
@@ -162,8 +162,8 @@ func (s *sum) add(h *history) {
 
 // run decides the requests of every key that one of the limits hits. Under a limit that denies no
 // request of a key, there is nothing to count, so it needs no run. The keys that the recommendation
-// hits become its outliers. present is the limit in the rule.
-func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, present *sum, err error) {
+// hits become its outliers. current is the limit in the rule.
+func (a *AlgorithmReport) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, current *sum, err error) {
 	v := a.variant
 	for _, n := range a.limits {
 		if l, err := v.limit(n); err == nil && n <= v.maxLimit {
@@ -172,10 +172,10 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 	}
 	neverDeniedUpTo := int64(never) // the limit in the rule denies no request of a key with at most this need
 	if rec != nil && v.configured != nil {
-		present = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Limit)}
+		current = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Limit)}
 		neverDeniedUpTo = -1
-		if v.configured.Capacity() == present.limit {
-			neverDeniedUpTo = present.limit
+		if v.configured.Capacity() == current.limit {
+			neverDeniedUpTo = current.limit
 		}
 	}
 	largest := newKeyStore(v.largest)
@@ -191,7 +191,7 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 			rec.addOutlier(k.text, need)
 		}
 		if need > neverDeniedUpTo {
-			present.add(k.history)
+			current.add(k.history)
 		}
 		for j := range sums {
 			if need <= sums[j].limit {
@@ -200,7 +200,7 @@ func (a *Algorithm) run(ctx context.Context, keys []key, rec *Recommendation) (s
 			sums[j].add(k.history)
 		}
 	}
-	return sums, present, nil
+	return sums, current, nil
 }
 
 // maxOutliers bounds the keys that a recommendation names.

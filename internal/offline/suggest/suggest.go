@@ -101,7 +101,7 @@ type ruleSet struct {
 type target struct {
 	rule     *descriptors.Rule
 	isPath   bool
-	result   *Rule // with the counts of requests
+	report   *RuleReport // with the counts of requests
 	keys     map[string]*history
 	bytes    int64
 	halvings uint // only keys whose hash ends with this many zero bits are kept
@@ -140,7 +140,7 @@ func (c *Collector) addSet(rules *descriptors.Rules) {
 
 func (c *Collector) addTarget(t *target) {
 	t.keys = map[string]*history{}
-	t.result = &Rule{Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: noteOf(t.rule), target: t}
+	t.report = &RuleReport{Domain: t.rule.Domain, Path: t.rule.Name, Source: t.rule.Source(), Note: noteOf(t.rule), target: t}
 	c.targets = append(c.targets, t)
 	c.byRule[t.rule] = t
 }
@@ -237,14 +237,14 @@ func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []de
 		}
 		matched = true
 		switch {
-		case t.result.Note != "" || d.End || len(d.Limits) == 0:
+		case t.report.Note != "" || d.End || len(d.Limits) == 0:
 			continue
 		case d.Override:
-			t.result.Overridden++
+			t.report.Overridden++
 			continue
 		}
 		if line.HasAllowed && !line.Allowed {
-			t.result.Denied++
+			t.report.Denied++
 		}
 		c.bytes += t.add(planned.Key(i), line.At.UnixMicro(), d.Hits)
 	}
@@ -253,14 +253,14 @@ func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []de
 
 // add adds a request to a key. It returns the growth of the memory, in bytes.
 func (t *target) add(key string, at, hits int64) int64 {
-	t.result.Requests++
+	t.report.Requests++
 	switch {
 	case hits > 0:
-		t.result.Hits += hits
+		t.report.Hits += hits
 	case hits == 0:
-		t.result.Peeks++
+		t.report.Peeks++
 	default:
-		t.result.Refunds++
+		t.report.Refunds++
 	}
 	h := t.keys[key]
 	grown := int64(0)

@@ -101,14 +101,14 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(len(own)), uint64(odd)))
 				lines := traffic(random, 12, 100, odd)
 				r := report(t, suggest.Options{Rules: rulesWith(t, own, 7), Headroom: 0.2}, lines)
-				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].Present.Keys.N != keys ||
-					r.Rules[0].Recommendations[0].Present.Denied.N != denied {
-					t.Errorf("the present limit: %+v, a replay %d and %d", r.Rules[0].Recommendations[0].Present, keys, denied)
+				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].CurrentEffect.Keys.N != keys ||
+					r.Rules[0].Recommendations[0].CurrentEffect.Denied.N != denied {
+					t.Errorf("the present limit: %+v, a replay %d and %d", r.Rules[0].Recommendations[0].CurrentEffect, keys, denied)
 				}
 				for _, w := range r.Rules[0].Windows {
 					for _, a := range w.Algorithms {
 						limit := fmt.Sprintf("unit: %s, unit_multiplier: %d, algorithm: %s", w.Unit, w.Multiplier, a.Algorithm)
-						if a.Current != nil {
+						if a.CurrentLimit != nil {
 							limit, _, _ = strings.Cut(own, ", capacity")
 							limit, _, _ = strings.Cut(limit, ", penalty")
 							if !strings.Contains(own, "algorithm") {
@@ -123,7 +123,7 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, limit string, a *suggest.Algorithm, lines []replay.Line) {
+func compare(t *testing.T, limit string, a *suggest.AlgorithmReport, lines []replay.Line) {
 	t.Helper()
 	if keys, denied := replayed(t, rulesWith(t, limit, *a.Smallest), lines); denied > 0 {
 		t.Errorf("%s: %d denies %d requests of %d keys", limit, *a.Smallest, denied, keys)
@@ -386,7 +386,7 @@ func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 		if rule.Sample >= 0.5 || len(r.Warnings) == 0 {
 			t.Fatalf("a sample of %g, %q", rule.Sample, r.Warnings)
 		}
-		if keys := rule.Recommendations[0].Present.Keys; keys.Low <= hit && hit <= keys.High {
+		if keys := rule.Recommendations[0].CurrentEffect.Keys; keys.Low <= hit && hit <= keys.High {
 			within++
 		}
 	}

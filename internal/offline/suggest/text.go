@@ -41,7 +41,7 @@ var textTemplate = sync.OnceValue(func() *template.Template {
 		"per":    func(r *Recommendation) string { return r.window.per() },
 		"more":   func(r *Recommendation) int64 { return max(0, r.Keys.N-int64(len(r.Outliers))) },
 
-		"smallest": (*Rule).smallestText, "effects": (*Rule).effectsText, "curve": (*Recommendation).curveText,
+		"smallest": (*RuleReport).smallestText, "effects": (*RuleReport).effectsText, "curve": (*Recommendation).curveText,
 		"domains": (*Report).domains, "yaml": (*Report).yaml,
 	}).Parse(textFile))
 })
@@ -61,18 +61,18 @@ func table(rows []string) string {
 	return "  " + strings.Join(terminal.Columns(rows, tabwriter.AlignRight), "\n  ") + "\n"
 }
 
-func (a *Algorithm) name() string {
+func (a *AlgorithmReport) name() string {
 	name := a.Algorithm
 	if a.Settings != "" {
 		name += " " + a.Settings
 	}
-	if a.Current != nil {
+	if a.CurrentLimit != nil {
 		name += " *"
 	}
 	return name
 }
 
-func (w *Window) title() string {
+func (w *WindowReport) title() string {
 	title := strings.TrimPrefix(w.name(), "window of ")
 	if w.TooShort {
 		title += " (!)"
@@ -80,7 +80,7 @@ func (w *Window) title() string {
 	return title
 }
 
-func (r *Rule) smallestText() string {
+func (r *RuleReport) smallestText() string {
 	algorithms, hasCurrent, short := windowed(), false, false
 	rows := []string{"WINDOW\t" + strings.ToUpper(strings.Join(algorithms, "\t"))}
 	for _, w := range r.Windows {
@@ -100,7 +100,7 @@ func (r *Rule) smallestText() string {
 				} else {
 					text += terminal.Grouped(*a.Smallest)
 				}
-				if a.Current != nil {
+				if a.CurrentLimit != nil {
 					text, hasCurrent = text+" *", true
 				}
 			}
@@ -118,7 +118,7 @@ func (r *Rule) smallestText() string {
 	return text
 }
 
-func (r *Rule) effectsText() (text string) {
+func (r *RuleReport) effectsText() (text string) {
 	for _, w := range r.Windows {
 		if len(w.Algorithms[0].Effects) == 0 {
 			continue
@@ -144,7 +144,7 @@ func (r *Rule) effectsText() (text string) {
 }
 
 // effect returns the cells of a limit.
-func (a *Algorithm) effect(limit int64) string {
+func (a *AlgorithmReport) effect(limit int64) string {
 	for _, e := range a.Effects {
 		if e.Limit == limit {
 			return "\t" + e.Keys.text() + "\t" + e.Denied.text()

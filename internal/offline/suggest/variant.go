@@ -153,15 +153,15 @@ const minRecordedWindow = 0.99
 // windowsOf returns the windows for a target, each with every algorithm: a second, a minute, an
 // hour, a day, and the windows of the rule. A variant takes the settings of the rule's limit with
 // this window and algorithm.
-func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error) {
-	var all []*Window
+func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*WindowReport, error) {
+	var all []*WindowReport
 	add := func(unit descriptors.Unit, multiplier uint32) {
-		if slices.ContainsFunc(all, func(w *Window) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
+		if slices.ContainsFunc(all, func(w *WindowReport) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
 			return
 		}
 		length := unit.Duration() * time.Duration(multiplier)
 		recorded := c.span().Seconds() / length.Seconds()
-		all = append(all, &Window{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit,
+		all = append(all, &WindowReport{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit,
 			length: length})
 	}
 	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {
@@ -183,7 +183,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error)
 			n := len(w.Algorithms)
 			for _, v := range configured {
 				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.Multiplier {
-					w.Algorithms = append(w.Algorithms, v.result())
+					w.Algorithms = append(w.Algorithms, v.report())
 				}
 			}
 			if len(w.Algorithms) > n {
@@ -193,18 +193,18 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*Window, error)
 			if err != nil {
 				return nil, err
 			}
-			w.Algorithms = append(w.Algorithms, v.result())
+			w.Algorithms = append(w.Algorithms, v.report())
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *Window) int { return cmp.Compare(a.length, b.length) })
+	slices.SortStableFunc(all, func(a, b *WindowReport) int { return cmp.Compare(a.length, b.length) })
 	return all, nil
 }
 
-// result returns the result of a variant without figures.
-func (v *variant) result() *Algorithm {
-	a := &Algorithm{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Effects: []LimitEffect{}, variant: v}
+// report returns the report of a variant without figures.
+func (v *variant) report() *AlgorithmReport {
+	a := &AlgorithmReport{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Effects: []LimitEffect{}, variant: v}
 	if v.configured != nil {
-		a.Current = &v.configured.RequestsPerUnit
+		a.CurrentLimit = &v.configured.RequestsPerUnit
 	}
 	return a
 }
