@@ -26,6 +26,11 @@ import (
 // queueOf returns the queue of a single Redis.
 func queueOf(s *Store) *queue { return s.topology.(*singleServer).queue }
 
+// testConfig returns the configuration of a queue without a Store.
+func testConfig(timeout time.Duration, maxBatch, maxWaiting int) queueConfig {
+	return queueConfig{timeout: timeout, maxBatch: maxBatch, maxWaiting: maxWaiting, stats: &statCounters{}, running: &sync.WaitGroup{}}
+}
+
 // A stalledRedis is a Redis that is stopped, and the Takes that wait for it.
 type stalledRedis struct {
 	t      *testing.T
@@ -186,7 +191,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 func TestVerdictsOutliveTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	q, out := &queue{storeCommon: &storeCommon{timeout: time.Hour}}, make([]limiters.Verdict, 1)
+	q, out := newQueue(testConfig(time.Hour, 1, 1), nil), make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
@@ -201,7 +206,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 
 // A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
-	q := &queue{storeCommon: &storeCommon{timeout: longTimeout}}
+	q := newQueue(testConfig(longTimeout, 1, 1), nil)
 	w := waiterPool.Get().(*waiter)
 	w.state.Store(stateDone)
 	w.err = ErrBreakerOpen
@@ -217,7 +222,7 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 // is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	for due := range 4 {
-		q := &queue{storeCommon: &storeCommon{timeout: time.Hour}}
+		q := newQueue(testConfig(time.Hour, 1, 1), nil)
 		var all []*waiter
 		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
 			w := &waiter{done: make(chan struct{}, 1), timeoutAt: time.Now().Add(time.Hour)}
@@ -272,7 +277,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 			if c.within > 0 {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
-			q := &queue{storeCommon: &storeCommon{timeout: timeout, maxBatch: 10}}
+			q := newQueue(testConfig(timeout, 10, 1), nil)
 			q.decide = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
@@ -295,7 +300,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 // A call charges until the latest deadline of its waiters, and not later.
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
-	q := &queue{storeCommon: &storeCommon{timeout: time.Hour, maxBatch: 10}}
+	q := newQueue(testConfig(time.Hour, 10, 1), nil)
 	q.decide = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
@@ -425,7 +430,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 10, maxWaiting: 10}}
+	q := newQueue(testConfig(longTimeout, 10, 10), nil)
 	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
@@ -592,7 +597,7 @@ func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
 // ready.
 func opsOfCallAfter(t *testing.T, ready int) int {
 	t.Helper()
-	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}
+	q := newQueue(testConfig(longTimeout, 100, 100), nil)
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
 	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
