@@ -2,13 +2,16 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits and the runs, decides run by run, saves the states that several operations share, and packs the verdicts. The kind
--- of a run selects its decider. decide_extra.lua can decide any operation, and each of its steps is a function. The other deciders leave
--- out steps that their operations do not need: decide_extra.lua would cost 1.1 to 4 times as much (ADR 3):
---   decide_alone             operations on keys of their own, as most are: no state is kept for another operation
---   decide_same_key          operations on one key, without a group: one state for all
---   decide_group             a group without extra state
---   decide_concurrency.lua   operations under concurrency limits, without a group
---   decide_reservations.lua  operations under limits with reservations, without a group and a penalty
+-- of a run selects its decider:
+--   kind          decider                  operations
+--   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept for another operation
+--   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
+--   GROUPED       decide_group             of a group without extra state
+--   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
+--   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
+--   EXTRA         decide_extra.lua         any others, and the whole group of an EXTRA operation
+-- decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations do not need: without it, they
+-- would cost 1.1 to 4 times as much (ADR 3).
 --
 -- The function module_of runs another file and returns its result. An algorithm has these functions:
 --   limit(text, offset) -> limit                        decodes the numbers of a limit, from byte offset of text on
@@ -39,31 +42,34 @@ for i = 2, #ARGV - 1 do
   modules[name], limits[i - 1] = algorithm, limit
 end
 
+-- In a run, first is the index of its first verdict. An ALONE, CONCURRENCY or RESERVATIONS run has op_count operations, whose layouts begin
+-- at byte ops_at of text. In any other run, last is the index of its last verdict. count is the number of verdicts so far.
 local runs, count, text = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
   while from <= #text do
-    local verdict_count, key, kind, limit, group_number, n
-    verdict_count, key, kind, limit, group_number, n, from = struct_unpack($RUN_LAYOUT, text, from)
-    local count_denied, run = kind >= $COUNT_DENIED
+    local op_count, key, kind, limit, group_number, n
+    op_count, key, kind, limit, group_number, n, from = struct_unpack($RUN_LAYOUT, text, from)
+    local count_denied, verdict_count, run = kind >= $COUNT_DENIED, op_count
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
       local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
       op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = struct_unpack($EXTRA_LAYOUT, text, from)
+      if op_kind == $INSPECT and penalty_limit > 0 then verdict_count = 2 end
       run = {
-        kind = kind, first = count + 1, verdict_count = verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
+        kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
         op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],
         penalty_key = penalty_key, penalty_limit = limits[penalty_limit],
       }
-    elseif kind == $CONCURRENCY or kind == $RESERVATIONS then
-      run = { kind = kind, first = count + 1, verdict_count = verdict_count, key = key, ops_at = from, current_op = 1 }
-      from = from + (kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE) * verdict_count
+    elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
+      local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
+      run = { kind = kind, first = count + 1, key = key, op_count = op_count, ops_at = from, current_op = 1, count_denied = count_denied }
+      from = from + size * op_count
     else
       run = {
-        kind = kind, first = count + 1, verdict_count = verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
-        current_op = 1,
+        kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
+        denied_n = nil,
       }
-      if limit == 0 then run.ops_at, from = from, from + $ALONE_SIZE * verdict_count end
       if count_denied then run.n, run.denied_n = 0, n end
     end
     runs[#runs + 1] = run
@@ -71,7 +77,7 @@ do
   end
 end
 
--- verdicts contains four numbers for each operation, those of operation i from 4 * i - 3 on. reply contains the reasons of failed operations
+-- verdicts contains four numbers for each verdict, those of verdict i from 4 * i - 3 on. reply contains the reasons of failed operations
 -- from its second element on.
 local verdicts, reply = { nil, nil, nil, nil }, { '' }
 
@@ -148,17 +154,14 @@ end
 -- Decides operations of an ALONE run, see decide_each. A false value is certainly that of an absent key if values.absent is false. The
 -- functions of the algorithm are locals, because Lua reads a local faster than a field.
 local function decide_alone(run, to, values, base)
-  local limit, n, denied_n = run.limit, run.n, run.denied_n
-  local ops_at, first, offset = run.ops_at, run.first, run.key - 1
+  local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   for op = run.current_op, to do
     run.current_op = op
-    if ops_at then
-      limit, n = struct_unpack($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
-      limit = limits[limit]
-      if denied_n then n, denied_n = 0, n end
-    end
+    local limit_index, n = struct_unpack($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
+    local limit, denied = limits[limit_index], n
+    if count_denied then n = 0 end
     if limit.algorithm ~= algorithm then
       algorithm, s = limit.algorithm, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
@@ -171,7 +174,7 @@ local function decide_alone(run, to, values, base)
       s = load(key, limit, now, value, s)
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
       if allowed and n ~= 0 or not allowed and limit.counts_denied then
-        retry, charged = charge_checked(s, limit, n, denied_n or n, allowed, retry)
+        retry, charged = charge_checked(s, limit, n, denied, allowed, retry)
       end
       used, reset = usage(s, limit, now)
     end
@@ -234,7 +237,7 @@ local function deciders_of(batch)
   local function decide_same_key(key, run)
     local limit, n, denied = run.limit, run.n, run.denied_n or run.n
     local s, fits = state_of(key, limit), limit.algorithm.fits
-    for i = run.first, run.first + run.verdict_count - 1 do
+    for i = run.first, run.last do
       local allowed, retry, charged = true, 0, false
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
       if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied, allowed, retry) end
@@ -361,9 +364,9 @@ local function deciders_of(batch)
     if save_keys() then return end
     for _, run in ipairs(runs) do
       if run.kind == $RESERVATIONS then
-        for i = 1, run.verdict_count do report_failure(run.first + i - 1, op_of(run, i)) end
+        for i = 1, run.op_count do report_failure(run.first + i - 1, op_of(run, i)) end
       elseif run.kind == $SAME_KEY or run.kind == $GROUPED or run.kind == $EXTRA then
-        for i = run.first, run.first + run.verdict_count - 1 do report_failure(i, run) end
+        for i = run.first, run.last do report_failure(i, run) end
       end
     end
   end
@@ -382,9 +385,9 @@ for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
     -- forbids it; load reads these keys with GET.
-    local base, last = run.key - 1, run.key - 1 + run.verdict_count
-    for from = base + 1, last, 256 do
-      local to, values = math.min(from + 255, last)
+    local base, last = run.key - 1, run.key - 1 + run.op_count
+    for from = base + 1, last, $KEYS_PER_COMMAND do
+      local to, values = math.min(from + $KEYS_PER_COMMAND - 1, last)
       if to > from then
         values = redis.pcall('MGET', unpack(KEYS, from, to))
       else
@@ -396,12 +399,13 @@ for r, run in ipairs(runs) do
     batch = batch or { functions = false, keys = {} }
     if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
-      decide_each(concurrency, run, run.verdict_count)
+      decide_each(concurrency, run, run.op_count)
     elseif run.kind == $RESERVATIONS then
       reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, deciders_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      local values = redis.pcall('MGET', unpack(KEYS, run.key, math.min(run.key - 1 + math.min(run.verdict_count, 1000), #KEYS)))
-      decide_each(reservations, run, run.verdict_count, values, run.key - 1)
+      local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
+      local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
+      decide_each(reservations, run, run.op_count, values, run.key - 1)
     else
       deciders_of(batch).decide_run(run, runs[r + 1])
     end
@@ -413,13 +417,13 @@ if batch and batch.functions then batch.functions.finish() end
 if is_replica then return redis.error_reply('READONLY a read only replica') end
 
 -- Many verdicts are packed at a time. A string for each would cost more than its numbers.
-local format, most, numbers = $PACK_FORMAT, 4 * $VERDICTS_PER_PACK, 4 * count
-local to = math.min(numbers, most)
+local format, per_pack, numbers = $PACK_FORMAT, 4 * $VERDICTS_PER_PACK, 4 * count
+local to = math.min(numbers, per_pack)
 reply[1] = struct_pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
-if numbers > most then
+if numbers > per_pack then
   local texts = { reply[1] }
-  for from = most + 1, numbers, most do
-    to = math.min(from + most - 1, numbers)
+  for from = per_pack + 1, numbers, per_pack do
+    to = math.min(from + per_pack - 1, numbers)
     texts[#texts + 1] = struct_pack('>' .. string.sub(format, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
   end
   reply[1] = table.concat(texts)

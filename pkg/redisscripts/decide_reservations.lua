@@ -10,107 +10,136 @@
 -- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
 
 return function(now, server, batch, verdicts, text, limits, deciders_of)
-  local keys, names, try = batch.keys, KEYS, redis.pcall
+  local keys, try = batch.keys, redis.pcall
 
-  -- The driver's functions, and a key with its state.
-  local function loaded(index, limit, value)
-    local driver = deciders_of(batch)
-    local key = driver.key_at(index)
+  -- The operation that is decided now:
+  --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
+  --   index, name                the index of the key of the usage, and the name of the key of the reservations
+  --   limit, reservations_limit  the limits under these keys
+  --   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
+  --   record                     the stored record of the reservation; false if it is not open
+  --   key_expiry, counts, first  as in the head
+  local op = {
+    id = 0, n = 0, ends = 0, index = 0, name = 0, limit = 0, reservations_limit = 0, least = 0, ttl_end = 0, record = 0, key_expiry = 0,
+    counts = 0, first = 0,
+  }
+
+  -- Reads operation i of a run. It returns whether it is frequent as far as known without its hash.
+  local function read_op(run, i)
+    local at, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
+    op_kind, op.id, op.index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, text, at)
+    op.ends, op.name = op_kind == $END, KEYS[reservations_index]
+    if op.limit ~= limits[limit_index] then
+      local reservations_limit = limits[limit_index + 1]
+      op.limit, op.reservations_limit = limits[limit_index], reservations_limit
+      op.least, op.ttl_end = least_expiry(reservations_limit.ttl, server), now + reservations_limit.ttl
+    end
+    local key = keys[op.index]
+    return op.n >= 0 and op.id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed)
+  end
+
+  -- Reads the head and the record of a hash. It returns true for a frequent operation, which settles an open reservation or opens a new
+  -- one. The hash is then absent, or its records are all open and expire after now and not after ttl_end.
+  local function read_hash()
+    local found = try('HMGET', op.name, $HEAD_FIELD, op.id)
+    local head, record, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
+    if op.ends == not record then return end
+    if head then
+      if #head ~= 24 then return end
+      key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
+      if counts % $ONE_RECORD > 0 or first <= now or last > op.ttl_end then return end
+      if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and not op.ends then
+        counts = (call('HLEN', op.name) - 1) * $ONE_RECORD
+        if counts >= $MAX_HASH_RECORDS * $ONE_RECORD then return end
+      end
+    elseif head == nil then -- an error
+      return
+    end
+    op.record, op.key_expiry, op.counts, op.first = record, key_expiry, counts, first
+    return true
+  end
+
+  -- Writes the record of a new reservation.
+  local function open(charged_at)
+    local key_expiry, ttl_end, px = op.key_expiry, op.ttl_end
+    if key_expiry < op.least then key_expiry, px = renew_expiry(op.reservations_limit.ttl, server) end
+    local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_RECORD, op.first, ttl_end)
+    call('HSET', op.name, $HEAD_FIELD, head, op.id, struct_pack('>I8I8I8', ttl_end, op.n, charged_at))
+    if px then call('PEXPIRE', op.name, px) end
+  end
+
+  -- Deletes the record of a settled reservation, and returns its estimate. The hash is deleted with its last record, if counts is exact.
+  local function delete_record()
+    if #op.record ~= 24 then error('an unreadable value', 0) end
+    if op.counts == $ONE_RECORD then call('DEL', op.name) else call('HDEL', op.name, op.id) end
+    return struct_unpack('>I8', op.record, 9)
+  end
+
+  -- Returns the driver's functions, and the key of the usage with its state.
+  local function loaded(value)
+    local driver, limit = deciders_of(batch), op.limit
+    local key = driver.key_at(op.index)
     if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
     return driver, key
   end
 
-  -- Writes the record of a new reservation.
-  local function open(name, id, reservations_limit, n, charged_at, key_expiry, counts, first, least, ttl_end)
-    local px
-    if key_expiry < least then key_expiry, px = renew_expiry(reservations_limit.ttl, server) end
-    local head = struct_pack('>I4I4I8I8', key_expiry, counts + $ONE_RECORD, first, ttl_end)
-    call('HSET', name, $HEAD_FIELD, head, id, struct_pack('>I8I8I8', ttl_end, n, charged_at))
-    if px then call('PEXPIRE', name, px) end
-  end
-
-  -- Reads the head and a record of a hash for a frequent operation, which settles an open reservation or opens a new one. The head is that
-  -- of an absent hash, or of one whose records are all open and expire after now and not after ttl_end. For any other operation or hash, it
-  -- returns nothing.
-  local function read_hash(name, id, ends, ttl_end)
-    local found = try('HMGET', name, $HEAD_FIELD, id)
-    local head, record = found[1], found[2]
-    if ends == not record then return end
-    if head == false then return 0, 0, ttl_end, record end
-    if not head or #head ~= 24 then return end
-    local key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
-    if counts % $ONE_RECORD > 0 or first <= now or last > ttl_end then return end
-    if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and not ends then
-      counts = (call('HLEN', name) - 1) * $ONE_RECORD
-      if counts >= $MAX_HASH_RECORDS * $ONE_RECORD then return end
+  -- Returns the value of the usage for charge_value, false if the key is absent. It returns nil if the operation needs the state of the key,
+  -- which is then loaded. A value that cannot be read is an error, and nothing has been written by then.
+  local function usage_value(value)
+    local algorithm = op.limit.algorithm
+    if not algorithm.settles_at_once or value == nil or keys[op.index] then
+      loaded(value)
+      return nil
     end
-    return key_expiry, counts, first, record
+    if not value then return call('GET', KEYS[op.index]) end
+    if op.ends then algorithm.check(value) end
+    return value
   end
 
-  -- Deletes the record of a settled reservation, and returns its estimate. The hash is deleted with its last record, if counts is exact.
-  local function delete_record(name, id, record, counts)
-    if #record ~= 24 then error('an unreadable value', 0) end
-    if counts == $ONE_RECORD then call('DEL', name) else call('HDEL', name, id) end
-    return struct_unpack('>I8', record, 9)
+  -- Charges delta hits on the value of the usage, without a state. It returns false if that needs the state.
+  local function charge_value(i, value, delta)
+    local used, reset = op.limit.algorithm.quick(KEYS[op.index], op.limit, now, value, delta, server)
+    if not used then return false end
+    if not op.ends then open(0) end
+    i = 4 * i
+    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
+    return true
+  end
+
+  -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
+  local function charge_state(i, value, delta)
+    local limit, driver, key = op.limit, loaded(value)
+    local settler, s, allowed, retry, charged = driver.settler_of(limit), key.state, true, 0, false
+    if op.ends then
+      charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.record, 17), delta = delta } })
+    else
+      allowed, retry = limit.algorithm.fits(s, limit, now, delta)
+      if allowed then
+        open(settler.charged_at(s, limit, now))
+        charged = settler.charge(s, limit, now, delta)
+      end
+    end
+    if charged then key.charged = limit end
+    driver.report(key, i, limit, allowed, retry)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
   return function(run, to, values, base)
-    local limit, reservations_limit, algorithm, least, ttl_end
-    for op = run.current_op, to do
-      run.current_op = op
-      local at = run.ops_at + $RESERVATIONS_SIZE * (op - 1)
-      local op_kind, id, index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, text, at)
-      if limit ~= limits[limit_index] then
-        limit, reservations_limit = limits[limit_index], limits[limit_index + 1]
-        algorithm = limit.algorithm
-        least, ttl_end = least_expiry(reservations_limit.ttl, server), now + reservations_limit.ttl
-      end
-      local key, value = keys[index], values[index - base]
-      local name, ends = names[reservations_index], op_kind == $END
-      local key_expiry, counts, first, record
-      if n >= 0 and id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed) then
-        key_expiry, counts, first, record = read_hash(name, id, ends, ttl_end)
-      end
-
-      if not key_expiry then
-        local driver = loaded(index, limit, value)
-        driver.decide_extra({ driver.op_of(run, op) })
-      else
-        -- Read the usage. A value that cannot be read is an error before anything is written.
-        local quick = algorithm.settles_at_once and value ~= nil and not key
-        if not quick then
-          loaded(index, limit, value)
-        elseif not value then
-          value = call('GET', names[index])
-        elseif ends then
-          algorithm.check(value)
-        end
-
-        local delta, used, reset = n
-        if ends then delta = n - delete_record(name, id, record, counts) end
-        if quick and delta ~= 0 then used, reset = algorithm.quick(names[index], limit, now, value, delta, server) end
-        if used then
-          if not ends then open(name, id, reservations_limit, n, 0, key_expiry, counts, first, least, ttl_end) end
-          local i = 4 * (run.first + op - 1)
-          verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
-          values[index - base] = nil
+    for i = run.current_op, to do
+      run.current_op = i
+      local is_frequent = read_op(run, i) and read_hash()
+      local value, verdict = values[op.index - base], run.first + i - 1
+      if is_frequent then
+        local usage, delta = usage_value(value), op.n
+        if op.ends then delta = delta - delete_record() end
+        if usage ~= nil and delta ~= 0 and charge_value(verdict, usage, delta) then
+          values[op.index - base] = nil
         else
-          local driver, key = loaded(index, limit, value)
-          local settler, s = driver.settler_of(limit), key.state
-          local allowed, retry, charged = true, 0, false
-          if ends then
-            charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', record, 17), delta = delta } })
-          else
-            allowed, retry = algorithm.fits(s, limit, now, n)
-            if allowed then
-              open(name, id, reservations_limit, n, settler.charged_at(s, limit, now), key_expiry, counts, first, least, ttl_end)
-              charged = settler.charge(s, limit, now, n)
-            end
-          end
-          if charged then key.charged = limit end
-          driver.report(key, run.first + op - 1, limit, allowed, retry)
+          charge_state(verdict, value, delta)
         end
+      else
+        local driver = loaded(value)
+        driver.decide_extra({ driver.op_of(run, i) })
       end
     end
   end

@@ -35,11 +35,11 @@ local function member(id, kind) return struct_pack('c16c1', id, kind) end
 local function ended_score(at, format) return string.format(format or '%.17g', at * 2 ^ -54) end
 local function time_of(score) return number(score) * 2 ^ 54 end
 
--- Runs a command on many members, some at a time, and returns all replies in one list.
+-- Runs a command on many members, $KEYS_PER_COMMAND at a time, and returns all replies in one list.
 local function on_many(command, key, members)
   local replies = {}
-  for i = 1, #members, 1000 do
-    local some = redis.pcall(command, key, unpack(members, i, min(i + 999, #members)))
+  for i = 1, #members, $KEYS_PER_COMMAND do
+    local some = redis.pcall(command, key, unpack(members, i, min(i + $KEYS_PER_COMMAND - 1, #members)))
     if type(some) == 'table' then for _, reply in ipairs(some) do replies[#replies + 1] = reply end end
   end
   return replies

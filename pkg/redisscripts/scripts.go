@@ -60,6 +60,7 @@ var constants = map[string]any{
 	"LOG_TIMES":          int64(1 << 51), // and its time modulo this one
 	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
 
+	"KEYS_PER_COMMAND":  1000, // the most keys or members of a Redis command; unpack puts them on Lua's stack
 	"VERDICTS_PER_PACK": verdictsPerPack,
 	"PACK_FORMAT":       "'>I8" + strings.Repeat(strings.Join(verdictLayout, ""), verdictsPerPack) + "'", // packs verdictsPerPack verdicts of a reply
 }

@@ -18,24 +18,25 @@ import (
 //	           for none; 8 bytes each
 //	ARGV[2..]  the limits, see AppendLimit
 //	ARGV[#]    the runs: each is a runLayout and the layouts of its RunKind
-//	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; none if the
-//	           call ran after not_after, and charged nothing
+//	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; a second one,
+//	           whose retry is the time left of the penalty, for an inspection under a limit with a
+//	           penalty; none if the call ran after not_after, and charged nothing
 //	reply[2..] the reasons of failed operations
 
 // A RunKind is the kind of a run: consecutive operations that cost less together than one by one.
 type RunKind byte
 
-// The kinds.
+// The kinds. The header of batch.lua names the decider of each.
 const (
 	KindSameKey      RunKind = iota // ungrouped operations with the same key, limit and n
-	KindAlone                       // ungrouped operations on successive keys, each the only one on its key
+	KindAlone                       // ungrouped operations on successive keys, each the only one on its key; an aloneLayout follows for each
 	KindGrouped                     // an operation of a group
 	KindConcurrency                 // ungrouped operations under concurrency limits; a concurrencyLayout follows for each
 	KindReservations                // ungrouped, under limits with reservations and no penalty; a reservationsLayout follows for each
 	KindExtra                       // an operation under a limit with other extra state, or an inspection; an extraLayout follows
 
 	// countDeniedFlag is added to KindSameKey or KindAlone if the operations are of the kind
-	// limiters.OpCountDenied. Then each is a peek, and n the hits that it charges if it is denied.
+	// limiters.OpCountDenied. Then each is a peek, and n is the hits that it charges if it is denied.
 	countDeniedFlag RunKind = 8
 )
 
@@ -56,18 +57,16 @@ func (t Target) appendTo(b []byte) []byte { return appendIndex(appendIndex(b, t.
 // A Run is consecutive operations that the script decides in one way. The runs of a group follow
 // each other.
 type Run struct {
-	Kind RunKind
-	// VerdictCount is one for each operation, but two for an inspection of a limit with a penalty.
-	// The retry of the second verdict is the time left of the penalty.
-	VerdictCount int
-	Key          int    // the key of the first operation
-	Limit        int    // the limit of all operations; NoIndex: an aloneLayout follows for each
-	Group        uint16 // the number of the group, from 1; 0: the operations are ungrouped
-	N            int64  // the N of each operation
-	CountDenied  bool   // the operations are of the kind limiters.OpCountDenied
+	Kind        RunKind
+	Ops         int    // the number of operations
+	Key         int    // the key of the first operation
+	Limit       int    // the limit of all operations, unless the layout of each contains it
+	Group       uint16 // the number of the group, from 1; 0: the operations are ungrouped
+	N           int64  // the N of all operations, unless the layout of each contains it
+	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
 }
 
-// The number of verdicts, the first key, the kind, the limit, the group, n.
+// The number of operations, the first key, the kind, the limit, the group, n.
 var runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
 
 // AppendRun appends the runLayout of r.
@@ -76,13 +75,13 @@ func AppendRun(b []byte, r *Run) []byte {
 	if r.CountDenied {
 		kind |= countDeniedFlag
 	}
-	b = binary.BigEndian.AppendUint16(b, uint16(r.VerdictCount))
+	b = binary.BigEndian.AppendUint16(b, uint16(r.Ops))
 	b = append(appendIndex(b, r.Key), byte(kind))
 	b = binary.BigEndian.AppendUint16(appendIndex(b, r.Limit), r.Group)
 	return binary.BigEndian.AppendUint64(b, uint64(r.N))
 }
 
-// The limit and n of an operation, after a KindAlone run without a limit.
+// The limit, n.
 var aloneLayout = layout{"I2", "i8"}
 
 // AppendAlone appends the aloneLayout of op.

@@ -107,7 +107,7 @@ func BenchmarkQueue(b *testing.B) {
 				time.Sleep(50 * time.Microsecond)
 				return nil
 			}
-			q := newQueue(&storeCommon{timeout: time.Second, maxBatch: 256, maxWaiting: 16384}, sleep)
+			q := newQueue(testConfig(time.Second, 256, 16384), sleep)
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: 1000, Window: time.Minute})
 			before := processCPU(b)
 			var all sync.WaitGroup

@@ -30,8 +30,9 @@ const (
 // opens after consecutive failures. After openDuration it lets one call pass and rejects all other
 // operations until that call has ended. The lock of its queue guards it.
 type breaker struct {
-	failures int       // the number of consecutive failures
-	last     time.Time // when the last failure was recorded
+	timeout  time.Duration // of a call
+	failures int           // the number of consecutive failures
+	last     time.Time     // when the last failure was recorded
 }
 
 func (b *breaker) open() bool { return b.failures >= failuresToOpen }
@@ -41,52 +42,32 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call.
-func (b *breaker) record(r callResult) {
-	switch r.health(time.Since(b.last)) {
-	case healthy:
+// record records the result of a call. budget is the time from the start of the call to its
+// deadline, at most the timeout.
+func (b *breaker) record(err error, budget time.Duration) {
+	switch {
+	case err == nil:
 		b.failures = 0
-	case unhealthy:
+	case b.isFailure(err, budget):
 		b.failures++
 		b.last = time.Now()
 	}
 }
 
-// A callResult is the result of one call to a node.
-type callResult struct {
-	err     error
-	budget  time.Duration // from the start of the call to its deadline; at most timeout
-	timeout time.Duration // of the queue
-}
-
-// A callHealth is the health of a node according to the result of one call.
-type callHealth int
-
-const (
-	healthUnknown callHealth = iota // the result does not show it
-	healthy
-	unhealthy
-)
-
-// health returns the health of the node according to r. It is unknown after a cancellation, a panic
-// or a reply about this call alone. A timeout counts only if the node had a third of it to reply.
-// Two timeouts within that time count once, because they may have one cause.
-func (r callResult) health(sinceFailure time.Duration) callHealth {
+// isFailure reports whether err means that Redis fails. A cancellation, a panic or a reply about
+// one call does not. A timeout does only if Redis had a third of the timeout to reply. Two timeouts
+// within that time count once, because they may have one cause.
+func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {
-	case r.err == nil:
-		return healthy
-	case errors.Is(r.err, errLate): // the node replied, and only the clients' deadlines were too short
-		return healthUnknown
-	case errors.Is(r.err, context.Canceled), errors.Is(r.err, limiters.ErrPanic):
-		return healthUnknown
-	case isTimeout(r.err):
-		if min(r.budget, sinceFailure) < r.timeout/3 {
-			return healthUnknown
-		}
-	case concernsOneCall(r.err):
-		return healthUnknown
+	case errors.Is(err, errLate): // Redis replied, and only the clients' deadlines were too short
+		return false
+	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
+		return false
+	case isTimeout(err):
+		return min(budget, time.Since(b.last)) >= b.timeout/3
+	default:
+		return !concernsOneCall(err)
 	}
-	return unhealthy
 }
 
 // concernsOneCall reports whether err is a reply about the keys or the command of one call rather

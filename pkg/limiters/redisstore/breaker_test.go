@@ -88,7 +88,7 @@ type breakerFixture struct {
 }
 
 func newBreakerFixture() *breakerFixture {
-	f := &breakerFixture{queue: &queue{storeCommon: &storeCommon{timeout: time.Second, maxBatch: 10, maxWaiting: 10}}}
+	f := &breakerFixture{queue: newQueue(testConfig(time.Second, 10, 10), nil)}
 	f.queue.decide = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
@@ -160,7 +160,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 
 // When the breaker opens, all waiters are rejected immediately and have charged nothing.
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
-	q := &queue{storeCommon: &storeCommon{timeout: time.Hour, maxBatch: 10, maxWaiting: 10}}
+	q := newQueue(testConfig(time.Hour, 10, 10), nil)
 	calling, goOn := make(chan struct{}), make(chan struct{})
 	q.decide = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
@@ -214,28 +214,26 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
 	for _, c := range []struct {
-		err     error
-		allowed time.Duration
-		want    callHealth
+		err    error
+		budget time.Duration
+		fails  bool
 	}{
-		{nil, timeout, healthy},
-		{nil, time.Microsecond, healthy},
-		{context.DeadlineExceeded, timeout, unhealthy},
-		{context.DeadlineExceeded, timeout / 2, unhealthy},
-		{context.DeadlineExceeded, time.Millisecond, healthUnknown},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, unhealthy},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, healthUnknown},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, unhealthy},
-		{context.Canceled, timeout, healthUnknown},
-		{wire("LOADING Redis is loading the dataset in memory"), timeout, unhealthy},
-		{wire("READONLY You can't write against a read only replica."), timeout, unhealthy},
-		{wire("CLUSTERDOWN The cluster is down"), timeout, unhealthy},
-		{wire("ERR value is not an integer"), timeout, healthUnknown},
-		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, healthUnknown},
+		{context.DeadlineExceeded, timeout, true},
+		{context.DeadlineExceeded, timeout / 2, true},
+		{context.DeadlineExceeded, time.Millisecond, false},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, true},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, false},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, true},
+		{context.Canceled, timeout, false},
+		{wire("LOADING Redis is loading the dataset in memory"), timeout, true},
+		{wire("READONLY You can't write against a read only replica."), timeout, true},
+		{wire("CLUSTERDOWN The cluster is down"), timeout, true},
+		{wire("ERR value is not an integer"), timeout, false},
+		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, false},
 	} {
-		r := callResult{err: c.err, budget: c.allowed, timeout: timeout}
-		if got := r.health(timeout); got != c.want {
-			t.Errorf("%v within %v: got %v, want %v", c.err, c.allowed, got, c.want)
+		b := breaker{timeout: timeout}
+		if b.record(c.err, c.budget); b.failures > 0 != c.fails {
+			t.Errorf("%v within %v: %d failures, want one: %v", c.err, c.budget, b.failures, c.fails)
 		}
 	}
 }
@@ -247,10 +245,10 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	const timeout = time.Second
 	for _, c := range []struct {
-		what           string
-		err            error
-		allowed, apart time.Duration
-		opens          bool
+		what          string
+		err           error
+		budget, apart time.Duration
+		opens         bool
 	}{
 		{"timeouts", context.DeadlineExceeded, timeout, timeout, true},
 		{"timeouts within one timeout", context.DeadlineExceeded, timeout, timeout / 1000, false},
@@ -259,9 +257,9 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 		{"late replies", errLate, timeout, timeout, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var b breaker
+			b := breaker{timeout: timeout}
 			for range 100 {
-				b.record(callResult{err: c.err, budget: c.allowed, timeout: timeout})
+				b.record(c.err, c.budget)
 				time.Sleep(c.apart)
 			}
 			if b.open() != c.opens {
@@ -275,11 +273,11 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 // timeout of its own, so its timeout must count as a failure.
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
-	q := newQueue(&storeCommon{timeout: timeout, maxBatch: 5, maxWaiting: 10_000},
-		func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+	q := newQueue(testConfig(timeout, 5, 10_000), nil)
+	q.decide = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	var takes sync.WaitGroup
 	defer takes.Wait()
 	begun := time.Now()
@@ -422,7 +420,7 @@ func TestQueueSurvivesRandomFailures(t *testing.T) {
 		if seed%2 == 1 {
 			r.outcomes = mostlyFailures
 		}
-		q := newQueue(&storeCommon{timeout: timeout, maxBatch: 7, maxWaiting: 12}, r.decide)
+		q := newQueue(testConfig(timeout, 7, 12), r.decide)
 		var all sync.WaitGroup
 		for c := range clients {
 			rnd := rand.New(rand.NewPCG(seed, uint64(c+1)))

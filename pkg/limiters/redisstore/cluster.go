@@ -18,16 +18,22 @@ import (
 // A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own
 // operations.
 type cluster struct {
-	*storeCommon
-	client *redis.ClusterClient
-	slots  slotLearner
+	client         *redis.ClusterClient
+	address        string // the address that errors name
+	namer          keyNamer
+	queues         queueConfig // of the nodes
+	newReconnector func() *reconnector
+	slots          slotLearner
 
 	mu    sync.Mutex
 	nodes map[string]*node // the nodes by address
 }
 
-func newCluster(s *storeCommon, client *redis.ClusterClient) *cluster {
-	return &cluster{storeCommon: s, client: client, slots: slotLearner{timeout: s.timeout}, nodes: map[string]*node{}}
+func newCluster(client *redis.ClusterClient, address string, namer keyNamer, queues queueConfig, newReconnector func() *reconnector) *cluster {
+	return &cluster{
+		client: client, address: address, namer: namer, queues: queues, newReconnector: newReconnector,
+		slots: slotLearner{breaker: breaker{timeout: queues.timeout}}, nodes: map[string]*node{},
+	}
 }
 
 // maxNodes is the number of nodes from which a new node drops the idle ones. A cluster is limited
@@ -38,11 +44,11 @@ const maxNodes = 1024
 // Take decides groups on the nodes that own their slots.
 func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	// Loading the slots may take a timeout of its own.
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.queues.timeout)
 	defer cancel()
 	queues, err := c.route(ctx, groups)
 	if errors.Is(err, ErrBreakerOpen) {
-		c.stats.breakerRejected.Add(int64(len(out)))
+		c.queues.stats.breakerRejected.Add(int64(len(out)))
 	}
 	if err != nil {
 		return err

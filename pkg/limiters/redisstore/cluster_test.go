@@ -253,13 +253,13 @@ func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
 		{"it fails", func(*slotLearner) error { return errNoSlots }},
 		{"it panics", func(*slotLearner) error { panic("slots") }},
 		{"another attempt succeeds before it", func(l *slotLearner) error {
-			l.record(nil, l.timeout)
+			l.record(nil, l.breaker.timeout)
 			return nil
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &slotLearner{timeout: time.Second}
+				l := &slotLearner{breaker: breaker{timeout: time.Second}}
 				for attempt := range 2 {
 					for range failuresToOpen {
 						_ = l.try(t.Context(), fail)
@@ -283,7 +283,7 @@ func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
 // While the breaker is open, one attempt to learn the slots is made at a time.
 func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &slotLearner{timeout: time.Second}
+		l := &slotLearner{breaker: breaker{timeout: time.Second}}
 		for range failuresToOpen {
 			_ = l.try(t.Context(), func() error { return errNoSlots })
 		}

@@ -22,7 +22,7 @@ func TestMGETIsOptional(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	for _, algorithm := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})
-		ops, verdicts := make([]limiters.Op, 600), make([]limiters.Verdict, 600) // more than are read at once
+		ops, verdicts := make([]limiters.Op, 1100), make([]limiters.Verdict, 1100) // more than are read at once
 		for i := range ops {
 			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
 		}

@@ -19,8 +19,8 @@ type node struct {
 }
 
 func (c *cluster) newNode() *node {
-	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: &reconnector{storeCommon: c.storeCommon}}
-	n.queue = newQueue(c.storeCommon, n.decide)
+	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.newReconnector()}
+	n.queue = newQueue(c.queues, n.decide)
 	return n
 }
 
@@ -85,7 +85,7 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 	for master, calls := range byMaster {
 		sending.Go(func() {
 			if err := limiters.CatchPanic(func() error { n.sendTo(ctx, master, calls); return nil }); err != nil {
-				n.cluster.stats.panics.Add(1)
+				n.cluster.queues.stats.panics.Add(1)
 				failCalls(calls, err)
 			}
 		})

@@ -36,7 +36,7 @@ type decideFunc func(ctx context.Context, notAfter, now time.Time, groups []limi
 //
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
-	*storeCommon
+	queueConfig
 	decide decideFunc
 
 	mu         sync.Mutex
@@ -49,8 +49,17 @@ type queue struct {
 	next combinedTake // owned by the queue's goroutine, except that timeOutWaiters reads next.waiters
 }
 
-func newQueue(common *storeCommon, decide decideFunc) *queue {
-	return &queue{storeCommon: common, decide: decide}
+// A queueConfig configures the queues of a Store.
+type queueConfig struct {
+	timeout    time.Duration   // the timeout of a Take, and of a call
+	maxBatch   int             // operations in a call that carries several Takes
+	maxWaiting int             // operations that may wait
+	stats      *statCounters   // of the Store
+	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
+}
+
+func newQueue(config queueConfig, decide decideFunc) *queue {
+	return &queue{queueConfig: config, decide: decide, breaker: breaker{timeout: config.timeout}}
 }
 
 // A combinedTake contains the operations of several waiters, which one call decides.
@@ -281,7 +290,7 @@ func (q *queue) finish(err error) {
 // opened. The lock must be held.
 func (q *queue) record(err error) {
 	// The call had the whole timeout, even if the deadlines of its clients were earlier.
-	q.breaker.record(callResult{err: err, budget: q.timeout, timeout: q.timeout})
+	q.breaker.record(err, q.timeout)
 	if !q.breaker.open() {
 		return
 	}

@@ -26,6 +26,11 @@ import (
 // queueOf returns the queue of a single Redis.
 func queueOf(s *Store) *queue { return s.topology.(*singleServer).queue }
 
+// testConfig returns the configuration of a queue without a Store.
+func testConfig(timeout time.Duration, maxBatch, maxWaiting int) queueConfig {
+	return queueConfig{timeout: timeout, maxBatch: maxBatch, maxWaiting: maxWaiting, stats: &statCounters{}, running: &sync.WaitGroup{}}
+}
+
 // A stalledRedis is a Redis that is stopped, and the Takes that wait for it.
 type stalledRedis struct {
 	t      *testing.T
@@ -81,32 +86,35 @@ func TestWaitersShareOneCall(t *testing.T) {
 		q := stall(t, server, s)
 		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
 		now, _ := generator.Next()
-		const takes = 60
-		var groups [takes][]limiters.Group
-		var want, got [takes][]limiters.Verdict
-		var failed [takes]error
-		calls := s.Stats().Calls
-		sum := 0
-		for i := range takes {
-			_, groups[i] = generator.Next()
-			n := len(slices.Concat(groups[i]...))
-			if sum+n > 250 {
-				groups[i] = nil
-				continue
-			}
-			sum += n
-			want[i], got[i] = make([]limiters.Verdict, n), make([]limiters.Verdict, n)
-			must.Succeed(t, reference.Take(t.Context(), now, groups[i], want[i]))
-			q.joinGroups(t.Context(), now, groups[i], got[i], &failed[i])
+		type waitingTake struct {
+			groups    []limiters.Group
+			want, got []limiters.Verdict
+			err       error
 		}
+		var takes []*waitingTake
+		ops, maxBatch := 0, Options{}.withDefaults().MaxBatch
+		for {
+			_, groups := generator.Next()
+			n := len(slices.Concat(groups...))
+			if ops+n > maxBatch {
+				break
+			}
+			ops += n
+			w := &waitingTake{groups: groups, want: make([]limiters.Verdict, n), got: make([]limiters.Verdict, n)}
+			takes = append(takes, w)
+			must.Succeed(t, reference.Take(t.Context(), now, groups, w.want))
+			q.joinGroups(t.Context(), now, groups, w.got, &w.err)
+		}
+		before := s.Stats()
 		q.resume()
-		for i := range takes {
-			if failed[i] != nil || !slices.Equal(got[i], want[i]) {
-				t.Fatalf("%s: take %d of %+v: %v\n got %+v\nwant %+v", name, i, groups[i], failed[i], got[i], want[i])
+		for i, w := range takes {
+			if w.err != nil || !slices.Equal(w.got, w.want) {
+				t.Fatalf("%s: take %d of %+v: %v\n got %+v\nwant %+v", name, i, w.groups, w.err, w.got, w.want)
 			}
 		}
-		if n := s.Stats().Calls - calls; n != 1 {
-			t.Errorf("%s: %d calls for all that waited, want 1", name, n)
+		after := s.Stats()
+		if calls, sent := after.Calls-before.Calls, after.Ops-before.Ops; calls != 1 || sent != int64(ops) || len(takes) < 100 {
+			t.Errorf("%s: %d calls with %d operations of %d Takes, want 1 with %d operations of at least 100 Takes", name, calls, sent, len(takes), ops)
 		}
 	}
 }
@@ -186,7 +194,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 func TestVerdictsOutliveTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	q, out := &queue{storeCommon: &storeCommon{timeout: time.Hour}}, make([]limiters.Verdict, 1)
+	q, out := newQueue(testConfig(time.Hour, 1, 1), nil), make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
 		w.copy(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
@@ -201,7 +209,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 
 // A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
-	q := &queue{storeCommon: &storeCommon{timeout: longTimeout}}
+	q := newQueue(testConfig(longTimeout, 1, 1), nil)
 	w := waiterPool.Get().(*waiter)
 	w.state.Store(stateDone)
 	w.err = ErrBreakerOpen
@@ -217,7 +225,7 @@ func TestRejectedWaiterIsUncharged(t *testing.T) {
 // is set for the others.
 func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	for due := range 4 {
-		q := &queue{storeCommon: &storeCommon{timeout: time.Hour}}
+		q := newQueue(testConfig(time.Hour, 1, 1), nil)
 		var all []*waiter
 		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
 			w := &waiter{done: make(chan struct{}, 1), timeoutAt: time.Now().Add(time.Hour)}
@@ -272,7 +280,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 			if c.within > 0 {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
-			q := &queue{storeCommon: &storeCommon{timeout: timeout, maxBatch: 10}}
+			q := newQueue(testConfig(timeout, 10, 1), nil)
 			q.decide = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
@@ -295,7 +303,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 // A call charges until the latest deadline of its waiters, and not later.
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
-	q := &queue{storeCommon: &storeCommon{timeout: time.Hour, maxBatch: 10}}
+	q := newQueue(testConfig(time.Hour, 10, 1), nil)
 	q.decide = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
@@ -425,7 +433,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
-	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 10, maxWaiting: 10}}
+	q := newQueue(testConfig(longTimeout, 10, 10), nil)
 	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
@@ -458,7 +466,6 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 func TestRunsEncodeAllOps(t *testing.T) {
 	limits := []*limiters.Limit{hourly, millionAMinute}
 	var seen [redisscripts.KindGrouped + 1]int
-	withOwnLimit := 0
 	random := rand.New(rand.NewPCG(limiterstest.FirstSeed(), 3))
 	for range 2000 {
 		ops := make([]limiters.Op, 1+random.IntN(12))
@@ -488,11 +495,10 @@ func TestRunsEncodeAllOps(t *testing.T) {
 			runs = runs[17:]
 			key, limitAndN := int(binary.BigEndian.Uint16(run[2:])), slices.Concat(run[5:7], run[9:])
 			for range binary.BigEndian.Uint16(run) {
-				if binary.BigEndian.Uint16(run[5:]) == 0 {
-					withOwnLimit++
+				kind := redisscripts.RunKind(run[4])
+				if kind == redisscripts.KindAlone {
 					limitAndN, runs = runs[:10], runs[10:]
 				}
-				kind := redisscripts.RunKind(run[4])
 				kinds = append(kinds, kind)
 				got = append(got, limiters.Op{
 					Key: b.uniqueKeys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1].limit,
@@ -526,8 +532,8 @@ func TestRunsEncodeAllOps(t *testing.T) {
 			t.Fatalf("\n got %+v %v\nwant %+v %v", got, gotGroup, ops, group)
 		}
 	}
-	if slices.Contains(seen[:], 0) || withOwnLimit == 0 {
-		t.Errorf("operations of each kind: %v, with a limit of their own: %d", seen, withOwnLimit)
+	if slices.Contains(seen[:], 0) {
+		t.Errorf("operations of each kind: %v", seen)
 	}
 }
 
@@ -592,7 +598,7 @@ func TestQueueYieldsToTakesThatAreReady(t *testing.T) {
 // ready.
 func opsOfCallAfter(t *testing.T, ready int) int {
 	t.Helper()
-	q := &queue{storeCommon: &storeCommon{timeout: longTimeout, maxBatch: 100, maxWaiting: 100}}
+	q := newQueue(testConfig(longTimeout, 100, 100), nil)
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
 	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {

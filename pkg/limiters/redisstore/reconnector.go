@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -11,8 +13,10 @@ import (
 // take longer than the timeout of a call, so without it a distant Redis would stay unreachable.
 // Each queue has one.
 type reconnector struct {
-	*storeCommon
-	busy atomic.Bool
+	ctx     context.Context // ends with Close
+	timeout time.Duration
+	running *sync.WaitGroup // of the Store, which waits for the attempts
+	busy    atomic.Bool
 }
 
 // afterError reconnects after a call that failed with err, unless an attempt is in progress. If
@@ -24,7 +28,7 @@ func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 	}
 	r.running.Go(func() {
 		defer r.busy.Store(false)
-		ctx, cancel := context.WithTimeout(r.ctx, r.connectTimeout)
+		ctx, cancel := context.WithTimeout(r.ctx, r.timeout)
 		defer cancel()
 		if masterDown {
 			// The name may now resolve to another server. go-redis reconnects by itself only after

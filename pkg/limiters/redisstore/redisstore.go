@@ -38,27 +38,18 @@ import (
 
 // A Store is a [limiters.Store] on Redis.
 type Store struct {
-	*storeCommon
-	client   redis.UniversalClient
-	topology topology
-	cancel   context.CancelFunc
-
-	closing sync.RWMutex
-	closed  bool
-}
-
-// storeCommon holds what the queues, nodes and calls of a Store have in common.
-type storeCommon struct {
+	client         redis.UniversalClient
+	topology       topology
 	address        string // the address that errors name
 	namer          keyNamer
-	timeout        time.Duration // the timeout of a Take, and of a call
 	connectTimeout time.Duration // the timeout of a request that may have to connect first
-	maxBatch       int           // operations in a call that carries several Takes
-	maxWaiting     int           // operations that may wait in a queue
 	stats          statCounters
 
 	ctx     context.Context // ends with Close
-	running sync.WaitGroup  // Takes, calls, and goroutines started by them
+	cancel  context.CancelFunc
+	running sync.WaitGroup // Takes, calls, and goroutines started by them
+	closing sync.RWMutex   // guards closed
+	closed  bool
 }
 
 // A topology decides operations on the servers of a Store: a [singleServer] Redis or a [cluster].
@@ -72,21 +63,24 @@ type topology interface {
 func New(c connect.Options, o Options) *Store {
 	c, o = c.WithDefaults(), o.withDefaults()
 	batchScript() // so that no call waits until it is built
-	s := &Store{client: c.Open(), storeCommon: &storeCommon{
+	s := &Store{
+		client:         c.Open(),
 		address:        c.String(),
 		namer:          keyNamer{o.KeyPrefix, o.Tag, newKeyHasher(o.KeySecret)},
-		timeout:        c.Timeout,
 		connectTimeout: max(c.Timeout, c.DialTimeout),
-		maxBatch:       o.MaxBatch,
-		maxWaiting:     o.MaxWaiting,
-	}}
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	queues := queueConfig{timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running}
 	if client, ok := s.client.(*redis.ClusterClient); ok {
-		s.topology = newCluster(s.storeCommon, client)
+		s.topology = newCluster(client, s.address, s.namer, queues, s.newReconnector)
 	} else {
-		s.topology = newSingleServer(s.storeCommon, s.client)
+		s.topology = newSingleServer(s.client, s.namer, queues, s.newReconnector())
 	}
 	return s
+}
+
+func (s *Store) newReconnector() *reconnector {
+	return &reconnector{ctx: s.ctx, timeout: s.connectTimeout, running: &s.running}
 }
 
 // Close waits for all operations in progress and closes the connections. Later operations fail with

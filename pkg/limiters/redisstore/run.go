@@ -5,31 +5,46 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// An opRun is a run with the index of its first operation.
-type opRun struct {
-	redisscripts.Run
-	first int
-}
-
-// longRun is the length from which a run of equal operations accepts no others. Each run costs the
-// script as much as a few operations. An operation that has its own limit and amount costs a little
-// more than one that shares them with its run.
-const longRun = 8
-
 // encodeRuns appends the runs of all operations.
 func (b *batch) encodeRuns() {
-	var last opRun
-	for i, op := range b.ops {
-		next := opRun{first: i, Run: redisscripts.Run{
-			Kind: b.runKind(i), VerdictCount: b.verdictCount(i), Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
-			N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
-		}}
-		if !last.join(next) {
-			b.appendRun(&last)
-			last = next
-		}
+	for first := 0; first < len(b.ops); {
+		r := b.runFrom(first)
+		b.appendRun(first, &r)
+		first += r.Ops
 	}
-	b.appendRun(&last)
+}
+
+// runFrom returns the run whose first operation has the index first. It is as long as possible.
+func (b *batch) runFrom(first int) redisscripts.Run {
+	r := b.runOf(first)
+	for i := first + 1; i < len(b.ops) && extends(&r, b.runOf(i)); i++ {
+		r.Ops++
+	}
+	return r
+}
+
+// runOf returns the run of operation i alone.
+func (b *batch) runOf(i int) redisscripts.Run {
+	op := b.ops[i]
+	return redisscripts.Run{
+		Kind: b.runKind(i), Ops: 1, Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
+		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
+	}
+}
+
+// extends reports whether the operation of next, which follows those of r, belongs to r.
+func extends(r *redisscripts.Run, next redisscripts.Run) bool {
+	if next.Kind != r.Kind || next.CountDenied != r.CountDenied {
+		return false
+	}
+	switch r.Kind {
+	case redisscripts.KindAlone, redisscripts.KindConcurrency, redisscripts.KindReservations:
+		return true
+	case redisscripts.KindSameKey:
+		return next.Key == r.Key && next.Limit == r.Limit && next.N == r.N
+	default: // a run of any other kind has one operation
+		return false
+	}
 }
 
 // runKind returns the kind of a run of operation i.
@@ -53,48 +68,19 @@ func (b *batch) runKind(i int) redisscripts.RunKind {
 	}
 }
 
-// join adds the run next of one operation to r. It returns false if next does not belong to r.
-func (r *opRun) join(next opRun) bool {
-	if r.VerdictCount == 0 || r.Kind != next.Kind || r.CountDenied != next.CountDenied {
-		return false
-	}
-	joins, equal := false, next.Limit == r.Limit && next.N == r.N
-	switch next.Kind { // an operation of any other kind is a run of its own
-	case redisscripts.KindConcurrency, redisscripts.KindReservations:
-		joins = true
-	case redisscripts.KindSameKey:
-		joins = next.Key == r.Key && equal
-	case redisscripts.KindAlone:
-		joins = next.Key == r.Key+r.VerdictCount && (equal || r.Limit == redisscripts.NoIndex || r.VerdictCount < longRun)
-		if joins && !equal {
-			r.Limit = redisscripts.NoIndex
-		}
-	}
-	if joins {
-		r.VerdictCount++
-	}
-	return joins
-}
-
-func (b *batch) appendRun(r *opRun) {
-	if r.VerdictCount == 0 {
-		return
-	}
-	buf := redisscripts.AppendRun(b.runs, &r.Run)
-	switch r.Kind {
-	case redisscripts.KindExtra:
-		buf = redisscripts.AppendExtra(buf, b.ops[r.first], b.target(r.first, reservationsKey), b.target(r.first, penaltyKey))
-	case redisscripts.KindConcurrency:
-		for i := r.first; i < r.first+r.VerdictCount; i++ {
-			buf = redisscripts.AppendConcurrency(buf, b.ops[i], b.target(i, usageKey))
-		}
-	case redisscripts.KindReservations:
-		for i := r.first; i < r.first+r.VerdictCount; i++ {
-			buf = redisscripts.AppendReservations(buf, b.ops[i], b.target(i, usageKey), b.target(i, reservationsKey).Key)
-		}
-	default:
-		for i := r.first; r.Limit == redisscripts.NoIndex && i < r.first+r.VerdictCount; i++ {
-			buf = redisscripts.AppendAlone(buf, b.ops[i], b.limitOf[i])
+// appendRun appends r, whose first operation has the index first.
+func (b *batch) appendRun(first int, r *redisscripts.Run) {
+	buf := redisscripts.AppendRun(b.runs, r)
+	for i := first; i < first+r.Ops; i++ {
+		switch op := b.ops[i]; r.Kind {
+		case redisscripts.KindAlone:
+			buf = redisscripts.AppendAlone(buf, op, b.limitOf[i])
+		case redisscripts.KindConcurrency:
+			buf = redisscripts.AppendConcurrency(buf, op, b.target(i, usageKey))
+		case redisscripts.KindReservations:
+			buf = redisscripts.AppendReservations(buf, op, b.target(i, usageKey), b.target(i, reservationsKey).Key)
+		case redisscripts.KindExtra:
+			buf = redisscripts.AppendExtra(buf, op, b.target(i, reservationsKey), b.target(i, penaltyKey))
 		}
 	}
 	b.runs = buf

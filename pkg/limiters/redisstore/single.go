@@ -13,14 +13,15 @@ import (
 // A singleServer is one Redis server, or a master behind Sentinels.
 type singleServer struct {
 	*queue
+	namer       keyNamer
 	script      scriptCaller
 	reconnector *reconnector
 }
 
-func newSingleServer(s *storeCommon, client redis.UniversalClient) *singleServer {
-	one := &singleServer{script: newScriptCaller(client), reconnector: &reconnector{storeCommon: s}}
-	one.queue = newQueue(s, one.decide)
-	return one
+func newSingleServer(client redis.UniversalClient, namer keyNamer, config queueConfig, r *reconnector) *singleServer {
+	s := &singleServer{namer: namer, script: newScriptCaller(client), reconnector: r}
+	s.queue = newQueue(config, s.decide)
+	return s
 }
 
 // decide is the [decideFunc] of the queue.

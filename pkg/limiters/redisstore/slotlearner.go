@@ -17,8 +17,7 @@ var errNoSlots = errors.New("the cluster does not report its slots")
 // A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its
 // breaker rejects operations that would wait for them.
 type slotLearner struct {
-	timeout time.Duration // the timeout of a Take
-	unknown atomic.Bool   // the last attempt failed
+	unknown atomic.Bool // the last attempt failed
 
 	mu      sync.Mutex
 	breaker breaker
@@ -35,7 +34,7 @@ func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 		}
 		defer end()
 	}
-	budget := untilDeadline(ctx, l.timeout)
+	budget := untilDeadline(ctx, l.breaker.timeout)
 	err := lookUp()
 	if err != nil || l.unknown.Load() {
 		l.record(err, budget)
@@ -64,13 +63,13 @@ func (l *slotLearner) endTrying() {
 	l.trying = false
 }
 
-// record records the result of an attempt. allowed is the time from its start to its deadline.
+// record records the result of an attempt. budget is the time from its start to its deadline.
 func (l *slotLearner) record(err error, budget time.Duration) {
 	if replyOf(err) != nil {
 		err = errNoSlots // a reply without the slots is a failure too
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaker.record(callResult{err: err, budget: budget, timeout: l.timeout})
+	l.breaker.record(err, budget)
 	l.unknown.Store(l.breaker.failures > 0)
 }

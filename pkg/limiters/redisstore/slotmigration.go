@@ -29,7 +29,7 @@ func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
 		refunds[i] = refundsOf(sc, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
-	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.timeout)
+	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.queues.timeout)
 	defer cancel()
 	n.makeCalls(refunding, slices.Concat(refunds...))
 	for i, sc := range calls {
