@@ -125,7 +125,7 @@ func (s *Service) publish(ctx context.Context, m message) error {
 var subscribeBackoff = backoff.Backoff{Initial: 100 * time.Millisecond, Max: 5 * time.Second}
 
 // Run receives the resets of other replicas, and forgets the denials of these keys, until ctx ends.
-// After a lost connection it forgets all denials, because it may have missed messages.
+// At each connection it clears the deny cache, because it may have missed messages about any key.
 func (s *Service) Run(ctx context.Context) {
 	if s.PubSub == nil {
 		return
@@ -133,7 +133,7 @@ func (s *Service) Run(ctx context.Context) {
 	for failures := 0; ; failures++ {
 		err := s.PubSub.Receive(ctx, func() {
 			failures = 0
-			s.DenyCache.ForgetMatching(func(string) bool { return true })
+			s.DenyCache.Clear()
 		}, s.received)
 		if ctx.Err() != nil {
 			return

@@ -19,7 +19,8 @@ import (
 // A channel calls each function with the messages that are published with a live context.
 type channel struct {
 	receivers []func([]byte)
-	failures  int // the number of messages to fail before others are sent
+	failures  int  // the number of messages to fail before others are sent
+	connects  bool // Receive connects before the connection is lost
 }
 
 func (c *channel) Publish(ctx context.Context, message []byte) error {
@@ -36,7 +37,10 @@ func (c *channel) Publish(ctx context.Context, message []byte) error {
 	return nil
 }
 
-func (c *channel) Receive(context.Context, func(), func([]byte)) error {
+func (c *channel) Receive(_ context.Context, connected func(), _ func([]byte)) error {
+	if c.connects {
+		connected()
+	}
 	return errors.New("the connection is lost")
 }
 
@@ -195,6 +199,23 @@ func TestUnknownMessageIsReported(t *testing.T) {
 		if !errors.Is(warned, ErrMessage) {
 			t.Errorf("%q: %v, want ErrMessage", text, warned)
 		}
+	}
+}
+
+// A replica may have missed the resets of any key before it connects.
+func TestNewConnectionClearsTheDenyCache(t *testing.T) {
+	r, take, _ := newReplica(t, memstore.New(memstore.Options{}), &channel{connects: true})
+	for range 3 {
+		take("k")
+	}
+	if v := take("k"); v.By != limiters.ByCache {
+		t.Fatalf("%+v, want a denial by the cache", v)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r.Run(ctx)
+	if v := take("k"); v.Allowed || v.By == limiters.ByCache {
+		t.Errorf("%+v, want a denial by the store", v)
 	}
 }
 

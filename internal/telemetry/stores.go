@@ -57,7 +57,7 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 		func(s guard.DenyCacheStats) int64 { return s.NotCached })
 	counter("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
 		func(s guard.DenyCacheStats) int64 { return s.SentHits })
-	counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache sent in calls that failed. They may not have been counted.",
+	counter("weir_deny_cache_lost_hits_total", "Hits that the deny cache denied and that may not have been counted: their call failed, or a reset could have been missed.",
 		func(s guard.DenyCacheStats) int64 { return s.LostHits })
 }
 

@@ -18,8 +18,8 @@ type debt struct {
 	key        string
 	limit      *limiters.Limit
 	n          int64
-	resetAt    int64  // when its window ends at the latest
-	generation uint32 // the generation of the shard when the debt was removed from it
+	resetAt    time.Duration // when its window ends at the latest
+	generation uint32        // the generation of the shard when the debt was removed from it
 }
 
 // maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is
@@ -51,7 +51,7 @@ func (c *DenyCache) countSent(debts []debt, out []limiters.Verdict) {
 
 // applyVerdicts renews or removes denials by the verdicts on their debts, from a call that began at
 // the time began.
-func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verdict) {
+func (c *DenyCache) applyVerdicts(began time.Duration, debts []debt, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range debts {
 		d, v := &debts[i], &out[i]
@@ -64,20 +64,20 @@ func (c *DenyCache) applyVerdicts(began int64, debts []debt, out []limiters.Verd
 }
 
 const (
-	forever = int64(math.MaxInt64)
+	forever = time.Duration(math.MaxInt64)
 	// debtsPerCall bounds the debts in one call.
 	debtsPerCall = 50
-	// minSleepNanos is the shortest sleep of the goroutine, whatever MaxAge is.
-	minSleepNanos = int64(time.Millisecond)
+	// minSleep is the shortest sleep of the goroutine, whatever MaxAge is.
+	minSleep = time.Millisecond
 )
 
 // debtDelay returns how long a debt waits: half of MaxAge, so that a denial is renewed before it
 // expires.
-func (c *DenyCache) debtDelay() int64 { return c.maxAge / 2 }
+func (c *DenyCache) debtDelay() time.Duration { return c.maxAge / 2 }
 
 // run removes expired denials and sends debts after debtDelay, until ctx ends.
 func (c *DenyCache) run(ctx context.Context) {
-	timer := time.NewTimer(time.Duration(c.debtDelay()))
+	timer := time.NewTimer(c.debtDelay())
 	defer timer.Stop()
 	for {
 		select {
@@ -89,22 +89,22 @@ func (c *DenyCache) run(ctx context.Context) {
 		// Debts that are nearly due are sent too, so that the goroutine wakes at most sixteen times
 		// in MaxAge.
 		next, err := c.flush(ctx, now-c.debtDelay()+c.maxAge/16)
-		sleep := max(minSleepNanos, min(next, now)+c.debtDelay()-c.clock())
+		sleep := min(next, now) + c.debtDelay() - c.clock()
 		if err != nil {
-			sleep = max(minSleepNanos, c.maxAge/4)
+			sleep = c.maxAge / 4
 		}
-		timer.Reset(time.Duration(sleep))
+		timer.Reset(max(minSleep, sleep))
 	}
 }
 
 // flush removes expired denials and sends the debts that began no later than before. It stops when
 // ctx ends and at the first call that fails. Without an error, oldest is when the oldest remaining
 // debt began, or forever.
-func (c *DenyCache) flush(ctx context.Context, before int64) (oldest int64, err error) {
+func (c *DenyCache) flush(ctx context.Context, before time.Duration) (oldest time.Duration, err error) {
 	oldest = forever
 	var debts []debt
 	for i := range c.shards {
-		var since int64
+		var since time.Duration
 		for full := true; full && ctx.Err() == nil; {
 			c.shards[i].locked(func(s *denyShard) {
 				now := c.clock()
@@ -147,7 +147,7 @@ func (c *DenyCache) sendDebts(debts []debt) error {
 }
 
 // popDebts moves the debts of a key, under all limits, to debts.
-func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
+func (s *denyShard) popDebts(now time.Duration, key string, debts []debt) []debt {
 	for _, e := range s.entriesOf(key) {
 		if e.debt > 0 {
 			debts = s.popDebt(now, e, debts)
@@ -158,13 +158,13 @@ func (s *denyShard) popDebts(now int64, key string, debts []debt) []debt {
 
 // needsStore reports whether the store must be called for e: to count its debt while the window may
 // be open, or to renew a denial that is still requested.
-func (s *denyShard) needsStore(e *denyEntry, now int64) bool {
+func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
 	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
 }
 
 // popDebt moves the debt of e to debts if e needsStore. It removes e if e does not, or if e has no
 // denial.
-func (s *denyShard) popDebt(now int64, e *denyEntry, debts []debt) []debt {
+func (s *denyShard) popDebt(now time.Duration, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {
 		debts = append(debts, debt{e.key, e.limit, e.debt, e.resetAt, s.generation})
@@ -181,7 +181,7 @@ func (s *denyShard) popDebt(now int64, e *denyEntry, debts []debt) []debt {
 
 // popDue moves the debts that began no later than before to debts, up to limit in total. It returns
 // when the oldest remaining debt began, or forever.
-func (s *denyShard) popDue(now, before int64, limit int, debts []debt) ([]debt, int64) {
+func (s *denyShard) popDue(now, before time.Duration, limit int, debts []debt) ([]debt, time.Duration) {
 	for e := s.pending.next; e != &s.pending; e = s.pending.next {
 		if e.pendingSince > before || len(debts) >= limit {
 			return debts, e.pendingSince
@@ -206,7 +206,7 @@ func (s *denyShard) renew(removed *debt, d denial, denied bool) {
 
 // restore returns a removed debt to its entry, if it still exists. A debt whose window has ended
 // must not count in the next one.
-func (s *denyShard) restore(now int64, removed *debt) bool {
+func (s *denyShard) restore(now time.Duration, removed *debt) bool {
 	e := s.find(removed.key, removed.limit)
 	if e == nil || now >= removed.resetAt {
 		return false

@@ -22,7 +22,7 @@ import (
 // raised limits and data loss in the store take effect within MaxAge. Under a limit with leases,
 // the cache answers no operation, because a lease may end at any time.
 //
-// On a nil DenyCache, ForgetDenials, ForgetKeys and ForgetMatching do nothing.
+// On a nil DenyCache, Clear and the Forget methods do nothing.
 //
 // Take works in three steps: routeOps denies operations from memory, forward sends the others to the
 // store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, debts
@@ -31,7 +31,7 @@ type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
 	start  time.Time
-	maxAge int64 // the longest age of a denial, in ns
+	maxAge time.Duration // the longest age of a denial
 
 	shards []denyShard
 	budget int64 // maximum bytes of a shard
@@ -54,7 +54,7 @@ type DenyCacheStats struct {
 	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
 	SentHits       int64 // denied hits that were sent to the store
-	LostHits       int64 // denied hits that may not have been counted, because the call that sent them failed
+	LostHits       int64 // denied hits that may not have been counted: the call that sent them failed, or Clear removed them
 }
 
 const (
@@ -77,7 +77,7 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 		shards *= 2
 	}
 	c := &DenyCache{
-		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: int64(o.MaxAge),
+		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: o.MaxAge,
 		shards: make([]denyShard, shards), budget: o.MaxBytes / int64(shards),
 	}
 	for i := range c.shards {
@@ -90,7 +90,8 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 // Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error
 // if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
-	defer c.stopWorker(ctx)()
+	release := c.stopWorker(ctx)
+	defer release()
 	c.ForgetDenials()
 	_, err := c.flush(ctx, forever)
 	return err
@@ -103,6 +104,20 @@ func (c *DenyCache) ForgetDenials() {
 		s.generation++
 		for key := range s.entries {
 			s.removeKeyDenials(key)
+		}
+	})
+}
+
+// Clear removes all denials and unsent debts, and counts the debts as lost hits. Call it if another
+// process may have reset any key: a debt belongs to the state before the reset.
+func (c *DenyCache) Clear() {
+	c.eachShard(func(s *denyShard) {
+		s.generation++
+		for key := range s.entries {
+			for _, e := range s.entriesOf(key) {
+				c.lostHits.Add(e.debt)
+				s.remove(e)
+			}
 		}
 	})
 }
@@ -130,8 +145,8 @@ func (c *DenyCache) Stats() DenyCacheStats {
 	return stats
 }
 
-// clock returns the monotonic time since the cache was created, in ns.
-func (c *DenyCache) clock() int64 { return int64(time.Since(c.start)) }
+// clock returns the monotonic time since the cache was created. It is the time of all entries.
+func (c *DenyCache) clock() time.Duration { return time.Since(c.start) }
 
 func (c *DenyCache) shard(hash uint64) *denyShard {
 	return &c.shards[hash>>32&uint64(len(c.shards)-1)]
@@ -178,7 +193,7 @@ type route struct {
 // routeOps denies operations from memory and marks the others to be forwarded. It returns the number
 // of marked operations and the debts of their keys, which it removes from the cache.
 func (c *DenyCache) routeOps(
-	now int64, groups []limiters.Group, routes []route, out []limiters.Verdict,
+	now time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict,
 ) (forwarded int, debts []debt) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -228,7 +243,7 @@ func (c *DenyCache) forward(
 
 // recordVerdicts updates the cache after a call of the store that began at the time began. It does
 // so even if the call failed, because the store may have applied the operations.
-func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, routes []route, out []limiters.Verdict) {
+func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict) {
 	ended := c.clock()
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
@@ -260,22 +275,22 @@ func (c *DenyCache) recordVerdicts(began int64, groups []limiters.Group, routes 
 
 // denialOf returns the denial to record for the verdict v of n hits, from a call between began and
 // ended. It returns false if no further hits are certain to be denied.
-func (c *DenyCache) denialOf(began, ended int64, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
+func (c *DenyCache) denialOf(began, ended time.Duration, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
 	minHits, certain := l.CertainDenial(n, v)
 	// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
-	expires := began + min(int64(v.RetryAfter-time.Microsecond), c.maxAge)
+	expires := began + min(v.RetryAfter-time.Microsecond, c.maxAge)
 	if !certain || expires <= ended {
 		return denial{}, false
 	}
-	offset := int64(0)
+	offset := time.Duration(0)
 	if v.At > 0 {
-		offset = v.At*int64(time.Microsecond) - ended
+		offset = time.Duration(v.At)*time.Microsecond - ended
 	}
 	return denial{
 		recorded: ended, offset: offset,
 		minHits: minHits, used: v.Used,
 		expires: expires,
-		retryAt: ended + int64(v.RetryAfter), resetAt: ended + int64(v.ResetAfter),
+		retryAt: ended + v.RetryAfter, resetAt: ended + v.ResetAfter,
 	}, true
 }
 

@@ -616,6 +616,21 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 	})
 }
 
+func TestClearRemovesDenialsAndCountsDebtsAsLost(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
+		a.Clear()
+		if got := a.Stats(); got.Entries != 0 || got.Bytes != 0 || got.LostHits != 1 {
+			t.Errorf("%+v, want no entries and one lost hit", got)
+		}
+		time.Sleep(time.Second)
+		f.mustHaveUsage("k", counted, 4)
+	})
+}
+
 // A denied hit denies a peek only with peek=would_fit: with peek=over and without count_denied, a
 // peek at the limit is allowed.
 func TestDeniedHitDeniesNoPeekUnderPeekOver(t *testing.T) {

@@ -18,7 +18,7 @@ type denyShard struct {
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
 	entries       map[string]*denyEntry // one entry of each key
 	idle, pending denyEntry             // heads of the lists
-	maxAge        int64                 // DenyCacheOptions.MaxAge, in ns
+	maxAge        time.Duration         // DenyCacheOptions.MaxAge
 	bytes         int64
 	count         int64
 
@@ -34,23 +34,23 @@ type denyEntry struct {
 	limit     *limiters.Limit
 	nextOfKey *denyEntry // the next entry of the key, under another limit
 
-	pending      bool  // answered operations since the last store call
-	pendingSince int64 // when the first of them was answered
-	owes         bool  // answered hits add to the debt: the limit counts denied hits and has no penalty
-	debt         int64 // answered hits that the store has not counted
+	pending      bool          // answered operations since the last store call
+	pendingSince time.Duration // when the first of them was answered
+	owes         bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
+	debt         int64         // answered hits that the store has not counted
 
 	prev, next *denyEntry // the neighbors in its list
 }
 
-// A denial is a range of hits that are denied, and its end. Times are by the cache's clock, in ns.
+// A denial says that minHits or more hits are denied until expires. Times are by the cache's clock.
 type denial struct {
-	minHits  int64 // this many hits or more are denied; 0: peeks too
-	used     int64 // the key's usage
-	expires  int64 // the denial is certain until then, and no older than MaxAge
-	retryAt  int64 // upper bound of the time when minHits hits, at least one, fit if nothing else is charged
-	resetAt  int64 // upper bound of the time when the key has fully reset
-	recorded int64 // when the denial was recorded
-	offset   int64 // lower bound of the store's clock minus the cache's; 0 if the store does not report its time
+	minHits  int64         // 0: peeks are denied too
+	used     int64         // the key's usage
+	expires  time.Duration // at most MaxAge after the store's verdict
+	retryAt  time.Duration // upper bound of the time when minHits hits, at least one, fit if nothing else is charged
+	resetAt  time.Duration // upper bound of the time when the key has fully reset
+	recorded time.Duration // when the denial was recorded
+	offset   time.Duration // lower bound of the store's clock minus the cache's; 0 if the store does not report its time
 }
 
 // entryBytes approximates the memory of an entry and its map slot, without the text of its key.
@@ -65,7 +65,7 @@ func (s *denyShard) locked(f func(s *denyShard)) {
 	f(s)
 }
 
-func (s *denyShard) init(maxAge int64) {
+func (s *denyShard) init(maxAge time.Duration) {
 	s.entries, s.maxAge = make(map[string]*denyEntry), maxAge
 	for _, list := range []*denyEntry{&s.idle, &s.pending} {
 		list.prev, list.next = list, list
@@ -91,7 +91,7 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 
 // answer denies op from memory, or marks it to be forwarded and moves the debts of its key to
 // debts.
-func (s *denyShard) answer(now int64, op *limiters.Op, r *route, v *limiters.Verdict, debts []debt) []debt {
+func (s *denyShard) answer(now time.Duration, op *limiters.Op, r *route, v *limiters.Verdict, debts []debt) []debt {
 	e := s.find(op.Key, op.Limit)
 	if op.N >= 0 && op.Kind == limiters.OpCharge {
 		s.lookups++
@@ -112,12 +112,12 @@ func (s *denyShard) answer(now int64, op *limiters.Op, r *route, v *limiters.Ver
 }
 
 // denies reports whether the store would certainly deny n hits, and e can hold them as its debt.
-func (e *denyEntry) denies(now, n int64) bool {
+func (e *denyEntry) denies(now time.Duration, n int64) bool {
 	return now < e.expires && n >= e.minHits && (!e.owes || n == 0 || n <= maxDebtHits-e.debt)
 }
 
 // deny adds the hits of op to the debt of e, and has the denial renewed.
-func (s *denyShard) deny(now int64, e *denyEntry, op *limiters.Op) {
+func (s *denyShard) deny(now time.Duration, e *denyEntry, op *limiters.Op) {
 	if e.owes {
 		e.debt += op.N
 	}
@@ -130,7 +130,7 @@ func (s *denyShard) deny(now int64, e *denyEntry, op *limiters.Op) {
 }
 
 // verdict returns the verdict on op, which e denies.
-func (e *denyEntry) verdict(now int64, op *limiters.Op) limiters.Verdict {
+func (e *denyEntry) verdict(now time.Duration, op *limiters.Op) limiters.Verdict {
 	l := op.Limit
 	retryAfter, resetAfter := ceilMicros(e.retryAt-now), ceilMicros(e.resetAt-now)
 	used := min(e.used+e.debt, limiters.MaxHits)
@@ -143,7 +143,7 @@ func (e *denyEntry) verdict(now int64, op *limiters.Op) limiters.Verdict {
 	}
 	if e.offset != 0 {
 		// now was read before the lock was taken, so the denial may be newer.
-		v.At, v.Order = (e.offset+max(now, e.recorded))/int64(time.Microsecond), math.MaxUint16
+		v.At, v.Order = (e.offset + max(now, e.recorded)).Microseconds(), math.MaxUint16
 	}
 	if !l.HasPenalty() {
 		return v
@@ -156,20 +156,19 @@ func (e *denyEntry) verdict(now int64, op *limiters.Op) limiters.Verdict {
 	return v.WithPenalty(retryAfter)
 }
 
-func (s *denyShard) markPending(e *denyEntry, now int64) {
+func (s *denyShard) markPending(e *denyEntry, now time.Duration) {
 	e.pending, e.pendingSince = true, now
 	e.move(&s.pending)
 }
 
-// ceilMicros rounds ns up to microseconds.
-func ceilMicros(ns int64) time.Duration {
-	const us = int64(time.Microsecond)
-	return time.Duration((ns + us - 1) / us * us)
+// ceilMicros rounds d up to microseconds.
+func ceilMicros(d time.Duration) time.Duration {
+	return (d + time.Microsecond - 1) / time.Microsecond * time.Microsecond
 }
 
-// add records the denial of op, unless the shard has one of fewer hits, or of as many hits that
-// lasts longer.
-func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
+// add records the denial d of op. It keeps a recorded denial instead that has a smaller minHits, or
+// the same minHits and a later expiry.
+func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial, budget int64) {
 	e := s.find(op.Key, op.Limit)
 	if e == nil {
 		s.insert(now, op, d, budget)
@@ -185,7 +184,7 @@ func (s *denyShard) add(now int64, op *limiters.Op, d denial, budget int64) {
 	}
 }
 
-func (s *denyShard) insert(now int64, op *limiters.Op, d denial, budget int64) {
+func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial, budget int64) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
 		limit: op.Limit, owes: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
@@ -207,7 +206,7 @@ func (s *denyShard) insert(now int64, op *limiters.Op, d denial, budget int64) {
 
 // victim returns the entry to evict. It returns nil if no entry is idle and the oldest pending one
 // needs the store.
-func (s *denyShard) victim(now int64) *denyEntry {
+func (s *denyShard) victim(now time.Duration) *denyEntry {
 	if e := s.idle.next; e != &s.idle {
 		return e
 	}
@@ -249,8 +248,8 @@ func (s *denyShard) removeKeyDenials(key string) {
 	}
 }
 
-// removeLarger removes the denial if it is of more hits than op has charged. The charge lengthens
-// the wait of that denial, so its recorded times are too early.
+// removeLarger removes the denial of op's key if its minHits is above the hits that op has charged.
+// The charge lengthens the wait of that denial, so its recorded times are too early.
 func (s *denyShard) removeLarger(op *limiters.Op) {
 	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
 		s.removeDenial(e)
@@ -269,7 +268,7 @@ func (s *denyShard) removeDenial(e *denyEntry) {
 
 // sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay
 // until the next sweep.
-func (s *denyShard) sweep(now int64) {
+func (s *denyShard) sweep(now time.Duration) {
 	for e := s.idle.next; e != &s.idle && now >= e.expires; e = s.idle.next {
 		s.remove(e)
 	}

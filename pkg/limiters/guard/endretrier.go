@@ -71,7 +71,8 @@ func NewEndRetrier(store limiters.Store) *EndRetrier {
 // Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends.
 // The error states the number of remaining leases.
 func (r *EndRetrier) Close(ctx context.Context) error {
-	defer r.stopWorker(ctx)()
+	release := r.stopWorker(ctx)
+	defer release()
 	r.retryAll(ctx)
 	if remaining := r.Stats().Pending; remaining > 0 {
 		return fmt.Errorf("guard: %d leases have not ended before the stop", remaining)
