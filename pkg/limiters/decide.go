@@ -247,7 +247,7 @@ func (d *groupDecision) deny() {
 		case d.out[i].Allowed:
 			d.out[i] = l.allowedVerdict(s, d.now)
 		default:
-			began := d.isFirstOffence(i) && s.withExtraState().penalty.addOffence(l.penalty, d.now)
+			began := d.isFirstOffence(i) && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
 			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}

@@ -86,12 +86,12 @@ func (op *Op) apply(s *State, now int64) {
 		charged = n
 	case leaseAlreadyOpen:
 	case leaseEnded:
-		ended, _ := s.withExtraState().leases.ended.remove(op.Lease)
+		ended, _ := s.ensureExtraState().leases.ended.remove(op.Lease)
 		s.removeEmptyExtraState()
 		charged = ended.n
 	case leaseOpens:
 		chargedAt := l.algorithm.reserve(s, now, n)
-		s.withExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
+		s.ensureExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
 	}
 	if charged != 0 {
 		l.algorithm.charge(s, now, charged)
@@ -107,7 +107,7 @@ func (op *Op) end(s *State, now int64) {
 		return
 	}
 	actual := max(0, ClampHits(op.N))
-	leases := &s.withExtraState().leases
+	leases := &s.ensureExtraState().leases
 	held, found := leases.open.remove(op.Lease)
 	switch {
 	case !found:

@@ -52,8 +52,8 @@ func (s *State) logOrEmpty() *Log {
 	return s.Log
 }
 
-// withLog returns the log of s for changes. It creates one if there is none.
-func (s *State) withLog() *Log {
+// ensureLog returns the log of s for changes. It creates one if there is none.
+func (s *State) ensureLog() *Log {
 	if s.Log == nil {
 		s.Log = &Log{}
 	}
@@ -96,8 +96,8 @@ func (e *ExtraState) expires(l *Limit) int64 {
 
 func (e *ExtraState) size() int { return int(unsafe.Sizeof(*e)) + e.leases.size() }
 
-// withExtraState returns the extra state of s for changes. It creates one if there is none.
-func (s *State) withExtraState() *ExtraState {
+// ensureExtraState returns the extra state of s for changes. It creates one if there is none.
+func (s *State) ensureExtraState() *ExtraState {
 	if s.Extra == nil {
 		s.Extra = &ExtraState{}
 	}
