@@ -85,8 +85,8 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
-	// appendNumbers appends the numbers of this algorithm only, for [Limit.AppendNumbers].
-	appendNumbers(b []int64, now int64) []int64
+	// appendScriptArgs appends the arguments of this algorithm only, for [Limit.AppendScriptArgs].
+	appendScriptArgs(b []int64, now int64) []int64
 }
 
 // A counter is an algorithm that counts hits in the words or the log of a [State]. It does not

@@ -120,7 +120,7 @@ func (l *logLimit) extraWait(int64) int64 { return l.window }
 
 func (l *logLimit) maxAdmitted() int64 { return l.max }
 
-func (l *logLimit) appendNumbers(b []int64, _ int64) []int64 { return b }
+func (l *logLimit) appendScriptArgs(b []int64, _ int64) []int64 { return b }
 
 // A Log records when hits were charged.
 //
