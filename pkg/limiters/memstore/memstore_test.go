@@ -49,6 +49,19 @@ func advance(s *Store, d time.Duration) {
 	s.options.Now = func() time.Time { return now.Add(time.Since(since)) }
 }
 
+func TestOrderWithinAMicrosecondNeverStepsBack(t *testing.T) {
+	start := time.Now()
+	s := New(Options{Now: func() time.Time { return start }})
+	order := uint16(0)
+	for i := range limiters.OrderAfterStore + 2 {
+		v := hit(t, s, "k", 1, hourly)
+		if v.Order < order || v.Order >= limiters.OrderAfterStore {
+			t.Fatalf("take %d has the order %d after %d, want at least that and less than %d", i, v.Order, order, limiters.OrderAfterStore)
+		}
+		order = v.Order
+	}
+}
+
 // time.Since ignores the wall clock only if the time that it gets has a reading of the monotonic
 // clock.
 func TestClockDoesNotFollowTheWallClock(t *testing.T) {

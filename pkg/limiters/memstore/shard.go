@@ -12,7 +12,7 @@ import (
 type shard struct {
 	mu          sync.Mutex
 	latest      int64  // the time of the latest Take or Sweep, by the store's clock
-	order       uint16 // the order of the latest Take among those of one time; it wraps after 65,536
+	order       uint16 // the order of the latest Take among those of one time
 	expiryBound int64  // no record expires before it
 	limits      limitTable
 	cursor      cursor

@@ -20,7 +20,8 @@ type transaction struct {
 	locked       shardSet
 	decidedAt    int64 // the time of the decision
 	expiryMargin int64 // the time added to expiries, in µs
-	// order exceeds that of every earlier Take of these shards with the same storeNow.
+	// order exceeds that of every earlier Take of these shards with the same storeNow, but stays
+	// below limiters.OrderAfterStore.
 	order uint16
 }
 
@@ -113,6 +114,7 @@ func (t *transaction) lock(now time.Time) {
 			t.order = max(t.order, sh.order+1)
 		}
 	}
+	t.order = min(t.order, limiters.OrderAfterStore-1)
 	t.decidedAt, t.expiryMargin = t.storeNow, 0
 	if !now.IsZero() {
 		t.decidedAt, t.expiryMargin = now.UnixMicro(), callerExpiryMargin
