@@ -1,32 +1,5 @@
 package limiters
 
-// NeedsMemory reports whether s may need more memory after op at now, in µs since 1970. For the end
-// of an open reservation, it returns false even if the actual cost exceeds the estimate, because an
-// end must not fail for lack of memory.
-func (op *Op) NeedsMemory(s *State, now int64) bool {
-	l, n := op.Limit, op.checkedHits()
-	if op.Kind == OpInspect {
-		return false
-	}
-	if op.Kind == OpEnd {
-		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
-	}
-	effect := op.leaseEffect(s, now)
-	if n < 0 || effect == leaseAlreadyOpen {
-		return false
-	}
-	fits, _ := l.fits(s, now, n)
-	if !fits && l.HasPenalty() {
-		return true // for the offence
-	}
-	// The decision first removes expired leases, so the hits may fit then.
-	mayFit := fits || l.UsesLeases() && l.spec.Max > 0 && s.hasExpiredLease(now)
-	if !mayFit {
-		return l.countedIfDenied(op.N) > 0
-	}
-	return n > 0 || effect == leaseOpens || effect == leaseEnded
-}
-
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
@@ -56,6 +29,36 @@ func (op *Op) checkedHits() int64 {
 		return 0
 	}
 	return ClampHits(op.N)
+}
+
+// NeedsMemory reports whether s may need more memory after Decide has decided op at now, in µs since
+// 1970. For the end of an open reservation, it returns false even if the actual cost exceeds the
+// estimate, because an end must not fail for lack of memory.
+//
+// NeedsMemory must change together with checkOp, charge and deny. It does not decide on a copy of s,
+// because that would copy the log and all leases of the key.
+func (op *Op) NeedsMemory(s *State, now int64) bool {
+	l, n := op.Limit, op.checkedHits()
+	switch {
+	case op.Kind == OpEnd:
+		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
+	case op.Kind == OpInspect || n < 0:
+		return false
+	}
+	effect := op.leaseEffect(s, now)
+	if effect == leaseAlreadyOpen {
+		return false
+	}
+	growsIfAllowed := n > 0 || effect != leaseNone
+	if fits, _ := l.fits(s, now, n); fits {
+		return growsIfAllowed
+	}
+	if l.HasPenalty() || l.countedIfDenied(op.N) > 0 {
+		return true
+	}
+	// The decision first removes expired leases, so the hits may fit then.
+	mayFit := l.UsesLeases() && l.spec.Max > 0 && s.hasExpiredLease(now)
+	return mayFit && growsIfAllowed
 }
 
 // Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is
@@ -183,6 +186,7 @@ func (d *groupDecision) check() bool {
 	return allowed
 }
 
+// checkOp checks operation i. If it changes, NeedsMemory must change too.
 func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
 	op := &d.group[i]
 	effect := op.leaseEffect(s, d.now)
