@@ -31,8 +31,8 @@ type Verdict struct {
 	Err         error         // why this operation was not decided; other verdicts remain valid
 }
 
-// OrderAfterStore is the Order of what follows all decisions of the store with equal At, such as a
-// verdict by the cache.
+// OrderAfterStore sorts after every decision of the store with equal At. A verdict by the cache has
+// it as its Order.
 const OrderAfterStore = math.MaxUint16
 
 // NewVerdict returns the verdict on an operation under l from the key's usage after it and times in

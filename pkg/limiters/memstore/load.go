@@ -130,6 +130,7 @@ func (l *loader) key(f *keyReader) error {
 func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
 	s, storeNow := l.evictor.store, l.evictor.storeNow
 	verdict := limit.Check(state, storeNow, 1)
+	// A state that is more than a window ahead of the clock counts as absent.
 	ahead := state.Extra == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {
 		l.loaded.Expired++
