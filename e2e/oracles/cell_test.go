@@ -31,8 +31,8 @@ func newCell(maxBurst, count, period int64) *cell {
 	}
 }
 
-// newEvenCell is redis-cell with an exact interval.
-func newEvenCell(maxBurst, count, period int64) *cell {
+// newExactCell is redis-cell with an exact interval.
+func newExactCell(maxBurst, count, period int64) *cell {
 	return &cell{limit: maxBurst + 1, interval: period * 1e9, tick: count, tat: map[string]int64{}}
 }
 
@@ -151,7 +151,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 		maxBurst, count, period int64
 		lines                   []line
 	}{
-		{"redis-cell's own vectors", 4, 1, 1, []line{
+		{"redis-cell's own test vectors", 4, 1, 1, []line{
 			{0, 6, "[1 5 5 -1 0]", ""},
 			{0, 1, "[0 5 4 -1 1]", ""},
 			{0, 1, "[0 5 3 -1 2]", ""},
@@ -168,29 +168,29 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 			{9500 * ms, 2, "[0 5 2 -1 3]", ""},
 			{9500 * ms, 5, "[1 5 2 3 3]", ""},
 		}},
-		{"the article's laoqian:reply 15 30 60, which it prints as 15 14 -1 2", 15, 30, 60, []line{
+		{"laoqian:reply 15 30 60 allows 16 hits, and the article prints 15", 15, 30, 60, []line{
 			{0, 1, "[0 16 15 -1 2]", ""},
 		}},
-		{"and with what the article took the second argument for", 14, 30, 60, []line{
+		{"laoqian:reply 14 30 60 has the reply that the article prints", 14, 30, 60, []line{
 			{0, 1, "[0 15 14 -1 2]", ""},
 		}},
-		{"its end-to-end test: user123 0 1 2", 0, 1, 2, []line{
+		{"user123 0 1 2 allows one hit every two seconds", 0, 1, 2, []line{
 			{0, 1, "[0 1 0 -1 2]", ""},
 			{0, 1, "[1 1 0 2 2]", ""},
 			{2000 * ms, 1, "[0 1 0 -1 2]", ""},
 		}},
-		{"exception: times are rounded up, and under a millisecond there down to nothing", 0, 1, 2, []line{
+		{"difference: redis-cell rounds times under a millisecond down, and Weir rounds them up", 0, 1, 2, []line{
 			{0, 1, "[0 1 0 -1 2]", ""},
 			{1000 * ms, 1, "[1 1 0 1 1]", ""},
 			{1999*ms + 500*us, 1, "[1 1 0 0 0]", "[1 1 0 1 1]"},
 		}},
-		{"exception: a look is always allowed there, and asks for one here", 1, 1, 2, []line{
+		{"difference: a peek is always allowed in redis-cell, and in Weir only if one more hit fits", 1, 1, 2, []line{
 			{0, 0, "[0 2 2 -1 0]", ""},
 			{0, 2, "[0 2 0 -1 4]", ""},
 			{0, 0, "[0 2 0 -1 4]", "[1 2 0 2 4]"},
 			{2000 * ms, 0, "[0 2 1 -1 2]", ""},
 		}},
-		{"exception: what is given back beyond what is held is an error there", 1, 1, 2, []line{
+		{"difference: a refund above the usage fails in redis-cell, and empties the funnel in Weir", 1, 1, 2, []line{
 			{0, 2, "[0 2 0 -1 4]", ""},
 			{0, -1, "[0 2 1 -1 2]", ""},
 			{0, -2, errExpire.Error(), "[0 2 2 -1 0]"},
@@ -229,7 +229,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 	for _, v := range []struct{ maxBurst, count, period int64 }{
 		{4, 1, 1}, {15, 30, 60}, {0, 1, 2}, {0, 500, 1}, {99, 1000, 60}, {2, 8, 3600},
 	} {
-		t.Run(fmt.Sprintf("every figure of a long trace, %d %d %d", v.maxBurst, v.count, v.period), func(t *testing.T) {
+		t.Run(fmt.Sprintf("same replies on a random trace, %d %d %d", v.maxBurst, v.count, v.period), func(t *testing.T) {
 			cellTraffic(t, v.maxBurst, v.count, v.period, newCell)
 		})
 	}
@@ -238,25 +238,25 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 	for _, v := range []struct{ maxBurst, count, period int64 }{
 		{4, 7, 1}, {2, 3, 1}, {15, 700, 60}, {9, 700_000, 1},
 	} {
-		name := fmt.Sprintf("every figure but for the cut of the interval, %d %d %d", v.maxBurst, v.count, v.period)
+		name := fmt.Sprintf("same replies as redis-cell with an exact interval, %d %d %d", v.maxBurst, v.count, v.period)
 		t.Run(name, func(t *testing.T) {
-			cellTraffic(t, v.maxBurst, v.count, v.period, newEvenCell)
+			cellTraffic(t, v.maxBurst, v.count, v.period, newExactCell)
 		})
 	}
 
-	t.Run("flaw: an interval cut to whole nanoseconds lets hits through early", func(t *testing.T) {
-		// Three a second, with a burst of one: after 3,000 hits redis-cell is 1 µs ahead of the
-		// configured rate.
+	t.Run("flaw: redis-cell truncates the interval to nanoseconds, and admits hits early", func(t *testing.T) {
+		// The limit is 3 hits a second with a max_burst of 3. After 3,000 hits redis-cell is 1 µs
+		// ahead of the configured rate.
 		trace := requests(0)
 		for i := range 1000 {
 			trace = append(trace, requests(times(3, time.Duration(i)*time.Second)...)...)
 		}
 		at := 1000*time.Second - us
 		trace = append(trace, requests(at, at, at)...)
-		oracle, even := newCell(3, 3, 1), newEvenCell(3, 3, 1)
+		oracle, exact := newCell(3, 3, 1), newExactCell(3, 3, 1)
 		last := func(verdicts []bool) []bool { return verdicts[len(verdicts)-3:] }
 		want(t, "redis-cell", last(play(trace, oracle.allow(t))), "yyy")
-		want(t, "redis-cell with an even interval", last(play(trace, even.allow(t))), "yyn")
+		want(t, "redis-cell with an exact interval", last(play(trace, exact.allow(t))), "yyn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			spec := limiters.Spec{Algorithm: "funnel", Max: 3, Window: time.Second, Params: limiters.Params{Capacity: 4}}
 			want(t, "Weir", last(play(trace, weir(t, open, spec))), "yyn")
@@ -313,7 +313,7 @@ func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurs
 		for i, y := range trace {
 			got := w.reply(t, y)
 			if errs[i] != nil {
-				// exception: negative quantities
+				// difference: negative quantities
 				if y.n >= 0 || got.limited || got.reset != 0 || got.remaining != oracle.limit {
 					t.Fatalf("request %d, %+v: redis-cell says %v, Weir %+v", i, y, errs[i], got)
 				}
@@ -321,7 +321,7 @@ func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurs
 			}
 			want := oracle.roundUp(replies[i])
 			if y.n == 0 && want.remaining == 0 {
-				// exception: quantity 0
+				// difference: quantity 0
 				if want.limited || !got.limited || got.retry <= 0 {
 					t.Fatalf("request %d, %+v: redis-cell %+v, Weir %+v", i, y, want, got)
 				}
@@ -330,11 +330,11 @@ func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurs
 			if got != want {
 				t.Fatalf("request %d, %+v: redis-cell %+v, Weir %+v", i, y, want, got)
 			}
-			// exception: times rounded up
+			// difference: times rounded up
 			for _, ns := range []int64{got.retry, got.reset} {
 				if theirs, ours := cellSeconds(ns), ceilSeconds(ns); ours >= 0 && ours/1e9 != theirs {
 					if under := ns % 1e9; under == 0 || under >= 1e6 || ours/1e9 != theirs+1 {
-						t.Fatalf("%d ns are %d s there and %d here", ns, theirs, ours)
+						t.Fatalf("%d ns are %d s in redis-cell and %d s in Weir", ns, theirs, ours)
 					}
 				}
 			}

@@ -160,7 +160,7 @@ func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 		t.Run("fixed_window has the same flaw", func(t *testing.T) {
 			parity(t, byTheClock(1000, time.Minute), trace, oracle)
 		})
-		t.Run("sliding_log does not", func(t *testing.T) {
+		t.Run("sliding_log does not have the flaw", func(t *testing.T) {
 			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 				spec := limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Minute}
 				weir := play(trace, weir(t, open, spec))
@@ -264,14 +264,14 @@ func listAdd(o *oracle, key string, seen bool) {
 func tenASecond(
 	t *testing.T, article func(*oracle, func(int64) bool) limiter, spec func(int64, time.Duration) limiters.Spec,
 ) {
-	t.Run("flaw: an eleventh passes", func(t *testing.T) {
+	t.Run("flaw: a limit of 10 admits 11", func(t *testing.T) {
 		trace := requests(times(13, 0)...)
 		want(t, "the article", play(trace, article(newOracle(t), asWritten)), "yyyyyyyyyyynn")
 		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
 			want(t, "Weir", play(trace, weir(t, open, spec(10, time.Second))), "yyyyyyyyyynnn")
 		})
 	})
-	t.Run("the eleventh is the only difference: as written it is a limit of eleven", func(t *testing.T) {
+	t.Run("as written it equals Weir with a limit of 11", func(t *testing.T) {
 		parity(t, spec(11, time.Second), seconds, play(seconds, article(newOracle(t), asWritten)))
 	})
 	t.Run("same verdicts on every request with >= instead of >", func(t *testing.T) {
@@ -299,7 +299,7 @@ func TestCounterPerSecondMatchesFixedWindow(t *testing.T) {
 		atOnce(t, byTheClock(10, time.Second), 50, 10)
 	})
 
-	t.Run("flaw: a key for each second", func(t *testing.T) {
+	t.Run("flaw: Redis keeps a key for each second", func(t *testing.T) {
 		o := newOracle(t)
 		trace := requests(900*time.Millisecond, 1100*time.Millisecond)
 		play(trace, perSecond(o, mended))
@@ -333,7 +333,7 @@ func TestCounterWithExpiryMatchesFixedWindow(t *testing.T) {
 		})
 	})
 
-	t.Run("the article's remedy, a script, leaves no such key", func(t *testing.T) {
+	t.Run("the article's script leaves no key without an expiry", func(t *testing.T) {
 		o := newOracle(t)
 		const script = `local current
 current = redis.call("incr",KEYS[1])

@@ -23,7 +23,7 @@ import (
 // clock stepped back or the TTL was shortened, each operation shortens at most [LeasesPerOp] later
 // expiries to now plus the TTL.
 //
-// A State under this limit uses only its leases.
+// A State under this limit has only leases, which [Decide] opens and ends.
 type concurrencyLimit struct {
 	max, ttl int64 // ttl in µs
 }
@@ -47,6 +47,7 @@ var concurrencyDefinition = definition{
 	name:       "concurrency",
 	parameters: leaseParameters,
 	maxLimit:   MaxLeases,
+	leases:     concurrencySlots,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
 		if spec.CountDenied {
 			return nil, &SpecError{Problem: "denied hits hold no slots", Remedy: "remove 'count_denied'"}
@@ -99,17 +100,4 @@ func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, l.ttl))
 }
 
-// A decision opens and ends the leases, which are the slots, so there is nothing to charge.
-func (l *concurrencyLimit) charge(*State, int64, int64) {}
-
-func (l *concurrencyLimit) resetTime(*State) int64 { return 0 }
-
-func (l *concurrencyLimit) extraWait(int64) int64 { return 0 }
-
-func (l *concurrencyLimit) maxAdmitted() int64 { return 0 }
-
-func (l *concurrencyLimit) reserve(*State, int64, int64) (chargedAt int64) { return 0 }
-
-func (l *concurrencyLimit) settle(*State, int64, []correction) {}
-
-func (l *concurrencyLimit) appendNumbers(b []int64, _ int64) []int64 { return append(b, l.ttl) }
+func (l *concurrencyLimit) appendScriptArgs(b []int64, _ int64) []int64 { return append(b, l.ttl) }

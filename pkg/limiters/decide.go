@@ -1,32 +1,5 @@
 package limiters
 
-// NeedsMemory reports whether s may need more memory after op at now, in µs since 1970. For the end
-// of an open reservation, it returns false even if the actual cost exceeds the estimate, because an
-// end must not fail for lack of memory.
-func (op *Op) NeedsMemory(s *State, now int64) bool {
-	l, n := op.Limit, op.checkedHits()
-	if op.Kind == OpInspect {
-		return false
-	}
-	if op.Kind == OpEnd {
-		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
-	}
-	effect := op.leaseEffect(s, now)
-	if n < 0 || effect == leaseAlreadyOpen {
-		return false
-	}
-	fits, _ := l.fits(s, now, n)
-	if !fits && l.HasPenalty() {
-		return true // for the offence
-	}
-	// The decision first removes expired leases, so the hits may fit then.
-	mayFit := fits || l.UsesLeases() && l.spec.Max > 0 && s.hasExpiredLease(now)
-	if !mayFit {
-		return l.countedIfDenied(op.N) > 0
-	}
-	return n > 0 || effect == leaseOpens || effect == leaseEnded
-}
-
 // Check returns the verdict on n hits at now, in µs since 1970, without charging them.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
@@ -58,6 +31,36 @@ func (op *Op) checkedHits() int64 {
 	return ClampHits(op.N)
 }
 
+// NeedsMemory reports whether s may need more memory after Decide has decided op at now, in µs since
+// 1970. For the end of an open reservation, it returns false even if the actual cost exceeds the
+// estimate, because an end must not fail for lack of memory.
+//
+// NeedsMemory must change together with checkOp, charge and deny. It does not decide on a copy of s,
+// because that would copy the log and all leases of the key.
+func (op *Op) NeedsMemory(s *State, now int64) bool {
+	l, n := op.Limit, op.checkedHits()
+	switch {
+	case op.Kind == OpEnd:
+		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
+	case op.Kind == OpInspect || n < 0:
+		return false
+	}
+	effect := op.leaseEffect(s, now)
+	if effect == leaseAlreadyOpen {
+		return false
+	}
+	growsIfAllowed := n > 0 || effect != leaseNone
+	if fits, _ := l.fits(s, now, n); fits {
+		return growsIfAllowed
+	}
+	if l.HasPenalty() || l.countedIfDenied(op.N) > 0 {
+		return true
+	}
+	// The decision first removes expired leases, so the hits may fit then.
+	mayFit := l.UsesLeases() && l.spec.Max > 0 && s.hasExpiredLease(now)
+	return mayFit && growsIfAllowed
+}
+
 // Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is
 // a [Store] without storage. Operations, stateIndex and out are indexed across all groups.
 // Operation i uses states[stateIndex[i]], and operations on one key share a state. If stateIndex[i]
@@ -84,10 +87,10 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
-			l.algorithm.charge(s, now, n)
+			l.counter.charge(s, now, n)
 		}
 	} else if counted := l.countedIfDenied(ClampHits(op.N)); counted > 0 {
-		l.algorithm.charge(s, now, counted)
+		l.counter.charge(s, now, counted)
 		// The retry-after must include the hits that were just added.
 		_, retryAfter = l.fits(s, now, n)
 	}
@@ -183,6 +186,7 @@ func (d *groupDecision) check() bool {
 	return allowed
 }
 
+// checkOp checks operation i. If it changes, NeedsMemory must change too.
 func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
 	op := &d.group[i]
 	effect := op.leaseEffect(s, d.now)
@@ -237,7 +241,7 @@ func (d *groupDecision) deny() {
 			continue
 		}
 		if counted := op.Limit.countedIfDenied(ClampHits(op.N)); counted > 0 {
-			op.Limit.algorithm.charge(s, d.now, counted)
+			op.Limit.counter.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {
@@ -247,7 +251,7 @@ func (d *groupDecision) deny() {
 		case d.out[i].Allowed:
 			d.out[i] = l.allowedVerdict(s, d.now)
 		default:
-			began := d.isFirstOffence(i) && s.withExtraState().penalty.addOffence(l.penalty, d.now)
+			began := d.isFirstOffence(i) && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
 			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}

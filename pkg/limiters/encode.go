@@ -116,7 +116,7 @@ func baseStateLen(l *Limit) int {
 // this package.
 func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 	if hasLeases {
-		if b, err = s.withExtraState().leases.read(b); err != nil {
+		if b, err = s.ensureExtraState().leases.read(b); err != nil {
 			return State{}, err
 		}
 		s.removeEmptyExtraState()
@@ -137,7 +137,7 @@ func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 		}
 		b = b[penaltyLen:]
 		if p != (penaltyState{}) {
-			s.withExtraState().penalty = p
+			s.ensureExtraState().penalty = p
 		}
 	}
 	if len(b) == 0 {

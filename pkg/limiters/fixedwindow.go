@@ -163,7 +163,7 @@ func (l *windowLimit) extraWait(int64) int64 { return 0 }
 
 func (l *windowLimit) maxAdmitted() int64 { return 2 * l.max }
 
-func (l *windowLimit) appendNumbers(b []int64, now int64) []int64 {
+func (l *windowLimit) appendScriptArgs(b []int64, now int64) []int64 {
 	if l.calendar != nil {
 		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
 		return append(append(b, byCalendar), l.calendar.windows(now).starts[:]...)

@@ -245,7 +245,7 @@ func (l *funnelLimit) extraWait(k int64) int64 { return l.perHit.timeFor(k).ceil
 
 func (l *funnelLimit) maxAdmitted() int64 { return l.capacity + l.max }
 
-func (l *funnelLimit) appendNumbers(b []int64, _ int64) []int64 {
+func (l *funnelLimit) appendScriptArgs(b []int64, _ int64) []int64 {
 	hit := &l.perHit
 	return append(b, l.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
 }

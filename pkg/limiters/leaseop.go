@@ -66,7 +66,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.algorithm.settle(s, now, expired)
+		l.counter.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -86,15 +86,18 @@ func (op *Op) apply(s *State, now int64) {
 		charged = n
 	case leaseAlreadyOpen:
 	case leaseEnded:
-		ended, _ := s.withExtraState().leases.ended.remove(op.Lease)
+		ended, _ := s.ensureExtraState().leases.ended.remove(op.Lease)
 		s.removeEmptyExtraState()
 		charged = ended.n
 	case leaseOpens:
-		chargedAt := l.algorithm.reserve(s, now, n)
-		s.withExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
+		opened := lease{expires: now + l.ttl, n: n}
+		if l.counter != nil {
+			opened.chargedAt = l.counter.reserve(s, now, n)
+		}
+		s.ensureExtraState().leases.open.set(op.Lease, opened)
 	}
-	if charged != 0 {
-		l.algorithm.charge(s, now, charged)
+	if charged != 0 && l.counter != nil {
+		l.counter.charge(s, now, charged)
 	}
 }
 
@@ -107,13 +110,13 @@ func (op *Op) end(s *State, now int64) {
 		return
 	}
 	actual := max(0, ClampHits(op.N))
-	leases := &s.withExtraState().leases
+	leases := &s.ensureExtraState().leases
 	held, found := leases.open.remove(op.Lease)
 	switch {
 	case !found:
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		l.algorithm.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
+		l.counter.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

@@ -149,7 +149,7 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
-	states[0].withExtraState().leases.addEnded(id, lease{expires: 2 * now, n: 1})
+	states[0].ensureExtraState().leases.addEnded(id, lease{expires: 2 * now, n: 1})
 	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []int{0}, states, out); !out[0].Allowed || out[0].Used != 0 {
 		t.Errorf("%+v: want it allowed, without a slot", out[0])
 	}
@@ -220,7 +220,7 @@ func reserving(t *testing.T) *Limit {
 func TestLargeEstimatesAreRead(t *testing.T) {
 	var s State
 	for i := range 3000 {
-		s.withExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: MaxHits, chargedAt: 3})
+		s.ensureExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: MaxHits, chargedAt: 3})
 	}
 	l := reserving(t)
 	got, err := ReadState(l, AppendState(nil, l, &s), true)
@@ -237,7 +237,7 @@ func TestKeyWithMaxReservationsDenies(t *testing.T) {
 		if l.Denies(&s, 1) {
 			t.Fatalf("%d reservations: denied", i)
 		}
-		s.withExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: 1, chargedAt: 1})
+		s.ensureExtraState().leases.open.set(NewLeaseID(nil, fmt.Sprint(i)), lease{expires: 5, n: 1, chargedAt: 1})
 	}
 	if !l.Denies(&s, 1) {
 		t.Error("with the maximum of reservations: not denied")
@@ -247,8 +247,8 @@ func TestKeyWithMaxReservationsDenies(t *testing.T) {
 func TestInvalidLeasesAreRejected(t *testing.T) {
 	var s State
 	id := NewLeaseID(nil, "a")
-	s.withExtraState().leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
-	s.withExtraState().leases.ended.set(id, lease{expires: 6, n: 4})
+	s.ensureExtraState().leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
+	s.ensureExtraState().leases.ended.set(id, lease{expires: 6, n: 4})
 	s.a, s.b = 7, 8
 	l := reserving(t)
 	b := AppendState(nil, l, &s)

@@ -54,6 +54,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
+	counter        counter // the algorithm; nil for a concurrency limit, whose leases are its whole state
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -72,8 +73,8 @@ const (
 	reservations               // the limit reserves: a charge is an estimate, which an end corrects
 )
 
-// An algorithm decides whether hits fit, and charges them to a [State], whose extra state it does
-// not change. Its methods do no I/O and read no clock. Times and durations are in µs.
+// An algorithm decides whether hits fit, from the [State] of a key. The methods of an algorithm and
+// of a counter do no I/O and read no clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -84,6 +85,14 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
+	// appendScriptArgs appends the arguments of this algorithm only, for [Limit.AppendScriptArgs].
+	appendScriptArgs(b []int64, now int64) []int64
+}
+
+// A counter is an algorithm that counts hits in the words or the log of a [State]. It does not
+// change the extra state.
+type counter interface {
+	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.
 	charge(s *State, now, n int64)
 	// resetTime returns [Limit.ResetTime] of a state without extra state.
@@ -97,8 +106,6 @@ type algorithm interface {
 	reserve(s *State, now, n int64) (chargedAt int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s *State, now int64, corrections []correction)
-	// appendNumbers appends the numbers of this algorithm only, for [Limit.AppendNumbers].
-	appendNumbers(b []int64, now int64) []int64
 }
 
 // A definition declares an algorithm.
@@ -108,7 +115,8 @@ type definition struct {
 	parameters []Parameter
 	maxLimit   int64 // the largest Max, see MaxLimitOf
 	stateWords int   // how many of the words of a State it uses
-	hasWindow  bool  // false only for concurrency
+	hasWindow  bool
+	leases     leaseKind // concurrencySlots, or noLeases: a limit of the algorithm may still reserve
 	// hasLog marks an algorithm whose states have a log, which grows with the hits.
 	hasLog bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum
@@ -189,18 +197,20 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d, capacity: spec.capacity()}
+	l := &Limit{spec: spec, definition: d, capacity: spec.capacity(), leases: d.leases}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
+	l.counter, _ = l.algorithm.(counter)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
-	} else {
-		l.leases, l.ttl = concurrencySlots, spec.Params.leaseTTL().Microseconds()
+	}
+	if l.IsConcurrency() {
+		l.ttl = spec.Params.leaseTTL().Microseconds()
 	}
 	if err := l.setPenalty(spec.Params.Penalty); err != nil {
 		return nil, err
@@ -274,7 +284,12 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
-func (l *Limit) MaxAdmitted() int64 { return l.algorithm.maxAdmitted() }
+func (l *Limit) MaxAdmitted() int64 {
+	if l.counter == nil {
+		return 0
+	}
+	return l.counter.maxAdmitted()
+}
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under
 // other limits with a window, a hit counts until the window ends or, in a log, has passed.

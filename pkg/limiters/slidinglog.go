@@ -3,7 +3,6 @@ package limiters
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"unsafe"
@@ -45,21 +44,21 @@ func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
 		return false, -1
 	}
 	log := s.logOrEmpty()
-	v := log.live(l.window, now)
-	if v.used+n <= l.max {
+	live := log.live(l.window, now)
+	if live.used+n <= l.max {
 		return true, 0
 	}
-	leaves := log.entries.get(log.indexOfHit(v, v.used+n-l.max))
-	return false, leaves.time + l.window - now
+	lastToExpire := log.entries.get(log.indexOfHit(live, live.used+n-l.max))
+	return false, lastToExpire.time + l.window - now
 }
 
 func (l *logLimit) charge(s *State, now, n int64) {
-	v := s.logOrEmpty().live(l.window, now)
+	live := s.logOrEmpty().live(l.window, now)
 	switch {
 	case n > 0:
-		s.withLog().add(v, min(n, 2*l.max), max(2*l.max, v.used)) // v may have more, from a higher maximum
+		s.ensureLog().add(live, min(n, 2*l.max), max(2*l.max, live.used)) // a higher maximum may have logged more
 	case s.Log != nil:
-		s.Log.refund(v, min(-n, v.used))
+		s.Log.refund(live, min(-n, live.used))
 		s.removeEmptyLog()
 	}
 }
@@ -77,22 +76,21 @@ func (l *logLimit) reserve(s *State, now, n int64) (chargedAt int64) {
 // MaxMovedEntries. The log keeps at most twice the maximum.
 func (l *logLimit) settle(s *State, now int64, corrections []correction) {
 	log := s.logOrEmpty()
-	v := log.live(l.window, now)
-	after := v.end - l.window
-	if beyond := log.entries.len() - MaxMovedEntries - 1; beyond >= v.first {
+	live := log.live(l.window, now)
+	after := live.end - l.window
+	if beyond := log.entries.len() - MaxMovedEntries - 1; beyond >= live.first {
 		after = max(after, log.entries.get(beyond).time)
 	}
 	var due []correction
-	first := int64(math.MaxInt64)
 	for _, c := range corrections {
-		if c.delta != 0 && c.chargedAt > after && c.chargedAt-l.window <= v.end {
-			due, first = append(due, c), min(first, c.chargedAt)
+		if c.delta != 0 && c.chargedAt > after && c.chargedAt-l.window <= live.end {
+			due = append(due, c)
 		}
 	}
 	if len(due) == 0 {
 		return
 	}
-	s.withLog().correct(v, first, 2*l.max, due)
+	s.ensureLog().correct(live, 2*l.max, due)
 	s.removeEmptyLog()
 }
 
@@ -101,11 +99,11 @@ const MaxMovedEntries = 10_000
 
 func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	log := s.logOrEmpty()
-	v := log.live(l.window, now)
-	if v.used == 0 {
+	live := log.live(l.window, now)
+	if live.used == 0 {
 		return 0, 0
 	}
-	return v.used, log.entries.newest.time + l.window - now
+	return live.used, log.entries.newest.time + l.window - now
 }
 
 func (l *logLimit) resetTime(s *State) int64 {
@@ -122,7 +120,7 @@ func (l *logLimit) extraWait(int64) int64 { return l.window }
 
 func (l *logLimit) maxAdmitted() int64 { return l.max }
 
-func (l *logLimit) appendNumbers(b []int64, _ int64) []int64 { return b }
+func (l *logLimit) appendScriptArgs(b []int64, _ int64) []int64 { return b }
 
 // A Log records when hits were charged.
 //
@@ -147,6 +145,8 @@ type liveRange struct {
 	used  int64
 }
 
+// live returns the part of the log that is within the window at now. If the newest entry is more
+// than a window ahead of now, no entry counts.
 func (log *Log) live(window, now int64) liveRange {
 	n := log.entries.len()
 	if n == 0 {
@@ -156,71 +156,72 @@ func (log *Log) live(window, now int64) liveRange {
 	if newest.time-now > window {
 		return liveRange{end: now, first: n, base: newest.sum}
 	}
-	v := liveRange{end: max(now, newest.time), base: log.base}
-	if log.entries.oldest <= v.end-window {
-		v.first = sort.Search(n, func(i int) bool { return log.entries.get(i).time > v.end-window })
-		v.base = log.entries.get(v.first - 1).sum
+	live := liveRange{end: max(now, newest.time), base: log.base}
+	if log.entries.oldest <= live.end-window {
+		live.first = sort.Search(n, func(i int) bool { return log.entries.get(i).time > live.end-window })
+		live.base = log.entries.get(live.first - 1).sum
 	}
-	v.used = int64(newest.sum - v.base)
-	return v
+	live.used = int64(newest.sum - live.base)
+	return live
 }
 
-// indexOfHit returns the index of the entry that contains hit n of v, counted from 1.
-func (log *Log) indexOfHit(v liveRange, n int64) int {
-	return v.first + sort.Search(log.entries.len()-v.first, func(i int) bool {
-		return int64(log.entries.get(v.first+i).sum-v.base) >= n
+// indexOfHit returns the index of the entry that contains hit n of live, counted from 1.
+func (log *Log) indexOfHit(live liveRange, n int64) int {
+	return live.first + sort.Search(log.entries.len()-live.first, func(i int) bool {
+		return int64(log.entries.get(live.first+i).sum-live.base) >= n
 	})
 }
 
-// add logs n hits and removes the entries before v. It keeps the newest maximum hits.
-func (log *Log) add(v liveRange, n, maximum int64) {
-	log.entries.removeFront(v.first)
-	log.base = v.base
-	if over := v.used + n - maximum; over > 0 {
+// add logs n hits and removes the entries before live. It keeps the newest maximum hits.
+func (log *Log) add(live liveRange, n, maximum int64) {
+	log.entries.removeFront(live.first)
+	log.base = live.base
+	if over := live.used + n - maximum; over > 0 {
 		// Only counted denied hits exceed maximum. The oldest hits are removed, possibly part of an
 		// entry.
-		v.first = 0
-		over = min(over, v.used)
-		log.entries.removeFront(log.indexOfHit(v, over+1))
+		live.first = 0
+		over = min(over, live.used)
+		log.entries.removeFront(log.indexOfHit(live, over+1))
 		log.base += uint32(over)
 	}
 	sum := log.base + uint32(n)
 	if log.entries.len() > 0 {
 		last := log.entries.newest
 		sum = last.sum + uint32(n)
-		if last.time == v.end {
+		if last.time == live.end {
 			log.entries.setSum(sum)
 			return
 		}
 	}
-	log.entries.push(entry{v.end, sum})
+	log.entries.push(entry{live.end, sum})
 }
 
 // refund removes the newest n hits.
-func (log *Log) refund(v liveRange, n int64) {
+func (log *Log) refund(live liveRange, n int64) {
 	switch {
 	case n == 0:
 		return
-	case n == v.used:
+	case n == live.used:
 		*log = Log{}
 		return
 	}
-	last := log.indexOfHit(v, v.used-n)
+	last := log.indexOfHit(live, live.used-n)
 	log.entries.removeBack(log.entries.len() - 1 - last)
-	log.entries.setSum(v.base + uint32(v.used-n))
-	log.entries.removeFront(v.first)
-	log.base = v.base
+	log.entries.setSum(live.base + uint32(live.used-n))
+	log.entries.removeFront(live.first)
+	log.base = live.base
 }
 
-// correct changes the hits of the entries at the times of corrections, none of which is earlier
-// than first. It adds a missing entry if its correction adds hits. Added hits never raise the hits
-// of the log above maximum. correct rewrites all entries from first on. If no correction has an
-// effect, the log keeps the entries before v.
-func (log *Log) correct(v liveRange, first, maximum int64, corrections []correction) {
+// correct changes the hits of the entries at the times of corrections, of which there is at least
+// one. It adds a missing entry if its correction adds hits. Added hits never raise the hits of the
+// log above maximum. correct rewrites all entries from the earliest correction on. If no correction
+// has an effect, the log keeps the entries before live.
+func (log *Log) correct(live liveRange, maximum int64, corrections []correction) {
 	type hitsAt struct{ time, hits int64 }
-	from := v.first + sort.Search(log.entries.len()-v.first, func(i int) bool { return log.entries.get(v.first+i).time >= first })
-	before := v.base
-	if from > v.first {
+	earliest := slices.MinFunc(corrections, func(a, b correction) int { return cmp.Compare(a.chargedAt, b.chargedAt) }).chargedAt
+	from := live.first + sort.Search(log.entries.len()-live.first, func(i int) bool { return log.entries.get(live.first+i).time >= earliest })
+	before := live.base
+	if from > live.first {
 		before = log.entries.get(from - 1).sum
 	}
 	tail := make([]hitsAt, 0, log.entries.len()-from+1)
@@ -229,7 +230,7 @@ func (log *Log) correct(v liveRange, first, maximum int64, corrections []correct
 		tail = append(tail, hitsAt{e.time, int64(e.sum - sum)})
 		sum = e.sum
 	}
-	free, changed := maximum-v.used, false
+	free, changed := maximum-live.used, false
 	for _, c := range corrections {
 		i, found := slices.BinarySearchFunc(tail, c.chargedAt, func(e hitsAt, time int64) int { return cmp.Compare(e.time, time) })
 		if !found && c.delta < 0 {
@@ -247,8 +248,8 @@ func (log *Log) correct(v liveRange, first, maximum int64, corrections []correct
 		return
 	}
 	log.entries.removeBack(log.entries.len() - from)
-	log.entries.removeFront(v.first)
-	log.base = v.base
+	log.entries.removeFront(live.first)
+	log.base = live.base
 	for _, e := range tail {
 		if e.hits > 0 {
 			before += uint32(e.hits)

@@ -35,7 +35,10 @@ func (s *State) IsZero() bool { return *s == State{} }
 // ResetTime returns when s has fully reset under l, and under every limit that differs from l only
 // in its maximum, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
-	resetTime := l.algorithm.resetTime(s)
+	resetTime := int64(0)
+	if l.counter != nil {
+		resetTime = l.counter.resetTime(s)
+	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.expires(l))
 	}
@@ -52,8 +55,8 @@ func (s *State) logOrEmpty() *Log {
 	return s.Log
 }
 
-// withLog returns the log of s for changes. It creates one if there is none.
-func (s *State) withLog() *Log {
+// ensureLog returns the log of s for changes. It creates one if there is none.
+func (s *State) ensureLog() *Log {
 	if s.Log == nil {
 		s.Log = &Log{}
 	}
@@ -96,8 +99,8 @@ func (e *ExtraState) expires(l *Limit) int64 {
 
 func (e *ExtraState) size() int { return int(unsafe.Sizeof(*e)) + e.leases.size() }
 
-// withExtraState returns the extra state of s for changes. It creates one if there is none.
-func (s *State) withExtraState() *ExtraState {
+// ensureExtraState returns the extra state of s for changes. It creates one if there is none.
+func (s *State) ensureExtraState() *ExtraState {
 	if s.Extra == nil {
 		s.Extra = &ExtraState{}
 	}

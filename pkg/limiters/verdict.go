@@ -1,6 +1,9 @@
 package limiters
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A Verdict is the result of one [Op].
 type Verdict struct {
@@ -11,7 +14,8 @@ type Verdict struct {
 	TooManyLeases bool
 	By            DecidedBy
 	Holder        LeaseHolder // of an allowed charge: who may hold its lease
-	// Order orders verdicts of one key with equal At if the store used its own clock.
+	// Order orders verdicts of one key with equal At if the store used its own clock. It is below
+	// [OrderAfterStore] if the store decided.
 	Order uint16
 	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
 	// [ByShare] by the clock of this process. It is 0 with [ByPolicy], and if the operation failed.
@@ -26,6 +30,10 @@ type Verdict struct {
 	PenaltyLeft time.Duration // after an inspection, the time left of the key's penalty; 0 outside of a penalty
 	Err         error         // why this operation was not decided; other verdicts remain valid
 }
+
+// OrderAfterStore sorts after every decision of the store with equal At. A verdict by the cache has
+// it as its Order.
+const OrderAfterStore = math.MaxUint16
 
 // NewVerdict returns the verdict on an operation under l from the key's usage after it and times in
 // µs.

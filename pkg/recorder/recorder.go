@@ -26,6 +26,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // Options configures a [Recorder]. A field that is zero has its default.
@@ -187,7 +188,7 @@ func (r *Recorder) Record(result *decide.Result) {
 		return
 	}
 	head := r.headOf(result, &selected)
-	if head.by == byCache && head.order != cacheOrder {
+	if head.by == byCache && head.order != limiters.OrderAfterStore {
 		if ended := endedBefore(result, &selected, head.at); ended.n > 0 {
 			selected.remove(&ended)
 			r.pushWithRelease(r.headOf(result, &ended), result, &ended)

@@ -361,7 +361,7 @@ func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
 		retry time.Duration
 	}{{1, 10 * time.Microsecond}, {1, 9 * time.Microsecond}, {2, time.Second}} {
 		d := decide.New(func() *descriptors.Rules { return rules }, verdictStore{verdicts: []limiters.Verdict{
-			{By: limiters.ByCache, At: at, Order: cacheOrder, RetryAfter: tt.retry}, {Allowed: true, At: at + 9},
+			{By: limiters.ByCache, At: at, Order: limiters.OrderAfterStore, RetryAfter: tt.retry}, {Allowed: true, At: at + 9},
 		}}, decide.Options{})
 		request := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{
 			{Hits: tt.hits, Entries: []descriptors.Entry{{Key: "window", Value: "x"}}}, {Hits: tt.hits, Entries: []descriptors.Entry{{Key: "log", Value: "x"}}},
@@ -395,7 +395,7 @@ func (s firstStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 	if s.cachedAt == 0 || len(groups) == 1 {
 		return s.Store.Take(ctx, now, groups, out)
 	}
-	out[0] = limiters.Verdict{By: limiters.ByCache, At: s.cachedAt, Order: cacheOrder}
+	out[0] = limiters.Verdict{By: limiters.ByCache, At: s.cachedAt, Order: limiters.OrderAfterStore}
 	return s.Store.Take(ctx, now, groups[1:], out[1:])
 }
 

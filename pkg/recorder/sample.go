@@ -69,10 +69,6 @@ const (
 	byError
 )
 
-// cacheOrder sorts a denial by the cache, and a release, after all decisions of the store in the
-// same microsecond.
-const cacheOrder = 1<<16 - 1
-
 // headOf returns the head of a request. Its time is that of the last operation that the store
 // decided. On one Redis, and in memory, all operations of a request have the same time.
 func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
@@ -100,7 +96,7 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 		}
 	}
 	if h.at == 0 && cached > 0 {
-		h.at, h.order = cached, cacheOrder
+		h.at, h.order = cached, limiters.OrderAfterStore
 	}
 	denied := combined.Denied()
 	h.allowed, h.known = !denied || r.options.ShadowMode, !combined.Undecided() || r.options.ShadowMode
@@ -120,7 +116,7 @@ func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 // releaseOf returns the head of the release of the leases that a request opened. The store ends
 // them in a later call, so the release sorts after all decisions of the same microsecond.
 func releaseOf(opened head, leftOut int) head {
-	return head{at: opened.at, order: cacheOrder, allowed: true, known: true, leftOut: leftOut, release: true}
+	return head{at: opened.at, order: limiters.OrderAfterStore, allowed: true, known: true, leftOut: leftOut, release: true}
 }
 
 // endedBefore selects the descriptors that the deny cache denied, if their denial may have ended

@@ -147,11 +147,11 @@ func (l layout) size() (bytes int) {
 	return bytes
 }
 
-// AppendLimit appends the element of ARGV for a limit: the name of a Lua file, and the numbers that
-// it takes.
-func AppendLimit(b []byte, file string, numbers []int64) []byte {
+// AppendLimit appends the element of ARGV for a limit: the name of a Lua file, and the arguments
+// that it takes.
+func AppendLimit(b []byte, file string, args []int64) []byte {
 	b = append(append(b, file...), 0)
-	for _, n := range numbers {
+	for _, n := range args {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return b

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"math"
 	"strings"
 	"sync"
 	"time"
@@ -143,7 +142,7 @@ func (e *denyEntry) verdict(now time.Duration, op *limiters.Op) limiters.Verdict
 	}
 	if e.offset != 0 {
 		// now was read before the lock was taken, so the denial may be newer.
-		v.At, v.Order = (e.offset + max(now, e.recorded)).Microseconds(), math.MaxUint16
+		v.At, v.Order = (e.offset + max(now, e.recorded)).Microseconds(), limiters.OrderAfterStore
 	}
 	if !l.HasPenalty() {
 		return v

@@ -36,7 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
 // reference must not use the decorator.
 func RunAgainst(t *testing.T, newReference func() limiters.Store, open func(t *testing.T) limiters.Store) {
 	suite{newReference, fullSequences}.run(t, open)
-	t.Run("many leases", func(t *testing.T) { manyLeases(t, open(t)) })
+	t.Run("many leases", func(t *testing.T) { testManyLeases(t, open(t)) })
 }
 
 // RunReduced is [Run] with fewer random sequences, and without keys that have many leases. It is
@@ -61,16 +61,16 @@ func (s suite) run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store
 	t.Run("random", func(t *testing.T) { s.random(t, open(t), WindowedAlgorithms(), NewGenerator) })
 	t.Run("random leases", func(t *testing.T) { s.random(t, open(t), limiters.Algorithms(), NewLeaseGenerator) })
 	t.Run("random mixed", func(t *testing.T) { s.randomMixed(t, open(t)) })
-	t.Run("reservations after a refund", func(t *testing.T) { reservationsAfterRefund(t, open(t)) })
+	t.Run("reservations after a refund", func(t *testing.T) { testReservationsAfterRefund(t, open(t)) })
 	t.Run("races", func(t *testing.T) { RunRaces(t, replicas(t)) })
 	t.Run("random penalties", func(t *testing.T) { s.random(t, open(t), WindowedAlgorithms(), NewPenaltyGenerator) })
-	t.Run("races with penalties", func(t *testing.T) { penaltyRaces(t, replicas(t)) })
-	t.Run("resets", func(t *testing.T) { resets(t, open(t)) })
+	t.Run("races with penalties", func(t *testing.T) { testPenaltyRaces(t, replicas(t)) })
+	t.Run("resets", func(t *testing.T) { testResets(t, open(t)) })
 	t.Run("random resets", func(t *testing.T) { s.randomResets(t, open(t)) })
-	t.Run("canceled", func(t *testing.T) { canceled(t, open(t)) })
-	t.Run("no operations", func(t *testing.T) { noOps(t, open(t)) })
-	t.Run("own clock", func(t *testing.T) { ownClock(t, open(t)) })
-	t.Run("order", func(t *testing.T) { order(t, open(t)) })
+	t.Run("canceled", func(t *testing.T) { testCanceled(t, open(t)) })
+	t.Run("no operations", func(t *testing.T) { testNoOps(t, open(t)) })
+	t.Run("own clock", func(t *testing.T) { testOwnClock(t, open(t)) })
+	t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
 }
 
 // A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied
@@ -101,9 +101,9 @@ func Take(store limiters.Store, groups ...limiters.Group) ([]limiters.Verdict, e
 	return out, store.Take(context.Background(), time.Time{}, groups, out)
 }
 
-// canceled checks that a call whose context has ended charges nothing and returns the uncharged
+// testCanceled checks that a call whose context has ended charges nothing and returns the uncharged
 // error of the context.
-func canceled(t *testing.T, store limiters.Store) {
+func testCanceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
@@ -117,15 +117,15 @@ func canceled(t *testing.T, store limiters.Store) {
 	}
 }
 
-// noOps checks that a call without groups succeeds.
-func noOps(t *testing.T, store limiters.Store) {
+// testNoOps checks that a call without groups succeeds.
+func testNoOps(t *testing.T, store limiters.Store) {
 	if _, err := Take(store); err != nil {
 		t.Errorf("Take without operations: %v", err)
 	}
 }
 
-// ownClock checks that without a given now the store uses a clock that moves.
-func ownClock(t *testing.T, store limiters.Store) {
+// testOwnClock checks that without a given now the store uses a clock that moves.
+func testOwnClock(t *testing.T, store limiters.Store) {
 	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
 		out, err := Take(store, limiters.Group{{Key: "k", Limit: limit, N: 2}}, limiters.Group{{Key: "k", Limit: limit, N: 1}})
@@ -144,9 +144,10 @@ func ownClock(t *testing.T, store limiters.Store) {
 	}
 }
 
-// order checks that At and Order give the order in which a store decided the operations of a key.
-// Each charge adds 1 to the usage of a key that never resets, so the usages ascend in that order.
-func order(t *testing.T, store limiters.Store) {
+// testOrder checks that At and Order give the order in which a store decided the operations of a
+// key. Each charge adds 1 to the usage of a key that never resets, so the usages ascend in that
+// order.
+func testOrder(t *testing.T, store limiters.Store) {
 	const goroutines, takes = 64, 100
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.MaxLimit, Window: limiters.MaxWindow})
 	var mu sync.Mutex

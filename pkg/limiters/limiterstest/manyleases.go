@@ -8,22 +8,22 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// manyLeases checks keys with more leases than one operation shortens or removes. The race tests
-// run with -short, which skips it: with the race detector it takes ten times as long, and finds no
-// more.
-func manyLeases(t *testing.T, store limiters.Store) {
+// testManyLeases checks keys with more leases than one operation shortens or removes. The race
+// tests run with -short, which skips it: with the race detector it takes ten times as long, and
+// finds no more.
+func testManyLeases(t *testing.T, store limiters.Store) {
 	if testing.Short() {
 		t.Skip("-short: too slow for the race detector")
 	}
 	for _, name := range limiters.Algorithms() {
 		t.Run(name, func(t *testing.T) {
 			p, limit := newPair(t, store, name+" "), limitOfManyLeases(name)
-			shortens(p, limit)
+			testShortenedExpiries(p, limit)
 			if name == "concurrency" {
-				ends(p, limit)
+				testExpiredSlots(p, limit)
 			} else {
-				removes(p, limit)
-				full(p, limit)
+				testExpiredReservations(p, limit)
+				testMaxReservations(p, limit)
 			}
 		})
 	}
@@ -55,9 +55,9 @@ func openLeases(p *pair, limit *limiters.Limit, key string, leases int, n int64)
 	}
 }
 
-// shortens checks that each operation shortens the expiry of at most [limiters.LeasesPerOp] leases,
-// the earliest ones first.
-func shortens(p *pair, limit *limiters.Limit) {
+// testShortenedExpiries checks that each operation shortens the expiry of at most
+// [limiters.LeasesPerOp] leases, the earliest ones first.
+func testShortenedExpiries(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	back := traceStart.Add(-24 * time.Hour)
 	openLeases(p, limit, "shorten", 2500, 1)
@@ -75,10 +75,10 @@ func shortens(p *pair, limit *limiters.Limit) {
 	}
 }
 
-// ends checks that each operation removes at most [limiters.LeasesPerOp] expired leases, the
-// earliest ones first, and the one that it names. The others hold their slots. A key that has fully
-// reset holds none.
-func ends(p *pair, limit *limiters.Limit) {
+// testExpiredSlots checks that each operation removes at most [limiters.LeasesPerOp] expired
+// leases, the earliest ones first, and the one that it names. The others hold their slots. A key
+// that has fully reset holds none.
+func testExpiredSlots(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	late, later := traceStart.Add(900*time.Millisecond), traceStart.Add(1500*time.Millisecond)
 	for _, slots := range []int64{1, 2} {
@@ -133,9 +133,9 @@ func ends(p *pair, limit *limiters.Limit) {
 	}
 }
 
-// removes checks that each operation removes at most [limiters.LeasesPerOp] expired reservations,
-// and the one that it names.
-func removes(p *pair, limit *limiters.Limit) {
+// testExpiredReservations checks that each operation removes at most [limiters.LeasesPerOp] expired
+// reservations, and the one that it names.
+func testExpiredReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	later := traceStart.Add(2 * time.Second)
 	openLeases(p, limit, "remove", 3500, 1)
@@ -157,9 +157,9 @@ func removes(p *pair, limit *limiters.Limit) {
 	}
 }
 
-// full checks a key with as many open reservations as it may have. A further one is denied, which
-// is an offence. The group of the operation is denied with it.
-func full(p *pair, limit *limiters.Limit) {
+// testMaxReservations checks a key with as many open reservations as it may have. A further one is
+// denied, which is an offence. The group of the operation is denied with it.
+func testMaxReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	now := traceStart.Add(500 * time.Millisecond)
 	openLeases(p, limit, "full", limiters.MaxLeases, 1)

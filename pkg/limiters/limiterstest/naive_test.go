@@ -34,7 +34,7 @@ func take(m model, now int64, op limiters.Op) limiters.Verdict {
 var naiveModels = map[string]func(limiters.Spec) charged{
 	"fixed_window": func(s limiters.Spec) charged { return &naiveWindow{Spec: s} },
 	"sliding_log":  func(s limiters.Spec) charged { return &naiveLog{Spec: s} },
-	"funnel":       func(s limiters.Spec) charged { return newRational(s) },
+	"funnel":       func(s limiters.Spec) charged { return newNaiveFunnel(s) },
 }
 
 func TestCoreAgreesWithNaiveModels(t *testing.T) {
@@ -303,19 +303,19 @@ func (l *naiveLog) live(now int64) (live []int64, at int64) {
 	return l.hits[i:], at
 }
 
-// rational is the funnel in exact fractions: its level in hits at a time.
-type rational struct {
+// A naiveFunnel is the funnel in exact fractions: its level in hits at a time.
+type naiveFunnel struct {
 	limiters.Spec
 	capacity int64
 	at       int64
 	held     *big.Rat
 }
 
-func newRational(s limiters.Spec) *rational {
-	return &rational{Spec: s, capacity: cmp.Or(s.Params.Capacity, s.Max), held: new(big.Rat)}
+func newNaiveFunnel(s limiters.Spec) *naiveFunnel {
+	return &naiveFunnel{Spec: s, capacity: cmp.Or(s.Params.Capacity, s.Max), held: new(big.Rat)}
 }
 
-func (r *rational) take(now, n, debt int64) limiters.Verdict {
+func (r *naiveFunnel) take(now, n, debt int64) limiters.Verdict {
 	n, debt = clamp(n), clamp(debt)
 	if r.Max == 0 {
 		if n < 0 {
@@ -367,7 +367,7 @@ func (r *rational) take(now, n, debt int64) limiters.Verdict {
 }
 
 // level returns the level at the key's time.
-func (r *rational) level(now int64) (held *big.Rat, at int64) {
+func (r *naiveFunnel) level(now int64) (held *big.Rat, at int64) {
 	window := r.Window.Microseconds()
 	held, at = new(big.Rat).Set(r.held), now
 	if r.at-now > window {

@@ -192,16 +192,16 @@ func (l *naiveLog) settle(now, at, change int64) {
 	}
 }
 
-func (r *rational) fits(now, n int64) limiters.Verdict {
+func (r *naiveFunnel) fits(now, n int64) limiters.Verdict {
 	copied := *r
 	copied.held = new(big.Rat).Set(r.held)
 	return copied.take(now, n, 0)
 }
 
-func (r *rational) time(int64) int64            { return 0 }
-func (r *rational) settle(now, _, change int64) { r.charge(now, change) }
+func (r *naiveFunnel) time(int64) int64            { return 0 }
+func (r *naiveFunnel) settle(now, _, change int64) { r.charge(now, change) }
 
-func (r *rational) charge(now, n int64) {
+func (r *naiveFunnel) charge(now, n int64) {
 	held, at := r.level(now)
 	if r.Max == 0 || n == 0 || n < 0 && held.Sign() == 0 {
 		return

@@ -124,7 +124,7 @@ func clone(m model) model {
 		c := *m
 		c.hits = slices.Clone(m.hits)
 		return &c
-	case *rational:
+	case *naiveFunnel:
 		c := *m
 		c.held = new(big.Rat).Set(m.held)
 		return &c
@@ -139,7 +139,7 @@ func uncounted(m model) model {
 	switch c := c.(type) {
 	case *naiveLog:
 		c.CountDenied = false
-	case *rational:
+	case *naiveFunnel:
 		c.CountDenied = false
 	}
 	return c

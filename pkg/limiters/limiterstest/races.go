@@ -14,7 +14,7 @@ import (
 // share their state. They must admit exactly the limit: a window of ten years does not end
 // meanwhile, and no hit leaks from a funnel.
 func RunRaces(t *testing.T, replicas []limiters.Store) {
-	t.Run("leases", func(t *testing.T) { leaseRaces(t, replicas) })
+	t.Run("leases", func(t *testing.T) { testLeaseRaces(t, replicas) })
 	const maximum = 500
 	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: limiters.MaxWindow})
@@ -40,7 +40,7 @@ func RunRaces(t *testing.T, replicas []limiters.Store) {
 
 // penaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a penalty.
 // Exactly the limit is admitted, and exactly the offences before the penalty are denied without it.
-func penaltyRaces(t *testing.T, replicas []limiters.Store) {
+func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	const goroutines, calls, maximum, after = 64, 12, 500, 100
 	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{
@@ -79,16 +79,16 @@ func penaltyRaces(t *testing.T, replicas []limiters.Store) {
 
 // leaseRaces opens and ends leases and reservations of one key from many goroutines on each of
 // several stores that share their state.
-func leaseRaces(t *testing.T, replicas []limiters.Store) {
-	t.Run("concurrency", func(t *testing.T) { slotRaces(t, replicas) })
+func testLeaseRaces(t *testing.T, replicas []limiters.Store) {
+	t.Run("concurrency", func(t *testing.T) { testSlotRaces(t, replicas) })
 	for _, name := range WindowedAlgorithms() {
-		t.Run(name, func(t *testing.T) { reserveRaces(t, replicas, name) })
+		t.Run(name, func(t *testing.T) { testReservationRaces(t, replicas, name) })
 	}
 }
 
-// slotRaces checks that no more slots are held than the limit has, and that none is held after all
-// releases.
-func slotRaces(t *testing.T, replicas []limiters.Store) {
+// testSlotRaces checks that no more slots are held than the limit has, and that none is held after
+// all releases.
+func testSlotRaces(t *testing.T, replicas []limiters.Store) {
 	const slots = 10
 	limit := MustLimit(limiters.Spec{Algorithm: "concurrency", Max: slots})
 	var held, admitted atomic.Int64
@@ -109,8 +109,8 @@ func slotRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// reserveRaces checks that the usage of a key is the sum of the settled costs.
-func reserveRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
+// testReservationRaces checks that the usage of a key is the sum of the settled costs.
+func testReservationRaces(t *testing.T, replicas []limiters.Store, algorithm string) {
 	const goroutines, calls = 16, 20
 	params := FirstHitParams(algorithm)
 	params.Reserve.TTL = time.Hour

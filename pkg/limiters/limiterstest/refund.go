@@ -8,10 +8,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// reservationsAfterRefund checks a reservation in a group whose first operation refunds the newest
-// hits of its key, while the clock is behind these hits. A settle must find the time that the
-// reservation charged.
-func reservationsAfterRefund(t *testing.T, store limiters.Store) {
+// testReservationsAfterRefund checks a reservation in a group whose first operation refunds the
+// newest hits of its key, while the clock is behind these hits. A settle must find the time that
+// the reservation charged.
+func testReservationsAfterRefund(t *testing.T, store limiters.Store) {
 	for _, name := range WindowedAlgorithms() {
 		params := FirstHitParams(name)
 		params.Reserve.TTL = time.Hour

@@ -28,9 +28,9 @@ func resettable() []limiters.Spec {
 	return specs
 }
 
-// resets checks that a key that was reset is like one never used, and that other keys keep their
-// states. It checks that an invalid cursor is an error. The time is the store's.
-func resets(t *testing.T, store limiters.Store) {
+// testResets checks that a key that was reset is like one never used, and that other keys keep
+// their states. It checks that an invalid cursor is an error. The time is the store's.
+func testResets(t *testing.T, store limiters.Store) {
 	ctx := context.Background()
 	_, err := store.ResetMatching(ctx, func(string) bool { return false }, "invalid")
 	if want := limiters.ErrCursor; canMatch(store) && !errors.Is(err, want) {

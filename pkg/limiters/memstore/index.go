@@ -4,7 +4,8 @@ import "slices"
 
 // An index maps hashes of keys to records, by open addressing with linear probing and without
 // tombstones. A cell holds a hash and a position, and no pointer. Home cells are ordered by hash,
-// so the index is resized in one sequential pass without reading records.
+// so the index is resized in one sequential pass without reading records. An index that is more than
+// 4/5 full grows to about 64 %. An index that is less than 2/5 full shrinks.
 //
 // A Go map from hash to position would be larger and slower, see docs/adr/0007-memory-layout.md. It
 // would also have to keep keys with equal hashes.
@@ -13,13 +14,11 @@ type index struct {
 	n     int
 }
 
-const (
-	// An index that is more than 4/5 full grows to about 64 %. An index that is less than 2/5 full
-	// shrinks.
-	minCells = 8
-	// indexPerKey approximates the bytes for each key of an index that has just grown.
-	indexPerKey = 13
-)
+// minCells is the number of cells of the smallest index.
+const minCells = 8
+
+// indexPerKey approximates the bytes for each key of an index that has just grown.
+const indexPerKey = 13
 
 func (x *index) home(hash uint32) int { return int(uint64(hash) * uint64(len(x.cells)) >> 32) }
 

@@ -44,7 +44,7 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
 	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
-	l := loader{transaction: transaction{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
+	l := loader{evictor: evictor{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
 	l.algorithms, l.loaded.SavedAt = in.head()
 	count := uint64(0)
 	for b := in.key(); b != nil; b = in.key() {
@@ -63,11 +63,11 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
-	transaction transaction // without operations, to free memory
-	algorithms  []string
-	limits      map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
-	loaded      Loaded
-	state       limiters.State // the state of the key that is read; a field, because a local variable would be allocated
+	evictor    evictor
+	algorithms []string
+	limits     map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
+	loaded     Loaded
+	state      limiters.State // the state of the key that is read; a field, because a local variable would be allocated
 }
 
 // maxLoaderLimits bounds the cached limits, because there may be as many limits as keys.
@@ -128,8 +128,9 @@ func (l *loader) key(f *keyReader) error {
 }
 
 func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
-	s, storeNow := l.transaction.store, l.transaction.storeNow
+	s, storeNow := l.evictor.store, l.evictor.storeNow
 	verdict := limit.Check(state, storeNow, 1)
+	// A state that is more than a window ahead of the clock counts as absent.
 	ahead := state.Extra == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
 	if expiry <= storeNow || ahead || state.IsZero() {
 		l.loaded.Expired++
@@ -145,7 +146,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts
 	// something.
 	fits := s.hasMemory(true) && size <= s.options.MaxBytes-s.bytes.Load()
-	if !fits && (!limit.Denies(state, storeNow) || !l.transaction.freeMemory(sh, true)) {
+	if !fits && (!limit.Denies(state, storeNow) || !l.evictor.freeMemory(sh, true)) {
 		l.loaded.NotLoaded++
 		return
 	}

@@ -49,6 +49,19 @@ func advance(s *Store, d time.Duration) {
 	s.options.Now = func() time.Time { return now.Add(time.Since(since)) }
 }
 
+func TestOrderWithinAMicrosecondNeverStepsBack(t *testing.T) {
+	start := time.Now()
+	s := New(Options{Now: func() time.Time { return start }})
+	order := uint16(0)
+	for i := range limiters.OrderAfterStore + 2 {
+		v := hit(t, s, "k", 1, hourly)
+		if v.Order < order || v.Order >= limiters.OrderAfterStore {
+			t.Fatalf("take %d has the order %d after %d, want at least that and less than %d", i, v.Order, order, limiters.OrderAfterStore)
+		}
+		order = v.Order
+	}
+}
+
 // time.Since ignores the wall clock only if the time that it gets has a reading of the monotonic
 // clock.
 func TestClockDoesNotFollowTheWallClock(t *testing.T) {
@@ -163,157 +176,168 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 	}
 }
 
-func TestFullStoreKeepsDenialsAndItsBounds(t *testing.T) {
-	denying := hourly
-	denying.Max = 1
+// oneHourly allows one hit: a key is at its limit after its first hit, and denied from then on.
+var oneHourly = withMax(hourly, 1)
 
-	t.Run("keys below their limit are evicted", func(t *testing.T) {
-		s := New(Options{MaxKeys: 100})
-		for i := range 300 {
-			if v := hit(t, s, fmt.Sprint(i), 1, hourly); v.Err != nil {
-				t.Fatal(i, v.Err)
+func withMax(s limiters.Spec, maximum int64) limiters.Spec {
+	s.Max = maximum
+	return s
+}
+
+func TestFullStoreEvictsKeysBelowTheirLimit(t *testing.T) {
+	s := New(Options{MaxKeys: 100})
+	for i := range 300 {
+		if v := hit(t, s, fmt.Sprint(i), 1, hourly); v.Err != nil {
+			t.Fatal(i, v.Err)
+		}
+	}
+	if got := s.Stats(); got.Keys > 100 || got.Evicted != 200 || got.Rejected != 0 {
+		t.Errorf("%+v, want 100 keys, 200 evicted, none rejected", got)
+	}
+}
+
+func TestFullStoreKeepsDeniedKeysAndRejectsNewOnes(t *testing.T) {
+	s := New(Options{MaxKeys: 100})
+	for i := range 100 {
+		hit(t, s, fmt.Sprint(i), 1, oneHourly)
+	}
+	for i := range 100 {
+		if v := hit(t, s, fmt.Sprint("new ", i), 1, oneHourly); !errors.Is(v.Err, ErrFull) || v.At != 0 || v.Order != 0 {
+			t.Fatalf("new key %d: %+v, want ErrFull without a time", i, v)
+		}
+	}
+	for i := range 100 {
+		if v := hit(t, s, fmt.Sprint(i), 1, oneHourly); v.Allowed || v.Err != nil {
+			t.Fatalf("key %d was admitted: %+v", i, v)
+		}
+	}
+}
+
+func TestFullStoreKeepsADeniedKeyAfterAPeekUnderALargerLimit(t *testing.T) {
+	s := New(Options{MaxKeys: 50})
+	hit(t, s, "mallory", 1, oneHourly)
+	hit(t, s, "mallory", 0, withMax(hourly, 1000))
+	expectDeniedAfterFlood(t, s, "mallory", oneHourly)
+}
+
+func TestFullStoreKeepsAKeyThatOneCallAddedAndDenied(t *testing.T) {
+	s := New(Options{MaxKeys: 50})
+	_, err := limiterstest.Take(s,
+		limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(withMax(hourly, 1000)), N: 1}},
+		limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(oneHourly), N: 1}})
+	must.Succeed(t, err)
+	expectDeniedAfterFlood(t, s, "mallory", oneHourly)
+}
+
+// expectDeniedAfterFlood charges 5000 other keys, and then expects a denial of key.
+func expectDeniedAfterFlood(t *testing.T, s *Store, key string, spec limiters.Spec) {
+	t.Helper()
+	for i := range 5000 {
+		hit(t, s, fmt.Sprint(i), 1, hourly)
+	}
+	if v := hit(t, s, key, 1, spec); v.Allowed {
+		t.Errorf("%s was admitted: %+v", key, v)
+	}
+}
+
+func TestFullStoreEvictsNothingForDeniedCharges(t *testing.T) {
+	s := New(Options{MaxKeys: 100})
+	for i := range 100 {
+		hit(t, s, fmt.Sprint(i), 1, hourly)
+	}
+	funnel := limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour}
+	for i := range 100 {
+		for j, v := range []limiters.Verdict{
+			hit(t, s, fmt.Sprint("new ", i), 1, withMax(hourly, 0)), hit(t, s, fmt.Sprint("new ", i), 6, funnel),
+		} {
+			if v.Allowed || v.Err != nil {
+				t.Fatalf("%d: %+v, want a denial", j, v)
 			}
 		}
-		if got := s.Stats(); got.Keys > 100 || got.Evicted != 200 || got.Rejected != 0 {
-			t.Errorf("%+v, want 100 keys, 200 evicted, none rejected", got)
+	}
+	if got := s.Stats(); got.Keys != 100 || got.Evicted != 0 || got.Rejected != 0 {
+		t.Errorf("%+v, want the 100 keys untouched", got)
+	}
+}
+
+func TestFullStoreDeniesWithoutMemoryToCountDeniedHits(t *testing.T) {
+	s := New(Options{MaxBytes: 1})
+	hit(t, s, "first", 1, oneHourly)
+	counting := limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour, CountDenied: true}
+	if v := hit(t, s, "second", 6, counting); v.Allowed || v.Err != nil || v.RetryAfter >= 0 {
+		t.Errorf("%+v, want a permanent denial", v)
+	}
+}
+
+func TestFullStoreDeniesWithoutMemoryForALogToGrow(t *testing.T) {
+	s := New(Options{MaxBytes: 4096})
+	log := limiters.Spec{Algorithm: "sliding_log", Max: 3, Window: time.Hour}
+	for i := range 1000 {
+		hit(t, s, fmt.Sprint(i%100), 3, log)
+	}
+	if v := hit(t, s, "0", 1, log); v.Allowed || v.Err != nil {
+		t.Errorf("%+v, want a denial", v)
+	}
+}
+
+func TestFullStoreBoundsTheBytesOfLogs(t *testing.T) {
+	s := New(Options{MaxBytes: 1 << 18})
+	log := limiters.Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Hour}
+	for i := range 50_000 {
+		hit(t, s, fmt.Sprint(i%20), 1, log)
+	}
+	if got := s.Stats(); got.Bytes > 1<<18+1<<14 || got.Evicted == 0 {
+		t.Errorf("%+v, want at most a chunk of a log above 256 KiB, and keys evicted for it", got)
+	}
+}
+
+func TestFullStoreEvictsNoKeyOfTheSameCall(t *testing.T) {
+	s := New(Options{MaxKeys: 1})
+	limit := limiterstest.MustLimit(hourly)
+	a, b := limiters.Group{{Key: "a", Limit: limit, N: 1}}, limiters.Group{{Key: "b", Limit: limit, N: 1}}
+	out, err := limiterstest.Take(s, a, b, a)
+	must.Succeed(t, err)
+	if out[0].Err != nil || out[2].Used != 2 {
+		t.Errorf("%+v, want a charged twice", out)
+	}
+}
+
+func TestFullStoreChargesARecordThatAnEvictionMoves(t *testing.T) {
+	limit := limiterstest.MustLimit(hourly)
+	for range 20 {
+		s := New(Options{MaxKeys: 10})
+		keys := keysOf(s, 11, limit)
+		for _, key := range keys[:10] {
+			hit(t, s, key, 1, hourly)
 		}
-	})
-	t.Run("a key over its limit is never evicted, and a new key is rejected", func(t *testing.T) {
-		s := New(Options{MaxKeys: 100})
-		for i := range 100 {
-			hit(t, s, fmt.Sprint(i), 1, denying)
+		out, err := limiterstest.Take(s, limiters.Group{{Key: keys[9], Limit: limit, N: 1}}, limiters.Group{{Key: keys[10], Limit: limit, N: 1}})
+		if err != nil || out[1].Err != nil {
+			t.Fatal(err, out)
 		}
-		for i := range 100 {
-			if v := hit(t, s, fmt.Sprint("new ", i), 1, denying); !errors.Is(v.Err, ErrFull) || v.At != 0 || v.Order != 0 {
-				t.Fatalf("new key %d: %+v, want ErrFull without a time", i, v)
-			}
+		if v, w := hit(t, s, keys[9], 0, hourly), hit(t, s, keys[10], 0, hourly); v.Used != 2 || w.Used != 1 {
+			t.Fatalf("%+v, %+v: want 2 and 1 used", v, w)
 		}
-		for i := range 100 {
-			if v := hit(t, s, fmt.Sprint(i), 1, denying); v.Allowed || v.Err != nil {
-				t.Fatalf("key %d was let back in: %+v", i, v)
-			}
-		}
-	})
-	t.Run("a key over its limit is kept after a peek under a larger limit", func(t *testing.T) {
-		s := New(Options{MaxKeys: 50})
-		wide := denying
-		wide.Max = 1000
-		hit(t, s, "mallory", 1, denying)
-		hit(t, s, "mallory", 0, wide)
-		for i := range 5000 {
-			hit(t, s, fmt.Sprint(i), 1, hourly)
-		}
-		if v := hit(t, s, "mallory", 1, denying); v.Allowed {
-			t.Errorf("mallory was let back in: %+v", v)
-		}
-	})
-	t.Run("a key over its limit is kept if one call added and denied it", func(t *testing.T) {
-		s := New(Options{MaxKeys: 50})
-		wide := denying
-		wide.Max = 1000
-		_, err := limiterstest.Take(s,
-			limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(wide), N: 1}},
-			limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(denying), N: 1}})
-		must.Succeed(t, err)
-		for i := range 5000 {
-			hit(t, s, fmt.Sprint(i), 1, hourly)
-		}
-		if v := hit(t, s, "mallory", 1, denying); v.Allowed {
-			t.Errorf("mallory was let back in: %+v", v)
-		}
-	})
-	t.Run("charges that are denied anyway are denied, and evict nothing", func(t *testing.T) {
-		s := New(Options{MaxKeys: 100})
-		for i := range 100 {
-			hit(t, s, fmt.Sprint(i), 1, hourly)
-		}
-		nothing, funnel := hourly, limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour}
-		nothing.Max = 0
-		counting := funnel
-		counting.CountDenied = true
-		for i := range 100 {
-			for j, v := range []limiters.Verdict{
-				hit(t, s, fmt.Sprint("new ", i), 1, nothing), hit(t, s, fmt.Sprint("new ", i), 6, funnel),
-			} {
-				if v.Allowed || v.Err != nil {
-					t.Fatalf("%d: %+v, want a denial", j, v)
-				}
-			}
-		}
-		if got := s.Stats(); got.Keys != 100 || got.Evicted != 0 || got.Rejected != 0 {
-			t.Errorf("%+v, want the 100 keys untouched", got)
-		}
-		full := New(Options{MaxBytes: 1})
-		hit(t, full, "first", 1, denying)
-		if v := hit(t, full, "second", 6, counting); v.Allowed || v.Err != nil || v.RetryAfter >= 0 {
-			t.Errorf("without room to count it: %+v, want a denial for ever", v)
-		}
-	})
-	t.Run("a full log denies without room to grow", func(t *testing.T) {
-		s := New(Options{MaxBytes: 4096})
-		log := limiters.Spec{Algorithm: "sliding_log", Max: 3, Window: time.Hour}
-		for i := range 1000 {
-			hit(t, s, fmt.Sprint(i%100), 3, log)
-		}
-		if v := hit(t, s, "0", 1, log); v.Allowed || v.Err != nil {
-			t.Errorf("%+v, want a denial", v)
-		}
-	})
-	t.Run("bytes are bounded, with those of logs", func(t *testing.T) {
-		s := New(Options{MaxBytes: 1 << 18})
-		log := limiters.Spec{Algorithm: "sliding_log", Max: 100_000, Window: time.Hour}
-		for i := range 50_000 {
-			hit(t, s, fmt.Sprint(i%20), 1, log)
-		}
-		if got := s.Stats(); got.Bytes > 1<<18+1<<14 || got.Evicted == 0 {
-			t.Errorf("%+v, want at most a chunk of a log above 256 KiB, and keys evicted for it", got)
-		}
-	})
-	t.Run("keys of a call are not evicted for its later operations", func(t *testing.T) {
-		s := New(Options{MaxKeys: 1})
-		limit := limiterstest.MustLimit(hourly)
-		a, b := limiters.Group{{Key: "a", Limit: limit, N: 1}}, limiters.Group{{Key: "b", Limit: limit, N: 1}}
-		out, err := limiterstest.Take(s, a, b, a)
-		must.Succeed(t, err)
-		if out[0].Err != nil || out[2].Used != 2 {
-			t.Errorf("%+v, want a charged twice", out)
-		}
-	})
-	t.Run("a record that moves during a call is charged at its new position", func(t *testing.T) {
-		limit := limiterstest.MustLimit(hourly)
-		for range 20 {
-			s := New(Options{MaxKeys: 10})
-			keys := keysOf(s, 11, limit)
-			for _, key := range keys[:10] {
-				hit(t, s, key, 1, hourly)
-			}
-			out, err := limiterstest.Take(s, limiters.Group{{Key: keys[9], Limit: limit, N: 1}}, limiters.Group{{Key: keys[10], Limit: limit, N: 1}})
-			if err != nil || out[1].Err != nil {
-				t.Fatal(err, out)
-			}
-			if v, w := hit(t, s, keys[9], 0, hourly), hit(t, s, keys[10], 0, hourly); v.Used != 2 || w.Used != 1 {
-				t.Fatalf("%+v, %+v: want 2 and 1 used", v, w)
-			}
-		}
-	})
-	t.Run("an inspection needs no memory, whatever its N", func(t *testing.T) {
-		s := New(Options{MaxKeys: 1})
-		hit(t, s, "a", 1, denying)
-		inspection := limiters.Op{Key: "b", Limit: limiterstest.MustLimit(denying), N: 1, Kind: limiters.OpInspect}
-		if v := mustTake(t, s, inspection); v.Err != nil {
-			t.Errorf("%+v: want a verdict", v)
-		}
-	})
-	t.Run("a group with a key without room is not charged", func(t *testing.T) {
-		s := New(Options{MaxKeys: 1})
-		hit(t, s, "a", 1, denying)
-		roomy := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 9, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-		out, err := limiterstest.Take(s, limiters.Group{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}})
-		must.Succeed(t, err)
-		if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
-			t.Errorf("%+v, want b rejected and a not charged", out)
-		}
-	})
+	}
+}
+
+func TestFullStoreInspectsANewKey(t *testing.T) {
+	s := New(Options{MaxKeys: 1})
+	hit(t, s, "a", 1, oneHourly)
+	inspection := limiters.Op{Key: "b", Limit: limiterstest.MustLimit(oneHourly), N: 1, Kind: limiters.OpInspect}
+	if v := mustTake(t, s, inspection); v.Err != nil {
+		t.Errorf("%+v: want a verdict", v)
+	}
+}
+
+func TestFullStoreChargesNoGroupWithARejectedKey(t *testing.T) {
+	s := New(Options{MaxKeys: 1})
+	hit(t, s, "a", 1, oneHourly)
+	roomy := limiterstest.MustLimit(withMax(hourly, 9))
+	out, err := limiterstest.Take(s, limiters.Group{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}})
+	must.Succeed(t, err)
+	if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
+		t.Errorf("%+v, want b rejected and a not charged", out)
+	}
 }
 
 // A record is protected by the smallest limit that its key is used under. A limit that a reload has

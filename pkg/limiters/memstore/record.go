@@ -50,14 +50,14 @@ func needsHeapState(l *limiters.Limit) bool { return l.Grows() || l.UsesExtraSta
 func (r record) word(offset int) int64       { return int64(binary.LittleEndian.Uint64(r[offset:])) }
 func (r record) setWord(offset int, w int64) { binary.LittleEndian.PutUint64(r[offset:], uint64(w)) }
 
-func (r record) expiry() int64       { return r.word(0) }
-func (r record) setExpiry(t int64)   { r.setWord(0, t) }
-func (r record) hash() uint32        { return binary.LittleEndian.Uint32(r[8:]) }
-func (r record) head() uint32        { return binary.LittleEndian.Uint32(r[12:]) }
-func (r record) keyLen() int         { return int(r.head() & longKey) }
-func (r record) hasHeapState() bool  { return r.head()&heapStateFlag != 0 }
-func (r record) limitIndex() uint32  { return r.head() >> limitShift }
-func (r record) heapStateID() uint32 { return uint32(r.word(len(r) - 8)) }
+func (r record) expiry() int64          { return r.word(0) }
+func (r record) setExpiry(t int64)      { r.setWord(0, t) }
+func (r record) hash() uint32           { return binary.LittleEndian.Uint32(r[8:]) }
+func (r record) head() uint32           { return binary.LittleEndian.Uint32(r[12:]) }
+func (r record) keyLen() int            { return int(r.head() & longKey) }
+func (r record) hasHeapState() bool     { return r.head()&heapStateFlag != 0 }
+func (r record) limitIndex() uint32     { return r.head() >> limitShift }
+func (r record) heapStateIndex() uint32 { return uint32(r.word(len(r) - 8)) }
 
 func (r record) setHash(h uint32) { binary.LittleEndian.PutUint32(r[8:], h) }
 
@@ -70,7 +70,7 @@ func (r record) setLimitIndex(limit uint32) {
 	binary.LittleEndian.PutUint32(r[12:], limit<<limitShift|r.head()&(1<<limitShift-1))
 }
 
-func (r record) setHeapStateID(i uint32) {
+func (r record) setHeapStateIndex(i uint32) {
 	binary.LittleEndian.PutUint32(r[12:], r.head()|heapStateFlag)
 	r.setWord(len(r)-8, int64(i))
 }

@@ -12,7 +12,7 @@ import (
 type shard struct {
 	mu          sync.Mutex
 	latest      int64  // the time of the latest Take or Sweep, by the store's clock
-	order       uint16 // the order of the latest Take among those of one time; it wraps after 65,536
+	order       uint16 // the order of the latest Take among those of one time
 	expiryBound int64  // no record expires before it
 	limits      limitTable
 	cursor      cursor
@@ -69,7 +69,7 @@ func (sh *shard) key(r record) []byte {
 func (sh *shard) load(r record, s *limiters.State) {
 	s.SetWords(sh.stateWords(r))
 	if r.hasHeapState() {
-		p := &sh.heapStates.items[r.heapStateID()]
+		p := &sh.heapStates.items[r.heapStateIndex()]
 		s.Log, s.Extra = p.log, p.extra
 	}
 }
@@ -78,7 +78,7 @@ func (sh *shard) load(r record, s *limiters.State) {
 func (sh *shard) save(r record, s *limiters.State) {
 	s.PutWords(sh.stateWords(r))
 	if r.hasHeapState() {
-		sh.heapStates.items[r.heapStateID()] = heapState{s.Log, s.Extra}
+		sh.heapStates.items[r.heapStateIndex()] = heapState{s.Log, s.Extra}
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 		r.setWord(headLen, int64(sh.longKeys.add([]byte(key))))
 	}
 	if hasHeapState {
-		r.setHeapStateID(sh.heapStates.add(heapState{}))
+		r.setHeapStateIndex(sh.heapStates.add(heapState{}))
 	}
 	sh.index[hash%subindexes].add(hash, p)
 	sh.live.Add(1)
@@ -132,7 +132,7 @@ func (sh *shard) size(r record) int {
 		n += perTableEntry + perLongKey + len(sh.key(r))
 	}
 	if r.hasHeapState() {
-		p := &sh.heapStates.items[r.heapStateID()]
+		p := &sh.heapStates.items[r.heapStateIndex()]
 		n += perTableEntry + p.size()
 	}
 	return n
@@ -147,7 +147,7 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 		sh.longKeys.remove(uint32(r.word(headLen)))
 	}
 	if r.hasHeapState() {
-		sh.heapStates.remove(r.heapStateID())
+		sh.heapStates.remove(r.heapStateIndex())
 	}
 	bytes += sh.limits.release(r.limitIndex())
 	sh.index[r.hash()%subindexes].remove(r.hash(), p)

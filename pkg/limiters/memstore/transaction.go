@@ -10,20 +10,19 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A transaction decides the operations of one call, while it holds the locks of their shards.
+// A transaction decides the operations of one call, while it holds the locks of their shards. Its
+// evictor has these operations.
 type transaction struct {
-	store        *Store
+	evictor
 	out          []limiters.Verdict
-	ops          []locatedOp      // one for each operation
 	states       []limiters.State // one for each operation; the state of a key is that of its first operation
 	stateIndex   []int            // index of each operation's state; -1: the operation cannot be decided
 	locked       shardSet
 	decidedAt    int64 // the time of the decision
-	storeNow     int64 // the time by the store's clock
 	expiryMargin int64 // the time added to expiries, in µs
-	// order exceeds that of every earlier Take of these shards with the same storeNow.
-	order   uint16
-	sampled limiters.State // the state that evictOne reads; a field, because a local variable would be allocated
+	// order exceeds that of every earlier Take of these shards with the same storeNow, but stays
+	// below limiters.OrderAfterStore.
+	order uint16
 }
 
 // transactionPool lets a Take of known keys allocate nothing.
@@ -115,6 +114,7 @@ func (t *transaction) lock(now time.Time) {
 			t.order = max(t.order, sh.order+1)
 		}
 	}
+	t.order = min(t.order, limiters.OrderAfterStore-1)
 	t.decidedAt, t.expiryMargin = t.storeNow, 0
 	if !now.IsZero() {
 		t.decidedAt, t.expiryMargin = now.UnixMicro(), callerExpiryMargin
@@ -139,7 +139,11 @@ func (t *transaction) updateShards() {
 // prepare reads the state of operation i and makes room for its result. Without room, an operation
 // that would be allowed fails with ErrFull.
 func (t *transaction) prepare(i int) {
-	op, first := t.ops[i].op, t.firstOf(i)
+	op, first := t.ops[i].op, t.firstOnKey(i)
+	t.ops[i].first = first
+	if first == i {
+		t.loadState(i)
+	}
 	lo, s := &t.ops[first], &t.states[first]
 	t.out[i], t.stateIndex[i] = limiters.Verdict{}, first
 	isNew := lo.position == 0
@@ -179,25 +183,26 @@ func (t *transaction) ensureHeapState(lo *locatedOp, op *limiters.Op) {
 	t.remove(lo.shard, old)
 }
 
-// firstOf returns the first operation on the key of operation i. If it is operation i, firstOf
-// reads the record and the state.
-func (t *transaction) firstOf(i int) int {
-	lo := &t.ops[i]
-	op := lo.op
+// firstOnKey returns the first operation on the key of operation i.
+func (t *transaction) firstOnKey(i int) int {
+	hash, op := t.ops[i].hash, t.ops[i].op
 	for j := range i {
 		e := &t.ops[j]
-		if e.hash == lo.hash && e.first == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
-			lo.first = j
+		if e.hash == hash && e.first == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
 			return j
 		}
 	}
-	lo.first = i
-	lo.position = lo.shard.find(lo.hash, op.Key, op.Limit.StateID())
+	return i
+}
+
+// loadState finds the record of operation i and reads the state.
+func (t *transaction) loadState(i int) {
+	lo := &t.ops[i]
+	lo.position = lo.shard.find(lo.hash, lo.op.Key, lo.op.Limit.StateID())
 	if lo.position != 0 {
 		lo.shard.load(lo.shard.record(lo.position), &t.states[i])
 		lo.heapBytes = t.states[i].HeapBytes()
 	}
-	return i
 }
 
 // checkWithoutMemory decides an operation for whose result the store has no memory.
@@ -236,25 +241,5 @@ func (t *transaction) writeBack() {
 			expiry = max(expiry, r.expiry())
 		}
 		lo.shard.setExpiry(lo.position, expiry)
-	}
-}
-
-// uses reports whether the transaction uses a record, which must not be evicted.
-func (t *transaction) uses(sh *shard, p position) bool {
-	for i := range t.ops {
-		if lo := &t.ops[i]; lo.position == p && lo.shard == sh {
-			return true
-		}
-	}
-	return false
-}
-
-// remove removes a record that this transaction does not use.
-func (t *transaction) remove(sh *shard, p position) {
-	from := t.store.removeRecord(sh, p)
-	for i := range t.ops {
-		if lo := &t.ops[i]; lo.position == from && lo.shard == sh {
-			lo.position = p
-		}
 	}
 }

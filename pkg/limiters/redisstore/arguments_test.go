@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// The arguments of a limit are the name of a Lua file and the numbers that its header documents.
+// The script gets the name of a Lua file for each limit, and the arguments that its header
+// documents.
 func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 	now := time.Date(2025, 11, 21, 1, 0, 0, 0, time.UTC)
 	const day, days = 86_400_000_000, 1_763_683_200_000_000
@@ -46,8 +47,8 @@ func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 		}
 		limit, err := limiters.NewLimit(tt.spec)
 		must.Succeed(t, err)
-		got, numbers := scriptLimit{limit, tt.kind}.appendNumbers(nil, now)
-		for _, n := range numbers {
+		got, args := scriptLimit{limit, tt.kind}.appendScriptArgs(nil, now)
+		for _, n := range args {
 			got += fmt.Sprint(" ", n)
 		}
 		if got != tt.want {

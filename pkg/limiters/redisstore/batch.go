@@ -33,7 +33,7 @@ type batch struct {
 	opsOnKey   []int          // number of operations on the key with this index
 	arguments  []any
 	limitArgs  []byte
-	numbers    []int64 // scratch space
+	scriptArgs []int64 // the arguments of one limit
 }
 
 const wordSize = 8 // bytes of a number
@@ -154,8 +154,8 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
 		var file string
-		file, b.numbers = l.appendNumbers(b.numbers[:0], calendarsAt)
-		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, file, b.numbers)
+		file, b.scriptArgs = l.appendScriptArgs(b.scriptArgs[:0], calendarsAt)
+		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, file, b.scriptArgs)
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
@@ -180,15 +180,15 @@ func (l scriptLimit) exists() bool {
 	}
 }
 
-// appendNumbers appends the numbers of l at now. It also returns the name of the Lua file that
+// appendScriptArgs appends the arguments of l at now. It also returns the name of the Lua file that
 // takes them.
-func (l scriptLimit) appendNumbers(b []int64, now time.Time) (file string, _ []int64) {
+func (l scriptLimit) appendScriptArgs(b []int64, now time.Time) (file string, _ []int64) {
 	switch l.kind {
 	case reservationsKey:
-		return "reservation_limit", l.limit.AppendReserveNumbers(b)
+		return "reservation_limit", l.limit.AppendReservationScriptArgs(b)
 	case penaltyKey:
-		return "penalty", l.limit.AppendPenaltyNumbers(b)
+		return "penalty", l.limit.AppendPenaltyScriptArgs(b)
 	default:
-		return l.limit.Algorithm(), l.limit.AppendNumbers(b, now)
+		return l.limit.Algorithm(), l.limit.AppendScriptArgs(b, now)
 	}
 }
