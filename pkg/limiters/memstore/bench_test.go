@@ -181,7 +181,7 @@ func BenchmarkLock(b *testing.B) {
 			for b.Loop() {
 				t := transactionPool.Get().(*transaction)
 				t.begin(s, out)
-				t.locate(groups)
+				t.findShards(groups)
 				t.lock(time.Time{})
 				t.unlock()
 				t.release()

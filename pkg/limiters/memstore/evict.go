@@ -79,7 +79,7 @@ func (e *evictor) evictOne(sh *shard) bool {
 		if expiry >= soonest {
 			continue
 		}
-		sh.load(r, &e.sampled)
+		sh.readState(r, &e.sampled)
 		if !sh.limits.get(r.limitIndex()).Denies(&e.sampled, e.storeNow) {
 			best, soonest = p, expiry
 		}
@@ -153,8 +153,9 @@ func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow in
 	}
 }
 
-// isTighter reports whether a key is over a before it is over b. A limit with a penalty comes
-// first, because snapshots and eviction find a penalty only through the limit of the record.
+// isTighter reports whether a denies a key at a lower usage than b. A limit with a penalty counts
+// as the tighter one, because snapshots and eviction find a penalty only through the limit of the
+// record.
 func isTighter(a, b *limiters.Limit) bool {
 	if a.HasPenalty() != b.HasPenalty() {
 		return a.HasPenalty()

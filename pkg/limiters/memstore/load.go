@@ -156,7 +156,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		return
 	}
 	r := sh.record(p)
-	sh.save(r, state)
+	sh.writeState(r, state)
 	sh.limits.table.items[r.limitIndex()].usedAt = storeNow
 	s.bytes.Add(size)
 	sh.setExpiry(p, expiry)

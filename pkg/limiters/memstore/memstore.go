@@ -97,7 +97,7 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	t := transactionPool.Get().(*transaction)
 	defer t.release()
 	t.begin(s, out)
-	t.locate(groups)
+	t.findShards(groups)
 	t.lock(now)
 	defer t.unlock()
 	for i := range t.ops {

@@ -127,7 +127,7 @@ func TestShardMatchesMap(t *testing.T) {
 			case w != nil && rnd.IntN(2) == 0:
 				r := sh.record(w.p)
 				var got limiters.State
-				if sh.load(r, &got); got != w.state {
+				if sh.readState(r, &got); got != w.state {
 					t.Fatalf("seed %d, step %d: %+v, want %+v", seed, step, got, w.state)
 				}
 				words := [3]int64{rnd.Int64() - 1<<62, rnd.Int64(), rnd.Int64()}
@@ -136,7 +136,7 @@ func TestShardMatchesMap(t *testing.T) {
 					w.state.Log = &limiters.Log{}
 				}
 				s.bytes.Add(int64(w.state.HeapBytes() - got.HeapBytes()))
-				sh.save(r, &w.state)
+				sh.writeState(r, &w.state)
 			case w != nil:
 				s.removeRecord(sh, w.p)
 				delete(want, k)
@@ -151,7 +151,7 @@ func TestShardMatchesMap(t *testing.T) {
 			if p == 0 {
 				t.Fatalf("seed %d: a key of %d bytes was lost", seed, len(k.key))
 			}
-			if sh.load(sh.record(p), &got); got != w.state {
+			if sh.readState(sh.record(p), &got); got != w.state {
 				t.Fatalf("seed %d: %+v, want %+v", seed, got, w.state)
 			}
 			s.removeRecord(sh, p)

@@ -145,7 +145,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 				continue
 			}
 			var state limiters.State
-			sh.load(r, &state)
+			sh.readState(r, &state)
 			limit := sh.limits.get(r.limitIndex())
 			if n := limiters.StateLen(limit, &state); n > bytesPerLock && n > cap(b)-len(b)-bytesPerLock && c.nextSize < n+2*bytesPerLock {
 				c.nextSize = n + 2*bytesPerLock

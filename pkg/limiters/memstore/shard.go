@@ -65,8 +65,8 @@ func (sh *shard) key(r record) []byte {
 	return r[headLen : headLen+n]
 }
 
-// load reads the state of a record.
-func (sh *shard) load(r record, s *limiters.State) {
+// readState reads the state of a record.
+func (sh *shard) readState(r record, s *limiters.State) {
 	s.SetWords(sh.stateWords(r))
 	if r.hasHeapState() {
 		p := &sh.heapStates.items[r.heapStateIndex()]
@@ -74,8 +74,8 @@ func (sh *shard) load(r record, s *limiters.State) {
 	}
 }
 
-// save writes the state of a record. Without a heapState it discards the extra state.
-func (sh *shard) save(r record, s *limiters.State) {
+// writeState writes the state of a record. Without a heapState it discards the extra state.
+func (sh *shard) writeState(r record, s *limiters.State) {
 	s.PutWords(sh.stateWords(r))
 	if r.hasHeapState() {
 		sh.heapStates.items[r.heapStateIndex()] = heapState{s.Log, s.Extra}

@@ -402,7 +402,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 			if p == 0 {
 				p, _ = s.insertRecord(sh, hash(key), key, limit, false)
 			}
-			sh.save(sh.record(p), stateOf(s.clock(), count))
+			sh.writeState(sh.record(p), stateOf(s.clock(), count))
 			sh.setExpiry(p, s.clock()+limit.Window().Microseconds())
 		}
 		var goes []string

@@ -83,8 +83,8 @@ func (s *Store) hash(key string, window time.Duration) uint64 {
 	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
 }
 
-// locate finds the shard of each key.
-func (t *transaction) locate(groups []limiters.Group) {
+// findShards finds the shard of each key.
+func (t *transaction) findShards(groups []limiters.Group) {
 	ops := t.ops
 	for _, g := range groups {
 		for i := range g {
@@ -200,7 +200,7 @@ func (t *transaction) loadState(i int) {
 	lo := &t.ops[i]
 	lo.position = lo.shard.find(lo.hash, lo.op.Key, lo.op.Limit.StateID())
 	if lo.position != 0 {
-		lo.shard.load(lo.shard.record(lo.position), &t.states[i])
+		lo.shard.readState(lo.shard.record(lo.position), &t.states[i])
 		lo.heapBytes = t.states[i].HeapBytes()
 	}
 }
@@ -223,7 +223,7 @@ func (t *transaction) writeBack() {
 		}
 		r := lo.shard.record(lo.position)
 		if first == i {
-			lo.shard.save(r, s)
+			lo.shard.writeState(r, s)
 			if size := s.HeapBytes(); size != lo.heapBytes {
 				t.store.bytes.Add(int64(size - lo.heapBytes))
 			}
