@@ -119,7 +119,7 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 	}
 }
 
-// readSelector returns the descriptors of a clientSelector, whose conditions must all hold.
+// readSelector returns the descriptors of one of the clientSelectors, whose conditions must all hold.
 func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
 	f := g.checked(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range f.Get("headers").Items() {
