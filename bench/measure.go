@@ -135,7 +135,8 @@ var start = func(ctx context.Context, s side, l load) (_ *setup, stop func() err
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	stop = func() error { return errors.Join(up.stop(), os.RemoveAll(dir)) }
-	if up.load = l.of(s.subject); l.fill > 0 || up.load.request.OpensLeases() {
+	up.load = l.of(s.subject)
+	if l.fill > 0 || up.load.request.OpensLeases() {
 		if err := fill(ctx, up.addr, up.load); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("%s: fill: %w", s.subject, err), stop())
 		}
@@ -172,7 +173,8 @@ func (up *setup) measure(ctx context.Context, d span) (*measurement, error) {
 		if err != nil {
 			return nil, err
 		}
-		if m.Errors += passed; passed > 0 {
+		m.Errors += passed
+		if passed > 0 {
 			m.Error = "Envoy passed them without an answer"
 		}
 	}

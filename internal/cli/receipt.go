@@ -142,7 +142,8 @@ func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rul
 	}
 	domain := record.Domain
 	if rule == nil {
-		if domain, err = e.requestDomain("", rules); err != nil {
+		domain, err = e.requestDomain("", rules)
+		if err != nil {
 			return err
 		}
 	}

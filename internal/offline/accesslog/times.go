@@ -50,7 +50,8 @@ func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reas
 		}
 		at = at.Add(-took)
 	}
-	if at = at.UTC().Truncate(time.Microsecond); at.Before(earliest) || !at.Before(latest) {
+	at = at.UTC().Truncate(time.Microsecond)
+	if at.Before(earliest) || !at.Before(latest) {
 		return at, BadTime
 	}
 	return at, ""

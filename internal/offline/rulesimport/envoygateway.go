@@ -67,7 +67,8 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(descriptors.UnitNames(), ", "))
 	}
 	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
-	if shared = shared || f.Get("shared").IsTrue(); !shared {
+	shared = shared || f.Get("shared").IsTrue()
+	if !shared {
 		path = append(path, entry("route", ""))
 	}
 	if selectors := f.Get("clientSelectors").Items(); len(selectors) > 1 {
