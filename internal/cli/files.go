@@ -34,6 +34,16 @@ func readBounded(from io.Reader, name string, maximum int64, remedy string) ([]b
 	return data, nil
 }
 
+// readFile is readBounded for a file.
+func readFile(path string, maximum int64, remedy string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, ReadError(err)
+	}
+	defer func() { _ = file.Close() }()
+	return readBounded(file, path, maximum, remedy)
+}
+
 // readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy
 // are those of readBounded.
 func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name string, data []byte, err error) {
@@ -41,12 +51,7 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 		data, err = readBounded(stdin, "standard input", maximum, remedy)
 		return "standard input", data, err
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return path, nil, ReadError(err)
-	}
-	defer func() { _ = file.Close() }()
-	data, err = readBounded(file, path, maximum, remedy)
+	data, err = readFile(path, maximum, remedy)
 	return path, data, err
 }
 
