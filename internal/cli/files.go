@@ -59,7 +59,7 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 func writeFile(name string, flags int, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err != nil {
-		return writeError(err)
+		return withRemedy(err, "write", "create the folder, or correct the path")
 	}
 	return errors.Join(write(file), file.Close())
 }
@@ -113,11 +113,7 @@ func (e *fileError) Unwrap() error { return e.err }
 // nil, unchanged.
 func ReadError(err error) error { return withRemedy(err, "read", "correct the path") }
 
-// writeError is [ReadError] for writing.
-func writeError(err error) error {
-	return withRemedy(err, "write", "create the folder, or correct the path")
-}
-
+// withRemedy adds the remedy for a failed verb, which is read or write, to the error of a file.
 func withRemedy(err error, verb, correct string) error {
 	var done *fileError
 	if err == nil || errors.As(err, &done) {
