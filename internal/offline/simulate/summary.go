@@ -21,7 +21,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
 	slices.SortFunc(r.UnmatchedPaths, func(a, b UnmatchedPath) int {
 		return cmp.Or(cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path))
 	})
-	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), MaxUnmatched)]...)
+	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), maxUnmatched)]...)
 	r.CannotMatch = s.unmatchable.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
 	r.Skipped = []replay.FileSkipCount{}
 	r.Timeline = Timeline{
