@@ -201,13 +201,9 @@ func build(ctx context.Context, dir string) (binaries, error) {
 // describe returns the machine and the versions of the servers.
 func describe(ctx context.Context, b binaries) string {
 	cpu := "CPU"
-	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(info)) {
-			if name, found := strings.CutPrefix(line, "model name"); found {
-				cpu = strings.TrimLeft(strings.TrimSpace(name), ": \t")
-				break
-			}
-		}
+	info, _ := os.ReadFile("/proc/cpuinfo") // missing on other systems than Linux
+	if model := regexp.MustCompile(`(?m)^model name\s*: (.+)$`).FindSubmatch(info); model != nil {
+		cpu = string(model[1])
 	}
 	said := func(name string, args ...string) string {
 		out, err := exec.CommandContext(ctx, name, args...).Output()

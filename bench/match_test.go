@@ -40,7 +40,8 @@ func BenchmarkMatch(b *testing.B) {
 					if rules.Match(domain, request) == nil {
 						b.Fatal("no rule")
 					}
-					if at += length; at == len(all) {
+					at += length
+					if at == len(all) {
 						at = 0
 					}
 				}

@@ -88,29 +88,29 @@ type usage struct {
 }
 
 // begin and end order their reads so that reading is not measured.
-func (up *setup) begin(ctx context.Context) (u usage, err error) {
-	allocs, err := allocations(ctx, up.debug)
+func (s *setup) begin(ctx context.Context) (u usage, err error) {
+	allocs, err := allocations(ctx, s.debug)
 	if err != nil {
 		return u, err
 	}
-	u, err = up.cpu()
+	u, err = s.cpu()
 	u.allocs = allocs
 	return u, err
 }
 
-func (up *setup) end(ctx context.Context) (u usage, err error) {
-	if u, err = up.cpu(); err != nil {
+func (s *setup) end(ctx context.Context) (u usage, err error) {
+	if u, err = s.cpu(); err != nil {
 		return u, err
 	}
-	u.allocs, err = allocations(ctx, up.debug)
+	u.allocs, err = allocations(ctx, s.debug)
 	return u, err
 }
 
-func (up *setup) cpu() (u usage, err error) {
+func (s *setup) cpu() (u usage, err error) {
 	var errs [3]error
-	u.server, errs[0] = cpuOf(up.server)
-	u.redis, errs[1] = cpuOf(up.redis)
-	u.envoy, errs[2] = cpuOf(up.envoy)
+	u.server, errs[0] = cpuOf(s.server)
+	u.redis, errs[1] = cpuOf(s.redis)
+	u.envoy, errs[2] = cpuOf(s.envoy)
 	return u, errors.Join(errs[:]...)
 }
 
@@ -135,7 +135,8 @@ var start = func(ctx context.Context, s side, l load) (_ *setup, stop func() err
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	stop = func() error { return errors.Join(up.stop(), os.RemoveAll(dir)) }
-	if up.load = l.of(s.subject); l.fill > 0 || up.load.request.OpensLeases() {
+	up.load = l.of(s.subject)
+	if l.fill > 0 || up.load.request.OpensLeases() {
 		if err := fill(ctx, up.addr, up.load); err != nil {
 			return nil, nil, errors.Join(fmt.Errorf("%s: fill: %w", s.subject, err), stop())
 		}
@@ -144,21 +145,21 @@ var start = func(ctx context.Context, s side, l load) (_ *setup, stop func() err
 }
 
 // measure sends its load to a subject that runs.
-func (up *setup) measure(ctx context.Context, d span) (*measurement, error) {
-	l, s := up.load, up.subject
+func (s *setup) measure(ctx context.Context, d span) (*measurement, error) {
+	l := s.load
 	var before, after usage
 	var beforeErr, afterErr error
 	r, err := loadclient.Run(ctx, loadclient.Options{
-		Addr: up.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: l.rate,
+		Addr: s.addr, Request: l.request, Users: l.users, Conns: l.conns, InFlight: l.inflight, Rate: l.rate,
 		WarmUp: d.warmUp, Duration: d.duration,
-		Begin: func() { before, beforeErr = up.begin(ctx) },
-		End:   func() { after, afterErr = up.end(ctx) },
+		Begin: func() { before, beforeErr = s.begin(ctx) },
+		End:   func() { after, afterErr = s.end(ctx) },
 	})
 	if err := errors.Join(err, beforeErr, afterErr, ctx.Err()); err != nil {
-		return nil, fmt.Errorf("%s: %w", s, err)
+		return nil, fmt.Errorf("%s: %w", s.subject, err)
 	}
 	m := &measurement{
-		Subject: s, X: l.x, PerSecond: r.PerSecond(), OverPart: float64(r.Over) / float64(r.Requests()), Errors: r.Errors, Error: r.Error,
+		Subject: s.subject, X: l.x, PerSecond: r.PerSecond(), OverPart: float64(r.Over) / float64(r.Requests()), Errors: r.Errors, Error: r.Error,
 		P50: micros(r.Latency.Quantile(0.5)), P99: micros(r.Latency.Quantile(0.99)), P999: micros(r.Latency.Quantile(0.999)),
 	}
 	requests := float64(r.Requests())
@@ -167,20 +168,21 @@ func (up *setup) measure(ctx context.Context, d span) (*measurement, error) {
 	m.EnvoyCPU = micros(after.envoy-before.envoy) / requests
 	m.ClientCPU = micros(r.CPU) / requests
 	m.Allocs = (after.allocs - before.allocs) / requests
-	if up.envoy != nil {
-		passed, err := unanswered(ctx, up.envoyAdmin)
+	if s.envoy != nil {
+		passed, err := unanswered(ctx, s.envoyAdmin)
 		if err != nil {
 			return nil, err
 		}
-		if m.Errors += passed; passed > 0 {
+		m.Errors += passed
+		if passed > 0 {
 			m.Error = "Envoy passed them without an answer"
 		}
 	}
-	server, err := up.server.Resident()
+	server, err := s.server.Resident()
 	if err != nil {
 		return nil, err
 	}
-	redis, err := up.redis.Resident()
+	redis, err := s.redis.Resident()
 	m.ServerMB, m.RedisMB = float64(server)/1e6, float64(redis)/1e6
 	m.round()
 	return m, err

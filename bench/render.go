@@ -42,9 +42,7 @@ func publish(r *results, docs string) error {
 			}
 			fmt.Fprintf(b, "![%s](benchmarks/%s.svg)\n\n", row.title, row.name)
 		}
-		if parts[name] = b.String(); b.Len() == 0 {
-			parts[name] = "Not measured yet.\n"
-		}
+		parts[name] = cmp.Or(b.String(), "Not measured yet.\n")
 	}
 	text := page
 	for name, part := range parts {

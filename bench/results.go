@@ -41,12 +41,11 @@ func (r *results) replace(row string, with []*measurement) error {
 	r.all = slices.DeleteFunc(r.all, func(m *measurement) bool { return m.Row == row })
 	r.all = append(r.all, with...)
 	b := &bytes.Buffer{}
+	encoder := json.NewEncoder(b)
 	for _, m := range r.all {
-		line, err := json.Marshal(m)
-		if err != nil {
+		if err := encoder.Encode(m); err != nil {
 			return err
 		}
-		b.Write(append(line, '\n'))
 	}
 	aside := r.path + ".new"
 	if err := os.WriteFile(aside, b.Bytes(), 0o644); err != nil {

@@ -78,16 +78,16 @@ type rulesFile struct {
 	algorithm string
 }
 
-func (b *rulesFile) begin() {
-	b.Reset()
-	fmt.Fprintf(b, "domain: %s\ndescriptors:\n", domain)
+func (f *rulesFile) begin() {
+	f.Reset()
+	fmt.Fprintf(f, "domain: %s\ndescriptors:\n", domain)
 }
 
 // limit is a rule for what a user does.
-func (b *rulesFile) limit(action, unit string, requests int) {
-	fmt.Fprintf(b, "      - key: action\n        value: %s\n        rate_limit: {unit: %s, requests_per_unit: %d", action, unit, requests)
-	if b.algorithm != "" {
-		fmt.Fprintf(b, ", algorithm: %s", b.algorithm)
+func (f *rulesFile) limit(action, unit string, requests int) {
+	fmt.Fprintf(f, "      - key: action\n        value: %s\n        rate_limit: {unit: %s, requests_per_unit: %d", action, unit, requests)
+	if f.algorithm != "" {
+		fmt.Fprintf(f, ", algorithm: %s", f.algorithm)
 	}
-	b.WriteString("}\n")
+	f.WriteString("}\n")
 }

@@ -150,28 +150,28 @@ func startSubject(ctx context.Context, of side, l load, dir string) (_ *setup, e
 	return up, nil
 }
 
-func (up *setup) startWeir(ctx context.Context, rules, redis string, env []string) error {
+func (s *setup) startWeir(ctx context.Context, rules, redis string, env []string) error {
 	w, err := harness.StartWeir(ctx, harness.WeirOptions{
-		Binary: up.binaries.weir, Rules: rules, Dir: up.dir, Redis: redis,
+		Binary: s.binaries.weir, Rules: rules, Dir: s.dir, Redis: redis,
 		Env: append([]string{"LOG_LEVEL=warn", bigCache, mergeFiles, lateIsNoError}, env...),
 	})
 	if err == nil {
-		up.server, up.addr, up.debug = w.Process, w.GRPC, w.Debug
+		s.server, s.addr, s.debug = w.Process, w.GRPC, w.Debug
 	}
 	return err
 }
 
-func (up *setup) startRedis(ctx context.Context) (string, error) {
+func (s *setup) startRedis(ctx context.Context) (string, error) {
 	addr, port, err := freeAddr()
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(up.binaries.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", up.dir)
-	up.redis, err = harness.Start(ctx, cmd, filepath.Join(up.dir, "redis.log"), harness.Listens(addr))
+	cmd := exec.Command(s.binaries.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir)
+	s.redis, err = harness.Start(ctx, cmd, filepath.Join(s.dir, "redis.log"), harness.Listens(addr))
 	return addr, err
 }
 
-func (up *setup) startBare(ctx context.Context) error {
+func (s *setup) startBare(ctx context.Context) error {
 	addr, _, err := freeAddr()
 	if err != nil {
 		return err
@@ -180,16 +180,16 @@ func (up *setup) startBare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(up.binaries.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
-	up.addr, up.debug = addr, "http://"+debug
-	up.server, err = harness.Start(ctx, cmd, filepath.Join(up.dir, "bare.log"), harness.Listens(addr))
+	cmd := exec.Command(s.binaries.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
+	s.addr, s.debug = addr, "http://"+debug
+	s.server, err = harness.Start(ctx, cmd, filepath.Join(s.dir, "bare.log"), harness.Listens(addr))
 	return err
 }
 
-func (up *setup) startRatelimit(ctx context.Context, redis string) error {
+func (s *setup) startRatelimit(ctx context.Context, redis string) error {
 	var settings []string
 	for _, known := range ratelimitSettings {
-		if known.name == up.subject {
+		if known.name == s.subject {
 			settings = known.env
 		}
 	}
@@ -198,19 +198,19 @@ func (up *setup) startRatelimit(ctx context.Context, redis string) error {
 		return err
 	}
 	r, err := harness.StartRatelimit(ctx, harness.RatelimitOptions{
-		Binary: up.binaries.ratelimit, Redis: redis, Dir: up.dir,
+		Binary: s.binaries.ratelimit, Redis: redis, Dir: s.dir,
 		Env: append([]string{"LOG_LEVEL=warn", "PROMETHEUS_ADDR=" + prometheus, mergeFiles}, settings...),
 	})
 	if err == nil {
-		up.server, up.addr, up.debug = r.Process, r.GRPC, r.Debug
+		s.server, s.addr, s.debug = r.Process, r.GRPC, r.Debug
 	}
 	return err
 }
 
 // stop ends all processes of the setup.
-func (up *setup) stop() error {
+func (s *setup) stop() error {
 	var errs []error
-	for _, p := range []*harness.Process{up.envoy, up.server, up.redis} {
+	for _, p := range []*harness.Process{s.envoy, s.server, s.redis} {
 		if p != nil {
 			_, err := p.Stop()
 			errs = append(errs, err)

@@ -89,19 +89,19 @@ func (s subject) plain() subject {
 }
 
 // baselineOf returns the subject to which a row that alternates compares s.
-func (row *row) baselineOf(s subject) subject {
-	if row.baseline != "" {
-		return row.baseline
+func (r *row) baselineOf(s subject) subject {
+	if r.baseline != "" {
+		return r.baseline
 	}
 	return s.plain()
 }
 
 // sides returns the groups of subjects that a round of the row measures in turns. Most rows measure
 // each subject by itself.
-func (row *row) sides(b binaries) (groups [][]side) {
-	for _, s := range row.subjects {
+func (r *row) sides(b binaries) (groups [][]side) {
+	for _, s := range r.subjects {
 		k := len(groups) - 1
-		if !row.alternates || k < 0 || groups[k][0].subject != row.baselineOf(s) {
+		if !r.alternates || k < 0 || groups[k][0].subject != r.baselineOf(s) {
 			groups, k = append(groups, nil), k+1
 		}
 		groups[k] = append(groups[k], side{b, s})

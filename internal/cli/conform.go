@@ -87,7 +87,8 @@ func (c *Conform) Run(ctx context.Context, to Streams) error {
 	if len(report.Checks) > 0 {
 		written = errors.Join(written, printResult(to.Out, c.Output, &report, func() string { return report.Summary() + "\n" }))
 	}
-	if err = errors.Join(err, written); err == nil && report.Failed > 0 {
+	err = errors.Join(err, written)
+	if err == nil && report.Failed > 0 {
 		return Failed
 	}
 	return err

@@ -97,14 +97,11 @@ func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, e
 	return &report, c.write(converter, to.Out)
 }
 
-var durationUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}
-
 // options returns the options that the flags set.
 func (c *Convert) options() (accesslog.Options, error) {
 	o := accesslog.Options{
 		Format: accesslog.Format(c.Format), Layout: c.LogFormat, Columns: c.Columns, Domain: c.Domain, Time: c.Time, EndTime: c.EndTime,
-		Duration: c.Duration, DurationUnit: durationUnits[c.DurationUnit],
-		Status: c.StatusField, Denied: c.DeniedStatus,
+		Duration: c.Duration, DurationUnit: c.DurationUnit, Status: c.StatusField, Denied: c.DeniedStatus,
 	}
 	err := c.check(o.Format)
 	if err != nil {

@@ -139,14 +139,17 @@ func (d *Diff) rules(stdin io.Reader) (before, after *descriptors.Rules, err err
 	}
 	oldOverlay := overlay
 	if d.OldOverlay != "" {
-		if oldOverlay, err = readOverlay(stdin, d.OldOverlay); err != nil {
+		oldOverlay, err = readOverlay(stdin, d.OldOverlay)
+		if err != nil {
 			return nil, nil, fmt.Errorf("the old overlay: %w", err)
 		}
 	}
-	if before, err = d.loadWith(oldOverlay, stdin, d.Old); err != nil {
+	before, err = d.loadWith(oldOverlay, stdin, d.Old)
+	if err != nil {
 		return nil, nil, fmt.Errorf("the old rules: %w", err)
 	}
-	if after, err = d.loadWith(overlay, stdin, d.New); err != nil {
+	after, err = d.loadWith(overlay, stdin, d.New)
+	if err != nil {
 		return nil, nil, fmt.Errorf("the new rules: %w", err)
 	}
 	return before, after, nil
@@ -158,10 +161,11 @@ func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to St
 	if err != nil {
 		return nil, err
 	}
-	if _, err = in.recordedShare(); err != nil {
-		return nil, errors.Join(err, in.finish(to.Err))
+	_, err = in.recordedShare()
+	if err == nil {
+		err = in.each(ctx, comparison.Add)
 	}
-	if err = in.each(ctx, comparison.Add); err == nil {
+	if err == nil {
 		_, err = in.recordedShare()
 	}
 	return in.Skipped(), errors.Join(err, in.finish(to.Err))

@@ -121,7 +121,8 @@ func (e *Explain) request(rules *descriptors.Rules, stdin io.Reader) (*decide.Re
 		if err != nil {
 			return nil, err
 		}
-		if request, err = rls.ParseRequest(body); err != nil {
+		request, err = rls.ParseRequest(body)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -34,6 +34,16 @@ func readBounded(from io.Reader, name string, maximum int64, remedy string) ([]b
 	return data, nil
 }
 
+// readFile is readBounded for a file.
+func readFile(path string, maximum int64, remedy string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, ReadError(err)
+	}
+	defer func() { _ = file.Close() }()
+	return readBounded(file, path, maximum, remedy)
+}
+
 // readNamed reads a file, or standard input for -, and returns its name. The bound and the remedy
 // are those of readBounded.
 func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name string, data []byte, err error) {
@@ -41,12 +51,7 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 		data, err = readBounded(stdin, "standard input", maximum, remedy)
 		return "standard input", data, err
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return path, nil, ReadError(err)
-	}
-	defer func() { _ = file.Close() }()
-	data, err = readBounded(file, path, maximum, remedy)
+	data, err = readFile(path, maximum, remedy)
 	return path, data, err
 }
 
@@ -54,7 +59,7 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 func writeFile(name string, flags int, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err != nil {
-		return writeError(err)
+		return withRemedy(err, "write", "create the folder, or correct the path")
 	}
 	return errors.Join(write(file), file.Close())
 }
@@ -108,11 +113,7 @@ func (e *fileError) Unwrap() error { return e.err }
 // nil, unchanged.
 func ReadError(err error) error { return withRemedy(err, "read", "correct the path") }
 
-// writeError is [ReadError] for writing.
-func writeError(err error) error {
-	return withRemedy(err, "write", "create the folder, or correct the path")
-}
-
+// withRemedy adds the remedy for a failed verb, which is read or write, to the error of a file.
 func withRemedy(err error, verb, correct string) error {
 	var done *fileError
 	if err == nil || errors.As(err, &done) {

@@ -75,10 +75,10 @@ type ImportLimitador struct {
 }
 
 // Validate reports a missing file.
-func (c *ImportLimitador) Validate() error { return c.missing("limitador", "limits.yaml") }
+func (i *ImportLimitador) Validate() error { return i.missing("limitador", "limits.yaml") }
 
 // Run writes the rules of a namespace.
-func (c *ImportLimitador) Run(to Streams) error { return c.run(to, rulesimport.Limitador) }
+func (i *ImportLimitador) Run(to Streams) error { return i.run(to, rulesimport.Limitador) }
 
 // ImportNginx imports limits of nginx.
 type ImportNginx struct {
@@ -86,12 +86,12 @@ type ImportNginx struct {
 }
 
 // Validate reports a missing file.
-func (c *ImportNginx) Validate() error { return c.missing("nginx", "nginx.conf") }
+func (i *ImportNginx) Validate() error { return i.missing("nginx", "nginx.conf") }
 
 // Run writes the rules of all zones.
-func (c *ImportNginx) Run(to Streams) error {
-	return c.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
-		return rulesimport.Nginx(name, data, c.Domain)
+func (i *ImportNginx) Run(to Streams) error {
+	return i.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
+		return rulesimport.Nginx(name, data, i.Domain)
 	})
 }
 
@@ -101,12 +101,12 @@ type ImportKong struct {
 }
 
 // Validate reports a missing file.
-func (c *ImportKong) Validate() error { return c.missing("kong", "kong.yaml") }
+func (i *ImportKong) Validate() error { return i.missing("kong", "kong.yaml") }
 
 // Run writes the rules of all plugins.
-func (c *ImportKong) Run(to Streams) error {
-	return c.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
-		return rulesimport.Kong(name, data, c.Domain)
+func (i *ImportKong) Run(to Streams) error {
+	return i.run(to, func(name string, data []byte) (*rulesimport.Imported, error) {
+		return rulesimport.Kong(name, data, i.Domain)
 	})
 }
 
@@ -116,7 +116,7 @@ type ImportEnvoyGateway struct {
 }
 
 // Validate reports a missing file.
-func (c *ImportEnvoyGateway) Validate() error { return c.missing("envoy-gateway", "policy.yaml") }
+func (i *ImportEnvoyGateway) Validate() error { return i.missing("envoy-gateway", "policy.yaml") }
 
 // Run writes the rules of a policy.
-func (c *ImportEnvoyGateway) Run(to Streams) error { return c.run(to, rulesimport.EnvoyGateway) }
+func (i *ImportEnvoyGateway) Run(to Streams) error { return i.run(to, rulesimport.EnvoyGateway) }

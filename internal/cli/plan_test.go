@@ -64,7 +64,7 @@ func TestPlanErrorsNameTheRemedy(t *testing.T) {
 		{Plan{Limit: 5, Users: 5}, "--config"},
 		{Plan{rulesFlags: rulesFlags{Config: []string{good}}}, "--users"},
 		{Plan{Limit: -5}, "from 1 to"},
-		{Plan{Limit: sizing.MaxRequests + 1}, "from 1 to"},
+		{Plan{Limit: 1_000_000_000 + 1}, "from 1 to"},
 		{Plan{Limit: 5, Replicas: -1}, "replicas"},
 		{Plan{Limit: 5, Probability: 1}, "below 1"},
 		{Plan{Limit: 5, Probability: -1}, "above 0"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -103,13 +102,8 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 
 // readReceipt opens the receipt.
 func (e *Explain) readReceipt() (*receipt.Receipt, error) {
-	file, err := os.Open(e.Keys)
-	if err != nil {
-		return nil, fmt.Errorf("the keys of receipts: %w", ReadError(err))
-	}
-	defer func() { _ = file.Close() }()
 	const maxKeysBytes = 1 << 20
-	data, err := readBounded(file, e.Keys, maxKeysBytes, "write one key on each line")
+	data, err := readFile(e.Keys, maxKeysBytes, "write one key on each line")
 	if err != nil {
 		return nil, fmt.Errorf("the keys of receipts: %w", err)
 	}
@@ -142,7 +136,8 @@ func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rul
 	}
 	domain := record.Domain
 	if rule == nil {
-		if domain, err = e.requestDomain("", rules); err != nil {
+		domain, err = e.requestDomain("", rules)
+		if err != nil {
 			return err
 		}
 	}

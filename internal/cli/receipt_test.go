@@ -116,7 +116,8 @@ func TestReceiptIsExplained(t *testing.T) {
 		code := Exit(ExitCode(e.Run(t.Context(), Streams{In: strings.NewReader(""), Out: &out, Err: &errs}), &errs))
 		said := out.String()
 		if c.code == Error {
-			if said = errs.String(); out.Len() > 0 {
+			said = errs.String()
+			if out.Len() > 0 {
 				t.Errorf("%s: prints %s", c.name, out.String())
 			}
 		}

@@ -71,7 +71,8 @@ func (s *Simulate) Validate() error {
 func (s *Simulate) Run(ctx context.Context, to Streams) error {
 	result, err := s.simulate(ctx, to)
 	if err == nil && result != nil && s.HTML != "" {
-		if err = writeAtomically(s.HTML, func(w io.Writer) error { return report.Write(w, result) }); err != nil {
+		err = writeAtomically(s.HTML, func(w io.Writer) error { return report.Write(w, result) })
+		if err != nil {
 			err = fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -108,7 +109,8 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	if err == nil {
 		_, err = r.sampleShare(s.SampleShare)
 	}
-	if err = errors.Join(err, r.finish(to.Err)); err != nil {
+	err = errors.Join(err, r.finish(to.Err))
+	if err != nil {
 		return nil, err
 	}
 	result.Lines = r.Lines()

@@ -45,7 +45,8 @@ func (r *Reader) Next() (line []byte, tooLong bool, err error) {
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		if r.err = err; err != nil && first && len(part) == 0 {
+		r.err = err
+		if err != nil && first && len(part) == 0 {
 			return nil, false, err
 		}
 		return r.line, tooLong, nil

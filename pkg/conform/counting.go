@@ -245,7 +245,8 @@ func stalenessOf(ops []op, c choices, refunds bool) (stale staleness, counterexa
 		maximum = staleDenialsToo
 	}
 	for ; ; stale++ {
-		if counterexample, gaveUp = linearizable(ops, limit, c, stale); counterexample == nil {
+		counterexample, gaveUp = linearizable(ops, limit, c, stale)
+		if counterexample == nil {
 			return stale, nil, gaveUp
 		}
 		if stale == maximum {

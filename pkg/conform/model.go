@@ -161,9 +161,8 @@ func apply(used, n, limit int64, c choices) (next int64, ok bool, remaining int6
 	case n == 0:
 		next, ok = used, used < limit || used == limit && c.peekOver
 	default:
-		if ok = used+n <= limit; ok || c.countDenied {
-			next = used + n
-		} else {
+		next, ok = used+n, used+n <= limit
+		if !ok && !c.countDenied {
 			next = used
 		}
 	}

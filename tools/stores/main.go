@@ -15,8 +15,9 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A store is a server that may be tested.
@@ -106,24 +107,23 @@ func run(root, only string, jobs int) error {
 		}
 	}
 	results, failures := make([]*result, len(stores)), make([]error, len(stores))
-	var running sync.WaitGroup
-	slots := make(chan struct{}, max(1, jobs))
+	var running errgroup.Group
+	running.SetLimit(max(1, jobs))
 	for i, s := range stores {
 		path := os.Getenv(s.variable)
 		if path == "" || !selected.MatchString(s.variable) {
 			fmt.Printf("not run: %s of %s\n", s.name, s.source)
 			continue
 		}
-		running.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
+		running.Go(func() error {
 			results[i], failures[i] = test(root, binaries, s, path)
 			if failures[i] == nil {
 				results[i].Commit = commit
 			}
+			return nil // failures has the errors of all stores
 		})
 	}
-	running.Wait()
+	_ = running.Wait()
 	if err := errors.Join(failures...); err != nil {
 		return err
 	}

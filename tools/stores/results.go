@@ -105,10 +105,10 @@ func readResults(root string) ([]*result, error) {
 		return nil, err
 	}
 	var all []*result
-	for line := range bytes.Lines(text) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	for decoder.More() {
 		r := &result{}
-		decoder := json.NewDecoder(bytes.NewReader(line))
-		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(r); err != nil {
 			return nil, fmt.Errorf("line %d of %s: %w", len(all)+1, recordsPath(root), err)
 		}
@@ -132,12 +132,11 @@ func publish(root string, ran []*result) error {
 	}
 	slices.SortFunc(all, func(a, b *result) int { return strings.Compare(a.key(), b.key()) })
 	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	for _, r := range all {
-		line, err := json.Marshal(r)
-		if err != nil {
+		if err := encoder.Encode(r); err != nil {
 			return err
 		}
-		text.Write(append(line, '\n'))
 	}
 	if err := os.WriteFile(recordsPath(root), text.Bytes(), 0o644); err != nil {
 		return err

@@ -53,7 +53,7 @@ type Options struct {
 	// the field with the time at which the request ended, minus Duration, the field with the time
 	// that the request took, in DurationUnit. The defaults follow from the format.
 	Time, EndTime, Duration string
-	DurationUnit            time.Duration  // default 1 ms
+	DurationUnit            string         // s, ms, us or ns; default ms
 	Zone                    *time.Location // the zone of times without one; nil: such a line is unreadable
 
 	Status string // the field with the status; the default follows from the format
@@ -90,7 +90,7 @@ type Converter struct {
 // New returns a Converter. The error reports invalid options.
 func New(o Options) (*Converter, error) {
 	o.MaxMemory, o.Denied = cmp.Or(o.MaxMemory, 64<<20), cmp.Or(o.Denied, 429)
-	o.DurationUnit, o.Comma = cmp.Or(o.DurationUnit, time.Millisecond), cmp.Or(o.Comma, ',')
+	o.DurationUnit, o.Comma = cmp.Or(o.DurationUnit, "ms"), cmp.Or(o.Comma, ',')
 	c := &Converter{o: o, fields: map[string]*int64{}, sorter: sorter{max: o.MaxMemory, dir: o.TempDir}}
 	c.report.Reasons, c.report.LeftOut = map[Reason]int64{}, make([]int64, len(o.Descriptors))
 	switch {

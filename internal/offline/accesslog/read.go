@@ -76,7 +76,8 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 		}
 		c.report.Lines++
 		if reason == "" {
-			if reason, err = c.add(p); err != nil {
+			reason, err = c.add(p)
+			if err != nil {
 				return &fatalError{err}
 			}
 		}

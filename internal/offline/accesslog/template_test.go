@@ -162,7 +162,8 @@ func FuzzLogs(f *testing.F) {
 				if err != nil || line <= last || line > int64(bytes.Count(text, []byte("\n"))+1) {
 					t.Fatalf("line %d after %d, %v", line, last, err)
 				}
-				if last = line; reason == "" {
+				last = line
+				if reason == "" {
 					p.field("a")
 					p.field("a.b")
 				}
@@ -184,6 +185,6 @@ func FuzzTemplate(f *testing.F) {
 			t.Errorf("%q of %q is empty", text, value)
 		}
 		parseTime(value, time.UTC)
-		parseDecimal(value, time.Second)
+		parseDecimal(value, "s")
 	})
 }

@@ -107,12 +107,16 @@ func (t *textLog) split(line string) Reason {
 	for i := range t.fields {
 		next, end := t.literals[i+1], len(line)
 		if i < len(t.fields)-1 {
-			if end = strings.Index(line[from:], next); end < 0 {
+			length := strings.Index(line[from:], next)
+			if length < 0 {
 				return NotInFormat
 			}
-			end += from
-		} else if end -= len(next); end < from || line[end:] != next {
-			return NotInFormat
+			end = from + length
+		} else {
+			end -= len(next)
+			if end < from || line[end:] != next {
+				return NotInFormat
+			}
 		}
 		if i > 0 && strings.Contains(line[before+1:end], t.literals[i]) {
 			return Ambiguous
@@ -188,7 +192,8 @@ func (t *textLog) parseEnvoy(layout string) error {
 			if closed < 0 {
 				return fmt.Errorf("%%%s has a '(' without a ')'", rest[:end])
 			}
-			if end = strings.IndexByte(rest[open+closed:], '%'); end >= 0 {
+			end = strings.IndexByte(rest[open+closed:], '%')
+			if end >= 0 {
 				end += open + closed
 			}
 		}

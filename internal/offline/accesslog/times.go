@@ -10,7 +10,7 @@ import (
 // timeFields are the fields from which the time of a request is computed.
 type timeFields struct {
 	start, end, duration string
-	unit                 time.Duration
+	unit                 string // of duration: s, ms, us or ns
 	zone                 *time.Location
 }
 
@@ -23,7 +23,7 @@ func (f *timeFields) useNginx(has func(string) bool) {
 		}
 	}
 	if f.duration == "" && has("request_time") {
-		f.duration, f.unit = "request_time", time.Second
+		f.duration, f.unit = "request_time", "s"
 	}
 }
 
@@ -50,7 +50,8 @@ func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reas
 		}
 		at = at.Add(-took)
 	}
-	if at = at.UTC().Truncate(time.Microsecond); at.Before(earliest) || !at.Before(latest) {
+	at = at.UTC().Truncate(time.Microsecond)
+	if at.Before(earliest) || !at.Before(latest) {
 		return at, BadTime
 	}
 	return at, ""
@@ -67,14 +68,14 @@ var (
 func parseTime(text string, zone *time.Location) (time.Time, Reason) {
 	whole, _, _ := strings.Cut(text, ".")
 	if _, err := strconv.ParseUint(whole, 10, 64); err == nil {
-		unit := time.Second
+		unit := "s"
 		switch n := len(whole); {
 		case n > 17:
-			unit = time.Nanosecond
+			unit = "ns"
 		case n > 14:
-			unit = time.Microsecond
+			unit = "us"
 		case n > 11:
-			unit = time.Millisecond
+			unit = "ms"
 		}
 		since, ok := parseDecimal(text, unit)
 		if !ok {
@@ -99,21 +100,12 @@ func parseTime(text string, zone *time.Location) (time.Time, Reason) {
 	return time.Time{}, BadTime
 }
 
-// parseDecimal returns a number of units, such as 1.25 seconds, exact to the nanosecond. It reports
-// false for a negative number and for more than 292 years.
-func parseDecimal(text string, unit time.Duration) (time.Duration, bool) {
-	whole, fraction, _ := strings.Cut(text, ".")
-	n, err := strconv.ParseUint(whole, 10, 63)
-	if err != nil || n > uint64(1<<63-1)/uint64(unit)-1 {
+// parseDecimal returns a number of units, such as 1.25 seconds. It reports false for any other text,
+// and for more than 292 years.
+func parseDecimal(text, unit string) (time.Duration, bool) {
+	if strings.Trim(text, "0123456789.") != "" || strings.HasPrefix(text, ".") {
 		return 0, false
 	}
-	d := time.Duration(n) * unit
-	for _, c := range fraction {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		unit /= 10
-		d += time.Duration(c-'0') * unit
-	}
-	return d, true
+	d, err := time.ParseDuration(text + unit)
+	return d, err == nil
 }

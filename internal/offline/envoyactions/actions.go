@@ -203,7 +203,8 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 	default:
 		return undetermined(fmt.Sprintf("metadata from %s is not supported", m.GetSource()))
 	}
-	if value = cmp.Or(value, m.GetDefaultValue()); value != "" {
+	value = cmp.Or(value, m.GetDefaultValue())
+	if value != "" {
 		return entry(m.GetDescriptorKey(), value)
 	}
 	return whenAbsent(m.GetSkipIfAbsent(), source+" has no text at "+path)

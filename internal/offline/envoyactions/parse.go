@@ -101,9 +101,8 @@ func Parse(name string, data []byte) (*Config, error) {
 		err = c.readHosts(&manager{}, []yamltree.Tree{root})
 	case root.Field("match").Exists():
 		var r route
-		if r, err = readRoute(root); err == nil {
-			c.managers = []manager{{hosts: []host{{domains: []string{"*"}, routes: []route{r}}}}}
-		}
+		r, err = readRoute(root)
+		c.managers = []manager{{hosts: []host{{domains: []string{"*"}, routes: []route{r}}}}}
 	default:
 		return nil, root.Errorf("neither a bootstrap (static_resources) nor a listener (filter_chains), a route configuration " +
 			"(virtual_hosts), a virtual host (domains) or a route (match)")

@@ -67,7 +67,8 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(descriptors.UnitNames(), ", "))
 	}
 	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
-	if shared = shared || f.Get("shared").IsTrue(); !shared {
+	shared = shared || f.Get("shared").IsTrue()
+	if !shared {
 		path = append(path, entry("route", ""))
 	}
 	if selectors := f.Get("clientSelectors").Items(); len(selectors) > 1 {
@@ -119,7 +120,7 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 	}
 }
 
-// readSelector returns the descriptors of a clientSelector, whose conditions must all hold.
+// readSelector returns the descriptors of one of the clientSelectors, whose conditions must all hold.
 func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
 	f := g.checked(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range f.Get("headers").Items() {

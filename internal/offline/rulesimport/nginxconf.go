@@ -51,7 +51,8 @@ func nginxTree(name string, data []byte) ([]*directive, error) {
 			top.block = append(top.block, current)
 			if tok.text == "{" {
 				current.open = true
-				if stack = append(stack, current); len(stack) > maxDepth {
+				stack = append(stack, current)
+				if len(stack) > maxDepth {
 					return nil, fmt.Errorf("%s:%d: more than %d blocks in each other", name, tok.line, maxDepth)
 				}
 			}

@@ -18,11 +18,11 @@ import (
 
 const maxHits = limiters.MaxHits
 
-// expect reads the outcome that the requests of a step must have.
-func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
+// readExpectation reads the outcome that the requests of a step must have.
+func (p *parser) readExpectation(n rulesfile.Node, s *Step) expectation {
 	e := expectation{line: n.Line()}
 	if !n.IsMap() {
-		e.decision = p.verdict(n)
+		e.decision = p.readVerdict(n)
 		return e
 	}
 	f, ok := p.Fields(n, expectSchema)
@@ -33,7 +33,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 		p.Fault(n, "'expect' is empty, so every outcome passes", verdictRemedy)
 	}
 	e.decision = p.readWanted(f)
-	e.allowed, e.denied = p.count(f, "allowed"), p.count(f, "denied")
+	e.allowed, e.denied = p.readCount(f, "allowed"), p.readCount(f, "denied")
 	if counted := e.allowed != nil || e.denied != nil; counted && e.decision.denied != nil {
 		p.Fault(f.Key("verdict"), "a verdict is for every request, and the numbers of allowed or denied requests are given too",
 			"remove it, or the numbers")
@@ -48,7 +48,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 	items := p.Items(f.Value("descriptors"), "descriptors")
 	for _, item := range items {
 		if !item.IsMap() {
-			e.descriptors = append(e.descriptors, p.verdict(item))
+			e.descriptors = append(e.descriptors, p.readVerdict(item))
 		} else if f, ok := p.Fields(item, decisionSchema); ok {
 			e.descriptors = append(e.descriptors, p.readWanted(f))
 		}
@@ -62,7 +62,7 @@ func (p *parser) expect(n rulesfile.Node, s *Step) expectation {
 
 const verdictRemedy = "want allowed, denied, or a map such as {verdict: denied, retry_after: 60s}"
 
-func (p *parser) verdict(n rulesfile.Node) wanted {
+func (p *parser) readVerdict(n rulesfile.Node) wanted {
 	text, ok := p.Item(n, "'expect'")
 	switch {
 	case !ok:
@@ -78,7 +78,7 @@ func (p *parser) verdict(n rulesfile.Node) wanted {
 	return wanted{}
 }
 
-func (p *parser) count(f rulesfile.Fields, name string) *int64 {
+func (p *parser) readCount(f rulesfile.Fields, name string) *int64 {
 	if !f.Has(name) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (p *parser) count(f rulesfile.Fields, name string) *int64 {
 
 // readWanted reads the outcome that one decision must have.
 func (p *parser) readWanted(f rulesfile.Fields) wanted {
-	w := wanted{remaining: p.count(f, "remaining"), used: p.count(f, "used")}
+	w := wanted{remaining: p.readCount(f, "remaining"), used: p.readCount(f, "used")}
 	if f.Has("verdict") {
 		w.denied = new(f.Choice("verdict", "allowed", "denied") == "denied")
 	}

@@ -23,7 +23,7 @@ func Load(name string) (*Suite, error) {
 	if err := p.Err(); err != nil {
 		return nil, err
 	}
-	if err := p.load(); err != nil {
+	if err := p.loadRules(); err != nil {
 		return nil, err
 	}
 	return p.suite, nil
@@ -45,10 +45,10 @@ func readFile(name string) ([]byte, error) {
 	return data, nil
 }
 
-// load reads the rules of the file, and sets the domains that the file omits.
-func (p *parser) load() error {
+// loadRules reads the rules of the file, and sets the domains that the file omits.
+func (p *parser) loadRules() error {
 	s := p.suite
-	files, overlay := p.read(s.rules, "rules"), p.read(s.overlay, "overlay")
+	files, overlay := p.readFiles(s.rules, "rules"), p.readFiles(s.overlay, "overlay")
 	if err := p.Err(); err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func (p *parser) load() error {
 	return p.Err()
 }
 
-// read returns the files of paths, which are relative to the file of the tests.
-func (p *parser) read(paths []path, what string) []rulesfile.File {
+// readFiles returns the files of paths, which are relative to the file of the tests.
+func (p *parser) readFiles(paths []path, what string) []rulesfile.File {
 	var all []rulesfile.File
 	for _, path := range paths {
 		name := path.text

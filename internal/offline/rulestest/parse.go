@@ -32,13 +32,13 @@ func parse(f rulesfile.File) *parser {
 	d, root := rulesfile.NewDocument(f, page, synonyms)
 	p := &parser{Document: d, suite: &Suite{File: f.Name}, lines: map[string]int{}}
 	if file, ok := p.Fields(root, fileSchema); ok {
-		p.file(file)
+		p.readFile(file)
 	}
 	return p
 }
 
-func (p *parser) file(f rulesfile.Fields) {
-	p.suite.rules, p.suite.overlay, p.domain = p.paths(f, "rules"), p.paths(f, "overlay"), f.Text("domain")
+func (p *parser) readFile(f rulesfile.Fields) {
+	p.suite.rules, p.suite.overlay, p.domain = p.readPaths(f, "rules"), p.readPaths(f, "overlay"), f.Text("domain")
 	if !f.Has("rules") {
 		p.Fault(f.At(), "the file names no rules", "write 'rules: rules.yaml', relative to this file")
 	}
@@ -52,15 +52,15 @@ func (p *parser) file(f rulesfile.Fields) {
 			p.suite.merge = o.Bool("merge_domain_config")
 		}
 	}
-	for _, n := range p.requiredList(f, "tests", "a test") {
+	for _, n := range p.readRequiredList(f, "tests", "a test") {
 		if test, ok := p.Fields(n, testSchema); ok {
-			p.test(test)
+			p.readTest(test)
 		}
 	}
 }
 
-// requiredList returns the items of a list. It records a fault if the list is absent or empty.
-func (p *parser) requiredList(f rulesfile.Fields, name, item string) []rulesfile.Node {
+// readRequiredList returns the items of a list. It records a fault if the list is absent or empty.
+func (p *parser) readRequiredList(f rulesfile.Fields, name, item string) []rulesfile.Node {
 	if !f.Has(name) {
 		p.Fault(f.At(), fmt.Sprintf("there are no %s", name), "add '"+name+":'")
 		return nil
@@ -73,8 +73,8 @@ func (p *parser) requiredList(f rulesfile.Fields, name, item string) []rulesfile
 	return items
 }
 
-// paths reads one text or a list of texts.
-func (p *parser) paths(f rulesfile.Fields, name string) []path {
+// readPaths reads one text or a list of texts.
+func (p *parser) readPaths(f rulesfile.Fields, name string) []path {
 	if !f.Has(name) {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (p *parser) paths(f rulesfile.Fields, name string) []path {
 	return all
 }
 
-func (p *parser) test(f rulesfile.Fields) {
+func (p *parser) readTest(f rulesfile.Fields) {
 	t := &Test{Name: f.Text("name"), Line: f.At().Line()}
 	switch first := p.lines[t.Name]; {
 	case t.Name == "" && !f.Has("name"):
@@ -105,18 +105,18 @@ func (p *parser) test(f rulesfile.Fields) {
 	default:
 		p.lines[t.Name] = t.Line
 	}
-	clock := &clock{start: p.start(f)}
+	clock := &clock{start: p.readStart(f)}
 	clock.now, t.start = clock.start, clock.start
 	domain := cmp.Or(f.Text("domain"), p.domain)
-	for _, n := range p.requiredList(f, "steps", "a step") {
+	for _, n := range p.readRequiredList(f, "steps", "a step") {
 		if step, ok := p.Fields(n, stepSchema); ok {
-			t.Steps = append(t.Steps, p.step(step, clock, domain))
+			t.Steps = append(t.Steps, p.readStep(step, clock, domain))
 		}
 	}
 	p.suite.Tests = append(p.suite.Tests, t)
 }
 
-func (p *parser) start(f rulesfile.Fields) time.Time {
+func (p *parser) readStart(f rulesfile.Fields) time.Time {
 	if !f.Has("start") {
 		return defaultStart
 	}
@@ -141,12 +141,12 @@ func parseInstant(text string) (time.Time, bool) {
 // A clock holds the time of the last request.
 type clock struct{ start, now time.Time }
 
-func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
+func (p *parser) readStep(f rulesfile.Fields, c *clock, domain string) *Step {
 	s := &Step{Line: f.At().Line(), Repeat: int(f.Integer("repeat", 1, maxRepeat, 1)), Every: f.Duration("every", maxOffset)}
 	if f.Has("every") && s.Repeat == 1 && !f.Has("repeat") {
 		p.Fault(f.Key("every"), "'every' has no meaning without 'repeat'", "add 'repeat:'")
 	}
-	s.At = p.at(f, c)
+	s.At = p.readAt(f, c)
 	if s.Every > 0 && int64(s.Repeat-1) > int64(maxOffset/s.Every) {
 		p.Fault(f.Key("every"),
 			fmt.Sprintf("the last request of the step is more than %.0fh after the start of the test", maxOffset.Hours()),
@@ -166,7 +166,7 @@ func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 	if !f.Has("request") {
 		p.Fault(f.At(), "the step has no request", "add 'request: key=value'")
 	} else {
-		s.request = p.request(f.Value("request"))
+		s.request = p.readRequest(f.Value("request"))
 		s.request.Domain = cmp.Or(s.request.Domain, domain)
 	}
 	s.Text = formatRequest(&s.request, domain)
@@ -178,13 +178,13 @@ func (p *parser) step(f rulesfile.Fields, c *clock, domain string) *Step {
 	if !f.Has("expect") {
 		p.Fault(f.At(), "the step expects nothing", "add 'expect: allowed' or 'expect: denied'")
 	} else {
-		s.want = p.expect(f.Value("expect"), s)
+		s.want = p.readExpectation(f.Value("expect"), s)
 	}
 	return s
 }
 
-// at returns the time of the first request of a step.
-func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
+// readAt returns the time of the first request of a step.
+func (p *parser) readAt(f rulesfile.Fields, c *clock) time.Time {
 	if f.Has("at") && f.Has("after") {
 		p.Fault(f.Key("after"), "a step has 'at' or 'after', and both are given", "remove one of them")
 		return c.now
@@ -204,9 +204,9 @@ func (p *parser) at(f rulesfile.Fields, c *clock) time.Time {
 	return at
 }
 
-func (p *parser) request(n rulesfile.Node) decide.Request {
+func (p *parser) readRequest(n rulesfile.Node) decide.Request {
 	if !n.IsMap() {
-		return decide.Request{Descriptors: p.descriptors(n, "request", hitCount{n: 1})}
+		return decide.Request{Descriptors: p.readDescriptors(n, "request", hitCount{n: 1})}
 	}
 	f, ok := p.Fields(n, requestSchema)
 	if !ok {
@@ -216,7 +216,7 @@ func (p *parser) request(n rulesfile.Node) decide.Request {
 		p.Fault(n, "the request has no descriptors", "add 'descriptors:', or write the request as key=value")
 		return decide.Request{}
 	}
-	return decide.Request{Domain: f.Text("domain"), Descriptors: p.descriptors(f.Value("descriptors"), "descriptors", p.hits(f, hitCount{n: 1}))}
+	return decide.Request{Domain: f.Text("domain"), Descriptors: p.readDescriptors(f.Value("descriptors"), "descriptors", p.readHits(f, hitCount{n: 1}))}
 }
 
 // A hitCount is the number of hits of a descriptor, or a refund.
@@ -225,7 +225,7 @@ type hitCount struct {
 	refund bool
 }
 
-func (p *parser) hits(f rulesfile.Fields, def hitCount) hitCount {
+func (p *parser) readHits(f rulesfile.Fields, def hitCount) hitCount {
 	h := hitCount{f.Integer("hits", 0, maxHits, def.n), def.refund}
 	if f.Has("is_negative_hits") {
 		h.refund = f.Bool("is_negative_hits")
@@ -233,13 +233,13 @@ func (p *parser) hits(f rulesfile.Fields, def hitCount) hitCount {
 	return h
 }
 
-func (p *parser) descriptors(n rulesfile.Node, name string, hits hitCount) []decide.Descriptor {
+func (p *parser) readDescriptors(n rulesfile.Node, name string, hits hitCount) []decide.Descriptor {
 	if !n.IsList() {
-		return []decide.Descriptor{p.descriptor(n, name, hits)}
+		return []decide.Descriptor{p.readDescriptor(n, name, hits)}
 	}
 	var all []decide.Descriptor
 	for _, item := range p.Items(n, name) {
-		all = append(all, p.descriptor(item, "a descriptor", hits))
+		all = append(all, p.readDescriptor(item, "a descriptor", hits))
 	}
 	if len(all) == 0 || len(all) > decide.MaxDescriptors {
 		p.Fault(n, fmt.Sprintf("%s has %d descriptors", name, len(all)), fmt.Sprintf("want 1 to %d descriptors", decide.MaxDescriptors))
@@ -247,15 +247,15 @@ func (p *parser) descriptors(n rulesfile.Node, name string, hits hitCount) []dec
 	return all
 }
 
-func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide.Descriptor {
+func (p *parser) readDescriptor(n rulesfile.Node, name string, hits hitCount) decide.Descriptor {
 	entries, d := n, decide.Descriptor{}
 	if n.IsMap() {
 		f, ok := p.Fields(n, descriptorSchema)
 		if !ok {
 			return d
 		}
-		hits = p.hits(f, hits)
-		d.Override = p.limit(f)
+		hits = p.readHits(f, hits)
+		d.Override = p.readLimit(f)
 		entries = f.Value("entries")
 		if !f.Has("entries") {
 			p.Fault(n, "the descriptor has no entries", "add 'entries: key=value'")
@@ -285,8 +285,8 @@ func (p *parser) descriptor(n rulesfile.Node, name string, hits hitCount) decide
 	return d
 }
 
-// limit reads the limit that a descriptor carries, or returns nil.
-func (p *parser) limit(f rulesfile.Fields) *decide.Override {
+// readLimit reads the limit that a descriptor carries, or returns nil.
+func (p *parser) readLimit(f rulesfile.Fields) *decide.Override {
 	if !f.Has("limit") {
 		return nil
 	}

@@ -130,7 +130,7 @@ func (c *comparison) keepBurst() {
 	from := count.burstAt - c.window
 	c.burst = &Burst{
 		Key: count.burstKey, From: microTime(from), To: microTime(count.burstAt),
-		Demand: make([]int64, BurstBins), Fixed: make([]int64, BurstBins), Log: make([]int64, BurstBins), Funnel: make([]int64, BurstBins),
+		Demand: make([]int64, burstBins), Fixed: make([]int64, burstBins), Log: make([]int64, burstBins), Funnel: make([]int64, burstBins),
 	}
 	series := [...][]int64{c.burst.Fixed, c.burst.Log, c.burst.Funnel, c.burst.Demand}
 	for _, h := range k.span.live() {
@@ -138,7 +138,7 @@ func (c *comparison) keepBurst() {
 			break // hits since then that fixed windows deny
 		}
 		// The span is open at its start.
-		bin := (h.at - from - 1) * BurstBins / c.window
+		bin := (h.at - from - 1) * burstBins / c.window
 		for by := range series {
 			if h.admitted(by) {
 				series[by][bin] += h.n

@@ -150,7 +150,8 @@ func (l *loadFields) set(name, value string) (err error) {
 		l.descriptors = append(l.descriptors, []template{{key: value, parts: []part{{user: true}}}})
 	case "descriptor":
 		var entries []template
-		if entries, err = parseTemplates(value); err != nil {
+		entries, err = parseTemplates(value)
+		if err != nil {
 			return err
 		}
 		l.descriptors = append(l.descriptors, entries)

@@ -10,10 +10,10 @@ import (
 
 // Bounds of a [Result].
 const (
-	MaxBuckets   = 200 // buckets in a Timeline
+	maxBuckets   = 200 // buckets in a Timeline
 	maxTopKeys   = 20  // keys listed for a limit
-	MaxUnmatched = 20  // key paths without a rule
-	BurstBins    = 60  // bins in a Burst
+	maxUnmatched = 20  // key paths without a rule
+	burstBins    = 60  // bins in a Burst
 )
 
 // A Result is the outcome of a simulation, and its JSON form. Times are those of the recording.
@@ -143,7 +143,7 @@ type Range struct {
 	High float64 `json:"high"`
 }
 
-// A Timeline divides the time of the recording into at most [MaxBuckets] buckets of equal length.
+// A Timeline divides the time of the recording into at most 200 buckets of equal length.
 // The series of limits use the same buckets.
 type Timeline struct {
 	Start         time.Time `json:"start,omitzero"` // when the first bucket begins
@@ -269,7 +269,7 @@ type AlgorithmResult struct {
 
 // A Burst is the interval, as long as the window, in which fixed windows admitted the most hits of
 // one key. Its series have the hits of that key that each algorithm admitted in the interval, in
-// [BurstBins] bins of equal length.
+// 60 bins of equal length.
 type Burst struct {
 	Key      string    `json:"key"`
 	From     time.Time `json:"from"`

@@ -21,7 +21,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
 	slices.SortFunc(r.UnmatchedPaths, func(a, b UnmatchedPath) int {
 		return cmp.Or(cmp.Compare(b.Descriptors, a.Descriptors), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Path, b.Path))
 	})
-	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), MaxUnmatched)]...)
+	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), maxUnmatched)]...)
 	r.CannotMatch = s.unmatchable.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
 	r.Skipped = []replay.FileSkipCount{}
 	r.Timeline = Timeline{
@@ -123,19 +123,19 @@ func intervalOf(clients []Client) *Interval {
 }
 
 // describe returns the LimitResult of a limit without requests.
-func (row *limitRow) describe() *LimitResult {
+func (l *limitRow) describe() *LimitResult {
 	r := &LimitResult{
 		Name: "override", Text: "limits of requests", Mode: "enforced",
 		AllowedOverTime: []int64{}, DeniedOverTime: []int64{}, TopKeys: []TopKey{},
 	}
-	if row.rule != nil {
-		r.Domain, r.Path, r.Source, r.Mode = row.rule.Domain, row.rule.Name, row.rule.Source(), row.rule.Mode()
+	if l.rule != nil {
+		r.Domain, r.Path, r.Source, r.Mode = l.rule.Domain, l.rule.Name, l.rule.Source(), l.rule.Mode()
 	}
-	if l := row.limit; l != nil {
-		r.Name = cmp.Or(l.Name, strconv.Itoa(row.number))
-		r.Algorithm = l.Algorithm()
-		r.Text = l.RateText() + ", " + r.Algorithm
-		r.RequestsPerUnit, r.WindowSeconds = l.RequestsPerUnit, l.Window().Seconds()
+	if limit := l.limit; limit != nil {
+		r.Name = cmp.Or(limit.Name, strconv.Itoa(l.number))
+		r.Algorithm = limit.Algorithm()
+		r.Text = limit.RateText() + ", " + r.Algorithm
+		r.RequestsPerUnit, r.WindowSeconds = limit.RequestsPerUnit, limit.Window().Seconds()
 	}
 	return r
 }

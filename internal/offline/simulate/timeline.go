@@ -9,7 +9,7 @@ var widths = func() []time.Duration {
 		time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
 		time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 	}
-	for all[len(all)-1] < 1<<62/MaxBuckets { // the longest timeline of an int64
+	for all[len(all)-1] < 1<<62/maxBuckets { // the longest timeline of an int64
 		all = append(all, 2*all[len(all)-1])
 	}
 	return all
@@ -29,7 +29,7 @@ func (s *series) count(bucket int) {
 // full returns s with n buckets.
 func (s series) full(n int) []int64 { return append(s, make([]int64, n-len(s))...) }
 
-// buckets divides time. The buckets grow longer with time, so that there are at most MaxBuckets.
+// buckets divides time. The buckets grow longer with time, so that there are at most maxBuckets.
 type buckets struct {
 	start time.Time // when the first bucket begins, a multiple of the width
 	width int       // the position in widths
@@ -44,7 +44,7 @@ func (b *buckets) bucketOf(t time.Time, merge func(offset, factor int)) int {
 	}
 	for {
 		i := int(t.Sub(b.start) / widths[b.width])
-		if i < MaxBuckets {
+		if i < maxBuckets {
 			b.n = max(b.n, i+1)
 			return i
 		}

@@ -119,7 +119,8 @@ func TestFiguresAreThoseOfTheBenchmark(t *testing.T) {
 	}
 	text, err := json.MarshalIndent(want, "", "  ")
 	must.Succeed(t, err)
-	if text = append(text, '\n'); *update {
+	text = append(text, '\n')
+	if *update {
 		must.Succeed(t, os.WriteFile("figures.json", text, 0o644))
 		return
 	}

@@ -18,14 +18,14 @@ import (
 
 // A Load is the traffic that a plan is for.
 type Load struct {
-	Users       int64         // distinct values that send while a key exists, of all keys without a value together
-	Rate        float64       // requests a second of all users at the peak, each under one rule; 0: unknown
-	Replicas    int64         // replicas of Weir
-	Probability float64       // the probability of a false limit, see [LocalLimit]
-	Lag         time.Duration // how far a replica of Redis is behind its master at a failover
+	Users       int64         `json:"users"`       // distinct values that send while a key exists, of all keys without a value together
+	Rate        float64       `json:"rate"`        // requests a second of all users at the peak, each under one rule; 0: unknown
+	Replicas    int64         `json:"replicas"`    // replicas of Weir
+	Probability float64       `json:"probability"` // the probability of a false limit, see [LocalLimit]
+	Lag         time.Duration `json:"-"`           // how far a replica of Redis is behind its master at a failover
 	// Values sets the number of values of keys whose values are not users, such as 20 for the key
 	// action.
-	Values map[string]int64
+	Values map[string]int64 `json:"-"`
 }
 
 func (l *Load) check() error {
@@ -49,10 +49,7 @@ func (l *Load) check() error {
 // A Plan holds the resources that a load needs under some rules, and the bounds of its
 // over-admission.
 type Plan struct {
-	Users       int64        `json:"users"`
-	Rate        float64      `json:"rate"`
-	Replicas    int64        `json:"replicas"`
-	Probability float64      `json:"probability"`
+	Load
 	Limits      []*LimitPlan `json:"limits"`
 	Keys        float64      `json:"keys"`         // keys under all limits, at most
 	MemoryBytes Range        `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
@@ -127,10 +124,7 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 	if err := load.check(); err != nil {
 		return nil, err
 	}
-	p := &Plan{
-		Users: load.Users, Rate: load.Rate, Replicas: load.Replicas, Probability: load.Probability, Limits: []*LimitPlan{},
-		FailoverHits: load.Rate * load.Lag.Seconds(),
-	}
+	p := &Plan{Load: load, Limits: []*LimitPlan{}, FailoverHits: load.Rate * load.Lag.Seconds()}
 	unused := maps.Clone(load.Values)
 	for rule := range rules.All() {
 		p.leases = p.leases || rule.UsesLeases()

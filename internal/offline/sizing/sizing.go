@@ -11,7 +11,7 @@ import (
 
 // The bounds of [Local].
 const (
-	MaxRequests = 1_000_000_000
+	maxRequests = 1_000_000_000
 	maxReplicas = 1_000_000
 )
 
@@ -48,8 +48,8 @@ type LocalChoice struct {
 // false limit.
 func Local(requests, replicas int64, p float64) (*LocalLimit, error) {
 	switch {
-	case requests < 1 || requests > MaxRequests:
-		return nil, fmt.Errorf("a limit of %d requests is out of range: want a number from 1 to %d", requests, MaxRequests)
+	case requests < 1 || requests > maxRequests:
+		return nil, fmt.Errorf("a limit of %d requests is out of range: want a number from 1 to %d", requests, maxRequests)
 	case replicas < 1 || replicas > maxReplicas:
 		return nil, fmt.Errorf("%d replicas are out of range: want a number from 1 to %d", replicas, maxReplicas)
 	case !(p > 0 && p < 1):

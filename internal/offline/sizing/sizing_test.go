@@ -41,9 +41,9 @@ func TestTailOfManyRequestsIsAccurate(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int64{2, 100, 1000} {
 		q := 1 / float64(replicas)
-		mean, sd := MaxRequests*q, math.Sqrt(MaxRequests*q*(1-q))
+		mean, sd := maxRequests*q, math.Sqrt(maxRequests*q*(1-q))
 		for _, z := range []float64{-2, 0, 1, 3, 5} {
-			got, want := exceeds(MaxRequests, replicas, int64(mean+z*sd)), math.Erfc(z/math.Sqrt2)/2
+			got, want := exceeds(maxRequests, replicas, int64(mean+z*sd)), math.Erfc(z/math.Sqrt2)/2
 			if math.Abs(got-want) > 0.03*want {
 				t.Errorf("%g deviations above the mean of %d replicas: got %g, want about %g", z, replicas, got, want)
 			}
@@ -131,14 +131,14 @@ func TestInvalidQuestionsAreFaults(t *testing.T) {
 		requests, replicas int64
 		p                  float64
 	}{
-		{0, 1, 0.1}, {-1, 1, 0.1}, {MaxRequests + 1, 1, 0.1}, {1, 0, 0.1}, {1, maxReplicas + 1, 0.1},
+		{0, 1, 0.1}, {-1, 1, 0.1}, {maxRequests + 1, 1, 0.1}, {1, 0, 0.1}, {1, maxReplicas + 1, 0.1},
 		{1, 1, 0}, {1, 1, 1}, {1, 1, -0.1}, {1, 1, 2}, {1, 1, math.NaN()}, {1, 1, math.Inf(1)},
 	} {
 		if local, err := Local(c.requests, c.replicas, c.p); err == nil {
 			t.Errorf("%+v: got %+v, want an error", c, local)
 		}
 	}
-	for _, c := range []struct{ requests, replicas int64 }{{MaxRequests, maxReplicas}, {MaxRequests, 2}, {MaxRequests, 1}, {1, maxReplicas}} {
+	for _, c := range []struct{ requests, replicas int64 }{{maxRequests, maxReplicas}, {maxRequests, 2}, {maxRequests, 1}, {1, maxReplicas}} {
 		if _, err := Local(c.requests, c.replicas, 1e-300); err != nil {
 			t.Error(err)
 		}

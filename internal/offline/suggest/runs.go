@@ -206,14 +206,9 @@ func (a *AlgorithmReport) run(ctx context.Context, keys []key, rec *Recommendati
 // maxOutliers bounds the keys that a recommendation names.
 const maxOutliers = 20
 
+// addOutlier adds a key, and keeps those with the largest needs.
 func (r *Recommendation) addOutlier(key string, need int64) {
-	larger := func(o Outlier, need int64) int { return cmp.Compare(need, o.need) }
-	i, _ := slices.BinarySearchFunc(r.Outliers, need, larger)
-	for i < len(r.Outliers) && r.Outliers[i].need == need {
-		i++
-	}
-	if i < maxOutliers {
-		r.Outliers = slices.Insert(r.Outliers, i, newOutlier(key, need))
-		r.Outliers = r.Outliers[:min(len(r.Outliers), maxOutliers)]
-	}
+	r.Outliers = append(r.Outliers, newOutlier(key, need))
+	slices.SortStableFunc(r.Outliers, func(a, b Outlier) int { return cmp.Compare(b.need, a.need) })
+	r.Outliers = r.Outliers[:min(len(r.Outliers), maxOutliers)]
 }
