@@ -76,10 +76,10 @@ func (o *Observer) Observe(r *decide.Result) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		denying := -1
-		if !d.End {
+		if !d.EndsLease {
 			denying = d.DenyingIndex()
 		}
-		if o.top != nil && len(d.Verdicts) > 0 && !d.End {
+		if o.top != nil && len(d.Verdicts) > 0 && !d.EndsLease {
 			o.top.add(r.Key(i), d, denying >= 0)
 		}
 		if denying >= 0 && logsDenials {

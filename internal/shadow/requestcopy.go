@@ -127,7 +127,7 @@ func (d *denials) read(r *decide.Result) {
 	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		decision := &r.Decisions[i]
-		if decision.End {
+		if decision.EndsLease {
 			continue
 		}
 		limit := decision.DenyingIndex()

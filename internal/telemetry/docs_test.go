@@ -354,7 +354,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Plan: decide.Plan{Domain: "d"}, Reason: decide.NoRule}, two,
-			{Plan: decide.Plan{Domain: "d", Rule: rule, End: true}, Reason: decide.Released}, {Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
+			{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true}, Reason: decide.Released}, {Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
 			{Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.TooManyLeases},
 		}}},
 		{Result: decide.Result{Domain: "x", UnknownDomain: true}},

@@ -37,7 +37,7 @@ func (p *Plan) matchEnd(domain *descriptors.Domain) {
 	if rule == nil || !rule.UsesLeases() {
 		return
 	}
-	p.Rule, p.Entries, p.End, p.PlannedReason = rule, p.Entries[:last], true, Released
+	p.Rule, p.Entries, p.EndsLease, p.PlannedReason = rule, p.Entries[:last], true, Released
 	if key == SettleKey {
 		p.PlannedReason = Settled
 	}
@@ -48,9 +48,9 @@ func (p *Plan) matchEnd(domain *descriptors.Domain) {
 // nothing else. A descriptor whose lease id is empty or too long has no limits.
 func (p *Plan) setLease() {
 	if p.Refund || p.Hits < 0 {
-		p.End, p.PlannedReason = true, Released
+		p.EndsLease, p.PlannedReason = true, Released
 	}
-	if p.End {
+	if p.EndsLease {
 		p.Limits = withLeases(p.Limits)
 		if p.PlannedReason == Released {
 			p.Hits = 0

@@ -34,7 +34,7 @@ const (
 	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
-	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; an End changes nothing
+	BadLeaseID                  // Denied, or Allowed in shadow mode and at the end of a lease: the lease id is empty or too long
 	Released                    // Allowed: the lease or reservation has ended, or there was none
 	Settled                     // Allowed: as Released, with the actual cost of a reservation
 )
@@ -73,7 +73,7 @@ func (d *Decision) setOutcome() {
 	case reason == Unlimited:
 		d.Remaining = limiters.MaxHits
 	}
-	if d.ShadowMode || d.End {
+	if d.ShadowMode || d.EndsLease {
 		outcome = Allowed
 	}
 	d.Outcome, d.Reason = outcome, reason

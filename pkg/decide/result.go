@@ -155,7 +155,7 @@ const OverrideName = "override"
 // LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it
 // came with the request.
 func (d *Decision) LimitLabel(i int) string {
-	if d.Override {
+	if d.HasOverride {
 		return OverrideName
 	}
 	return cmp.Or(d.Limits[i].Name, strconv.Itoa(i))

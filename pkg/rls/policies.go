@@ -34,7 +34,7 @@ func headerPolicies(r *decide.Result, cause *denial) []headerPolicy {
 	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if d.End || d.ShadowMode {
+		if d.EndsLease || d.ShadowMode {
 			continue
 		}
 		for j := range d.Verdicts {
@@ -65,7 +65,7 @@ func policyName(d *decide.Decision, i int) string {
 	name := d.Limits[i].Name
 	switch {
 	case name != "":
-	case d.Override:
+	case d.HasOverride:
 		name = decide.OverrideName
 	default:
 		name = d.Rule.Name

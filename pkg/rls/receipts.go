@@ -25,7 +25,7 @@ func (o *Receipts) append(b []byte, d *denial) []byte {
 	}
 	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: d.reason()}
 	r.RulesVersion, _ = strconv.ParseUint(d.result.Rules.Version(), 16, 64)
-	if d.Rule != nil && !d.Override { // 0 stands for a limit that came with the request
+	if d.Rule != nil && !d.HasOverride { // 0 stands for a limit that came with the request
 		r.Limit = d.Rule.LimitHash(max(0, d.limit))
 	}
 	if key := d.result.Key(d.descriptor); key != "" {
