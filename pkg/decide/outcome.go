@@ -45,8 +45,8 @@ var reasonNames = [...]string{
 	StorePolicy: "store_policy", StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
-// PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of
-// the decision.
+// PenaltyReason names a denial by a penalty in receipts and responses. Elsewhere the Reason of such
+// a denial is OverLimit, and its verdict is Penalized.
 const PenaltyReason = "penalty"
 
 // ReasonNames returns all reasons in snake_case.
@@ -68,9 +68,9 @@ func (d *Decision) setOutcome() {
 			d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
 			d.RetryAfter, d.ResetAfter = max(0, v.RetryAfter), v.ResetAfter
 		}
-	case reason == BadLeaseID:
+	case d.badLeaseID:
 		outcome = Denied
-	case reason == Unlimited:
+	case d.Unlimited():
 		d.Remaining = limiters.MaxHits
 	}
 	if d.ShadowMode || d.EndsLease {

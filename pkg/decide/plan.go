@@ -26,9 +26,11 @@ type Plan struct {
 	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited
 	// rule and with EndsLease.
 	QuotaMode bool
-	// PlannedReason is the Reason unless a limit denies the hits or the store fails.
+	// PlannedReason explains the plan. It is the Reason of the decision unless a limit denies the
+	// hits or the store fails.
 	PlannedReason Reason
 
+	badLeaseID     bool // denied without a store call: the lease id is empty or too long
 	firstOp        int  // index of the first operation in the store call
 	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
@@ -156,6 +158,9 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	return nil
 }
 
+// Unlimited reports whether the rule is unlimited and the request carries no limit.
+func (p *Plan) Unlimited() bool { return p.Rule != nil && p.Rule.Unlimited && !p.HasOverride }
+
 func (p *Plan) replaces() bool {
 	return p.Rule != nil && !p.HasOverride && !p.EndsLease && len(p.Rule.Replaces) > 0
 }
@@ -172,7 +177,7 @@ func removeReplaced(decisions []Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		if d.Rule != nil && !d.HasOverride && !d.EndsLease && d.PlannedReason != Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
+		if d.Rule != nil && !d.HasOverride && !d.EndsLease && !d.Rule.Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
 			d.Limits, d.PlannedReason = nil, Replaced
 		}
 	}
@@ -183,9 +188,9 @@ func (p *Planner) setModes(decisions []Decision) {
 	quotas := 0
 	for i := range decisions {
 		plan := &decisions[i].Plan
-		limited := len(plan.Limits) > 0 || plan.PlannedReason == BadLeaseID
+		limited := len(plan.Limits) > 0 || plan.badLeaseID
 		inQuotaRule := limited && plan.Rule != nil && !plan.HasOverride && plan.Rule.QuotaMode
-		plan.QuotaMode = !plan.EndsLease && plan.PlannedReason != Unlimited && (p.options.QuotaMode || inQuotaRule)
+		plan.QuotaMode = !plan.EndsLease && !plan.Unlimited() && (p.options.QuotaMode || inQuotaRule)
 		if plan.QuotaMode {
 			quotas++
 		}
@@ -245,7 +250,7 @@ func (p *Planner) addRequestOps(call *storeCall, decisions []Decision, domain *d
 	for i := range decisions {
 		if plan := &decisions[i].Plan; plan.inRequestGroup {
 			p.addOps(call, plan, domain)
-			denied = denied || plan.PlannedReason == BadLeaseID // no rule of this group is in shadow mode
+			denied = denied || plan.badLeaseID // no rule of this group is in shadow mode
 		}
 	}
 	if denied {

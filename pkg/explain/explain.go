@@ -163,7 +163,7 @@ func (e *explainer) descriptor(i int) Descriptor {
 	planned := &e.plan.Decisions[i]
 	d := Descriptor{
 		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
-		Limits: []Limit{}, Unlimited: planned.PlannedReason == decide.Unlimited, Result: planned.PlannedReason.String(),
+		Limits: []Limit{}, Unlimited: planned.Unlimited(), Result: planned.PlannedReason.String(),
 		key: e.plan.Key(i), planned: planned.Limits,
 	}
 	for j := range planned.Limits {

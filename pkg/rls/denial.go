@@ -27,8 +27,11 @@ func denialOf(r *decide.Result) (denial, bool) {
 	return denial{Decision: d, result: r, descriptor: descriptor, limit: d.DenyingIndex(), wait: wait}, true
 }
 
+// penalized reports whether a penalty denies the key.
+func (d *denial) penalized() bool { return d.limit >= 0 && d.Verdicts[d.limit].Penalized }
+
 func (d *denial) reason() string {
-	if d.limit >= 0 && d.Verdicts[d.limit].Penalized {
+	if d.penalized() {
 		return decide.PenaltyReason
 	}
 	return d.Reason.String()
