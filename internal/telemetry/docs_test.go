@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/internal/statsd"
@@ -326,7 +326,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterRedis("REDIS", func() redisstore.Stats { return redisstore.Stats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.RegisterEndRetrier(func() guard.EndRetrierStats { return guard.EndRetrierStats{} })
-	m.RegisterObserver(func() observe.Stats { return observe.Stats{} })
+	m.RegisterDecisionStream(func() decisionstream.Stats { return decisionstream.Stats{} })
 	m.RegisterRecording(func() recorder.Stats { return recorder.Stats{} })
 	m.RegisterShedding(func() admission.Stats { return admission.Stats{} })
 	m.RegisterAdmin()("/v1/status", 200)
