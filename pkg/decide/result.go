@@ -130,7 +130,7 @@ func (d *Decision) firstError(i int) error {
 // may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
-	if len(d.Limits) == 0 || d.firstOp >= len(r.call.ops) {
+	if len(d.Limits) == 0 {
 		return ""
 	}
 	return r.call.ops[d.firstOp].Key
