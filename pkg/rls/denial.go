@@ -37,8 +37,8 @@ func (d *denial) reason() string {
 	return d.Reason.String()
 }
 
-// limitText returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
-func (d *denial) limitText() string {
+// limitName returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
+func (d *denial) limitName() string {
 	if d.limit < 0 {
 		return ""
 	}
@@ -52,7 +52,7 @@ type field struct{ name, text string }
 func (d *denial) fields() [5]field {
 	return [...]field{
 		{"domain", descriptors.TruncateWithHash(d.Domain, maxSentNameBytes)}, {"rule", d.RuleName()},
-		{"limit", d.limitText()}, {"reason", d.reason()}, {"rules_version", d.result.Rules.Version()},
+		{"limit", d.limitName()}, {"reason", d.reason()}, {"rules_version", d.result.Rules.Version()},
 	}
 }
 
