@@ -78,14 +78,15 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/rlconfig", "prints rules as envoyproxy/ratelimit does", "pkg/descriptors pkg/limiters"},
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
-	{"internal/observe", "finds the busiest keys, and passes decisions to subscribers and denials to the log",
-		"internal/keysample internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors " +
-			"pkg/explain pkg/limiters"},
+	{"internal/topkeys", "finds the busiest and the most denied keys, in bounded memory",
+		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain"},
+	{"internal/decisionstream", "passes decisions to subscribers, and a sample of the denials to the log",
+		"internal/keysample pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
 		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain " +
 			"pkg/limiters pkg/limiters/memstore"},
 	{"internal/telemetry", "exports Weir's metrics and log",
-		"internal/admission internal/observe internal/scrape internal/shadow internal/snapshot pkg/admin/api pkg/decide " +
+		"internal/admission internal/decisionstream internal/scrape internal/shadow internal/snapshot pkg/admin/api pkg/decide " +
 			"pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/recorder pkg/rls"},
 	{"internal/scrape", "collects Prometheus metrics at each scrape", ""},
@@ -136,12 +137,12 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/descriptors/rulesfile"},
 	// The binary.
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
-		"internal/admission internal/backoff internal/cli internal/gctune " +
-			"internal/grpcmessage internal/grpcrecovery internal/listeners internal/observe " +
+		"internal/admission internal/backoff internal/cli internal/decisionstream internal/gctune " +
+			"internal/grpcmessage internal/grpcrecovery internal/listeners " +
 			"internal/ratelimitstats internal/receiptkeys internal/recovery internal/redisprobe " +
 			"internal/replicas internal/resets internal/rlconfig internal/ruleload internal/settings " +
 			"internal/shadow internal/smallfile internal/snapshot internal/spelling internal/statsd " +
-			"internal/telemetry internal/tlsfiles internal/tracing pkg/admin pkg/admin/api " +
+			"internal/telemetry internal/tlsfiles internal/topkeys internal/tracing pkg/admin pkg/admin/api " +
 			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
@@ -232,7 +233,7 @@ var restricted = []struct{ prefix, only, why string }{
 // API.
 var unreachable = []struct{ library, packages string }{
 	{"google.golang.org/grpc", "pkg/decide pkg/limiters pkg/admin pkg/admin/client"},
-	{"github.com/danielgtaylor/huma", "pkg/admin/client internal/observe internal/shadow internal/telemetry"},
+	{"github.com/danielgtaylor/huma", "pkg/admin/client internal/decisionstream internal/shadow internal/telemetry internal/topkeys"},
 }
 
 type goPackage struct {

@@ -68,7 +68,7 @@ func (p *process) adminOptions() admin.Options {
 		Decide:        decideOptions(s),
 		ParseRequest:  rls.ParseRequest,
 		Status:        p.status,
-		Subscribe:     p.observer.Subscribe,
+		Subscribe:     p.decisions.Subscribe,
 		Hits:          p.metrics.RuleHits,
 		StoreCalls:    p.metrics.StoreCalls,
 		KeyHashSecret: []byte(s.KeyHashSecret),
@@ -83,8 +83,8 @@ func (p *process) adminOptions() admin.Options {
 			return p.shadow.report(limits, keys, p.store.replicas.Number())
 		}
 	}
-	if *s.TopKeys > 0 {
-		o.Top = p.observer.Top
+	if p.topKeys != nil {
+		o.Top = p.topKeys.Top
 	}
 	return o
 }

@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/gctune"
-	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/receiptkeys"
 	"github.com/weir-rls/weir/internal/recovery"
 	"github.com/weir-rls/weir/internal/ruleload"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/topkeys"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -50,9 +51,10 @@ type process struct {
 	gate       *admission.Gate
 
 	rules       *ruleload.Loader
-	observer    *observe.Observer // nil unless a setting needs it
-	shadow      *shadowRules      // nil without SHADOW_CONFIG
-	receiptKeys *receiptkeys.File // nil without RECEIPT_HEADER
+	topKeys     *topkeys.Counter       // nil without TOP_KEYS
+	decisions   *decisionstream.Stream // nil unless a setting needs it
+	shadow      *shadowRules           // nil without SHADOW_CONFIG
+	receiptKeys *receiptkeys.File      // nil without RECEIPT_HEADER
 	store       *storeStack
 	recorder    *recorder.Recorder // nil without RECORD_PATH
 	servers     *servers
@@ -98,7 +100,8 @@ func (p *process) openParts(ctx context.Context) (err error) {
 	if p.rules, err = p.openRules(); err != nil {
 		return err
 	}
-	p.observer = p.openObserver()
+	p.topKeys = p.openTopKeys()
+	p.decisions = p.openDecisionStream()
 	p.shadow = p.openShadow(p.rules)
 	if p.receiptKeys, err = p.openReceiptKeys(); err != nil {
 		return err
@@ -201,8 +204,11 @@ func (p *process) observe(o *rls.Observation) {
 	p.metrics.Observe(o)
 	p.stats.Observe(o)
 	p.logRequest(o)
-	if p.observer != nil {
-		p.observer.Observe(&o.Result)
+	if p.topKeys != nil {
+		p.topKeys.Add(&o.Result)
+	}
+	if p.decisions != nil {
+		p.decisions.Publish(&o.Result)
 	}
 	if p.shadow != nil {
 		p.shadow.Observe(o.Request, &o.Result)

@@ -25,18 +25,18 @@ func (e *environment) openShadow(rules *ruleload.Loader) *shadowRules {
 		return nil
 	}
 	log := e.log.With(zap.String("shadow_config", s.ShadowConfig))
-	panicked := telemetry.PanicLog(telemetry.OncePerSecond(log)) // stats counts panics
-	compare := shadow.New(shadow.Options{
+	logPanic := telemetry.PanicLog(telemetry.OncePerSecond(log)) // the Comparison counts panics
+	comparison := shadow.New(shadow.Options{
 		Decide:        decideOptions(s),
 		MaxBytes:      s.ShadowMaxBytes,
 		KeyHashSecret: []byte(s.KeyHashSecret),
-		Panicked:      func(value any) { panicked("shadow", value) },
+		Panicked:      func(value any) { logPanic("shadow", value) },
 	})
-	shadowed := &shadowRules{Comparison: compare, path: s.ShadowConfig, replica: e.hostname}
-	shadowed.candidate = rules.OpenCandidateFile(s.ShadowConfig, compare.SetCandidate, log)
-	e.metrics.RegisterShadow(shadowed.stats)
-	e.tasks = append(e.tasks, shadowed.Run, shadowed.candidate.Watch)
-	return shadowed
+	candidate := rules.OpenCandidateFile(s.ShadowConfig, comparison.SetCandidate, log)
+	opened := &shadowRules{Comparison: comparison, path: s.ShadowConfig, replica: e.hostname, candidate: candidate}
+	e.metrics.RegisterShadow(opened.stats)
+	e.tasks = append(e.tasks, comparison.Run, candidate.Watch)
+	return opened
 }
 
 func (s *shadowRules) stats() telemetry.ShadowStats {

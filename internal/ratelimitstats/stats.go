@@ -133,7 +133,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 	}
 	for i := range o.Decisions {
 		d := &o.Decisions[i]
-		if len(d.Verdicts) == 0 || d.End {
+		if len(d.Verdicts) == 0 || d.EndsLease {
 			continue
 		}
 		t := tallyOf(d, 0, s.nearLimitRatio)
@@ -155,7 +155,7 @@ func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 // in the request uses the names of the request even if a rule matches.
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
-	if d.Override {
+	if d.HasOverride {
 		levels := descriptors.AppendOverrideStatLevels(stack[:0], d.Rule, d.Entries)
 		return s.byDescriptor.get(d.Domain, levels, descriptors.RuleID{Domain: d.Domain})
 	}

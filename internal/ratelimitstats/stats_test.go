@@ -51,7 +51,7 @@ func entriesOf(texts ...string) []descriptors.Entry {
 func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Observation {
 	d := decide.Decision{Plan: decide.Plan{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	d.Rule = rules.Match(domain, d.Entries)
-	d.Override = d.Rule == nil
+	d.HasOverride = d.Rule == nil
 	return &rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d}}}
 }
 
@@ -100,9 +100,9 @@ func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 	for _, key := range []string{"user", "detailed"} {
 		for _, override := range []bool{false, true} {
 			o := hit(rules, "d", key+"=alice", "lease=id-of-one-request")
-			o.Decisions[0].Override = override
+			o.Decisions[0].HasOverride = override
 			m.Observe(o)
-			o.Decisions[0].End = true
+			o.Decisions[0].EndsLease = true
 			m.Observe(o)
 		}
 	}

@@ -66,29 +66,22 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 	if v.Err != nil || n == 0 {
 		return t
 	}
-	if v.By == limiters.ByCache {
-		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
-		if d.ShadowMode {
-			t[shadowMode] = uint64(n)
-		}
-		return t
-	}
-	limit := l.Capacity()
+	limit, spec := l.Capacity(), l.Spec()
 	near := nearLimitFrom(limit, ratio)
 	after := v.Used
 	before := max(0, after-n)
-	if v.Allowed {
+	counted := spec.CountDenied && spec.Max > 0
+	switch {
+	case v.By == limiters.ByCache:
+		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
+	case v.Allowed:
 		t[withinLimit] = uint64(n)
 		if after > near {
 			t[nearLimit] = uint64(min(n, after-near))
 		}
-		return t
-	}
-	spec := l.Spec()
-	counted := spec.CountDenied && spec.Max > 0
-	if !counted || before >= limit || after <= limit {
+	case !counted || before >= limit || after <= limit:
 		t[overLimit] = uint64(n)
-	} else {
+	default:
 		t[overLimit] = uint64(min(n, after-limit))
 		t[nearLimit] = uint64(limit - max(near, before))
 	}

@@ -81,7 +81,7 @@ func (c *candidate) compare(ctx context.Context, r *requestCopy) {
 		c.now = r.at
 	}
 	err := c.decider.Decide(ctx, &r.request, &c.result)
-	decided := r.decided && err == nil && withoutFallback(&c.result)
+	bothDecided := r.byStore && err == nil && decidedByStore(&c.result)
 	c.denials.reset()
 	c.denials.read(&c.result)
 
@@ -95,7 +95,7 @@ func (c *candidate) compare(ctx context.Context, r *requestCopy) {
 		}
 		c.diff = newDiff(since, r.version)
 	}
-	if decided {
+	if bothDecided {
 		c.count(r)
 	} else {
 		c.diff.counts.Undecided++

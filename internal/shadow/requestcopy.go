@@ -18,8 +18,8 @@ type requestCopy struct {
 	text    strings.Builder     // all text of the request
 	bytes   int64               // approximate memory
 	inForce denials
-	// decided is false if the store of the server failed: on_store_error decided, or nothing did.
-	decided bool
+	// byStore is false if the store of the server failed: on_store_error decided, or nothing did.
+	byStore bool
 	version string // the version of the rules in force
 }
 
@@ -52,7 +52,7 @@ func newRequestCopy(request *decide.Request, result *decide.Result, at time.Time
 	r := copyPool.Get().(*requestCopy)
 	r.at, r.version = at, result.Rules.Version()
 	r.copy(request)
-	r.decided = withoutFallback(result)
+	r.byStore = decidedByStore(result)
 	r.inForce.read(result)
 	return r
 }
@@ -109,8 +109,8 @@ func (r *requestCopy) copyText(s string) string {
 	return r.text.String()[first:]
 }
 
-// withoutFallback reports whether neither an error nor on_store_error decided a limit.
-func withoutFallback(r *decide.Result) bool {
+// decidedByStore reports whether neither an error nor on_store_error decided a limit.
+func decidedByStore(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
 			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By.InsteadOfStore() {
@@ -127,7 +127,7 @@ func (d *denials) read(r *decide.Result) {
 	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		decision := &r.Decisions[i]
-		if decision.End {
+		if decision.EndsLease {
 			continue
 		}
 		limit := decision.DenyingIndex()

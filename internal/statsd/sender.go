@@ -136,7 +136,7 @@ func (s *Sender) Run(ctx context.Context) {
 // drops the response times.
 func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	s.timeLeft = s.bounds.timeout
-	if !s.connected(ctx) {
+	if !s.ensureConnected(ctx) {
 		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
 		return
 	}
@@ -144,7 +144,7 @@ func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	for _, send := range sends {
 		send(ctx)
 	}
-	s.send(ctx)
+	s.sendPacket(ctx)
 	if s.conn == nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (s *Sender) sendTimes(ctx context.Context) {
 				s.dropped.Add(uint64(len(sample) - i))
 				return
 			}
-			s.line(ctx, s.dialect.time(nil, name, took, rate))
+			s.addLine(ctx, s.dialect.time(nil, name, took, rate))
 		}
 	})
 }
@@ -179,27 +179,28 @@ func (s *Sender) sendTimes(ctx context.Context) {
 func (s *Sender) sendCounters(ctx context.Context) {
 	s.from.Counters(func(name string, total uint64, sent *uint64) {
 		if s.conn != nil && ctx.Err() == nil && total != *sent {
-			s.line(ctx, s.dialect.counter(nil, name, total-*sent))
+			s.addLine(ctx, s.dialect.counter(nil, name, total-*sent))
 			*sent = total
 		}
 	})
 }
 
-func (s *Sender) line(ctx context.Context, line []byte) {
+// addLine adds a line to the packet. It sends the packet first if the line does not fit.
+func (s *Sender) addLine(ctx context.Context, line []byte) {
 	if s.to.Network == "udp" && len(line) > maxDatagramBytes {
 		s.dropped.Add(1)
 		return
 	}
 	if len(s.packet)+len(line) > s.bounds.packetBytes {
-		s.send(ctx)
+		s.sendPacket(ctx)
 	}
 	s.packet = append(s.packet, line...)
 	s.lines++
 }
 
-// send writes the packet. If it fails, send drops the packet, because a part may have arrived, and
+// sendPacket writes the packet. If it fails, sendPacket drops the packet, because a part may have arrived, and
 // closes the connection.
-func (s *Sender) send(ctx context.Context) {
+func (s *Sender) sendPacket(ctx context.Context) {
 	packet, lines := s.packet, s.lines
 	s.packet, s.lines = s.packet[:0], 0
 	if lines == 0 {
@@ -236,11 +237,11 @@ func (s *Sender) writePacket(packet []byte) error {
 	return err
 }
 
-// connected reports whether there is a connection. If not, it tries to connect, subject to the
-// backoff.
-func (s *Sender) connected(ctx context.Context) bool {
+// ensureConnected connects unless there is a connection, subject to the backoff. It reports whether
+// there is a connection afterwards.
+func (s *Sender) ensureConnected(ctx context.Context) bool {
 	if s.conn != nil {
-		err := s.closed()
+		err := s.checkOpen()
 		switch {
 		case err != nil:
 			s.fail(err)
@@ -270,9 +271,9 @@ func (s *Sender) connected(ctx context.Context) bool {
 	return true
 }
 
-// closed returns an error if the server has closed the connection. A write might not report that,
+// checkOpen returns an error if the server has closed the connection. A write might not report that,
 // and its data would be lost.
-func (s *Sender) closed() error {
+func (s *Sender) checkOpen() error {
 	var one [1]byte
 	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return err

@@ -38,7 +38,7 @@ func newFixture() *fixture {
 func (f *fixture) hit(domain string, texts ...string) { f.Observe(answerOf(domain, texts...)) }
 
 func answerOf(domain string, texts ...string) *rls.Observation {
-	d := decide.Decision{Plan: decide.Plan{Domain: domain, Hits: 1, Override: true, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
+	d := decide.Decision{Plan: decide.Plan{Domain: domain, Hits: 1, HasOverride: true, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	for _, text := range texts {
 		key, value, _ := strings.Cut(text, "=")
 		d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})

@@ -74,7 +74,7 @@ func TestDenialsNameTheLimit(t *testing.T) {
 	m.Observe(observed(rules, 1, false, allowed, allowed))
 	m.Observe(observed(rules, 1, false, limiters.Verdict{Err: http.ErrAbortHandler}, allowed))
 	override := observed(rules, 1, true, denied)
-	override.Decisions[0].Override = true
+	override.Decisions[0].HasOverride = true
 	m.Observe(override)
 	expectDenials(t, m,
 		`weir_denials_total{domain="d",enforced="true",limit="1",rule="user"} 1`,

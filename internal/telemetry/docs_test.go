@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/internal/statsd"
@@ -326,7 +326,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterRedis("REDIS", func() redisstore.Stats { return redisstore.Stats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.RegisterEndRetrier(func() guard.EndRetrierStats { return guard.EndRetrierStats{} })
-	m.RegisterObserver(func() observe.Stats { return observe.Stats{} })
+	m.RegisterDecisionStream(func() decisionstream.Stats { return decisionstream.Stats{} })
 	m.RegisterRecording(func() recorder.Stats { return recorder.Stats{} })
 	m.RegisterShedding(func() admission.Stats { return admission.Stats{} })
 	m.RegisterAdmin()("/v1/status", 200)
@@ -354,7 +354,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
 			{Plan: decide.Plan{Domain: "d"}, Reason: decide.NoRule}, two,
-			{Plan: decide.Plan{Domain: "d", Rule: rule, End: true}, Reason: decide.Released}, {Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
+			{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true}, Reason: decide.Released}, {Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
 			{Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.TooManyLeases},
 		}}},
 		{Result: decide.Result{Domain: "x", UnknownDomain: true}},

@@ -44,9 +44,9 @@ func (l *leaseMetrics) count(d *decide.Decision) {
 		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
 	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labelSet{d.Domain, d.RuleName()}, 1)
-	case d.End && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
+	case d.EndsLease && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)
-	case d.End:
+	case d.EndsLease:
 		l.ends.add(labelSet{d.Domain, d.RuleName(), "ok"}, 1)
 	}
 }

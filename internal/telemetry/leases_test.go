@@ -66,11 +66,11 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 	allowed := []limiters.Verdict{{Allowed: true}}
 	m.Observe(&rls.Observation{Result: decide.Result{Domain: "d", GivenUpLeases: 2, Decisions: []decide.Decision{
 		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.WithinLimit},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Released},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 7, End: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Settled},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.StorePolicy},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, End: true}, Reason: decide.BadLeaseID},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Released},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 7, EndsLease: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Settled},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.StorePolicy},
+		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true}, Reason: decide.BadLeaseID},
 		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Reason: decide.BadLeaseID, Outcome: decide.Denied},
 		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Reason: decide.TooManyLeases, Outcome: decide.Denied, Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})

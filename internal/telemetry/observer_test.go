@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
+	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/internal/observe"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -79,11 +79,11 @@ func TestRulesInfoHasTheVersionInForce(t *testing.T) {
 func TestDenialLogLineHasEveryField(t *testing.T) {
 	var out bytes.Buffer
 	log := DenialLog(NewLog(&out, zapcore.InfoLevel, "json"))
-	log(&observe.Denial{
+	log(&decisionstream.Denial{
 		Domain: "shop", Rule: "user_id.action=login", Limit: "burst", Algorithm: "funnel", KeyHash: "0123456789abcdef", Enforced: true, Used: 6,
 		RetryAfter: 1500 * time.Millisecond, Replica: "weir-0", RulesVersion: "6f1ed002ab559585", Suppressed: 7,
 	})
-	log(&observe.Denial{RetryAfter: -1})
+	log(&decisionstream.Denial{RetryAfter: -1})
 	var lines []map[string]any
 	for line := range strings.Lines(out.String()) {
 		var fields map[string]any

@@ -37,27 +37,29 @@ func (p *Plan) matchEnd(domain *descriptors.Domain) {
 	if rule == nil || !rule.UsesLeases() {
 		return
 	}
-	p.Rule, p.Entries, p.End, p.PlannedReason = rule, p.Entries[:last], true, Released
+	p.Rule, p.Entries = rule, p.Entries[:last]
 	if key == SettleKey {
-		p.PlannedReason = Settled
+		p.EndsLease, p.PlannedReason = true, Settled
+	} else {
+		p.release()
 	}
 }
 
+// release makes p end its lease, which charges no hits.
+func (p *Plan) release() { p.EndsLease, p.PlannedReason, p.Hits = true, Released, 0 }
+
 // setLease completes the plan of a descriptor under a rule with leases. A refund of any size is a
-// release, which charges no hits. An end keeps only the limits with leases, so that it refunds
-// nothing else. A descriptor whose lease id is empty or too long has no limits.
+// release. An end keeps only the limits with leases, so that it refunds nothing else. A descriptor
+// whose lease id is empty or too long has no limits.
 func (p *Plan) setLease() {
 	if p.Refund || p.Hits < 0 {
-		p.End, p.PlannedReason = true, Released
+		p.release()
 	}
-	if p.End {
+	if p.EndsLease {
 		p.Limits = withLeases(p.Limits)
-		if p.PlannedReason == Released {
-			p.Hits = 0
-		}
 	}
 	if id := p.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
-		p.PlannedReason, p.Limits = BadLeaseID, nil
+		p.badLeaseID, p.PlannedReason, p.Limits = true, BadLeaseID, nil
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
-	BadLeaseID                  // Denied, or Allowed in shadow mode: the lease id is empty or too long; an End changes nothing
+	BadLeaseID                  // Denied, or Allowed in shadow mode and at the end of a lease: the lease id is empty or too long
 	Released                    // Allowed: the lease or reservation has ended, or there was none
 	Settled                     // Allowed: as Released, with the actual cost of a reservation
 )
@@ -45,8 +45,8 @@ var reasonNames = [...]string{
 	StorePolicy: "store_policy", StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
-// PenaltyReason names a denial by a penalty in receipts and responses. It replaces the Reason of
-// the decision.
+// PenaltyReason names a denial by a penalty in receipts and responses. Elsewhere the Reason of such
+// a denial is OverLimit, and its verdict is Penalized.
 const PenaltyReason = "penalty"
 
 // ReasonNames returns all reasons in snake_case.
@@ -68,12 +68,12 @@ func (d *Decision) setOutcome() {
 			d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
 			d.RetryAfter, d.ResetAfter = max(0, v.RetryAfter), v.ResetAfter
 		}
-	case reason == BadLeaseID:
+	case d.badLeaseID:
 		outcome = Denied
-	case reason == Unlimited:
+	case d.Unlimited():
 		d.Remaining = limiters.MaxHits
 	}
-	if d.ShadowMode || d.End {
+	if d.ShadowMode || d.EndsLease {
 		outcome = Allowed
 	}
 	d.Outcome, d.Reason = outcome, reason

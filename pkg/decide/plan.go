@@ -14,21 +14,23 @@ type Plan struct {
 	Entries []descriptors.Entry     // the entries of the descriptor, without a last entry that only ends a lease
 	Rule    *descriptors.Rule       // nil: no rule matches
 	Limits  []descriptors.RateLimit // the limits to charge
-	Hits    int64                   // > 0 charged, 0 peeked, < 0 refunded; with End the actual cost
+	Hits    int64                   // > 0 charged, 0 peeked, < 0 refunded; with EndsLease the actual cost
 
-	Override bool // the limit came with the request
-	Refund   bool // a refund, even of 0 hits
-	// End marks a descriptor that ends a lease or settles a reservation. It denies nothing, and its
-	// Limits are only those with leases.
-	End bool
+	HasOverride bool // the limit came with the request
+	Refund      bool // a refund, even of 0 hits
+	// EndsLease marks a descriptor that ends a lease or settles a reservation. It denies nothing,
+	// and its Limits are only those with leases.
+	EndsLease bool
 	// ShadowMode marks a rule in shadow mode, whose denials leave the outcome Allowed.
 	ShadowMode bool
 	// QuotaMode marks a rule in quota mode, see [Result.CausesDenial]. It is false for an unlimited
-	// rule and with End.
+	// rule and with EndsLease.
 	QuotaMode bool
-	// PlannedReason is the Reason unless a limit denies the hits or the store fails.
+	// PlannedReason explains the plan. It is the Reason of the decision unless a limit denies the
+	// hits or the store fails.
 	PlannedReason Reason
 
+	badLeaseID     bool // denied without a store call: the lease id is empty or too long
 	firstOp        int  // index of the first operation in the store call
 	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
@@ -137,7 +139,7 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 		if err != nil {
 			return err
 		}
-		plan.Override, plan.Limits = true, limits
+		plan.HasOverride, plan.Limits = true, limits
 	case rule == nil:
 		plan.PlannedReason = NoRule
 	default:
@@ -149,15 +151,18 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	if rule != nil && rule.UsesLeases() {
 		plan.setLease()
 	}
-	if descriptor.Refund && plan.Hits == 0 && !plan.End && len(plan.Limits) > 0 {
+	if descriptor.Refund && plan.Hits == 0 && !plan.EndsLease && len(plan.Limits) > 0 {
 		// It changes nothing, and a refund is never denied. The store would decide it as a peek.
 		plan.Limits = nil
 	}
 	return nil
 }
 
+// Unlimited reports whether the rule is unlimited and the request carries no limit.
+func (p *Plan) Unlimited() bool { return p.Rule != nil && p.Rule.Unlimited && !p.HasOverride }
+
 func (p *Plan) replaces() bool {
-	return p.Rule != nil && !p.Override && !p.End && len(p.Rule.Replaces) > 0
+	return p.Rule != nil && !p.HasOverride && !p.EndsLease && len(p.Rule.Replaces) > 0
 }
 
 // removeReplaced removes the limits of rules that another matched rule replaces by name, even if
@@ -172,7 +177,7 @@ func removeReplaced(decisions []Decision) {
 	}
 	for i := range decisions {
 		d := &decisions[i]
-		if d.Rule != nil && !d.Override && !d.End && d.PlannedReason != Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
+		if d.Rule != nil && !d.HasOverride && !d.EndsLease && !d.Rule.Unlimited && slices.ContainsFunc(names, d.Rule.HasLimitNamed) {
 			d.Limits, d.PlannedReason = nil, Replaced
 		}
 	}
@@ -183,9 +188,9 @@ func (p *Planner) setModes(decisions []Decision) {
 	quotas := 0
 	for i := range decisions {
 		plan := &decisions[i].Plan
-		limited := len(plan.Limits) > 0 || plan.PlannedReason == BadLeaseID
-		inQuotaRule := limited && plan.Rule != nil && !plan.Override && plan.Rule.QuotaMode
-		plan.QuotaMode = !plan.End && plan.PlannedReason != Unlimited && (p.options.QuotaMode || inQuotaRule)
+		limited := len(plan.Limits) > 0 || plan.badLeaseID
+		inQuotaRule := limited && plan.Rule != nil && !plan.HasOverride && plan.Rule.QuotaMode
+		plan.QuotaMode = !plan.EndsLease && !plan.Unlimited() && (p.options.QuotaMode || inQuotaRule)
 		if plan.QuotaMode {
 			quotas++
 		}
@@ -197,7 +202,7 @@ func (p *Planner) setModes(decisions []Decision) {
 		// Only a descriptor that can deny the request by itself may prevent the charge of the
 		// others.
 		plan := &decisions[i].Plan
-		plan.inRequestGroup = !plan.End && !plan.ShadowMode && (!plan.QuotaMode || quotas == 1)
+		plan.inRequestGroup = !plan.EndsLease && !plan.ShadowMode && (!plan.QuotaMode || quotas == 1)
 	}
 }
 
@@ -227,7 +232,7 @@ func (p *Planner) addGroups(call *storeCall, decisions []Decision, domain *descr
 	for i := range decisions {
 		switch plan := &decisions[i].Plan; {
 		case len(plan.Limits) == 0:
-		case plan.End:
+		case plan.EndsLease:
 			call.groups = append(call.groups, limiters.Singles(p.addOps(call, plan, domain)...)...)
 		case !plan.inRequestGroup:
 			call.groups = append(call.groups, p.addOps(call, plan, domain))
@@ -245,7 +250,7 @@ func (p *Planner) addRequestOps(call *storeCall, decisions []Decision, domain *d
 	for i := range decisions {
 		if plan := &decisions[i].Plan; plan.inRequestGroup {
 			p.addOps(call, plan, domain)
-			denied = denied || plan.PlannedReason == BadLeaseID // no rule of this group is in shadow mode
+			denied = denied || plan.badLeaseID // no rule of this group is in shadow mode
 		}
 	}
 	if denied {
@@ -263,7 +268,7 @@ func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain
 	call.key = plan.appendKey(call.key[:0])
 	key := string(call.key)
 	kind := limiters.OpCharge
-	if plan.End {
+	if plan.EndsLease {
 		kind = limiters.OpEnd
 	}
 	var lease limiters.LeaseID
@@ -282,7 +287,7 @@ func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain
 }
 
 func (p *Plan) appendKey(dst []byte) []byte {
-	if p.Override {
+	if p.HasOverride {
 		return descriptors.AppendOverrideKey(dst, p.Domain, p.Rule, p.Entries)
 	}
 	return descriptors.AppendKey(dst, p.Domain, p.Rule, p.Entries)

@@ -32,7 +32,7 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 			must.Succeed(t, decider.Decide(t.Context(), request, &decided))
 			for i := range planned.Decisions {
 				p, d := &planned.Decisions[i], &decided.Decisions[i]
-				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || planned.Key(i) != decided.Key(i) || p.End != d.End || p.QuotaMode != d.QuotaMode || p.Verdicts != nil {
+				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || planned.Key(i) != decided.Key(i) || p.EndsLease != d.EndsLease || p.QuotaMode != d.QuotaMode || p.Verdicts != nil {
 					t.Fatalf("%v: planned %+v, decided %+v, of\n%s", request.Descriptors[i].Entries, p, d, made.Text)
 				}
 			}

@@ -130,7 +130,7 @@ func (d *Decision) firstError(i int) error {
 // may be retained.
 func (r *Result) Key(i int) string {
 	d := &r.Decisions[i]
-	if len(d.Limits) == 0 || d.firstOp >= len(r.call.ops) {
+	if len(d.Limits) == 0 {
 		return ""
 	}
 	return r.call.ops[d.firstOp].Key
@@ -155,7 +155,7 @@ const OverrideName = "override"
 // LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it
 // came with the request.
 func (d *Decision) LimitLabel(i int) string {
-	if d.Override {
+	if d.HasOverride {
 		return OverrideName
 	}
 	return cmp.Or(d.Limits[i].Name, strconv.Itoa(i))

@@ -163,7 +163,7 @@ func (e *explainer) descriptor(i int) Descriptor {
 	planned := &e.plan.Decisions[i]
 	d := Descriptor{
 		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
-		Limits: []Limit{}, Unlimited: planned.PlannedReason == decide.Unlimited, Result: planned.PlannedReason.String(),
+		Limits: []Limit{}, Unlimited: planned.Unlimited(), Result: planned.PlannedReason.String(),
 		key: e.plan.Key(i), planned: planned.Limits,
 	}
 	for j := range planned.Limits {
@@ -249,7 +249,7 @@ func (e *explainer) whyLimited(planned *decide.Decision) string {
 	switch {
 	case len(planned.Limits) == 0:
 		return "a refund of 0 hits changes nothing, and is never denied"
-	case planned.Override:
+	case planned.HasOverride:
 		return "the limit came with the request, and replaces the limits of a matching rule"
 	case e.options.Decide.ShadowMode:
 		return "the server is in shadow mode: it counts, reports and allows"
@@ -298,7 +298,7 @@ func (e *explainer) replacedBy(i int) string {
 	replaced := e.plan.Decisions[i].Rule
 	for j := range e.plan.Decisions {
 		d := &e.plan.Decisions[j]
-		if d.Rule == nil || d.Override || d.End {
+		if d.Rule == nil || d.HasOverride || d.EndsLease {
 			continue
 		}
 		for _, name := range d.Rule.Replaces {

@@ -80,7 +80,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	key := e.plan.Key(i)
 	out := Limit{
 		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Window().String(), Name: l.Name,
-		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeyHashSecret, key), Override: planned.Override,
+		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeyHashSecret, key), Override: planned.HasOverride,
 		CountDenied: spec.CountDenied, OnStoreError: e.domain.OnError(l).String(),
 		Parameters: parametersOf(l.Limit),
 	}
@@ -96,7 +96,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 	case planned.QuotaMode:
 		out.Mode = "quota"
 	}
-	if planned.Override {
+	if planned.HasOverride {
 		return out
 	}
 	out.Source, out.OverlaySource = planned.Rule.Source(), planned.Rule.OverlaySource()

@@ -86,7 +86,7 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 		if explained.Mode != mode {
 			return fmt.Sprintf("limit %d: the mode is %s", j, mode)
 		}
-		if d.Override {
+		if d.HasOverride {
 			continue
 		}
 		index := slices.IndexFunc(d.Rule.Limits, func(other descriptors.RateLimit) bool { return other.Limit == l.Limit && other.Name == l.Name })

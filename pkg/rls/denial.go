@@ -27,15 +27,18 @@ func denialOf(r *decide.Result) (denial, bool) {
 	return denial{Decision: d, result: r, descriptor: descriptor, limit: d.DenyingIndex(), wait: wait}, true
 }
 
+// penalized reports whether a penalty denies the key.
+func (d *denial) penalized() bool { return d.limit >= 0 && d.Verdicts[d.limit].Penalized }
+
 func (d *denial) reason() string {
-	if d.limit >= 0 && d.Verdicts[d.limit].Penalized {
+	if d.penalized() {
 		return decide.PenaltyReason
 	}
 	return d.Reason.String()
 }
 
-// limitText returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
-func (d *denial) limitText() string {
+// limitName returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
+func (d *denial) limitName() string {
 	if d.limit < 0 {
 		return ""
 	}
@@ -49,7 +52,7 @@ type field struct{ name, text string }
 func (d *denial) fields() [5]field {
 	return [...]field{
 		{"domain", descriptors.TruncateWithHash(d.Domain, maxSentNameBytes)}, {"rule", d.RuleName()},
-		{"limit", d.limitText()}, {"reason", d.reason()}, {"rules_version", d.result.Rules.Version()},
+		{"limit", d.limitName()}, {"reason", d.reason()}, {"rules_version", d.result.Rules.Version()},
 	}
 }
 

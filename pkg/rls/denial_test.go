@@ -45,7 +45,7 @@ func serviceOn(t *testing.T, text string, d decide.Options, o Options) (*Service
 	return New(decide.New(parsed(t, text), store, d), o), store
 }
 
-// In a closing store, the key "closed" fails, and its on_store_error denies every operation.
+// closing is a store that fails for the key "closed", whose on_store_error denies every operation.
 type closing struct{ limiters.Store }
 
 func (c closing) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {

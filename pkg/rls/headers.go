@@ -21,7 +21,7 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	minimum := int64(math.MaxInt64)
 	for i := range decisions {
 		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
-		if d := &decisions[i]; d.DecidingLimit != nil && !d.End && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
+		if d := &decisions[i]; d.DecidingLimit != nil && !d.EndsLease && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
 			shown, minimum = d, d.Remaining
 		}
 	}

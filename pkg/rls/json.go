@@ -34,11 +34,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errBodyCanceled) {
 			cause = status.Error(codes.Canceled, err.Error())
 		}
-		s.observeUndecoded(cause, false)
+		s.observeUndecoded(cause, asJSON)
 		badRequest(w, err.Error())
 		return
 	}
-	response, err := s.answerMessage(r.Context(), &request, false)
+	response, err := s.answerMessage(r.Context(), &request, asJSON)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

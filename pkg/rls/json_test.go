@@ -176,7 +176,7 @@ func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
 func TestObservationHasTheProtocolOfItsRequest(t *testing.T) {
 	f := newFixture(t)
 	for _, body := range []string{`{"domain":"ugc","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, "no JSON"} {
-		f.observeUndecoded(errors.New("too large"), true)
+		f.observeUndecoded(errors.New("too large"), overGRPC)
 		f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
 	}
 	for i, o := range f.observed {

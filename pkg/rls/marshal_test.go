@@ -184,7 +184,7 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 func TestHeadersShowNoEndedLease(t *testing.T) {
 	s := New(nil, Options{Headers: Headers{Limit: "L", Remaining: "M", Reset: "R"}})
 	limit := func(remaining int64, end bool) decide.Decision {
-		return decide.Decision{Plan: decide.Plan{End: end}, DecidingLimit: &descriptors.RateLimit{RequestsPerUnit: 10}, Remaining: remaining}
+		return decide.Decision{Plan: decide.Plan{EndsLease: end}, DecidingLimit: &descriptors.RateLimit{RequestsPerUnit: 10}, Remaining: remaining}
 	}
 	shown := func(decisions ...decide.Decision) []*corev3.HeaderValue {
 		var r ratelimitv3.RateLimitResponse

@@ -32,7 +32,7 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 	ruleMetadata := map[string]any{}
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if d.Outcome == decide.Allowed && len(d.Limits) > 0 && d.Rule != nil && !d.Override {
+		if d.Outcome == decide.Allowed && len(d.Limits) > 0 && d.Rule != nil && !d.HasOverride {
 			mergeInto(ruleMetadata, d.Rule.Metadata)
 		}
 	}

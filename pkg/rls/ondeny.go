@@ -15,7 +15,7 @@ import (
 func (d *denial) onDeny() *descriptors.OnDeny {
 	var fromLimit *descriptors.OnDeny
 	switch {
-	case d.limit >= 0 && !d.Override:
+	case d.limit >= 0 && !d.HasOverride:
 		fromLimit = d.Limits[d.limit].OnDeny
 	case d.Rule != nil && len(d.Rule.Limits) > 0:
 		fromLimit = d.Rule.Limits[0].OnDeny
@@ -58,8 +58,8 @@ const problemTypes = "https://iana.org/assignments/http-problem-types#"
 // problemBody describes a denial to the client, without any text of the request.
 func problemBody(d *denial) []byte {
 	p := problem{problemTypes + "quota-exceeded", "The request exceeds a limit", 429, nil}
-	switch reason := d.reason(); {
-	case reason == decide.PenaltyReason:
+	switch {
+	case d.penalized():
 		p.Type, p.Title = problemTypes+"abnormal-usage-detected", "The client is locked out because of too many denied requests"
 	case d.Reason == decide.StorePolicy:
 		p.Type, p.Title = problemTypes+"temporary-reduced-capacity", "The rate limit could not be checked, so the request was denied"

@@ -27,14 +27,15 @@ type headerPolicy struct {
 	denies  bool // the request, see [decide.Result.CausesDenial]
 }
 
-// headerPolicies returns at most maxPolicies limits of a request, in request order, including that
-// of a non-nil denial. It omits limits in shadow mode and limits whose state is unknown.
-func headerPolicies(r *decide.Result, cause *denial) []headerPolicy {
+// headerPolicies returns at most maxPolicies limits of a request, in request order. They include the
+// limit of denied, which is nil if the request is allowed. Limits in shadow mode and limits whose
+// state is unknown are omitted.
+func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	var shown []headerPolicy
 	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if d.End || d.ShadowMode {
+		if d.EndsLease || d.ShadowMode {
 			continue
 		}
 		for j := range d.Verdicts {
@@ -42,18 +43,15 @@ func headerPolicies(r *decide.Result, cause *denial) []headerPolicy {
 			if v.Err != nil || v.By == limiters.ByPolicy {
 				continue
 			}
-			explains := cause != nil && cause.descriptor == i && cause.limit == j
-			if len(shown) == maxPolicies && !explains {
-				continue
+			if len(shown) == maxPolicies {
+				if denied == nil || denied.descriptor != i || denied.limit != j {
+					continue
+				}
+				shown = shown[:maxPolicies-1]
 			}
 			name := uniqueName(names, policyName(d, j))
 			names = append(names, name)
-			p := headerPolicy{name, &d.Limits[j], v, !v.Allowed && r.CausesDenial(d)}
-			if len(shown) < maxPolicies {
-				shown = append(shown, p)
-			} else {
-				shown[maxPolicies-1] = p
-			}
+			shown = append(shown, headerPolicy{name, &d.Limits[j], v, !v.Allowed && r.CausesDenial(d)})
 		}
 	}
 	return shown
@@ -65,7 +63,7 @@ func policyName(d *decide.Decision, i int) string {
 	name := d.Limits[i].Name
 	switch {
 	case name != "":
-	case d.Override:
+	case d.HasOverride:
 		name = decide.OverrideName
 	default:
 		name = d.Rule.Name

@@ -18,22 +18,22 @@ type Receipts struct {
 }
 
 // append appends the header with a receipt.
-func (o *Receipts) append(b []byte, d *denial) []byte {
-	keys := o.Keys()
+func (r *Receipts) append(b []byte, d *denial) []byte {
+	keys := r.Keys()
 	if keys == nil {
 		return b
 	}
-	r := receipt.Receipt{Time: time.Now(), Replica: o.Replica, Reason: d.reason()}
-	r.RulesVersion, _ = strconv.ParseUint(d.result.Rules.Version(), 16, 64)
-	if d.Rule != nil && !d.Override { // 0 stands for a limit that came with the request
-		r.Limit = d.Rule.LimitHash(max(0, d.limit))
+	sent := receipt.Receipt{Time: time.Now(), Replica: r.Replica, Reason: d.reason()}
+	sent.RulesVersion, _ = strconv.ParseUint(d.result.Rules.Version(), 16, 64)
+	if d.Rule != nil && !d.HasOverride { // 0 stands for a limit that came with the request
+		sent.Limit = d.Rule.LimitHash(max(0, d.limit))
 	}
 	if key := d.result.Key(d.descriptor); key != "" {
-		r.Key = descriptors.KeyNumber(o.KeyHashSecret, key)
+		sent.Key = descriptors.KeyNumber(r.KeyHashSecret, key)
 	}
 	if d.limit >= 0 {
-		r.Used, r.Max = d.Verdicts[d.limit].Used, d.Limits[d.limit].Capacity()
+		sent.Used, sent.Max = d.Verdicts[d.limit].Used, d.Limits[d.limit].Capacity()
 	}
 	var text [receipt.Size]byte
-	return appendHeader(b, o.Header, string(keys.Append(text[:0], &r)))
+	return appendHeader(b, r.Header, string(keys.Append(text[:0], &sent)))
 }

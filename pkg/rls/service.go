@@ -63,6 +63,12 @@ type Observation struct {
 	Err error
 }
 
+// The protocols of a request, for [Observation].GRPC.
+const (
+	overGRPC = true
+	asJSON   = false
+)
+
 // Decoded reports whether the message was decoded. Otherwise Duration is 0 and measures nothing.
 func (o *Observation) Decoded() bool { return !o.Undecodable && !o.ContextEnded }
 
@@ -83,15 +89,15 @@ func New(d *decide.Decider, o Options) *Service {
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
-	return s.answerMessage(ctx, request, true)
+	return s.answerMessage(ctx, request, overGRPC)
 }
 
 // answerMessage answers a request of Envoy's generated type, as ShouldRateLimit and /json need.
 func (s *Service) answerMessage(
-	ctx context.Context, request *ratelimitv3.RateLimitRequest, overGRPC bool,
+	ctx context.Context, request *ratelimitv3.RateLimitRequest, grpc bool,
 ) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
-	c.observation.GRPC = overGRPC
+	c.observation.GRPC = grpc
 	c.malformed = malformedStatus(c.message.readGenerated(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
@@ -156,9 +162,9 @@ func statusOf(err error) error {
 // observeUndecoded observes a request that ended before it was decoded: its message is too large,
 // or its client left or was late. Envoy's failure mode may let such a request pass. err is a gRPC
 // status.
-func (s *Service) observeUndecoded(err error, overGRPC bool) {
+func (s *Service) observeUndecoded(err error, grpc bool) {
 	c := newCall()
-	c.observation.GRPC = overGRPC
+	c.observation.GRPC = grpc
 	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
 		c.observation.ContextEnded = true
 	} else {

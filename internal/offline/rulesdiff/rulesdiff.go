@@ -188,7 +188,7 @@ func (s *side) count(number int64, maxKeys int) {
 		d := &s.result.Decisions[i]
 		matched = matched || d.Rule != nil
 		key := s.result.Key(i)
-		if key == "" || d.End || d.Override { // a limit that the request carries is not a limit of the rules
+		if key == "" || d.EndsLease || d.HasOverride { // a limit that the request carries is not a limit of the rules
 			continue
 		}
 		if at := s.byRule[d.Rule]; at.last != number {
@@ -224,7 +224,7 @@ func (s *side) countDenials() {
 	s.denials = s.denials[:0]
 	for i := range s.result.Decisions {
 		d := &s.result.Decisions[i]
-		if d.Override || !s.result.CausesDenial(d) {
+		if d.HasOverride || !s.result.CausesDenial(d) {
 			continue
 		}
 		key := s.keys[s.result.Key(i)]

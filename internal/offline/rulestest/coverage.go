@@ -74,7 +74,7 @@ func (c *Coverage) observe(r *decide.Result) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		switch {
-		case d.Rule == nil || d.Override:
+		case d.Rule == nil || d.HasOverride:
 		case d.Rule.Unlimited:
 			c.byRule[d.Rule][0].Reached++
 		case len(d.Limits) == len(d.Rule.Limits): // the end of a lease is under some of them, and denied by none

@@ -97,13 +97,13 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	matched := false
 	for i := range result.Decisions {
 		d := &result.Decisions[i]
-		if d.Rule != nil || d.Override {
+		if d.Rule != nil || d.HasOverride {
 			matched = true
 			s.matched[d.Rule] = true
 		} else if len(d.Entries) > 0 {
 			s.countUnmatched(d)
 		}
-		if d.End {
+		if d.EndsLease {
 			continue // the second call of a request
 		}
 		for j := range d.Verdicts {
@@ -342,7 +342,7 @@ func (l *limitRows) rowOf(d *decide.Decision, i int) int {
 	}
 	first := l.first[d.Rule]
 	switch {
-	case d.Override:
+	case d.HasOverride:
 		return first + len(d.Rule.Limits)
 	case len(d.Limits) == len(d.Rule.Limits):
 		return first + i

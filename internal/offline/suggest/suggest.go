@@ -237,9 +237,9 @@ func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []de
 		}
 		matched = true
 		switch {
-		case t.report.Note != "" || d.End || len(d.Limits) == 0:
+		case t.report.Note != "" || d.EndsLease || len(d.Limits) == 0:
 			continue
-		case d.Override:
+		case d.HasOverride:
 			t.report.Overridden++
 			continue
 		}

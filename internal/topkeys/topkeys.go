@@ -1,6 +1,9 @@
-package observe
+// Package topkeys finds the busiest and the most denied keys, in bounded memory. At high rates it
+// counts a sample of the requests.
+package topkeys
 
 import (
+	"context"
 	"hash/maphash"
 	"math"
 	"math/bits"
@@ -19,16 +22,17 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// windowLength is the interval at which counts age. [Observer.Top] reports the current and the last
+// windowLength is the interval at which counts age. [Counter.Top] reports the current and the last
 // window, which are one to two minutes together.
 const windowLength = time.Minute
 
-// topKeys finds the busiest keys. Each key belongs to one shard, and each shard has a lock, so that
-// several cores can count.
-type topKeys struct {
+// A Counter counts the hits of the busiest keys. It is safe for concurrent use. Each key belongs to
+// one shard, and each shard has a lock, so that several cores can count.
+type Counter struct {
+	keyHashSecret             []byte
 	hash                      func(key string) uint64
 	random                    func() uint64
-	shards                    []topShard
+	shards                    []shard
 	current                   atomic.Uint64 // the number of the window
 	hitSampler, deniedSampler *sampler
 
@@ -43,7 +47,7 @@ const maxShards = 8
 // the CPU's caches; counting each request would cost several times as much.
 const maxBuffered = 64
 
-type topShard struct {
+type shard struct {
 	mu                          sync.Mutex
 	window                      uint64     // the number of the window that counts last
 	bufferedHits                int        // in buffered
@@ -63,33 +67,63 @@ type sketch = spacesaving.Sketch[keyInfo]
 // A keyInfo describes a key in a sketch.
 type keyInfo struct{ key, domain, rule string }
 
-func newTopKeys(size int) *topKeys {
+// New returns a Counter that counts size keys in each sketch. A keyHashSecret that is not empty
+// replaces keys by their hashes in the result of [Counter.Top]. [Counter.Run] must be running to age
+// the counts.
+func New(size int, keyHashSecret []byte) *Counter {
 	shards := min(maxShards, 1<<bits.Len(uint(2*runtime.GOMAXPROCS(0)-1)))
 	seed, now := maphash.MakeSeed(), time.Now()
-	t := &topKeys{
-		hash: func(key string) uint64 { return maphash.String(seed, key) }, random: rand.Uint64,
-		shards: make([]topShard, shards), hitSampler: newSampler(), deniedSampler: newSampler(), began: now, beganLast: now,
+	c := &Counter{
+		keyHashSecret: keyHashSecret, hash: func(key string) uint64 { return maphash.String(seed, key) }, random: rand.Uint64,
+		shards: make([]shard, shards), hitSampler: newSampler(), deniedSampler: newSampler(), began: now, beganLast: now,
 	}
-	for i := range t.shards {
+	for i := range c.shards {
 		for j := range 2 {
-			t.shards[i].hitSketches[j], t.shards[i].deniedSketches[j] = spacesaving.New[keyInfo](size), spacesaving.New[keyInfo](size)
+			c.shards[i].hitSketches[j], c.shards[i].deniedSketches[j] = spacesaving.New[keyInfo](size), spacesaving.New[keyInfo](size)
 		}
 	}
-	return t
+	return c
 }
 
-func (t *topKeys) add(key string, d *decide.Decision, denied bool) {
-	if d.Hits <= 0 && !denied || key == "" {
+// Run ages the counts, and adapts the sample to the rate of requests, until ctx ends.
+func (c *Counter) Run(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for second := 1; ; second++ {
+		select {
+		case <-ticker.C:
+			if second%int(windowLength/time.Second) == 0 {
+				c.beginWindow(time.Now()) // before adapt, so that the new window has the weight of additions in progress
+			}
+			c.hitSampler.adapt()
+			c.deniedSampler.adapt()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Add counts the hits of a decided request. It does not retain r.
+func (c *Counter) Add(r *decide.Result) {
+	for i := range r.Decisions {
+		if d := &r.Decisions[i]; len(d.Verdicts) > 0 && !d.EndsLease {
+			c.add(r.Key(i), d, d.DenyingIndex() >= 0)
+		}
+	}
+}
+
+func (c *Counter) add(key string, d *decide.Decision, denied bool) {
+	if d.Hits <= 0 && !denied {
 		return
 	}
 	n := uint64(max(d.Hits, 0))
-	b := bufferedHit{hits: t.hitSampler.weigh(n, t.random)}
+	b := bufferedHit{hits: c.hitSampler.weigh(n, c.random)}
 	if denied {
-		b.denied = t.deniedSampler.weigh(max(n, 1), t.random)
+		b.denied = c.deniedSampler.weigh(max(n, 1), c.random)
 	}
 	if b.hits != 0 || b.denied != 0 {
-		b.value, b.hash = keyInfoOf(key, d), t.hash(key)
-		t.buffer(&b)
+		b.value, b.hash = keyInfoOf(key, d), c.hash(key)
+		c.buffer(&b)
 	}
 }
 
@@ -101,23 +135,23 @@ func keyInfoOf(key string, d *decide.Decision) keyInfo {
 	return keyInfo{key, d.Rule.Domain, d.Rule.Name}
 }
 
-func (t *topKeys) buffer(b *bufferedHit) {
-	s := &t.shards[b.hash>>32%uint64(len(t.shards))]
+func (c *Counter) buffer(b *bufferedHit) {
+	s := &c.shards[b.hash>>32%uint64(len(c.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if current := t.current.Load(); current != s.window {
-		t.count(s)
+	if current := c.current.Load(); current != s.window {
+		c.count(s)
 		s.beginWindow(current)
 	}
 	s.buffered[s.bufferedHits] = *b
 	s.bufferedHits++
 	if s.bufferedHits == maxBuffered {
-		t.count(s)
+		c.count(s)
 	}
 }
 
 // count adds the buffered hits to the sketches of their window. The lock of s must be held.
-func (t *topKeys) count(s *topShard) {
+func (c *Counter) count(s *shard) {
 	hits, denied := s.hitSketches[s.window%2], s.deniedSketches[s.window%2]
 	var countedHits, countedDenied uint64
 	for i := range s.buffered[:s.bufferedHits] {
@@ -132,22 +166,22 @@ func (t *topKeys) count(s *topShard) {
 		}
 	}
 	s.bufferedHits = 0
-	t.hitSampler.note(countedHits)
-	t.deniedSampler.note(countedDenied)
+	c.hitSampler.note(countedHits)
+	c.deniedSampler.note(countedDenied)
 }
 
 // beginWindow begins a window.
-func (t *topKeys) beginWindow(now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.began, t.beganLast = now, t.began
-	current := t.current.Add(1)
-	t.hitSampler.beginWindow(current)
-	t.deniedSampler.beginWindow(current)
+func (c *Counter) beginWindow(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.began, c.beganLast = now, c.began
+	current := c.current.Add(1)
+	c.hitSampler.beginWindow(current)
+	c.deniedSampler.beginWindow(current)
 }
 
 // beginWindow clears the windows before the last one. The lock must be held.
-func (s *topShard) beginWindow(current uint64) {
+func (s *shard) beginWindow(current uint64) {
 	if current == s.window {
 		return
 	}
@@ -162,31 +196,27 @@ func (s *topShard) beginWindow(current uint64) {
 
 // Top returns the n busiest keys of a domain, or of all domains if domain is "". Keys are ordered
 // by their requested hits or, if denied, by their denied hits, in shadow mode too, with a denied
-// peek as one hit. Without sketches the list is empty.
-func (o *Observer) Top(denied bool, domain string, n int) api.Top {
-	top := api.Top{Keys: []api.TopKey{}}
-	if o.top == nil {
-		return top
-	}
-	since, total, maxError, items := o.top.list(denied)
-	top.Since, top.Total, top.Error = since, signed(total), signed(maxError)
+// peek as one hit.
+func (c *Counter) Top(denied bool, domain string, n int) api.Top {
+	since, total, maxError, items := c.list(denied)
+	top := api.Top{Since: since, Total: signed(total), Error: signed(maxError), Keys: []api.TopKey{}}
 	for _, item := range items {
 		if len(top.Keys) >= n {
 			break
 		}
 		if domain == "" || item.Value.domain == domain {
-			top.Keys = append(top.Keys, o.topKey(item))
+			top.Keys = append(top.Keys, c.topKey(item))
 		}
 	}
 	return top
 }
 
-func (o *Observer) topKey(item spacesaving.Item[keyInfo]) api.TopKey {
+func (c *Counter) topKey(item spacesaving.Item[keyInfo]) api.TopKey {
 	k := api.TopKey{
-		Domain: item.Value.domain, Rule: item.Value.rule, Key: []explain.Entry{}, KeyHash: o.hash(item.Value.key),
+		Domain: item.Value.domain, Rule: item.Value.rule, Key: []explain.Entry{}, KeyHash: descriptors.KeyHash(c.keyHashSecret, item.Value.key),
 		Count: signed(item.Count), Error: signed(item.Error),
 	}
-	if len(o.options.KeyHashSecret) == 0 {
+	if len(c.keyHashSecret) == 0 {
 		_, entries, _ := descriptors.ParseKey(item.Value.key)
 		k.Key = explain.EntriesOf(entries)
 	}
@@ -197,20 +227,20 @@ func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // list returns all keys, busiest first, the total of all counts, and the largest error of a count,
 // see [api.Top].
-func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
-	t.mu.Lock() // no window begins
-	defer t.mu.Unlock()
-	for i := range t.shards {
-		lists := t.lists(&t.shards[i], denied)
+func (c *Counter) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
+	c.mu.Lock() // no window begins
+	defer c.mu.Unlock()
+	for i := range c.shards {
+		lists := c.lists(&c.shards[i], denied)
 		total += lists[0].Total + lists[1].Total
 		maxError = max(maxError, lists[0].MaxError+lists[1].MaxError)
 		// Each key is in one shard, so its error is that of the shard.
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}
 	slices.SortFunc(all, spacesaving.Compare[keyInfo])
-	sample := t.hitSampler
+	sample := c.hitSampler
 	if denied {
-		sample = t.deniedSampler
+		sample = c.deniedSampler
 	}
 	weight := sample.largestWeight()
 	_, maxError = bounds(0, maxError, weight)
@@ -220,15 +250,15 @@ func (t *topKeys) list(denied bool) (since time.Time, total, maxError uint64, al
 		item.Count, item.Error = upper, upper-lower
 		maxError = max(maxError, item.Error)
 	}
-	return t.beganLast, total, maxError, all
+	return c.beganLast, total, maxError, all
 }
 
 // lists copies the counts of both windows.
-func (t *topKeys) lists(s *topShard, denied bool) (all [2]spacesaving.List[keyInfo]) {
+func (c *Counter) lists(s *shard, denied bool) (all [2]spacesaving.List[keyInfo]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.count(s)
-	s.beginWindow(t.current.Load())
+	c.count(s)
+	s.beginWindow(c.current.Load())
 	sketches := &s.hitSketches
 	if denied {
 		sketches = &s.deniedSketches

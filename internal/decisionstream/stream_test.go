@@ -1,4 +1,4 @@
-package observe
+package decisionstream
 
 import (
 	"context"
@@ -36,15 +36,15 @@ descriptors:
       - {key: action, value: login, rate_limit: {unit: hour, requests_per_unit: 1000000}}
 `
 
-// A fixture is an Observer of a decider in memory.
+// A fixture is a Stream of the decisions of a decider in memory.
 type fixture struct {
-	*Observer
+	*Stream
 	tb      testing.TB
 	rules   *descriptors.Rules
 	decider *decide.Decider
 }
 
-func observing(tb testing.TB, o Options) *fixture {
+func streaming(tb testing.TB, o Options) *fixture {
 	tb.Helper()
 	rules := rulesfiletest.Parse(tb, rulesText)
 	load := func() *descriptors.Rules { return rules }
@@ -52,8 +52,8 @@ func observing(tb testing.TB, o Options) *fixture {
 	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
 }
 
-// decide decides hits of one descriptor, such as "user_id=42 action=login", and observes the
-// result.
+// decide decides hits of one descriptor, such as "user_id=42 action=login", and publishes
+// the result.
 func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
 	var entries []descriptors.Entry
@@ -63,107 +63,26 @@ func (f *fixture) decide(hits int64, text string) *decide.Result {
 	}
 	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: hits}}}, &decide.Result{}
 	must.Succeed(f.tb, f.decider.Decide(context.Background(), &request, result))
-	f.Observe(result)
+	f.Publish(result)
 	return result
-}
-
-// The orders of the busiest keys, for [Observer.Top].
-const byHits, byDenied = false, true
-
-// list returns the keys of a Top as "domain rule entries count±error".
-func (f *fixture) list(denied bool, domain string, n int) (lines []string) {
-	for _, k := range f.Top(denied, domain, n).Keys {
-		lines = append(lines, fmt.Sprint(k.Domain, " ", k.Rule, " ", k.Key, " ", k.Count, "±", k.Error))
-	}
-	return lines
-}
-
-func expect(t *testing.T, got []string, want ...string) {
-	t.Helper()
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-}
-
-func TestTopListsBusiestAndMostDeniedKeys(t *testing.T) {
-	f := observing(t, Options{TopKeys: 10})
-	for range 5 {
-		f.decide(1, "user_id=42")
-	}
-	f.decide(7, "ip=10.0.0.1 action=login")
-	f.decide(0, "user_id=42")  // a denied peek
-	f.decide(0, "user_id=43")  // an allowed peek
-	f.decide(-9, "user_id=44") // a refund
-	f.decide(2, "shadow=x")    // denied in shadow mode
-	f.decide(100, "free=x")    // unlimited
-	f.decide(100, "unknown=x") // no rule
-	expect(t, f.list(byHits, "", 10), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0", "shop user_id [user_id=42] 5±0",
-		"shop shadow [shadow=x] 2±0")
-	expect(t, f.list(byHits, "shop", 1), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0")
-	expect(t, f.list(byHits, "other", 10))
-	expect(t, f.list(byDenied, "", 10), "shop user_id [user_id=42] 3±0", "shop shadow [shadow=x] 2±0")
-	if top := f.Top(byHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
-		t.Errorf("%+v, want an exact total of 14, and first the address 10.0.0.1", top)
-	}
-	if top := observing(t, Options{}).Top(byHits, "", 1); top.Keys == nil || len(top.Keys) > 0 {
-		t.Errorf("without sketches: %+v", top)
-	}
 }
 
 // KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
 func TestKeysAreHashedUnderASecret(t *testing.T) {
 	secret := []byte("a secret of 16 bytes")
 	var logged []*Denial
-	f := observing(t, Options{TopKeys: 10, KeyHashSecret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
+	f := streaming(t, Options{KeyHashSecret: secret, LogDenial: func(d *Denial) { logged = append(logged, d) }, DenialShare: 1, DenialsPerSecond: 10})
 	s, err := f.Subscribe(api.Filter{})
 	must.Succeed(t, err)
 	defer s.Close()
 	f.decide(10, "user_id=alice")
 	hash := descriptors.KeyHash(secret, "4:shop|7:user_id*5:alice")
-	top, d := f.Top(byHits, "", 1), <-s.C
-	for _, text := range []string{fmt.Sprintf("%+v", top), fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", *logged[0])} {
+	d := <-s.C
+	for _, text := range []string{fmt.Sprintf("%+v", d), fmt.Sprintf("%+v", *logged[0])} {
 		if strings.Contains(text, "alice") || !strings.Contains(text, hash) {
 			t.Errorf("want the hash %s and no value: %s", hash, text)
 		}
 	}
-}
-
-// Counts are those of the current window and of the last one.
-func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := observing(t, Options{TopKeys: 10})
-		ctx, cancel := context.WithCancel(context.Background())
-		var ended sync.WaitGroup
-		ended.Go(func() { f.Run(ctx) })
-		synctest.Wait()
-		start := time.Now()
-		since := func() time.Duration {
-			return f.Top(byHits, "", 1).Since.Sub(start)
-		}
-		f.decide(1, "user_id=1")
-		time.Sleep(windowLength + time.Second)
-		synctest.Wait()
-		f.decide(2, "user_id=2")
-		f.decide(2, "user_id=1")
-		expect(t, f.list(byHits, "", 10), "shop user_id [user_id=1] 3±0", "shop user_id [user_id=2] 2±0")
-		if since() != 0 {
-			t.Errorf("counts since %v, want the start", since())
-		}
-		time.Sleep(windowLength)
-		synctest.Wait()
-		f.decide(1, "user_id=3")
-		got := f.list(byHits, "", 10)
-		slices.Sort(got)
-		expect(t, got, "shop user_id [user_id=1] 2±0", "shop user_id [user_id=2] 2±0", "shop user_id [user_id=3] 1±0")
-		if since() != windowLength {
-			t.Errorf("counts since %v, want %v", since(), windowLength)
-		}
-		time.Sleep(2 * windowLength)
-		synctest.Wait()
-		expect(t, f.list(byHits, "", 10))
-		cancel()
-		ended.Wait()
-	})
 }
 
 func TestSubscriptionAppliesItsFilter(t *testing.T) {
@@ -176,7 +95,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 		{api.Filter{Entry: explain.Entry{"user_id", "42"}}, 4}, {api.Filter{Entry: explain.Entry{"user_id", ""}}, 5},
 		{api.Filter{Entry: explain.Entry{"action", "login"}}, 1}, {api.Filter{Outcome: outcomeDenied, Rule: "shadow"}, 1},
 	} {
-		f := observing(t, Options{})
+		f := streaming(t, Options{})
 		s, err := f.Subscribe(tt.filter)
 		must.Succeed(t, err)
 		for range 4 { // the last one is denied
@@ -194,7 +113,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 }
 
 func TestStreamHasEveryFieldOfADecision(t *testing.T) {
-	f := observing(t, Options{})
+	f := streaming(t, Options{})
 	s, err := f.Subscribe(api.Filter{})
 	must.Succeed(t, err)
 	defer s.Close()
@@ -231,7 +150,7 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 
 // A sample has all decisions of some keys, and the same keys in every process.
 func TestSampleHasAllDecisionsOfItsKeys(t *testing.T) {
-	a, b := observing(t, Options{}), observing(t, Options{})
+	a, b := streaming(t, Options{}), streaming(t, Options{})
 	seen := [2]map[string]int{}
 	for i, f := range []*fixture{a, b} {
 		seen[i] = map[string]int{}
@@ -259,7 +178,7 @@ func TestSampleHasAllDecisionsOfItsKeys(t *testing.T) {
 
 func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := observing(t, Options{})
+		f := streaming(t, Options{})
 		slow, err := f.Subscribe(api.Filter{})
 		must.Succeed(t, err)
 		fast, err := f.Subscribe(api.Filter{})
@@ -297,7 +216,7 @@ func TestSlowSubscriberLosesDecisionsAndDelaysNobody(t *testing.T) {
 
 // The keys in a queue have a bound in bytes, which a key that a subscriber has received leaves.
 func TestQueuedKeysAreBounded(t *testing.T) {
-	f := observing(t, Options{})
+	f := streaming(t, Options{})
 	slow, err := f.Subscribe(api.Filter{})
 	must.Succeed(t, err)
 	large := "user_id=" + strings.Repeat("x", queueBytes)
@@ -317,7 +236,7 @@ func TestQueuedKeysAreBounded(t *testing.T) {
 }
 
 func TestSubscribersAreBounded(t *testing.T) {
-	f := observing(t, Options{})
+	f := streaming(t, Options{})
 	var all []*api.Subscription
 	for range maxSubscribers {
 		s, err := f.Subscribe(api.Filter{})
@@ -334,7 +253,7 @@ func TestSubscribersAreBounded(t *testing.T) {
 }
 
 func TestSubscriptionsCloseUnderLoad(t *testing.T) {
-	f := observing(t, Options{TopKeys: 10, LogDenial: func(*Denial) {}, DenialShare: 1, DenialsPerSecond: 10})
+	f := streaming(t, Options{LogDenial: func(*Denial) {}, DenialShare: 1, DenialsPerSecond: 10})
 	ctx, cancel := context.WithCancel(context.Background())
 	var load, readers sync.WaitGroup
 	for worker := range 4 {
@@ -354,8 +273,6 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 				}
 				<-s.C
 				s.Close()
-				f.Top(byDenied, "", 3)
-				f.top.beginWindow(time.Now())
 			}
 		})
 	}
@@ -366,7 +283,7 @@ func TestSubscriptionsCloseUnderLoad(t *testing.T) {
 
 func TestDenialLogNamesTheLimit(t *testing.T) {
 	var logged []Denial
-	f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, *d) }, DenialShare: 1, DenialsPerSecond: 100})
+	f := streaming(t, Options{LogDenial: func(d *Denial) { logged = append(logged, *d) }, DenialShare: 1, DenialsPerSecond: 100})
 	for range 4 {
 		f.decide(1, "user_id=alice")
 	}
@@ -391,7 +308,7 @@ func TestDenialLogNamesTheLimit(t *testing.T) {
 func TestDenialLogIsBoundedAndCountsSkippedDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged []int64
-		f := observing(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DenialShare: 1, DenialsPerSecond: 2})
+		f := streaming(t, Options{LogDenial: func(d *Denial) { logged = append(logged, d.Suppressed) }, DenialShare: 1, DenialsPerSecond: 2})
 		f.decide(3, "user_id=42")
 		for range 7 {
 			f.decide(1, "user_id=42")
@@ -407,7 +324,7 @@ func TestDenialLogIsBoundedAndCountsSkippedDenials(t *testing.T) {
 func TestDenialLogSamplesKeys(t *testing.T) {
 	for share, want := range map[float64][2]int{0: {0, 0}, .1: {60, 140}, 1: {1000, 1000}, math.NaN(): {0, 0}} {
 		n := 0
-		f := observing(t, Options{LogDenial: func(*Denial) { n++ }, DenialShare: share, DenialsPerSecond: 1 << 30})
+		f := streaming(t, Options{LogDenial: func(*Denial) { n++ }, DenialShare: share, DenialsPerSecond: 1 << 30})
 		for user := range 1000 {
 			f.decide(1001, fmt.Sprint("user_id=", user))
 		}
@@ -417,12 +334,10 @@ func TestDenialLogSamplesKeys(t *testing.T) {
 	}
 }
 
-func TestDisabledObserverCostsNothing(t *testing.T) {
-	f := observing(t, Options{})
+func TestStreamWithoutReadersCostsNothing(t *testing.T) {
+	f := streaming(t, Options{})
 	r := f.decide(1, "user_id=42")
-	for name, o := range map[string]*Observer{"without observers": f.Observer, "with keys": New(Options{TopKeys: 100})} {
-		if n := testing.AllocsPerRun(100, func() { o.Observe(r) }); n > 0 {
-			t.Errorf("%s: %v allocations", name, n)
-		}
+	if n := testing.AllocsPerRun(100, func() { f.Publish(r) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

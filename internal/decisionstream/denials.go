@@ -1,4 +1,4 @@
-package observe
+package decisionstream
 
 import (
 	"sync"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // A Denial is a denial for the log. Of the values that a user sent, it contains only those that the
@@ -46,19 +47,19 @@ func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 	return skipped, true
 }
 
-func (o *Observer) logDenial(r *decide.Result, i, denying int) {
-	if keysample.Hash(r, i) > o.denials.maxHash {
+func (s *Stream) logDenial(r *decide.Result, i, denying int) {
+	if keysample.Hash(r, i) > s.denials.maxHash {
 		return
 	}
-	skipped, ok := o.denials.admit(time.Now())
+	skipped, ok := s.denials.admit(time.Now())
 	if !ok {
 		return
 	}
 	d := &r.Decisions[i]
 	v := &d.Verdicts[denying]
-	o.options.LogDenial(&Denial{
+	s.options.LogDenial(&Denial{
 		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Algorithm(),
-		KeyHash: o.hash(r.Key(i)), Enforced: r.Enforces(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
-		Replica: o.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
+		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, r.Key(i)), Enforced: r.Enforces(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		Replica: s.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

@@ -3,13 +3,13 @@ package telemetry
 import (
 	"go.uber.org/zap"
 
-	"github.com/weir-rls/weir/internal/observe"
+	"github.com/weir-rls/weir/internal/decisionstream"
 )
 
 // DenialLog returns a function that logs a denial for DENIAL_LOG. A line contains only those values
 // of users that the rules name, so that it may be kept and shared.
-func DenialLog(log *zap.Logger) func(*observe.Denial) {
-	return func(d *observe.Denial) {
+func DenialLog(log *zap.Logger) func(*decisionstream.Denial) {
+	return func(d *decisionstream.Denial) {
 		fields := []zap.Field{
 			zap.String("domain", d.Domain), zap.String("rule", d.Rule), zap.String("limit", d.Limit), zap.String("algorithm", d.Algorithm),
 			zap.String("key_hash", d.KeyHash), zap.Bool("enforced", d.Enforced), zap.Bool("penalized", d.Penalized), zap.Int64("used", d.Used),
@@ -25,13 +25,13 @@ func DenialLog(log *zap.Logger) func(*observe.Denial) {
 	}
 }
 
-// RegisterObserver registers the metrics of the stream of decisions and of the denial log.
-func (m *Metrics) RegisterObserver(stats func() observe.Stats) {
+// RegisterDecisionStream registers the metrics of the stream of decisions and of the denial log.
+func (m *Metrics) RegisterDecisionStream(stats func() decisionstream.Stats) {
 	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_decision_subscribers", "Clients that receive the stream of decisions.",
-		func(s observe.Stats) int64 { return s.Subscribers })
+		func(s decisionstream.Stats) int64 { return s.Subscribers })
 	counter("weir_decisions_dropped_total", "Decisions that a client of the stream did not get, because it reads too slowly or there are more than 1,000 a second.",
-		func(s observe.Stats) int64 { return s.Dropped })
+		func(s decisionstream.Stats) int64 { return s.Dropped })
 	counter("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
-		func(s observe.Stats) int64 { return s.Suppressed })
+		func(s decisionstream.Stats) int64 { return s.Suppressed })
 }

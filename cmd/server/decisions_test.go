@@ -10,20 +10,18 @@ import (
 	"github.com/weir-rls/weir/internal/telemetry"
 )
 
-func TestObserverIsNilIfNotConfigured(t *testing.T) {
+func TestDecisionsAreNotReadIfNotConfigured(t *testing.T) {
 	for _, tt := range []struct {
-		topKeys     int
-		share       float64
-		subscribers bool
-		want        bool
-	}{{}, {topKeys: 10, want: true}, {share: .1, want: true}, {subscribers: true, want: true}} {
+		topKeys                 int
+		share                   float64
+		adminAddr               string
+		wantTopKeys, wantStream bool
+	}{{}, {topKeys: 10, wantTopKeys: true, wantStream: true}, {share: .1, wantStream: true}, {adminAddr: "127.0.0.1:0", wantStream: true}} {
 		s := &settings.Serve{Observation: settings.Observation{TopKeys: &tt.topKeys, DenialLog: tt.share, DenialLogPerSecond: 1}}
-		if tt.subscribers {
-			s.AdminAddr = "127.0.0.1:0"
-		}
+		s.AdminAddr = tt.adminAddr
 		e := &environment{settings: s, log: zap.NewNop(), metrics: telemetry.NewMetrics("test")}
-		if observer := e.openObserver(); (observer != nil) != tt.want {
-			t.Errorf("%+v: got observer %v, want one: %t", tt, observer, tt.want)
+		if top, stream := e.openTopKeys(), e.openDecisionStream(); (top != nil) != tt.wantTopKeys || (stream != nil) != tt.wantStream {
+			t.Errorf("%+v: top keys %t, stream %t", tt, top != nil, stream != nil)
 		}
 	}
 }

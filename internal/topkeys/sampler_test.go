@@ -1,4 +1,4 @@
-package observe
+package topkeys
 
 import (
 	"cmp"
@@ -23,7 +23,7 @@ import (
 // fix fixes all randomness of the busiest keys.
 func (f *fixture) fix(seed uint64) *rand.Rand {
 	random := rand.New(rand.NewPCG(seed, seed))
-	f.top.hash, f.top.random = xxhash.Sum64String, random.Uint64
+	f.hash, f.random = xxhash.Sum64String, random.Uint64
 	return random
 }
 
@@ -37,20 +37,20 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprint(perSecond, "/", seed), func(t *testing.T) {
 				t.Parallel()
-				f := observing(t, Options{TopKeys: size})
+				f := counting(t, size, "")
 				zipf := rand.NewZipf(f.fix(seed), 1.1, 1, 1_000_000)
 				truth := map[string]int64{}
 				for range seconds {
 					for range perSecond {
 						key := userKey(zipf.Uint64())
 						truth[key]++
-						f.top.add(key, &decide.Decision{Plan: decide.Plan{Domain: "shop", Hits: 1}}, false)
+						f.add(key, &decide.Decision{Plan: decide.Plan{Domain: "shop", Hits: 1}}, false)
 					}
-					f.top.hitSampler.adapt()
+					f.hitSampler.adapt()
 				}
 				requests := int64(seconds * perSecond)
 				top := f.Top(byHits, "", size)
-				weight := f.top.hitSampler.largestWeight()
+				weight := f.hitSampler.largestWeight()
 				if (weight > 1) != (perSecond > countedPerSecond) {
 					t.Errorf("weight %d", weight)
 				}
@@ -96,14 +96,14 @@ func abs(n int64) int64 { return max(n, -n) }
 // of five requests after it.
 func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := observing(t, Options{TopKeys: 100})
+		f := counting(t, 100, "")
 		f.fix(1)
 		ctx, cancel := context.WithCancel(context.Background())
 		var ended sync.WaitGroup
 		ended.Go(func() { f.Run(ctx) })
 		add := func(n int, user func(i int) uint64, denied bool) {
 			for i := range n {
-				f.top.add(userKey(user(i)), &decide.Decision{Plan: decide.Plan{Domain: "shop", Hits: 1}}, denied)
+				f.add(userKey(user(i)), &decide.Decision{Plan: decide.Plan{Domain: "shop", Hits: 1}}, denied)
 			}
 		}
 		for range 3 {
@@ -113,7 +113,7 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 		}
 		add(5, func(int) uint64 { return 99 }, true)
 		expect(t, f.list(byDenied, "", 1), "shop  [user_id=1000099] 5±0")
-		if weight := f.top.hitSampler.weight.Load(); weight != 16 {
+		if weight := f.hitSampler.weight.Load(); weight != 16 {
 			t.Errorf("weight %d at 100,000 requests a second, want 16", weight)
 		}
 		time.Sleep(2 * windowLength)
@@ -219,7 +219,7 @@ func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 
 // The keys that are kept do not keep the messages that they came with.
 func TestBusiestKeysDoNotRetainRequests(t *testing.T) {
-	f := observing(t, Options{TopKeys: 10})
+	f := counting(t, 10, "")
 	r := f.decide(1, "user_id=42")
 	if got, want := keyInfoOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
 		t.Error("the domain is that of the message")

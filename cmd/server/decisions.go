@@ -1,0 +1,33 @@
+package main
+
+import (
+	"github.com/weir-rls/weir/internal/decisionstream"
+	"github.com/weir-rls/weir/internal/telemetry"
+	"github.com/weir-rls/weir/internal/topkeys"
+)
+
+// openTopKeys opens the counter of the busiest keys. It returns nil if TOP_KEYS is 0.
+func (e *environment) openTopKeys() *topkeys.Counter {
+	s := e.settings
+	if *s.TopKeys == 0 {
+		return nil
+	}
+	counter := topkeys.New(*s.TopKeys, []byte(s.KeyHashSecret))
+	e.tasks = append(e.tasks, counter.Run)
+	return counter
+}
+
+// openDecisionStream opens the stream of decisions. Its metrics exist with TOP_KEYS too. It returns
+// nil without TOP_KEYS, DENIAL_LOG and ADMIN_ADDR.
+func (e *environment) openDecisionStream() *decisionstream.Stream {
+	s := e.settings
+	if *s.TopKeys == 0 && s.DenialLog == 0 && s.AdminAddr == "" {
+		return nil
+	}
+	stream := decisionstream.New(decisionstream.Options{
+		KeyHashSecret: []byte(s.KeyHashSecret), Replica: e.hostname,
+		LogDenial: telemetry.DenialLog(e.log), DenialShare: s.DenialLog, DenialsPerSecond: s.DenialLogPerSecond,
+	})
+	e.metrics.RegisterDecisionStream(stream.Stats)
+	return stream
+}
