@@ -36,7 +36,7 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Rule, at nodePath) {
 	const id = "the value of '%s' is the id of a request"
 	var from string
-	if o := p.overlayAt(at); o != nil {
+	if o := p.overlayAt(at); o != nil && f.has("rate_limit") {
 		from = overlayNote(o, slices.DeleteFunc([]string{"algorithm", "reserve"}, func(key string) bool { return o.settings[key].key == nil }))
 	}
 	fault := func(name, remedy string) {

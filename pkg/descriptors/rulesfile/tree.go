@@ -118,9 +118,9 @@ type nodePath struct {
 const maxComposite = 500
 
 // composite returns the name of a location in messages of envoyproxy/ratelimit.
-func (at nodePath) composite() string {
-	text := at.domain
-	for _, e := range at.path {
+func (n nodePath) composite() string {
+	text := n.domain
+	for _, e := range n.path {
 		text += "." + e.Joined()
 	}
 	return text
