@@ -130,9 +130,9 @@ func (n *Node) Add(l Level) *Node {
 		n.keyOnly[added.key] = child
 	}
 	if added.list == nil {
-		added.statName = in.string(added.entry().Joined())
+		added.metricName = in.string(added.entry().Joined())
 	} else {
-		added.statName = in.string(added.key + "_" + added.list.name())
+		added.metricName = in.string(added.key + "_" + added.list.name())
 	}
 	return child
 }

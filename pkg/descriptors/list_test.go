@@ -136,8 +136,8 @@ func TestNameOfLongListIsCut(t *testing.T) {
 	}
 	const want = "value-00,value-01,value-02,value-03,value-04,value-05,value-06,..."
 	r := rule(values)
-	if got := r.AppendStatLevels(nil, entries("k=value-99")); r.Name != "k="+want || !slices.Equal(got, []string{"k_" + want}) || !r.HasFixedStatLevels() {
-		t.Errorf("got name %s, levels %q, fixed %t, want k=%s, k_%[4]s, true", r.Name, got, r.HasFixedStatLevels(), want)
+	if got := r.AppendMetricNames(nil, entries("k=value-99")); r.Name != "k="+want || !slices.Equal(got, []string{"k_" + want}) || !r.HasFixedMetricNames() {
+		t.Errorf("got name %s, metric names %q, fixed %t, want k=%s, k_%[4]s, true", r.Name, got, r.HasFixedMetricNames(), want)
 	}
 	if again := rule(values[:99]); again.Name != r.Name {
 		t.Errorf("%s became %s", r.Name, again.Name)
@@ -151,7 +151,7 @@ func TestNameOfLongListIsCut(t *testing.T) {
 	}
 }
 
-func TestStatLevelsOfListsFollowModifiers(t *testing.T) {
+func TestMetricNamesOfListsFollowModifiers(t *testing.T) {
 	rules := rulesfiletest.Parse(t, `domain: d
 descriptors:
 - {key: plan, values: [free, pro], rate_limit: &l {unit: day, requests_per_unit: 1}}
@@ -167,7 +167,7 @@ descriptors:
 	} {
 		es := entries(request)
 		rule := rules.Match("d", es)
-		if got := rule.AppendStatLevels(nil, es); !slices.Equal(got, []string{want}) {
+		if got := rule.AppendMetricNames(nil, es); !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: got %q, want %q", request, got, want)
 		}
 	}

@@ -141,7 +141,7 @@ type level struct {
 	line          uint32 // see SetSource
 	from          *source
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
-	statName      string // the name in metrics: key, key_value, or key_ and the name of the list
+	metricName    string // the name in metrics: key, key_value, or key_ and the name of the list
 	list          *list  // nil without Values and Prefixes
 }
 
@@ -190,7 +190,7 @@ func (l *level) text() string {
 	if l.value == "" {
 		return l.key
 	}
-	return l.key + "=" + l.statName[len(l.key)+1:]
+	return l.key + "=" + l.metricName[len(l.key)+1:]
 }
 
 // Levels returns a copy of the nodes on the path to r.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// AppendStatLevels appends to dst the name of each entry in metrics, unescaped. The entries must be
+// AppendMetricNames appends to dst the name of each entry in metrics, unescaped. The entries must be
 // those that r matched. A name is
 //
 //	key_value     for a node with a value
@@ -17,7 +17,7 @@ import (
 // a wildcard is always key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes
 // is cut and ends with ",...". Names never contain the lease id of a request. Names that contain a
 // value of the request are unbounded.
-func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
+func (r *Rule) AppendMetricNames(dst []string, entries []Entry) []string {
 	withValues := r.DetailedMetric && !slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
 	for i, e := range entries {
 		switch {
@@ -28,38 +28,28 @@ func (r *Rule) AppendStatLevels(dst []string, entries []Entry) []string {
 		case withValues:
 			dst = append(dst, e.Key+"_"+e.Value) // with an empty value too, as in envoyproxy/ratelimit
 		default:
-			dst = append(dst, r.statLevel(&r.path[i], e))
+			dst = append(dst, r.metricName(&r.path[i], e))
 		}
 	}
 	return dst
 }
 
-// HasFixedStatLevels reports whether [Rule.AppendStatLevels] does not depend on the entries.
-func (r *Rule) HasFixedStatLevels() bool {
+// HasFixedMetricNames reports whether [Rule.AppendMetricNames] does not depend on the entries.
+func (r *Rule) HasFixedMetricNames() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
 		return l.kind == wildcard && strings.Contains(l.key, "*") || l.valueToMetric && l.kind != exact
 	})
 }
 
-func (r *Rule) statLevel(l *level, e Entry) string {
-	switch {
-	case l.isShared:
-		return l.wildcardStatName(e.Key)
-	case r.DetailedMetric, l.valueToMetric && l.kind != exact:
+func (r *Rule) metricName(l *level, e Entry) string {
+	if !l.isShared && (r.DetailedMetric || l.valueToMetric && l.kind != exact) {
 		return e.Joined()
-	case l.kind == wildcard:
-		return l.wildcardStatName(e.Key)
 	}
-	return l.statName
-}
-
-// wildcardStatName returns the metric name of a wildcard. If its key is a pattern, the key of the
-// request comes first.
-func (l *level) wildcardStatName(key string) string {
-	if n := len(key); n < len(l.statName) && l.statName[:n] == key && l.statName[n] == '_' {
-		return l.statName
+	rest, hasKey := strings.CutPrefix(l.metricName, e.Key)
+	if l.kind != wildcard || hasKey && strings.HasPrefix(rest, "_") {
+		return l.metricName
 	}
-	return key + "_" + l.statName
+	return e.Key + "_" + l.metricName // the key of l is a pattern
 }
 
 // Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries
@@ -71,10 +61,10 @@ func (e Entry) Joined() string {
 	return e.Key + "_" + e.Value
 }
 
-// AppendOverrideStatLevels appends to dst the metric names of entries under a limit in the request:
+// AppendOverrideMetricNames appends to dst the metric names of entries under a limit in the request:
 // [Entry.Joined] of each, but the key alone of a lease id. The names are unbounded. A nil rule has
 // no leases.
-func AppendOverrideStatLevels(dst []string, rule *Rule, entries []Entry) []string {
+func AppendOverrideMetricNames(dst []string, rule *Rule, entries []Entry) []string {
 	for i, e := range entries {
 		if rule != nil && rule.hasLeases && i == len(entries)-1 {
 			dst = append(dst, e.Key)
