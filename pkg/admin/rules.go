@@ -118,7 +118,7 @@ func keyHint(rules *descriptors.Rules, in *api.KeyRequest) string {
 		if rule.Domain != in.Domain || len(keys) >= maxSuggestedKeys {
 			continue
 		}
-		for _, level := range rule.Levels() {
+		for _, level := range rule.Path() {
 			if !known[level.Key] {
 				known[level.Key] = true
 				keys = append(keys, level.Key)

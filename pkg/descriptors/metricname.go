@@ -18,7 +18,7 @@ import (
 // is cut and ends with ",...". Names never contain the lease id of a request. Names that contain a
 // value of the request are unbounded.
 func (r *Rule) AppendMetricNames(dst []string, entries []Entry) []string {
-	withValues := r.DetailedMetric && !slices.ContainsFunc(r.path, func(l level) bool { return l.isShared })
+	withValues := r.DetailedMetric && !slices.ContainsFunc(r.path, func(n pathNode) bool { return n.isShared })
 	for i, e := range entries {
 		switch {
 		case r.hasLeases && i == len(entries)-1:
@@ -36,20 +36,20 @@ func (r *Rule) AppendMetricNames(dst []string, entries []Entry) []string {
 
 // HasFixedMetricNames reports whether [Rule.AppendMetricNames] does not depend on the entries.
 func (r *Rule) HasFixedMetricNames() bool {
-	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(l level) bool {
-		return l.kind == wildcard && strings.Contains(l.key, "*") || l.valueToMetric && l.kind != exact
+	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(n pathNode) bool {
+		return n.kind == wildcard && strings.Contains(n.key, "*") || n.valueToMetric && n.kind != exact
 	})
 }
 
-func (r *Rule) metricName(l *level, e Entry) string {
-	if !l.isShared && (r.DetailedMetric || l.valueToMetric && l.kind != exact) {
+func (r *Rule) metricName(n *pathNode, e Entry) string {
+	if !n.isShared && (r.DetailedMetric || n.valueToMetric && n.kind != exact) {
 		return e.Joined()
 	}
-	rest, hasKey := strings.CutPrefix(l.metricName, e.Key)
-	if l.kind != wildcard || hasKey && strings.HasPrefix(rest, "_") {
-		return l.metricName
+	rest, hasKey := strings.CutPrefix(n.metricName, e.Key)
+	if n.kind != wildcard || hasKey && strings.HasPrefix(rest, "_") {
+		return n.metricName
 	}
-	return e.Key + "_" + l.metricName // the key of l is a pattern
+	return e.Key + "_" + n.metricName // the key of n is a pattern
 }
 
 // Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries

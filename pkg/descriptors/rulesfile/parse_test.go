@@ -356,7 +356,7 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 		if names := r.AppendMetricNames(nil, entries("a=b c")); len(names) != 2 {
 			t.Fatalf("%+v: metric names %q", r, names)
 		}
-		for _, l := range r.Levels() {
+		for _, l := range r.Path() {
 			e := l.Entry
 			if len(l.Values) > 0 {
 				e.Value = l.Values[len(l.Values)-1]
