@@ -67,13 +67,11 @@ func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) [
 
 func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bool) []byte {
 	b = appendText(b, domain)
-	counted := entries
-	if rule != nil && rule.hasLeases && len(entries) > 0 {
-		counted = entries[:len(entries)-1]
-	}
-	for i, e := range counted {
+	for i, e := range entries {
 		b = appendText(append(b, '|'), e.Key)
 		switch {
+		case rule.isLeaseID(i, entries):
+			b = append(b, leaseMark)
 		case rule != nil && i < len(rule.keyKinds) && rule.keyKinds[i] > 0:
 			b = appendText(append(b, byte(rule.keyKinds[i])), e.Value)
 		case rule == nil || i >= len(rule.path):
@@ -81,9 +79,6 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 		default:
 			b = rule.path[i].appendValue(b, e.Value, mayShare && rule.path[i].isShared)
 		}
-	}
-	if len(counted) < len(entries) {
-		b = append(appendText(append(b, '|'), entries[len(counted)].Key), leaseMark)
 	}
 	return b
 }

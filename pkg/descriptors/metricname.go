@@ -21,7 +21,7 @@ func (r *Rule) AppendMetricNames(dst []string, entries []Entry) []string {
 	withValues := r.DetailedMetric && !slices.ContainsFunc(r.path, func(n pathNode) bool { return n.isShared })
 	for i, e := range entries {
 		switch {
-		case r.hasLeases && i == len(entries)-1:
+		case r.isLeaseID(i, entries):
 			dst = append(dst, e.Key)
 		case i >= len(r.path):
 			dst = append(dst, e.Joined())
@@ -66,7 +66,7 @@ func (e Entry) Joined() string {
 // no leases.
 func AppendOverrideMetricNames(dst []string, rule *Rule, entries []Entry) []string {
 	for i, e := range entries {
-		if rule != nil && rule.hasLeases && i == len(entries)-1 {
+		if rule.isLeaseID(i, entries) {
 			dst = append(dst, e.Key)
 		} else {
 			dst = append(dst, e.Joined())

@@ -115,6 +115,11 @@ func (r *Rule) Mode() string {
 // of a request, which belongs to no [Key].
 func (r *Rule) UsesLeases() bool { return r.hasLeases }
 
+// isLeaseID reports whether the value of entry i is the id of a request. A nil rule has no leases.
+func (r *Rule) isLeaseID(i int, entries []Entry) bool {
+	return r != nil && r.hasLeases && i == len(entries)-1
+}
+
 // MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a
 // wildcard other than "*". It returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
