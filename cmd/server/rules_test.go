@@ -196,7 +196,7 @@ func TestLongStoreTimeoutWithLeasesIsLogged(t *testing.T) {
 			limit, err := limiters.NewLimit(c.spec)
 			must.Succeed(t, err)
 			b := descriptors.NewBuilder()
-			key := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}})
+			key := b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "lease"}})
 			key.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: limit}}})
 			rules := b.Build()
 			var log bytes.Buffer

@@ -134,7 +134,7 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 		if err != nil {
 			return nil, fmt.Errorf("--path %s: %w", text, err)
 		}
-		o.Paths = append(o.Paths, suggest.Path{Domain: s.Domain, Levels: levels})
+		o.Paths = append(o.Paths, suggest.Path{Domain: s.Domain, Nodes: levels})
 	}
 	collector, err := suggest.New(o)
 	if err != nil {

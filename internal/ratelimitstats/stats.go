@@ -156,7 +156,7 @@ func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.HasOverride {
-		levels := descriptors.AppendOverrideStatLevels(stack[:0], d.Rule, d.Entries)
+		levels := descriptors.AppendOverrideMetricNames(stack[:0], d.Rule, d.Entries)
 		return s.byDescriptor.get(d.Domain, levels, descriptors.RuleID{Domain: d.Domain})
 	}
 	cached := s.byRule.Of(d.Rule) // nil if the rules were just replaced
@@ -170,8 +170,8 @@ func (s *Stats) seriesOf(d *decide.Decision) *series {
 			return known
 		}
 	}
-	found := s.byDescriptor.get(d.Domain, d.Rule.AppendStatLevels(stack[:0], d.Entries), d.Rule.ID())
-	if cached != nil && d.Rule.HasFixedStatLevels() {
+	found := s.byDescriptor.get(d.Domain, d.Rule.AppendMetricNames(stack[:0], d.Entries), d.Rule.ID())
+	if cached != nil && d.Rule.HasFixedMetricNames() {
 		cached.Store(found)
 	}
 	return found

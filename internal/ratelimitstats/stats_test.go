@@ -89,8 +89,8 @@ func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 	b := descriptors.NewBuilder()
 	slots := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2})
 	for _, key := range []string{"user", "detailed"} {
-		user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
-		user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
+		user := b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: key}})
+		user.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
 			Limits: []descriptors.RateLimit{{Limit: slots, RequestsPerUnit: 2}}, DetailedMetric: key == "detailed",
 		})
 	}

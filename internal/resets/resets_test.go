@@ -89,7 +89,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 // no others.
 func TestResetReachesOtherReplicas(t *testing.T) {
 	b := descriptors.NewBuilder()
-	b.Domain("ugc").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}}).SetRule(descriptors.Rule{})
+	b.Domain("ugc").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "user_id"}}).SetRule(descriptors.Rule{})
 	rules := slices.Collect(b.Build().All())
 	user := func(id string) string {
 		return descriptors.Key("ugc", rules[0], []descriptors.Entry{{Key: "user_id", Value: id}})

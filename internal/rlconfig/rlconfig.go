@@ -49,12 +49,12 @@ func onDenySetting(o *descriptors.OnDeny) string {
 // listSettings returns the values and prefixes of a rule in full, because its name is truncated.
 func listSettings(r *descriptors.Rule) string {
 	var b strings.Builder
-	for _, l := range r.Levels() {
-		if len(l.Values) > 0 {
-			fmt.Fprintf(&b, ", values of %s: %q", l.Key, l.Values)
+	for _, n := range r.Path() {
+		if len(n.Values) > 0 {
+			fmt.Fprintf(&b, ", values of %s: %q", n.Key, n.Values)
 		}
-		if len(l.Prefixes) > 0 {
-			fmt.Fprintf(&b, ", cidr of %s: %v", l.Key, l.Prefixes)
+		if len(n.Prefixes) > 0 {
+			fmt.Fprintf(&b, ", cidr of %s: %v", n.Key, n.Prefixes)
 		}
 	}
 	return b.String()

@@ -53,7 +53,7 @@ func TestRulesPageShowsLeases(t *testing.T) {
 	} {
 		limit, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
-		b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: key}}).SetRule(descriptors.Rule{
+		b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: key}}).SetRule(descriptors.Rule{
 			Limits: []descriptors.RateLimit{{Limit: limit, RequestsPerUnit: spec.Max, UnitMultiplier: 1}},
 		})
 	}

@@ -53,8 +53,8 @@ func leaseRules(t *testing.T) *descriptors.Rules {
 	t.Helper()
 	l := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2})
 	b := descriptors.NewBuilder()
-	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user"}})
-	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: l}}})
+	user := b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "user"}})
+	user.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: l}}})
 	return b.Build()
 }
 

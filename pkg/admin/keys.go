@@ -48,8 +48,8 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 		if !rule.UsesLeases() || rule.Domain != domain {
 			continue
 		}
-		levels := rule.Levels()
-		if key := levels[len(levels)-1].Key; !slices.Contains(keys, key) {
+		nodes := rule.Path()
+		if key := nodes[len(nodes)-1].Key; !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}

@@ -118,10 +118,10 @@ func keyHint(rules *descriptors.Rules, in *api.KeyRequest) string {
 		if rule.Domain != in.Domain || len(keys) >= maxSuggestedKeys {
 			continue
 		}
-		for _, level := range rule.Levels() {
-			if !known[level.Key] {
-				known[level.Key] = true
-				keys = append(keys, level.Key)
+		for _, node := range rule.Path() {
+			if !known[node.Key] {
+				known[node.Key] = true
+				keys = append(keys, node.Key)
 			}
 		}
 	}

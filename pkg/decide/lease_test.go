@@ -52,7 +52,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	} {
 		node := b.Domain("modes")
 		for key := range strings.FieldsSeq(path) {
-			node = node.Add(descriptors.Level{Entry: descriptors.Entry{Key: key}})
+			node = node.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: key}})
 		}
 		node.SetRule(rule)
 	}

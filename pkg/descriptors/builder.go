@@ -14,7 +14,7 @@ type Builder struct {
 	roots   map[string]*Node
 	intern  interner
 	table   *ruleTable
-	nodes   uint32 // their number
+	nodes   []*Node // without the roots, in file order
 }
 
 // NewBuilder returns a Builder without domains.
@@ -53,15 +53,21 @@ func (b *Builder) Build() *Rules {
 	rules.version = b.version()
 	for name, root := range b.roots {
 		d := rules.domains[name]
-		d.index, d.rules, d.empty = newRuleIndex(root, b.table), rules, root.emptyPaths(nil)
+		d.index, d.rules = newRuleIndex(root, b.table), rules
+	}
+	for _, n := range b.nodes {
+		if n.IsEmpty() {
+			d := rules.domains[n.domain]
+			d.empty = append(d.empty, n.path())
+		}
 	}
 	return rules
 }
 
-// A Level is one node on the path to a rule: what it matches, and its modifiers. At most one of
-// Value, Values and Prefixes is set; without any, the level matches every value. A '*' in Key or
+// A NodeSpec configures a node: the entries that it matches, and its modifiers. At most one of
+// Value, Values and Prefixes is set; without any, the node matches every value. A '*' in Key or
 // Value matches any characters. With Values or Prefixes, Key has no '*'.
-type Level struct {
+type NodeSpec struct {
 	Entry
 	Values         []string       // each an exact value, not empty
 	Prefixes       []netip.Prefix // each masked, and IPv4 if it is IPv4-mapped
@@ -69,20 +75,25 @@ type Level struct {
 	ValueToMetric  bool           // the request's value in the names of metrics
 }
 
-// IsShareable reports whether l may have ShareThreshold: it must have a '*', Values or Prefixes.
-func (l Level) IsShareable() bool {
-	m := kindOf(&l)
+// IsShareable reports whether s may have ShareThreshold: it must have a '*', Values or Prefixes.
+func (s NodeSpec) IsShareable() bool {
+	m := kindOf(&s)
 	return m != exact && m != keyOnly
 }
 
 // A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the
 // tree.
+//
+// Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more memory
+// for each rule. An index finds only the node that a request selects, so [Domain.Walk] rebuilds the
+// nodes to compare all that match. The linter of package rulesfile has a third tree. It compares
+// rules with each other, not with a request, and reports positions in the YAML.
 type Node struct {
-	builder *Builder
-	domain  string
-	parent  *Node // nil at the root
-	level   level
-	rule    *Rule // nil if n has no limits
+	builder  *Builder
+	domain   string
+	parent   *Node // nil at the root
+	pathNode       // zero at the root
+	rule     *Rule // nil if n has no limits
 
 	// children are in file order. The fields after it hold some of them again, for Exempts and the
 	// index.
@@ -102,39 +113,38 @@ type wildcardChild struct {
 
 // Add adds a node below n. Siblings must not have the same entry, including those of Values, or the
 // same key and prefix.
-func (n *Node) Add(l Level) *Node {
-	in := &n.builder.intern
-	n.builder.nodes++
-	child := &Node{builder: n.builder, domain: n.domain, parent: n, level: level{
-		kind: kindOf(&l), isShared: l.ShareThreshold, valueToMetric: l.ValueToMetric, fileOrder: n.builder.nodes, key: in.key(l.Key),
+func (n *Node) Add(s NodeSpec) *Node {
+	b := n.builder
+	in := &b.intern
+	added := &Node{builder: b, domain: n.domain, parent: n, pathNode: pathNode{
+		kind: kindOf(&s), isShared: s.ShareThreshold, valueToMetric: s.ValueToMetric, fileOrder: uint32(len(b.nodes) + 1),
+		key: in.key(s.Key), value: in.string(s.Value),
 	}}
-	n.children = append(n.children, child)
-	added := &child.level
-	added.value = in.string(l.Value)
+	n.children, b.nodes = append(n.children, added), append(b.nodes, added)
 	switch added.kind {
 	case oneOf:
-		added.list, added.value = &list{values: slices.Clone(l.Values)}, in.string(slices.Min(l.Values))
+		added.list, added.value = &list{values: slices.Clone(s.Values)}, in.string(slices.Min(s.Values))
 	case addresses:
-		added.list, added.value = &list{prefixes: slices.Clone(l.Prefixes)}, in.string(l.Prefixes[0].String())
+		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, in.string(s.Prefixes[0].String())
 		if n.prefixesByKey == nil {
 			n.prefixesByKey = map[string]*prefixTable{}
 		}
 		added.list.table = interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
-		added.list.table.lists = append(added.list.table.lists, child)
+		added.list.table.lists = append(added.list.table.lists, added)
 	case wildcard:
-		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), child})
+		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), added})
 	case keyOnly:
 		if n.keyOnly == nil {
 			n.keyOnly = map[string]*Node{}
 		}
-		n.keyOnly[added.key] = child
+		n.keyOnly[added.key] = added
 	}
 	if added.list == nil {
-		added.statName = in.string(added.entry().Joined())
+		added.metricName = in.string(added.entry().Joined())
 	} else {
-		added.statName = in.string(added.key + "_" + added.list.name())
+		added.metricName = in.string(added.key + "_" + added.list.name())
 	}
-	return child
+	return added
 }
 
 // SetRule sets the rule of n, with its Domain and Name, and returns the copy that the Rules will
@@ -144,8 +154,8 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	for i := range min(len(r.path), len(r.keyKinds)) {
-		if l := &r.path[i]; l.kind != wildcard && l.kind != addresses && !l.isShared {
-			r.keyKinds[i] = l.kind
+		if on := &r.path[i]; on.kind != wildcard && on.kind != addresses && !on.isShared {
+			r.keyKinds[i] = on.kind
 		}
 	}
 	for i := range r.Limits {
@@ -159,10 +169,10 @@ func (n *Node) SetRule(r Rule) *Rule {
 	return n.rule
 }
 
-func (n *Node) path() []level {
-	var path []level
+func (n *Node) path() []pathNode {
+	var path []pathNode
 	for ; n.parent != nil; n = n.parent {
-		path = append(path, n.level)
+		path = append(path, n.pathNode)
 	}
 	slices.Reverse(path)
 	return path
@@ -173,24 +183,13 @@ func (n *Node) IsEmpty() bool {
 	return n.rule == nil && len(n.children) == 0
 }
 
-// emptyPaths appends the paths of the empty nodes below n.
-func (n *Node) emptyPaths(dst [][]level) [][]level {
-	for _, child := range n.children {
-		if child.IsEmpty() {
-			dst = append(dst, child.path())
-		}
-		dst = child.emptyPaths(dst)
-	}
-	return dst
-}
-
 // Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone
 // would otherwise match at its level. It is meant for a node that IsEmpty. With more than 100
 // wildcards, and for lists, it returns true without a complete search, so that loading stays
 // linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
-	parent, key := n.parent, n.level.key
+	parent, key := n.parent, n.key
 	if other := parent.keyOnly[key]; other != nil && other != n || len(parent.wildcards) > maxSearched {
 		return true
 	}
@@ -198,7 +197,7 @@ func (n *Node) Exempts() bool {
 		return true
 	}
 	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {
-		return w.node != n && (w.pattern.matches(n.level.entry()) || n.level.list != nil && w.pattern.key.match(key))
+		return w.node != n && (w.pattern.matches(n.entry()) || n.list != nil && w.pattern.key.match(key))
 	})
 }
 

@@ -76,15 +76,15 @@ func unescape(text string) string {
 
 // ParsePath parses the keys of a path, each with or without a value, such as user_id,action=login.
 // The escapes are those of [ParseEntries].
-func ParsePath(text string) ([]Level, error) {
-	var levels []Level
+func ParsePath(text string) ([]NodeSpec, error) {
+	var nodes []NodeSpec
 	for i, part := range cutAll(text, ',', -1) {
 		pair := append(cutAll(part, '=', 2), "")
 		entry := Entry{Key: unescape(strings.TrimSpace(pair[0])), Value: unescape(pair[1])}
 		if entry.Key == "" {
 			return nil, fmt.Errorf("entry %d has no key: want keys such as user_id,action=login", i+1)
 		}
-		levels = append(levels, Level{Entry: entry})
+		nodes = append(nodes, NodeSpec{Entry: entry})
 	}
-	return levels, nil
+	return nodes, nil
 }

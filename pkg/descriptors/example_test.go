@@ -15,8 +15,8 @@ func ExampleBuilder() {
 		return
 	}
 	b := descriptors.NewBuilder()
-	user := b.Domain("ugc").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
-	reply := user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "action", Value: "reply"}})
+	user := b.Domain("ugc").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "user_id"}})
+	reply := user.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "action", Value: "reply"}})
 	reply.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{limit}})
 	rules := b.Build()
 

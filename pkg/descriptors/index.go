@@ -65,7 +65,7 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 // add adds n and the nodes below it and returns n's record. It is called several times for a
 // pattern (as a wildcard and by its own text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.record > 0 && n.level.kind == oneOf {
+	if n.record > 0 && n.kind == oneOf {
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.record)
 		return id
@@ -77,12 +77,12 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	child, inexact := recordID(0), uint32(0)
 	var ids []recordID
 	for _, c := range n.children {
-		if c.level.kind == addresses {
+		if c.kind == addresses {
 			continue
 		}
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
-		for value := range c.level.values() {
-			ids = append(ids, x.add(c, n.record, Entry{c.level.key, value}))
+		for value := range c.values() {
+			ids = append(ids, x.add(c, n.record, Entry{c.key, value}))
 		}
 	}
 	switch len(ids) {
@@ -99,10 +99,10 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		}
 		for i := range n.wildcards {
 			w := &n.wildcards[i]
-			r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.level.entry())})
+			r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.entry())})
 		}
 		for key, c := range n.keyOnly {
-			r.keyOnly[key] = x.add(c, n.record, c.level.entry())
+			r.keyOnly[key] = x.add(c, n.record, c.entry())
 		}
 		x.inexact = append(x.inexact, r)
 		inexact = uint32(len(x.inexact))

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	textBlock  = 32 << 10 // bytes
-	levelBlock = 1024
+	textBlock = 32 << 10 // bytes
+	pathBlock = 1024
 )
 
 // An interner stores one copy of each text and limit that rules share, in contiguous blocks. Shared
@@ -20,7 +20,7 @@ type interner struct {
 	single  map[RateLimit][]RateLimit
 	sources map[source]*source
 	texts   *strings.Builder
-	levels  []level
+	nodes   []pathNode
 }
 
 func newInterner() interner {
@@ -40,13 +40,13 @@ func (in *interner) string(text string) string {
 	return in.texts.String()[start:]
 }
 
-func (in *interner) path(levels []level) []level {
-	if len(in.levels)+len(levels) > cap(in.levels) {
-		in.levels = make([]level, 0, max(levelBlock, len(levels)))
+func (in *interner) path(nodes []pathNode) []pathNode {
+	if len(in.nodes)+len(nodes) > cap(in.nodes) {
+		in.nodes = make([]pathNode, 0, max(pathBlock, len(nodes)))
 	}
-	start := len(in.levels)
-	in.levels = append(in.levels, levels...)
-	return in.levels[start:len(in.levels):len(in.levels)]
+	start := len(in.nodes)
+	in.nodes = append(in.nodes, nodes...)
+	return in.nodes[start:len(in.nodes):len(in.nodes)]
 }
 
 // interned returns the value of a key in all. If there is none yet, it adds the result of value.

@@ -9,7 +9,7 @@ import (
 // maxComponentBytes is the maximum length of a text in a key. A longer text is hashed.
 const maxComponentBytes = 128
 
-// These characters stand for levels with share_threshold in a key.
+// These characters stand for nodes with share_threshold in a key.
 const (
 	sharedWildcard = '^'
 	sharedValues   = ';'
@@ -67,13 +67,11 @@ func AppendOverrideKey(dst []byte, domain string, rule *Rule, entries []Entry) [
 
 func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bool) []byte {
 	b = appendText(b, domain)
-	counted := entries
-	if rule != nil && rule.hasLeases && len(entries) > 0 {
-		counted = entries[:len(entries)-1]
-	}
-	for i, e := range counted {
+	for i, e := range entries {
 		b = appendText(append(b, '|'), e.Key)
 		switch {
+		case rule.isLeaseID(i, entries):
+			b = append(b, leaseMark)
 		case rule != nil && i < len(rule.keyKinds) && rule.keyKinds[i] > 0:
 			b = appendText(append(b, byte(rule.keyKinds[i])), e.Value)
 		case rule == nil || i >= len(rule.path):
@@ -82,41 +80,38 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 			b = rule.path[i].appendValue(b, e.Value, mayShare && rule.path[i].isShared)
 		}
 	}
-	if len(counted) < len(entries) {
-		b = append(appendText(append(b, '|'), entries[len(counted)].Key), leaseMark)
-	}
 	return b
 }
 
-// appendValue appends the matchKind of l, and the value or the shared name that identifies the
+// appendValue appends the matchKind of n, and the value or the shared name that identifies the
 // counter.
-func (l *level) appendValue(b []byte, value string, shared bool) []byte {
+func (n *pathNode) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
-	case l.kind == addresses:
-		return l.appendAddress(b, value, shared)
-	case l.kind == oneOf && shared:
-		return appendText(append(b, sharedValues), l.value)
+	case n.kind == addresses:
+		return n.appendAddress(b, value, shared)
+	case n.kind == oneOf && shared:
+		return appendText(append(b, sharedValues), n.value)
 	case shared:
-		b = append(appendText(append(b, sharedWildcard), l.key), '=')
-		return appendText(b, l.value)
-	case l.kind == wildcard:
-		b = append(appendText(append(b, byte(wildcard)), l.key), '=')
-		b = append(appendText(b, l.value), '=')
+		b = append(appendText(append(b, sharedWildcard), n.key), '=')
+		return appendText(b, n.value)
+	case n.kind == wildcard:
+		b = append(appendText(append(b, byte(wildcard)), n.key), '=')
+		b = append(appendText(b, n.value), '=')
 		return appendText(b, value)
 	}
-	return appendText(append(b, byte(l.kind)), value)
+	return appendText(append(b, byte(n.kind)), value)
 }
 
-func (l *level) appendAddress(b []byte, value string, shared bool) []byte {
+func (n *pathNode) appendAddress(b []byte, value string, shared bool) []byte {
 	address, ok := parseAddress(value)
 	if !ok {
-		return appendText(append(b, byte(addresses)), value) // l does not match it
+		return appendText(append(b, byte(addresses)), value) // n does not match it
 	}
 	var stack [64]byte // longer than any address or prefix
 	if !shared {
 		return appendShort(append(b, byte(addresses)), address.AppendTo(stack[:0]))
 	}
-	return appendShort(append(b, sharedPrefix), l.list.table.longest(address).AppendTo(stack[:0]))
+	return appendShort(append(b, sharedPrefix), n.list.table.longest(address).AppendTo(stack[:0]))
 }
 
 // appendShort is appendText for at most maxComponentBytes.

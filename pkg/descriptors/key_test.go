@@ -68,11 +68,11 @@ func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 // has this counter.
 func TestKeyOfLeasesHasNoID(t *testing.T) {
 	b := descriptors.NewBuilder()
-	user := b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "user_id"}})
+	user := b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "user_id"}})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
 	minute := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Minute})
 	user.SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: minute}}})
-	user.Add(descriptors.Level{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
+	user.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{
 		Limits: []descriptors.RateLimit{{Limit: minute}, {Limit: limit}},
 	})
 	rules := b.Build()

@@ -9,11 +9,11 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// A list holds the values or the prefixes of a level in file order. It is never empty.
+// A list holds the values or the prefixes of a node in file order. It is never empty.
 type list struct {
 	values   []string
 	prefixes []netip.Prefix
-	table    *prefixTable // the prefixes of all levels with this key below one node; nil for values
+	table    *prefixTable // the prefixes of all siblings with this key; nil for values
 }
 
 // name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...",
@@ -66,7 +66,7 @@ func (p *prefixTable) fill(record func(*Node) recordID) {
 	var sorted []recordOf
 	for _, n := range p.lists {
 		id := record(n)
-		for _, prefix := range n.level.list.prefixes {
+		for _, prefix := range n.list.prefixes {
 			sorted = append(sorted, recordOf{prefix, id})
 		}
 	}

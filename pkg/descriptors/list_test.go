@@ -132,17 +132,17 @@ func TestNameOfLongListIsCut(t *testing.T) {
 	}
 	rule := func(values []string) *descriptors.Rule {
 		b := descriptors.NewBuilder()
-		return b.Domain("d").Add(descriptors.Level{Entry: descriptors.Entry{Key: "k"}, Values: values}).SetRule(descriptors.Rule{Unlimited: true})
+		return b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "k"}, Values: values}).SetRule(descriptors.Rule{Unlimited: true})
 	}
 	const want = "value-00,value-01,value-02,value-03,value-04,value-05,value-06,..."
 	r := rule(values)
-	if got := r.AppendStatLevels(nil, entries("k=value-99")); r.Name != "k="+want || !slices.Equal(got, []string{"k_" + want}) || !r.HasFixedStatLevels() {
-		t.Errorf("got name %s, levels %q, fixed %t, want k=%s, k_%[4]s, true", r.Name, got, r.HasFixedStatLevels(), want)
+	if got := r.AppendMetricNames(nil, entries("k=value-99")); r.Name != "k="+want || !slices.Equal(got, []string{"k_" + want}) || !r.HasFixedMetricNames() {
+		t.Errorf("got name %s, metric names %q, fixed %t, want k=%s, k_%[4]s, true", r.Name, got, r.HasFixedMetricNames(), want)
 	}
 	if again := rule(values[:99]); again.Name != r.Name {
 		t.Errorf("%s became %s", r.Name, again.Name)
 	}
-	if l := r.Levels(); len(l) != 1 || l[0].Key != "k" || l[0].Value != "" || !slices.Equal(l[0].Values, values) {
+	if l := r.Path(); len(l) != 1 || l[0].Key != "k" || l[0].Value != "" || !slices.Equal(l[0].Values, values) {
 		t.Errorf("levels %+v, want one with the key k and all values", l)
 	}
 	long := strings.Repeat("x", 300)
@@ -151,7 +151,7 @@ func TestNameOfLongListIsCut(t *testing.T) {
 	}
 }
 
-func TestStatLevelsOfListsFollowModifiers(t *testing.T) {
+func TestMetricNamesOfListsFollowModifiers(t *testing.T) {
 	rules := rulesfiletest.Parse(t, `domain: d
 descriptors:
 - {key: plan, values: [free, pro], rate_limit: &l {unit: day, requests_per_unit: 1}}
@@ -167,7 +167,7 @@ descriptors:
 	} {
 		es := entries(request)
 		rule := rules.Match("d", es)
-		if got := rule.AppendStatLevels(nil, es); !slices.Equal(got, []string{want}) {
+		if got := rule.AppendMetricNames(nil, es); !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: got %q, want %q", request, got, want)
 		}
 	}
@@ -213,7 +213,7 @@ func TestLongestPrefixAgreesWithLinearSearch(t *testing.T) {
 		rules := map[*descriptors.Rule][]netip.Prefix{}
 		for rest := all; len(rest) > 0; {
 			n := min(1+random.IntN(5), len(rest))
-			l := descriptors.Level{Entry: descriptors.Entry{Key: "ip"}, Prefixes: rest[:n], ShareThreshold: true}
+			l := descriptors.NodeSpec{Entry: descriptors.Entry{Key: "ip"}, Prefixes: rest[:n], ShareThreshold: true}
 			rules[b.Domain("d").Add(l).SetRule(descriptors.Rule{Unlimited: true})], rest = rest[:n], rest[n:]
 		}
 		built := b.Build()
@@ -258,7 +258,7 @@ func manyPrefixes(n int, perRule int) (*descriptors.Rules, []string) {
 		}
 	}
 	for chunk := range slices.Chunk(prefixes, perRule) {
-		b.Domain("many").Add(descriptors.Level{Entry: descriptors.Entry{Key: "ip"}, Prefixes: chunk}).SetRule(descriptors.Rule{Unlimited: true})
+		b.Domain("many").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "ip"}, Prefixes: chunk}).SetRule(descriptors.Rule{Unlimited: true})
 	}
 	random.Shuffle(n, func(i, j int) { addresses[i], addresses[j] = addresses[j], addresses[i] }) // so that requests do not follow the order of memory
 	return b.Build(), addresses
@@ -271,7 +271,7 @@ func manyAddresses(addresses []string) *descriptors.Rules {
 	for _, address := range addresses {
 		if e := (descriptors.Entry{Key: "ip", Value: address}); !taken[e] {
 			taken[e] = true
-			b.Domain("many").Add(descriptors.Level{Entry: e}).SetRule(descriptors.Rule{Unlimited: true})
+			b.Domain("many").Add(descriptors.NodeSpec{Entry: e}).SetRule(descriptors.Rule{Unlimited: true})
 		}
 	}
 	return b.Build()

@@ -57,8 +57,8 @@ type Rule struct {
 	// is Unlimited.
 	Limits []RateLimit
 	number uint32 // in the ruleTable, from 1
-	// keyKinds are the kinds of the first levels, or 0 for a wildcard, for addresses and for a
-	// level with share_threshold. Key reads them instead of path, which would be a cache miss: with
+	// keyKinds are the kinds of the first nodes of path, or 0 for a wildcard, for addresses and for a
+	// node with share_threshold. Key reads them instead of path, which would be a cache miss: with
 	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
 	keyKinds [4]matchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see
@@ -85,7 +85,7 @@ type Rule struct {
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
-	path      []level
+	path      []pathNode
 }
 
 // A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the
@@ -115,14 +115,19 @@ func (r *Rule) Mode() string {
 // of a request, which belongs to no [Key].
 func (r *Rule) UsesLeases() bool { return r.hasLeases }
 
+// isLeaseID reports whether the value of entry i is the id of a request. A nil rule has no leases.
+func (r *Rule) isLeaseID(i int, entries []Entry) bool {
+	return r != nil && r.hasLeases && i == len(entries)-1
+}
+
 // MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a
 // wildcard other than "*". It returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
 	if i >= len(r.path) {
 		return false
 	}
-	l := &r.path[i]
-	return l.kind != keyOnly && (l.kind != wildcard || strings.Trim(l.value, "*") != "")
+	n := &r.path[i]
+	return n.kind != keyOnly && (n.kind != wildcard || strings.Trim(n.value, "*") != "")
 }
 
 // HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is
@@ -132,83 +137,84 @@ func (r *Rule) HasLimitNamed(name string) bool {
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }
 
-// A level is a [Level] with its matchKind and its name in metrics.
-type level struct {
+// A pathNode is a node on the path to a rule: its [NodeSpec] in the form that requests need, and its
+// source.
+type pathNode struct {
 	kind          matchKind
-	isShared      bool   // Level.ShareThreshold: one counter for all matches
-	valueToMetric bool   // Level.ValueToMetric
+	isShared      bool   // NodeSpec.ShareThreshold: one counter for all matches
+	valueToMetric bool   // NodeSpec.ValueToMetric
 	fileOrder     uint32 // from 1; unique in a Builder
 	line          uint32 // see SetSource
 	from          *source
 	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
-	statName      string // the name in metrics: key, key_value, or key_ and the name of the list
+	metricName    string // the name in metrics: key, key_value, or key_ and the name of the list
 	list          *list  // nil without Values and Prefixes
 }
 
-// A matchKind is how a level matches an entry: the byte that stands for it in a key.
+// A matchKind is how a node matches an entry: the byte that stands for it in a key.
 type matchKind byte
 
 const (
 	exact     matchKind = '='
-	oneOf     matchKind = ',' // Level.Values
-	addresses matchKind = '/' // Level.Prefixes
+	oneOf     matchKind = ',' // NodeSpec.Values
+	addresses matchKind = '/' // NodeSpec.Prefixes
 	wildcard  matchKind = '~'
 	keyOnly   matchKind = '*'
-	unruled   matchKind = '?' // no rule has this level
+	unruled   matchKind = '?' // no rule has a node for the entry
 )
 
-func kindOf(l *Level) matchKind {
+func kindOf(s *NodeSpec) matchKind {
 	switch {
-	case len(l.Values) > 0:
+	case len(s.Values) > 0:
 		return oneOf
-	case len(l.Prefixes) > 0:
+	case len(s.Prefixes) > 0:
 		return addresses
-	case strings.Contains(l.Key, "*") || strings.Contains(l.Value, "*"):
+	case strings.Contains(s.Key, "*") || strings.Contains(s.Value, "*"):
 		return wildcard
-	case l.Value == "":
+	case s.Value == "":
 		return keyOnly
 	}
 	return exact
 }
 
-func (l *level) entry() Entry { return Entry{l.key, l.value} }
+func (n *pathNode) entry() Entry { return Entry{n.key, n.value} }
 
-// values returns the value, or the items of the list; none if l matches every value.
-func (l *level) values() iter.Seq[string] {
+// values returns the value, or the items of the list; none if n matches every value.
+func (n *pathNode) values() iter.Seq[string] {
 	switch {
-	case l.list != nil:
-		return l.list.items()
-	case l.value == "":
+	case n.list != nil:
+		return n.list.items()
+	case n.value == "":
 		return func(func(string) bool) {}
 	}
-	return func(yield func(string) bool) { yield(l.value) }
+	return func(yield func(string) bool) { yield(n.value) }
 }
 
-// text returns "key=value", or the key if the level matches every value. A list is shortened, see
+// text returns "key=value", or the key if n matches every value. A list is shortened, see
 // [list.name].
-func (l *level) text() string {
-	if l.value == "" {
-		return l.key
+func (n *pathNode) text() string {
+	if n.value == "" {
+		return n.key
 	}
-	return l.key + "=" + l.statName[len(l.key)+1:]
+	return n.key + "=" + n.metricName[len(n.key)+1:]
 }
 
-// Levels returns a copy of the nodes on the path to r.
-func (r *Rule) Levels() []Level {
-	levels := make([]Level, len(r.path))
+// Path returns the configuration of the nodes on the path to r.
+func (r *Rule) Path() []NodeSpec {
+	path := make([]NodeSpec, len(r.path))
 	for i := range r.path {
-		l := &r.path[i]
-		levels[i] = Level{Entry: l.entry(), ShareThreshold: l.isShared, ValueToMetric: l.valueToMetric}
-		if l.list != nil {
-			levels[i].Value, levels[i].Values, levels[i].Prefixes = "", slices.Clone(l.list.values), slices.Clone(l.list.prefixes)
+		n := &r.path[i]
+		path[i] = NodeSpec{Entry: n.entry(), ShareThreshold: n.isShared, ValueToMetric: n.valueToMetric}
+		if n.list != nil {
+			path[i].Value, path[i].Values, path[i].Prefixes = "", slices.Clone(n.list.values), slices.Clone(n.list.prefixes)
 		}
 	}
-	return levels
+	return path
 }
 
 const maxRuleNameBytes = 200
 
-func ruleName(path []level) string {
+func ruleName(path []pathNode) string {
 	var b strings.Builder
 	for i := range path {
 		if i > 0 {

@@ -20,8 +20,8 @@ type Rules struct {
 type Domain struct {
 	name     string
 	index    *ruleIndex
-	rules    *Rules    // the rules of all domains
-	empty    [][]level // the paths of the nodes without limits that end a path
+	rules    *Rules       // the rules of all domains
+	empty    [][]pathNode // the paths to nodes that are IsEmpty, for tree
 	onError  limiters.OnError
 	onDeny   *OnDeny
 	onErrors []limiters.OnError // see OnErrors

@@ -9,48 +9,48 @@ type source struct{ file, overlay string }
 // such as an xDS resource. Call it before SetOverlay, and before SetRule of n and of the nodes
 // below it.
 func (n *Node) SetSource(file string, line int) {
-	n.level.from, n.level.line = n.builder.intern.source(source{file: file}), uint32(line)
+	n.from, n.line = n.builder.intern.source(source{file: file}), uint32(line)
 }
 
 // SetOverlay sets the position of the overlay entry that sets keys of n's rule. Call it before
 // SetRule.
 func (n *Node) SetOverlay(position string) {
 	from := source{overlay: position}
-	if n.level.from != nil {
-		from.file = n.level.from.file
+	if n.from != nil {
+		from.file = n.from.file
 	}
-	n.level.from = n.builder.intern.source(from)
+	n.from = n.builder.intern.source(from)
 }
 
 // Source returns the position of r, such as "rules.yaml:12", or the name of an xDS resource; "" if
 // unknown.
 func (r *Rule) Source() string {
-	return r.lastLevel().source()
+	return r.lastNode().source()
 }
 
 // OverlaySource returns the position of the overlay entry that sets keys of r, such as
 // "overlay.yaml:3"; "" if there is none.
 func (r *Rule) OverlaySource() string {
-	if from := r.lastLevel().from; from != nil {
+	if from := r.lastNode().from; from != nil {
 		return from.overlay
 	}
 	return ""
 }
 
-func (r *Rule) lastLevel() *level {
+func (r *Rule) lastNode() *pathNode {
 	if r == nil || len(r.path) == 0 {
-		return &level{}
+		return &pathNode{}
 	}
 	return &r.path[len(r.path)-1]
 }
 
-// source returns the position of the node of l, see [Rule.Source].
-func (l *level) source() string {
+// source returns the position of n, see [Rule.Source].
+func (n *pathNode) source() string {
 	switch {
-	case l.from == nil:
+	case n.from == nil:
 		return ""
-	case l.line == 0:
-		return l.from.file
+	case n.line == 0:
+		return n.from.file
 	}
-	return l.from.file + ":" + strconv.FormatUint(uint64(l.line), 10)
+	return n.from.file + ":" + strconv.FormatUint(uint64(n.line), 10)
 }

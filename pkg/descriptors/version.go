@@ -53,8 +53,8 @@ func (r *Rule) effect(domain *Domain) (b []byte) {
 func (r *Rule) identity() []byte {
 	b := appendPart(nil, r.Domain)
 	for i := range r.path {
-		l := &r.path[i]
-		b = appendPart(appendPart(append(b, byte(l.kind)), l.key), l.value)
+		n := &r.path[i]
+		b = appendPart(appendPart(append(b, byte(n.kind)), n.key), n.value)
 	}
 	return b
 }
@@ -64,14 +64,14 @@ func (r *Rule) identity() []byte {
 func (d *Domain) digest(n *Node) digest {
 	var sorted, wildcards []digest
 	for _, child := range n.children {
-		if child.level.kind == wildcard {
+		if child.kind == wildcard {
 			wildcards = append(wildcards, d.digest(child))
 		} else {
 			sorted = append(sorted, d.digest(child))
 		}
 	}
 	slices.SortFunc(sorted, func(a, b digest) int { return bytes.Compare(a[:], b[:]) })
-	text := n.level.appendDigest(nil)
+	text := n.appendDigest(nil)
 	text = d.appendRule(text, n.rule)
 	text = binary.LittleEndian.AppendUint64(text, uint64(len(sorted)))
 	for _, child := range append(sorted, wildcards...) {
@@ -80,14 +80,14 @@ func (d *Domain) digest(n *Node) digest {
 	return sha256.Sum256(text)
 }
 
-func (l *level) appendDigest(b []byte) []byte {
-	b = append(b, byte(l.kind), bit(l.isShared), bit(l.valueToMetric))
-	b = appendPart(appendPart(b, l.key), l.value)
-	if l.list == nil {
+func (n *pathNode) appendDigest(b []byte) []byte {
+	b = append(b, byte(n.kind), bit(n.isShared), bit(n.valueToMetric))
+	b = appendPart(appendPart(b, n.key), n.value)
+	if n.list == nil {
 		return b
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(l.list.values)+len(l.list.prefixes)))
-	for item := range l.list.items() {
+	b = binary.LittleEndian.AppendUint64(b, uint64(len(n.list.values)+len(n.list.prefixes)))
+	for item := range n.list.items() {
 		b = appendPart(b, item)
 	}
 	return b

@@ -9,9 +9,9 @@ import (
 
 // A Step explains which node of the rules one entry selects, or why it selects none.
 type Step struct {
-	Level  int   // the position of the entry, from 1
-	Entry  Entry // the request's entry
-	Result StepResult
+	Position int   // of the entry in the request, from 1
+	Entry    Entry // the request's entry
+	Result   StepResult
 
 	Node   string // the selected node, such as "path=/a*"; "" if there is none
 	Source string // the node's position, as in [Rule.Source]
@@ -59,19 +59,18 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// tree rebuilds the nodes of d from the paths of its rules. A Domain does not keep its nodes, because
-// they would take 55 % more memory. tree returns the root, and the other nodes by fileOrder.
+// tree rebuilds the nodes of d, see [Node]. It returns the root, and the other nodes by fileOrder.
 func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
 	root, byFileOrder = &Node{}, map[uint32]*Node{}
 	if d == nil {
 		return root, byFileOrder
 	}
-	add := func(path []level, rule *Rule) {
+	add := func(path []pathNode, rule *Rule) {
 		n := root
 		for i := range path {
 			child := byFileOrder[path[i].fileOrder]
 			if child == nil {
-				child = &Node{parent: n, level: path[i]}
+				child = &Node{parent: n, pathNode: path[i]}
 				byFileOrder[path[i].fileOrder], n.children = child, append(n.children, child)
 			}
 			n = child
@@ -109,7 +108,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	var steps []Step
 	var general [][]matchingNode // at each level, the nodes that Match does not try
 	for i, e := range entries {
-		step := Step{Level: i + 1, Entry: e, Above: at.level.text()}
+		step := Step{Position: i + 1, Entry: e, Above: at.text()}
 		candidates := at.childrenMatching(e)
 		if len(candidates) == 0 {
 			at.explainNone(&step)
@@ -117,7 +116,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 			break
 		}
 		at, general = candidates[0], append(general, candidates[1:])
-		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.level.text(), at.level.source(), at.rule, at.prefix
+		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.text(), at.source(), at.rule, at.prefix
 		steps = append(steps, step)
 	}
 	last := &steps[len(steps)-1]
@@ -139,7 +138,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 func hidden(nodes []matchingNode, entries []Entry) *Hidden {
 	for _, n := range nodes {
 		if rule := n.findAny(entries); rule != nil {
-			return &Hidden{n.level.text(), n.level.source(), rule}
+			return &Hidden{n.text(), n.source(), rule}
 		}
 	}
 	return nil
@@ -163,32 +162,32 @@ func (n *Node) findAny(entries []Entry) *Rule {
 // try. Match selects the first: TestWalkAgreesWithMatch compares the two.
 func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
-		if result, prefix := child.level.match(e); result.Matched() {
+		if result, prefix := child.match(e); result.Matched() {
 			all = append(all, matchingNode{child, result, prefix})
 		}
 	}
 	slices.SortFunc(all, func(a, b matchingNode) int {
-		return cmp.Or(cmp.Compare(a.result, b.result), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.level.fileOrder, b.level.fileOrder))
+		return cmp.Or(cmp.Compare(a.result, b.result), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.fileOrder, b.fileOrder))
 	})
 	return all
 }
 
-// match returns how l matches e, or why it does not. The prefix is set for MatchedPrefix.
-func (l *level) match(e Entry) (StepResult, netip.Prefix) {
+// match returns how n matches e, or why it does not. The prefix is set for MatchedPrefix.
+func (n *pathNode) match(e Entry) (StepResult, netip.Prefix) {
 	none := netip.Prefix{}
 	switch {
-	case l.list == nil && l.value != "" && l.entry() == e: // the text of a wildcard itself, too
+	case n.list == nil && n.value != "" && n.entry() == e: // the text of a wildcard itself, too
 		return MatchedValue, none
-	case l.kind == wildcard:
-		return newPattern(l.entry()).result(e), none
-	case l.key != e.Key:
+	case n.kind == wildcard:
+		return newPattern(n.entry()).result(e), none
+	case n.key != e.Key:
 		return NoKey, none
-	case l.kind == keyOnly:
+	case n.kind == keyOnly:
 		return MatchedKey, none
-	case l.kind == oneOf && slices.Contains(l.list.values, e.Value):
+	case n.kind == oneOf && slices.Contains(n.list.values, e.Value):
 		return MatchedList, none
-	case l.kind == addresses:
-		return l.list.match(e.Value)
+	case n.kind == addresses:
+		return n.list.match(e.Value)
 	}
 	return NoValue, none
 }
@@ -223,10 +222,10 @@ func (n *Node) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
 	for _, child := range n.children {
-		result, _ := child.level.match(s.Entry)
+		result, _ := child.match(s.Entry)
 		s.Result = max(s.Result, result)
 		if result > NoKey {
-			for value := range child.level.values() {
+			for value := range child.values() {
 				values[value] = true
 			}
 		}
@@ -241,7 +240,7 @@ func (n *Node) explainNone(s *Step) {
 func (n *Node) keysBelow() []string {
 	keys := map[string]bool{}
 	for _, child := range n.children {
-		keys[child.level.key] = true
+		keys[child.key] = true
 	}
 	return slices.Sorted(maps.Keys(keys))
 }
@@ -252,8 +251,8 @@ func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.level.kind == addresses {
-			keys[n.level.key] = true
+		if n.kind == addresses {
+			keys[n.key] = true
 		}
 	}
 	return keys
@@ -265,8 +264,8 @@ func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if l := &n.level; l.key == key && (l.kind == exact || l.kind == oneOf) {
-			for value := range l.values() {
+		if n.key == key && (n.kind == exact || n.kind == oneOf) {
+			for value := range n.values() {
 				values[value] = true
 			}
 		}

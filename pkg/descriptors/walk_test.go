@@ -66,8 +66,8 @@ func TestWalkAgreesWithMatch(t *testing.T) {
 // check returns the fault of a step, or "".
 func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bool) string {
 	switch {
-	case s.Level != i+1 || s.Entry != request[i]:
-		return "the level or the entry is another"
+	case s.Position != i+1 || s.Entry != request[i]:
+		return "the position or the entry is another"
 	case s.Result.Matched() != (s.Node != "") || s.Result.Matched() != (s.Source != ""):
 		return "a selection without a descriptor and its source, or the other way round"
 	case !s.Result.Matched() && s.Rule != nil:

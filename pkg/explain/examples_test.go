@@ -64,7 +64,7 @@ func examples(t *testing.T) map[string]*descriptors.Rules {
 // entry.
 func requestsOf(r *descriptors.Rule) (all [][]descriptors.Entry) {
 	var fitting []descriptors.Entry
-	for _, l := range r.Levels() {
+	for _, l := range r.Path() {
 		e := descriptors.Entry{Key: strings.ReplaceAll(l.Key, "*", "x"), Value: strings.ReplaceAll(l.Value, "*", "x")}
 		switch {
 		case len(l.Values) > 0:

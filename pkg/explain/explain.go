@@ -190,7 +190,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimi
 	planned := e.plan.Decisions[i].Entries
 	for _, s := range e.domain.Walk(planned) {
 		step := Step{
-			Level: s.Level, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
+			Level: s.Position, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
 			Descriptor: s.Node, Source: s.Source, Reason: stepReason(&s), brief: briefReason(&s),
 		}
 		if s.Result.Matched() {
@@ -200,7 +200,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimi
 			step.Hides = &Hidden{h.Node, h.Source, h.Rule.Name, h.Rule.Source()}
 		}
 		d.Walk = append(d.Walk, step)
-		if s.Result.Matched() && s.Rule == nil && s.Level == len(planned) {
+		if s.Result.Matched() && s.Rule == nil && s.Position == len(planned) {
 			noLimit = missing(&s)
 		}
 	}

@@ -35,13 +35,13 @@ type UnmatchableFinder struct {
 // maxSeen bounds UnmatchableFinder.seen.
 const maxSeen = 100_000
 
-// A valueRule is a rule with at least one level that the known rules do not match by value.
+// A valueRule is a rule with at least one node that the known rules do not match by value.
 type valueRule struct {
-	rule   *descriptors.Rule
-	levels []descriptors.Level
-	added  []bool // by level: it matches by value, and the known rules do not
-	found  int64  // descriptors found
-	key    string // the key of the first hashed value; "" if none was found
+	rule  *descriptors.Rule
+	nodes []descriptors.NodeSpec
+	added []bool // by node: it matches by value, and the known rules do not
+	found int64  // descriptors found
+	key   string // the key of the first hashed value; "" if none was found
 }
 
 // NewUnmatchableFinder returns a finder for rules. known are the rules of the recorder, which never
@@ -50,32 +50,32 @@ func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
 	u := &UnmatchableFinder{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
 	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf
 	for rule := range known.All() {
-		levels := rule.Levels()
-		for i := range levels {
-			rest := restOf(rule.Domain, levels, i, valuesOf)
+		nodes := rule.Path()
+		for i := range nodes {
+			rest := restOf(rule.Domain, nodes, i, valuesOf)
 			if plain[rest] == nil {
 				plain[rest] = map[string]bool{}
 			}
-			for _, value := range valuesOf(&levels[i]) {
+			for _, value := range valuesOf(&nodes[i]) {
 				plain[rest][value] = true
 			}
 		}
 	}
 	for rule := range rules.All() {
-		v := &valueRule{rule: rule, levels: rule.Levels()}
-		v.added = make([]bool, len(v.levels))
-		for i := range v.levels {
-			same, wider := plain[restOf(rule.Domain, v.levels, i, valuesOf)], plain[restOf(rule.Domain, v.levels, i, anyValue)]
-			v.added[i] = slices.ContainsFunc(valuesOf(&v.levels[i]), func(value string) bool { return !same[value] && !wider[value] })
+		v := &valueRule{rule: rule, nodes: rule.Path()}
+		v.added = make([]bool, len(v.nodes))
+		for i := range v.nodes {
+			same, wider := plain[restOf(rule.Domain, v.nodes, i, valuesOf)], plain[restOf(rule.Domain, v.nodes, i, anyValue)]
+			v.added[i] = slices.ContainsFunc(valuesOf(&v.nodes[i]), func(value string) bool { return !same[value] && !wider[value] })
 		}
 		if !slices.Contains(v.added, true) {
 			continue
 		}
 		keys := []byte(rule.Domain)
 		wild := false
-		for _, l := range v.levels {
-			keys = append(append(keys, 0), l.Key...)
-			wild = wild || strings.Contains(l.Key, "*")
+		for _, n := range v.nodes {
+			keys = append(append(keys, 0), n.Key...)
+			wild = wild || strings.Contains(n.Key, "*")
 		}
 		if wild {
 			u.wild = append(u.wild, v)
@@ -86,33 +86,33 @@ func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
 	return u
 }
 
-// valuesOf returns the values, wildcards and prefixes of a level; none if it matches any value.
-func valuesOf(l *descriptors.Level) (all []string) {
-	if strings.Trim(l.Value, "*") != "" { // '*' also matches hashes
-		all = append(all, "="+l.Value)
+// valuesOf returns the values, wildcards and prefixes of a node; none if it matches any value.
+func valuesOf(n *descriptors.NodeSpec) (all []string) {
+	if strings.Trim(n.Value, "*") != "" { // '*' also matches hashes
+		all = append(all, "="+n.Value)
 	}
-	for _, value := range l.Values {
+	for _, value := range n.Values {
 		all = append(all, "="+value)
 	}
-	for _, prefix := range l.Prefixes {
+	for _, prefix := range n.Prefixes {
 		all = append(all, "/"+prefix.String())
 	}
 	return all
 }
 
-// anyValue is valuesOf for a level that matches any value.
-func anyValue(*descriptors.Level) []string { return nil }
+// anyValue is valuesOf for a node that matches any value.
+func anyValue(*descriptors.NodeSpec) []string { return nil }
 
-// restOf returns a hash of a rule without the values of one level. A recorder leaves a value plain
+// restOf returns a hash of a rule without the values of one node. A recorder leaves a value plain
 // only if a rule matches the whole descriptor. So the hash is of the domain, the keys of all
-// levels, and the values of the other levels.
-func restOf(domain string, levels []descriptors.Level, level int, values func(*descriptors.Level) []string) [sha256.Size]byte {
+// nodes, and the values of the other nodes.
+func restOf(domain string, nodes []descriptors.NodeSpec, except int, values func(*descriptors.NodeSpec) []string) [sha256.Size]byte {
 	text := []byte(domain)
-	for i := range levels {
-		text = append(append(append(text, 0), levels[i].Key...), 0)
+	for i := range nodes {
+		text = append(append(append(text, 0), nodes[i].Key...), 0)
 		var others []string
-		if i != level {
-			others = values(&levels[i])
+		if i != except {
+			others = values(&nodes[i])
 		}
 		text = fmt.Appendf(text, "%q", others)
 	}
@@ -166,21 +166,21 @@ func (u *UnmatchableFinder) descriptor(domain string, entries []descriptors.Entr
 // hashedKey returns the key of a hashed value if only hashed values prevent a match, or "". It
 // assumes that a wildcard beside a plain value matches.
 func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string {
-	if v.rule.Domain != domain || len(v.levels) != len(entries) {
+	if v.rule.Domain != domain || len(v.nodes) != len(entries) {
 		return ""
 	}
 	key := ""
 	for i, e := range entries {
-		l := &v.levels[i]
-		start, _, wild := strings.Cut(l.Key, "*")
+		n := &v.nodes[i]
+		start, _, wild := strings.Cut(n.Key, "*")
 		switch {
-		case wild && !strings.HasPrefix(e.Key, start) || !wild && l.Key != e.Key:
+		case wild && !strings.HasPrefix(e.Key, start) || !wild && n.Key != e.Key:
 			return ""
 		case IsHashed(e.Value):
 			if v.added[i] {
 				key = cmp.Or(key, e.Key)
 			}
-		case l.Value != "" && !strings.Contains(l.Value, "*") && l.Value != e.Value, len(l.Values) > 0 && !slices.Contains(l.Values, e.Value):
+		case n.Value != "" && !strings.Contains(n.Value, "*") && n.Value != e.Value, len(n.Values) > 0 && !slices.Contains(n.Values, e.Value):
 			return ""
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// checkSource returns an error if a source never sends a value that the level matches.
-func (p *planner) checkSource(s *source, l *descriptors.Level) error {
-	exact := exactValues(l)
-	if err := s.checkKey(l.Key); err != nil {
+// checkSource returns an error if a source never sends a value that the node matches.
+func (p *planner) checkSource(s *source, n *descriptors.NodeSpec) error {
+	exact := exactValues(n)
+	if err := s.checkKey(n.Key); err != nil {
 		return err
 	}
 	switch s.kind {
@@ -24,14 +24,14 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 		for _, v := range exact {
 			if a, err := netip.ParseAddr(v); err != nil || a.String() != v {
 				return fmt.Errorf("envoy sends %s as an address such as 192.0.2.1 or 2001:db8::1, which is never %q: write such an address, "+
-					"or cidr", l.Key, v)
+					"or cidr", n.Key, v)
 			}
 		}
 	case fromMasked:
 		p.Address = true
-		if p.prefixKeys[l.Key] {
+		if p.prefixKeys[n.Key] {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, and cidr matches only addresses: write the key "+
-				"remote_address", l.Key)
+				"remote_address", n.Key)
 		}
 		return p.maskErr
 	case fromPath:
@@ -39,16 +39,16 @@ func (p *planner) checkSource(s *source, l *descriptors.Level) error {
 		for _, v := range exact {
 			if !isNormal(v) {
 				return fmt.Errorf("envoy sends the path in normal form, without its query, so it is never %q: write a path such as /a/b, or "+
-					"set --from '%s=header::path'", v, l.Key)
+					"set --from '%s=header::path'", v, n.Key)
 			}
 		}
 	case fromMatch, fromStatus:
 		if len(exact) == 0 {
-			return fmt.Errorf("--from has a %s for %s, and the rule names no exact value: write value or values", s.kind, l.Key)
+			return fmt.Errorf("--from has a %s for %s, and the rule names no exact value: write value or values", s.kind, n.Key)
 		}
 		for _, v := range exact {
 			if s.values[v] == nil {
-				return fmt.Errorf("--from does not say when %s is %q: add --from '%s=%s:%s=...'", l.Key, v, l.Key, s.kind, v)
+				return fmt.Errorf("--from does not say when %s is %q: add --from '%s=%s:%s=...'", n.Key, v, n.Key, s.kind, v)
 			}
 		}
 	}
@@ -153,24 +153,24 @@ func (p *planner) finish() {
 
 // checkShared reports a rule with one counter for several constants that a route sends together.
 func (p *planner) checkShared(r *route) {
-	type level struct {
+	type node struct {
 		rule  *descriptors.Rule
 		index int
 	}
-	sent := map[level]string{}
+	sent := map[node]string{}
 	for _, d := range r.descriptors {
 		for _, rule := range d.rules {
-			levels := rule.Levels()
+			nodes := rule.Path()
 			for i, e := range d.entries {
-				if e.source.kind != fromConstant || !levels[i].ShareThreshold {
+				if e.source.kind != fromConstant || !nodes[i].ShareThreshold {
 					continue
 				}
-				if other, twice := sent[level{rule, i}]; twice && other != e.value {
+				if other, twice := sent[node{rule, i}]; twice && other != e.value {
 					p.problem(rule.Source(),
 						"Envoy sends %s with the values %s and %s for each request, and share_threshold counts both: set --route for each value",
 						e.key, other, e.value)
 				}
-				sent[level{rule, i}] = e.value
+				sent[node{rule, i}] = e.value
 			}
 		}
 	}

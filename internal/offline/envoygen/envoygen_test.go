@@ -276,8 +276,8 @@ func entries(all [][2]string) []descriptors.Entry {
 func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.Request, [][2]string) {
 	request := &envoyactions.Request{Method: "GET", Path: "/" + strings.TrimPrefix(r.match, "/"), RemoteAddress: netip.MustParseAddr("192.0.2.1"), Metadata: map[string]string{}}
 	var want [][2]string
-	for i, l := range rule.Levels() {
-		value := valueOf(&l, d.entries[i].source)
+	for i, n := range rule.Path() {
+		value := valueOf(&n, d.entries[i].source)
 		if d.entries[i].value != "" {
 			value = d.entries[i].value
 		}
@@ -304,20 +304,20 @@ func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.
 		case fromDestination:
 			value = "backend"
 		}
-		want = append(want, [2]string{l.Key, value})
+		want = append(want, [2]string{n.Key, value})
 	}
 	return request, want
 }
 
-// valueOf returns a value that a level matches.
-func valueOf(l *descriptors.Level, s *source) string {
+// valueOf returns a value that a node matches.
+func valueOf(n *descriptors.NodeSpec, s *source) string {
 	switch {
-	case len(l.Prefixes) > 0:
-		return l.Prefixes[0].Addr().Next().String()
-	case len(l.Values) > 0:
-		return l.Values[0]
-	case l.Value != "":
-		return strings.ReplaceAll(l.Value, "*", "any")
+	case len(n.Prefixes) > 0:
+		return n.Prefixes[0].Addr().Next().String()
+	case len(n.Values) > 0:
+		return n.Values[0]
+	case n.Value != "":
+		return strings.ReplaceAll(n.Value, "*", "any")
 	case s.kind == fromAddress:
 		return "198.18.0.1"
 	case s.kind == fromMasked:

@@ -194,13 +194,13 @@ func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule)
 	p.values, p.paths = map[string]map[string]bool{}, map[string]bool{}
 	for _, rule := range rules {
 		var path []string
-		for _, l := range rule.Levels() {
-			path = append(path, l.Key)
-			if p.values[l.Key] == nil {
-				p.values[l.Key] = map[string]bool{}
+		for _, n := range rule.Path() {
+			path = append(path, n.Key)
+			if p.values[n.Key] == nil {
+				p.values[n.Key] = map[string]bool{}
 			}
-			for _, v := range exactValues(&l) {
-				p.values[l.Key][v] = true
+			for _, v := range exactValues(&n) {
+				p.values[n.Key][v] = true
 			}
 		}
 		p.paths[joined(path)] = true
@@ -212,38 +212,38 @@ func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule)
 	}
 }
 
-// exactValues returns the values that a level names without a wildcard.
-func exactValues(l *descriptors.Level) []string {
-	if l.Value != "" && !strings.Contains(l.Value, "*") {
-		return []string{l.Value}
+// exactValues returns the values that a node names without a wildcard.
+func exactValues(n *descriptors.NodeSpec) []string {
+	if n.Value != "" && !strings.Contains(n.Value, "*") {
+		return []string{n.Value}
 	}
-	return l.Values
+	return n.Values
 }
 
 // addRule adds the descriptors of a rule to each route.
 func (p *planner) addRule(rule *descriptors.Rule) {
-	levels, at := rule.Levels(), rule.Source()
-	entries := make([]entry, len(levels))
-	for i := range levels {
-		l := &levels[i]
-		if strings.Contains(l.Key, "*") {
-			p.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", l.Key)
+	nodes, at := rule.Path(), rule.Source()
+	entries := make([]entry, len(nodes))
+	for i := range nodes {
+		n := &nodes[i]
+		if strings.Contains(n.Key, "*") {
+			p.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", n.Key)
 			return
 		}
 		sourceOf := p.sourceOf
-		if rule.UsesLeases() && i == len(levels)-1 {
+		if rule.UsesLeases() && i == len(nodes)-1 {
 			sourceOf = p.idSourceOf
 		}
-		s, err := sourceOf(l, at)
+		s, err := sourceOf(n, at)
 		if err == nil {
-			err = p.checkSource(s, l)
+			err = p.checkSource(s, n)
 		}
 		if err != nil {
 			p.problem(at, "%s", err)
 			return
 		}
-		p.noteUnchecked(s, l.Key, at)
-		entries[i] = entry{key: l.Key, source: s}
+		p.noteUnchecked(s, n.Key, at)
+		entries[i] = entry{key: n.Key, source: s}
 	}
 	m, ok := p.modeOf(rule, entries)
 	if !ok {
@@ -251,7 +251,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 	}
 	sent := false
 	for _, r := range p.routes {
-		for _, values := range p.alternatives(r, levels, entries) {
+		for _, values := range p.alternatives(r, nodes, entries) {
 			sent = true
 			if !p.addDescriptor(r, rule, values, m) {
 				return
@@ -259,7 +259,7 @@ func (p *planner) addRule(rule *descriptors.Rule) {
 		}
 	}
 	if !sent {
-		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(levels, entries), unsent(levels, entries))
+		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(nodes, entries), unsent(nodes, entries))
 	}
 }
 
@@ -275,10 +275,10 @@ func (p *planner) noteUnchecked(s *source, key, at string) {
 }
 
 // unsent names the constants that a rule needs.
-func unsent(levels []descriptors.Level, entries []entry) string {
+func unsent(nodes []descriptors.NodeSpec, entries []entry) string {
 	var all []string
 	for i, e := range entries {
-		if values := exactValues(&levels[i]); e.source.kind == fromConstant && len(values) > 0 {
+		if values := exactValues(&nodes[i]); e.source.kind == fromConstant && len(values) > 0 {
 			all = append(all, e.key+"="+values[0])
 		} else if e.source.kind == fromConstant {
 			all = append(all, e.key+"=VALUE")
@@ -288,32 +288,32 @@ func unsent(levels []descriptors.Level, entries []entry) string {
 }
 
 // idSourceOf returns the source of the key whose value is the id of a request.
-func (p *planner) idSourceOf(l *descriptors.Level, at string) (*source, error) {
-	s := p.from[l.Key]
+func (p *planner) idSourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
+	s := p.from[n.Key]
 	if s == nil {
 		p.Leases = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
-	p.used[l.Key] = true
+	p.used[n.Key] = true
 	if s.kind != fromHeader {
 		return nil, fmt.Errorf("the value of %s is the id of the request: it comes from a header, and not from %s: write "+
-			"--from '%s=header:NAME'", l.Key, s.kind, l.Key)
+			"--from '%s=header:NAME'", n.Key, s.kind, n.Key)
 	}
 	p.note(at, "the id of a request comes from the header %s: a filter must set it for each request, and no client may choose it", s.arg)
 	return s, nil
 }
 
 // sourceOf returns the source of the key of a level.
-func (p *planner) sourceOf(l *descriptors.Level, at string) (*source, error) {
-	if s := p.from[l.Key]; s != nil {
-		p.used[l.Key] = true
+func (p *planner) sourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
+	if s := p.from[n.Key]; s != nil {
+		p.used[n.Key] = true
 		return s, nil
 	}
-	if p.prefixKeys[l.Key] && wellKnown[strings.ToLower(l.Key)].kind == "" {
-		p.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", l.Key, l.Key)
+	if p.prefixKeys[n.Key] && wellKnown[strings.ToLower(n.Key)].kind == "" {
+		p.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", n.Key, n.Key)
 		return &source{kind: fromAddress}, nil
 	}
-	s, unknown, err := defaultSource(l)
+	s, unknown, err := defaultSource(n)
 	if err != nil {
 		return nil, err
 	}
@@ -322,28 +322,28 @@ func (p *planner) sourceOf(l *descriptors.Level, at string) (*source, error) {
 	}
 	if unknown {
 		p.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",
-			l.Key, s.arg)
+			n.Key, s.arg)
 	}
-	if s.kind == fromConstant && len(p.values[l.Key]) > 1 {
-		all := slices.Sorted(maps.Keys(p.values[l.Key]))
+	if s.kind == fromConstant && len(p.values[n.Key]) > 1 {
+		all := slices.Sorted(maps.Keys(p.values[n.Key]))
 		return nil, fmt.Errorf("%s has the values %s, and the rules do not say which route sends which: set --route '/PREFIX:%s=%s', "+
 			"or --from %s=constant to send all of them with every request",
-			l.Key, strings.Join(all, ", "), l.Key, all[0], l.Key)
+			n.Key, strings.Join(all, ", "), n.Key, all[0], n.Key)
 	}
 	return &s, nil
 }
 
 // alternatives returns the entries of a rule on a route, once for each combination of constants. It
 // returns none if a route lacks a value of a constant.
-func (p *planner) alternatives(r *route, levels []descriptors.Level, entries []entry) [][]entry {
+func (p *planner) alternatives(r *route, nodes []descriptors.NodeSpec, entries []entry) [][]entry {
 	all := [][]entry{nil}
 	for i, e := range entries {
 		values := []string{""}
 		switch e.source.kind {
 		case fromConstant:
-			values = p.constants(r, &levels[i])
+			values = p.constants(r, &nodes[i])
 		case fromMatch, fromStatus:
-			values = exactValues(&levels[i])
+			values = exactValues(&nodes[i])
 		}
 		var longer [][]entry
 		for _, before := range all {
@@ -361,13 +361,13 @@ func (p *planner) alternatives(r *route, levels []descriptors.Level, entries []e
 }
 
 // constants returns the values of a constant on a route that a level matches.
-func (p *planner) constants(r *route, l *descriptors.Level) []string {
-	value, given := r.values[l.Key]
-	if !p.assigned(l.Key) {
-		return exactValues(l)
+func (p *planner) constants(r *route, n *descriptors.NodeSpec) []string {
+	value, given := r.values[n.Key]
+	if !p.assigned(n.Key) {
+		return exactValues(n)
 	}
-	entry := descriptors.Entry{Key: l.Key, Value: value}
-	if given && (slices.Contains(l.Values, value) || len(l.Values)+len(l.Prefixes) == 0 && l.Covers(entry)) {
+	entry := descriptors.Entry{Key: n.Key, Value: value}
+	if given && (slices.Contains(n.Values, value) || len(n.Values)+len(n.Prefixes) == 0 && n.Covers(entry)) {
 		return []string{value}
 	}
 	return nil

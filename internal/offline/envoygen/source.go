@@ -62,19 +62,19 @@ var headerName = regexp.MustCompile("^:?[-!#$%&'*+.^_`|~0-9a-z]+$")
 
 // defaultSource returns the source of a key that --from does not name. For an unknown key it is a
 // header with the name of the key.
-func defaultSource(l *descriptors.Level) (s source, unknown bool, err error) {
-	if known, ok := wellKnown[strings.ToLower(l.Key)]; ok {
+func defaultSource(n *descriptors.NodeSpec) (s source, unknown bool, err error) {
+	if known, ok := wellKnown[strings.ToLower(n.Key)]; ok {
 		return known, false, nil
 	}
-	if slices.Contains(matchKeys, l.Key) {
-		return s, false, fmt.Errorf("the rules do not say when Envoy sends the key %s: set --from '%s=match:VALUE=HEADER:TEXT'", l.Key, l.Key)
+	if slices.Contains(matchKeys, n.Key) {
+		return s, false, fmt.Errorf("the rules do not say when Envoy sends the key %s: set --from '%s=match:VALUE=HEADER:TEXT'", n.Key, n.Key)
 	}
-	name := strings.ReplaceAll(strings.ToLower(l.Key), "_", "-")
+	name := strings.ReplaceAll(strings.ToLower(n.Key), "_", "-")
 	if !strings.HasPrefix(name, "x-") && !strings.HasPrefix(name, ":") {
 		name = "x-" + name
 	}
 	if !headerName.MatchString(name) {
-		return s, false, fmt.Errorf("the key %q is not the name of a header: set --from '%s=SOURCE', where SOURCE is %s", l.Key, l.Key, sources)
+		return s, false, fmt.Errorf("the key %q is not the name of a header: set --from '%s=SOURCE', where SOURCE is %s", n.Key, n.Key, sources)
 	}
 	return source{kind: fromHeader, arg: name}, true, nil
 }

@@ -66,7 +66,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	if !ok || unit == descriptors.UnitUnknown {
 		g.problem(cmp.Or(fields.Line(), rule.Line()), "the limit has no number of requests, or no unit of %s", strings.Join(descriptors.UnitNames(), ", "))
 	}
-	path := []descriptors.Level{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
+	path := []descriptors.NodeSpec{entry("rule", fmt.Sprintf("%s/%d", policy, n))}
 	shared = shared || f.Get("shared").IsTrue()
 	if !shared {
 		path = append(path, entry("route", ""))
@@ -121,7 +121,7 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 }
 
 // readSelector returns the descriptors of one of the clientSelectors, whose conditions must all hold.
-func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
+func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	f := g.checked(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range f.Get("headers").Items() {
 		path = append(path, g.readMatch(h, "name", "header")...)
@@ -139,7 +139,7 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.Level) {
 	case len(methods) == 1:
 		path = append(path, entry("method", methods[0]))
 	case len(methods) > 1:
-		path = append(path, descriptors.Level{Entry: descriptors.Entry{Key: "method"}, Values: methods, ShareThreshold: true})
+		path = append(path, descriptors.NodeSpec{Entry: descriptors.Entry{Key: "method"}, Values: methods, ShareThreshold: true})
 	}
 	if p := f.Get("path"); p.Exists() {
 		path = append(path, g.readPath(p)...)
@@ -158,7 +158,7 @@ func (g *gateway) noInvert(fields yamltree.Tree) {
 }
 
 // readMatch reads a header or a parameter of the query.
-func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Level {
+func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.NodeSpec {
 	fields := g.checked(n, name, "type", "value", "invert")
 	g.noInvert(fields)
 	key, value := strings.ToLower(fields.Get(name).Text()), fields.Get("value").Text()
@@ -176,9 +176,9 @@ func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Le
 		if value == "" || strings.Contains(value, "*") {
 			g.problem(n.Line(), "the value %q of %s: a rule takes an empty value for any, and * for a wildcard", value, key)
 		}
-		return []descriptors.Level{entry(key, value)}
+		return []descriptors.NodeSpec{entry(key, value)}
 	case "Distinct":
-		return []descriptors.Level{entry(key, "")}
+		return []descriptors.NodeSpec{entry(key, "")}
 	}
 	g.problem(cmp.Or(match.Line(), n.Line()), "%s matches by %s: rules have exact values and wildcards, and no regular expressions",
 		key, match.Text())
@@ -186,7 +186,7 @@ func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.Le
 }
 
 // readPath reads a path. The defaults of its fields are those of Envoy Gateway's API.
-func (g *gateway) readPath(n yamltree.Tree) []descriptors.Level {
+func (g *gateway) readPath(n yamltree.Tree) []descriptors.NodeSpec {
 	fields := g.checked(n, "type", "value", "invert")
 	g.noInvert(fields)
 	value := cmp.Or(fields.Get("value").Text(), "/")
@@ -194,11 +194,11 @@ func (g *gateway) readPath(n yamltree.Tree) []descriptors.Level {
 	case strings.Contains(value, "*"):
 		g.problem(n.Line(), "the path %s has a *, which is a wildcard in a rule", value)
 	case kind == "Exact":
-		return []descriptors.Level{entry("path", value)}
+		return []descriptors.NodeSpec{entry("path", value)}
 	case kind == "PathPrefix" && value == "/":
 		return nil
 	case kind == "PathPrefix" && strings.HasSuffix(value, "/"):
-		return []descriptors.Level{{Entry: descriptors.Entry{Key: "path", Value: value + "*"}, ShareThreshold: true}}
+		return []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "path", Value: value + "*"}, ShareThreshold: true}}
 	case kind == "PathPrefix":
 		g.problem(n.Line(), "PathPrefix %s matches %s and %s/..., which no wildcard of a rule can express: write %s/ if that is enough",
 			value, value, value, value)
@@ -208,7 +208,7 @@ func (g *gateway) readPath(n yamltree.Tree) []descriptors.Level {
 	return nil
 }
 
-func (g *gateway) readCIDR(n yamltree.Tree) []descriptors.Level {
+func (g *gateway) readCIDR(n yamltree.Tree) []descriptors.NodeSpec {
 	fields := g.checked(n, "type", "value", "invert")
 	g.noInvert(fields)
 	prefix, err := netip.ParsePrefix(fields.Get("value").Text())
@@ -222,5 +222,5 @@ func (g *gateway) readCIDR(n yamltree.Tree) []descriptors.Level {
 	}
 	address := entry("remote_address", "")
 	address.Prefixes, address.ShareThreshold = []netip.Prefix{prefix.Masked()}, kind == "Exact"
-	return []descriptors.Level{address}
+	return []descriptors.NodeSpec{address}
 }

@@ -43,8 +43,8 @@ type kong struct {
 // A kongPlugin is a rate-limiting plugin.
 type kongPlugin struct {
 	line            int
-	scope, consumer string            // "service:NAME", "route:NAME" or ""; the consumer or ""
-	by              descriptors.Level // what the plugin counts by; no key: the scope
+	scope, consumer string               // "service:NAME", "route:NAME" or ""; the consumer or ""
+	by              descriptors.NodeSpec // what the plugin counts by; no key: the scope
 	limits          []rulesyaml.DraftLimit
 	tolerant        bool
 }
@@ -208,7 +208,7 @@ func (k *kong) addAll() {
 				"for it would add to them", p.consumer)
 			continue
 		}
-		var path []descriptors.Level
+		var path []descriptors.NodeSpec
 		if scoped {
 			path = append(path, entry("scope", cmp.Or(p.scope, "global")))
 			k.scopeFlag(p)
@@ -219,7 +219,7 @@ func (k *kong) addAll() {
 		if p.by.Key != "" && (p.by.Key != "consumer" || p.consumer == "") {
 			path = append(path, p.by)
 		}
-		if slices.ContainsFunc(path, func(l descriptors.Level) bool { return strings.Contains(l.Value, "*") }) {
+		if slices.ContainsFunc(path, func(l descriptors.NodeSpec) bool { return strings.Contains(l.Value, "*") }) {
 			k.problem(p.line, "a name with a * would be a wildcard in a rule")
 			continue
 		}

@@ -182,7 +182,7 @@ func conjuncts(text string) []string {
 
 // add puts a limit into the tree of its domain.
 func (p *limitador) add(l limitadorLimit) {
-	var path []descriptors.Level
+	var path []descriptors.NodeSpec
 	used := map[string]bool{}
 	identity := fmt.Sprintf("%q %s %d", l.namespace, l.limit.Unit, l.limit.UnitMultiplier)
 	for _, key := range p.order {

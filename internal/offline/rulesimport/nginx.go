@@ -48,8 +48,8 @@ type zone struct {
 	line      int
 	directive string // that uses the zone: limit_req or limit_conn
 	limit     rulesyaml.DraftLimit
-	path      []descriptors.Level // the key
-	isKnown   bool                // rules can express the key
+	path      []descriptors.NodeSpec // the key
+	isKnown   bool                   // rules can express the key
 	uses      []use
 }
 
@@ -122,7 +122,7 @@ func (p *nginx) readZone(d *directive) {
 var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 
 // keyOf returns the descriptors that count by the key of a zone.
-func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.Level, ok bool) {
+func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, ok bool) {
 	ok = true
 	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
 		name := m[1] + m[2]
@@ -301,7 +301,7 @@ func (p *nginx) addZones() {
 		if !z.isKnown {
 			continue
 		}
-		l, path, on := z.limit, z.path, []descriptors.Level{entry(z.name, "on")}
+		l, path, on := z.limit, z.path, []descriptors.NodeSpec{entry(z.name, "on")}
 		if !p.isEverywhere(z) || len(path) == 0 {
 			path = slices.Concat(on, path)
 			p.addRoutes(z)

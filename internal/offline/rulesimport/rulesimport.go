@@ -61,8 +61,8 @@ func (i *Imported) checked(t yamltree.Tree, known ...string) yamltree.Tree {
 }
 
 // entry returns what matches a key with a value, or with any value if value is "".
-func entry(key, value string) descriptors.Level {
-	return descriptors.Level{Entry: descriptors.Entry{Key: key, Value: value}}
+func entry(key, value string) descriptors.NodeSpec {
+	return descriptors.NodeSpec{Entry: descriptors.Entry{Key: key, Value: value}}
 }
 
 // problem records a limit that is left out.
@@ -178,11 +178,11 @@ func complete(d *rulesyaml.Draft, budget *int) {
 		return
 	}
 	for _, general := range d.Children {
-		if general.Level.Value != "" || isList(general) {
+		if general.Spec.Value != "" || isList(general) {
 			continue
 		}
 		for _, special := range d.Children {
-			if special != general && special.Level.Key == general.Level.Key && !isList(special) {
+			if special != general && special.Spec.Key == general.Spec.Key && !isList(special) {
 				merge(special, general, budget)
 			}
 		}
@@ -192,7 +192,7 @@ func complete(d *rulesyaml.Draft, budget *int) {
 	}
 }
 
-func isList(d *rulesyaml.Draft) bool { return len(d.Level.Values)+len(d.Level.Prefixes) > 0 }
+func isList(d *rulesyaml.Draft) bool { return len(d.Spec.Values)+len(d.Spec.Prefixes) > 0 }
 
 // merge adds copies of the limits and descriptors of another descriptor.
 func merge(to, other *rulesyaml.Draft, budget *int) {
@@ -204,7 +204,7 @@ func merge(to, other *rulesyaml.Draft, budget *int) {
 		addLimit(to, l)
 	}
 	for _, b := range other.Children {
-		merge(to.At([]descriptors.Level{b.Level}), b, budget)
+		merge(to.At([]descriptors.NodeSpec{b.Spec}), b, budget)
 	}
 }
 

@@ -41,8 +41,8 @@ type limitID struct {
 
 func idOf(rule *descriptors.Rule, number int) limitID {
 	id := limitID{domain: rule.Domain, rule: rule.Name, source: rule.Source(), number: number}
-	for _, l := range rule.Levels() {
-		id.path += strconv.Quote(l.Key) + "=" + strconv.Quote(l.Value)
+	for _, n := range rule.Path() {
+		id.path += strconv.Quote(n.Key) + "=" + strconv.Quote(n.Value)
 	}
 	return id
 }

@@ -161,16 +161,16 @@ const maxTried = 20_000
 
 // find returns entries that reach a rule, or nil.
 func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
-	levels := rule.Levels()
-	choices := make([][]descriptors.Entry, len(levels))
-	for i := range levels {
-		choices[i] = choicesOf(&levels[i])
+	nodes := rule.Path()
+	choices := make([][]descriptors.Entry, len(nodes))
+	for i := range nodes {
+		choices[i] = choicesOf(&nodes[i])
 	}
 	domain, tried := g.rules.Domain(rule.Domain), 0
-	entries := make([]descriptors.Entry, len(levels))
+	entries := make([]descriptors.Entry, len(nodes))
 	var search func(level int) bool
 	search = func(level int) bool {
-		if level == len(levels) {
+		if level == len(nodes) {
 			tried++
 			return domain.Match(entries) == rule
 		}
@@ -194,27 +194,27 @@ func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
 // anyTexts are texts for a '*', and values that rules rarely name.
 var anyTexts = []string{"example", "1", "x", "", "other", "a-b_c", "192.0.2.1", "2001:db8::1"}
 
-// choicesOf returns entries that a level matches, simplest first. Another level may match some of
+// choicesOf returns entries that a node matches, simplest first. Another node may match some of
 // them earlier.
-func choicesOf(l *descriptors.Level) []descriptors.Entry {
+func choicesOf(n *descriptors.NodeSpec) []descriptors.Entry {
 	var all []descriptors.Entry
 	switch {
-	case len(l.Values) > 0:
-		for _, v := range l.Values {
-			all = append(all, descriptors.Entry{Key: l.Key, Value: v})
+	case len(n.Values) > 0:
+		for _, v := range n.Values {
+			all = append(all, descriptors.Entry{Key: n.Key, Value: v})
 		}
 		return all
-	case len(l.Prefixes) > 0:
-		for _, p := range l.Prefixes {
+	case len(n.Prefixes) > 0:
+		for _, p := range n.Prefixes {
 			for _, address := range addressesOf(p) {
-				all = append(all, descriptors.Entry{Key: l.Key, Value: address.String()})
+				all = append(all, descriptors.Entry{Key: n.Key, Value: address.String()})
 			}
 		}
 		return all
 	}
-	for _, key := range fillStars(l.Key) {
-		values := fillStars(l.Value)
-		if l.Value == "" {
+	for _, key := range fillStars(n.Key) {
+		values := fillStars(n.Value)
+		if n.Value == "" {
 			values = anyTexts
 		}
 		for _, v := range values {

@@ -15,9 +15,9 @@ import (
 )
 
 // A Draft is a descriptor of rules to be written, with its child descriptors. The root of a domain
-// has no Level.
+// has no Spec.
 type Draft struct {
-	Level      descriptors.Level
+	Spec       descriptors.NodeSpec
 	Comment    string // behind the key
 	ShadowMode bool
 	Limits     []DraftLimit
@@ -39,13 +39,13 @@ type DraftLimit struct {
 }
 
 // At returns the descriptor at a path below d, and adds the missing descriptors.
-func (d *Draft) At(path []descriptors.Level) *Draft {
-	for _, level := range path {
+func (d *Draft) At(path []descriptors.NodeSpec) *Draft {
+	for _, spec := range path {
 		found := slices.IndexFunc(d.Children, func(b *Draft) bool {
-			return b.Level.Entry == level.Entry && slices.Equal(b.Level.Values, level.Values) && slices.Equal(b.Level.Prefixes, level.Prefixes)
+			return b.Spec.Entry == spec.Entry && slices.Equal(b.Spec.Values, spec.Values) && slices.Equal(b.Spec.Prefixes, spec.Prefixes)
 		})
 		if found < 0 {
-			d.Children = append(d.Children, &Draft{Level: level})
+			d.Children = append(d.Children, &Draft{Spec: spec})
 			found = len(d.Children) - 1
 		}
 		d = d.Children[found]
@@ -75,9 +75,9 @@ func (d *Draft) children() *yaml.Node {
 }
 
 func (d *Draft) node() *yaml.Node {
-	l := &d.Level
+	s := &d.Spec
 	var cidr []string
-	for _, p := range l.Prefixes {
+	for _, p := range s.Prefixes {
 		cidr = append(cidr, p.String())
 	}
 	limits := &yaml.Node{Kind: yaml.SequenceNode}
@@ -88,8 +88,8 @@ func (d *Draft) node() *yaml.Node {
 	if len(limits.Content) == 1 {
 		one, limits = limits.Content[0], nil
 	}
-	n := mapping(0, pair{"key", l.Key}, pair{"value", l.Value}, pair{"values", l.Values}, pair{"cidr", cidr},
-		pair{"share_threshold", l.ShareThreshold},
+	n := mapping(0, pair{"key", s.Key}, pair{"value", s.Value}, pair{"values", s.Values}, pair{"cidr", cidr},
+		pair{"share_threshold", s.ShareThreshold},
 		pair{"shadow_mode", d.ShadowMode}, pair{"rate_limit", one}, pair{"rate_limits", limits}, pair{"descriptors", d.children()})
 	n.Content[1].LineComment = d.Comment
 	return n

@@ -18,7 +18,7 @@ var texts = []string{
 func TestWrittenRulesAreRead(t *testing.T) {
 	counted := true
 	root := rulesyaml.Draft{}
-	leaf := root.At([]descriptors.Level{
+	leaf := root.At([]descriptors.NodeSpec{
 		{Entry: descriptors.Entry{Key: "plan"}, Values: []string{"free", "a, b"}, ShareThreshold: true},
 		{Entry: descriptors.Entry{Key: "ip"}, Prefixes: []netip.Prefix{netip.MustParsePrefix("2001:db8::/32")}},
 	})
@@ -27,7 +27,7 @@ func TestWrittenRulesAreRead(t *testing.T) {
 		{Comment: "two\nlines", Name: "daily: #1", Unit: "day", UnitMultiplier: 2, RequestsPerUnit: 0, CountDenied: &counted},
 		{Algorithm: "funnel", Unit: "second", UnitMultiplier: 1, RequestsPerUnit: 5, Capacity: 9},
 	}
-	root.At([]descriptors.Level{{Entry: descriptors.Entry{Key: "slots"}}}).Limits = []rulesyaml.DraftLimit{
+	root.At([]descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "slots"}}}).Limits = []rulesyaml.DraftLimit{
 		{Algorithm: "concurrency", ConcurrentRequests: 3, Parameters: map[string]any{"lease_ttl": "2s"}},
 	}
 	const byHand = `
@@ -57,7 +57,7 @@ descriptors:
 func TestScalarsAreQuoted(t *testing.T) {
 	for _, text := range texts {
 		var root rulesyaml.Draft
-		root.At([]descriptors.Level{{Entry: descriptors.Entry{Key: text, Value: text}}}).Limits = []rulesyaml.DraftLimit{
+		root.At([]descriptors.NodeSpec{{Entry: descriptors.Entry{Key: text, Value: text}}}).Limits = []rulesyaml.DraftLimit{
 			{Unit: "day", RequestsPerUnit: 1},
 		}
 		byHand := "{domain: " + rulesyaml.Quoted(text) + ", descriptors: [{key: " + rulesyaml.Quoted(text) + ", value: " + rulesyaml.Quoted(text) +

@@ -97,17 +97,17 @@ func (s *Synthetic) complete(l *loadFields, rules *descriptors.Rules) error {
 // where the rule matches any value.
 func templateOf(rule *descriptors.Rule) string {
 	var entries []string
-	for _, level := range rule.Levels() {
-		value := level.Value
+	for _, n := range rule.Path() {
+		value := n.Value
 		switch {
-		case len(level.Values) > 0:
-			value = level.Values[0]
-		case len(level.Prefixes) > 0:
-			value = level.Prefixes[0].Addr().String()
+		case len(n.Values) > 0:
+			value = n.Values[0]
+		case len(n.Prefixes) > 0:
+			value = n.Prefixes[0].Addr().String()
 		case value == "":
 			value = "*"
 		}
-		entries = append(entries, strings.ReplaceAll(level.Key, "*", "x")+"="+strings.ReplaceAll(value, "*", "{user}"))
+		entries = append(entries, strings.ReplaceAll(n.Key, "*", "x")+"="+strings.ReplaceAll(value, "*", "{user}"))
 	}
 	return strings.Join(entries, ",")
 }

@@ -153,13 +153,13 @@ func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
 
 // keysOf returns the number of keys under a rule if all users send while one of them exists.
 func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64 {
-	levels := rule.Levels()
+	nodes := rule.Path()
 	if rule.UsesLeases() {
-		levels = levels[:len(levels)-1] // the last entry, the id of a request, belongs to no key
+		nodes = nodes[:len(nodes)-1] // the last entry, the id of a request, belongs to no key
 	}
 	keys, byUser := 1.0, false
-	for i := range levels {
-		l := &levels[i]
+	for i := range nodes {
+		l := &nodes[i]
 		switch n, given := load.Values[l.Key]; {
 		case len(l.Values) > 0:
 			if !l.ShareThreshold {

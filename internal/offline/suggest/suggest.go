@@ -67,7 +67,7 @@ type Options struct {
 // A Path is a descriptor that a rule could match, such as user_id and action=login.
 type Path struct {
 	Domain string
-	Levels []descriptors.Level
+	Nodes  []descriptors.NodeSpec
 }
 
 // minSample is the smallest number of keys from which a sample allows an estimate.
@@ -167,14 +167,14 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 		return nil, err
 	}
 	for _, p := range paths {
-		if p.Domain == "" || len(p.Levels) == 0 {
+		if p.Domain == "" || len(p.Nodes) == 0 {
 			return nil, errors.New("a path needs a domain and a key")
 		}
 		node, path := b.Domain(p.Domain), fmt.Sprintf("%q", p.Domain)
-		for _, level := range p.Levels {
-			path += fmt.Sprintf(" %q=%q", level.Key, level.Value)
+		for _, spec := range p.Nodes {
+			path += fmt.Sprintf(" %q=%q", spec.Key, spec.Value)
 			if nodes[path] == nil {
-				nodes[path] = node.Add(level)
+				nodes[path] = node.Add(spec)
 			}
 			node = nodes[path]
 		}

@@ -244,7 +244,7 @@ func TestPathWithoutRuleGetsASuggestion(t *testing.T) {
 		d := &lines[i].Request.Descriptors[0]
 		d.Entries = append(d.Entries, descriptors.Entry{Key: "action", Value: []string{"login", "post"}[i%2]})
 	}
-	path := suggest.Path{Domain: "ugc", Levels: []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id"}}, {Entry: descriptors.Entry{Key: "action"}}}}
+	path := suggest.Path{Domain: "ugc", Nodes: []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id"}}, {Entry: descriptors.Entry{Key: "action"}}}}
 	r := report(t, suggest.Options{Paths: []suggest.Path{path}, Headroom: 0.2}, lines)
 	if got := r.Rules[0]; got.Requests != 2000 || got.Path != "user_id.action" || len(got.Recommendations) != 1 {
 		t.Errorf("%+v, want 2000 requests and one recommendation for user_id.action", got)
@@ -261,13 +261,13 @@ func TestPathWithoutRuleGetsASuggestion(t *testing.T) {
 // reason.
 func TestHashedValuesAreNamed(t *testing.T) {
 	lines := []replay.Line{line(0, "hmac:0123456789abcdef", 1)}
-	levels := []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}}
-	r := report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Levels: levels}}}, lines)
+	nodes := []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}}
+	r := report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Nodes: nodes}}}, lines)
 	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "user_id=42 matches values of user_id, but the recording has hashes there") {
 		t.Errorf("warnings %q, want first the hashed values of user_id", r.Warnings)
 	}
-	levels[0].Value = ""
-	r = report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Levels: levels}}}, lines)
+	nodes[0].Value = ""
+	r = report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Nodes: nodes}}}, lines)
 	if len(r.Warnings) != 1 {
 		t.Errorf("warnings %q, want one", r.Warnings)
 	}
@@ -297,7 +297,7 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 			}
 		}
 	}
-	path := suggest.Path{Domain: "ugc", Levels: []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id"}}}}
+	path := suggest.Path{Domain: "ugc", Nodes: []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id"}}}}
 	for _, o := range []suggest.Options{
 		{Paths: []suggest.Path{path}, Headroom: 0.2}, {Rules: rulesWith(t, "unit: minute", 1000), Headroom: 0.2},
 	} {

@@ -44,7 +44,7 @@ func (r *Report) yaml(domain string, reasons bool) string {
 		if rule.Domain != domain || len(rule.Recommendations) == 0 {
 			continue
 		}
-		at := root.At(rule.target.rule.Levels())
+		at := root.At(rule.target.rule.Path())
 		for _, rec := range rule.Recommendations {
 			limit := rec.draft()
 			if reasons {

@@ -66,7 +66,7 @@ func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 func described(rules *descriptors.Rules) (all []string) {
 	for rule := range rules.All() {
 		for _, l := range rule.Limits {
-			all = append(all, fmt.Sprintf("%+v %s %d %+v %t", rule.Levels(), l.StateID(), l.RequestsPerUnit, l.Spec().Params, l.Spec().CountDenied)+l.Name)
+			all = append(all, fmt.Sprintf("%+v %s %d %+v %t", rule.Path(), l.StateID(), l.RequestsPerUnit, l.Spec().Params, l.Spec().CountDenied)+l.Name)
 		}
 	}
 	return all
@@ -75,7 +75,7 @@ func described(rules *descriptors.Rules) (all []string) {
 func TestYAMLOfSeveralDomainsIsAnError(t *testing.T) {
 	var paths []suggest.Path
 	for _, domain := range []string{"ugc", "shop"} {
-		paths = append(paths, suggest.Path{Domain: domain, Levels: []descriptors.Level{{Entry: descriptors.Entry{Key: "user_id"}}}})
+		paths = append(paths, suggest.Path{Domain: domain, Nodes: []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id"}}}})
 	}
 	lines := []replay.Line{line(0, "a", 1), line(0, "a", 1)}
 	lines[1].Request.Domain = "shop"

@@ -33,27 +33,27 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 }
 
 // checkLeases validates a descriptor whose rule has leases: its value is the id of a request.
-func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Rule, at nodePath) {
+func (p *parser) checkLeases(f fields, spec descriptors.NodeSpec, rule *descriptors.Rule, at nodePath) {
 	const id = "the value of '%s' is the id of a request"
 	var from string
-	if o := p.overlayAt(at); o != nil {
+	if o := p.overlayAt(at); o != nil && f.has("rate_limit") {
 		from = overlayNote(o, slices.DeleteFunc([]string{"algorithm", "reserve"}, func(key string) bool { return o.settings[key].key == nil }))
 	}
 	fault := func(name, remedy string) {
-		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(l.Key), name), remedy+from)
+		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(spec.Key), name), remedy+from)
 	}
 	for _, name := range []string{"value", "values", "cidr"} {
-		if f.has(name) && (name != "value" || l.Value != "") {
+		if f.has(name) && (name != "value" || spec.Value != "") {
 			fault(name, "remove it, because every request has another id")
 		}
 	}
-	if strings.Contains(l.Key, "*") {
-		p.fault(f.value("key"), fmt.Sprintf(id+", so its key cannot have a '*'", excerpt(l.Key)), "write the whole key"+from)
+	if strings.Contains(spec.Key, "*") {
+		p.fault(f.value("key"), fmt.Sprintf(id+", so its key cannot have a '*'", excerpt(spec.Key)), "write the whole key"+from)
 	}
-	if l.ShareThreshold {
+	if spec.ShareThreshold {
 		fault("share_threshold", "remove it, because all ids share the counter of the entries before")
 	}
-	if l.ValueToMetric {
+	if spec.ValueToMetric {
 		fault("value_to_metric", "remove it, because each id would make a series")
 	}
 	if rule.DetailedMetric {
@@ -62,11 +62,11 @@ func (p *parser) checkLeases(f fields, l descriptors.Level, rule *descriptors.Ru
 	if !p.warnIfEmpty(f.get("descriptors")) {
 		fault("descriptors", "move them to a descriptor without such a limit")
 	}
-	if strings.EqualFold(strings.ReplaceAll(l.Key, "_", "-"), "x-request-id") {
-		p.warn(forgeableID, f.value("key"), fmt.Sprintf(id+", and a client can choose its own x-request-id", excerpt(l.Key)),
+	if strings.EqualFold(strings.ReplaceAll(spec.Key, "_", "-"), "x-request-id") {
+		p.warn(forgeableID, f.value("key"), fmt.Sprintf(id+", and a client can choose its own x-request-id", excerpt(spec.Key)),
 			"send an id that Envoy makes, such as %UNIQUE_ID% in a header of its own")
-	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(l.Key), "lease") {
-		p.warn(sharedLease, f.value("key"), fmt.Sprintf(id+", and no entry is before it, so all requests share the limit", excerpt(l.Key)),
+	} else if len(at.path) == 1 && !strings.Contains(strings.ToLower(spec.Key), "lease") {
+		p.warn(sharedLease, f.value("key"), fmt.Sprintf(id+", and no entry is before it, so all requests share the limit", excerpt(spec.Key)),
 			"write the limit below this descriptor, under a key of its own such as 'lease'"+from)
 	}
 }

@@ -95,3 +95,19 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 		t.Errorf("%v\nwant %s", err, want)
 	}
 }
+
+// An overlay sets keys of a rate_limit only. Beside a list with leases it has no effect, and no fault
+// of the list names it.
+func TestOverlayHasNoEffectOnAListWithLeases(t *testing.T) {
+	const overlay = "domain: d\ndescriptors:\n- {key: lease, rate_limit: {algorithm: concurrency}}\n"
+	const rules = "domain: d\ndescriptors:\n- {key: lease, rate_limits: [{algorithm: concurrency, concurrent_requests: 4}]}\n"
+	_, warnings, err := overlaidWarned(overlay, rules)
+	const want = "o.yaml:3:28: the overlay has no effect here, because it matches no rate_limit of the rules: " +
+		"correct its keys and values, or remove it"
+	if err != nil || len(warnings) != 1 || warnings[0].String() != want {
+		t.Errorf("%v, %v\nwant %s", warnings, err, want)
+	}
+	_, err = overlaid(overlay, strings.Replace(rules, "lease,", "lease, value: a,", 1))
+	golden(t, err, "a.yaml:3:16: the value of 'lease' is the id of a request, so its descriptor cannot have 'value': "+
+		"remove it, because every request has another id")
+}

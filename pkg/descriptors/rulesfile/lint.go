@@ -17,12 +17,11 @@ import (
 // it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor as the linter sees it. Its [descriptors.Node] cannot serve, because it
-// has neither the positions that a warning needs nor a search for the nodes that it covers.
+// A branch is a descriptor as the linter sees it, see [descriptors.Node].
 type branch struct {
 	reader    *reader
 	key       *yaml.Node
-	level     descriptors.Level
+	spec      descriptors.NodeSpec
 	claims    []claimAt
 	rule      *descriptors.Rule // nil if b has no limits
 	children  []*branch         // none in a generated file, which nobody edits by hand
@@ -35,20 +34,20 @@ func (b *branch) position() position { return b.reader.positionOf(b.key) }
 // String returns the entry of b, such as 'action: login'.
 func (b *branch) String() string {
 	const maximum = 3 // items of a list
-	value, items := b.level.Value, slices.Clone(b.level.Values[:min(len(b.level.Values), maximum)])
-	for _, p := range b.level.Prefixes[:min(len(b.level.Prefixes), maximum)] {
+	value, items := b.spec.Value, slices.Clone(b.spec.Values[:min(len(b.spec.Values), maximum)])
+	for _, p := range b.spec.Prefixes[:min(len(b.spec.Prefixes), maximum)] {
 		items = append(items, p.String())
 	}
-	if len(b.level.Values)+len(b.level.Prefixes) > maximum {
+	if len(b.spec.Values)+len(b.spec.Prefixes) > maximum {
 		items = append(items, "...")
 	}
 	if len(items) > 0 {
 		value = "[" + strings.Join(items, ", ") + "]"
 	}
 	if value == "" {
-		return "'" + excerpt(b.level.Key) + "'"
+		return "'" + excerpt(b.spec.Key) + "'"
 	}
-	return "'" + excerpt(b.level.Key+": "+value) + "'"
+	return "'" + excerpt(b.spec.Key+": "+value) + "'"
 }
 
 // A linter searches one domain for rules that never match and for rules that hide others.
@@ -94,7 +93,7 @@ func (l *linter) walk(b *branch, depth int) {
 // warnSimilarKeys warns, once for each spelling, about a key that differs from another key of its
 // level only in case, '-' or '_'. It skips keys with a '/', which control planes generate.
 func (l *linter) warnSimilarKeys(b *branch, depth int) {
-	key := b.level.Key
+	key := b.spec.Key
 	if strings.ContainsAny(key, "*/") {
 		return
 	}
@@ -103,11 +102,11 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 	switch {
 	case first == nil:
 		l.first[plain] = b
-	case first.level.Key != key && !l.warned[keyAtDepth{depth, key}]:
+	case first.spec.Key != key && !l.warned[keyAtDepth{depth, key}]:
 		l.warned[keyAtDepth{depth, key}] = true
 		b.reader.warn(similarKey, b.key,
 			fmt.Sprintf("the key '%s' differs from '%s' on %s only in case or in '-' and '_', and matches other requests",
-				excerpt(key), excerpt(first.level.Key), b.reader.positionText(first.position())),
+				excerpt(key), excerpt(first.spec.Key), b.reader.positionText(first.position())),
 			"write the key that Envoy sends in both rules")
 	}
 }
@@ -116,7 +115,7 @@ func (l *linter) warnSimilarKeys(b *branch, depth int) {
 // value that a wildcard covers.
 func (l *linter) warnUnreachable(ix *branchIndex) {
 	for i, later := range ix.wildcards {
-		if first := l.firstWildcard(ix.wildcards[:i], later.level.Entry); first != nil {
+		if first := l.firstWildcard(ix.wildcards[:i], later.spec.Entry); first != nil {
 			where := later.reader.positionText(first.position())
 			later.reader.warn(unreachableRule, later.key,
 				fmt.Sprintf("unreachable, shadowed by %s: %v comes first and matches everything that this rule matches", where, first),
@@ -125,7 +124,7 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(ix.keyOnly)) {
 		b := ix.keyOnly[key]
-		if first := l.firstWildcard(ix.wildcards, b.level.Entry); first != nil {
+		if first := l.firstWildcard(ix.wildcards, b.spec.Entry); first != nil {
 			b.reader.warn(unreachableRule, b.key,
 				fmt.Sprintf("unreachable, shadowed by %s: %v matches every value, and wildcards are tried before the key alone",
 					b.reader.positionText(first.position()), first),
@@ -141,7 +140,7 @@ func (l *linter) firstWildcard(wildcards []*branch, e descriptors.Entry) *branch
 		if l.steps < 0 {
 			return nil
 		}
-		if w.level.Covers(e) {
+		if w.spec.Covers(e) {
 			return w
 		}
 	}
@@ -238,7 +237,7 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 			texts = append(texts, c.String())
 		}
 		id, lost := hiddenBranch, path[len(path)-1]
-		if len(b.level.Prefixes) > 0 && len(general.level.Prefixes) > 0 {
+		if len(b.spec.Prefixes) > 0 && len(general.spec.Prefixes) > 0 {
 			id = overlappingCIDR
 		}
 		text := strings.Join(texts, ", ")

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A branchIndex finds the branches of one level that cover the entries of another branch. The index
-// of package descriptors finds only the node that one request selects.
+// A branchIndex finds the branches of one level that cover the entries of another branch. Its order
+// of precedence is that of [descriptors.Domain.Match].
 type branchIndex struct {
-	level         []*branch
+	siblings      []*branch
 	exact         map[descriptors.Entry]*branch // nil until it is needed
 	prefixesByKey map[string]*bart.Table[*branch]
 	wildcards     []*branch          // in file order
@@ -25,10 +25,10 @@ func (b *branch) childIndex() *branchIndex {
 	if b.index != nil {
 		return b.index
 	}
-	ix := &branchIndex{level: b.children, prefixesByKey: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
+	ix := &branchIndex{siblings: b.children, prefixesByKey: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	b.index = ix
 	for _, c := range b.children {
-		switch l := &c.level; {
+		switch l := &c.spec; {
 		case len(l.Prefixes) > 0:
 			ix.addPrefixes(c)
 		case isWildcard(l.Entry):
@@ -47,12 +47,12 @@ func (b *branch) childIndex() *branchIndex {
 func (ix *branchIndex) find(e descriptors.Entry) *branch {
 	if ix.exact == nil {
 		ix.exact = map[descriptors.Entry]*branch{}
-		for _, b := range ix.level {
-			if b.level.Value != "" {
-				ix.exact[b.level.Entry] = b
+		for _, b := range ix.siblings {
+			if b.spec.Value != "" {
+				ix.exact[b.spec.Entry] = b
 			}
-			for _, v := range b.level.Values {
-				ix.exact[descriptors.Entry{Key: b.level.Key, Value: v}] = b
+			for _, v := range b.spec.Values {
+				ix.exact[descriptors.Entry{Key: b.spec.Key, Value: v}] = b
 			}
 		}
 	}
@@ -64,12 +64,12 @@ func isWildcard(e descriptors.Entry) bool {
 }
 
 func (ix *branchIndex) addPrefixes(b *branch) {
-	all := ix.prefixesByKey[b.level.Key]
+	all := ix.prefixesByKey[b.spec.Key]
 	if all == nil {
 		all = &bart.Table[*branch]{}
-		ix.prefixesByKey[b.level.Key] = all
+		ix.prefixesByKey[b.spec.Key] = all
 	}
-	for _, p := range b.level.Prefixes {
+	for _, p := range b.spec.Prefixes {
 		all.Insert(p, b)
 	}
 }
@@ -84,11 +84,11 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	for _, e := range b.entries() {
 		add(l.general(ix, e, b))
 	}
-	for _, p := range b.level.Prefixes {
-		add(l.generalOfPrefix(ix, b.level.Key, p, b))
+	for _, p := range b.spec.Prefixes {
+		add(l.generalOfPrefix(ix, b.spec.Key, p, b))
 	}
 	if i := slices.Index(ix.wildcards, b); i >= 0 {
-		add(l.patternFor(ix, ix.wildcards[i+1:], b.level.Entry))
+		add(l.patternFor(ix, ix.wildcards[i+1:], b.spec.Entry))
 	}
 	return all
 }
@@ -96,11 +96,11 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 // entries returns the value or the values of b as entries. It returns none for prefixes, for a
 // wildcard and for the key alone.
 func (b *branch) entries() (all []descriptors.Entry) {
-	for _, v := range b.level.Values {
-		all = append(all, descriptors.Entry{Key: b.level.Key, Value: v})
+	for _, v := range b.spec.Values {
+		all = append(all, descriptors.Entry{Key: b.spec.Key, Value: v})
 	}
-	if b.level.Value != "" && !isWildcard(b.level.Entry) {
-		all = append(all, b.level.Entry)
+	if b.spec.Value != "" && !isWildcard(b.spec.Entry) {
+		all = append(all, b.spec.Entry)
 	}
 	return all
 }
@@ -151,11 +151,11 @@ func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 		}
 		all = append(all, b)
 	}
-	for _, p := range c.level.Prefixes {
-		all = append(all, l.generalOfPrefix(ix, c.level.Key, p, nil))
+	for _, p := range c.spec.Prefixes {
+		all = append(all, l.generalOfPrefix(ix, c.spec.Key, p, nil))
 	}
 	if all == nil { // a wildcard, or the key alone
-		all = append(all, l.patternFor(ix, ix.wildcards, c.level.Entry))
+		all = append(all, l.patternFor(ix, ix.wildcards, c.spec.Entry))
 	}
 	return all
 }

@@ -34,13 +34,13 @@ func (c *claimAt) duplicate() (remedy string) {
 	return "merge them"
 }
 
-// readLevel reads the level of a descriptor, with its claims. It returns no claims if the key or
-// the value is faulty.
-func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
+// readNodeSpec reads the keys of a descriptor that configure its node, and returns its claims. It
+// returns no claims if the key or the value is faulty.
+func (r *reader) readNodeSpec(f fields) (spec descriptors.NodeSpec, claims []claimAt) {
 	misspelled := !f.has("key") && r.faulty(f)
 	key, keyOK := r.readText(f.get("key"))
-	value, valueOK := r.readLevelValue(f.get("value"))
-	l.Entry = descriptors.Entry{Key: key, Value: value}
+	value, valueOK := r.readNodeValue(f.get("value"))
+	spec.Entry = descriptors.Entry{Key: key, Value: value}
 	if keyOK && key == "" && !misspelled {
 		r.fault(cmp.Or(f.value("key"), f.at), "descriptor has empty key", "write 'key: <name>'")
 	}
@@ -50,18 +50,18 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 			"keep one, or write a descriptor for each")
 	}
 	if !f.has("values") && !f.has("cidr") {
-		claims = append(claims, claimAt{claim: claim{Entry: l.Entry}, node: f.key("key")})
+		claims = append(claims, claimAt{claim: claim{Entry: spec.Entry}, node: f.key("key")})
 	}
 	entry := func(value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }
 	for _, item := range r.readItems(f.get("values"), "value") {
 		if value, ok := r.readListedValue(item); ok {
-			l.Values = append(l.Values, value)
+			spec.Values = append(spec.Values, value)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(value)}, node: item, list: true})
 		}
 	}
 	for _, item := range r.readItems(f.get("cidr"), "prefix") {
 		if prefix, ok := r.readPrefix(item); ok {
-			l.Prefixes = append(l.Prefixes, prefix)
+			spec.Prefixes = append(spec.Prefixes, prefix)
 			claims = append(claims, claimAt{claim: claim{Entry: entry(prefix.String()), prefix: true}, node: item, list: true})
 		}
 	}
@@ -70,20 +70,20 @@ func (r *reader) readLevel(f fields) (l descriptors.Level, claims []claimAt) {
 			r.fault(f.value("key"), fmt.Sprintf("a key with a '*' cannot have '%s'", name), "write a descriptor for each key")
 		}
 	}
-	l.ShareThreshold, l.ValueToMetric = r.readLenientBool(f.get("share_threshold")), r.readLenientBool(f.get("value_to_metric"))
-	if l.ShareThreshold && !l.IsShareable() && !f.has("values") && !f.has("cidr") {
+	spec.ShareThreshold, spec.ValueToMetric = r.readLenientBool(f.get("share_threshold")), r.readLenientBool(f.get("value_to_metric"))
+	if spec.ShareThreshold && !spec.IsShareable() && !f.has("values") && !f.has("cidr") {
 		r.fault(f.key("share_threshold"),
-			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(l.Joined())),
+			fmt.Sprintf("share_threshold can only be used with wildcard values (containing '*'), but found key '%s'", excerpt(spec.Joined())),
 			"remove it, or write a '*' in the value, or use 'values' or 'cidr'")
 	}
 	if key == "" || !valueOK {
-		return l, nil
+		return spec, nil
 	}
-	return l, claims
+	return spec, claims
 }
 
-// readLevelValue is [reader.readText] for the value of a level. A list belongs to its key 'values'.
-func (r *reader) readLevelValue(f field) (string, bool) {
+// readNodeValue is [reader.readText] for the value of a descriptor. A list belongs to its key 'values'.
+func (r *reader) readNodeValue(f field) (string, bool) {
 	if n, ok := r.valueOf(f); ok && n.Kind == yaml.SequenceNode {
 		r.fault(n, "'value' is a list, not a text", "write 'values' for a list")
 		return "", false

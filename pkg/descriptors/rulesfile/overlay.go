@@ -124,8 +124,8 @@ func (p *overlayParser) readDescriptor(n *yaml.Node, at *descriptors.Node, taken
 	if !ok {
 		return
 	}
-	l, claims := p.readLevel(f)
-	child := at.Add(l)
+	spec, claims := p.readNodeSpec(f)
+	child := at.Add(spec)
 	for i := range claims {
 		c := &claims[i]
 		if first := taken[c.claim]; first > 0 {

@@ -353,10 +353,10 @@ func usable(t *testing.T, rules *descriptors.Rules) {
 		if (len(r.Limits) == 0) != r.Unlimited || rules.Domain(r.Domain) == nil || r.Name == "" || len(r.Name) > 200 {
 			t.Fatalf("%+v, want limits unless it is unlimited, a known domain, and a name of at most 200 bytes", r)
 		}
-		if levels := r.AppendStatLevels(nil, entries("a=b c")); len(levels) != 2 {
-			t.Fatalf("%+v: levels %q", r, levels)
+		if names := r.AppendMetricNames(nil, entries("a=b c")); len(names) != 2 {
+			t.Fatalf("%+v: metric names %q", r, names)
 		}
-		for _, l := range r.Levels() {
+		for _, l := range r.Path() {
 			e := l.Entry
 			if len(l.Values) > 0 {
 				e.Value = l.Values[len(l.Values)-1]

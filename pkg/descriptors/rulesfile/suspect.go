@@ -20,16 +20,16 @@ var envoysKeys = []string{"generic_key", "header_match", "query_match", "remote_
 	"source_cluster", "destination_cluster"}
 
 // warnKey warns about keys that match in envoyproxy/ratelimit only because it joins key and value.
-func (p *parser) warnKey(key *yaml.Node, l descriptors.Level) {
-	p.warnSpace(key, "key", l.Key)
-	if l.Value != "" {
+func (p *parser) warnKey(key *yaml.Node, spec descriptors.NodeSpec) {
+	p.warnSpace(key, "key", spec.Key)
+	if spec.Value != "" {
 		return
 	}
 	for _, k := range envoysKeys {
-		if l.Key == k {
+		if spec.Key == k {
 			break
 		}
-		if rest, joined := strings.CutPrefix(l.Key, k+"_"); joined && rest != "" {
+		if rest, joined := strings.CutPrefix(spec.Key, k+"_"); joined && rest != "" {
 			p.warn(joinedKey, key,
 				fmt.Sprintf("a key that begins with '%s_' does not match the key '%s' with a value, as it does in envoyproxy/ratelimit",
 					k, k),
@@ -37,11 +37,11 @@ func (p *parser) warnKey(key *yaml.Node, l descriptors.Level) {
 			break
 		}
 	}
-	if strings.Contains(l.Key, "*") && !strings.HasSuffix(l.Key, "*") {
+	if strings.Contains(spec.Key, "*") && !strings.HasSuffix(spec.Key, "*") {
 		p.warn(patternInKey, key,
 			fmt.Sprintf("the pattern '%s' is matched against the key alone, with any value; "+
 				"envoyproxy/ratelimit matches it against key and value joined by '_'",
-				excerpt(l.Key)),
+				excerpt(spec.Key)),
 			"write the pattern of the value in 'value'")
 	}
 }

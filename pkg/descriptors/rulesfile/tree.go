@@ -118,9 +118,9 @@ type nodePath struct {
 const maxComposite = 500
 
 // composite returns the name of a location in messages of envoyproxy/ratelimit.
-func (at nodePath) composite() string {
-	text := at.domain
-	for _, e := range at.path {
+func (n nodePath) composite() string {
+	text := n.domain
+	for _, e := range n.path {
 		text += "." + e.Joined()
 	}
 	return text
@@ -141,10 +141,10 @@ func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
 	if !ok {
 		return
 	}
-	l, claims := p.readLevel(f)
+	spec, claims := p.readNodeSpec(f)
 	child := nodePath{
-		node: at.node.Add(l), branch: &branch{reader: &p.reader, key: f.key("key"), level: l, claims: claims},
-		domain: at.domain, path: append(slices.Clip(at.path), l.Entry),
+		node: at.node.Add(spec), branch: &branch{reader: &p.reader, key: f.key("key"), spec: spec, claims: claims},
+		domain: at.domain, path: append(slices.Clip(at.path), spec.Entry),
 	}
 	if p.generated {
 		child.node.SetSource(p.file, 0)
@@ -157,12 +157,12 @@ func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
 	defer func() { p.depth-- }()
 	if len(claims) > 0 {
 		p.recordClaims(claims, at, taken)
-		p.warnKey(f.key("key"), l)
+		p.warnKey(f.key("key"), spec)
 		p.warnValues(f.value("value"), claims)
 	}
 	rule := p.readRule(f, child)
 	if rule != nil && rule.UsesLeases() {
-		p.checkLeases(f, l, rule, child)
+		p.checkLeases(f, spec, rule, child)
 	}
 	child.branch.rule, child.branch.hasLimits = rule, rule != nil && !rule.Unlimited
 	p.readDescriptors(f.get("descriptors"), child, newClaimSet())

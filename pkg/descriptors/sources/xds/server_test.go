@@ -121,31 +121,31 @@ func (s *server) accept() (*stream, *discovery.DiscoveryRequest) {
 	return st, st.request()
 }
 
-func (st *stream) request() *discovery.DiscoveryRequest {
-	st.t.Helper()
-	return receive(st.t, st.requests, "a request")
+func (s *stream) request() *discovery.DiscoveryRequest {
+	s.t.Helper()
+	return receive(s.t, s.requests, "a request")
 }
 
 // send pushes resources and returns the client's request in reply.
-func (st *stream) send(version string, resources ...*anypb.Any) *discovery.DiscoveryRequest {
-	st.t.Helper()
-	return st.sendPush(&discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: xds.TypeURL, Resources: resources})
+func (s *stream) send(version string, resources ...*anypb.Any) *discovery.DiscoveryRequest {
+	s.t.Helper()
+	return s.sendPush(&discovery.DiscoveryResponse{VersionInfo: version, TypeUrl: xds.TypeURL, Resources: resources})
 }
 
 // sendPush pushes with a new nonce and returns the client's request in reply, which must have the
 // same nonce.
-func (st *stream) sendPush(push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
-	st.t.Helper()
-	st.nonce++
-	push.Nonce = "nonce " + strconv.Itoa(st.nonce)
+func (s *stream) sendPush(push *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
+	s.t.Helper()
+	s.nonce++
+	push.Nonce = "nonce " + strconv.Itoa(s.nonce)
 	select {
-	case st.pushes <- push:
+	case s.pushes <- push:
 	case <-time.After(soon):
-		st.t.Fatal("the stream takes no push")
+		s.t.Fatal("the stream takes no push")
 	}
-	answer := st.request()
+	answer := s.request()
 	if answer.GetResponseNonce() != push.Nonce || answer.GetTypeUrl() != xds.TypeURL {
-		st.t.Fatalf("the answer is %v, want one to the push with %q", answer, push.Nonce)
+		s.t.Fatalf("the answer is %v, want one to the push with %q", answer, push.Nonce)
 	}
 	return answer
 }

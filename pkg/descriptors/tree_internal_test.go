@@ -7,11 +7,11 @@ import (
 
 // A walk that compares a list with the request once for each rule below it would take seconds among
 // 10,000 items and as many rules.
-func TestLevelOfSeveralRulesIsReadOnce(t *testing.T) {
+func TestNodeOfSeveralRulesIsReadOnce(t *testing.T) {
 	b := NewBuilder()
-	list := b.Domain("d").Add(Level{Entry: Entry{Key: "k"}, Values: []string{"v1", "v2"}})
+	list := b.Domain("d").Add(NodeSpec{Entry: Entry{Key: "k"}, Values: []string{"v1", "v2"}})
 	for i := range 3 {
-		list.Add(Level{Entry: Entry{Key: "a", Value: fmt.Sprint(i)}}).SetRule(Rule{Unlimited: true})
+		list.Add(NodeSpec{Entry: Entry{Key: "a", Value: fmt.Sprint(i)}}).SetRule(Rule{Unlimited: true})
 	}
 	root, all := b.Build().Domain("d").tree()
 	if len(all) != 4 || len(root.children) != 1 || len(root.children[0].children) != 3 {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
-const statRules = `domain: d
+const metricRules = `domain: d
 descriptors:
 - {key: k, value: v, value_to_metric: true, rate_limit: &l {unit: day, requests_per_unit: 1}}
 - {key: k, rate_limit: *l}
@@ -39,9 +39,9 @@ descriptors:
     - {key: detail, detailed_metric: true, rate_limit: *l}
 `
 
-// The levels are the names of a rule in metrics.
-func TestStatLevelsFollowMatchedRule(t *testing.T) {
-	rules := rulesfiletest.Parse(t, statRules)
+// The metric names of a rule follow its nodes, their modifiers and the request.
+func TestMetricNamesFollowMatchedRule(t *testing.T) {
+	rules := rulesfiletest.Parse(t, metricRules)
 	for _, tt := range []struct{ name, request, want string }{
 		{"an explicit value", "k=v", "k_v"},
 		{"the key alone", "k=1", "k"},
@@ -72,32 +72,32 @@ func TestStatLevelsFollowMatchedRule(t *testing.T) {
 			t.Errorf("%s: no rule", tt.name)
 			continue
 		}
-		got := rule.AppendStatLevels([]string{"first"}, request)
+		got := rule.AppendMetricNames([]string{"first"}, request)
 		if want := append([]string{"first"}, strings.Fields(tt.want)...); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", tt.name, got, want)
 		}
 		// If no value of a request is in the metric names, the names are known when the rules load.
 		fixed := slices.Contains([]string{"k_v", "k", "w_a*", "e plain", "path_p/* file_f/* type"}, tt.want)
-		if got := rule.HasFixedStatLevels(); got != fixed {
+		if got := rule.HasFixedMetricNames(); got != fixed {
 			t.Errorf("%s: fixed %v, want %v", tt.name, got, fixed)
 		}
 	}
 }
 
-func TestOverrideStatLevelsUseRequestNames(t *testing.T) {
+func TestOverrideMetricNamesUseRequestNames(t *testing.T) {
 	request, want := entries("k=v m="), []string{"k_v", "m"}
-	if got := descriptors.AppendOverrideStatLevels(nil, nil, request); !slices.Equal(got, want) {
+	if got := descriptors.AppendOverrideMetricNames(nil, nil, request); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
 }
 
-func TestStatLevelsWithoutValuesAllocateNothing(t *testing.T) {
-	rules := rulesfiletest.Parse(t, statRules)
-	levels := make([]string, 0, 8)
+func TestMetricNamesWithoutValuesAllocateNothing(t *testing.T) {
+	rules := rulesfiletest.Parse(t, metricRules)
+	names := make([]string, 0, 8)
 	for _, text := range []string{"k=v", "k=1", "w=a1", "w=c1", "path=p/1 file=f/2 type=3"} {
 		request := entries(text)
 		rule := rules.Match("d", request)
-		if n := testing.AllocsPerRun(100, func() { _ = rule.AppendStatLevels(levels, request) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { _ = rule.AppendMetricNames(names, request) }); n != 0 {
 			t.Errorf("%s: %v allocations, want 0", text, n)
 		}
 	}
@@ -105,7 +105,7 @@ func TestStatLevelsWithoutValuesAllocateNothing(t *testing.T) {
 
 // share_threshold makes some requests share a counter.
 func TestShareThresholdSharesCounters(t *testing.T) {
-	rules := rulesfiletest.Parse(t, statRules)
+	rules := rulesfiletest.Parse(t, metricRules)
 	key := func(request string) string {
 		es := entries(request)
 		return descriptors.Key("d", rules.Match("d", es), es)
