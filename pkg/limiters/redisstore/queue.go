@@ -358,12 +358,12 @@ func (q *queue) popWaiters() bool {
 	return q.busy
 }
 
-func (next *combinedTake) add(w *waiter) {
-	next.waiters = append(next.waiters, w)
-	if w.deadline.After(next.deadline) {
-		next.deadline = w.deadline
+func (c *combinedTake) add(w *waiter) {
+	c.waiters = append(c.waiters, w)
+	if w.deadline.After(c.deadline) {
+		c.deadline = w.deadline
 	}
-	next.groups, next.ops = append(next.groups, w.groups...), next.ops+len(w.ops)
+	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
 // decideNext decides q.next, and gives each of its waiters the result.
