@@ -14,11 +14,10 @@ import (
 // A batch holds the arguments of one script call; wire.go of redisscripts documents them and the
 // reply.
 type batch struct {
-	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
-	now      time.Time
-	ops      []*limiters.Op
-	group    []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
-	keys     []string // the keys of the operations
+	callTimes
+	ops   []*limiters.Op
+	group []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
+	keys  []string // the keys of the operations
 
 	uniqueKeys []string
 	limits     []scriptLimit
@@ -36,6 +35,12 @@ type batch struct {
 	numbers    []int64 // scratch space
 }
 
+// callTimes are the times of a call.
+type callTimes struct {
+	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
+	now      time.Time // the time of the operations; zero: the server's time
+}
+
 const wordSize = 8 // bytes of a number
 
 // maxKeys is the largest number of keys in a batch, because an index has two bytes.
@@ -49,9 +54,9 @@ var batchPool = sync.Pool{New: func() any { return &batch{indexOfKey: map[string
 
 // newBatch returns a batch without operations from the pool. Call release after reading its
 // verdicts.
-func newBatch(notAfter, now time.Time) *batch {
+func newBatch(times callTimes) *batch {
 	b := batchPool.Get().(*batch)
-	b.notAfter, b.now = notAfter, now
+	b.callTimes = times
 	return b
 }
 
