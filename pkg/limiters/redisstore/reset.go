@@ -125,13 +125,13 @@ func (s *Store) ResetMatching(ctx context.Context, match func(opKey string) bool
 
 // A scanPosition is a position in a pass.
 type scanPosition struct {
-	master string // its address; "" for the first
+	node   string // as in master; "" for the first
 	cursor uint64
 	done   bool
 }
 
 func (p scanPosition) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.master))
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.node))
 }
 
 func parseScan(text string) (p scanPosition, err error) {
@@ -139,7 +139,7 @@ func parseScan(text string) (p scanPosition, err error) {
 		return p, nil
 	}
 	plain, err := base64.RawURLEncoding.DecodeString(text)
-	cursor, master, found := strings.Cut(string(plain), " ")
+	cursor, node, found := strings.Cut(string(plain), " ")
 	if err != nil || !found {
 		return p, limiters.ErrCursor
 	}
@@ -147,7 +147,7 @@ func parseScan(text string) (p scanPosition, err error) {
 	if err != nil {
 		return p, limiters.ErrCursor
 	}
-	p.master = master
+	p.node = node
 	return p, nil
 }
 
@@ -158,19 +158,19 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if err != nil {
 		return err
 	}
-	if position.master != "" && masters[0].address == "" {
+	if position.node != "" && masters[0].node == "" {
 		return limiters.ErrCursor // the cursor comes from a cluster
 	}
-	i := slices.IndexFunc(masters, func(m scriptCaller) bool { return m.address >= position.master })
+	i := slices.IndexFunc(masters, func(m master) bool { return m.node >= position.node })
 	if i < 0 {
 		position.done = true
 		return nil
 	}
-	master := masters[i]
-	if master.address != position.master {
-		*position = scanPosition{master: master.address}
+	m := masters[i]
+	if m.node != position.node {
+		*position = scanPosition{node: m.node}
 	}
-	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.keyPrefix+keyFormat)+"*", scanCount).Result()
+	keys, cursor, err := m.client.Scan(ctx, position.cursor, escapeGlob(s.namer.keyPrefix+keyFormat)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	case cursor > 0:
 		position.cursor = cursor
 	case i+1 < len(masters):
-		*position = scanPosition{master: masters[i+1].address}
+		*position = scanPosition{node: masters[i+1].node}
 	default:
 		position.done = true
 	}

@@ -39,6 +39,6 @@ func (s *singleServer) decide(ctx context.Context, times callTimes, groups []lim
 	return b.decode(r, out)
 }
 
-func (s *singleServer) masters(context.Context) ([]scriptCaller, error) {
-	return []scriptCaller{s.script}, nil
+func (s *singleServer) masters(context.Context) ([]master, error) {
+	return []master{{client: s.script.client}}, nil
 }
