@@ -144,7 +144,7 @@ func (b *batch) limitIndex(l scriptLimit) int {
 func (b *batch) args(name, text string, notAfter int64) []any {
 	args := append(b.arguments[:0], name, text, len(b.uniqueKeys))
 	for i := range b.uniqueKeys {
-		args = append(args, &b.uniqueKeys[i])
+		args = append(args, &b.uniqueKeys[i]) // a string in an any would be an allocation; go-redis sends both alike
 	}
 	now, calendarsAt := int64(0), b.now
 	if b.now.IsZero() {
@@ -161,6 +161,8 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 		var file string
 		file, b.numbers = l.appendNumbers(b.numbers[:0], calendarsAt)
 		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, file, b.numbers)
+		// A later append may move the buffer. The argument then keeps the old array, which nothing
+		// writes again.
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
