@@ -102,8 +102,8 @@ func AppendExtra(b []byte, op *limiters.Op, reservations, penalty Target) []byte
 var concurrencyLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"key", "I2"}, {"limit", "I2"}, {"n", "i8"}}
 
 // AppendConcurrency appends the concurrencyLayout of op.
-func AppendConcurrency(b []byte, op *limiters.Op, t Target) []byte {
-	return binary.BigEndian.AppendUint64(t.appendTo(appendLease(b, op)), uint64(limiters.ClampHits(op.N)))
+func AppendConcurrency(b []byte, op *limiters.Op, state Target) []byte {
+	return binary.BigEndian.AppendUint64(state.appendTo(appendLease(b, op)), uint64(limiters.ClampHits(op.N)))
 }
 
 // The limit of the reservations needs no field, because it follows the limit in ARGV.
