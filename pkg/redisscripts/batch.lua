@@ -141,8 +141,8 @@ end
 
 -- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
 -- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
--- and the function continues with the next one. values[i - base] is what MGET returned for KEYS[i]: false if the key is absent or no string.
--- It is nil if an ACL forbids MGET, and for a key that was not read.
+-- and the function continues with the next one. values[i - base] is the reply of MGET for KEYS[i]: false if the key is absent or no
+-- string. It is nil if an ACL forbids MGET, and for a key that was not read.
 local function decide_each(decide, run, to, values, base)
   while run.current_op <= to do
     local ok, problem = pcall(decide, run, to, values, base)
@@ -191,7 +191,8 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- deciders_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
+-- driver_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them
+-- once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
@@ -201,8 +202,8 @@ end
 --   group     the last group with an operation on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-local function deciders_of(batch)
-  if batch.functions then return batch.functions end
+local function driver_of(batch)
+  if batch.driver then return batch.driver end
   local keys = batch.keys
 
   local function key_at(i)
@@ -371,14 +372,14 @@ local function deciders_of(batch)
     end
   end
 
-  batch.functions = {
+  batch.driver = {
     key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, op_of = op_of,
     decide_run = decide_run, finish = finish,
   }
-  return batch.functions
+  return batch.driver
 end
 
--- All runs but ALONE ones use batch, see deciders_of. concurrency and reservations are the deciders of their kind. Each is created when it
+-- All runs but ALONE ones use batch, see driver_of. concurrency and reservations are the deciders of their kind. Each is created when it
 -- is needed.
 local batch, concurrency, reservations
 for r, run in ipairs(runs) do
@@ -391,22 +392,22 @@ for r, run in ipairs(runs) do
       decide_each(decide_alone, run, to - base, values, from - 1)
     end
   else
-    batch = batch or { functions = false, keys = {} }
+    batch = batch or { driver = false, keys = {} }
     if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
       decide_each(concurrency, run, run.op_count)
     elseif run.kind == $RESERVATIONS then
-      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, deciders_of)
+      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, driver_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
       local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
       decide_each(reservations, run, run.op_count, values, run.key - 1)
     else
-      deciders_of(batch).decide_run(run, runs[r + 1])
+      driver_of(batch).decide_run(run, runs[r + 1])
     end
   end
 end
-if batch and batch.functions then batch.functions.finish() end
+if batch and batch.driver then batch.driver.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end

@@ -9,7 +9,7 @@
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
 -- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
 
-return function(now, server, batch, verdicts, text, limits, deciders_of)
+return function(now, server, batch, verdicts, text, limits, driver_of)
   local keys, try = batch.keys, redis.pcall
 
   -- The operation that is decided now:
@@ -75,7 +75,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
 
   -- Returns the driver's functions, and the key of the usage with its state.
   local function loaded(value)
-    local driver, limit = deciders_of(batch), op.limit
+    local driver, limit = driver_of(batch), op.limit
     local key = driver.key_at(op.index)
     if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
     return driver, key

@@ -42,8 +42,10 @@ const (
 // A layout lists the fields of a record.
 type layout []field
 
-// A field has a name, which only readers use, and the format of struct.unpack: a letter and the size.
-type field struct{ name, format string }
+type field struct {
+	name   string // for readers only
+	format string // of struct.unpack: a letter and the size
+}
 
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1

@@ -174,23 +174,7 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if err != nil {
 		return err
 	}
-	var matching []string
-	for _, key := range keys {
-		opKey, ok := s.namer.parse(key)
-		if !ok {
-			continue
-		}
-		progress.Scanned++
-		if match(opKey) {
-			// The scan also returns extra keys of a state. Removing one key of a state removes all.
-			for _, suffix := range keySuffixes {
-				key = strings.TrimSuffix(key, suffix)
-			}
-			matching = append(matching, key)
-		}
-	}
-	slices.Sort(matching)
-	found, err := s.unlink(ctx, slices.Compact(matching))
+	found, err := s.unlink(ctx, s.matchingStates(keys, match, progress))
 	for _, had := range found {
 		if had {
 			progress.Reset++
@@ -208,6 +192,27 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 		position.done = true
 	}
 	return nil
+}
+
+// matchingStates returns the keys of the states with a matching opKey, each once, and counts the
+// scanned keys. A scan also returns the extra keys of a state.
+func (s *Store) matchingStates(keys []string, match func(opKey string) bool, progress *limiters.Progress) []string {
+	var states []string
+	for _, key := range keys {
+		opKey, ok := s.namer.parse(key)
+		if !ok {
+			continue
+		}
+		progress.Scanned++
+		if match(opKey) {
+			for _, suffix := range keySuffixes {
+				key = strings.TrimSuffix(key, suffix)
+			}
+			states = append(states, key)
+		}
+	}
+	slices.Sort(states)
+	return slices.Compact(states)
 }
 
 // escapeGlob returns a pattern that matches only text.
