@@ -141,8 +141,8 @@ end
 
 -- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
 -- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
--- and the function continues with the next one. values[i - base] is the reply of MGET for KEYS[i]: false if the key is absent or no
--- string. It is nil if an ACL forbids MGET, and for a key that was not read.
+-- and the function continues with the next one. The reply of MGET for KEYS[i] is values[i - base]: false if the key is absent or
+-- no string. It is nil if an ACL forbids MGET, and for a key that was not read.
 local function decide_each(decide, run, to, values, base)
   while run.current_op <= to do
     local ok, problem = pcall(decide, run, to, values, base)
