@@ -15,8 +15,8 @@
 --
 -- The function module_of runs another file and returns its result. An algorithm has these functions:
 --   limit(text, offset) -> limit                        decodes the numbers of a limit, from byte offset of text on
---   load(key, limit, now, value, s) -> s                reads a state. value is that of the key: false = absent, nil = unknown. s is a state
---                                                       to reuse, or nil
+--   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
+--                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
 --   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit
 --   charge(s, limit, now, n) -> changed                 charges n > 0 hits, or refunds -n
 --   usage(s, limit, now) -> used, reset
@@ -141,8 +141,8 @@ end
 
 -- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
 -- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
--- and the function continues with the next one. values[i - base] is the value of KEYS[i], or an error. It is false if the key is absent or
--- no string, and nil if the value is unknown.
+-- and the function continues with the next one. The reply of MGET for KEYS[i] is values[i - base]: false if the key is absent or
+-- no string. It is nil if an ACL forbids MGET, and for a key that was not read.
 local function decide_each(decide, run, to, values, base)
   while run.current_op <= to do
     local ok, problem = pcall(decide, run, to, values, base)
@@ -151,8 +151,8 @@ local function decide_each(decide, run, to, values, base)
   end
 end
 
--- Decides operations of an ALONE run, see decide_each. A false value is certainly that of an absent key if values.absent is false. The
--- functions of the algorithm are locals, because Lua reads a local faster than a field.
+-- Decides operations of an ALONE run, see decide_each. The functions of the algorithm are locals, because Lua reads a local faster than a
+-- field.
 local function decide_alone(run, to, values, base)
   local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
@@ -167,7 +167,7 @@ local function decide_alone(run, to, values, base)
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
     local key, value = keys[offset + op], values[offset + op - base]
-    if not value then value = values.absent end
+    if not value then value = redis.pcall('GET', key) end
     local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
@@ -191,7 +191,8 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- deciders_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them once.
+-- driver_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them
+-- once.
 --
 -- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
@@ -201,8 +202,8 @@ end
 --   group     the last group with an operation on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-local function deciders_of(batch)
-  if batch.functions then return batch.functions end
+local function driver_of(batch)
+  if batch.driver then return batch.driver end
   local keys = batch.keys
 
   local function key_at(i)
@@ -371,47 +372,42 @@ local function deciders_of(batch)
     end
   end
 
-  batch.functions = {
+  batch.driver = {
     key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, op_of = op_of,
     decide_run = decide_run, finish = finish,
   }
-  return batch.functions
+  return batch.driver
 end
 
--- All runs but ALONE ones use batch, see deciders_of. concurrency and reservations are the deciders of their kind. Each is created when it
+-- All runs but ALONE ones use batch, see driver_of. concurrency and reservations are the deciders of their kind. Each is created when it
 -- is needed.
 local batch, concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
-    -- MGET costs a third of a GET for each key. It returns nothing for keys that are absent or no strings, and an error if an ACL
-    -- forbids it; load reads these keys with GET.
+    -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
     local base, last = run.key - 1, run.key - 1 + run.op_count
     for from = base + 1, last, $KEYS_PER_COMMAND do
-      local to, values = math.min(from + $KEYS_PER_COMMAND - 1, last)
-      if to > from then
-        values = redis.pcall('MGET', unpack(KEYS, from, to))
-      else
-        values = { redis.pcall('GET', KEYS[from]), absent = false }
-      end
+      local to = math.min(from + $KEYS_PER_COMMAND - 1, last)
+      local values = to > from and redis.pcall('MGET', unpack(KEYS, from, to)) or {}
       decide_each(decide_alone, run, to - base, values, from - 1)
     end
   else
-    batch = batch or { functions = false, keys = {} }
+    batch = batch or { driver = false, keys = {} }
     if run.kind == $CONCURRENCY then
       concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
       decide_each(concurrency, run, run.op_count)
     elseif run.kind == $RESERVATIONS then
-      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, deciders_of)
+      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, driver_of)
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
       local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
       decide_each(reservations, run, run.op_count, values, run.key - 1)
     else
-      deciders_of(batch).decide_run(run, runs[r + 1])
+      driver_of(batch).decide_run(run, runs[r + 1])
     end
   end
 end
-if batch and batch.functions then batch.functions.finish() end
+if batch and batch.driver then batch.driver.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end

@@ -1,7 +1,7 @@
 -- decide_concurrency: decides CONCURRENCY runs, see wire.go. An operation costs half as much as in decide_extra.lua.
 --
 -- leaseset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
--- of the runs so far, see deciders_of in batch.lua.
+-- of the runs so far, see driver_of in batch.lua.
 return function(now, server, keys, verdicts, text, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.

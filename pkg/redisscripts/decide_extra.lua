@@ -13,7 +13,7 @@
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
--- A key gets these in addition to those that deciders_of in batch.lua lists:
+-- A key gets these in addition to those that driver_of in batch.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
 --   offended    the last group with an offence on the key
 

@@ -9,7 +9,7 @@
 -- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
 -- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
 
-return function(now, server, batch, verdicts, text, limits, deciders_of)
+return function(now, server, batch, verdicts, text, limits, driver_of)
   local keys, try = batch.keys, redis.pcall
 
   -- The operation that is decided now:
@@ -43,7 +43,7 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
   local function read_hash()
     local found = try('HMGET', op.name, $HEAD_FIELD, op.id)
     local head, record, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
-    if op.ends == not record then return end
+    if head == nil or op.ends == not record then return end -- head is nil after an error
     if head then
       if #head ~= 24 then return end
       key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
@@ -52,8 +52,6 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
         counts = (call('HLEN', op.name) - 1) * $ONE_RECORD
         if counts >= $MAX_HASH_RECORDS * $ONE_RECORD then return end
       end
-    elseif head == nil then -- an error
-      return
     end
     op.record, op.key_expiry, op.counts, op.first = record, key_expiry, counts, first
     return true
@@ -77,33 +75,10 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
 
   -- Returns the driver's functions, and the key of the usage with its state.
   local function loaded(value)
-    local driver, limit = deciders_of(batch), op.limit
+    local driver, limit = driver_of(batch), op.limit
     local key = driver.key_at(op.index)
     if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
     return driver, key
-  end
-
-  -- Returns the value of the usage for charge_value, false if the key is absent. It returns nil if the operation needs the state of the key,
-  -- which is then loaded. A value that cannot be read is an error, and nothing has been written by then.
-  local function usage_value(value)
-    local algorithm = op.limit.algorithm
-    if not algorithm.settles_at_once or value == nil or keys[op.index] then
-      loaded(value)
-      return nil
-    end
-    if not value then return call('GET', KEYS[op.index]) end
-    if op.ends then algorithm.check(value) end
-    return value
-  end
-
-  -- Charges delta hits on the value of the usage, without a state. It returns false if that needs the state.
-  local function charge_value(i, value, delta)
-    local used, reset = op.limit.algorithm.quick(KEYS[op.index], op.limit, now, value, delta, server)
-    if not used then return false end
-    if not op.ends then open(0) end
-    i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
-    return true
   end
 
   -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
@@ -123,22 +98,36 @@ return function(now, server, batch, verdicts, text, limits, deciders_of)
     driver.report(key, i, limit, allowed, retry)
   end
 
+  -- Decides a frequent operation, whose verdict is verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes
+  -- nil when the operation changes it.
+  local function decide_frequent(i, values, v)
+    local limit, name, value, delta, used, reset = op.limit, KEYS[op.index], values[v], op.n
+    local algorithm = limit.algorithm
+    local needs_state = not algorithm.settles_at_once or value == nil or keys[op.index]
+    -- A value that cannot be read is an error here, before anything is written.
+    if needs_state then
+      loaded(value)
+    elseif not value then
+      value = call('GET', name)
+    elseif op.ends then
+      algorithm.check(value)
+    end
+    if op.ends then delta = delta - delete_record() end
+    if not needs_state and delta ~= 0 then used, reset = algorithm.quick(name, limit, now, value, delta, server) end
+    if not used then return charge_state(i, value, delta) end
+    if not op.ends then open(0) end
+    values[v], i = nil, 4 * i
+    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
+  end
+
   -- Decides operations of a run, see decide_each in batch.lua.
   return function(run, to, values, base)
     for i = run.current_op, to do
       run.current_op = i
-      local is_frequent = read_op(run, i) and read_hash()
-      local value, verdict = values[op.index - base], run.first + i - 1
-      if is_frequent then
-        local usage, delta = usage_value(value), op.n
-        if op.ends then delta = delta - delete_record() end
-        if usage ~= nil and delta ~= 0 and charge_value(verdict, usage, delta) then
-          values[op.index - base] = nil
-        else
-          charge_state(verdict, value, delta)
-        end
+      if read_op(run, i) and read_hash() then
+        decide_frequent(run.first + i - 1, values, op.index - base)
       else
-        local driver = loaded(value)
+        local driver = loaded(values[op.index - base])
         driver.decide_extra({ driver.op_of(run, i) })
       end
     end

@@ -45,10 +45,10 @@ local function on_many(command, key, members)
   return replies
 end
 
--- Writes the counters, and pairs of a score and a member in members. The key stays for keep µs at least.
-local function write(s, count, excess, ended, first, latest, keep, server, members)
+-- Writes the counters, and pairs of a score and a member in members. If keep is set, the key stays for keep µs at least.
+local function write(s, count, excess, ended, first, latest, members, keep, server)
   local key_expiry, n, px = s.key_expiry, #members
-  if keep > 0 and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
+  if keep and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
   for i, value in ipairs({ key_expiry * $EXPIRY_FACTOR + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
     members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
   end
@@ -73,7 +73,7 @@ function M.fill(s, open, ended, key_expiry, server)
     for _, part in ipairs({ ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') }) do members[#members + 1] = part end
   end
   s.key_expiry = key_expiry
-  write(s, #open, 0, #ended, first, latest, 0, 0, members)
+  write(s, #open, 0, #ended, first, latest, members)
   call('PEXPIRE', s.key, digits(key_expiry * 1000 - server / 1000))
 end
 
@@ -94,7 +94,7 @@ local function remove_members(s, count, excess, ended, expires, ...)
     if expires >= latest and not s.reserves then
       latest = count > 0 and number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) or 0
     end
-    write(s, count, excess, ended, s.first, latest, 0, 0, {})
+    write(s, count, excess, ended, s.first, latest, {})
   end
 end
 
@@ -151,7 +151,7 @@ local function remove_expired(s, now, id)
   if first == 0 then first = math.huge end
   if ended > 0 then first = min(first, time_of(first_score(key, '(0', '(1'))) end
   local latest = count > 0 and s.latest or 0
-  pcall(write, s, count, excess, ended, first, latest, 0, 0, {})
+  pcall(write, s, count, excess, ended, first, latest, {})
   s.count, s.excess, s.count_ended, s.first, s.latest = count, excess, ended, first, latest
   return expired
 end
@@ -176,7 +176,7 @@ function M.shorten(s, latest)
   local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_OP + 1))
   local rest = table.remove(open, $LEASES_PER_OP + 1)
   for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
-  if not pcall(write, s, s.count, s.excess, s.count_ended, min(s.first, latest), rest and s.latest or latest, 0, 0, members) then return end
+  if not pcall(write, s, s.count, s.excess, s.count_ended, min(s.first, latest), rest and s.latest or latest, members) then return end
   for _, id in ipairs(open) do
     if id == s.id then s.expires = latest end
   end
@@ -247,7 +247,7 @@ function M.open(s, id, l, now, n, charged_at, server)
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end
   if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), l.ttl, server, members)
+  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), members, l.ttl, server)
   s.id, s.expires = id, expires
 end
 
@@ -277,7 +277,7 @@ function M.remember_end(s, id, now, n, server)
   if first == 0 or expires < first then first = expires end
   local members = { ended_score(expires), member(id, 'e') }
   if s.reserves then members = { ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
-  write(s, s.count, s.excess, s.count_ended + (known and 0 or 1), first, s.latest, $ENDED_TTL, server, members)
+  write(s, s.count, s.excess, s.count_ended + (known and 0 or 1), first, s.latest, members, $ENDED_TTL, server)
 end
 
 function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.count_ended - 1, 0, member(id, 'e'), member(id, 'm')) end

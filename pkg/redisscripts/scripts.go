@@ -62,7 +62,7 @@ var constants = map[string]any{
 
 	"KEYS_PER_COMMAND":  1000, // the most keys or members of a Redis command; unpack puts them on Lua's stack
 	"VERDICTS_PER_PACK": verdictsPerPack,
-	"PACK_FORMAT":       "'>I8" + strings.Repeat(strings.Join(verdictLayout, ""), verdictsPerPack) + "'", // packs verdictsPerPack verdicts of a reply
+	"PACK_FORMAT":       "'>I8" + strings.Repeat(verdictLayout.formats(), verdictsPerPack) + "'", // packs verdictsPerPack verdicts of a reply
 }
 
 // source returns a Lua file with the values of its constants.

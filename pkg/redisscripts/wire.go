@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -40,8 +39,13 @@ const (
 	countDeniedFlag RunKind = 8
 )
 
-// A layout lists fields in the form of struct.unpack: a letter and the size.
-type layout []string
+// A layout lists the fields of a record.
+type layout []field
+
+type field struct {
+	name   string // for readers only
+	format string // of struct.unpack: a letter and the size
+}
 
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1
@@ -66,8 +70,7 @@ type Run struct {
 	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
 }
 
-// The number of operations, the first key, the kind, the limit, the group, n.
-var runLayout = layout{"I2", "I2", "I1", "I2", "I2", "i8"}
+var runLayout = layout{{"op_count", "I2"}, {"key", "I2"}, {"kind", "I1"}, {"limit", "I2"}, {"group_number", "I2"}, {"n", "i8"}}
 
 // AppendRun appends the runLayout of r.
 func AppendRun(b []byte, r *Run) []byte {
@@ -81,34 +84,32 @@ func AppendRun(b []byte, r *Run) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(r.N))
 }
 
-// The limit, n.
-var aloneLayout = layout{"I2", "i8"}
+var aloneLayout = layout{{"limit", "I2"}, {"n", "i8"}}
 
 // AppendAlone appends the aloneLayout of op.
 func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
 	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
 }
 
-// The limiters.OpKind, the lease id (zeros = none), the Target of the reservations, the Target of
-// the penalty.
-var extraLayout = layout{"I1", "c16", "I2", "I2", "I2", "I2"}
+var extraLayout = layout{
+	{"op_kind", "I1"}, {"id", "c16"},
+	{"reservations_key", "I2"}, {"reservations_limit", "I2"}, {"penalty_key", "I2"}, {"penalty_limit", "I2"},
+}
 
 // AppendExtra appends the extraLayout of op.
 func AppendExtra(b []byte, op *limiters.Op, reservations, penalty Target) []byte {
 	return penalty.appendTo(reservations.appendTo(appendLease(b, op)))
 }
 
-// The limiters.OpKind, the lease id (zeros = none), the Target of the leases, n.
-var concurrencyLayout = layout{"I1", "c16", "I2", "I2", "i8"}
+var concurrencyLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"key", "I2"}, {"limit", "I2"}, {"n", "i8"}}
 
 // AppendConcurrency appends the concurrencyLayout of op.
-func AppendConcurrency(b []byte, op *limiters.Op, leases Target) []byte {
-	return binary.BigEndian.AppendUint64(leases.appendTo(appendLease(b, op)), uint64(limiters.ClampHits(op.N)))
+func AppendConcurrency(b []byte, op *limiters.Op, state Target) []byte {
+	return binary.BigEndian.AppendUint64(state.appendTo(appendLease(b, op)), uint64(limiters.ClampHits(op.N)))
 }
 
-// As concurrencyLayout, with the Target of the usage, then the key of the reservations. In ARGV,
-// the limit of the reservations follows that of the usage.
-var reservationsLayout = slices.Concat(concurrencyLayout, layout{"I2"})
+// The limit of the reservations needs no field, because it follows the limit in ARGV.
+var reservationsLayout = slices.Concat(concurrencyLayout, layout{{"reservations_key", "I2"}})
 
 // AppendReservations appends the reservationsLayout of op.
 func AppendReservations(b []byte, op *limiters.Op, usage Target, reservationsKey int) []byte {
@@ -121,13 +122,12 @@ func appendLease(b []byte, op *limiters.Op) []byte {
 	return append(append(b, byte(op.Kind)), op.Lease[:]...)
 }
 
-// The result, used, retry (-1 = never), reset.
-var verdictLayout = layout{"I1", "i8", "i8", "i8"}
+var verdictLayout = layout{{"result", "I1"}, {"used", "i8"}, {"retry", "i8"}, {"reset", "i8"}}
 
 // VerdictSize is the size of a verdictLayout.
 var VerdictSize = verdictLayout.size()
 
-// DecodeVerdict decodes the verdictLayout at the start of text.
+// DecodeVerdict decodes the verdictLayout at the start of text. A retry of -1 means never.
 func DecodeVerdict(text string) (result byte, used, retry, reset int64) {
 	return text[0], DecodeNumber(text[1:]), DecodeNumber(text[9:]), DecodeNumber(text[17:])
 }
@@ -135,13 +135,21 @@ func DecodeVerdict(text string) (result byte, used, retry, reset int64) {
 // DecodeNumber decodes the 8 bytes at the start of text.
 func DecodeNumber(text string) int64 { return int64(binary.BigEndian.Uint64([]byte(text))) }
 
+// formats returns the formats of all fields.
+func (l layout) formats() (formats string) {
+	for _, f := range l {
+		formats += f.format
+	}
+	return formats
+}
+
 // String returns l as a string of Lua, with numbers in big endian.
-func (l layout) String() string { return "'>" + strings.Join(l, "") + "'" }
+func (l layout) String() string { return "'>" + l.formats() + "'" }
 
 // size returns the encoded bytes.
 func (l layout) size() (bytes int) {
-	for _, field := range l {
-		n, _ := strconv.Atoi(field[1:])
+	for _, f := range l {
+		n, _ := strconv.Atoi(f.format[1:])
 		bytes += n
 	}
 	return bytes

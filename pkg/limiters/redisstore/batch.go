@@ -14,11 +14,10 @@ import (
 // A batch holds the arguments of one script call; wire.go of redisscripts documents them and the
 // reply.
 type batch struct {
-	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
-	now      time.Time
-	ops      []*limiters.Op
-	group    []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
-	keys     []string // the keys of the operations
+	callTimes
+	ops   []*limiters.Op
+	group []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
+	keys  []string // the keys of the operations
 
 	uniqueKeys []string
 	limits     []scriptLimit
@@ -36,6 +35,12 @@ type batch struct {
 	scriptArgs []int64 // the arguments of one limit
 }
 
+// callTimes are the times of a call.
+type callTimes struct {
+	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
+	now      time.Time // the time of the operations; zero: the server's time
+}
+
 const wordSize = 8 // bytes of a number
 
 // maxKeys is the largest number of keys in a batch, because an index has two bytes.
@@ -49,9 +54,9 @@ var batchPool = sync.Pool{New: func() any { return &batch{indexOfKey: map[string
 
 // newBatch returns a batch without operations from the pool. Call release after reading its
 // verdicts.
-func newBatch(notAfter, now time.Time) *batch {
+func newBatch(times callTimes) *batch {
 	b := batchPool.Get().(*batch)
-	b.notAfter, b.now = notAfter, now
+	b.callTimes = times
 	return b
 }
 
@@ -139,7 +144,7 @@ func (b *batch) limitIndex(l scriptLimit) int {
 func (b *batch) args(name, text string, notAfter int64) []any {
 	args := append(b.arguments[:0], name, text, len(b.uniqueKeys))
 	for i := range b.uniqueKeys {
-		args = append(args, &b.uniqueKeys[i])
+		args = append(args, &b.uniqueKeys[i]) // a string in an any would be an allocation; go-redis sends both alike
 	}
 	now, calendarsAt := int64(0), b.now
 	if b.now.IsZero() {
@@ -156,6 +161,8 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 		var file string
 		file, b.scriptArgs = l.appendScriptArgs(b.scriptArgs[:0], calendarsAt)
 		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, file, b.scriptArgs)
+		// A later append may move the buffer. The argument then keeps the old array, which nothing
+		// writes again.
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)

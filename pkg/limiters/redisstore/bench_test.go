@@ -103,7 +103,7 @@ func BenchmarkGroups(b *testing.B) {
 func BenchmarkQueue(b *testing.B) {
 	for _, clients := range []int{64, 512} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
-			sleep := func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+			sleep := func(context.Context, callTimes, []limiters.Group, []limiters.Verdict) error {
 				time.Sleep(50 * time.Microsecond)
 				return nil
 			}

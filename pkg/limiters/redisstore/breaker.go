@@ -28,7 +28,7 @@ const (
 
 // A breaker rejects operations while Redis fails, so that they need not wait for a timeout. It
 // opens after consecutive failures. After openDuration it lets one call pass and rejects all other
-// operations until that call has ended. The lock of its queue guards it.
+// operations until that call has ended. The lock of its owner guards it.
 type breaker struct {
 	timeout  time.Duration // of a call
 	failures int           // the number of consecutive failures
@@ -55,8 +55,8 @@ func (b *breaker) record(err error, budget time.Duration) {
 }
 
 // isFailure reports whether err means that Redis fails. A cancellation, a panic or a reply about
-// one call does not. A timeout does only if Redis had a third of the timeout to reply. Two timeouts
-// within that time count once, because they may have one cause.
+// one call does not. A timeout does only if Redis had at least a third of b.timeout to reply. A timeout
+// within a third of b.timeout after the last failure does not, because both may have one cause.
 func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {
 	case errors.Is(err, errLate): // Redis replied, and only the clients' deadlines were too short
@@ -64,7 +64,8 @@ func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
 		return false
 	case isTimeout(err):
-		return min(budget, time.Since(b.last)) >= b.timeout/3
+		third := b.timeout / 3
+		return budget >= third && time.Since(b.last) >= third
 	default:
 		return !concernsOneCall(err)
 	}

@@ -89,7 +89,7 @@ type breakerFixture struct {
 
 func newBreakerFixture() *breakerFixture {
 	f := &breakerFixture{queue: newQueue(testConfig(time.Second, 10, 10), nil)}
-	f.queue.decide = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+	f.queue.decide = func(context.Context, callTimes, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
 	return f
@@ -162,7 +162,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q := newQueue(testConfig(time.Hour, 10, 10), nil)
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	q.decide = func(context.Context, time.Time, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.decide = func(context.Context, callTimes, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errNoRoute
@@ -274,7 +274,7 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := newQueue(testConfig(timeout, 5, 10_000), nil)
-	q.decide = func(ctx context.Context, _, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -351,7 +351,7 @@ func (r *randomRedis) pick() (o outcome) {
 	return o
 }
 
-func (r *randomRedis) decide(ctx context.Context, _, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *randomRedis) decide(ctx context.Context, _ callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	r.mu.Lock()
 	o := r.pick()
 	for i, op := range slices.Concat(groups...) {

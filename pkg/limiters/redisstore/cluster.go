@@ -131,20 +131,18 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 
 var errNoMaster = errors.New("no node of the cluster has slots")
 
-func (c *cluster) masters(ctx context.Context) ([]scriptCaller, error) {
+func (c *cluster) masters(ctx context.Context) ([]master, error) {
 	var mu sync.Mutex
-	var masters []scriptCaller
+	var masters []master
 	err := c.client.ForEachMaster(ctx, func(_ context.Context, client *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
-		master := newScriptCaller(client)
-		master.address = client.Options().Addr
-		masters = append(masters, master)
+		masters = append(masters, master{client, client.Options().Addr})
 		return nil
 	})
 	if err == nil && len(masters) == 0 {
 		err = errNoMaster
 	}
-	slices.SortFunc(masters, func(a, b scriptCaller) int { return strings.Compare(a.address, b.address) })
+	slices.SortFunc(masters, func(a, b master) int { return strings.Compare(a.node, b.node) })
 	return masters, err
 }

@@ -28,45 +28,45 @@ func newExpiryFixture(t *testing.T, server *redistest.Server) *expiryFixture {
 }
 
 // setTo sets the clock, and deletes the keys that have expired by then.
-func (w *expiryFixture) setTo(now time.Time) {
+func (f *expiryFixture) setTo(now time.Time) {
 	ctx := context.Background()
-	w.set = time.Now()
-	for key, end := range w.ends {
+	f.set = time.Now()
+	for key, end := range f.ends {
 		expiresIn := end.Sub(now)
 		if expiresIn <= 0 {
-			w.c.Del(ctx, key)
-			delete(w.ends, key)
+			f.c.Del(ctx, key)
+			delete(f.ends, key)
 			continue
 		}
-		w.c.PExpire(ctx, key, expiresIn)
+		f.c.PExpire(ctx, key, expiresIn)
 		// A funnel stores its expiry, in whole seconds of the server's clock.
-		if v := w.c.Get(ctx, key).Val(); len(v) == 28 && key[len(key)-1] != 'l' {
+		if v := f.c.Get(ctx, key).Val(); len(v) == 28 && key[len(key)-1] != 'l' {
 			kept := binary.BigEndian.AppendUint32(nil, uint32(time.Now().Add(expiresIn).Unix()))
-			w.c.SetRange(ctx, key, 24, string(kept))
+			f.c.SetRange(ctx, key, 24, string(kept))
 		}
 	}
 }
 
 // mustExpire checks that the key of an operation has an expiry, and that it is not before the key
 // has fully reset.
-func (w *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
-	w.t.Helper()
+func (f *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
+	f.t.Helper()
 	op.N = 0
 	out := make([]limiters.Verdict, 1)
 	if err := s.Take(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
-		w.t.Fatal(err, out[0].Err)
+		f.t.Fatal(err, out[0].Err)
 	}
 	key := keyOf("", &op)
-	expiresIn := w.c.PTTL(context.Background(), key).Val()
+	expiresIn := f.c.PTTL(context.Background(), key).Val()
 	if expiresIn == -2 {
-		delete(w.ends, key)
+		delete(f.ends, key)
 		return
 	}
-	took := time.Since(w.set)
+	took := time.Since(f.set)
 	if expiresIn < 0 || out[0].Used > 0 && expiresIn+took < out[0].ResetAfter {
-		w.t.Fatalf("%+v at %d: expires in %v, %s", op.Limit.Spec(), now.UnixMicro(), expiresIn, limiterstest.Format(out[0]))
+		f.t.Fatalf("%+v at %d: expires in %v, %s", op.Limit.Spec(), now.UnixMicro(), expiresIn, limiterstest.Format(out[0]))
 	}
-	w.ends[key] = now.Add(expiresIn + took)
+	f.ends[key] = now.Add(expiresIn + took)
 }
 
 // Every key has an expiry that is not before the key has fully reset, after any sequence of

@@ -33,32 +33,32 @@ type stream struct {
 	stop  atomic.Bool
 	runs  sync.WaitGroup
 
-	mu      sync.Mutex
-	charged map[int64]bool // by number: whether the operation's Take succeeded
-	right   int64          // how many operations that matter have succeeded
-	errs    map[string]int
+	mu        sync.Mutex
+	charged   map[int64]bool // by number: whether the operation's Take succeeded
+	succeeded int64          // the number of operations that matter and succeeded
+	errs      map[string]int
 
 	matters func(n int64) bool // whether an operation is of the node that fails
 }
 
-func flow(t *testing.T, s *Store, matters func(n int64) bool) *stream {
-	f := &stream{t: t, store: s, charged: map[int64]bool{}, errs: map[string]int{}, matters: matters}
+func startStream(t *testing.T, store *Store, matters func(n int64) bool) *stream {
+	s := &stream{t: t, store: store, charged: map[int64]bool{}, errs: map[string]int{}, matters: matters}
 	for range 4 {
-		f.runs.Go(f.run)
+		s.runs.Go(s.run)
 	}
-	t.Cleanup(f.end)
-	return f
+	t.Cleanup(s.end)
+	return s
 }
 
-func (f *stream) run() {
-	for !f.stop.Load() {
-		n := f.next.Add(1)
+func (s *stream) run() {
+	for !s.stop.Load() {
+		n := s.next.Add(1)
 		out := make([]limiters.Verdict, 1)
-		err := f.store.Take(context.Background(), time.Time{}, limiters.Singles(opsOf(fmt.Sprint("op ", n))...), out)
+		err := s.store.Take(context.Background(), time.Time{}, limiters.Singles(opsOf(fmt.Sprint("op ", n))...), out)
 		if err == nil {
 			err = out[0].Err
 		}
-		f.record(n, err)
+		s.record(n, err)
 		if err != nil {
 			// Callers back off after an error.
 			time.Sleep(time.Millisecond)
@@ -66,15 +66,15 @@ func (f *stream) run() {
 	}
 }
 
-func (f *stream) record(n int64, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.charged[n] = err == nil
+func (s *stream) record(n int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.charged[n] = err == nil
 	switch {
 	case err != nil:
-		f.errs[kindOf(err)]++
-	case f.matters(n):
-		f.right++
+		s.errs[kindOf(err)]++
+	case s.matters(n):
+		s.succeeded++
 	}
 }
 
@@ -87,27 +87,27 @@ func kindOf(err error) string {
 	return text[max(0, len(text)-60):]
 }
 
-// answered waits until a number of further operations that matter succeed.
-func (f *stream) answered(many int64) {
-	f.t.Helper()
-	f.mu.Lock()
-	target := f.right + many
-	f.mu.Unlock()
-	redistest.Await(f.t, "answers", func(context.Context) error {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.right < target {
-			return fmt.Errorf("%d of %d operations, %v", f.right, target, f.errs)
+// awaitSuccesses waits until a number of further operations that matter succeed.
+func (s *stream) awaitSuccesses(many int64) {
+	s.t.Helper()
+	s.mu.Lock()
+	target := s.succeeded + many
+	s.mu.Unlock()
+	redistest.Await(s.t, "answers", func(context.Context) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.succeeded < target {
+			return fmt.Errorf("%d of %d operations, %v", s.succeeded, target, s.errs)
 		}
 		return nil
 	})
 }
 
-func (f *stream) failures() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (s *stream) failures() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := 0
-	for _, charged := range f.charged {
+	for _, charged := range s.charged {
 		if !charged {
 			n++
 		}
@@ -115,22 +115,22 @@ func (f *stream) failures() int {
 	return n
 }
 
-func (f *stream) end() {
-	f.stop.Store(true)
-	f.runs.Wait()
+func (s *stream) end() {
+	s.stop.Store(true)
+	s.runs.Wait()
 }
 
 // check ends the stream and checks with another store that no operation was charged twice. It
 // returns the number of operations that were answered as charged but are not: the master had not
 // replicated them.
-func (f *stream) check(now *Store) (lost int) {
-	f.t.Helper()
-	f.end()
+func (s *stream) check(now *Store) (lost int) {
+	s.t.Helper()
+	s.end()
 	const many = 1000
 	numbers := make([]int64, 0, many)
-	for n := int64(1); n <= f.next.Load(); n++ {
+	for n := int64(1); n <= s.next.Load(); n++ {
 		numbers = append(numbers, n)
-		if len(numbers) < many && n < f.next.Load() {
+		if len(numbers) < many && n < s.next.Load() {
 			continue
 		}
 		ops, out := make([]limiters.Op, len(numbers)), make([]limiters.Verdict, len(numbers))
@@ -138,7 +138,7 @@ func (f *stream) check(now *Store) (lost int) {
 			ops[i] = limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly}
 		}
 		// A cluster with a short node timeout may be down for a moment on a busy machine.
-		redistest.Await(f.t, "the usage of all keys", func(ctx context.Context) error {
+		redistest.Await(s.t, "the usage of all keys", func(ctx context.Context) error {
 			err := now.Take(ctx, time.Time{}, limiters.Singles(ops...), out)
 			for i := range out {
 				err = cmp.Or(err, out[i].Err)
@@ -148,14 +148,14 @@ func (f *stream) check(now *Store) (lost int) {
 		for i, n := range numbers {
 			switch v := out[i]; {
 			case v.Used > 1:
-				f.t.Errorf("operation %d was charged %d times", n, v.Used)
-			case f.charged[n] && v.Used == 0:
+				s.t.Errorf("operation %d was charged %d times", n, v.Used)
+			case s.charged[n] && v.Used == 0:
 				lost++
 			}
 		}
 		numbers = numbers[:0]
 	}
-	f.t.Logf("%d operations, %d failed, %d lost; errors: %v", f.next.Load(), f.failures(), lost, f.errs)
+	s.t.Logf("%d operations, %d failed, %d lost; errors: %v", s.next.Load(), s.failures(), lost, s.errs)
 	return lost
 }
 
@@ -204,10 +204,10 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{})
-			f := flow(t, openAt(t, connect.Options{
+			ops := startStream(t, openAt(t, connect.Options{
 				Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[:1], Timeout: 100 * time.Millisecond, DialTimeout: time.Hour,
 			}), func(int64) bool { return true })
-			f.answered(200)
+			ops.awaitSuccesses(200)
 			awaitMaster(t, w.Replica, fail(t, w))
 			// The store asks one Sentinel. Each learns the new master from the others.
 			sentinels := w.Sentinels
@@ -226,9 +226,9 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 				_ = c.Close()
 			}
 			// Until then the old master continues to answer, and its charges are lost.
-			after, there := f.next.Load()+1, w.Replica.Client(t)
+			after, there := ops.next.Load()+1, w.Replica.Client(t)
 			redistest.Await(t, "an operation at the new master", func(ctx context.Context) error {
-				for n := after; n <= f.next.Load(); n++ {
+				for n := after; n <= ops.next.Load(); n++ {
 					key := keyOf("", &limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly})
 					if there.Exists(ctx, key).Val() == 1 {
 						return nil
@@ -236,8 +236,8 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 				}
 				return errors.New("none")
 			})
-			f.answered(200)
-			f.check(openAt(t, connect.Options{Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[2:]}))
+			ops.awaitSuccesses(200)
+			ops.check(openAt(t, connect.Options{Type: connect.Sentinel, Master: w.Name, Addrs: w.Addrs()[2:]}))
 		})
 	}
 }
@@ -272,22 +272,22 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 			c := redistest.StartCluster(t, 3)
 			replica := c.AddReplica(t, 1)
 			s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout, c.DialTimeout = timeout, time.Hour })
-			f := flow(t, s, func(n int64) bool {
+			ops := startStream(t, s, func(n int64) bool {
 				return c.Owner(int(slotOf(keyOf("", &limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly})))) == 1
 			})
-			f.answered(100)
+			ops.awaitSuccesses(100)
 			awaitMaster(t, replica, fail(t, c, replica))
 			for _, node := range []*redistest.Server{c.Servers[0], c.Servers[2]} {
 				awaitMasterAt(t, node, replica)
 			}
 			before := failedCalls(s, c.Servers[1].Addr)
-			f.answered(100)
+			ops.awaitSuccesses(100)
 			if n := failedCalls(s, c.Servers[1].Addr) - before; n > 20 {
 				t.Errorf("%d calls went to the old master after all nodes had the slots of the new one", n)
 			}
-			lost := f.check(openCluster(t, c, func(c *connect.Options, _ *Options) { c.Addrs = append(c.Addrs[:1], c.Addrs[2:]...) }))
+			lost := ops.check(openCluster(t, c, func(c *connect.Options, _ *Options) { c.Addrs = append(c.Addrs[:1], c.Addrs[2:]...) }))
 			if name == "handed over" && lost > 0 {
-				t.Errorf("%d operations were lost while the master handed over: %v", lost, f.errs)
+				t.Errorf("%d operations were lost while the master handed over: %v", lost, ops.errs)
 			}
 		})
 	}

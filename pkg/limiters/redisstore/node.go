@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -26,9 +25,9 @@ func (c *cluster) newNode() *node {
 
 // decide is the [decideFunc] of the queue. It makes a call for each slot, and returns an error only
 // if all of them failed.
-func (n *node) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (n *node) decide(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
-	calls := splitBySlot(notAfter, now, groups, keys)
+	calls := splitBySlot(times, groups, keys)
 	n.makeCalls(ctx, calls)
 	var moving []*slotCall
 	for _, sc := range calls {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A ProbeResult describes a Redis that answers.
@@ -37,16 +39,16 @@ func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 	var probing sync.WaitGroup
 	var mu sync.Mutex
 	var results []ProbeResult
-	for _, master := range masters {
+	for _, m := range masters {
 		probing.Go(func() {
-			result, probeErr := master.probe(ctx)
+			result, probeErr := probe(ctx, m.client)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case probeErr == nil:
 				results = append(results, result)
-			case master.address != "":
-				err = fmt.Errorf("node %s: %w", master.address, probeErr)
+			case m.node != "":
+				err = fmt.Errorf("node %s: %w", m.node, probeErr)
 			default:
 				err = probeErr
 			}
@@ -67,19 +69,20 @@ func (s *Store) Probe(ctx context.Context) (ProbeResult, error) {
 }
 
 // probe connects and loads the script before it measures.
-func (s scriptCaller) probe(ctx context.Context) (r ProbeResult, err error) {
+func probe(ctx context.Context, client redis.UniversalClient) (r ProbeResult, err error) {
 	const calls = 3
-	r.RoundTrip, err = s.ping(ctx)
+	script := newScriptCaller(client)
+	r.RoundTrip, err = script.ping(ctx)
 	for i := 0; i < calls && err == nil; i++ {
 		var took time.Duration
-		took, err = s.ping(ctx)
+		took, err = script.ping(ctx)
 		r.RoundTrip = min(r.RoundTrip, took)
 	}
 	if err != nil {
 		return r, err
 	}
 	// An ACL may forbid INFO, which Weir does not need otherwise.
-	info, _ := s.client.Info(ctx, "memory").Result()
+	info, _ := client.Info(ctx, "memory").Result()
 	_, rest, _ := strings.Cut(info, "maxmemory_policy:")
 	r.EvictionPolicy, _, _ = strings.Cut(rest, "\r\n")
 	return r, nil

@@ -25,9 +25,9 @@ var errEndedUnsent = errors.New("ended while waiting for earlier calls, nothing 
 // Hits may have been charged.
 var errEndedSent = errors.New("ended before Redis answered")
 
-// A decideFunc decides groups in the script of a server or of a node of a cluster. It charges
-// nothing after the time notAfter, and does not retain groups or out.
-type decideFunc func(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+// A decideFunc decides groups in the script of a server or of a node of a cluster. It does
+// not retain groups or out.
+type decideFunc func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -138,7 +138,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 // twice the timeout.
 func (q *queue) takeAlone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.decideWithTimeout(notAfter, now, groups, out)
+	err := q.decideWithTimeout(callTimes{notAfter: notAfter, now: now}, groups, out)
 	q.finish(err)
 	return err
 }
@@ -151,15 +151,15 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// decideWithTimeout decides groups in one call, and charges nothing after the time notAfter. It may
-// use the whole timeout, even if notAfter is earlier or its client has left, because a timeout
-// closes the connection, which other clients share. A panic becomes an error.
-func (q *queue) decideWithTimeout(notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// decideWithTimeout decides groups in one call. The call may use the whole timeout, even if notAfter
+// is earlier or its client has left, because a timeout closes the connection, which other clients
+// share. A panic becomes an error.
+func (q *queue) decideWithTimeout(times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)
 	q.stats.ops.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.decide(ctx, notAfter, now, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.decide(ctx, times, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -358,19 +358,19 @@ func (q *queue) popWaiters() bool {
 	return q.busy
 }
 
-func (next *combinedTake) add(w *waiter) {
-	next.waiters = append(next.waiters, w)
-	if w.deadline.After(next.deadline) {
-		next.deadline = w.deadline
+func (c *combinedTake) add(w *waiter) {
+	c.waiters = append(c.waiters, w)
+	if w.deadline.After(c.deadline) {
+		c.deadline = w.deadline
 	}
-	next.groups, next.ops = append(next.groups, w.groups...), next.ops+len(w.ops)
+	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
 // decideNext decides q.next, and gives each of its waiters the result.
 func (q *queue) decideNext() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.ops)[:next.ops]
-	err := q.decideWithTimeout(next.deadline, next.waiters[0].now, next.groups, next.verdicts)
+	err := q.decideWithTimeout(callTimes{notAfter: next.deadline, now: next.waiters[0].now}, next.groups, next.verdicts)
 	q.mu.Lock()
 	q.record(err)
 	waiters, verdicts := next.waiters, next.verdicts

@@ -281,8 +281,8 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
 			q := newQueue(testConfig(timeout, 10, 1), nil)
-			q.decide = func(ctx context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-				if left := time.Until(notAfter); left != c.want {
+			q.decide = func(ctx context.Context, times callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
+				if left := time.Until(times.notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
 				}
 				start := time.Now()
@@ -304,8 +304,8 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
 	q := newQueue(testConfig(time.Hour, 10, 1), nil)
-	q.decide = func(_ context.Context, notAfter, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-		got = notAfter
+	q.decide = func(_ context.Context, times callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
+		got = times.notAfter
 		return nil
 	}
 	now := time.Now()
@@ -434,7 +434,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	q := newQueue(testConfig(longTimeout, 10, 10), nil)
-	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, _ callTimes, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -485,7 +485,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 				group[i] = 1
 			}
 		}
-		b := newBatch(time.Time{}, time.Time{})
+		b := newBatch(callTimes{})
 		b.encode(groups, keys)
 		var got []limiters.Op
 		var gotGroup []uint16
@@ -601,7 +601,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	q := newQueue(testConfig(longTimeout, 100, 100), nil)
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
-	q.decide = func(_ context.Context, _, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, _ callTimes, groups []limiters.Group, _ []limiters.Verdict) error {
 		if calls = append(calls, len(groups)); len(calls) == 1 {
 			close(under)
 			<-goOn

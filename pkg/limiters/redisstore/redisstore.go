@@ -56,7 +56,13 @@ type Store struct {
 type topology interface {
 	split.Taker
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
-	masters(ctx context.Context) ([]scriptCaller, error)
+	masters(ctx context.Context) ([]master, error)
+}
+
+// A master is a Redis server that has keys.
+type master struct {
+	client redis.UniversalClient
+	node   string // the address of the node of a cluster; "" for a singleServer
 }
 
 // New returns a Store. The first call connects.

@@ -125,13 +125,13 @@ func (s *Store) ResetMatching(ctx context.Context, match func(opKey string) bool
 
 // A scanPosition is a position in a pass.
 type scanPosition struct {
-	master string // its address; "" for the first
+	node   string // as in master; "" for the first
 	cursor uint64
 	done   bool
 }
 
 func (p scanPosition) String() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.master))
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatUint(p.cursor, 10) + " " + p.node))
 }
 
 func parseScan(text string) (p scanPosition, err error) {
@@ -139,7 +139,7 @@ func parseScan(text string) (p scanPosition, err error) {
 		return p, nil
 	}
 	plain, err := base64.RawURLEncoding.DecodeString(text)
-	cursor, master, found := strings.Cut(string(plain), " ")
+	cursor, node, found := strings.Cut(string(plain), " ")
 	if err != nil || !found {
 		return p, limiters.ErrCursor
 	}
@@ -147,7 +147,7 @@ func parseScan(text string) (p scanPosition, err error) {
 	if err != nil {
 		return p, limiters.ErrCursor
 	}
-	p.master = master
+	p.node = node
 	return p, nil
 }
 
@@ -158,39 +158,23 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	if err != nil {
 		return err
 	}
-	if position.master != "" && masters[0].address == "" {
+	if position.node != "" && masters[0].node == "" {
 		return limiters.ErrCursor // the cursor comes from a cluster
 	}
-	i := slices.IndexFunc(masters, func(m scriptCaller) bool { return m.address >= position.master })
+	i := slices.IndexFunc(masters, func(m master) bool { return m.node >= position.node })
 	if i < 0 {
 		position.done = true
 		return nil
 	}
-	master := masters[i]
-	if master.address != position.master {
-		*position = scanPosition{master: master.address}
+	m := masters[i]
+	if m.node != position.node {
+		*position = scanPosition{node: m.node}
 	}
-	keys, cursor, err := master.client.Scan(ctx, position.cursor, escapeGlob(s.namer.keyPrefix+keyFormat)+"*", scanCount).Result()
+	keys, cursor, err := m.client.Scan(ctx, position.cursor, escapeGlob(s.namer.keyPrefix+keyFormat)+"*", scanCount).Result()
 	if err != nil {
 		return err
 	}
-	var matching []string
-	for _, key := range keys {
-		opKey, ok := s.namer.parse(key)
-		if !ok {
-			continue
-		}
-		progress.Scanned++
-		if match(opKey) {
-			// The scan also returns extra keys of a state. Removing one key of a state removes all.
-			for _, suffix := range keySuffixes {
-				key = strings.TrimSuffix(key, suffix)
-			}
-			matching = append(matching, key)
-		}
-	}
-	slices.Sort(matching)
-	found, err := s.unlink(ctx, slices.Compact(matching))
+	found, err := s.unlink(ctx, s.matchingStates(keys, match, progress))
 	for _, had := range found {
 		if had {
 			progress.Reset++
@@ -203,11 +187,32 @@ func (s *Store) scan(ctx context.Context, position *scanPosition, match func(opK
 	case cursor > 0:
 		position.cursor = cursor
 	case i+1 < len(masters):
-		*position = scanPosition{master: masters[i+1].address}
+		*position = scanPosition{node: masters[i+1].node}
 	default:
 		position.done = true
 	}
 	return nil
+}
+
+// matchingStates returns the keys of the states with a matching opKey, each once, and counts the
+// scanned keys. A scan also returns the extra keys of a state.
+func (s *Store) matchingStates(keys []string, match func(opKey string) bool, progress *limiters.Progress) []string {
+	var states []string
+	for _, key := range keys {
+		opKey, ok := s.namer.parse(key)
+		if !ok {
+			continue
+		}
+		progress.Scanned++
+		if match(opKey) {
+			for _, suffix := range keySuffixes {
+				key = strings.TrimSuffix(key, suffix)
+			}
+			states = append(states, key)
+		}
+	}
+	slices.Sort(states)
+	return slices.Compact(states)
 }
 
 // escapeGlob returns a pattern that matches only text.

@@ -15,9 +15,8 @@ import (
 // A scriptCaller calls the script on one Redis server, or in a cluster on the server of the keys.
 // The deadlines of calls are in the time of the server.
 type scriptCaller struct {
-	client  redis.UniversalClient // the client of the server or of its cluster
-	clock   *serverClock
-	address string // set only by cluster.masters
+	client redis.UniversalClient // the client of the server or of its cluster
+	clock  *serverClock
 }
 
 func newScriptCaller(client redis.UniversalClient) scriptCaller {
@@ -60,7 +59,7 @@ func (s scriptCaller) callOnce(ctx context.Context, b *batch) (reply, error) {
 
 // ping calls the script without operations and returns the duration.
 func (s scriptCaller) ping(ctx context.Context) (time.Duration, error) {
-	b := newBatch(time.Time{}, time.Time{})
+	b := newBatch(callTimes{})
 	defer b.release()
 	start := time.Now()
 	_, err := s.callOnce(ctx, b)

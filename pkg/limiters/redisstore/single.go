@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -25,8 +24,8 @@ func newSingleServer(client redis.UniversalClient, namer keyNamer, config queueC
 }
 
 // decide is the [decideFunc] of the queue.
-func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := newBatch(notAfter, now)
+func (s *singleServer) decide(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+	b := newBatch(times)
 	defer b.release()
 	b.encode(groups, s.namer.keysIn(&b.buffer, groups))
 	r, err := s.script.call(ctx, b)
@@ -40,6 +39,6 @@ func (s *singleServer) decide(ctx context.Context, notAfter, now time.Time, grou
 	return b.decode(r, out)
 }
 
-func (s *singleServer) masters(context.Context) ([]scriptCaller, error) {
-	return []scriptCaller{s.script}, nil
+func (s *singleServer) masters(context.Context) ([]master, error) {
+	return []master{{client: s.script.client}}, nil
 }

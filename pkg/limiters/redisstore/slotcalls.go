@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,23 +15,23 @@ import (
 // calls.
 type slotCall struct {
 	split.Subset
-	notAfter, now time.Time // the times of the batch
-	keys          []string  // the keys of the operations
-	batch         *batch    // set only during makeCalls
-	reply         reply
-	err           error
+	callTimes
+	keys  []string // the keys of the operations
+	batch *batch   // set only during makeCalls
+	reply reply
+	err   error
 }
 
 func (sc *slotCall) encode() {
-	sc.batch = newBatch(sc.notAfter, sc.now)
+	sc.batch = newBatch(sc.callTimes)
 	sc.batch.encode(sc.Groups, sc.keys)
 }
 
 // A callSet contains one call for each K.
 type callSet[K comparable] struct {
-	notAfter, now time.Time   // the times of new calls
-	calls         []*slotCall // in the order in which they were added
-	callOf        map[K]*slotCall
+	callTimes             // of new calls
+	calls     []*slotCall // in the order in which they were added
+	callOf    map[K]*slotCall
 }
 
 // of returns the call for k, adding it if there is none.
@@ -42,7 +41,7 @@ func (s *callSet[K]) of(k K) *slotCall {
 		if s.callOf == nil {
 			s.callOf = map[K]*slotCall{}
 		}
-		sc = &slotCall{notAfter: s.notAfter, now: s.now}
+		sc = &slotCall{callTimes: s.callTimes}
 		s.callOf[k] = sc
 		s.calls = append(s.calls, sc)
 	}
@@ -68,8 +67,8 @@ func spansSlots(keys []string) bool {
 }
 
 // splitBySlot makes a call for each slot, with groups in their order.
-func splitBySlot(notAfter, now time.Time, groups []limiters.Group, keys []string) []*slotCall {
-	bySlot := callSet[uint16]{notAfter: notAfter, now: now}
+func splitBySlot(times callTimes, groups []limiters.Group, keys []string) []*slotCall {
+	bySlot := callSet[uint16]{callTimes: times}
 	for first, g := range limiters.EachGroup(groups) {
 		sc := bySlot.of(slotOf(keys[first]))
 		sc.Add(g, first)

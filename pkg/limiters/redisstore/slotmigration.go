@@ -40,7 +40,7 @@ func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
 
 // chargesOf returns a call for each key. Operations on one key keep their order and group.
 func chargesOf(sc *slotCall) []*slotCall {
-	charges := callSet[string]{notAfter: sc.notAfter, now: sc.now}
+	charges := callSet[string]{callTimes: sc.callTimes}
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
@@ -69,7 +69,7 @@ func chargesOf(sc *slotCall) []*slotCall {
 // denied. The refunds do not have the deadline of the charges, because a charge must be refunded
 // even if its client has left.
 func refundsOf(sc *slotCall, start time.Time) []*slotCall {
-	refunds := callSet[string]{now: sc.now}
+	refunds := callSet[string]{callTimes: callTimes{now: sc.now}}
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
 		notAllowed := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
