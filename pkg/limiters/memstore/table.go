@@ -1,7 +1,7 @@
 package memstore
 
-// A table holds values by number, and reuses the numbers of removed values. A shard has tables of
-// its slabs, limits, long keys and heapStates.
+// A table holds values by number, and reuses the numbers of removed values. The tables of a shard
+// hold its slabs, limits, long keys and heapStates.
 type table[T any] struct {
 	items []T
 	free  []uint32
