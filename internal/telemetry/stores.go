@@ -1,45 +1,61 @@
 package telemetry
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/weir-rls/weir/internal/admission"
-	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
-	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 )
 
+// MemoryStats repeats the fields of memstore.Stats, so that one converts to the other. This package
+// imports decorators of stores, such as those in guard, but no store.
+type MemoryStats struct {
+	Keys, Bytes int64
+	Evicted     int64 // keys evicted for room before they expired
+	Rejected    int64 // operations that failed because there was no room
+}
+
 // RegisterMemory registers the metrics of a store in memory.
-func (m *Metrics) RegisterMemory(stats func() memstore.Stats) {
+func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 	gauge, counter := registrars(m.Registry, stats, nil)
 	gauge("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
-		func(s memstore.Stats) int64 { return s.Keys })
+		func(s MemoryStats) int64 { return s.Keys })
 	gauge("weir_memory_bytes", "Approximate memory of the keys in memory, in bytes.",
-		func(s memstore.Stats) int64 { return s.Bytes })
+		func(s MemoryStats) int64 { return s.Bytes })
 	counter("weir_memory_dropped_keys_total", "Keys evicted for room before they expired.",
-		func(s memstore.Stats) int64 { return s.Evicted })
+		func(s MemoryStats) int64 { return s.Evicted })
 	counter("weir_memory_refused_hits_total", "Operations that failed because memory was full, and every key of a sample was in use or over its limit.",
-		func(s memstore.Stats) int64 { return s.Rejected })
+		func(s MemoryStats) int64 { return s.Rejected })
+}
+
+// RedisStats repeats the fields of redisstore.Stats, see [MemoryStats].
+type RedisStats struct {
+	Calls, Ops      int64
+	QueueRejected   int64 // operations that failed because the queue was full
+	TimedOut        int64 // operations that were not sent in time
+	BreakerRejected int64 // operations that failed because the breaker was open
+	Panics          int64 // calls that failed because of a bug
 }
 
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
-func (m *Metrics) RegisterRedis(name string, stats func() redisstore.Stats) {
+func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 	_, counter := registrars(m.Registry, stats, prometheus.Labels{"redis": name})
 	counter("weir_redis_calls_total", "Batches of operations for Redis, including failed ones. A batch contains the operations that arrived during the previous one. On a cluster, a batch is one script call for each of its hash slots.",
-		func(s redisstore.Stats) int64 { return s.Calls })
+		func(s RedisStats) int64 { return s.Calls })
 	counter("weir_redis_hits_total", "Operations in calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
 		"Divided by weir_redis_calls_total, it is the mean size of a batch.",
-		func(s redisstore.Stats) int64 { return s.Ops })
+		func(s RedisStats) int64 { return s.Ops })
 	counter("weir_redis_refused_hits_total", "Operations that failed immediately because the queue for Redis was full.",
-		func(s redisstore.Stats) int64 { return s.QueueRejected })
+		func(s RedisStats) int64 { return s.QueueRejected })
 	counter("weir_redis_broken_hits_total", "Operations rejected because the breaker was open, or opened while they waited.",
-		func(s redisstore.Stats) int64 { return s.BreakerRejected })
+		func(s RedisStats) int64 { return s.BreakerRejected })
 	counter("weir_redis_left_hits_total", "Operations whose timeout passed, or whose client left, before they were sent to Redis. They charged nothing.",
-		func(s redisstore.Stats) int64 { return s.TimedOut })
+		func(s RedisStats) int64 { return s.TimedOut })
 	counter("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
-		func(s redisstore.Stats) int64 { return s.Panics })
+		func(s RedisStats) int64 { return s.Panics })
 }
 
 // RegisterDenyCache registers the metrics of the deny cache.
@@ -70,8 +86,15 @@ func (m *Metrics) RegisterShedding(stats func() admission.Stats) {
 		func(l admission.Stats) int64 { return l.Shed })
 }
 
+// SnapshotStats describes the snapshots of the store in memory.
+type SnapshotStats struct {
+	SavedAt       time.Time // the time of the last save; zero: none yet
+	Saved, Loaded int64     // keys: in the last save, and at start
+	Failures      int64     // saves that failed
+}
+
 // RegisterSnapshot registers the metrics of the memory store's snapshots.
-func (m *Metrics) RegisterSnapshot(stats func() snapshot.Stats) {
+func (m *Metrics) RegisterSnapshot(stats func() SnapshotStats) {
 	gauge, counter := registrars(m.Registry, stats, nil)
 	promauto.With(m.Registry).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_memory_snapshot_timestamp_seconds", Help: "Time at which the last snapshot was saved, in Unix seconds. 0: none yet.",
@@ -83,9 +106,9 @@ func (m *Metrics) RegisterSnapshot(stats func() snapshot.Stats) {
 		return float64(at.UnixMilli()) / 1000
 	})
 	gauge("weir_memory_snapshot_saved_keys", "Keys in the last snapshot.",
-		func(s snapshot.Stats) int64 { return s.Saved })
+		func(s SnapshotStats) int64 { return s.Saved })
 	gauge("weir_memory_snapshot_loaded_keys", "Keys loaded from the snapshot at start.",
-		func(s snapshot.Stats) int64 { return s.Loaded })
+		func(s SnapshotStats) int64 { return s.Loaded })
 	counter("weir_memory_snapshot_failures_total", "Snapshots that could not be saved.",
-		func(s snapshot.Stats) int64 { return s.Failures })
+		func(s SnapshotStats) int64 { return s.Failures })
 }
