@@ -73,8 +73,8 @@ func run(ctx context.Context) error {
 	d := span{warmUp: time.Second, duration: time.Duration(*seconds * float64(time.Second))}
 	if *before != "" {
 		return withBinaries(ctx, func(b binaries) error {
-			c := comparison{out: os.Stdout, binaries: b, before: *before, rounds: *rounds, span: d}
-			return c.rows(ctx, all, func(s subject) bool { return *who == "" || subjects.MatchString(string(s)) })
+			c := comparison{out: os.Stdout, binaries: b, oldBinary: *before, rounds: *rounds, span: d}
+			return c.compareRows(ctx, all, func(s subject) bool { return *who == "" || subjects.MatchString(string(s)) })
 		})
 	}
 	r, err := readResults(filepath.Join(root, "bench", "results.jsonl"))

@@ -12,18 +12,18 @@ import (
 // A pair holds one figure of two subjects, measured in turns.
 type pair struct{ before, after float64 }
 
-// A comparison measures Weir as built from this tree against another binary of Weir: before.
+// A comparison measures Weir as built from this tree against an older binary of Weir.
 type comparison struct {
-	out      io.Writer
-	binaries binaries
-	before   string // a path
-	rounds   int
-	span     span
+	out       io.Writer
+	binaries  binaries
+	oldBinary string // its path
+	rounds    int
+	span      span
 }
 
-// rows measures both builds in turns for each row, case and subject, and prints a line with the
-// ratios.
-func (c *comparison) rows(ctx context.Context, all []row, compared func(subject) bool) error {
+// compareRows measures both builds in turns for each row, case and subject, and prints a line with
+// the ratios.
+func (c *comparison) compareRows(ctx context.Context, all []row, compared func(subject) bool) error {
 	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
 	for _, row := range all {
 		for _, l := range row.cases {
@@ -32,7 +32,7 @@ func (c *comparison) rows(ctx context.Context, all []row, compared func(subject)
 				if store != "memory" && store != "redis" || !compared(s) {
 					continue
 				}
-				if err := c.subject(ctx, row.name, l, s); err != nil {
+				if err := c.compareSubject(ctx, row.name, l, s); err != nil {
 					return fmt.Errorf("row %s: %w", row.name, err)
 				}
 			}
@@ -41,23 +41,23 @@ func (c *comparison) rows(ctx context.Context, all []row, compared func(subject)
 	return nil
 }
 
-func (c *comparison) subject(ctx context.Context, row string, l load, s subject) error {
+func (c *comparison) compareSubject(ctx context.Context, row string, l load, s subject) error {
 	var server, redis, rate []pair
 	for round := range c.rounds {
-		old := c.binaries
-		old.weir = c.before
-		both, err := measureInterleaved(ctx, []side{{old, s}, {c.binaries, s}}, l, c.span, round)
+		oldBinaries := c.binaries
+		oldBinaries.weir = c.oldBinary
+		both, err := measureInterleaved(ctx, []side{{oldBinaries, s}, {c.binaries, s}}, l, c.span, round)
 		if err != nil {
 			return err
 		}
-		was, is := both[0], both[1]
+		old, current := both[0], both[1]
 		for _, m := range both {
 			m.Row = row
 			fmt.Fprintln(os.Stderr, m)
 		}
-		server = append(server, pair{was.ServerCPU, is.ServerCPU})
-		redis = append(redis, pair{was.RedisCPU, is.RedisCPU})
-		rate = append(rate, pair{was.PerSecond, is.PerSecond})
+		server = append(server, pair{old.ServerCPU, current.ServerCPU})
+		redis = append(redis, pair{old.RedisCPU, current.RedisCPU})
+		rate = append(rate, pair{old.PerSecond, current.PerSecond})
 	}
 	x := ""
 	if l.x != 0 {

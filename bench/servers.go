@@ -87,8 +87,8 @@ type setup struct {
 }
 
 // startSubject starts a subject in an empty folder.
-func startSubject(ctx context.Context, of side, l load, dir string) (_ *setup, err error) {
-	up, s := &setup{side: of, dir: dir}, of.subject
+func startSubject(ctx context.Context, server side, l load, dir string) (_ *setup, err error) {
+	up, s := &setup{side: server, dir: dir}, server.subject
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("%s: %w", s, err), up.stop())

@@ -62,7 +62,7 @@ func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 func (p *process) adminOptions() admin.Options {
 	s := p.settings
 	o := admin.Options{
-		Version:       versionOf(),
+		Version:       buildVersion(),
 		Rules:         p.rules.Rules,
 		Store:         p.store.belowFallback,
 		Decide:        decideOptions(s),

@@ -32,7 +32,7 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 		mustBe[uint16]("a whole number from 0 to 65535"),
 		mustBe[float32]("a number such as 0.5"),
 		mustBe[float64]("a number such as 0.5"),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), value(decodeDuration)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), requireValue(decodeDuration)),
 	}, options...)...)
 }
 
@@ -40,7 +40,7 @@ func newParser(into *commands, options ...kong.Option) (*kong.Kong, error) {
 // of the value.
 func mustBe[T any](form string) kong.Option {
 	mapper := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeFor[T]())
-	return kong.KindMapper(reflect.TypeFor[T]().Kind(), value(func(ctx *kong.DecodeContext, into reflect.Value) error {
+	return kong.KindMapper(reflect.TypeFor[T]().Kind(), requireValue(func(ctx *kong.DecodeContext, into reflect.Value) error {
 		text := ctx.Scan.Peek().String()
 		if mapper.Decode(ctx, into) != nil {
 			return fmt.Errorf("must be %s, not %q", form, text)
@@ -49,9 +49,9 @@ func mustBe[T any](form string) kong.Option {
 	}))
 }
 
-// value returns a mapper of flags and variables, which checks that there is a value before it calls
+// requireValue returns a mapper of flags and variables, which checks that there is a value before it calls
 // decode. kong puts the name of the flag before the errors.
-func value(decode kong.MapperFunc) kong.MapperFunc {
+func requireValue(decode kong.MapperFunc) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, into reflect.Value) error {
 		token, flag := ctx.Scan.Peek(), ctx.Value
 		text := token.String()

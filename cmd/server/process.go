@@ -66,7 +66,7 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 	hostname, _ := os.Hostname()
 	p := &process{
 		environment: environment{
-			settings: s, hostname: hostname, log: log, metrics: telemetry.NewMetrics(versionOf()), tasks: []func(context.Context){gctune.Run},
+			settings: s, hostname: hostname, log: log, metrics: telemetry.NewMetrics(buildVersion()), tasks: []func(context.Context){gctune.Run},
 		},
 		audit: audit, logRequest: telemetry.RequestLog(log), ready: &readiness{}, gate: admission.NewGate(s.MaxInFlight),
 	}
@@ -77,7 +77,7 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 	}
 	p.ready.onChange(func(ready bool) {
 		if ready {
-			log.Info("ready", zap.String("version", versionOf()), zap.Duration("took_seconds", time.Since(started)))
+			log.Info("ready", zap.String("version", buildVersion()), zap.Duration("took_seconds", time.Since(started)))
 		}
 	})
 	p.stats = ratelimitstats.New(p.metrics.Registry, ratelimitstats.Options{

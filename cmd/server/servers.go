@@ -101,7 +101,7 @@ func (p *process) rlsOptions() rls.Options {
 
 func (p *process) logListening(l listenerSet) {
 	fields := []zap.Field{
-		zap.String("version", versionOf()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
+		zap.String("version", buildVersion()), zap.Stringer("grpc", l.grpc.Addr()), zap.Stringer("http", l.http.Addr()),
 		zap.Stringer("debug", l.debug.Addr()),
 	}
 	if l.prometheus != nil {

@@ -11,12 +11,12 @@ import (
 type version struct{}
 
 func (version) Run(to cli.Streams) error {
-	_, err := fmt.Fprintln(to.Out, "weir", versionOf(), runtime.Version())
+	_, err := fmt.Fprintln(to.Out, "weir", buildVersion(), runtime.Version())
 	return err
 }
 
-// versionOf returns the module version, with the commit if the build recorded it.
-func versionOf() string {
+// buildVersion returns the module version, with the commit if the build recorded it.
+func buildVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -91,17 +91,17 @@ func (s *Stream) publishDecision(all []*subscription, r *decide.Result, i, denyi
 	var hash uint64 // 0: not yet computed
 	var made *api.Decision
 	now := time.Now()
-	for _, to := range all {
-		if !selects(&to.filter, d, outcome) {
+	for _, subscriber := range all {
+		if !selects(&subscriber.filter, d, outcome) {
 			continue
 		}
 		if hash == 0 {
 			hash = keysample.Hash(r, i)
 		}
-		if hash > to.maxHash {
+		if hash > subscriber.maxHash {
 			continue
 		}
-		to.send(now, s.sizeOf(d), func() *api.Decision {
+		subscriber.send(now, s.sizeOf(d), func() *api.Decision {
 			if made == nil {
 				made = s.decision(now, r, i, denying, outcome)
 			}

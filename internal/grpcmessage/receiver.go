@@ -76,7 +76,7 @@ func uncompressedStream(ctx context.Context) (transportStream, error) {
 	if !ok {
 		return nil, errTransport
 	}
-	if by := stream.RecvCompress(); by != "" && by != encoding.Identity {
+	if name := stream.RecvCompress(); name != "" && name != encoding.Identity {
 		return nil, errCompressed
 	}
 	return stream, nil
@@ -154,7 +154,7 @@ func (r *Receiver) read(stream *timedStream, message any) error {
 	header := stream.header[:]
 	err := stream.ReadMessageHeader(header)
 	if err != nil {
-		return ended(err, errNoMessage)
+		return replaceEOF(err, errNoMessage)
 	}
 	size := binary.BigEndian.Uint32(header[1:])
 	switch {
@@ -171,14 +171,14 @@ func (r *Receiver) read(stream *timedStream, message any) error {
 		data.Free()
 	}()
 	if err != nil {
-		return ended(err, errCutMessage)
+		return replaceEOF(err, errCutMessage)
 	}
 	err = stream.ReadMessageHeader(header)
 	switch {
 	case err == nil:
 		return errSecondMessage
 	case err != io.EOF: //nolint:errorlint // a transportStream does not wrap it
-		return ended(err, errSecondMessage)
+		return replaceEOF(err, errSecondMessage)
 	}
 	return r.Codec.Unmarshal(data, message)
 }
@@ -210,8 +210,8 @@ func (r *Receiver) readPieces(stream transportStream, size int) (data mem.Buffer
 	return data, reserved, nil
 }
 
-// ended returns atEOF if err means that the client has ended the stream, and otherwise err.
-func ended(err, atEOF error) error {
+// replaceEOF returns atEOF if err means that the client has ended the stream, and otherwise err.
+func replaceEOF(err, atEOF error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return atEOF
 	}

@@ -113,7 +113,7 @@ func (r *requestCopy) copyText(s string) string {
 func decidedByStore(r *decide.Result) bool {
 	for i := range r.Decisions {
 		for j := range r.Decisions[i].Verdicts {
-			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By.InsteadOfStore() {
+			if v := &r.Decisions[i].Verdicts[j]; v.Err != nil || v.By.AfterFailure() {
 				return false
 			}
 		}

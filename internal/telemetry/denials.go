@@ -18,9 +18,8 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 		if !v.Denied() {
 			continue
 		}
-		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i), strconv.FormatBool(o.Enforces(d))}
-		m.denials.add(labels, 1)
-		labels[3] = ""
+		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i)}
+		m.denials.add(labelSet{labels[0], labels[1], labels[2], strconv.FormatBool(o.Enforces(d))}, 1)
 		if d.Hits == 0 {
 			m.peeks.add(labels, 1)
 		}

@@ -93,8 +93,8 @@ func (*sink) Enabled(int) bool { return false }
 
 // Error implements [logr.LogSink]. It omits the value of the variable, which may be a secret.
 func (s *sink) Error(err error, what string, _ ...any) {
-	if of := (*url.Error)(nil); errors.As(err, &of) { // has the URL in its text
-		err = of.Err
+	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) { // it has the URL in its text
+		err = urlErr.Err
 	}
 	s.failed(fmt.Errorf("an OTEL_EXPORTER_OTLP_ variable has no effect, correct it: %s: %w", what, err))
 }

@@ -34,9 +34,9 @@ func targetsOf(rules *descriptors.Rules, domain *descriptors.Domain, entries []d
 		all = append(all, target{rule, descriptors.Key(domain.Name(), rule, entries)})
 	}
 	for _, key := range leaseKeys(rules, domain.Name()) {
-		with := append(slices.Clone(entries), descriptors.Entry{Key: key, Value: "id"})
-		if rule := domain.Match(with); rule != nil && rule.UsesLeases() {
-			all = append(all, target{rule, descriptors.Key(domain.Name(), rule, with)})
+		withLease := append(slices.Clone(entries), descriptors.Entry{Key: key, Value: "id"})
+		if rule := domain.Match(withLease); rule != nil && rule.UsesLeases() {
+			all = append(all, target{rule, descriptors.Key(domain.Name(), rule, withLease)})
 		}
 	}
 	return all

@@ -109,7 +109,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 		case err != nil:
 		case v.Err != nil:
 			err = v.Err
-		case v.By.InsteadOfStore():
+		case v.By.AfterFailure():
 			err = errNotEnded
 		}
 	}

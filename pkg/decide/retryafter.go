@@ -9,9 +9,9 @@ import (
 )
 
 // RetryAfter returns how long the client of a denied request should wait, and the index of the
-// descriptor with that wait. It is the longest wait of the descriptors that deny the request, but
-// of those in quota mode, which deny it only together, the shortest counts. A wait of 0 is unknown,
-// and the index is -1 if no descriptor denies the request.
+// descriptor with that wait. It is the longest wait of the descriptors that deny the request.
+// Descriptors in quota mode deny a request only together, so only the shortest of their waits is
+// considered. A wait of 0 is unknown, and the index is -1 if no descriptor denies the request.
 func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
 	shortestQuota := -1
 	for i := range r.Decisions {

@@ -115,17 +115,17 @@ type wildcardChild struct {
 // same key and prefix.
 func (n *Node) Add(s NodeSpec) *Node {
 	b := n.builder
-	in := &b.intern
+	intern := &b.intern
 	added := &Node{builder: b, domain: n.domain, parent: n, pathNode: pathNode{
 		kind: kindOf(&s), isShared: s.ShareThreshold, valueToMetric: s.ValueToMetric, fileOrder: uint32(len(b.nodes) + 1),
-		key: in.key(s.Key), value: in.string(s.Value),
+		key: intern.key(s.Key), value: intern.string(s.Value),
 	}}
 	n.children, b.nodes = append(n.children, added), append(b.nodes, added)
 	switch added.kind {
 	case oneOf:
-		added.list, added.value = &list{values: slices.Clone(s.Values)}, in.string(slices.Min(s.Values))
+		added.list, added.value = &list{values: slices.Clone(s.Values)}, intern.string(slices.Min(s.Values))
 	case addresses:
-		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, in.string(s.Prefixes[0].String())
+		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, intern.string(s.Prefixes[0].String())
 		if n.prefixesByKey == nil {
 			n.prefixesByKey = map[string]*prefixTable{}
 		}
@@ -140,9 +140,9 @@ func (n *Node) Add(s NodeSpec) *Node {
 		n.keyOnly[added.key] = added
 	}
 	if added.list == nil {
-		added.metricName = in.string(added.entry().Joined())
+		added.metricName = intern.string(added.entry().Joined())
 	} else {
-		added.metricName = in.string(added.key + "_" + added.list.name())
+		added.metricName = intern.string(added.key + "_" + added.list.name())
 	}
 	return added
 }
@@ -154,8 +154,8 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	for i := range min(len(r.path), len(r.keyKinds)) {
-		if on := &r.path[i]; on.kind != wildcard && on.kind != addresses && !on.isShared {
-			r.keyKinds[i] = on.kind
+		if node := &r.path[i]; node.kind != wildcard && node.kind != addresses && !node.isShared {
+			r.keyKinds[i] = node.kind
 		}
 	}
 	for i := range r.Limits {

@@ -88,8 +88,8 @@ type Rule struct {
 	path      []pathNode
 }
 
-// A RuleID identifies a rule across reloads. Limits in requests that no rule matches have the
-// RuleID of their domain without a name.
+// A RuleID names the metrics of a rule, also after a reload. Rules that share a name share a RuleID.
+// Limits in requests that no rule matches have the RuleID of their domain without a name.
 type RuleID struct{ Domain, Name string }
 
 // Clone returns a copy that does not share memory with a request or with replaced rules.

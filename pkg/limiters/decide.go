@@ -87,10 +87,10 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict) {
 	ok, retryAfter := l.fits(s, now, n)
 	if ok {
 		if n != 0 {
-			l.counter.charge(s, now, n)
+			l.hits.charge(s, now, n)
 		}
 	} else if counted := l.countedIfDenied(ClampHits(op.N)); counted > 0 {
-		l.counter.charge(s, now, counted)
+		l.hits.charge(s, now, counted)
 		// The retry-after must include the hits that were just added.
 		_, retryAfter = l.fits(s, now, n)
 	}
@@ -241,7 +241,7 @@ func (d *groupDecision) deny() {
 			continue
 		}
 		if counted := op.Limit.countedIfDenied(ClampHits(op.N)); counted > 0 {
-			op.Limit.counter.charge(s, d.now, counted)
+			op.Limit.hits.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {

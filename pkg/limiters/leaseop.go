@@ -66,7 +66,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.counter.settle(s, now, expired)
+		l.hits.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -91,13 +91,13 @@ func (op *Op) apply(s *State, now int64) {
 		charged = ended.n
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
-		if l.counter != nil {
-			opened.chargedAt = l.counter.reserve(s, now, n)
+		if l.hits != nil {
+			opened.chargedAt = l.hits.reserve(s, now, n)
 		}
 		s.ensureExtraState().leases.open.set(op.Lease, opened)
 	}
-	if charged != 0 && l.counter != nil {
-		l.counter.charge(s, now, charged)
+	if charged != 0 && l.hits != nil {
+		l.hits.charge(s, now, charged)
 	}
 }
 
@@ -116,7 +116,7 @@ func (op *Op) end(s *State, now int64) {
 	case !found:
 		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
 	case l.Reserves():
-		l.counter.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
+		l.hits.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
 	}
 	s.removeEmptyExtraState()
 }

@@ -54,7 +54,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	counter        counter // the algorithm; nil for a concurrency limit, whose leases are its whole state
+	hits           hitCounter // the algorithm; nil for a concurrency limit, whose leases are its whole state
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -74,7 +74,7 @@ const (
 )
 
 // An algorithm decides whether hits fit, from the [State] of a key. The methods of an algorithm and
-// of a counter do no I/O and read no clock. Times and durations are in µs.
+// of a hitCounter do no I/O and read no clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -89,9 +89,9 @@ type algorithm interface {
 	appendScriptArgs(b []int64, now int64) []int64
 }
 
-// A counter is an algorithm that counts hits in the words or the log of a [State]. It does not
+// A hitCounter is an algorithm that counts hits in the words or the log of a [State]. It does not
 // change the extra state.
-type counter interface {
+type hitCounter interface {
 	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.
 	charge(s *State, now, n int64)
@@ -204,7 +204,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
-	l.counter, _ = l.algorithm.(counter)
+	l.hits, _ = l.algorithm.(hitCounter)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -285,10 +285,10 @@ func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
 func (l *Limit) MaxAdmitted() int64 {
-	if l.counter == nil {
+	if l.hits == nil {
 		return 0
 	}
-	return l.counter.maxAdmitted()
+	return l.hits.maxAdmitted()
 }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under

@@ -96,8 +96,8 @@ const (
 
 var decidedByNames = [...]string{ByStore: "store", ByCache: "cache", ByShare: "share", ByPolicy: "policy"}
 
-// InsteadOfStore reports whether this process decided because the store failed.
-func (b DecidedBy) InsteadOfStore() bool { return b == ByShare || b == ByPolicy }
+// AfterFailure reports whether this process decided because the store failed.
+func (b DecidedBy) AfterFailure() bool { return b == ByShare || b == ByPolicy }
 
 // String returns the name of b, such as "store".
 func (b DecidedBy) String() string { return decidedByNames[b] }

@@ -13,7 +13,7 @@
 -- decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations do not need: without it, they
 -- would cost 1.1 to 4 times as much (ADR 3).
 --
--- The function module_of runs another file and returns its result. An algorithm has these functions:
+-- The function module_of runs another file and returns its result. The file of an algorithm has these members:
 --   limit(text, offset) -> limit                        decodes the numbers of a limit, from byte offset of text on
 --   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
@@ -24,6 +24,10 @@
 --   quick(key, limit, now, value, n, server) -> used, reset
 --                                                       charges and saves n hits that fit in an existing state, the most frequent case. In
 --                                                       any other case it changes nothing and returns nil
+--   settles_at_once, check(value)                       for decide_reservations.lua, only if a settle does not need the time of the charge:
+--                                                       true, and a function that fails for a value that load cannot read
+-- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. The files of the other arguments of a limit,
+-- penalty.lua and reservation_limit.lua, have limit and functions of their own.
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = struct_unpack('>I8I8', ARGV[1])

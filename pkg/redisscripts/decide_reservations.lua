@@ -74,7 +74,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
   end
 
   -- Returns the driver's functions, and the key of the usage with its state.
-  local function loaded(value)
+  local function load_usage(value)
     local driver, limit = driver_of(batch), op.limit
     local key = driver.key_at(op.index)
     if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
@@ -83,7 +83,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
 
   -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
   local function charge_state(i, value, delta)
-    local limit, driver, key = op.limit, loaded(value)
+    local limit, driver, key = op.limit, load_usage(value)
     local settler, s, allowed, retry, charged = driver.settler_of(limit), key.state, true, 0, false
     if op.ends then
       charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.record, 17), delta = delta } })
@@ -106,7 +106,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
     local needs_state = not algorithm.settles_at_once or value == nil or keys[op.index]
     -- A value that cannot be read is an error here, before anything is written.
     if needs_state then
-      loaded(value)
+      load_usage(value)
     elseif not value then
       value = call('GET', name)
     elseif op.ends then
@@ -127,7 +127,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
       if read_op(run, i) and read_hash() then
         decide_frequent(run.first + i - 1, values, op.index - base)
       else
-        local driver = loaded(values[op.index - base])
+        local driver = load_usage(values[op.index - base])
         driver.decide_extra({ driver.op_of(run, i) })
       end
     end

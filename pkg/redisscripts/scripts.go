@@ -51,13 +51,13 @@ var constants = map[string]any{
 	"NO_ID":               "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease
 
 	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
-	"ONE_RECORD":       1 << 16, // a record in these counts
-	"MAX_HASH_RECORDS": 64,      // the most records of such a hash
+	"ONE_RECORD":       1 << 16, // added to the counts of a hash for each of its records, see reservations.lua
+	"MAX_HASH_RECORDS": 64,      // the most records of a hash of reservations
 	"EXPIRY_FACTOR":    1 << 15, // the factor of the expiry in the counts of a sorted set of leases
 
 	"LOG_RECORD_SIZE":    9,              // the bytes of a record in a sliding log
-	"LOG_SUMS":           1 << 21,        // the sum of a record is modulo this number
-	"LOG_TIMES":          int64(1 << 51), // and its time modulo this one
+	"LOG_SUMS":           1 << 21,        // the sum in a record of a log is modulo this number
+	"LOG_TIMES":          int64(1 << 51), // the time in a record of a log is modulo this number
 	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
 
 	"KEYS_PER_COMMAND":  1000, // the most keys or members of a Redis command; unpack puts them on Lua's stack

@@ -206,9 +206,19 @@ func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule)
 		p.paths[joined(path)] = true
 	}
 	for key, s := range p.from {
-		if only := s.values[""]; s.kind == fromStatus && only != nil && len(p.values[key]) == 1 {
-			s.values = map[string][]string{slices.Collect(maps.Keys(p.values[key]))[0]: only}
-		}
+		s.nameOnlyStatusValue(p.values[key])
+	}
+}
+
+// nameOnlyStatusValue gives the statuses without a value to the only value that the rules name for
+// the key, because no other value can be meant.
+func (s *source) nameOnlyStatusValue(values map[string]bool) {
+	statuses := s.values[""]
+	if s.kind != fromStatus || statuses == nil || len(values) != 1 {
+		return
+	}
+	for only := range values {
+		s.values = map[string][]string{only: statuses}
 	}
 }
 

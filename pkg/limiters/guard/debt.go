@@ -162,8 +162,8 @@ func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
 	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
 }
 
-// popDebt moves the debt of e to debts if e needsStore. It removes e if e does not, or if e has no
-// denial.
+// popDebt moves the debt of e to debts if e needsStore. If e does not need the store, or has no
+// denial, popDebt removes it.
 func (s *denyShard) popDebt(now time.Duration, e *denyEntry, debts []debt) []debt {
 	needed := s.needsStore(e, now)
 	if needed {

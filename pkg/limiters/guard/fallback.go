@@ -220,7 +220,7 @@ func (f *Fallback) count(args takeArgs) {
 			continue
 		case v.Err != nil:
 			onError = limiters.OnErrorFail
-		case !v.By.InsteadOfStore():
+		case !v.By.AfterFailure():
 			continue
 		}
 		f.opsByOnError[onError].Add(1)

@@ -154,7 +154,8 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 
 	from = sh.slabs.remove(p)
 	if from != p {
-		sh.index[r.hash()%subindexes].move(r.hash(), from, p)
+		hash := sh.record(p).hash() // of the record that has moved to p
+		sh.index[hash%subindexes].move(hash, from, p)
 	}
 	sh.live.Add(-1)
 	s.keys.Add(-1)

@@ -19,11 +19,11 @@ var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
 // errEndedUnsent is returned by a Take that timed out or was canceled before its operations were
 // sent. Nothing was charged.
-var errEndedUnsent = errors.New("ended while waiting for earlier calls, nothing was sent")
+var errEndedUnsent = errors.New("the request timed out or was canceled while it waited for earlier calls: nothing was sent")
 
 // errEndedSent is returned by a Take that timed out or was canceled after its operations were sent.
 // Hits may have been charged.
-var errEndedSent = errors.New("ended before Redis answered")
+var errEndedSent = errors.New("the request timed out or was canceled before Redis answered: hits may have been charged")
 
 // A decideFunc decides groups in the script of a server or of a node of a cluster. It does
 // not retain groups or out.

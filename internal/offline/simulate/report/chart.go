@@ -197,17 +197,17 @@ func newBurst(l *simulate.LimitResult) *burst {
 			continue
 		}
 		var points strings.Builder
-		so := int64(0)
+		total := int64(0)
 		fmt.Fprintf(&points, "M0 %.2f", y(0))
 		shown := s.counts[first:]
 		for i, n := range shown {
-			so += n
+			total += n
 			if n != 0 {
-				fmt.Fprintf(&points, "H%.2fV%.2f", wide*(float64(i)+0.5)/float64(len(shown)), y(so))
+				fmt.Fprintf(&points, "H%.2fV%.2f", wide*(float64(i)+0.5)/float64(len(shown)), y(total))
 			}
 		}
 		fmt.Fprintf(&points, "H%d", wide)
-		b.Lines = append(b.Lines, line{s.name, s.class, points.String(), so})
+		b.Lines = append(b.Lines, line{s.name, s.class, points.String(), total})
 	}
 	if shown := from.To.Sub(b.Shown); from.Boundary.After(b.Shown) && shown > 0 {
 		b.EdgeX = wide * from.Boundary.Sub(b.Shown).Seconds() / shown.Seconds()
