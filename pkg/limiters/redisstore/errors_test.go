@@ -3,10 +3,32 @@ package redisstore
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
+
+// The runbook of WeirStoreFails finds the cause by a part of the error text.
+func TestRunbookNamesTheReasonsOfFailures(t *testing.T) {
+	runbooks := string(must.Read(t, "../../../docs/runbooks.md"))
+	for reason, err := range map[string]error{
+		"the last calls to Redis failed":                  ErrBreakerOpen,
+		"the queue for Redis is full":                     ErrQueueFull,
+		"timed out or was canceled while it waited":       errEndedUnsent,
+		"timed out or was canceled before Redis answered": errEndedSent,
+		"the call ran after its deadline":                 errLate,
+		"the password was rejected":                       ErrAuth,
+	} {
+		if !strings.Contains(err.Error(), reason) {
+			t.Errorf("%v: want %q in it, as the runbook says", err, reason)
+		}
+		if !strings.Contains(runbooks, "`"+reason+"`") {
+			t.Errorf("docs/runbooks.md has no row for %q", reason)
+		}
+	}
+}
 
 // A wrongPasswordError is a reply of Redis.
 type wrongPasswordError struct{}
