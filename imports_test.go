@@ -41,7 +41,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/descriptors", "finds the limits of a request, without YAML", "pkg/limiters"},
 	{"pkg/descriptors/rulesfile", "reads YAML and builds rules",
 		"internal/spelling pkg/descriptors pkg/limiters"},
-	{"pkg/descriptors/rulesfile/rulesfiletest", "parses the rules of tests",
+	{"pkg/descriptors/rulesfile/rulesfiletest", "parses the rules and the descriptors of tests",
 		"pkg/descriptors pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources", "watches files and folders of rules", "pkg/descriptors/rulesfile"},
 	{"pkg/descriptors/sources/xds", "receives rules from a control plane",

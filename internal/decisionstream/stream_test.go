@@ -56,12 +56,8 @@ func streaming(tb testing.TB, o Options) *fixture {
 // the result.
 func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
-	var entries []descriptors.Entry
-	for part := range strings.FieldsSeq(text) {
-		key, value, _ := strings.Cut(part, "=")
-		entries = append(entries, descriptors.Entry{Key: key, Value: value})
-	}
-	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: hits}}}, &decide.Result{}
+	d := decide.Descriptor{Entries: rulesfiletest.Entries(text), Hits: hits}
+	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{d}}, &decide.Result{}
 	must.Succeed(f.tb, f.decider.Decide(context.Background(), &request, result))
 	f.Publish(result)
 	return result

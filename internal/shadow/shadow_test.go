@@ -67,12 +67,7 @@ func serve(tb testing.TB, o Options, live, candidate string) *server {
 func request(hits int64, texts ...string) *decide.Request {
 	r := &decide.Request{Domain: "shop"}
 	for _, text := range texts {
-		d := decide.Descriptor{Hits: hits}
-		for part := range strings.FieldsSeq(text) {
-			key, value, _ := strings.Cut(part, "=")
-			d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
-		}
-		r.Descriptors = append(r.Descriptors, d)
+		r.Descriptors = append(r.Descriptors, decide.Descriptor{Entries: rulesfiletest.Entries(text), Hits: hits})
 	}
 	return r
 }

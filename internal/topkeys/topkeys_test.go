@@ -46,12 +46,8 @@ func counting(tb testing.TB, size int, keyHashSecret string) *fixture {
 // result.
 func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
-	var entries []descriptors.Entry
-	for part := range strings.FieldsSeq(text) {
-		key, value, _ := strings.Cut(part, "=")
-		entries = append(entries, descriptors.Entry{Key: key, Value: value})
-	}
-	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{{Entries: entries, Hits: hits}}}, &decide.Result{}
+	d := decide.Descriptor{Entries: rulesfiletest.Entries(text), Hits: hits}
+	request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{d}}, &decide.Result{}
 	must.Succeed(f.tb, f.decider.Decide(context.Background(), &request, result))
 	f.Add(result)
 	return result

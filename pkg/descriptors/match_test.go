@@ -18,15 +18,7 @@ descriptors:
       - {key: action, value: post, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 30, capacity: 15}}
 `
 
-// entries reads "k=v k=v".
-func entries(text string) []descriptors.Entry {
-	var es []descriptors.Entry
-	for _, e := range strings.Fields(text) {
-		k, v, _ := strings.Cut(e, "=")
-		es = append(es, descriptors.Entry{Key: k, Value: v})
-	}
-	return es
-}
+var entries = rulesfiletest.Entries
 
 // tree writes rules from lines of "k=v k=v", with a level for each entry. A '!' after an entry adds
 // a limit.

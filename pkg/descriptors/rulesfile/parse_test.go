@@ -10,6 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
 func parse(t testing.TB, texts ...string) *descriptors.Rules {
@@ -27,15 +28,7 @@ func parseWarned(t testing.TB, texts ...string) (*descriptors.Rules, []rulesfile
 
 func sprint(l descriptors.RateLimit) string { return fmt.Sprint(l.Spec()) }
 
-// entries reads "k=v k=v".
-func entries(text string) []descriptors.Entry {
-	var es []descriptors.Entry
-	for _, e := range strings.Fields(text) {
-		k, v, _ := strings.Cut(e, "=")
-		es = append(es, descriptors.Entry{Key: k, Value: v})
-	}
-	return es
-}
+var entries = rulesfiletest.Entries
 
 // files are named a.yaml, b.yaml, ...
 func files(texts ...string) []rulesfile.File {

@@ -1,8 +1,9 @@
-// Package rulesfiletest parses the rules of tests.
+// Package rulesfiletest parses the rules and the descriptors of tests.
 package rulesfiletest
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -27,4 +28,13 @@ func Parse(t testing.TB, text string) *descriptors.Rules {
 		t.Fatalf("%v\n%s", err, text)
 	}
 	return rules
+}
+
+// Entries parses the entries of a descriptor, such as "user_id=42 action=login".
+func Entries(text string) (entries []descriptors.Entry) {
+	for entry := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(entry, "=")
+		entries = append(entries, descriptors.Entry{Key: key, Value: value})
+	}
+	return entries
 }
