@@ -54,8 +54,8 @@ func (b *breaker) record(err error, budget time.Duration) {
 	}
 }
 
-// isFailure reports whether err means that Redis fails. A cancellation, a panic or a reply about
-// one call does not. A timeout does only if Redis had at least a third of b.timeout to reply. A timeout
+// isFailure reports whether err means that Redis fails. A cancellation, a panic or a reply about one
+// call does not. A timeout does only if Redis had at least a third of b.timeout to reply. A timeout
 // within a third of b.timeout after the last failure does not, because both may have one cause.
 func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {

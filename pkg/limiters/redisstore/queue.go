@@ -25,8 +25,8 @@ var errEndedUnsent = errors.New("the request timed out or was canceled while it 
 // Hits may have been charged.
 var errEndedSent = errors.New("the request timed out or was canceled before Redis answered: hits may have been charged")
 
-// A decideFunc decides groups in the script of a server or of a node of a cluster. It does
-// not retain groups or out.
+// A decideFunc decides groups in the script of a server or of a node of a cluster. It does not
+// retain groups or out.
 type decideFunc func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
