@@ -186,7 +186,7 @@ func (s *Stats) Loaded(rules *descriptors.Rules, err error) {
 	}
 	s.configLoaded.n.Add(1)
 	current := rules.ByID()
-	s.byDescriptor.removeStale(func(id descriptors.RuleID) bool { return current[id] == nil })
+	s.byDescriptor.removeStale(func(id descriptors.RuleID) bool { _, known := current[id]; return !known })
 	s.byRule.Reset(rules)
 	s.unknownDomains.removeStale(func(id descriptors.RuleID) bool { return rules.Domain(id.Domain) != nil })
 }

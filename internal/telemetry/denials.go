@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -18,8 +19,7 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 		if !v.Denied() {
 			continue
 		}
-		labels := labelSet{d.Domain, d.RuleName(), limitLabel(d, i)}
-		m.denials.add(labelSet{labels[0], labels[1], labels[2], strconv.FormatBool(o.Enforces(d))}, 1)
+		labels := labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, i)}
 		if d.Hits == 0 {
 			m.peeks.add(labels, 1)
 		}
@@ -29,6 +29,8 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 		if v.PenaltyBegan {
 			m.penalties.add(labels, 1)
 		}
+		labels.enforced = strconv.FormatBool(o.Enforces(d))
+		m.denials.add(labels, 1)
 	}
 }
 
@@ -42,21 +44,26 @@ const maxLimitNameBytes = 200
 
 // removeStaleLimits drops the denials of rules and limits that are not in current. A request that
 // began under the old rules may create a dropped series again; the next reload drops it.
-func (m *Metrics) removeStaleLimits(current map[descriptors.RuleID]*descriptors.Rule) {
+func (m *Metrics) removeStaleLimits(current map[descriptors.RuleID][]*descriptors.Rule) {
 	removed := func(l labelSet) bool {
-		rule := current[l.rule()]
-		if rule == nil || l[2] == decide.OverrideName {
-			return rule == nil
+		rules, known := current[l.ruleID()]
+		if l.limit == decide.OverrideName {
+			return !known
 		}
-		d := decide.Decision{Plan: decide.Plan{Limits: rule.Limits}}
-		for i := range rule.Limits {
-			if limitLabel(&d, i) == l[2] {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(rules, func(r *descriptors.Rule) bool { return hasLimit(r, l.limit) })
 	}
 	for _, family := range []*counterMap{m.denials, m.peeks, m.penalties, m.byPenalty, m.hits.deniedByLimit} {
 		family.removeIf(removed)
 	}
+}
+
+// hasLimit reports whether a limit of r has a label.
+func hasLimit(r *descriptors.Rule, label string) bool {
+	d := decide.Decision{Plan: decide.Plan{Limits: r.Limits}}
+	for i := range r.Limits {
+		if limitLabel(&d, i) == label {
+			return true
+		}
+	}
+	return false
 }

@@ -11,9 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -91,8 +88,8 @@ func TestLongNamesOfLimitsStayDifferent(t *testing.T) {
 		t.Errorf("%d series, want one for each of two limits", n)
 	}
 	for l := range m.denials.counts {
-		if len(l[2]) > maxLimitNameBytes || !strings.HasPrefix(l[2], long[:180]) {
-			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l[2], maxLimitNameBytes)
+		if len(l.limit) > maxLimitNameBytes || !strings.HasPrefix(l.limit, long[:180]) {
+			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l.limit, maxLimitNameBytes)
 		}
 	}
 }
@@ -125,21 +122,45 @@ func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
 	}
 }
 
-// Only the level debug shows which user is denied.
-func TestDenialsAreLoggedAtDebugOnly(t *testing.T) {
-	o := observed(loaded(t, twoLimits), 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})
-	o.Decisions[0].Entries = []descriptors.Entry{{Key: "user", Value: "alice"}}
-	for level, want := range map[zapcore.Level]int{zapcore.InfoLevel: 0, zapcore.DebugLevel: 1} {
-		core, logs := observer.New(level)
-		RequestLog(zap.New(core))(o)
-		if logs.Len() != want {
-			t.Errorf("at level %v: %v", level, logs.All())
-		}
-		for _, line := range logs.All() {
-			got := line.ContextMap()
-			if got["rule"] != "user" || got["limit"] != "burst" || got["enforced"] != true || !slices.Equal(got["entries"].([]any), []any{"user=alice"}) {
-				t.Errorf("%v, want the enforced denial of user=alice by the limit burst of the rule user", got)
-			}
+// A key may contain a dot, so a rule below another may have the name of a rule at the top.
+func TestReloadKeepsSeriesOfRulesThatShareAName(t *testing.T) {
+	m := NewMetrics("test")
+	rules := loaded(t, `
+domain: d
+descriptors:
+  - {key: user, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 1, name: open}}]}
+  - {key: user.lease, rate_limit: {unit: day, requests_per_unit: 1, name: daily}}
+`)
+	for _, entries := range [][]descriptors.Entry{{{Key: "user"}, {Key: "lease"}}, {{Key: "user.lease"}}} {
+		rule := rules.Match("d", entries)
+		m.Observe(&rls.Observation{Result: decide.Result{Denied: true, Decisions: []decide.Decision{
+			{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{}}, Outcome: decide.Denied},
+			{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Outcome: decide.Denied, Reason: decide.BadLeaseID},
+		}}})
+	}
+	for range 2 {
+		expectSeries(t, m.denials, "d true daily user.lease 1", "d true open user.lease 1")
+		expectSeries(t, m.leases.badIDs, "d user.lease 2")
+		m.Loaded(rules, time.Now(), nil)
+	}
+}
+
+func TestPenaltiesAreCountedByLimit(t *testing.T) {
+	m, rules := NewMetrics("test"), loaded(t, twoLimits)
+	began, during := limiters.Verdict{Penalized: true, PenaltyBegan: true}, limiters.Verdict{Penalized: true}
+	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // an offence
+	m.Observe(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
+	m.Observe(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))
+	m.Observe(observed(rules, 0, true, during, limiters.Verdict{Allowed: true}))
+	expectSeries(t, m.penalties, "d burst user 1")
+	expectSeries(t, m.byPenalty, "d burst user 3")
+	expectSeries(t, m.peeks, "d burst user 1")
+	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="burst",rule="user"} 4`)
+
+	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]"), time.Now(), nil)
+	for _, family := range []*counterMap{m.penalties, m.byPenalty, m.peeks, m.denials, m.hits.deniedByLimit} {
+		if len(family.counts) > 0 {
+			t.Errorf("%v outlives its limit", family.desc)
 		}
 	}
 }

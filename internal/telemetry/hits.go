@@ -24,8 +24,11 @@ const (
 // verdictNames are the labels of the counters of a rule. deniedByLimit exports hitDeniedByLimit.
 var verdictNames = [hitDeniedByLimit]string{"allowed", "denied", "error"}
 
-const hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, even in shadow mode. Peeks, refunds, releases " +
-	"and settlements are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
+const (
+	hitsName = "weir_hits_total"
+	hitsHelp = "Hits by rule and verdict. Hits are denied if any limit of the rule denies them, even in shadow mode. Peeks, refunds, releases " +
+		"and settlements are not counted. If a rule has several limits, its denied hits have the label limit: the limit with the longest wait."
+)
 
 // hitMetrics collects weir_hits_total: three counters for each rule, by name, so that they survive
 // reloads. For a hundred thousand rules they take a few MB instead of a hundred with
@@ -46,16 +49,15 @@ type ruleHits struct {
 	_      [64 - 8*hitCounters]byte
 }
 
-func newHitMetrics() *hitMetrics {
-	return &hitMetrics{
-		desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "verdict"}, nil),
-		deniedByLimit: &counterMap{
-			desc: prometheus.NewDesc("weir_hits_total", hitsHelp, []string{"domain", "rule", "limit"},
-				prometheus.Labels{"verdict": verdictNames[hitDenied]}),
-			labels: 3, counts: map[labelSet]*atomic.Uint64{},
-		},
-		rules: map[descriptors.RuleID]*ruleHits{},
+func newHitMetrics(registry prometheus.Registerer) *hitMetrics {
+	denied := prometheus.WrapRegistererWith(prometheus.Labels{"verdict": verdictNames[hitDenied]}, registry)
+	h := &hitMetrics{
+		desc:          prometheus.NewDesc(hitsName, hitsHelp, []string{"domain", "rule", "verdict"}, nil),
+		deniedByLimit: newCounterMap(denied, hitsName, hitsHelp, "domain", "rule", "limit"),
+		rules:         map[descriptors.RuleID]*ruleHits{},
 	}
+	registry.MustRegister(h)
+	return h
 }
 
 // countersOf returns the counters of a rule, creating them if necessary.
@@ -78,11 +80,11 @@ func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 
 // removeStale drops the counters of rules that are not in current. A request that began under the
 // old rules may create the counters of a removed rule again; the next reload drops them.
-func (h *hitMetrics) removeStale(current map[descriptors.RuleID]*descriptors.Rule) {
+func (h *hitMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
 	h.mu.RLock()
 	ids := slices.Collect(maps.Keys(h.rules))
 	h.mu.RUnlock()
-	removed := slices.DeleteFunc(ids, func(id descriptors.RuleID) bool { return current[id] != nil })
+	removed := slices.DeleteFunc(ids, func(id descriptors.RuleID) bool { _, known := current[id]; return known })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, id := range removed {
@@ -109,7 +111,6 @@ func (h *hitMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, m := range all {
 		to <- m
 	}
-	h.deniedByLimit.Collect(to)
 }
 
 func (m *Metrics) hitsOf(d *decide.Decision) *ruleHits {

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
@@ -39,15 +41,18 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 
 // count counts a descriptor under a rule with leases.
 func (l *leaseMetrics) count(d *decide.Decision) {
+	labels := labelSet{domain: d.Domain, rule: d.RuleName()}
 	switch {
 	case d.Reason == decide.BadLeaseID:
-		l.badIDs.add(labelSet{d.Domain, d.RuleName()}, 1)
+		l.badIDs.add(labels, 1)
 	case d.Reason == decide.TooManyLeases:
-		l.tooMany.add(labelSet{d.Domain, d.RuleName()}, 1)
-	case d.EndsLease && (d.Reason == decide.StoreError || d.Reason == decide.StorePolicy):
-		l.ends.add(labelSet{d.Domain, d.RuleName(), "error"}, 1)
+		l.tooMany.add(labels, 1)
 	case d.EndsLease:
-		l.ends.add(labelSet{d.Domain, d.RuleName(), "ok"}, 1)
+		labels.result = "ok"
+		if d.Reason == decide.StoreError || d.Reason == decide.StorePolicy {
+			labels.result = "error"
+		}
+		l.ends.add(labels, 1)
 	}
 }
 
@@ -62,10 +67,9 @@ func (l *leaseMetrics) countGivenUpLeases(o *rls.Observation) {
 }
 
 // removeStale drops the series of rules that are not in current or have no leases.
-func (l *leaseMetrics) removeStale(current map[descriptors.RuleID]*descriptors.Rule) {
-	removed := func(s labelSet) bool {
-		r := current[s.rule()]
-		return r == nil || !r.UsesLeases()
+func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
+	removed := func(l labelSet) bool {
+		return !slices.ContainsFunc(current[l.ruleID()], (*descriptors.Rule).UsesLeases)
 	}
 	l.ends.removeIf(removed)
 	l.badIDs.removeIf(removed)

@@ -65,7 +65,7 @@ func NewMetrics(version string) *Metrics {
 		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: durationBuckets,
 		}),
-		hits: newHitMetrics(),
+		hits: newHitMetrics(registry),
 		loads: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error. After an error the previous rules stay in force.",
 		}, []string{"result"}),
@@ -97,7 +97,7 @@ func NewMetrics(version string) *Metrics {
 		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, compressed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
 	}, []string{"protocol"})
 	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
-	registry.MustRegister(m.hits, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
 	m.loads.WithLabelValues("ok")
@@ -151,7 +151,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	}
 	m.leases.countGivenUpLeases(o)
 	if unmatched > 0 {
-		m.unmatched.add(labelSet{o.Domain}, uint64(unmatched))
+		m.unmatched.add(labelSet{domain: o.Domain}, uint64(unmatched))
 	}
 }
 
@@ -167,7 +167,7 @@ func (m *Metrics) countHits(d *decide.Decision) {
 		}
 	}
 	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		m.hits.deniedByLimit.add(labelSet{d.Domain, d.RuleName(), limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
+		m.hits.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
 		verdict = hitDeniedByLimit
 	}
 	m.hitsOf(d).counts[verdict].Add(uint64(d.Hits))
@@ -205,7 +205,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.hits.byRule.Reset(rules)
 	m.removeStaleLimits(current)
 	m.leases.removeStale(current)
-	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l[0]) == nil })
+	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l.domain) == nil })
 }
 
 // Panicked counts a recovered panic.

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
 
@@ -105,7 +107,7 @@ func TestReloadLosesNoHits(t *testing.T) {
 	for i := range names {
 		fmt.Fprintf(&text, "- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	h, rules := newHitMetrics(), loaded(t, text.String())
+	h, rules := newHitMetrics(prometheus.NewRegistry()), loaded(t, text.String())
 	ended := make(chan struct{})
 	var counting, loading sync.WaitGroup
 	loading.Go(func() {
@@ -135,77 +137,9 @@ func TestReloadLosesNoHits(t *testing.T) {
 	}
 }
 
-// While the store fails, a release gets OK, and so does a request under a rule in shadow mode.
-func TestDecidedRequestsAreNotLoggedAsUndecided(t *testing.T) {
-	var out bytes.Buffer
-	RequestLog(NewLog(&out, zapcore.InfoLevel, "json"))(&rls.Observation{Code: codes.OK, Err: errors.New("no redis")})
-	if line := out.String(); !strings.Contains(line, `"@message":"request decided despite an error of the store"`) || !strings.Contains(line, `"code":"OK"`) {
-		t.Errorf("logged %s, want that the request was decided", line)
-	}
-}
-
-func TestStoreOutageLogsOncePerSecond(t *testing.T) {
-	var out bytes.Buffer
-	log := NewLog(&out, zapcore.InfoLevel, "json")
-	logRequest := RequestLog(log)
-	for range 1000 {
-		logRequest(&rls.Observation{Code: codes.InvalidArgument, Err: errors.New("bad client")})
-	}
-	for range 1000 {
-		logRequest(&rls.Observation{Code: codes.Unavailable, Err: errors.New("no redis")})
-		logRequest(&rls.Observation{})
-	}
-	// One line a second is logged. Five allow for a machine on which the loop takes four seconds.
-	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 1 || lines > 5 {
-		t.Errorf("%d lines for 1000 equal failures, want one a second, whatever else fails", lines)
-	}
-	for _, want := range []string{`"@timestamp":`, `"code":"Unavailable"`, `"code":"InvalidArgument"`, `"@message":"request not decided"`} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the log lacks %s: %.200s", want, &out)
-		}
-	}
-	out.Reset()
-	for range 100 {
-		log.Warn("suspicious rule")
-	}
-	if lines := strings.Count(out.String(), "\n"); lines != 100 {
-		t.Errorf("%d lines of 100 warnings of another kind, want 100", lines)
-	}
-}
-
-type keyError struct{ error }
-
-func (keyError) StoreKey() string { return "w1{alice}" }
-
-func TestKeysAreLoggedAtDebugOnly(t *testing.T) {
-	for level, shown := range map[zapcore.Level]bool{zapcore.InfoLevel: false, zapcore.DebugLevel: true} {
-		var out bytes.Buffer
-		RequestLog(NewLog(&out, level, "text"))(&rls.Observation{Err: keyError{errors.New("WRONGTYPE")}})
-		if got := strings.Contains(out.String(), "alice"); got != shown || !strings.Contains(out.String(), "WRONGTYPE") {
-			t.Errorf("at level %v: %s", level, &out)
-		}
-	}
-}
-
 var tenADay = descriptors.RateLimit{
 	Unit: descriptors.Day, UnitMultiplier: 1, RequestsPerUnit: 10,
 	Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: 24 * time.Hour, CountDenied: true}),
-}
-
-func TestLogReportsStoreFailureAndRecovery(t *testing.T) {
-	var out bytes.Buffer
-	failed, recovered := StoreLog(NewLog(&out, zapcore.InfoLevel, "text"))
-	for range 1000 {
-		failed(errors.New("no redis"))
-		recovered(guard.Outage{Duration: 90 * time.Second, Ops: 12})
-	}
-	// One line a second of each kind is logged. Three allow for a machine on which the loop takes
-	// two seconds.
-	lost, back := strings.Count(out.String(), "store failed"), strings.Count(out.String(), "store recovered")
-	if lost < 1 || lost > 3 || back < 1 || back > 3 ||
-		!strings.Contains(out.String(), "no redis") || !strings.Contains(out.String(), `{"outage_seconds": 90, "fallback_hits": 12}`) {
-		t.Errorf("%d failures and %d recoveries logged, want one of each per second:\n%s", lost, back, &out)
-	}
 }
 
 func TestDomainModeFollowsStoreOutage(t *testing.T) {
@@ -264,5 +198,41 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "alice") {
 		t.Errorf("the log shows what a user sent: %s", &out)
+	}
+}
+
+// A clock may not advance during a decision. The histogram has each decoded request, and no other.
+func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
+	m := NewMetrics("")
+	m.Observe(&rls.Observation{})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
+	m.Observe(&rls.Observation{Code: codes.Canceled, ContextEnded: true})
+	var read dto.Metric
+	must.Succeed(t, m.requestTime.Write(&read))
+	if n := read.GetHistogram().GetSampleCount(); n != 1 {
+		t.Errorf("the histogram has %d requests, want 1", n)
+	}
+}
+
+func TestUndecodableRequestsAreCounted(t *testing.T) {
+	m := NewMetrics("test")
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, GRPC: true})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
+	m.Observe(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, GRPC: true})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, GRPC: true}) // decoded, and without a domain
+	if grpc, json := testutil.ToFloat64(m.undecodable.grpc), testutil.ToFloat64(m.undecodable.json); grpc != 2 || json != 1 {
+		t.Errorf("%v by gRPC and %v by JSON, want 2 and 1", grpc, json)
+	}
+}
+
+func TestRulesInfoHasTheVersionInForce(t *testing.T) {
+	m := NewMetrics("test")
+	for _, text := range []string{twoLimits, "domain: other"} {
+		rules := loaded(t, text)
+		m.Loaded(rules, time.Now(), nil)
+		m.Loaded(nil, time.Now(), strings.NewReader("").UnreadByte()) // a failed load changes nothing
+		if n := testutil.CollectAndCount(m.rulesInfo); n != 1 || testutil.ToFloat64(m.rulesInfo.WithLabelValues(rules.Version())) != 1 {
+			t.Errorf("%d series, want one of version %s", n, rules.Version())
+		}
 	}
 }

@@ -140,15 +140,15 @@ func (r *Rules) All() iter.Seq[*Rule] {
 	}
 }
 
-// ByID returns the rules, and for each domain an empty rule without a name, which stands for limits
-// in requests that no rule matches.
-func (r *Rules) ByID() map[RuleID]*Rule {
-	byID := map[RuleID]*Rule{}
+// ByID returns the rules of each id. It has an id without rules for each domain: that of limits in
+// requests that no rule matches.
+func (r *Rules) ByID() map[RuleID][]*Rule {
+	byID := map[RuleID][]*Rule{}
 	for d := range r.Domains() {
-		byID[RuleID{Domain: d.Name()}] = &Rule{}
+		byID[RuleID{Domain: d.Name()}] = nil
 	}
 	for rule := range r.All() {
-		byID[rule.ID()] = rule
+		byID[rule.ID()] = append(byID[rule.ID()], rule)
 	}
 	return byID
 }
