@@ -28,7 +28,7 @@ import (
 func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	observed := make(chan codes.Code, 10)
 	conn := inMemory(t, rls.Options{Observe: func(o *rls.Observation) {
-		if !o.Undecodable || !o.GRPC {
+		if !o.Undecodable || o.Protocol != rls.GRPC {
 			t.Errorf("%+v: want an undecodable request by gRPC", o)
 		}
 		observed <- o.Code

@@ -111,7 +111,7 @@ func (s *Stats) register(registry prometheus.Registerer) {
 // and reservations, which envoyproxy/ratelimit lacks, are not counted.
 func (s *Stats) Observe(o *rls.Observation) {
 	switch {
-	case !o.GRPC:
+	case o.Protocol != rls.GRPC:
 	case o.Decoded():
 		s.methods.count(s.methods.shouldRateLimit, o.Duration)
 	default:

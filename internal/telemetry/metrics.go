@@ -39,7 +39,7 @@ type Metrics struct {
 	penalties   *counterMap
 	byPenalty   *counterMap
 	rulesInfo   *prometheus.GaugeVec
-	undecodable struct{ grpc, json prometheus.Counter }
+	undecodable *prometheus.CounterVec
 	leases      leaseMetrics
 	handler     http.Handler
 }
@@ -87,16 +87,17 @@ func NewMetrics(version string) *Metrics {
 		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
 		}, []string{"version"}),
+		undecodable: auto.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_undecodable_requests_total",
+			Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, compressed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
+		}, []string{"protocol"}),
 		leases: newLeaseMetrics(registry),
 	}
 	auto.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",
 	}, []string{"version"}).WithLabelValues(version).Set(1)
-	undecodable := auto.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_undecodable_requests_total",
-		Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, compressed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
-	}, []string{"protocol"})
-	m.undecodable.grpc, m.undecodable.json = undecodable.WithLabelValues("grpc"), undecodable.WithLabelValues("json")
+	m.undecodable.WithLabelValues(string(rls.GRPC))
+	m.undecodable.WithLabelValues(string(rls.JSON))
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.ok = m.requests.WithLabelValues(codes.OK.String(), "ok")
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
@@ -123,11 +124,8 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	default:
 		m.ok.Inc()
 	}
-	switch {
-	case o.Undecodable && o.GRPC:
-		m.undecodable.grpc.Inc()
-	case o.Undecodable:
-		m.undecodable.json.Inc()
+	if o.Undecodable {
+		m.undecodable.WithLabelValues(string(o.Protocol)).Inc()
 	}
 	if o.Decoded() {
 		m.requestTime.Observe(o.Duration.Seconds())

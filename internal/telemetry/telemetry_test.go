@@ -216,13 +216,11 @@ func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
 
 func TestUndecodableRequestsAreCounted(t *testing.T) {
 	m := NewMetrics("test")
-	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, GRPC: true})
-	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
-	m.Observe(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, GRPC: true})
-	m.Observe(&rls.Observation{Code: codes.InvalidArgument, GRPC: true}) // decoded, and without a domain
-	if grpc, json := testutil.ToFloat64(m.undecodable.grpc), testutil.ToFloat64(m.undecodable.json); grpc != 2 || json != 1 {
-		t.Errorf("%v by gRPC and %v by JSON, want 2 and 1", grpc, json)
-	}
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, Protocol: rls.GRPC})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, Protocol: rls.JSON})
+	m.Observe(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, Protocol: rls.GRPC})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Protocol: rls.GRPC}) // decoded, and without a domain
+	expectSeries(t, m.undecodable, "grpc 2", "json 1")
 }
 
 func TestRulesInfoHasTheVersionInForce(t *testing.T) {

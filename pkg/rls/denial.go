@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -45,14 +46,19 @@ func (d *denial) limitName() string {
 	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxSentNameBytes)
 }
 
-// A field is a part of the description of a denial.
-type field struct{ name, text string }
-
-// fields describes a denial without any text of the request. A field with an empty text is unknown.
-func (d *denial) fields() [5]field {
-	return [...]field{
-		{"domain", descriptors.TruncateWithHash(d.Domain, maxSentNameBytes)}, {"rule", d.RuleName()},
-		{"limit", d.limitName()}, {"reason", d.reason()}, {"rules_version", d.result.Rules.Version()},
+// fields yields the fields that describe a denial, without any text of the request. It omits
+// unknown fields.
+func (d *denial) fields(yield func(name, text string) bool) {
+	for _, f := range [...]struct{ name, text string }{
+		{"domain", descriptors.TruncateWithHash(d.Domain, maxSentNameBytes)},
+		{"rule", d.RuleName()},
+		{"limit", d.limitName()},
+		{"reason", d.reason()},
+		{"rules_version", d.result.Rules.Version()},
+	} {
+		if f.text != "" && !yield(f.name, f.text) {
+			return
+		}
 	}
 }
 
@@ -63,10 +69,9 @@ func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 	if !known {
 		return b
 	}
-	fields := d.fields()
-	b = appendDeniedBy(b, &fields)
+	b = appendDeniedBy(b, &d)
 	if s.options.DeniedByHeader != "" {
-		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&fields))
+		b = appendHeader(b, s.options.DeniedByHeader, deniedByHeader(&d))
 	}
 	if s.options.StandardHeaders {
 		b = appendHeaderPolicies(b, headerPolicies(result, &d))
@@ -79,31 +84,25 @@ func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
 }
 
 // appendDeniedBy appends the denial as dynamic metadata, for access logs.
-func appendDeniedBy(b []byte, fields *[5]field) []byte {
+func appendDeniedBy(b []byte, d *denial) []byte {
 	b, metadata := openMessage(b, tagDynamicMetadata)
 	b, entry := openMessage(b, tagFields)
 	b, value := openMessage(appendText(b, tagFieldKey, "denied_by"), tagFieldValue)
 	b, object := openMessage(b, tagStructValue)
-	for _, f := range fields {
-		if f.text != "" {
-			b = appendStructText(b, f.name, f.text)
-		}
+	for name, text := range d.fields {
+		b = appendStructText(b, name, text)
 	}
 	return closeMessage(closeMessage(closeMessage(closeMessage(b, object), value), entry), metadata)
 }
 
 // deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as
 // parameters.
-func deniedByHeader(fields *[5]field) string {
-	rule, b := decide.OverrideName, []byte(nil)
-	for _, f := range fields {
-		switch {
-		case f.text == "":
-		case f.name == "rule":
-			rule = f.text
-		default:
-			b = appendQuoted(append(append(append(b, ';'), f.name...), '='), percentEncoded(f.text))
+func deniedByHeader(d *denial) string {
+	b := appendQuoted(nil, percentEncoded(cmp.Or(d.RuleName(), decide.OverrideName)))
+	for name, text := range d.fields {
+		if name != "rule" {
+			b = appendQuoted(append(append(append(b, ';'), name...), '='), percentEncoded(text))
 		}
 	}
-	return string(append(appendQuoted(nil, percentEncoded(rule)), b...))
+	return string(b)
 }

@@ -49,7 +49,7 @@ func (h handler) shouldRateLimit(
 	s, c := service.(*Service), newCall()
 	if err := h.receive(ctx, decode, c); err != nil {
 		c.release()
-		s.observeUndecoded(err, overGRPC)
+		s.observeUndecoded(err, GRPC)
 		return nil, err
 	}
 	if h.gate != nil {
@@ -59,7 +59,7 @@ func (h handler) shouldRateLimit(
 		}
 		defer h.gate.Done()
 	}
-	c.observation.GRPC = overGRPC
+	c.observation.Protocol = GRPC
 	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err

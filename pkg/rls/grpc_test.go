@@ -43,7 +43,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 	s := New(decide.New(parsed(t, rules), limiterstest.NewReference(), decide.Options{}), Options{Observe: func(o *Observation) {
 		mu.Lock()
 		defer mu.Unlock()
-		observed = append(observed, Observation{Code: o.Code, Err: o.Err, GRPC: o.GRPC, Undecodable: o.Undecodable})
+		observed = append(observed, Observation{Code: o.Code, Err: o.Err, Protocol: o.Protocol, Undecodable: o.Undecodable})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
 	server.RegisterService(ServiceDesc(nil, nil), s)
@@ -61,7 +61,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want INVALID_ARGUMENT with %q", wire, err, want)
 		}
-		if len(observed) != 1 || observed[0].Code != codes.InvalidArgument || observed[0].Err == nil || !observed[0].GRPC {
+		if len(observed) != 1 || observed[0].Code != codes.InvalidArgument || observed[0].Err == nil || observed[0].Protocol != GRPC {
 			t.Errorf("%q: observed %+v, want one INVALID_ARGUMENT", wire, observed)
 		} else if malformed := strings.HasPrefix(want, "malformed"); observed[0].Undecodable != malformed {
 			t.Errorf("%q: undecodable %v, want %v", wire, observed[0].Undecodable, malformed)

@@ -34,11 +34,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errBodyCanceled) {
 			cause = status.Error(codes.Canceled, err.Error())
 		}
-		s.observeUndecoded(cause, asJSON)
+		s.observeUndecoded(cause, JSON)
 		badRequest(w, err.Error())
 		return
 	}
-	response, err := s.answerMessage(r.Context(), &request, asJSON)
+	response, err := s.answerMessage(r.Context(), &request, JSON)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

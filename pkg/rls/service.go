@@ -50,9 +50,9 @@ type Options struct {
 type Observation struct {
 	decide.Result
 	// Request is the decoded request. If the request is invalid, it may be incomplete.
-	Request *decide.Request
-	GRPC    bool       // the request came over gRPC, not as JSON
-	Code    codes.Code // the gRPC status; also set for a request as JSON
+	Request  *decide.Request
+	Protocol Protocol
+	Code     codes.Code // the gRPC status; also set for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
 	// ContextEnded reports that the client left, or its deadline passed, before the message was
@@ -63,10 +63,13 @@ type Observation struct {
 	Err error
 }
 
-// The protocols of a request, for [Observation].GRPC.
+// A Protocol is the protocol of a request.
+type Protocol string
+
+// The protocols. Requests in JSON arrive over HTTP.
 const (
-	overGRPC = true
-	asJSON   = false
+	GRPC Protocol = "grpc"
+	JSON Protocol = "json"
 )
 
 // Decoded reports whether the message was decoded. Otherwise Duration is 0 and measures nothing.
@@ -89,15 +92,15 @@ func New(d *decide.Decider, o Options) *Service {
 func (s *Service) ShouldRateLimit(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
-	return s.answerMessage(ctx, request, overGRPC)
+	return s.answerMessage(ctx, request, GRPC)
 }
 
 // answerMessage answers a request of Envoy's generated type, as ShouldRateLimit and /json need.
 func (s *Service) answerMessage(
-	ctx context.Context, request *ratelimitv3.RateLimitRequest, grpc bool,
+	ctx context.Context, request *ratelimitv3.RateLimitRequest, p Protocol,
 ) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
-	c.observation.GRPC = grpc
+	c.observation.Protocol = p
 	c.malformed = malformedStatus(c.message.readGenerated(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
@@ -162,9 +165,9 @@ func statusOf(err error) error {
 // observeUndecoded observes a request that ended before it was decoded: its message is too large,
 // or its client left or was late. Envoy's failure mode may let such a request pass. err is a gRPC
 // status.
-func (s *Service) observeUndecoded(err error, grpc bool) {
+func (s *Service) observeUndecoded(err error, p Protocol) {
 	c := newCall()
-	c.observation.GRPC = grpc
+	c.observation.Protocol = p
 	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
 		c.observation.ContextEnded = true
 	} else {

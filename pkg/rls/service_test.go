@@ -456,7 +456,7 @@ func TestCallOfAClientThatLeftDoesNotMarkTheNext(t *testing.T) {
 	}})
 	for range 20 { // the pool may drop a call
 		givenUp = nil
-		s.observeUndecoded(status.Error(codes.Canceled, "canceled"), overGRPC)
+		s.observeUndecoded(status.Error(codes.Canceled, "canceled"), GRPC)
 		decideKeys(t, s, "minute")
 		if !slices.Equal(givenUp, []bool{true, false}) {
 			t.Fatalf("given up: %v, want only the first", givenUp)
