@@ -25,7 +25,7 @@ type outage struct {
 	// countsAtPromotion returns the count of each counter on the new master, after fail and before
 	// the new master serves.
 	countsAtPromotion func() map[counter]int
-	// awaitRecovery waits until a master serves, and returns that time.
+	// awaitRecovery waits until a master serves, and returns the time.
 	awaitRecovery func() time.Time
 	// countsAtEnd returns the count of each counter after all its hits.
 	countsAtEnd func() map[counter]int
@@ -45,9 +45,47 @@ type outage struct {
 // the end.
 const outageLimit = policyLimit
 
-// run puts a load on the servers, makes the store fail in the middle of it, and compares the
-// admitted hits with the counts. It returns the number of charges that were acknowledged and lost.
-func (o *outage) run(t *testing.T) (lostAll int) {
+// A timeline holds the times of an outage, and the answers of its load.
+type timeline struct {
+	failedAt, diedAt time.Time // around outage.fail
+	servesAt         time.Time // the new master may answer from now on
+	backAt           time.Time
+	counted          map[counter]int // on the new master at its promotion
+	answers          answers
+}
+
+// losses are the acknowledged charges that the new master lacks.
+type losses struct {
+	charges, acknowledged int
+	byCounter             map[counter]int // an upper bound
+}
+
+// run makes the store fail in the middle of a load, and compares the admitted hits with the counts.
+// It returns the number of charges that were acknowledged and lost.
+func (o *outage) run(t *testing.T) (lostCharges int) {
+	t.Helper()
+	l := o.startLoad(t)
+	at := o.failUnder(t, l)
+	lost := o.losses(at)
+	over := o.checkAdmitted(t, spend(t, l.clients, at.answers), lost)
+	for c, n := range o.countsAtEnd() {
+		if n > outageLimit {
+			t.Errorf("%v: %d counted, want at most %d", c, n, outageLimit)
+		}
+	}
+	took := checkErrors(t, at)
+	errs := at.answers.withVerdict(failed)
+	t.Logf("%s: no master for %v; errors for %v; %d charges lost of %d; %d admitted over the limit; %d errors: %s",
+		o.name, at.backAt.Sub(at.failedAt), took, lost.charges, lost.acknowledged, over, len(errs), errs.codes())
+	record(row{
+		failure: o.name, rate: l.rate, of: at.answers, while: at.answers.between(at.failedAt, at.backAt), outage: took,
+		lost: fmt.Sprintf("%d of %d", lost.charges, lost.acknowledged), over: fmt.Sprint(over),
+	})
+	return lost.charges
+}
+
+// startLoad starts a load, and returns it when the limits are half spent.
+func (o *outage) startLoad(t *testing.T) *load {
 	t.Helper()
 	rate := either(400, 2000)
 	users := rate * 3 / outageLimit * 2 // so the limits are half spent in three seconds
@@ -57,83 +95,92 @@ func (o *outage) run(t *testing.T) (lostAll int) {
 	}
 	l.start(t)
 	must.Until(t, "half of all is spent", func() bool { return l.answered() >= users*outageLimit/2 })
+	return l
+}
+
+// failUnder makes the store fail under a load, and ends the load after the recovery.
+func (o *outage) failUnder(t *testing.T, l *load) *timeline {
+	t.Helper()
 	if o.stopReplication != nil {
 		o.stopReplication()
 		stopped := time.Now()
 		sleep(t, 500*time.Millisecond)
 		must.Until(t, "a charge is not replicated", func() bool { return len(l.since(stopped).withVerdict(allowed)) > 0 })
 	}
-	failedAt := time.Now()
+	c := &timeline{failedAt: time.Now()}
 	o.fail()
-	diedAt := time.Now()
-	counted := o.countsAtPromotion()
-	servesAt := time.Now()
-	backAt := o.awaitRecovery()
+	c.diedAt = time.Now()
+	c.counted = o.countsAtPromotion()
+	c.servesAt = time.Now()
+	c.backAt = o.awaitRecovery()
 	if *full {
 		sleep(t, 10*time.Second)
 	} else {
 		must.Until(t, "requests no longer fail", func() bool {
-			recent := l.since(backAt)
-			return len(recent)-len(recent.withVerdict(failed)) > rate
+			recent := l.since(c.backAt)
+			return len(recent)-len(recent.withVerdict(failed)) > l.rate
 		})
 	}
-	all := l.end()
+	c.answers = l.end()
+	return c
+}
 
-	// Answers before the successor served were acknowledged by the dead master. So were requests
-	// that were due while it lived: a busy client may receive their answers later.
-	early := all.withVerdict(allowed).filter(func(a *answer) bool {
-		if o.localExtra > 0 {
-			return a.end.Before(diedAt)
-		}
-		return a.end.Before(servesAt)
-	})
-	dueBefore := all.withVerdict(allowed).filter(func(a *answer) bool { return a.due.Before(diedAt) }).byCounter()
-	lost, acknowledged := map[counter]int{}, early.byCounter()
-	for c, n := range acknowledged {
-		if o.wasOnFailedMaster == nil || o.wasOnFailedMaster(c) {
-			lostAll += max(0, n-counted[c])
-			lost[c] = max(0, n-counted[c], dueBefore[c]-counted[c])
+// losses compares the acknowledged charges with the counts of the new master. Answers before the
+// new master served were acknowledged by the dead one. So were requests that were due while it
+// lived: a busy client may receive their answers later.
+func (o *outage) losses(c *timeline) losses {
+	admitted := c.answers.withVerdict(allowed)
+	lastOfMaster := c.servesAt
+	if o.localExtra > 0 {
+		lastOfMaster = c.diedAt // after that, Weir admits hits without a master
+	}
+	acknowledged := admitted.filter(func(a *answer) bool { return a.end.Before(lastOfMaster) }).byCounter()
+	dueBefore := admitted.filter(func(a *answer) bool { return a.due.Before(c.diedAt) }).byCounter()
+	lost := losses{acknowledged: sum(acknowledged), byCounter: map[counter]int{}}
+	for key, n := range acknowledged {
+		if o.wasOnFailedMaster == nil || o.wasOnFailedMaster(key) {
+			lost.charges += max(0, n-c.counted[key])
+			lost.byCounter[key] = max(0, n-c.counted[key], dueBefore[key]-c.counted[key])
 		}
 	}
-	spent := spend(t, l.clients, all)
-	admitted, unknown, over := spent.withVerdict(allowed).byCounter(), spent.withVerdict(failed).byCounter(), 0
+	return lost
+}
+
+// checkAdmitted compares the hits of spent counters with their limits. It returns the number of
+// hits that were admitted over a limit.
+func (o *outage) checkAdmitted(t *testing.T, spent answers, lost losses) (over int) {
+	t.Helper()
+	admitted, unknown := spent.withVerdict(allowed).byCounter(), spent.withVerdict(failed).byCounter()
 	for c := range spent.byCounter() {
-		if n := admitted[c]; n > outageLimit+lost[c]+o.localExtra {
-			t.Errorf("%v: %d admitted, want at most %d, %d more locally, and %d lost charges", c, n, outageLimit, o.localExtra, lost[c])
+		if n := admitted[c]; n > outageLimit+lost.byCounter[c]+o.localExtra {
+			t.Errorf("%v: %d admitted, want at most %d, %d more locally, and %d lost charges", c, n, outageLimit, o.localExtra, lost.byCounter[c])
 		}
 		if n := admitted[c] + unknown[c]; n < outageLimit && o.localExtra == 0 {
 			t.Errorf("%v: %d admitted and %d failed, want at least %d together", c, admitted[c], unknown[c], outageLimit)
 		}
 		over += max(0, admitted[c]-outageLimit)
 	}
-	for c, n := range o.countsAtEnd() {
-		if n > outageLimit {
-			t.Errorf("%v: %d counted, want at most %d", c, n, outageLimit)
-		}
-	}
+	return over
+}
 
-	errs := all.withVerdict(failed)
-	before := errs.filter(func(a *answer) bool { return a.end.Before(failedAt) })
-	slack := all.failingFor(backAt, .05)
-	took := backAt.Sub(failedAt) + slack
-	if len(errs) == 0 {
-		took = 0
-	}
-	// The breaker tries Redis again every 200 ms, and the client of a cluster or Sentinels finds
-	// the new master at its next call: a second is enough.
+// checkErrors returns the time from the failure until requests no longer fail. The breaker tries
+// Redis again every 200 ms, and the client of a cluster or Sentinels finds the new master at its
+// next call: a second after the recovery is enough.
+func checkErrors(t *testing.T, c *timeline) time.Duration {
+	t.Helper()
+	errs := c.answers.withVerdict(failed)
+	before := errs.filter(func(a *answer) bool { return a.end.Before(c.failedAt) })
+	slack := c.answers.failingFor(c.backAt, .05)
 	if *full && slack > time.Second {
 		t.Errorf("requests failed until %v after recovery, want 1s", slack)
 	}
 	if *full && len(before) > 0 {
 		t.Errorf("%d requests failed before the outage", len(before))
 	}
-	t.Logf("%s: no master for %v; errors for %v; %d charges lost of %d; %d admitted over the limit; %d errors: %s",
-		o.name, backAt.Sub(failedAt), took, lostAll, sum(acknowledged), over, len(errs), errs.codes())
-	record(row{
-		failure: o.name, rate: rate, of: all, while: all.between(failedAt, backAt), outage: took,
-		lost: fmt.Sprintf("%d of %d", lostAll, sum(acknowledged)), over: fmt.Sprint(over),
-	})
-	return lostAll
+	if len(errs) == 0 {
+		return 0
+	}
+	return c.backAt.Sub(c.failedAt) + slack
 }
 
 // spend charges each counter until it is denied, and returns these answers too.
