@@ -62,7 +62,7 @@ func appendRequest(b []byte, h *head, result *decide.Result, selected *selection
 	if h.known {
 		flags |= flagKnown
 	}
-	b = append(b, h.by, flags, byte(h.leftOut), byte(selected.n))
+	b = append(b, byte(h.by), flags, byte(h.leftOut), byte(selected.n))
 	b = appendText(b, result.Domain)
 	for i := range result.Decisions {
 		if selected.has(i) {
@@ -141,7 +141,7 @@ func (r *requestReader) text() string {
 
 // head reads the head of a request without its length.
 func (r *requestReader) head() (h head, descriptors int) {
-	h.at, h.now, h.order, h.by = int64(r.uint64()), int64(r.uint64()), r.uint16(), r.uint8()
+	h.at, h.now, h.order, h.by = int64(r.uint64()), int64(r.uint64()), r.uint16(), replay.Origin(r.uint8())
 	flags := r.uint8()
 	h.allowed, h.known = flags&flagAllowed > 0, flags&flagKnown > 0
 	h.leftOut = int(r.uint8())
@@ -154,7 +154,7 @@ func (r *requestReader) head() (h head, descriptors int) {
 func (r *requestReader) line(into *replay.Line, hashValue func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()
-	into.By, into.Allowed, into.HasAllowed, into.LeftOut = decidedBy[h.by], h.allowed, h.known, h.leftOut
+	into.By, into.Allowed, into.HasAllowed, into.LeftOut = h.by, h.allowed, h.known, h.leftOut
 	into.Request.Descriptors = into.Request.Descriptors[:0]
 	for len(r.lists) < n {
 		r.lists = append(r.lists, nil)

@@ -163,7 +163,7 @@ func replays(t *testing.T, all []replay.Line, o decide.Options) (denied int) {
 		if result.Denied {
 			denied++
 		}
-		if !line.HasAllowed || line.By != "" || line.Allowed == result.Denied {
+		if !line.HasAllowed || line.By != replay.FromStore || line.Allowed == result.Denied {
 			if different++; different < 5 {
 				t.Errorf("line %d: %+v, replayed denied %v", i+1, line, result.Denied)
 			}
@@ -309,7 +309,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 		by      replay.Origin
 		known   bool
 	}{
-		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, "", true},
+		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, replay.FromStore, true},
 		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.FromCache, true},
 		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, replay.FromFallback, true},
 		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.FromFallback, true},
@@ -329,7 +329,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 			if len(all) != 1 || all[0].By != tt.by || all[0].HasAllowed != tt.known || tt.known && all[0].Allowed != tt.verdict.Allowed {
 				t.Fatalf("lines %+v, want one, decided by %v, with its verdict", all, tt.by)
 			}
-			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == "" || tt.by == replay.FromCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
+			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == replay.FromStore || tt.by == replay.FromCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
 				t.Errorf("at %v", all[0].At)
 			}
 		})

@@ -53,21 +53,12 @@ type head struct {
 	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
 	now   int64  // by the clock of this machine, or 0
 	order uint16 // among the decisions of the same time
-	by    byte   // index in decidedBy
+	by    replay.Origin
 	// allowed is the outcome, if known.
 	allowed, known bool
 	leftOut        int
 	release        bool // the request releases the leases of its descriptors
 }
-
-var decidedBy = [...]replay.Origin{"", replay.FromCache, replay.FromFallback, replay.FromError}
-
-const (
-	byStore = iota
-	byCache
-	byFallback
-	byError
-)
 
 // headOf returns the head of a request. Its time is that of the last operation that the store
 // decided. On one Redis, and in memory, all operations of a request have the same time.
@@ -83,15 +74,15 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 		for j := range verdicts {
 			switch v := &verdicts[j]; {
 			case v.Err != nil:
-				h.by = byError
+				h.by = replay.FromError
 			case v.By == limiters.ByStore:
 				if v.At > h.at {
 					h.at, h.order = v.At, v.Order
 				}
 			case v.By == limiters.ByCache:
-				cached, h.by = max(cached, v.At), max(h.by, byCache)
+				cached, h.by = max(cached, v.At), max(h.by, replay.FromCache)
 			default:
-				h.by = max(h.by, byFallback)
+				h.by = max(h.by, replay.FromFallback)
 			}
 		}
 	}

@@ -172,7 +172,7 @@ func (w *writer) buffer(requests []byte) {
 		switch {
 		case h.at == 0:
 			h.at = h.now + w.clockOffset()
-		case h.now > 0 && h.by == byStore:
+		case h.now > 0 && h.by == replay.FromStore:
 			w.offset.add(h.at - h.now)
 		}
 		w.buffered = append(w.buffered, bufferedLine{h.at, h.order, uint32(start + 4)})

@@ -59,8 +59,8 @@ func AppendLine(b []byte, line *Line) []byte {
 	if line.HasAllowed {
 		b = strconv.AppendBool(append(b, `,"allowed":`...), line.Allowed)
 	}
-	if line.By != "" {
-		b = appendString(append(b, `,"by":`...), string(line.By))
+	if line.By != FromStore {
+		b = appendString(append(b, `,"by":`...), line.By.String())
 	}
 	if line.LeftOut > 0 {
 		b = strconv.AppendInt(append(b, `,"left_out":`...), int64(line.LeftOut), 10)

@@ -26,7 +26,7 @@ func decodeLine(text []byte) (Line, SkipReason) {
 		Descriptors [][][]string    `json:"descriptors"`
 		Hits        json.RawMessage `json:"hits"`
 		Allowed     *bool           `json:"allowed"`
-		By          Origin          `json:"by"`
+		By          string          `json:"by"`
 		LeftOut     int             `json:"left_out"`
 		Overrides   []*override     `json:"overrides"`
 	}
@@ -44,7 +44,7 @@ func decodeLine(text []byte) (Line, SkipReason) {
 	case in.Overrides != nil && len(in.Overrides) != len(in.Descriptors):
 		return Line{}, BadOverrides
 	}
-	line := Line{At: at, By: in.By, LeftOut: in.LeftOut,
+	line := Line{At: at, By: parseOrigin(in.By), LeftOut: in.LeftOut,
 		Request: decide.Request{Domain: in.Domain, Descriptors: make([]decide.Descriptor, len(in.Descriptors))}}
 	if !parseHits(line.Request.Descriptors, in.Hits) {
 		return Line{}, BadHits
@@ -179,7 +179,7 @@ func scan(text []byte) (line Line, ok bool) {
 		if by, ok = s.string(); !ok {
 			return line, false
 		}
-		line.By = Origin(by)
+		line.By = parseOrigin(by)
 	}
 	if s.skip(`,"left_out":`) {
 		n, ok := s.integer()

@@ -29,15 +29,25 @@ type Line struct {
 	LeftOut int
 }
 
-// An Origin is the part of Weir that decided an outcome.
-type Origin string
+// An Origin is the part of Weir that decided an outcome. If several parts decided its descriptors,
+// a line has the last one of this order.
+type Origin uint8
 
-// The origins. An Origin is "" if the store alone decided.
+// The origins.
 const (
-	FromCache    Origin = "cache"    // the deny cache denied a descriptor
-	FromFallback Origin = "fallback" // the store failed, and on_store_error decided a descriptor
-	FromError    Origin = "error"    // the store failed, and a descriptor is undecided
+	FromStore    Origin = iota
+	FromCache           // the deny cache denied a descriptor
+	FromFallback        // the store failed, and on_store_error decided a descriptor
+	FromError           // the store failed, and a descriptor is undecided
 )
+
+var originNames = [...]string{FromStore: "", FromCache: "cache", FromFallback: "fallback", FromError: "error"}
+
+// String returns the value of the field by: "" for the store.
+func (o Origin) String() string { return originNames[o] }
+
+// parseOrigin returns the origin with a name; [FromStore] if the name is unknown.
+func parseOrigin(name string) Origin { return Origin(max(0, slices.Index(originNames[:], name))) }
 
 // A RecorderNote is the note of a recorder at the start of a file.
 type RecorderNote struct {

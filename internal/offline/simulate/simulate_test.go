@@ -152,7 +152,7 @@ func TestBurstAtBoundaryIsVisible(t *testing.T) {
 func TestRecordedVerdictsAreCompared(t *testing.T) {
 	t.Parallel()
 	var all []replay.Line
-	for i, by := range []replay.Origin{"", "", replay.FromCache, replay.FromFallback, replay.FromError, "", ""} {
+	for i, by := range []replay.Origin{replay.FromStore, replay.FromStore, replay.FromCache, replay.FromFallback, replay.FromError, replay.FromStore, replay.FromStore} {
 		line := at(float64(i)/100, 1, "user_id", "a")
 		line.Allowed, line.HasAllowed, line.By = true, i != 6, by
 		all = append(all, line)
