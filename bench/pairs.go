@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -22,23 +24,34 @@ type comparison struct {
 }
 
 // compareRows measures both builds in turns for each row, case and subject, and prints a line with
-// the ratios.
-func (c *comparison) compareRows(ctx context.Context, all []row, compared func(subject) bool) error {
+// the ratios. It continues after a subject that failed, and returns all errors.
+func (c *comparison) compareRows(ctx context.Context, all []row, selected func(subject) bool) error {
+	compared := func(s subject) bool { return s.isWeir() && selected(s) }
+	all = slices.DeleteFunc(all, func(r row) bool { return len(r.cases) == 0 || !slices.ContainsFunc(r.subjects, compared) })
+	if len(all) == 0 {
+		return errors.New("-rows and -subjects match no subject of Weir: see rows.go")
+	}
 	fmt.Fprintf(c.out, "| row | subject | x | CPU of Weir, after to before (95 %% interval) | CPU of Redis | decisions/s |\n|---|---|---|---|---|---|\n")
+	var errs []error
 	for _, row := range all {
 		for _, l := range row.cases {
 			for _, s := range row.subjects {
-				store, _, _ := strings.Cut(string(s), "/")
-				if store != "memory" && store != "redis" || !compared(s) {
+				if !compared(s) || ctx.Err() != nil {
 					continue
 				}
 				if err := c.compareSubject(ctx, row.name, l, s); err != nil {
-					return fmt.Errorf("row %s: %w", row.name, err)
+					errs = append(errs, fmt.Errorf("row %s: %w", row.name, err))
 				}
 			}
 		}
 	}
-	return nil
+	return errors.Join(append(errs, ctx.Err())...)
+}
+
+// isWeir reports whether the subject is Weir with a store.
+func (s subject) isWeir() bool {
+	store, _, _ := strings.Cut(string(s), "/")
+	return store == "memory" || store == "redis"
 }
 
 func (c *comparison) compareSubject(ctx context.Context, row string, l load, s subject) error {
@@ -48,7 +61,7 @@ func (c *comparison) compareSubject(ctx context.Context, row string, l load, s s
 		oldBinaries.weir = c.oldBinary
 		both, err := measureInterleaved(ctx, []side{{oldBinaries, s}, {c.binaries, s}}, l, c.span, round)
 		if err != nil {
-			return err
+			return fmt.Errorf("round %d: %w", round+1, err)
 		}
 		old, current := both[0], both[1]
 		for _, m := range both {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -64,6 +67,25 @@ func TestLeaseRowComparesWithFunnel(t *testing.T) {
 	}
 	if got := r.ratioToPlain(row, "redis/reserve", 10, redisCPU); got != "1.500 (1.500 to 1.500)" {
 		t.Errorf("the ratio is %q, want 1.5", got)
+	}
+}
+
+// A comparison of no subject is an error, and a subject that fails does not hide the others.
+func TestComparisonReportsEveryFailure(t *testing.T) {
+	saved := start
+	defer func() { start = saved }()
+	start = func(_ context.Context, s side, _ load) (*setup, func() error, error) {
+		return nil, nil, fmt.Errorf("%s: refused", s.subject)
+	}
+	all := func() []row { return []row{{name: "one", subjects: both, cases: []load{{}}}} }
+	c := comparison{out: io.Discard, rounds: 2}
+	err := c.compareRows(t.Context(), all(), func(subject) bool { return true })
+	if n := strings.Count(fmt.Sprint(err), "row one: round 1: "); n != len(memory)+len(redis) {
+		t.Errorf("%d errors, want one of each subject of Weir: %v", n, err)
+	}
+	err = c.compareRows(t.Context(), all(), func(s subject) bool { return s == ratelimit })
+	if err == nil || !strings.Contains(err.Error(), "-subjects match no subject") {
+		t.Errorf("no subject to compare: %v", err)
 	}
 }
 
