@@ -52,7 +52,7 @@ const mergeFiles = "MERGE_DOMAIN_CONFIG=true"
 const observed = "observed"
 
 var observedSettings = []string{
-	"TOP_KEYS=1000", "DENIAL_LOG=0.01", "RESPONSE_HEADER_DENIED_BY=x-denied-by", "RECEIPT_HEADER=x-weir-receipt",
+	"ADMIN_ADDR=127.0.0.1:0", "TOP_KEYS=1000", "DENIAL_LOG=0.01", "RESPONSE_HEADER_DENIED_BY=x-denied-by", "RECEIPT_HEADER=x-weir-receipt",
 }
 
 // shadow has candidate rules decide every request a second time. Their limits are those of the

@@ -6,10 +6,11 @@ import (
 	"github.com/weir-rls/weir/internal/topkeys"
 )
 
-// openTopKeys opens the counter of the busiest keys. It returns nil if TOP_KEYS is 0.
+// openTopKeys opens the counter of the busiest keys, which the admin API shows. It returns nil
+// without ADMIN_ADDR, or if TOP_KEYS is 0.
 func (e *environment) openTopKeys() *topkeys.Counter {
 	s := e.settings
-	if *s.TopKeys == 0 {
+	if s.AdminAddr == "" || *s.TopKeys == 0 {
 		return nil
 	}
 	counter := topkeys.New(*s.TopKeys, []byte(s.KeyHashSecret))
@@ -17,11 +18,11 @@ func (e *environment) openTopKeys() *topkeys.Counter {
 	return counter
 }
 
-// openDecisionStream opens the stream of decisions. Its metrics exist with TOP_KEYS too. It returns
-// nil without TOP_KEYS, DENIAL_LOG and ADMIN_ADDR.
+// openDecisionStream opens the stream of decisions. It returns nil without DENIAL_LOG and
+// ADMIN_ADDR.
 func (e *environment) openDecisionStream() *decisionstream.Stream {
 	s := e.settings
-	if *s.TopKeys == 0 && s.DenialLog == 0 && s.AdminAddr == "" {
+	if s.DenialLog == 0 && s.AdminAddr == "" {
 		return nil
 	}
 	stream := decisionstream.New(decisionstream.Options{

@@ -16,7 +16,7 @@ func TestDecisionsAreNotReadIfNotConfigured(t *testing.T) {
 		share                   float64
 		adminAddr               string
 		wantTopKeys, wantStream bool
-	}{{}, {topKeys: 10, wantTopKeys: true, wantStream: true}, {share: .1, wantStream: true}, {adminAddr: "127.0.0.1:0", wantStream: true}} {
+	}{{}, {topKeys: 10}, {topKeys: 10, adminAddr: "127.0.0.1:0", wantTopKeys: true, wantStream: true}, {share: .1, wantStream: true}, {adminAddr: "127.0.0.1:0", wantStream: true}} {
 		s := &settings.Serve{Observation: settings.Observation{TopKeys: &tt.topKeys, DenialLog: tt.share, DenialLogPerSecond: 1}}
 		s.AdminAddr = tt.adminAddr
 		e := &environment{settings: s, log: zap.NewNop(), metrics: telemetry.NewMetrics("test")}

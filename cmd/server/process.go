@@ -51,7 +51,7 @@ type process struct {
 	gate       *admission.Gate
 
 	rules       *ruleload.Loader
-	topKeys     *topkeys.Counter       // nil without TOP_KEYS
+	topKeys     *topkeys.Counter       // nil without TOP_KEYS or ADMIN_ADDR
 	decisions   *decisionstream.Stream // nil unless a setting needs it
 	shadow      *shadowRules           // nil without SHADOW_CONFIG
 	receiptKeys *receiptkeys.File      // nil without RECEIPT_HEADER

@@ -299,6 +299,7 @@ func TestSettingsOfAFeatureThatIsOffAreReported(t *testing.T) {
 		"RECORD_SECRET_FILE":   {func(s *Serve) { s.RecordSecretFile = "f" }, func(s *Serve) { s.RecordPath = "d" }},
 		"RETRY_AFTER_JITTER":   {func(s *Serve) { s.RetryAfterJitter = "10%" }, func(s *Serve) { s.ResponseHeadersStandard = "draft-11" }},
 		"RECEIPT_KEYS_FILE":    {func(s *Serve) { s.ReceiptKeysFile = "f" }, func(s *Serve) { s.ReceiptHeader = "x-receipt" }},
+		"TOP_KEYS":             {func(s *Serve) { n := 10; s.TopKeys = &n }, func(s *Serve) { s.AdminAddr = ":1" }},
 		"ADMIN_TOKEN_FILE":     {func(s *Serve) { s.AdminTokenFile = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},
 		"ADMIN_TLS_CERT":       {func(s *Serve) { s.AdminCert = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},
 		"ADMIN_TLS_KEY":        {func(s *Serve) { s.AdminKey = "f" }, func(s *Serve) { s.AdminAddr = ":1" }},

@@ -52,7 +52,7 @@ var sections = []struct {
 		{"weir_panics_total", "Report the bug with its log line, which contains the stack."},
 		{"weir_build_info", "Count the versions during a rollout."},
 	}},
-	{"Limits", "The last three metrics exist only with `ADMIN_ADDR`, `DENIAL_LOG` or `TOP_KEYS`.", []struct{ name, use string }{
+	{"Limits", "The last three metrics exist only with `ADMIN_ADDR` or `DENIAL_LOG`.", []struct{ name, use string }{
 		{"weir_denials_total", "If a client gets 429, find the limit that denies it."},
 		{"weir_denied_peeks_total", "Envoy and gateways may send a peek before they charge."},
 		{"weir_hits_total", "Compare the denied and the allowed hits of a rule."},
