@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/internal/scrape"
 )
 
-// collectSeries drops idle series and collects the others, without rare counters that are 0. The
-// labels of a series are its domain and its levels (key1, key2, ...). Prometheus treats an absent
-// label as empty, so the output equals that of envoyproxy/ratelimit.
+// collectSeries drops idle series and collects the others, without rare counters that are 0. A
+// series has no label beyond its last part. Prometheus treats an absent label as empty, so the
+// output equals that of envoyproxy/ratelimit.
 func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
 	collect := func(desc *prometheus.Desc, n uint64, labels []string) {
 		to <- scrape.Metric(desc, prometheus.CounterValue, float64(n), labels...)
@@ -78,7 +78,7 @@ func (t *table) counters(names []string, send func(name string, total uint64, se
 	retired := t.takeRetired()
 	for i, s := range append(retired, t.all()...) {
 		if s.statsd == "" {
-			// Two clean levels may form an IPv4 address when they are joined.
+			// Two clean parts may form an IPv4 address when they are joined.
 			s.statsd = "ratelimit.service.rate_limit." + string(appendClean(nil, strings.Join(s.labels, ".")))
 		}
 		counts, unsent := s.load(), false

@@ -2,39 +2,40 @@ package ratelimitstats
 
 import "github.com/weir-rls/weir/pkg/descriptors"
 
-// levelEnd separates the domain and the levels of a series' name. It never occurs in valid UTF-8.
-const levelEnd = '\xff'
+// partEnd follows the domain and each part of a name except the last. It never occurs in valid
+// UTF-8.
+const partEnd = '\xff'
 
-// maxNameBytes bounds a domain and a level, because both may come from a request. A longer text is
+// maxPartBytes bounds a domain and a part, because both may come from a request. A longer text is
 // truncated and ends with a hash. Names that gateways derive from their routes are shorter.
-const maxNameBytes = 700
+const maxPartBytes = 700
 
-// maxLevelsBytes bounds all levels of a series together. Each scrape repeats them for every
-// counter, so 10,000 series with many long levels would make a scrape of gigabytes.
-const maxLevelsBytes = 4096
+// maxNameBytes bounds all parts of a name together. Each scrape repeats them for every counter, so
+// 10,000 series with many long parts would make a scrape of gigabytes.
+const maxNameBytes = 4096
 
-// appendName appends the name of a series.
-func appendName(dst []byte, domain string, levels []string) []byte {
-	dst = appendClean(dst, descriptors.TruncateWithHash(domain, maxNameBytes))
-	n := levelBound(levels)
-	for _, level := range levels {
-		dst = append(dst, levelEnd)
-		dst = appendClean(dst, descriptors.TruncateWithHash(level, n))
+// appendName appends the name of a series: its domain, and a part for each entry.
+func appendName(dst []byte, domain string, parts []string) []byte {
+	dst = appendClean(dst, descriptors.TruncateWithHash(domain, maxPartBytes))
+	n := partBound(parts)
+	for _, part := range parts {
+		dst = append(dst, partEnd)
+		dst = appendClean(dst, descriptors.TruncateWithHash(part, n))
 	}
 	return dst
 }
 
-// levelBound returns the bound of each level, in bytes: maxNameBytes, or less if the levels would
-// exceed maxLevelsBytes together.
-func levelBound(levels []string) int {
+// partBound returns the bound of each part, in bytes: maxPartBytes, or less if the parts would exceed
+// maxNameBytes together.
+func partBound(parts []string) int {
 	sum := 0
-	for _, level := range levels {
-		sum += min(len(level), maxNameBytes)
+	for _, part := range parts {
+		sum += min(len(part), maxPartBytes)
 	}
-	if sum > maxLevelsBytes {
-		return maxLevelsBytes / len(levels)
+	if sum > maxNameBytes {
+		return maxNameBytes / len(parts)
 	}
-	return maxNameBytes
+	return maxPartBytes
 }
 
 // appendClean appends s with an underscore for each character that is special in statsd: colons,

@@ -55,21 +55,21 @@ func FuzzCleanNameMatchesEnvoyRatelimit(f *testing.F) {
 }
 
 func TestSeriesNameIsBounded(t *testing.T) {
-	long := strings.Repeat("x", 2*maxNameBytes)
-	if name := appendName(nil, long, []string{long}); len(name) > 2*maxNameBytes+1 {
+	long := strings.Repeat("x", 2*maxPartBytes)
+	if name := appendName(nil, long, []string{long}); len(name) > 2*maxPartBytes+1 {
 		t.Errorf("%d bytes", len(name))
 	}
-	levels := slices.Repeat([]string{long}, decide.MaxEntries)
-	before := string(appendName(nil, "d", levels))
-	if len(before) > 1+len(levels)+maxLevelsBytes {
-		t.Errorf("%d bytes for %d levels", len(before), len(levels))
+	parts := slices.Repeat([]string{long}, decide.MaxEntries)
+	before := string(appendName(nil, "d", parts))
+	if len(before) > 1+len(parts)+maxNameBytes {
+		t.Errorf("%d bytes for %d parts", len(before), len(parts))
 	}
-	levels[len(levels)-1] += "y"
-	if string(appendName(nil, "d", levels)) == before {
-		t.Error("two lists of levels have one name")
+	parts[len(parts)-1] += "y"
+	if string(appendName(nil, "d", parts)) == before {
+		t.Error("two lists of parts have one name")
 	}
-	levels = append(slices.Repeat([]string{"short"}, decide.MaxEntries-1), long[:maxNameBytes])
-	if !strings.HasSuffix(string(appendName(nil, "d", levels)), long[:maxNameBytes]) {
-		t.Error("a level was truncated although all levels together are short")
+	parts = append(slices.Repeat([]string{"short"}, decide.MaxEntries-1), long[:maxPartBytes])
+	if !strings.HasSuffix(string(appendName(nil, "d", parts)), long[:maxPartBytes]) {
+		t.Error("a part was truncated although all parts together are short")
 	}
 }

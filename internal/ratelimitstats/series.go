@@ -11,11 +11,11 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A series holds the counters of one domain and one list of levels.
+// A series holds the counters of one name.
 type series struct {
 	counts   [counters]atomic.Uint64
 	dropped  atomic.Bool // removed from its table: callers that keep the series must look it up again
-	labels   []string    // the domain, then the levels
+	labels   []string    // the domain, and the parts of the name as key1, key2, ...
 	isShared bool        // the shared series, for names beyond the bound
 
 	owners []descriptors.RuleID // the rules that count here; guarded by the table's lock
@@ -66,9 +66,9 @@ const sweepInterval = time.Minute
 
 // get returns the series with a name, creating it if there is room. It adds the owner to the
 // series.
-func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *series {
+func (t *table) get(domain string, parts []string, owner descriptors.RuleID) *series {
 	var stack [256]byte
-	name := appendName(stack[:0], domain, levels)
+	name := appendName(stack[:0], domain, parts)
 	if s := t.find(name, owner); s != nil {
 		return s
 	}
@@ -85,8 +85,8 @@ func (t *table) get(domain string, levels []string, owner descriptors.RuleID) *s
 	}
 	t.overflows.Add(1)
 	t.full.Store(true)
-	domain, levels = t.sharedName(domain)
-	name = appendName(name[:0], domain, levels)
+	domain, parts = t.sharedName(domain)
+	name = appendName(name[:0], domain, parts)
 	if s := t.series[string(name)]; s != nil {
 		return s
 	}
@@ -110,9 +110,9 @@ func (t *table) find(name []byte, owner descriptors.RuleID) *series {
 	if len(t.series)-t.shared < t.max || t.canEvict(t.now()) {
 		return nil
 	}
-	domain, levels := t.sharedName(owner.Domain)
+	domain, parts := t.sharedName(owner.Domain)
 	var stack [256]byte
-	s := t.series[string(appendName(stack[:0], domain, levels))]
+	s := t.series[string(appendName(stack[:0], domain, parts))]
 	if s != nil {
 		t.overflows.Add(1)
 		t.full.Store(true)
@@ -121,7 +121,7 @@ func (t *table) find(name []byte, owner descriptors.RuleID) *series {
 }
 
 func (t *table) insert(name string, owner descriptors.RuleID) *series {
-	labels := strings.Split(name, string([]byte{levelEnd}))
+	labels := strings.Split(name, string([]byte{partEnd}))
 	s := &series{labels: labels, owners: []descriptors.RuleID{owner.Clone()}, since: t.now()}
 	t.series[name] = s
 	return s

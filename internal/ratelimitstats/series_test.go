@@ -268,7 +268,7 @@ func TestUnknownDomainSeriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestEachLevelHasALabel(t *testing.T) {
+func TestEachPartHasALabel(t *testing.T) {
 	m := newStats(Options{})
 	var deep []string
 	for i := range 11 {

@@ -156,8 +156,8 @@ func (s *Stats) Panicked() { s.methods.shouldRateLimit.calls.n.Add(1) }
 func (s *Stats) seriesOf(d *decide.Decision) *series {
 	var stack [16]string
 	if d.HasOverride {
-		levels := descriptors.AppendOverrideMetricNames(stack[:0], d.Rule, d.Entries)
-		return s.byDescriptor.get(d.Domain, levels, descriptors.RuleID{Domain: d.Domain})
+		parts := descriptors.AppendOverrideMetricNames(stack[:0], d.Rule, d.Entries)
+		return s.byDescriptor.get(d.Domain, parts, descriptors.RuleID{Domain: d.Domain})
 	}
 	cached := s.byRule.Of(d.Rule) // nil if the rules were just replaced
 	if cached != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// Each row is a rule, a request, and the names of the levels in labels and in statsd.
-func TestStatLevelNamesMatchEnvoyRatelimit(t *testing.T) {
+// Each row is a rule, a request, and the labels of its series.
+func TestLabelsMatchEnvoyRatelimit(t *testing.T) {
 	const limit = "rate_limit: {unit: day, requests_per_unit: 1}"
 	for _, c := range []struct {
 		descriptors string
