@@ -63,7 +63,7 @@ func (p *process) adminOptions() admin.Options {
 	s := p.settings
 	o := admin.Options{
 		Version:       buildVersion(),
-		Rules:         p.rules.Rules,
+		Rules:         p.loader.Rules,
 		Store:         p.store.belowFallback,
 		Decide:        decideOptions(s),
 		ParseRequest:  rls.ParseRequest,
@@ -145,7 +145,7 @@ func (p *process) status() api.Status {
 	}
 	if p.store.fallback.Stats().Down {
 		status.Store.Mode = api.ModeLost
-		if canDecideWithoutStore(p.rules.Rules()) {
+		if canDecideWithoutStore(p.loader.Rules()) {
 			status.Store.Mode = api.ModeFallback
 		}
 	}

@@ -50,7 +50,7 @@ type process struct {
 	ready      *readiness
 	gate       *admission.Gate
 
-	rules       *ruleload.Loader
+	loader      *ruleload.Loader
 	topKeys     *topkeys.Counter       // nil without TOP_KEYS or ADMIN_ADDR
 	decisions   *decisionstream.Stream // nil unless a setting needs it
 	shadow      *shadowRules           // nil without SHADOW_CONFIG
@@ -97,12 +97,12 @@ func (p *process) openParts(ctx context.Context) (err error) {
 		return err
 	}
 	// Faults of the rules are reported before the process waits for ports.
-	if p.rules, err = p.openRules(); err != nil {
+	if p.loader, err = p.openLoader(); err != nil {
 		return err
 	}
 	p.topKeys = p.openTopKeys()
 	p.decisions = p.openDecisionStream()
-	p.shadow = p.openShadow(p.rules)
+	p.shadow = p.openShadow(p.loader)
 	if p.receiptKeys, err = p.openReceiptKeys(); err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (p *process) openParts(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.store, err = p.openStore(ctx, p.rules.Rules, p.ready); err != nil {
+	if p.store, err = p.openStore(ctx, p.loader.Rules, p.ready); err != nil {
 		return err
 	}
 	if p.recorder, err = p.openRecorder(); err != nil {
@@ -143,11 +143,11 @@ func (p *process) run(ctx context.Context, stop *stopper, reload <-chan os.Signa
 // start starts the servers, and the background tasks, which run until ctx ends.
 func (p *process) start(ctx context.Context, group *errgroup.Group, reload <-chan os.Signal) {
 	p.servers.serve(group)
-	p.setReadyWithoutStore(p.rules.Rules())
+	p.setReadyWithoutStore(p.loader.Rules())
 	for _, task := range p.tasks {
 		group.Go(func() error { task(ctx); return nil })
 	}
-	group.Go(func() error { return prefixError("rules", p.rules.Watch(ctx)) })
+	group.Go(func() error { return prefixError("rules", p.loader.Watch(ctx)) })
 	group.Go(func() error { p.reloadOn(ctx, reload); return nil })
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// openRules loads the rules from files. Rules from xDS arrive later.
-func (p *process) openRules() (*ruleload.Loader, error) {
+// openLoader loads the rules from files. Rules from xDS arrive later.
+func (p *process) openLoader() (*ruleload.Loader, error) {
 	s := p.settings
 	o := ruleload.Options{
 		Path:                 s.Path(),
@@ -40,11 +40,11 @@ func (p *process) openRules() (*ruleload.Loader, error) {
 	if s.ForceStartWithoutInitialConfig && !s.HealthyWithAtLeastOneConfigLoaded {
 		p.ready.setRulesReady()
 	}
-	rules, err := ruleload.Open(o)
+	loader, err := ruleload.Open(o)
 	if s.Config == "" && errors.Is(err, ruleload.ErrNoRules) && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("no rules: neither --config nor CONFIG_PATH is set, and %s does not exist\ntry weir --config rules.yaml", s.Path())
 	}
-	return rules, err
+	return loader, err
 }
 
 // rulesLoaded returns a function that reports rules that have come into force, or the error of a
@@ -84,7 +84,7 @@ func (p *process) reloadOn(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case s := <-signals:
 			p.log.Info(message, signalField(s))
-			p.rules.Reload()
+			p.loader.Reload()
 			if p.shadow != nil {
 				p.shadow.candidate.Reload()
 			}

@@ -46,7 +46,7 @@ func (p *process) openServers(l listenerSet) (*servers, error) {
 		return nil, prefixError("grpc", err)
 	}
 	s := p.settings
-	service := rls.New(decide.New(p.rules.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions())
+	service := rls.New(decide.New(p.loader.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions())
 	options, err := grpcOptions(&s.Listeners, p.log)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (p *process) openServers(l listenerSet) (*servers, error) {
 		grpcListener: admission.NewListener(l.grpc, p.gate),
 		http: []httpServer{
 			{"http", newHTTP(jsonHandler, p.ready, p.metrics), l.http},
-			{"debug", newDebug(p.rules.Rules), l.debug},
+			{"debug", newDebug(p.loader.Rules), l.debug},
 		},
 	}
 	if l.prometheus != nil {
@@ -110,7 +110,7 @@ func (p *process) logListening(l listenerSet) {
 	if l.admin != nil {
 		fields = append(fields, zap.Stringer("admin", l.admin.Addr()))
 	}
-	p.log.Info("listening", append(fields, zap.String("store", p.settings.BackendType), zap.String("source", p.rules.Source()))...)
+	p.log.Info("listening", append(fields, zap.String("store", p.settings.BackendType), zap.String("source", p.loader.Source()))...)
 }
 
 func decideOptions(s *settings.Serve) decide.Options {

@@ -19,7 +19,7 @@ type shadowRules struct {
 }
 
 // openShadow opens the shadow file. It returns nil if the settings name none.
-func (e *environment) openShadow(rules *ruleload.Loader) *shadowRules {
+func (e *environment) openShadow(loader *ruleload.Loader) *shadowRules {
 	s := e.settings
 	if s.ShadowConfig == "" {
 		return nil
@@ -32,7 +32,7 @@ func (e *environment) openShadow(rules *ruleload.Loader) *shadowRules {
 		KeyHashSecret: []byte(s.KeyHashSecret),
 		Panicked:      func(value any) { logPanic("shadow", value) },
 	})
-	candidate := rules.OpenCandidateFile(s.ShadowConfig, comparison.SetCandidate, log)
+	candidate := loader.OpenCandidateFile(s.ShadowConfig, comparison.SetCandidate, log)
 	opened := &shadowRules{Comparison: comparison, path: s.ShadowConfig, replica: e.hostname, candidate: candidate}
 	e.metrics.RegisterShadow(opened.stats)
 	e.tasks = append(e.tasks, comparison.Run, candidate.Watch)

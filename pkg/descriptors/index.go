@@ -18,7 +18,7 @@ type ruleIndex struct {
 	records []byte
 	buckets []uint64 // a hash table; its length is a power of two, and at least half are empty
 	inexact []inexactChildren
-	rules   *ruleTable
+	table   *ruleTable
 	root    recordID
 }
 
@@ -40,8 +40,8 @@ type indexer struct {
 	hashed []recordID // the records of the hash table: the exact children that are not alone
 }
 
-func newRuleIndex(root *Node, rules *ruleTable) *ruleIndex {
-	x := indexer{ruleIndex: &ruleIndex{seed: maphash.MakeSeed(), rules: rules, records: make([]byte, alignment)}}
+func newRuleIndex(root *Node, table *ruleTable) *ruleIndex {
+	x := indexer{ruleIndex: &ruleIndex{seed: maphash.MakeSeed(), table: table, records: make([]byte, alignment)}}
 	x.root = x.add(root, 0, Entry{})
 	x.records = bytes.Clone(x.records) // without spare capacity
 	x.buckets = make([]uint64, 1<<bits.Len(uint(2*len(x.hashed))))
@@ -135,7 +135,7 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 			return nil
 		}
 	}
-	return x.rules.get(x.record(id).rule())
+	return x.table.get(x.record(id).rule())
 }
 
 // next returns the child that e selects; 0 if there is none.

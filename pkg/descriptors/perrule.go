@@ -7,7 +7,7 @@ import "sync/atomic"
 type PerRule[T any] struct{ current atomic.Pointer[perRule[T]] }
 
 type perRule[T any] struct {
-	rules  *ruleTable
+	table  *ruleTable
 	values []atomic.Pointer[T] // by the number of the rule - 1
 }
 
@@ -23,7 +23,7 @@ func (p *PerRule[T]) Reset(rules *Rules) {
 // Of returns the cached pointer of rule; nil if rule is not one of the rules of the last Reset.
 func (p *PerRule[T]) Of(rule *Rule) *atomic.Pointer[T] {
 	c := p.current.Load()
-	if c == nil || c.rules.get(rule.number) != rule {
+	if c == nil || c.table.get(rule.number) != rule {
 		return nil
 	}
 	return &c.values[rule.number-1]
