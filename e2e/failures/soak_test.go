@@ -67,81 +67,30 @@ func (s *soaked) reload(t *testing.T, n int) {
 	must.Succeed(t, s.weir.Hangup())
 }
 
+// run disturbs Weir under load for a time, and compares its size before and after.
 func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server) {
 	t.Helper()
-	algorithms := []string{"fixed_window", "sliding_log", "funnel", "nobody-limits-this"}
-	rate := either(300, 1500)
-	perSecond := rate / 2 // users: each sends a few requests in one window, and then none
-	l := &load{rate: rate, clients: []*client{dial(t, s.weir.GRPC)}, forget: true, pick: func(n int) counter {
-		return counter{algorithms[n%len(algorithms)], n/(4*perSecond)*perSecond/4 + n/len(algorithms)%(perSecond/4)}
-	}}
-	for n := range 10 {
-		s.connectAndDisconnect(t, n)
-		_, _ = l.clients[0].ask(t.Context(), counter{"funnel", n})
-	}
+	l := s.newLoad(t)
 	idle, err := sizeOf(t.Context(), s.weir)
 	must.Succeed(t, err)
 	l.start(t)
-	var churn sync.WaitGroup
-	stop := make(chan struct{})
+	endChurn := s.churn(t)
 	end := sync.OnceFunc(func() {
-		close(stop)
-		churn.Wait()
+		endChurn()
 		l.end()
 	})
 	defer end()
-	churn.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			s.connectAndDisconnect(t, n)
-		}
-	})
-
-	// The first fifth is the warm-up; its size is compared with the last.
 	seen := watchWeir(t, s.weir, length/100)
-	begin, reloads, restarts := time.Now(), 0, 0
-	var current *redistest.Server
-	for time.Since(begin) < length || reloads < 10 || redis != nil && restarts < 3 {
-		sleep(t, min(length/20, time.Second))
-		reloads++
-		s.reload(t, reloads)
-		// Redis restarts after one, two and three fifths; the last fifth is measured.
-		if part := int(time.Since(begin) * 5 / length); redis != nil && part > restarts && restarts < 3 {
-			restarts++
-			if current != nil {
-				current.Stop()
-			} else {
-				redis.Stop()
-			}
-			again, err := redistest.Run(redis.Addr)
-			must.Succeed(t, err)
-			t.Cleanup(again.Stop)
-			current = again
-		}
-	}
+	reloads, restarts := s.disturb(t, length, redis)
 	sizes := seen.end()
 	end()
-	n := len(sizes)
-	if *full && n < 20 {
-		t.Fatalf("%d samples, want at least 20", n)
-	}
-	before, after := median(sizes[n/5:max(2*n/5, n/5+1)]), median(sizes[n-max(n/5, 1):])
+
+	before, after := firstAndLast(t, sizes)
+	answers := l.counted[allowed] + l.counted[denied] + l.counted[failed]
 	t.Logf("%d answers, %d failed, %d reloads, %d restarts of Redis; from %+v to %+v; at most %+v",
-		l.counted[allowed]+l.counted[denied]+l.counted[failed], l.counted[failed], reloads, restarts, before, after, most(sizes))
-	// A leak grows with each of the hundreds of connections and reloads. 50 goroutines and 20 files
-	// are more than Weir's connections to Redis need. A quarter of the memory is more than the
-	// connections that are open at one time need.
-	var last size
-	must.Until(t, fmt.Sprintf("Weir is as idle as before: %+v", idle), func() bool {
-		var err error
-		last, err = sizeOf(t.Context(), s.weir)
-		return err == nil && last.goroutines <= idle.goroutines+50 && last.files <= idle.files+20
-	})
-	t.Logf("idle before: %+v, after: %+v", idle, last)
+		answers, l.counted[failed], reloads, restarts, before, after, most(sizes))
+	s.awaitIdle(t, idle)
+	// A quarter of the memory is more than the connections that are open at one time need.
 	if *full && after.resident > before.resident*5/4+16<<20 {
 		t.Errorf("memory grew from %d MB to %d MB", before.resident>>20, after.resident>>20)
 	}
@@ -153,8 +102,91 @@ func (s *soaked) run(t *testing.T, length time.Duration, redis *redistest.Server
 		failure: "soak on " + store,
 		other: fmt.Sprintf("%v with %d reloads and %d restarts of Redis. Before and after: %d and %d goroutines, %d and %d files, %d and %d MB",
 			length, reloads, restarts, before.goroutines, after.goroutines, before.files, after.files, before.resident>>20, after.resident>>20),
-		rate: rate, size: most(sizes), errors: fmt.Sprintf("%d of %d", l.counted[failed], l.counted[allowed]+l.counted[denied]+l.counted[failed]),
+		rate: l.rate, size: most(sizes), errors: fmt.Sprintf("%d of %d", l.counted[failed], answers),
 	})
+}
+
+// newLoad returns a load of users that each send a few requests in one window, and then none. It
+// sends the first requests, so that the size of an idle Weir includes its connections.
+func (s *soaked) newLoad(t *testing.T) *load {
+	t.Helper()
+	algorithms := []string{"fixed_window", "sliding_log", "funnel", "nobody-limits-this"}
+	rate := either(300, 1500)
+	perSecond := rate / 2 // users
+	l := &load{rate: rate, clients: []*client{dial(t, s.weir.GRPC)}, forget: true, pick: func(n int) counter {
+		return counter{algorithms[n%len(algorithms)], n/(4*perSecond)*perSecond/4 + n/len(algorithms)%(perSecond/4)}
+	}}
+	for n := range 10 {
+		s.connectAndDisconnect(t, n)
+		_, _ = l.clients[0].ask(t.Context(), counter{"funnel", n})
+	}
+	return l
+}
+
+// churn connects and disconnects clients until end is called.
+func (s *soaked) churn(t *testing.T) (end func()) {
+	t.Helper()
+	var churn sync.WaitGroup
+	stop := make(chan struct{})
+	churn.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			s.connectAndDisconnect(t, n)
+		}
+	})
+	return func() {
+		close(stop)
+		churn.Wait()
+	}
+}
+
+// disturb reloads the rules for a time, and restarts redis, if it is not nil, after one, two and
+// three fifths of it.
+func (s *soaked) disturb(t *testing.T, length time.Duration, redis *redistest.Server) (reloads, restarts int) {
+	t.Helper()
+	for begin := time.Now(); time.Since(begin) < length || reloads < 10 || redis != nil && restarts < 3; {
+		sleep(t, min(length/20, time.Second))
+		reloads++
+		s.reload(t, reloads)
+		if part := int(time.Since(begin) * 5 / length); redis != nil && part > restarts && restarts < 3 {
+			restarts++
+			redis.Stop()
+			again, err := redistest.Run(redis.Addr)
+			must.Succeed(t, err)
+			t.Cleanup(again.Stop)
+			redis = again
+		}
+	}
+	return reloads, restarts
+}
+
+// firstAndLast returns the median sizes of the second fifth and of the last one. The first fifth is
+// the warm-up.
+func firstAndLast(t *testing.T, sizes []size) (first, last size) {
+	t.Helper()
+	n := len(sizes)
+	if *full && n < 20 {
+		t.Fatalf("%d samples, want at least 20", n)
+	}
+	return median(sizes[n/5 : max(2*n/5, n/5+1)]), median(sizes[n-max(n/5, 1):])
+}
+
+// awaitIdle waits until Weir is as idle as before. A leak grows with each of the hundreds of
+// connections and reloads. 50 goroutines and 20 files are more than Weir's connections to Redis
+// need.
+func (s *soaked) awaitIdle(t *testing.T, before size) {
+	t.Helper()
+	var last size
+	must.Until(t, fmt.Sprintf("Weir is as idle as before: %+v", before), func() bool {
+		var err error
+		last, err = sizeOf(t.Context(), s.weir)
+		return err == nil && last.goroutines <= before.goroutines+50 && last.files <= before.files+20
+	})
+	t.Logf("idle before: %+v, after: %+v", before, last)
 }
 
 // connectAndDisconnect connects, sends a request and disconnects, every second time before the

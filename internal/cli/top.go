@@ -66,7 +66,7 @@ func (t *Top) Run(ctx context.Context, to Streams) error {
 }
 
 func (t *Top) fetch(ctx context.Context, conn *client.Client, by string) (api.Top, error) {
-	return conn.Top(ctx, by == "denied", t.Domain, t.N)
+	return conn.Top(ctx, api.TopOrder(by), t.Domain, t.N)
 }
 
 // print prints the keys, once or at each interval. While the server cannot be reached, an interval

@@ -32,13 +32,13 @@ const topToken = "0123456789abcdef0123456789abcdef"
 // observedKeys has the busiest keys and the decisions of an admin API.
 type observedKeys struct{ stop chan struct{} }
 
-func (observedKeys) Top(denied bool, domain string, n int) api.Top {
+func (observedKeys) Top(by api.TopOrder, domain string, n int) api.Top {
 	top := api.Top{Since: time.Now().Add(-100 * time.Second), Total: 1234, Error: 3, Keys: []api.TopKey{
 		{Domain: "shop", Rule: "user_id.action=login", Key: []explain.Entry{{"user_id", "42"}, {"action", "login"}}, KeyHash: "0011223344556677", Count: 900, Error: 2},
 		{Domain: "shop", Rule: "ip", Key: []explain.Entry{{"ip", "\x1b]0;evil\x07"}}, KeyHash: "8899aabbccddeeff", Count: 100},
 		{Domain: "shop", Rule: "hidden", KeyHash: "0123456789abcdef", Count: 7},
 	}}
-	if denied {
+	if by == api.ByDenied {
 		top.Keys, top.Total = top.Keys[:1], 55
 		top.Keys[0].Count = 55
 	}

@@ -49,7 +49,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 					f.hitSampler.adapt()
 				}
 				requests := int64(seconds * perSecond)
-				top := f.Top(byHits, "", size)
+				top := f.Top(api.ByHits, "", size)
 				weight := f.hitSampler.largestWeight()
 				if (weight > 1) != (perSecond > countedPerSecond) {
 					t.Errorf("weight %d", weight)
@@ -112,14 +112,14 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 			synctest.Wait()
 		}
 		add(5, func(int) uint64 { return 99 }, true)
-		expect(t, f.list(byDenied, "", 1), "shop  [user_id=1000099] 5±0")
+		expect(t, f.list(api.ByDenied, "", 1), "shop  [user_id=1000099] 5±0")
 		if weight := f.hitSampler.weight.Load(); weight != 16 {
 			t.Errorf("weight %d at 100,000 requests a second, want 16", weight)
 		}
 		time.Sleep(2 * windowLength)
 		synctest.Wait()
 		add(5, func(int) uint64 { return 42 }, false)
-		expect(t, f.list(byHits, "", 10), "shop  [user_id=1000042] 5±0")
+		expect(t, f.list(api.ByHits, "", 10), "shop  [user_id=1000042] 5±0")
 		cancel()
 		ended.Wait()
 	})

@@ -194,11 +194,9 @@ func (s *shard) beginWindow(current uint64) {
 	s.window = current
 }
 
-// Top returns the n busiest keys of a domain, or of all domains if domain is "". Keys are ordered
-// by their requested hits or, if denied, by their denied hits, in shadow mode too, with a denied
-// peek as one hit.
-func (c *Counter) Top(denied bool, domain string, n int) api.Top {
-	since, total, maxError, items := c.list(denied)
+// Top returns the n busiest keys of a domain, or of all domains if domain is "".
+func (c *Counter) Top(by api.TopOrder, domain string, n int) api.Top {
+	since, total, maxError, items := c.list(by)
 	top := api.Top{Since: since, Total: signed(total), Error: signed(maxError), Keys: []api.TopKey{}}
 	for _, item := range items {
 		if len(top.Keys) >= n {
@@ -227,11 +225,11 @@ func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // list returns all keys, busiest first, the total of all counts, and the largest error of a count,
 // see [api.Top].
-func (c *Counter) list(denied bool) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
+func (c *Counter) list(by api.TopOrder) (since time.Time, total, maxError uint64, all []spacesaving.Item[keyInfo]) {
 	c.mu.Lock() // no window begins
 	defer c.mu.Unlock()
 	for i := range c.shards {
-		lists := c.lists(&c.shards[i], denied)
+		lists := c.lists(&c.shards[i], by)
 		total += lists[0].Total + lists[1].Total
 		maxError = max(maxError, lists[0].MaxError+lists[1].MaxError)
 		// Each key is in one shard, so its error is that of the shard.
@@ -239,7 +237,7 @@ func (c *Counter) list(denied bool) (since time.Time, total, maxError uint64, al
 	}
 	slices.SortFunc(all, spacesaving.Compare[keyInfo])
 	sample := c.hitSampler
-	if denied {
+	if by == api.ByDenied {
 		sample = c.deniedSampler
 	}
 	weight := sample.largestWeight()
@@ -254,13 +252,13 @@ func (c *Counter) list(denied bool) (since time.Time, total, maxError uint64, al
 }
 
 // lists copies the counts of both windows.
-func (c *Counter) lists(s *shard, denied bool) (all [2]spacesaving.List[keyInfo]) {
+func (c *Counter) lists(s *shard, by api.TopOrder) (all [2]spacesaving.List[keyInfo]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.count(s)
 	s.beginWindow(c.current.Load())
 	sketches := &s.hitSketches
-	if denied {
+	if by == api.ByDenied {
 		sketches = &s.deniedSketches
 	}
 	for i := range all {

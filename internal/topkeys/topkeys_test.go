@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
@@ -54,11 +55,9 @@ func (f *fixture) decide(hits int64, text string) *decide.Result {
 }
 
 // The orders of the busiest keys, for [Counter.Top].
-const byHits, byDenied = false, true
-
 // list returns the keys of a Top as "domain rule entries count±error".
-func (f *fixture) list(denied bool, domain string, n int) (lines []string) {
-	for _, k := range f.Top(denied, domain, n).Keys {
+func (f *fixture) list(by api.TopOrder, domain string, n int) (lines []string) {
+	for _, k := range f.Top(by, domain, n).Keys {
 		lines = append(lines, fmt.Sprint(k.Domain, " ", k.Rule, " ", k.Key, " ", k.Count, "±", k.Error))
 	}
 	return lines
@@ -83,12 +82,12 @@ func TestTopListsBusiestAndMostDeniedKeys(t *testing.T) {
 	f.decide(2, "shadow=x")    // denied in shadow mode
 	f.decide(100, "free=x")    // unlimited
 	f.decide(100, "unknown=x") // no rule
-	expect(t, f.list(byHits, "", 10), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0", "shop user_id [user_id=42] 5±0",
+	expect(t, f.list(api.ByHits, "", 10), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0", "shop user_id [user_id=42] 5±0",
 		"shop shadow [shadow=x] 2±0")
-	expect(t, f.list(byHits, "shop", 1), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0")
-	expect(t, f.list(byHits, "other", 10))
-	expect(t, f.list(byDenied, "", 10), "shop user_id [user_id=42] 3±0", "shop shadow [shadow=x] 2±0")
-	if top := f.Top(byHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
+	expect(t, f.list(api.ByHits, "shop", 1), "shop ip.action=login [ip=10.0.0.1 action=login] 7±0")
+	expect(t, f.list(api.ByHits, "other", 10))
+	expect(t, f.list(api.ByDenied, "", 10), "shop user_id [user_id=42] 3±0", "shop shadow [shadow=x] 2±0")
+	if top := f.Top(api.ByHits, "", 1); top.Total != 14 || top.Error != 0 || top.Keys[0].KeyHash != descriptors.KeyHash(nil, "4:shop|2:ip*8:10.0.0.1|6:action=5:login") {
 		t.Errorf("%+v, want an exact total of 14, and first the address 10.0.0.1", top)
 	}
 }
@@ -99,7 +98,7 @@ func TestKeysAreHashedUnderASecret(t *testing.T) {
 	f := counting(t, 10, secret)
 	f.decide(1, "user_id=alice")
 	hash := descriptors.KeyHash([]byte(secret), "4:shop|7:user_id*5:alice")
-	if text := fmt.Sprintf("%+v", f.Top(byHits, "", 1)); strings.Contains(text, "alice") || !strings.Contains(text, hash) {
+	if text := fmt.Sprintf("%+v", f.Top(api.ByHits, "", 1)); strings.Contains(text, "alice") || !strings.Contains(text, hash) {
 		t.Errorf("want the hash %s and no value: %s", hash, text)
 	}
 }
@@ -114,21 +113,21 @@ func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		since := func() time.Duration {
-			return f.Top(byHits, "", 1).Since.Sub(start)
+			return f.Top(api.ByHits, "", 1).Since.Sub(start)
 		}
 		f.decide(1, "user_id=1")
 		time.Sleep(windowLength + time.Second)
 		synctest.Wait()
 		f.decide(2, "user_id=2")
 		f.decide(2, "user_id=1")
-		expect(t, f.list(byHits, "", 10), "shop user_id [user_id=1] 3±0", "shop user_id [user_id=2] 2±0")
+		expect(t, f.list(api.ByHits, "", 10), "shop user_id [user_id=1] 3±0", "shop user_id [user_id=2] 2±0")
 		if since() != 0 {
 			t.Errorf("counts since %v, want the start", since())
 		}
 		time.Sleep(windowLength)
 		synctest.Wait()
 		f.decide(1, "user_id=3")
-		got := f.list(byHits, "", 10)
+		got := f.list(api.ByHits, "", 10)
 		slices.Sort(got)
 		expect(t, got, "shop user_id [user_id=1] 2±0", "shop user_id [user_id=2] 2±0", "shop user_id [user_id=3] 1±0")
 		if since() != windowLength {
@@ -136,7 +135,7 @@ func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 		}
 		time.Sleep(2 * windowLength)
 		synctest.Wait()
-		expect(t, f.list(byHits, "", 10))
+		expect(t, f.list(api.ByHits, "", 10))
 		cancel()
 		ended.Wait()
 	})
@@ -154,7 +153,7 @@ func TestTopUnderLoad(t *testing.T) {
 		})
 	}
 	for range 200 {
-		f.Top(byDenied, "", 3)
+		f.Top(api.ByDenied, "", 3)
 		f.beginWindow(time.Now())
 	}
 	cancel()

@@ -65,9 +65,8 @@ type Options struct {
 	// Page serves every path that is not part of the API, without credentials. It must contain no
 	// data of the process.
 	Page http.Handler
-	// Top returns at most n keys, the busiest first: by hits, or by denied hits if denied is true.
-	// An empty domain means all domains.
-	Top func(denied bool, domain string, n int) api.Top
+	// Top returns at most n keys, the busiest first. An empty domain means all domains.
+	Top func(by api.TopOrder, domain string, n int) api.Top
 	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many
 	// subscribers.
 	Subscribe func(api.Filter) (*api.Subscription, error)

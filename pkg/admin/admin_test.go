@@ -331,7 +331,7 @@ func TestCallsWithoutRulesGet503(t *testing.T) {
 	const shop = `{"domain":"shop","descriptors":[[["user_id","42"]]]}`
 	none := newFixture(t, func(o *Options) {
 		o.Rules = func() *descriptors.Rules { return nil }
-		o.Top = func(bool, string, int) api.Top { return api.Top{} }
+		o.Top = func(api.TopOrder, string, int) api.Top { return api.Top{} }
 	})
 	for _, c := range [][3]string{
 		{"GET", "/v1/rules?domain=shop", ""},

@@ -30,8 +30,8 @@ type scripted struct {
 	err     error
 }
 
-func (s *scripted) Top(denied bool, domain string, n int) api.Top {
-	if denied {
+func (s *scripted) Top(by api.TopOrder, domain string, n int) api.Top {
+	if by == api.ByDenied {
 		return api.Top{Total: 9, Keys: []api.TopKey{{Domain: domain, Rule: "user_id", Key: []explain.Entry{{"user_id", "42"}}, KeyHash: "0123456789abcdef", Count: int64(n)}}}
 	}
 	return api.Top{Keys: []api.TopKey{}}

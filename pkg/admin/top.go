@@ -25,5 +25,5 @@ func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
 			return nil, err
 		}
 	}
-	return &topOutput{a.options.Top(in.By == "denied", in.Domain, in.Limit)}, nil
+	return &topOutput{a.options.Top(api.TopOrder(in.By), in.Domain, in.Limit)}, nil
 }

@@ -16,6 +16,15 @@ type Top struct {
 	Keys  []TopKey  `json:"keys" nullable:"false" doc:"The keys, the busiest first."`
 }
 
+// A TopOrder selects the hits that order a Top.
+type TopOrder string
+
+// The orders.
+const (
+	ByHits   TopOrder = "hits"   // all requested hits
+	ByDenied TopOrder = "denied" // the denied hits, in shadow mode too, with a denied peek as one hit
+)
+
 // A TopKey is a key with its count.
 type TopKey struct {
 	Domain  string          `json:"domain" doc:"The domain of the key."`

@@ -125,13 +125,9 @@ func (c *Client) ResetByEntry(ctx context.Context, r api.ResetByEntryRequest) (a
 	return call[api.ResetByEntryResult](ctx, c, http.MethodPost, "/v1/keys/reset-by-entry", nil, r)
 }
 
-// Top returns the n keys with the most hits, or with the most denied hits. An empty domain means
-// all domains.
-func (c *Client) Top(ctx context.Context, denied bool, domain string, n int) (api.Top, error) {
-	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {"hits"}}
-	if denied {
-		query.Set("by", "denied")
-	}
+// Top returns the n busiest keys. An empty domain means all domains.
+func (c *Client) Top(ctx context.Context, by api.TopOrder, domain string, n int) (api.Top, error) {
+	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {string(by)}}
 	set(query, "domain", domain)
 	return call[api.Top](ctx, c, http.MethodGet, "/v1/top", query, nil)
 }

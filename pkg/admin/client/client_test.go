@@ -43,8 +43,8 @@ func (f fake) ResetByEntry(ctx context.Context, domain string, e descriptors.Ent
 	return done, true, err
 }
 
-func (f fake) Top(denied bool, domain string, n int) api.Top {
-	return api.Top{Total: int64(n), Keys: []api.TopKey{{Domain: domain, Key: []explain.Entry{{"denied", strings.Repeat("x", map[bool]int{true: 1}[denied])}}}}}
+func (f fake) Top(by api.TopOrder, domain string, n int) api.Top {
+	return api.Top{Total: int64(n), Keys: []api.TopKey{{Domain: domain, Key: []explain.Entry{{"by", string(by)}}}}}
 }
 
 func (f fake) Subscribe(api.Filter) (*api.Subscription, error) {
@@ -115,7 +115,7 @@ func TestClientSpeaksWithTheServer(t *testing.T) {
 	if step, err := c.ResetByEntry(ctx, api.ResetByEntryRequest{Domain: "shop", Entry: explain.Entry{"user_id", "42"}}); err != nil || step.Reset != 1 || !step.Done {
 		t.Errorf("ResetByEntry returns %+v %v, want one reset key, and the last step", step, err)
 	}
-	if top, err := c.Top(ctx, true, "shop", 7); err != nil || top.Total != 7 || top.Keys[0].Key[0][1] != "x" || top.Keys[0].Domain != "shop" {
+	if top, err := c.Top(ctx, api.ByDenied, "shop", 7); err != nil || top.Total != 7 || top.Keys[0].Key[0][1] != "denied" || top.Keys[0].Domain != "shop" {
 		t.Errorf("Top returns %+v %v, want a total of 7, and first the key x of shop", top, err)
 	}
 }
