@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -12,8 +14,28 @@ import (
 const denialsHelp = "Denials by limit, peeks included. A request that several limits deny counts once for each. enforced is false " +
 	"if shadow mode or quota mode let the request pass."
 
-// countDenials counts the limits that deny a descriptor.
-func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
+// denialMetrics counts denials by limit.
+type denialMetrics struct {
+	all       *counterMap
+	peeks     *counterMap // this and byPenalty are parts of all
+	byPenalty *counterMap
+	penalties *counterMap // that began
+}
+
+func newDenialMetrics(registry prometheus.Registerer) denialMetrics {
+	return denialMetrics{
+		all: newCounterMap(registry, "weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
+		peeks: newCounterMap(registry, "weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
+			"domain", "rule", "limit"),
+		byPenalty: newCounterMap(registry, "weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
+			"domain", "rule", "limit"),
+		penalties: newCounterMap(registry, "weir_penalties_total", "Penalties that began, by limit. A penalty does not count if its limit itself denies the client for longer.",
+			"domain", "rule", "limit"),
+	}
+}
+
+// count counts the limits that deny a descriptor.
+func (m *denialMetrics) count(o *rls.Observation, d *decide.Decision) {
 	for i := range d.Verdicts {
 		v := &d.Verdicts[i]
 		if !v.Denied() {
@@ -30,8 +52,27 @@ func (m *Metrics) countDenials(o *rls.Observation, d *decide.Decision) {
 			m.penalties.add(labels, 1)
 		}
 		labels.enforced = strconv.FormatBool(o.Enforces(d))
-		m.denials.add(labels, 1)
+		m.all.add(labels, 1)
 	}
+}
+
+// removeStale drops the series of limits that are not in current. A request that began under the old
+// rules may create a dropped series again; the next reload drops it.
+func (m *denialMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
+	for _, family := range []*counterMap{m.all, m.peeks, m.byPenalty, m.penalties} {
+		family.removeStaleLimits(current)
+	}
+}
+
+// removeStaleLimits drops the counters of limits that are not in current.
+func (c *counterMap) removeStaleLimits(current map[descriptors.RuleID][]*descriptors.Rule) {
+	c.removeIf(func(l labelSet) bool {
+		rules, known := current[l.ruleID()]
+		if l.limit == decide.OverrideName {
+			return !known
+		}
+		return !slices.ContainsFunc(rules, func(r *descriptors.Rule) bool { return hasLimit(r, l.limit) })
+	})
 }
 
 // limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitLabel].
@@ -41,21 +82,6 @@ func limitLabel(d *decide.Decision, i int) string {
 
 // maxLimitNameBytes bounds the label of a limit, because rules do not bound names.
 const maxLimitNameBytes = 200
-
-// removeStaleLimits drops the denials of rules and limits that are not in current. A request that
-// began under the old rules may create a dropped series again; the next reload drops it.
-func (m *Metrics) removeStaleLimits(current map[descriptors.RuleID][]*descriptors.Rule) {
-	removed := func(l labelSet) bool {
-		rules, known := current[l.ruleID()]
-		if l.limit == decide.OverrideName {
-			return !known
-		}
-		return !slices.ContainsFunc(rules, func(r *descriptors.Rule) bool { return hasLimit(r, l.limit) })
-	}
-	for _, family := range []*counterMap{m.denials, m.peeks, m.penalties, m.byPenalty, m.hits.deniedByLimit} {
-		family.removeIf(removed)
-	}
-}
 
 // hasLimit reports whether a limit of r has a label.
 func hasLimit(r *descriptors.Rule, label string) bool {

@@ -60,7 +60,7 @@ func TestDeniedPeeksAreCounted(t *testing.T) {
 	if n := testutil.CollectAndCount(m.hits); n != 0 {
 		t.Errorf("peeks are in %d series of weir_hits_total, want 0", n)
 	}
-	expectSeries(t, m.peeks, "d 1 user 3")
+	expectSeries(t, m.denials.peeks, "d 1 user 3")
 }
 
 func TestDenialsNameTheLimit(t *testing.T) {
@@ -84,10 +84,10 @@ func TestLongNamesOfLimitsStayDifferent(t *testing.T) {
 	text := strings.Replace(twoLimits, "name: burst, ", "name: "+long+"-1, ", 1)
 	text = strings.Replace(text, "{unit: day, ", "{unit: day, name: "+long+"-2, ", 1)
 	m.Observe(observed(loaded(t, text), 1, true, limiters.Verdict{}, limiters.Verdict{}))
-	if n := testutil.CollectAndCount(m.denials); n != 2 {
+	if n := testutil.CollectAndCount(m.denials.all); n != 2 {
 		t.Errorf("%d series, want one for each of two limits", n)
 	}
-	for l := range m.denials.counts {
+	for l := range m.denials.all.counts {
 		if len(l.limit) > maxLimitNameBytes || !strings.HasPrefix(l.limit, long[:180]) {
 			t.Errorf("label %q, want a prefix of the name in at most %d bytes", l.limit, maxLimitNameBytes)
 		}
@@ -139,7 +139,7 @@ descriptors:
 		}}})
 	}
 	for range 2 {
-		expectSeries(t, m.denials, "d true daily user.lease 1", "d true open user.lease 1")
+		expectSeries(t, m.denials.all, "d true daily user.lease 1", "d true open user.lease 1")
 		expectSeries(t, m.leases.badIDs, "d user.lease 2")
 		m.Loaded(rules, time.Now(), nil)
 	}
@@ -152,13 +152,13 @@ func TestPenaltiesAreCountedByLimit(t *testing.T) {
 	m.Observe(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
 	m.Observe(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))
 	m.Observe(observed(rules, 0, true, during, limiters.Verdict{Allowed: true}))
-	expectSeries(t, m.penalties, "d burst user 1")
-	expectSeries(t, m.byPenalty, "d burst user 3")
-	expectSeries(t, m.peeks, "d burst user 1")
+	expectSeries(t, m.denials.penalties, "d burst user 1")
+	expectSeries(t, m.denials.byPenalty, "d burst user 3")
+	expectSeries(t, m.denials.peeks, "d burst user 1")
 	expectDenials(t, m, `weir_denials_total{domain="d",enforced="true",limit="burst",rule="user"} 4`)
 
 	m.Loaded(loaded(t, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]"), time.Now(), nil)
-	for _, family := range []*counterMap{m.penalties, m.byPenalty, m.peeks, m.denials, m.hits.deniedByLimit} {
+	for _, family := range []*counterMap{m.denials.penalties, m.denials.byPenalty, m.denials.peeks, m.denials.all, m.hits.deniedByLimit} {
 		if len(family.counts) > 0 {
 			t.Errorf("%v outlives its limit", family.desc)
 		}

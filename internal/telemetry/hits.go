@@ -60,6 +60,41 @@ func newHitMetrics(registry prometheus.Registerer) *hitMetrics {
 	return h
 }
 
+// count counts the hits of a descriptor once, however many limits it has.
+func (h *hitMetrics) count(d *decide.Decision) {
+	verdict := hitAllowed
+	for i := range d.Verdicts {
+		switch v := &d.Verdicts[i]; {
+		case v.Denied():
+			verdict = hitDenied
+		case v.Err != nil && verdict == hitAllowed:
+			verdict = hitError
+		}
+	}
+	if verdict == hitDenied && len(d.Verdicts) > 1 {
+		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
+		verdict = hitDeniedByLimit
+	}
+	h.of(d).counts[verdict].Add(uint64(d.Hits))
+}
+
+// of returns the counters of the rule of d.
+func (h *hitMetrics) of(d *decide.Decision) *ruleHits {
+	if d.Rule == nil {
+		return h.countersOf(descriptors.RuleID{Domain: d.Domain})
+	}
+	cached := h.byRule.Of(d.Rule)
+	if cached == nil {
+		return h.countersOf(d.Rule.ID()) // the rules were just replaced
+	}
+	found := cached.Load()
+	if found == nil {
+		found = h.countersOf(d.Rule.ID())
+		cached.Store(found)
+	}
+	return found
+}
+
 // countersOf returns the counters of a rule, creating them if necessary.
 func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 	h.mu.RLock()
@@ -81,6 +116,7 @@ func (h *hitMetrics) countersOf(id descriptors.RuleID) *ruleHits {
 // removeStale drops the counters of rules that are not in current. A request that began under the
 // old rules may create the counters of a removed rule again; the next reload drops them.
 func (h *hitMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
+	h.deniedByLimit.removeStaleLimits(current)
 	h.mu.RLock()
 	ids := slices.Collect(maps.Keys(h.rules))
 	h.mu.RUnlock()
@@ -111,20 +147,4 @@ func (h *hitMetrics) Collect(to chan<- prometheus.Metric) {
 	for _, m := range all {
 		to <- m
 	}
-}
-
-func (m *Metrics) hitsOf(d *decide.Decision) *ruleHits {
-	if d.Rule == nil {
-		return m.hits.countersOf(descriptors.RuleID{Domain: d.Domain})
-	}
-	cached := m.hits.byRule.Of(d.Rule)
-	if cached == nil {
-		return m.hits.countersOf(d.Rule.ID()) // the rules were just replaced
-	}
-	found := cached.Load()
-	if found == nil {
-		found = m.hits.countersOf(d.Rule.ID())
-		cached.Store(found)
-	}
-	return found
 }

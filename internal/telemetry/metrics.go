@@ -34,10 +34,7 @@ type Metrics struct {
 	rules       prometheus.Gauge
 	panics      prometheus.Counter
 	unmatched   *counterMap
-	denials     *counterMap
-	peeks       *counterMap // this and the next two are parts of denials
-	penalties   *counterMap
-	byPenalty   *counterMap
+	denials     denialMetrics
 	rulesInfo   *prometheus.GaugeVec
 	undecodable *prometheus.CounterVec
 	leases      leaseMetrics
@@ -78,12 +75,7 @@ func NewMetrics(version string) *Metrics {
 		}),
 		unmatched: newCounterMap(registry, "weir_unmatched_descriptors_total",
 			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
-		denials: newCounterMap(registry, "weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
-		peeks: newCounterMap(registry, "weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
-			"domain", "rule", "limit"),
-		penalties: newCounterMap(registry, "weir_penalties_total", "Penalties that began, by limit. A penalty does not count if its limit itself denies the client for longer.", "domain", "rule", "limit"),
-		byPenalty: newCounterMap(registry, "weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
-			"domain", "rule", "limit"),
+		denials: newDenialMetrics(registry),
 		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
 		}, []string{"version"}),
@@ -140,35 +132,17 @@ func (m *Metrics) Observe(o *rls.Observation) {
 			unmatched++
 		}
 		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.EndsLease {
-			m.countHits(d)
+			m.hits.count(d)
 		}
 		if d.EndsLease || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
 			m.leases.count(d)
 		}
-		m.countDenials(o, d)
+		m.denials.count(o, d)
 	}
 	m.leases.countGivenUpLeases(o)
 	if unmatched > 0 {
 		m.unmatched.add(labelSet{domain: o.Domain}, uint64(unmatched))
 	}
-}
-
-// countHits counts the hits of a descriptor once, however many limits it has.
-func (m *Metrics) countHits(d *decide.Decision) {
-	verdict := hitAllowed
-	for i := range d.Verdicts {
-		switch v := &d.Verdicts[i]; {
-		case v.Denied():
-			verdict = hitDenied
-		case v.Err != nil && verdict == hitAllowed:
-			verdict = hitError
-		}
-	}
-	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		m.hits.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
-		verdict = hitDeniedByLimit
-	}
-	m.hitsOf(d).counts[verdict].Add(uint64(d.Hits))
 }
 
 // decidedByCache reports whether the deny cache decided everything, without a store call.
@@ -201,7 +175,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	current := rules.ByID()
 	m.hits.removeStale(current)
 	m.hits.byRule.Reset(rules)
-	m.removeStaleLimits(current)
+	m.denials.removeStale(current)
 	m.leases.removeStale(current)
 	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l.domain) == nil })
 }
