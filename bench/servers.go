@@ -103,21 +103,9 @@ func startSubject(ctx context.Context, server side, l load, dir string) (_ *setu
 	if err != nil {
 		return nil, err
 	}
-	env := slices.Clone(l.env)
-	switch extra {
-	case observed:
-		keys := filepath.Join(dir, "receipt-keys")
-		if err := os.WriteFile(keys, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
-			return nil, err
-		}
-		env = append(append(env, observedSettings...), "RECEIPT_KEYS_FILE="+keys)
-	case shadow:
-		env = append(env, "SHADOW_CONFIG="+rules)
-	case recorded, sampled:
-		env = append(env, "RECORD_PATH="+filepath.Join(dir, "recording"), "RECORD_PER_SECOND=10000000")
-		if extra == sampled {
-			env = append(env, "RECORD_SAMPLE=0.1")
-		}
+	env, err := extraSettings(extra, dir, rules)
+	if err != nil {
+		return nil, err
 	}
 	redis := ""
 	if store != string(bare) && store != "memory" {
@@ -131,23 +119,46 @@ func startSubject(ctx context.Context, server side, l load, dir string) (_ *setu
 	case store == string(ratelimit):
 		err = up.startRatelimit(ctx, redis)
 	default:
-		err = up.startWeir(ctx, rules, redis, env)
+		err = up.startWeir(ctx, rules, redis, append(slices.Clone(l.env), env...))
 	}
-	if err != nil || !l.proxy {
-		return up, err
+	if err == nil && l.proxy {
+		err = up.startEnvoy(ctx)
 	}
+	return up, err
+}
+
+// extraSettings returns the settings of Weir for the last part of a subject.
+func extraSettings(extra, dir, rules string) ([]string, error) {
+	switch extra {
+	case observed:
+		keys := filepath.Join(dir, "receipt-keys")
+		err := os.WriteFile(keys, []byte(strings.Repeat("5a", 32)), 0o600)
+		return append(slices.Clone(observedSettings), "RECEIPT_KEYS_FILE="+keys), err
+	case shadow:
+		return []string{"SHADOW_CONFIG=" + rules}, nil
+	case recorded, sampled:
+		env := []string{"RECORD_PATH=" + filepath.Join(dir, "recording"), "RECORD_PER_SECOND=10000000"}
+		if extra == sampled {
+			env = append(env, "RECORD_SAMPLE=0.1")
+		}
+		return env, nil
+	}
+	return nil, nil
+}
+
+// startEnvoy puts an Envoy in front of the server, which then receives the load.
+func (s *setup) startEnvoy(ctx context.Context) error {
 	root, err := harness.Root()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	envoy, err := harness.StartEnvoy(ctx, harness.EnvoyOptions{
-		Bootstrap: filepath.Join(root, "envoy", "bootstrap.yaml"), Weir: up.addr, Dir: dir,
+		Bootstrap: filepath.Join(root, "envoy", "bootstrap.yaml"), Weir: s.addr, Dir: s.dir,
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.envoy, s.addr, s.envoyAdmin = envoy.Process, envoy.URL[len("http://"):], envoy.Admin
 	}
-	up.envoy, up.addr, up.envoyAdmin = envoy.Process, envoy.URL[len("http://"):], envoy.Admin
-	return up, nil
+	return err
 }
 
 func (s *setup) startWeir(ctx context.Context, rules, redis string, env []string) error {

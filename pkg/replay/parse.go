@@ -54,26 +54,30 @@ func decodeLine(text []byte) (Line, SkipReason) {
 	}
 	for i, pairs := range in.Descriptors {
 		d := &line.Request.Descriptors[i]
-		if len(pairs) > decide.MaxEntries {
+		if d.Entries, ok = entriesOf(pairs); !ok {
 			return Line{}, BadDescriptors
 		}
-		d.Entries = make([]descriptors.Entry, len(pairs))
-		for j, pair := range pairs {
-			if len(pair) != 2 || pair[0] == "" {
-				return Line{}, BadDescriptors
-			}
-			d.Entries[j] = descriptors.Entry{Key: pair[0], Value: pair[1]}
-		}
 		if in.Overrides != nil && in.Overrides[i] != nil {
-			o := in.Overrides[i]
-			unit := descriptors.ParseUnit(o.Unit)
-			if o.Unit != "" && unit == descriptors.UnitUnknown {
+			if d.Override, ok = in.Overrides[i].parsed(); !ok {
 				return Line{}, BadOverrides
 			}
-			d.Override = &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier}
 		}
 	}
 	return line, ""
+}
+
+func entriesOf(pairs [][]string) (entries []descriptors.Entry, ok bool) {
+	if len(pairs) > decide.MaxEntries {
+		return nil, false
+	}
+	entries = make([]descriptors.Entry, len(pairs))
+	for i, pair := range pairs {
+		if len(pair) != 2 || pair[0] == "" {
+			return nil, false
+		}
+		entries[i] = descriptors.Entry{Key: pair[0], Value: pair[1]}
+	}
+	return entries, true
 }
 
 // An override is a limit that a recorded request carried.
@@ -81,6 +85,12 @@ type override struct {
 	RequestsPerUnit uint32 `json:"requests_per_unit"`
 	Unit            string `json:"unit"`
 	UnitMultiplier  uint32 `json:"unit_multiplier"`
+}
+
+func (o *override) parsed() (_ *decide.Override, ok bool) {
+	unit := descriptors.ParseUnit(o.Unit)
+	return &decide.Override{RequestsPerUnit: o.RequestsPerUnit, Unit: unit, UnitMultiplier: o.UnitMultiplier},
+		o.Unit == "" || unit != descriptors.UnitUnknown
 }
 
 // parseTime parses a time of RFC 3339, or a number of µs since 1970.

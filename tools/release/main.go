@@ -74,24 +74,9 @@ func release(ctx context.Context, o options, report io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	var builds []*oci.Build
-	for _, platform := range o.platforms {
-		system, arch, ok := strings.Cut(platform, "/")
-		if !ok {
-			return fmt.Errorf("platform %q: want OS/ARCH, such as linux/amd64", platform)
-		}
-		b, err := oci.Compile(o.root, filepath.Join(temp, system+"-"+arch), system, arch)
-		if err != nil {
-			return err
-		}
-		builds = append(builds, b)
-	}
-	version := builds[0].Version
-	if builds[0].Revision == "" {
-		return errors.New("the build found no commit: run the tool in a clone of the repository, with git installed")
-	}
-	if o.version != "" && o.version != version {
-		return fmt.Errorf("the version of this commit is %s, not %s: check out the tag %[2]s, or create it with: git tag %[2]s", version, o.version)
+	builds, err := compile(o, temp)
+	if err != nil {
+		return err
 	}
 	if err := os.RemoveAll(o.out); err != nil {
 		return err
@@ -120,6 +105,28 @@ func release(ctx context.Context, o options, report io.Writer) error {
 	if err := os.WriteFile(filepath.Join(o.out, sums), []byte(all.String()), 0o644); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(report, "%s in %s, of commit %s\n%s", version, o.out, builds[0].Revision, all)
+	_, err = fmt.Fprintf(report, "%s in %s, of commit %s\n%s", builds[0].Version, o.out, builds[0].Revision, all)
 	return err
+}
+
+// compile builds Weir for each platform. It fails if the commit does not have the version of o.
+func compile(o options, dir string) (builds []*oci.Build, err error) {
+	for _, platform := range o.platforms {
+		system, arch, ok := strings.Cut(platform, "/")
+		if !ok {
+			return nil, fmt.Errorf("platform %q: want OS/ARCH, such as linux/amd64", platform)
+		}
+		b, err := oci.Compile(o.root, filepath.Join(dir, system+"-"+arch), system, arch)
+		if err != nil {
+			return nil, err
+		}
+		builds = append(builds, b)
+	}
+	if builds[0].Revision == "" {
+		return nil, errors.New("the build found no commit: run the tool in a clone of the repository, with git installed")
+	}
+	if version := builds[0].Version; o.version != "" && o.version != version {
+		return nil, fmt.Errorf("the version of this commit is %s, not %s: check out the tag %[2]s, or create it with: git tag %[2]s", version, o.version)
+	}
+	return builds, nil
 }
