@@ -163,9 +163,9 @@ func (o *outage) checkAdmitted(t *testing.T, spent answers, lost losses) (over i
 	return over
 }
 
-// checkErrors returns the time from the failure until requests no longer fail. The breaker tries
-// Redis again every 200 ms, and the client of a cluster or Sentinels finds the new master at its
-// next call: a second after the recovery is enough.
+// checkErrors returns the time from the failure until requests no longer fail. A second after the
+// recovery is enough. The breaker tries Redis again every 200 ms, and the client of a cluster or
+// Sentinels finds the new master at its next call.
 func checkErrors(t *testing.T, c *timeline) time.Duration {
 	t.Helper()
 	errs := c.answers.withVerdict(failed)

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/internal/scrape"
 )
 
-// collectSeries drops idle series and collects the others, without rare counters that are 0. A
-// series has no label beyond its last part. Prometheus treats an absent label as empty, so the
+// collectSeries drops idle series and collects the others, without rare counters that are 0. The
+// labels end with the last part of the name. Prometheus treats an absent label as empty, so the
 // output equals that of envoyproxy/ratelimit.
 func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
 	collect := func(desc *prometheus.Desc, n uint64, labels []string) {
