@@ -63,10 +63,24 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	sleep(t, time.Second)
 	all := l.end()
 
+	while := all.within(frozen, thaw)
+	checkPolicies(t, all, while, frozen)
+	over, shared := checkShares(t, all, while)
+	t.Logf("Redis decides again after %v; locally one user passed %d times at most", back, shared)
+	record(row{
+		failure: fmt.Sprintf("Redis frozen for %v, on_store_error allow, deny and local; 2 replicas, a limit of %d, shares of %d",
+			thaw.Sub(frozen).Round(time.Second), policyLimit, shareOf2),
+		rate: l.rate, of: all, while: while, outage: 0, lost: "0", over: fmt.Sprintf("%d hits of %d users, by local", over, users),
+	})
+}
+
+// checkPolicies checks that no request failed, and that each policy decided the requests during the
+// outage.
+func checkPolicies(t *testing.T, all, while answers, frozen time.Time) {
+	t.Helper()
 	if errs := all.withVerdict(failed); len(errs) > 0 {
 		t.Errorf("%d requests of %d failed: %s", len(errs), len(all), errs.codes())
 	}
-	while := all.within(frozen, thaw)
 	// STORE_TIMEOUT (15 ms), and 10 ms for the rest of the request.
 	if p := while.quantile(.999); *full && p > 25*time.Millisecond {
 		t.Errorf("99.9 %% of answers came within %v, want 25ms", p)
@@ -79,7 +93,13 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	if n := len(while.filter(func(a *answer) bool { return a.action == "deny" && a.verdict == allowed })); n > 0 {
 		t.Errorf("%d requests under on_store_error: deny passed", n)
 	}
-	over, shared := 0, 0
+}
+
+// checkShares checks that each user of on_store_error: local spent at most the limit and the shares
+// of both replicas. It returns the hits over the limit, and the most hits of a user that a share
+// admitted.
+func checkShares(t *testing.T, all, while answers) (over, shared int) {
+	t.Helper()
 	for c, n := range all.withVerdict(allowed).byCounter() {
 		if c.action != "local" {
 			continue
@@ -97,10 +117,5 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	if shared < shareOf2 {
 		t.Errorf("a user passed at most %d times locally, so no share was spent", shared)
 	}
-	t.Logf("Redis decides again after %v; locally one user passed %d times at most", back, shared)
-	record(row{
-		failure: fmt.Sprintf("Redis frozen for %v, on_store_error allow, deny and local; 2 replicas, a limit of %d, shares of %d",
-			thaw.Sub(frozen).Round(time.Second), policyLimit, shareOf2),
-		rate: l.rate, of: all, while: while, outage: 0, lost: "0", over: fmt.Sprintf("%d hits of %d users, by local", over, users),
-	})
+	return over, shared
 }
