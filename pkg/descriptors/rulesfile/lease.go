@@ -33,11 +33,15 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 }
 
 // checkLeases validates a descriptor whose rule has leases: its value is the id of a request.
-func (p *parser) checkLeases(f fields, spec descriptors.NodeSpec, rule *descriptors.Rule, at nodePath) {
+func (p *parser) checkLeases(f fields, rule *descriptors.Rule, at nodePath) {
 	const id = "the value of '%s' is the id of a request"
-	var from string
-	if o := p.overlayAt(at); o != nil && f.has("rate_limit") {
-		from = overlayNote(o, slices.DeleteFunc([]string{"algorithm", "reserve"}, func(key string) bool { return o.settings[key].key == nil }))
+	spec := &at.branch.spec
+	cause, from := "reserve", ""
+	if rule.Limits[0].IsConcurrency() {
+		cause = "algorithm"
+	}
+	if slices.Contains(at.branch.fromOverlay, cause) {
+		from = overlayNote(p.overlayAt(at), []string{cause})
 	}
 	fault := func(name, remedy string) {
 		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(spec.Key), name), remedy+from)

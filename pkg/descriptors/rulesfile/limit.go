@@ -48,8 +48,9 @@ func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Ru
 		p.build.applied[overlay] = true
 		at.node.SetOverlay(fmt.Sprintf("%s:%d", overlay.file, overlay.at.Line))
 	}
-	if l, ok := p.readLimit(f, overlay); ok {
-		l.Name = rule.LimitName
+	l, fromOverlay, ok := p.readLimit(f, overlay)
+	if ok {
+		l.Name, at.branch.fromOverlay = rule.LimitName, fromOverlay
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, overlay, rule)
 	}
@@ -101,7 +102,7 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 			continue
 		}
 		name := p.readName(f.get("name"), at.domain)
-		l, ok := p.readLimit(f, nil)
+		l, _, ok := p.readLimit(f, nil)
 		if !ok {
 			continue
 		}
@@ -129,9 +130,9 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 	}
 }
 
-// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false
-// after a fault.
-func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLimit, bool) {
+// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits; fromOverlay lists
+// them. ok is false after a fault.
+func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.RateLimit, fromOverlay []string, ok bool) {
 	mayOmit := p.faulty(f) // a key may be misspelled, or its absence depend on a faulty 'unlimited'
 	own := p.readLimitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
@@ -141,21 +142,21 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLi
 		p.checkApplicable(own, merged, note)
 	}
 	if p.faulty(f) || p.stopped {
-		return descriptors.RateLimit{}, false
+		return l, nil, false
 	}
 	l, err := merged.newLimit(rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
 		p.fault(f.at, invalid.Problem, invalid.Remedy+note)
-		return l, false
+		return l, nil, false
 	}
 	if spec := l.Spec(); spec.Max > 0 && l.PeeksOver() && !spec.CountDenied {
 		p.warn(peekNeverDenied, f.at,
 			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
 			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
-	return l, true
+	return l, fromOverlay, true
 }
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that

@@ -162,7 +162,7 @@ func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
 	}
 	rule := p.readRule(f, child)
 	if rule != nil && rule.UsesLeases() {
-		p.checkLeases(f, spec, rule, child)
+		p.checkLeases(f, rule, child)
 	}
 	child.branch.rule, child.branch.hasLimits = rule, rule != nil && !rule.Unlimited
 	p.readDescriptors(f.get("descriptors"), child, newClaimSet())
