@@ -12,9 +12,8 @@ import (
 // concurrency is the algorithm that limits requests in flight instead of a rate.
 const concurrency = "concurrency"
 
-// readSlots reads the number of slots of a concurrency limit. With mayOmit, a missing number is no
-// fault.
-func (p *parser) readSlots(f fields, mayOmit bool) int64 {
+// readSlots reads the number of slots of a concurrency limit with the given settings.
+func (p *parser) readSlots(own *limitSettings, f fields) int64 {
 	for name, remedy := range map[string]string{
 		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write 'concurrent_requests' instead",
 	} {
@@ -25,7 +24,7 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 	if slots := f.get("concurrent_requests"); !p.isNull(slots) {
 		return p.readNumber(slots, 0, limiters.MaxLeases, 0)
 	}
-	if !mayOmit && !f.has("requests_per_unit") {
+	if !own.mayOmit && !f.has("requests_per_unit") {
 		p.fault(f.at, fmt.Sprintf("a limit of %s has no 'concurrent_requests'", concurrency),
 			"set 'concurrent_requests': how many requests may run at a time")
 	}

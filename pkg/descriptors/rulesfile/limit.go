@@ -133,12 +133,11 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 // readLimit reads a limit. A non-nil overlay sets the keys that the limit omits; fromOverlay lists
 // them. ok is false after a fault.
 func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.RateLimit, fromOverlay []string, ok bool) {
-	mayOmit := p.faulty(f) // a key may be misspelled, or its absence depend on a faulty 'unlimited'
 	own := p.readLimitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, merged.requests, mayOmit)
-	if !mayOmit {
+	rate := p.readRate(own, f, merged.requests)
+	if !own.mayOmit {
 		p.checkApplicable(own, merged, note)
 	}
 	if p.faulty(f) || p.stopped {
@@ -160,20 +159,19 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.Rate
 }
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
-// of the slots. A non-nil overlayRequests replaces the number. With mayOmit, a missing or
-// inapplicable key is no fault.
-func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, mayOmit bool) descriptors.Rate {
+// of the slots. A non-nil overlayRequests replaces the number.
+func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests) descriptors.Rate {
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.build.options.CalendarMonths}
 	switch slots := f.get("concurrent_requests"); {
 	case own.algorithm() == concurrency:
-		r.Requests = p.readSlots(f, mayOmit)
+		r.Requests = p.readSlots(own, f)
 	case slots.key != nil:
-		if own.algorithm() != "" && !mayOmit {
+		if own.algorithm() != "" && !own.mayOmit {
 			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
 				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
-		if !mayOmit || f.has("unit") {
+		if !own.mayOmit || f.has("unit") {
 			r.Unit = p.readUnit(f)
 		}
 		r.Multiplier = uint32(p.readNumber(f.get("unit_multiplier"), 1, anyUint32, 1))
