@@ -32,7 +32,7 @@ func (p *parser) readSlots(own *limitSettings, f fields) int64 {
 }
 
 // checkLeases validates a descriptor whose rule has leases: its value is the id of a request.
-func (p *parser) checkLeases(f fields, rule *descriptors.Rule, at nodePath) {
+func (p *parser) checkLeases(f fields, rule *descriptors.Rule, at location) {
 	const id = "the value of '%s' is the id of a request"
 	spec := &at.branch.spec
 	cause, from := "reserve", ""
