@@ -94,7 +94,7 @@ func (g *generator) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok 
 	d := &descriptor{entries: entries}
 	keys := d.keys()
 	cost, hits := g.cost[keys], g.hits[keys]
-	g.used["cost "+keys], g.used["hits "+keys] = true, true
+	g.used[argument{"cost", keys}], g.used[argument{"hits", keys}] = true, true
 	status := d.usesStatus()
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
@@ -128,7 +128,8 @@ func (g *generator) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok 
 	return m, false
 }
 
-// finish reports constants that would be counted twice, and arguments without effect.
+// finish reports constants that would be counted twice. Without another problem, it reports an
+// argument without an effect.
 func (g *generator) finish() {
 	for _, r := range g.routes {
 		g.checkShared(r)
@@ -137,18 +138,32 @@ func (g *generator) finish() {
 			g.AtEnd = g.AtEnd || charged || d.usesStatus() || d.mode != plain
 		}
 	}
+	if len(g.problems) == 0 {
+		g.checkUsed()
+	}
+}
+
+// checkUsed reports the first argument without an effect.
+func (g *generator) checkUsed() {
 	for _, key := range slices.Sorted(maps.Keys(g.from)) {
-		if !g.used[key] && len(g.problems) == 0 {
+		if !g.used[argument{"from", key}] {
 			g.problem("", "no rule has the key %s, which --from or --route names; %s", key, nearest(key, slices.Sorted(maps.Keys(g.values))))
+			return
 		}
 	}
-	for flag, all := range map[string]map[string]string{"cost": g.cost, "hits": g.hits} {
-		for _, keys := range slices.Sorted(maps.Keys(all)) {
-			if !g.used[flag+" "+keys] && len(g.problems) == 0 {
-				g.problem("", "no rule has the keys %s, which --%s names; %s", keys, flag, nearest(keys, slices.Sorted(maps.Keys(g.paths))))
-			}
+	for _, a := range append(argumentsOf("cost", g.cost), argumentsOf("hits", g.hits)...) {
+		if !g.used[a] {
+			g.problem("", "no rule has the keys %s, which --%s names; %s", a.keys, a.flag, nearest(a.keys, slices.Sorted(maps.Keys(g.paths))))
+			return
 		}
 	}
+}
+
+func argumentsOf(flag string, hits map[string]string) (all []argument) {
+	for _, keys := range slices.Sorted(maps.Keys(hits)) {
+		all = append(all, argument{flag, keys})
+	}
+	return all
 }
 
 // checkShared reports a rule with one counter for several constants that a route sends together.

@@ -81,7 +81,7 @@ type generator struct {
 	*Config
 	problems   Problems
 	from       map[string]*source
-	used       map[string]bool            // arguments with an effect
+	used       map[argument]bool          // those with an effect
 	values     map[string]map[string]bool // the exact values of each key
 	paths      map[string]bool            // the keys of all rules, joined
 	prefixKeys map[string]bool            // the keys that nodes match with prefixes
@@ -89,9 +89,12 @@ type generator struct {
 	maskErr    error                      // why no lengths fit all of them
 }
 
+// An argument is a --from, with its key, or a --cost or --hits, with the keys of a descriptor.
+type argument struct{ flag, keys string }
+
 // readArguments reads the options that name keys.
 func (g *generator) readArguments() error {
-	g.from, g.used = map[string]*source{}, map[string]bool{}
+	g.from, g.used = map[string]*source{}, map[argument]bool{}
 	for _, text := range g.o.From {
 		key, from, ok := strings.Cut(text, "=")
 		if !ok || key == "" {
@@ -304,7 +307,7 @@ func (g *generator) idSourceOf(n *descriptors.NodeSpec, at string) (*source, err
 		g.Leases = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
-	g.used[n.Key] = true
+	g.used[argument{"from", n.Key}] = true
 	if s.kind != fromHeader {
 		return nil, fmt.Errorf("the value of %s is the id of the request: it comes from a header, and not from %s: write "+
 			"--from '%s=header:NAME'", n.Key, s.kind, n.Key)
@@ -316,7 +319,7 @@ func (g *generator) idSourceOf(n *descriptors.NodeSpec, at string) (*source, err
 // sourceOf returns the source of the key of a level.
 func (g *generator) sourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
 	if s := g.from[n.Key]; s != nil {
-		g.used[n.Key] = true
+		g.used[argument{"from", n.Key}] = true
 		return s, nil
 	}
 	if g.prefixKeys[n.Key] && wellKnown[strings.ToLower(n.Key)].kind == "" {
