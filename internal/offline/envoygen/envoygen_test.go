@@ -299,8 +299,8 @@ func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.
 		case fromMasked:
 			request.RemoteAddress = netip.MustParsePrefix(value).Addr()
 		case fromMatch:
-			of := source.values[value]
-			request.Headers = append(request.Headers, envoyactions.Header{Name: of[0], Value: of[1]})
+			when := source.values[value]
+			request.Headers = append(request.Headers, envoyactions.Header{Name: when.header, Value: when.text})
 		case fromDestination:
 			value = "backend"
 		}

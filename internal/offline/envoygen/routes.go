@@ -221,7 +221,7 @@ func (s *source) nameOnlyStatusValue(values map[string]bool) {
 		return
 	}
 	for only := range values {
-		s.values = map[string][]string{only: statuses}
+		s.values = map[string]*condition{only: statuses}
 	}
 }
 
