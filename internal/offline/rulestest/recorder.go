@@ -175,12 +175,12 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 	if d == nil || !r.denied[t] {
 		return nil, errors.New("the smaller limits of the rule deny first")
 	}
-	r.recover(t, d)
+	r.recordRecovery(t, d)
 	return r, nil
 }
 
-// recover records the outcome after a denial.
-func (r *recorder) recover(t int, d *decide.Decision) {
+// recordRecovery records the outcome after a denial.
+func (r *recorder) recordRecovery(t int, d *decide.Decision) {
 	limit := r.rule.Limits[t].Limit
 	switch {
 	case d.Reason != decide.OverLimit:
