@@ -174,7 +174,7 @@ func send(t *testing.T, envoy *harness.Envoy, r envoyactions.Request) {
 	must.Succeed(t, err)
 	request.Host = r.Host
 	for _, h := range r.Headers {
-		request.Header.Add(h[0], h[1])
+		request.Header.Add(h.Name, h.Value)
 	}
 	request.Header.Set("X-Forwarded-For", r.RemoteAddress.String())
 	response, err := http.DefaultClient.Do(request)
@@ -326,7 +326,7 @@ func (r actionRequest) request(host, path string) envoyactions.Request {
 	}
 	for h := range strings.SplitSeq(r.headers, ", ") {
 		if name, value, ok := strings.Cut(h, ": "); ok {
-			made.Headers = append(made.Headers, [2]string{name, value})
+			made.Headers = append(made.Headers, envoyactions.Header{Name: name, Value: value})
 		}
 	}
 	return made

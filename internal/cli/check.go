@@ -52,7 +52,7 @@ func (c *Check) Validate() error {
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if
 // Strict is set.
 func (c *Check) Run(to Streams, settings SettingsChecker) error {
-	report := &checkReport{lines: map[string][][]byte{}}
+	report := &checkReport{strict: c.Strict, lines: map[string][][]byte{}}
 	replicasKnown := c.Replicas != "" || c.ReplicasDNS != ""
 	if c.Settings {
 		found := settings()
@@ -62,10 +62,10 @@ func (c *Check) Run(to Streams, settings SettingsChecker) error {
 	if len(c.Paths) > 0 {
 		c.addRules(report, to.In, !replicasKnown)
 	}
-	if err := report.print(to, c.Format, c.Strict); err != nil {
+	if err := report.print(to, c.Format); err != nil {
 		return err
 	}
-	if report.fails(c.Strict) {
+	if report.fails() {
 		return Failed
 	}
 	return nil
@@ -79,7 +79,7 @@ func (c *Check) addSettings(report *checkReport, found SettingsReport) {
 	for _, message := range found.Warnings {
 		report.add(finding{Severity: warning, ID: "setting", Message: message})
 	}
-	if !report.fails(c.Strict) {
+	if !report.fails() {
 		report.results = append(report.results, "ok: settings")
 	}
 }

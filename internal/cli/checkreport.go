@@ -36,6 +36,7 @@ type finding struct {
 
 // A checkReport collects findings.
 type checkReport struct {
+	strict   bool // a warning fails the check
 	findings []finding
 	results  []string            // a line for each part without a fault
 	lines    map[string][][]byte // each file's lines
@@ -71,16 +72,16 @@ func (r *checkReport) addAt(d rulesfile.Diagnostic, severity string) {
 }
 
 // fails reports whether there is a fault, or with strict a warning.
-func (r *checkReport) fails(strict bool) bool {
+func (r *checkReport) fails() bool {
 	for _, f := range r.findings {
-		if strict || f.Severity == fault {
+		if r.strict || f.Severity == fault {
 			return true
 		}
 	}
 	return false
 }
 
-func (r *checkReport) print(to Streams, format string, strict bool) error {
+func (r *checkReport) print(to Streams, format string) error {
 	if format == "json" {
 		return r.printJSON(to.Out)
 	}
@@ -93,7 +94,7 @@ func (r *checkReport) print(to Streams, format string, strict bool) error {
 			fmt.Fprintf(to.Err, "%d more\n", len(r.findings)-i)
 			break
 		}
-		line := f.text(strict)
+		line := r.text(f)
 		if format == "github" {
 			line = f.annotation()
 		}
@@ -118,9 +119,9 @@ func (r *checkReport) printJSON(out io.Writer) error {
 }
 
 // text formats f for a terminal: position, message, the line with a caret, and the hint.
-func (f finding) text(strict bool) string {
+func (r *checkReport) text(f finding) string {
 	if f.Line == 0 {
-		if f.Severity == warning && !strict {
+		if f.Severity == warning && !r.strict {
 			return "weir: warning: " + terminal.PrintableLines(f.Message) + "\n"
 		}
 		return "weir: " + terminal.PrintableLines(f.Message) + "\n"

@@ -107,7 +107,7 @@ func (f *envoyFlags) request() (*envoyactions.Request, error) {
 		case strings.EqualFold(name, "host") && request.Host == "":
 			request.Host = value
 		}
-		request.Headers = append(request.Headers, [2]string{name, value})
+		request.Headers = append(request.Headers, envoyactions.Header{Name: name, Value: value})
 	}
 	for _, m := range f.Metadata {
 		path, value, err := envoyactions.ParseMetadata(m)

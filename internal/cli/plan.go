@@ -53,7 +53,7 @@ func (p *Plan) Validate() error {
 // A planReport is the output of [Plan] as JSON.
 type planReport struct {
 	LocalLimit *sizing.LocalLimit `json:"local_limit,omitempty"`
-	Plan       *sizing.Plan       `json:"plan,omitempty"`
+	Plan       *sizing.Report     `json:"plan,omitempty"`
 	Figures    *sizing.Measured   `json:"figures,omitempty"`
 }
 
@@ -86,7 +86,7 @@ func (p *Plan) answers(stdin io.Reader) (answers planReport, err error) {
 		return answers, err
 	}
 	answers.Figures = sizing.Figures()
-	answers.Plan, err = sizing.NewPlan(rules, load)
+	answers.Plan, err = sizing.NewReport(rules, load)
 	return answers, err
 }
 

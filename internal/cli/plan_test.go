@@ -28,7 +28,7 @@ func TestPlanPrintsJSON(t *testing.T) {
 	}
 	var got struct {
 		LocalLimit sizing.LocalLimit `json:"local_limit"`
-		Plan       sizing.Plan
+		Plan       sizing.Report
 		Figures    sizing.Measured
 	}
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {

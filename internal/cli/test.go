@@ -164,12 +164,12 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 
 // init writes a first test file.
 func (t *Test) init(to Streams) error {
-	source := rulestest.Source{Rules: t.Init, Overlay: t.Overlay, MergeDomains: t.Merge, CalendarMonths: t.Months}
+	options := rulestest.InitOptions{Rules: t.Init, Overlay: t.Overlay, MergeDomains: t.Merge, CalendarMonths: t.Months}
 	file := ""
 	if len(t.Files) > 0 {
 		file = t.Files[0]
 	}
-	text, err := rulestest.Init(source, file)
+	text, err := rulestest.Init(options, file)
 	if err != nil {
 		return err
 	}

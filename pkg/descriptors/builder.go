@@ -85,9 +85,9 @@ func (s NodeSpec) IsShareable() bool {
 // tree.
 //
 // Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more memory
-// for each rule. An index finds only the node that a request selects, so [Domain.Walk] rebuilds the
-// nodes to compare all that match. The linter of package rulesfile has a third tree. It compares
-// rules with each other, not with a request, and reports positions in the YAML.
+// for each rule. The index decides requests, and finds only the node that a request selects.
+// [Domain.Walk] explains the decision, and rebuilds the nodes to compare all that match. The linter
+// of package rulesfile has a third tree: it compares rules with each other, not with a request.
 type Node struct {
 	builder  *Builder
 	domain   string

@@ -138,7 +138,7 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 	return x.table.get(x.record(id).rule())
 }
 
-// next returns the child that e selects; 0 if there is none.
+// next returns the child that e selects, in the order of [Domain.Match]; 0 if there is none.
 func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
 	switch child := r.child(); child {

@@ -49,8 +49,10 @@ func cutKeyParts(rest string) (parts []keyPart, ok bool) {
 		p.kind, rest = rest[0], rest[1:]
 		switch p.kind {
 		case leaseMark:
-		case byte(wildcard), sharedWildcard:
-			p.value, rest, ok = cutWildcard(rest, p.kind == sharedWildcard)
+		case byte(wildcard): // the rule's key and value, and the entry's value
+			p.value, rest, ok = cutLast(rest, 3)
+		case sharedWildcard: // the rule's key and value
+			p.value, rest, ok = cutLast(rest, 2)
 		default:
 			p.value, rest, ok = cutRaw(rest)
 		}
@@ -59,25 +61,15 @@ func cutKeyParts(rest string) (parts []keyPart, ok bool) {
 	return parts, ok
 }
 
-// cutWildcard cuts the rule's key and value and, unless shared, the entry's value. It returns the
-// last of them.
-func cutWildcard(s string, shared bool) (value, rest string, ok bool) {
-	parts := 3
-	if shared {
-		parts = 2
-	}
-	for i := range parts {
-		if i > 0 {
-			if rest == "" || rest[0] != '=' {
-				return "", "", false
-			}
-			s = rest[1:]
-		}
-		if value, rest, ok = cutRaw(s); !ok {
-			return "", "", false
+// cutLast cuts n encoded texts with "=" between them, and returns the last one.
+func cutLast(s string, n int) (last, rest string, ok bool) {
+	for last, rest, ok = cutRaw(s); ok && n > 1; n-- {
+		rest, ok = strings.CutPrefix(rest, "=")
+		if ok {
+			last, rest, ok = cutRaw(rest)
 		}
 	}
-	return value, rest, true
+	return last, rest, ok
 }
 
 // cutRaw cuts an encoded text without decoding it.

@@ -26,7 +26,7 @@ type Step struct {
 // A StepResult classifies how an entry selects a node, or the reason why it selects none.
 type StepResult uint8
 
-// The results. The first five are selections.
+// The results. The first five are selections, in the order of [Domain.Match].
 const (
 	MatchedValue    StepResult = iota // key and value are equal
 	MatchedList                       // the value is in a list of values
@@ -158,8 +158,8 @@ func (n *Node) findAny(entries []Entry) *Rule {
 	return nil
 }
 
-// childrenMatching returns the nodes below n that match e, also those that [Domain.Match] does not
-// try. Match selects the first: TestWalkAgreesWithMatch compares the two.
+// childrenMatching returns the nodes below n that match e, in the order of [Domain.Match], which
+// tries only the first.
 func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
 		if result, prefix := child.match(e); result.Matched() {

@@ -28,8 +28,11 @@ type Template struct{ parts []part }
 // A part is literal text, or a field with its filters.
 type part struct {
 	literal, field string
-	filters        []func(string) (string, bool)
+	filters        []filter
 }
+
+// A filter changes the value of a field. It returns false if it finds nothing.
+type filter func(value string) (string, bool)
 
 // operator matches a command of Envoy's access log, such as %REQ(X-USER-ID)%.
 var operator = regexp.MustCompile(`%[A-Z][A-Z0-9_]*(\([^)]*\))?(:[0-9]+)?%`)
@@ -126,7 +129,7 @@ func parseField(text string) (part, error) {
 	return p, nil
 }
 
-func parseFilter(text string) (func(string) (string, bool), error) {
+func parseFilter(text string) (filter, error) {
 	name, argument, _ := strings.Cut(text, " ")
 	argument = strings.TrimSpace(argument)
 	n, err := strconv.Atoi(argument)

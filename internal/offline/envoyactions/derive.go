@@ -17,9 +17,8 @@ import (
 // A Request is a request that a client sends to Envoy, as the rate limit filter sees it.
 type Request struct {
 	Method, Host, Path string
-	Headers            [][2]string // in order; a name may repeat
-	// the address after Envoy has read x-forwarded-for; the zero value: unknown
-	RemoteAddress netip.Addr
+	Headers            []Header   // in order; a name may repeat
+	RemoteAddress      netip.Addr // after Envoy has read x-forwarded-for; the zero value: unknown
 	// Metadata maps the paths of dynamic metadata, such as envoy.filters.http.jwt_authn:claims.sub,
 	// to texts.
 	Metadata map[string]string
@@ -29,6 +28,9 @@ type Request struct {
 	// only one.
 	Listener, Filter string
 }
+
+// A Header is a header of a [Request].
+type Header struct{ Name, Value string }
 
 // Derived holds the descriptors that Envoy sends for a request.
 type Derived struct {

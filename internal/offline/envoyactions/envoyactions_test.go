@@ -153,7 +153,7 @@ func TestUnknownIsNamed(t *testing.T) {
 			t.Errorf("parse %s: %v", actions, err)
 			continue
 		}
-		derived, err := config.Derive(&Request{Method: "GET", Path: "/", Headers: [][2]string{{"a", "b"}}})
+		derived, err := config.Derive(&Request{Method: "GET", Path: "/", Headers: []Header{{"a", "b"}}})
 		if err != nil {
 			t.Errorf("derive from %s: %v", actions, err)
 			continue
@@ -217,7 +217,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for _, address := range []string{"192.0.2.1", "::1"} {
-			derived, err := config.Derive(&Request{Method: "GET", Path: path, Headers: [][2]string{{header, path}}, RemoteAddress: netip.MustParseAddr(address)})
+			derived, err := config.Derive(&Request{Method: "GET", Path: path, Headers: []Header{{header, path}}, RemoteAddress: netip.MustParseAddr(address)})
 			if err != nil {
 				continue
 			}

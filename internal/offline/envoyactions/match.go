@@ -35,8 +35,8 @@ func (r *Request) header(name string) []string {
 	}
 	var values []string
 	for _, h := range r.Headers {
-		if strings.EqualFold(h[0], name) {
-			values = append(values, h[1])
+		if strings.EqualFold(h.Name, name) {
+			values = append(values, h.Value)
 		}
 	}
 	return values

@@ -182,12 +182,12 @@ func expression(key, text string) (*routev3.RateLimit_Action, error) {
 }
 
 func headerMatch(e entry) *routev3.RateLimit_Action {
-	header := e.source.values[e.value]
+	when := e.source.values[e.value]
 	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_HeaderValueMatch_{
 		HeaderValueMatch: &routev3.RateLimit_Action_HeaderValueMatch{
 			DescriptorKey: e.key, DescriptorValue: e.value,
-			Headers: []*routev3.HeaderMatcher{{Name: header[0], HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: header[1]}}}}},
+			Headers: []*routev3.HeaderMatcher{{Name: when.header, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+				StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: when.text}}}}},
 		}}}
 }
 

@@ -13,14 +13,14 @@ import (
 )
 
 // checkSource returns an error if a source never sends a value that the node matches.
-func (p *planner) checkSource(s *source, n *descriptors.NodeSpec) error {
+func (g *generator) checkSource(s *source, n *descriptors.NodeSpec) error {
 	exact := exactValues(n)
 	if err := s.checkKey(n.Key); err != nil {
 		return err
 	}
 	switch s.kind {
 	case fromAddress:
-		p.Address = true
+		g.Address = true
 		for _, v := range exact {
 			if a, err := netip.ParseAddr(v); err != nil || a.String() != v {
 				return fmt.Errorf("envoy sends %s as an address such as 192.0.2.1 or 2001:db8::1, which is never %q: write such an address, "+
@@ -28,14 +28,14 @@ func (p *planner) checkSource(s *source, n *descriptors.NodeSpec) error {
 			}
 		}
 	case fromMasked:
-		p.Address = true
-		if p.prefixKeys[n.Key] {
+		g.Address = true
+		if g.prefixKeys[n.Key] {
 			return fmt.Errorf("envoy sends %s as a prefix such as 192.0.2.0/24, and cidr matches only addresses: write the key "+
 				"remote_address", n.Key)
 		}
-		return p.maskErr
+		return g.maskErr
 	case fromPath:
-		p.Path = true
+		g.Path = true
 		for _, v := range exact {
 			if !isNormal(v) {
 				return fmt.Errorf("envoy sends the path in normal form, without its query, so it is never %q: write a path such as /a/b, or "+
@@ -89,12 +89,12 @@ func (s *source) mask(key string, exact []string) error {
 
 // modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments
 // do not fit the rule.
-func (p *planner) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok bool) {
+func (g *generator) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok bool) {
 	at := rule.Source()
 	d := &descriptor{entries: entries}
 	keys := d.keys()
-	cost, hits := p.cost[keys], p.hits[keys]
-	p.used["cost "+keys], p.used["hits "+keys] = true, true
+	cost, hits := g.cost[keys], g.hits[keys]
+	g.used[argument{"cost", keys}], g.used[argument{"hits", keys}] = true, true
 	status := d.usesStatus()
 	for i := range rule.Limits {
 		l := &rule.Limits[i]
@@ -104,55 +104,70 @@ func (p *planner) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok bo
 		case l.Reserves():
 			m = reserve
 		case cost != "" && !l.Spec().CountDenied && !rule.UsesLeases():
-			p.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
+			g.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
 				"true with a fixed_window, or reserve")
 			return m, false
 		case (cost != "" || status) && l.PeeksOver():
-			p.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
+			g.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
 				l.RequestsPerUnit)
 		}
 	}
 	switch {
 	case m != plain && status:
-		p.problem(at, "a limit with leases cannot depend on the status of the response: give %s another source", keys)
+		g.problem(at, "a limit with leases cannot depend on the status of the response: give %s another source", keys)
 	case m == reserve && (cost == "" || hits == ""):
-		p.problem(at, "reserve needs the estimate and the actual cost, which the rules do not have: set --hits '%s=100' and --cost "+
+		g.problem(at, "reserve needs the estimate and the actual cost, which the rules do not have: set --hits '%s=100' and --cost "+
 			"'%s=%%RESP(x-cost)%%'", keys, keys)
 	case m == concurrency && cost != "":
-		p.problem(at, "a limit of concurrency has no cost at the end of a request: remove --cost '%s=%s'", keys, cost)
+		g.problem(at, "a limit of concurrency has no cost at the end of a request: remove --cost '%s=%s'", keys, cost)
 	case m == plain && (cost != "" || status) && hits != "":
-		p.problem(at, "the hits are charged at the end of the request: remove --hits '%s=%s'", keys, hits)
+		g.problem(at, "the hits are charged at the end of the request: remove --hits '%s=%s'", keys, hits)
 	default:
 		return m, true
 	}
 	return m, false
 }
 
-// finish reports constants that would be counted twice, and arguments without effect.
-func (p *planner) finish() {
-	for _, r := range p.routes {
-		p.checkShared(r)
+// finish reports constants that would be counted twice. Without another problem, it reports an
+// argument without an effect.
+func (g *generator) finish() {
+	for _, r := range g.routes {
+		g.checkShared(r)
 		for _, d := range r.descriptors {
-			_, charged := p.cost[d.keys()]
-			p.AtEnd = p.AtEnd || charged || d.usesStatus() || d.mode != plain
+			_, charged := g.cost[d.keys()]
+			g.AtEnd = g.AtEnd || charged || d.usesStatus() || d.mode != plain
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.from)) {
-		if !p.used[key] && len(p.problems) == 0 {
-			p.problem("", "no rule has the key %s, which --from or --route names; %s", key, nearest(key, slices.Sorted(maps.Keys(p.values))))
+	if len(g.problems) == 0 {
+		g.checkUsed()
+	}
+}
+
+// checkUsed reports the first argument without an effect.
+func (g *generator) checkUsed() {
+	for _, key := range slices.Sorted(maps.Keys(g.from)) {
+		if !g.used[argument{"from", key}] {
+			g.problem("", "no rule has the key %s, which --from or --route names; %s", key, nearest(key, slices.Sorted(maps.Keys(g.values))))
+			return
 		}
 	}
-	for flag, all := range map[string]map[string]string{"cost": p.cost, "hits": p.hits} {
-		for _, keys := range slices.Sorted(maps.Keys(all)) {
-			if !p.used[flag+" "+keys] && len(p.problems) == 0 {
-				p.problem("", "no rule has the keys %s, which --%s names; %s", keys, flag, nearest(keys, slices.Sorted(maps.Keys(p.paths))))
-			}
+	for _, a := range append(argumentsOf("cost", g.cost), argumentsOf("hits", g.hits)...) {
+		if !g.used[a] {
+			g.problem("", "no rule has the keys %s, which --%s names; %s", a.keys, a.flag, nearest(a.keys, slices.Sorted(maps.Keys(g.paths))))
+			return
 		}
 	}
 }
 
+func argumentsOf(flag string, hits map[string]string) (all []argument) {
+	for _, keys := range slices.Sorted(maps.Keys(hits)) {
+		all = append(all, argument{flag, keys})
+	}
+	return all
+}
+
 // checkShared reports a rule with one counter for several constants that a route sends together.
-func (p *planner) checkShared(r *route) {
+func (g *generator) checkShared(r *route) {
 	type node struct {
 		rule  *descriptors.Rule
 		index int
@@ -166,7 +181,7 @@ func (p *planner) checkShared(r *route) {
 					continue
 				}
 				if other, twice := sent[node{rule, i}]; twice && other != e.value {
-					p.problem(rule.Source(),
+					g.problem(rule.Source(),
 						"Envoy sends %s with the values %s and %s for each request, and share_threshold counts both: set --route for each value",
 						e.key, other, e.value)
 				}

@@ -10,7 +10,6 @@
 package envoygen
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -76,28 +75,26 @@ type features struct {
 // Notes returns the assumptions that the configuration makes, each once.
 func (c *Config) Notes() []string { return c.notes }
 
-// New plans the configuration for the rules of one domain. Its error is Problems, or an argument
+// New returns the configuration for the rules of one domain. Its error is Problems, or an argument
 // that cannot be read.
 func New(rules *descriptors.Rules, o Options) (*Config, error) {
 	domain, err := chooseDomain(rules, o.Domain)
 	if err != nil {
 		return nil, err
 	}
-	o.Service, err = hostPort("service", o.Service)
-	if err != nil {
+	if err := checkHostPort("service", o.Service, "weir:8081"); err != nil {
 		return nil, err
 	}
 	if o.Upstream != "" {
-		o.Upstream, err = hostPort("upstream", o.Upstream)
-		if err != nil {
+		if err := checkHostPort("upstream", o.Upstream, "shop:8080"); err != nil {
 			return nil, err
 		}
 	}
 	if o.Selector != "" && !isLabel(o.Selector) {
 		return nil, fmt.Errorf("--selector %q: write LABEL=VALUE, such as istio=ingressgateway", o.Selector)
 	}
-	p := &planner{Config: &Config{o: o, domain: domain}}
-	if err := p.readArguments(); err != nil {
+	g := &generator{Config: &Config{o: o, domain: domain}}
+	if err := g.readArguments(); err != nil {
 		return nil, err
 	}
 	var all []*descriptors.Rule
@@ -109,15 +106,15 @@ func New(rules *descriptors.Rules, o Options) (*Config, error) {
 	if len(all) == 0 {
 		return nil, fmt.Errorf("the domain %s has no rule: add descriptors with limits", domain)
 	}
-	p.collect(rules.Domain(domain), all)
+	g.collect(rules.Domain(domain), all)
 	for _, rule := range all {
-		p.addRule(rule)
+		g.addRule(rule)
 	}
-	p.finish()
-	if len(p.problems) > 0 {
-		return nil, p.problems
+	g.finish()
+	if len(g.problems) > 0 {
+		return nil, g.problems
 	}
-	return p.Config, nil
+	return g.Config, nil
 }
 
 func chooseDomain(rules *descriptors.Rules, domain string) (string, error) {
@@ -148,24 +145,23 @@ func nearest(name string, names []string) string {
 	return "they have " + strings.Join(names, ", ")
 }
 
-func hostPort(flag, text string) (string, error) {
+func checkHostPort(flag, text, example string) error {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.ParseUint(port, 10, 16)
 	if err != nil || bad != nil || n == 0 || host == "" {
-		return "", fmt.Errorf("--%s %q: want host:port, such as %s", flag, text,
-			cmp.Or(map[string]string{"service": "weir:8081"}[flag], "shop:8080"))
+		return fmt.Errorf("--%s %q: want host:port, such as %s", flag, text, example)
 	}
-	return text, nil
+	return nil
 }
 
 // note records an assumption. The position may be "".
-func (p *planner) note(at, format string, values ...any) {
-	p.notes = add(p.notes, at, format, values)
+func (g *generator) note(at, format string, values ...any) {
+	g.notes = add(g.notes, at, format, values)
 }
 
 // problem records a problem. The position may be "".
-func (p *planner) problem(at, format string, values ...any) {
-	p.problems = add(p.problems, at, format, values)
+func (g *generator) problem(at, format string, values ...any) {
+	g.problems = add(g.problems, at, format, values)
 }
 
 // add adds a text with its position to a list, once.

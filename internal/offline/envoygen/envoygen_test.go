@@ -283,7 +283,7 @@ func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.
 		}
 		switch source := d.entries[i].source; source.kind {
 		case fromHeader, fromRequestID:
-			request.Headers = append(request.Headers, [2]string{source.arg, value})
+			request.Headers = append(request.Headers, envoyactions.Header{Name: source.arg, Value: value})
 		case fromPath:
 			request.Path = value + "?query=1"
 		case fromMethod:
@@ -299,8 +299,8 @@ func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.
 		case fromMasked:
 			request.RemoteAddress = netip.MustParsePrefix(value).Addr()
 		case fromMatch:
-			of := source.values[value]
-			request.Headers = append(request.Headers, [2]string{of[0], of[1]})
+			when := source.values[value]
+			request.Headers = append(request.Headers, envoyactions.Header{Name: when.header, Value: when.text})
 		case fromDestination:
 			value = "backend"
 		}

@@ -76,12 +76,12 @@ func (d *descriptor) usesStatus() bool {
 	return slices.ContainsFunc(d.entries, func(e entry) bool { return e.source.kind == fromStatus })
 }
 
-// A planner makes the descriptors of rules.
-type planner struct {
+// A generator derives the descriptors of a [Config] from rules.
+type generator struct {
 	*Config
 	problems   Problems
 	from       map[string]*source
-	used       map[string]bool            // arguments with an effect
+	used       map[argument]bool          // those with an effect
 	values     map[string]map[string]bool // the exact values of each key
 	paths      map[string]bool            // the keys of all rules, joined
 	prefixKeys map[string]bool            // the keys that nodes match with prefixes
@@ -89,39 +89,42 @@ type planner struct {
 	maskErr    error                      // why no lengths fit all of them
 }
 
+// An argument is a --from, with its key, or a --cost or --hits, with the keys of a descriptor.
+type argument struct{ flag, keys string }
+
 // readArguments reads the options that name keys.
-func (p *planner) readArguments() error {
-	p.from, p.used = map[string]*source{}, map[string]bool{}
-	for _, text := range p.o.From {
+func (g *generator) readArguments() error {
+	g.from, g.used = map[string]*source{}, map[argument]bool{}
+	for _, text := range g.o.From {
 		key, from, ok := strings.Cut(text, "=")
 		if !ok || key == "" {
 			return fmt.Errorf("--from %q: write KEY=SOURCE, such as user_id=header:x-user-id", text)
 		}
-		s, err := readSource(key, from, p.from[key])
+		s, err := readSource(key, from, g.from[key])
 		if err != nil {
 			return fmt.Errorf("--from %q: %w", text, err)
 		}
-		p.from[key] = s
+		g.from[key] = s
 	}
 	var err error
-	p.hits, err = readHits("hits", p.o.Hits)
+	g.hits, err = readHits("hits", g.o.Hits)
 	if err != nil {
 		return err
 	}
-	p.cost, err = readHits("cost", p.o.Cost)
+	g.cost, err = readHits("cost", g.o.Cost)
 	if err != nil {
 		return err
 	}
-	for _, text := range p.o.Routes {
-		if err := p.readRoute(text); err != nil {
+	for _, text := range g.o.Routes {
+		if err := g.readRoute(text); err != nil {
 			return fmt.Errorf("--route %q: %w", text, err)
 		}
 	}
-	if !slices.ContainsFunc(p.routes, func(r *route) bool { return r.match == "" }) {
-		p.routes = append(p.routes, &route{byText: map[string]*descriptor{}})
+	if !slices.ContainsFunc(g.routes, func(r *route) bool { return r.match == "" }) {
+		g.routes = append(g.routes, &route{byText: map[string]*descriptor{}})
 	}
 	// Envoy takes the first route that matches.
-	slices.SortStableFunc(p.routes, func(a, b *route) int { return len(b.match) - len(a.match) })
+	slices.SortStableFunc(g.routes, func(a, b *route) int { return len(b.match) - len(a.match) })
 	return nil
 }
 
@@ -149,7 +152,7 @@ func isFormat(text string) bool {
 	return len(text) > 2 && text[0] == '%' && text[len(text)-1] == '%' && !strings.Contains(text[1:len(text)-1], "%")
 }
 
-func (p *planner) readRoute(text string) error {
+func (g *generator) readRoute(text string) error {
 	match, pairs, ok := strings.Cut(text, ":")
 	if !ok || pairs == "" {
 		return errors.New("write PREFIX:KEY=VALUE, such as /login:generic_key=login")
@@ -157,7 +160,7 @@ func (p *planner) readRoute(text string) error {
 	if match == "/" {
 		match = ""
 	}
-	if slices.ContainsFunc(p.routes, func(r *route) bool { return r.match == match }) {
+	if slices.ContainsFunc(g.routes, func(r *route) bool { return r.match == match }) {
 		return errors.New("the route is given twice: give it once, with its pairs joined by commas")
 	}
 	r := &route{match: match, values: map[string]string{}, byText: map[string]*descriptor{}}
@@ -166,47 +169,47 @@ func (p *planner) readRoute(text string) error {
 		if !ok || key == "" || value == "" {
 			return errors.New("write KEY=VALUE after the colon, such as generic_key=login")
 		}
-		if s := p.from[key]; s != nil && s.kind != fromConstant {
+		if s := g.from[key]; s != nil && s.kind != fromConstant {
 			return fmt.Errorf("--from has another source of the key %s: remove that --from", key)
 		}
 		r.values[key] = value
-		p.from[key] = &source{kind: fromConstant, isSet: true}
+		g.from[key] = &source{kind: fromConstant, isSet: true}
 	}
-	p.routes = append(p.routes, r)
+	g.routes = append(g.routes, r)
 	return nil
 }
 
 // assigned reports whether a route has a value of a key.
-func (p *planner) assigned(key string) bool {
-	return slices.ContainsFunc(p.routes, func(r *route) bool { return r.values[key] != "" })
+func (g *generator) assigned(key string) bool {
+	return slices.ContainsFunc(g.routes, func(r *route) bool { return r.values[key] != "" })
 }
 
-// collect notes the exact values of every key, the keys of every rule, and what exemptions decide
-// too: they are nodes of the domain, but no rules.
-func (p *planner) collect(domain *descriptors.Domain, rules []*descriptors.Rule) {
-	p.prefixKeys = domain.PrefixKeys()
+// collect sets values and paths from the rules. It sets prefixKeys and masked from all nodes of the
+// domain, because a node without a limit may exempt requests.
+func (g *generator) collect(domain *descriptors.Domain, rules []*descriptors.Rule) {
+	g.prefixKeys = domain.PrefixKeys()
 	const key = string(fromMasked)
-	p.masked = p.from[key]
-	if p.masked == nil || p.masked.kind != fromMasked {
-		p.masked = &source{kind: fromMasked}
+	g.masked = g.from[key]
+	if g.masked == nil || g.masked.kind != fromMasked {
+		g.masked = &source{kind: fromMasked}
 	}
-	p.maskErr = p.masked.mask(key, domain.ExactValues(key))
-	p.values, p.paths = map[string]map[string]bool{}, map[string]bool{}
+	g.maskErr = g.masked.mask(key, domain.ExactValues(key))
+	g.values, g.paths = map[string]map[string]bool{}, map[string]bool{}
 	for _, rule := range rules {
 		var path []string
 		for _, n := range rule.Path() {
 			path = append(path, n.Key)
-			if p.values[n.Key] == nil {
-				p.values[n.Key] = map[string]bool{}
+			if g.values[n.Key] == nil {
+				g.values[n.Key] = map[string]bool{}
 			}
 			for _, v := range exactValues(&n) {
-				p.values[n.Key][v] = true
+				g.values[n.Key][v] = true
 			}
 		}
-		p.paths[joined(path)] = true
+		g.paths[joined(path)] = true
 	}
-	for key, s := range p.from {
-		s.nameOnlyStatusValue(p.values[key])
+	for key, s := range g.from {
+		s.nameOnlyStatusValue(g.values[key])
 	}
 }
 
@@ -218,7 +221,7 @@ func (s *source) nameOnlyStatusValue(values map[string]bool) {
 		return
 	}
 	for only := range values {
-		s.values = map[string][]string{only: statuses}
+		s.values = map[string]*condition{only: statuses}
 	}
 }
 
@@ -231,56 +234,56 @@ func exactValues(n *descriptors.NodeSpec) []string {
 }
 
 // addRule adds the descriptors of a rule to each route.
-func (p *planner) addRule(rule *descriptors.Rule) {
+func (g *generator) addRule(rule *descriptors.Rule) {
 	nodes, at := rule.Path(), rule.Source()
 	entries := make([]entry, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
 		if strings.Contains(n.Key, "*") {
-			p.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", n.Key)
+			g.problem(at, "the key %q has a wildcard, so it does not name the key that Envoy must send: write one rule for each key", n.Key)
 			return
 		}
-		sourceOf := p.sourceOf
+		sourceOf := g.sourceOf
 		if rule.UsesLeases() && i == len(nodes)-1 {
-			sourceOf = p.idSourceOf
+			sourceOf = g.idSourceOf
 		}
 		s, err := sourceOf(n, at)
 		if err == nil {
-			err = p.checkSource(s, n)
+			err = g.checkSource(s, n)
 		}
 		if err != nil {
-			p.problem(at, "%s", err)
+			g.problem(at, "%s", err)
 			return
 		}
-		p.noteUnchecked(s, n.Key, at)
+		g.noteUnchecked(s, n.Key, at)
 		entries[i] = entry{key: n.Key, source: s}
 	}
-	m, ok := p.modeOf(rule, entries)
+	m, ok := g.modeOf(rule, entries)
 	if !ok {
 		return
 	}
 	sent := false
-	for _, r := range p.routes {
-		for _, values := range p.alternatives(r, nodes, entries) {
+	for _, r := range g.routes {
+		for _, values := range g.alternatives(r, nodes, entries) {
 			sent = true
-			if !p.addDescriptor(r, rule, values, m) {
+			if !g.addDescriptor(r, rule, values, m) {
 				return
 			}
 		}
 	}
 	if !sent {
-		p.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(nodes, entries), unsent(nodes, entries))
+		g.problem(at, "no route sends %s: add it to --route, such as --route /PREFIX:%s", unsent(nodes, entries), unsent(nodes, entries))
 	}
 }
 
 // noteUnchecked adds a note for a source that neither the rules nor weir can check.
-func (p *planner) noteUnchecked(s *source, key, at string) {
+func (g *generator) noteUnchecked(s *source, key, at string) {
 	switch s.kind {
 	case fromHost:
-		p.note(at, "%s: a client chooses the case of the host and may add a port, so one host has many values: use a generic_key for each "+
+		g.note(at, "%s: a client chooses the case of the host and may add a port, so one host has many values: use a generic_key for each "+
 			"virtual host of Envoy instead", key)
 	case fromCEL:
-		p.note("", "%s: only Envoy checks the CEL expression: start Envoy with --mode validate before you use the configuration", key)
+		g.note("", "%s: only Envoy checks the CEL expression: start Envoy with --mode validate before you use the configuration", key)
 	}
 }
 
@@ -298,29 +301,29 @@ func unsent(nodes []descriptors.NodeSpec, entries []entry) string {
 }
 
 // idSourceOf returns the source of the key whose value is the id of a request.
-func (p *planner) idSourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
-	s := p.from[n.Key]
+func (g *generator) idSourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
+	s := g.from[n.Key]
 	if s == nil {
-		p.Leases = true
+		g.Leases = true
 		return &source{kind: fromRequestID, arg: idHeader}, nil
 	}
-	p.used[n.Key] = true
+	g.used[argument{"from", n.Key}] = true
 	if s.kind != fromHeader {
 		return nil, fmt.Errorf("the value of %s is the id of the request: it comes from a header, and not from %s: write "+
 			"--from '%s=header:NAME'", n.Key, s.kind, n.Key)
 	}
-	p.note(at, "the id of a request comes from the header %s: a filter must set it for each request, and no client may choose it", s.arg)
+	g.note(at, "the id of a request comes from the header %s: a filter must set it for each request, and no client may choose it", s.arg)
 	return s, nil
 }
 
 // sourceOf returns the source of the key of a level.
-func (p *planner) sourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
-	if s := p.from[n.Key]; s != nil {
-		p.used[n.Key] = true
+func (g *generator) sourceOf(n *descriptors.NodeSpec, at string) (*source, error) {
+	if s := g.from[n.Key]; s != nil {
+		g.used[argument{"from", n.Key}] = true
 		return s, nil
 	}
-	if p.prefixKeys[n.Key] && wellKnown[strings.ToLower(n.Key)].kind == "" {
-		p.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", n.Key, n.Key)
+	if g.prefixKeys[n.Key] && wellKnown[strings.ToLower(n.Key)].kind == "" {
+		g.note(at, "%s: the address of the client, because a rule has prefixes; --from '%s=header:NAME' names a header", n.Key, n.Key)
 		return &source{kind: fromAddress}, nil
 	}
 	s, unknown, err := defaultSource(n)
@@ -328,14 +331,14 @@ func (p *planner) sourceOf(n *descriptors.NodeSpec, at string) (*source, error) 
 		return nil, err
 	}
 	if s.kind == fromMasked {
-		return p.masked, nil
+		return g.masked, nil
 	}
 	if unknown {
-		p.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",
+		g.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",
 			n.Key, s.arg)
 	}
-	if s.kind == fromConstant && len(p.values[n.Key]) > 1 {
-		all := slices.Sorted(maps.Keys(p.values[n.Key]))
+	if s.kind == fromConstant && len(g.values[n.Key]) > 1 {
+		all := slices.Sorted(maps.Keys(g.values[n.Key]))
 		return nil, fmt.Errorf("%s has the values %s, and the rules do not say which route sends which: set --route '/PREFIX:%s=%s', "+
 			"or --from %s=constant to send all of them with every request",
 			n.Key, strings.Join(all, ", "), n.Key, all[0], n.Key)
@@ -345,13 +348,13 @@ func (p *planner) sourceOf(n *descriptors.NodeSpec, at string) (*source, error) 
 
 // alternatives returns the entries of a rule on a route, once for each combination of constants. It
 // returns none if a route lacks a value of a constant.
-func (p *planner) alternatives(r *route, nodes []descriptors.NodeSpec, entries []entry) [][]entry {
+func (g *generator) alternatives(r *route, nodes []descriptors.NodeSpec, entries []entry) [][]entry {
 	all := [][]entry{nil}
 	for i, e := range entries {
 		values := []string{""}
 		switch e.source.kind {
 		case fromConstant:
-			values = p.constants(r, &nodes[i])
+			values = g.constants(r, &nodes[i])
 		case fromMatch, fromStatus:
 			values = exactValues(&nodes[i])
 		}
@@ -371,9 +374,9 @@ func (p *planner) alternatives(r *route, nodes []descriptors.NodeSpec, entries [
 }
 
 // constants returns the values of a constant on a route that a level matches.
-func (p *planner) constants(r *route, n *descriptors.NodeSpec) []string {
+func (g *generator) constants(r *route, n *descriptors.NodeSpec) []string {
 	value, given := r.values[n.Key]
-	if !p.assigned(n.Key) {
+	if !g.assigned(n.Key) {
 		return exactValues(n)
 	}
 	entry := descriptors.Entry{Key: n.Key, Value: value}
@@ -385,7 +388,7 @@ func (p *planner) constants(r *route, n *descriptors.NodeSpec) []string {
 
 // addDescriptor adds a descriptor to a route. If the route has this descriptor already,
 // addDescriptor adds the rule to it.
-func (p *planner) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, m mode) bool {
+func (g *generator) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, m mode) bool {
 	var text strings.Builder
 	for _, e := range entries {
 		fmt.Fprintf(&text, "%q=%q;", e.key, e.value)
@@ -396,19 +399,19 @@ func (p *planner) addDescriptor(r *route, rule *descriptors.Rule, entries []entr
 		r.byText[text.String()] = d
 		r.descriptors = append(r.descriptors, d)
 		if len(r.descriptors) > maxDescriptors {
-			p.problem(rule.Source(), "a route would send more than %d descriptors for each request: use fewer constants", maxDescriptors)
+			g.problem(rule.Source(), "a route would send more than %d descriptors for each request: use fewer constants", maxDescriptors)
 			return false
 		}
 	} else if d.mode != m {
-		p.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
+		g.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
 			d.keys(), d.rules[0].Source(), max(d.mode, m))
 		return false
 	}
 	d.rules = append(d.rules, rule)
 	if m != plain {
 		for i := range rule.Limits {
-			if ttl := rule.Limits[i].LeaseTTL(); ttl > 0 && (p.leaseTTL == 0 || ttl < p.leaseTTL) {
-				p.leaseTTL = ttl
+			if ttl := rule.Limits[i].LeaseTTL(); ttl > 0 && (g.leaseTTL == 0 || ttl < g.leaseTTL) {
+				g.leaseTTL = ttl
 			}
 		}
 	}

@@ -41,9 +41,15 @@ const sources = "header:NAME, path, method, host, query:NAME, metadata:NAMESPACE
 type source struct {
 	kind   kind
 	arg    string
-	v4, v6 *uint32             // prefix lengths of masked_remote_address; nil if neither the argument nor the rules set it
-	values map[string][]string // for match: header and text by value; for status: codes by value
-	isSet  bool                // an argument sets the source
+	v4, v6 *uint32               // prefix lengths of masked_remote_address; nil if neither the argument nor the rules set it
+	values map[string]*condition // of match and status, by value
+	isSet  bool                  // an argument sets the source
+}
+
+// A condition is when a key has a value: a header has a text, or the status has one of the codes.
+type condition struct {
+	header, text string
+	codes        []string // such as 404, 400-404 or 5xx
 }
 
 // wellKnown are the sources of keys by default, in lower case.
@@ -149,13 +155,13 @@ func (s *source) readMask() error {
 }
 
 func (s *source) readMatch() error {
-	value, condition, ok := strings.Cut(s.arg, "=")
-	header, text, colon := strings.Cut(condition, ":")
+	value, match, ok := strings.Cut(s.arg, "=")
+	header, text, colon := strings.Cut(match, ":")
 	header = strings.ToLower(header)
 	if !ok || !colon || value == "" || !headerName.MatchString(header) {
 		return errors.New("write match:VALUE=HEADER:TEXT, such as match:partner=x-api-key:SECRET")
 	}
-	return s.addValue(value, []string{header, text})
+	return s.addValue(value, &condition{header: header, text: text})
 }
 
 var statusCodes = regexp.MustCompile(`^([1-5]xx|[1-5][0-9][0-9](-[1-5][0-9][0-9])?)$`)
@@ -172,32 +178,32 @@ func (s *source) readStatus() error {
 			return errors.New("write status:CODES or status:VALUE=CODES, such as status:401,403 or status:failed=5xx,400-404")
 		}
 	}
-	return s.addValue(value, all)
+	return s.addValue(value, &condition{codes: all})
 }
 
-func (s *source) addValue(value string, condition []string) error {
+func (s *source) addValue(value string, c *condition) error {
 	if s.values == nil {
-		s.values = map[string][]string{}
+		s.values = map[string]*condition{}
 	}
 	if s.values[value] != nil {
 		return fmt.Errorf("the value %q is given twice: remove one", value)
 	}
-	s.values[value] = condition
+	s.values[value] = c
 	return nil
 }
 
-// condition returns a status list as a CEL expression.
-func condition(codes []string) string {
+// cel returns the codes as a CEL expression.
+func (c *condition) cel() string {
 	var all []string
-	for _, c := range codes {
-		first, last, isRange := strings.Cut(c, "-")
+	for _, code := range c.codes {
+		first, last, isRange := strings.Cut(code, "-")
 		switch {
-		case strings.HasSuffix(c, "xx"):
-			all = append(all, fmt.Sprintf("response.code >= %c00 && response.code <= %c99", c[0], c[0]))
+		case strings.HasSuffix(code, "xx"):
+			all = append(all, fmt.Sprintf("response.code >= %c00 && response.code <= %c99", code[0], code[0]))
 		case isRange:
 			all = append(all, fmt.Sprintf("response.code >= %s && response.code <= %s", first, last))
 		default:
-			all = append(all, "response.code == "+c)
+			all = append(all, "response.code == "+code)
 		}
 	}
 	return strings.Join(all, " || ")
@@ -212,7 +218,7 @@ func (s *source) statusExpression() string {
 	}
 	var b strings.Builder
 	for _, value := range slices.Sorted(maps.Keys(s.values)) {
-		fmt.Fprintf(&b, "%s ? %s : ", condition(s.values[value]), strconv.Quote(value))
+		fmt.Fprintf(&b, "%s ? %s : ", s.values[value].cel(), strconv.Quote(value))
 	}
 	return b.String() + strconv.Quote(otherwise)
 }

@@ -34,17 +34,8 @@ func (c *Covered) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reach
 // A limitID identifies a limit across the files of tests, because rules that are loaded twice are
 // different values.
 type limitID struct {
-	domain, rule, source string
-	path                 string // tells rules of equal names apart
-	number               int
-}
-
-func idOf(rule *descriptors.Rule, number int) limitID {
-	id := limitID{domain: rule.Domain, rule: rule.Name, source: rule.Source(), number: number}
-	for _, n := range rule.Path() {
-		id.path += strconv.Quote(n.Key) + "=" + strconv.Quote(n.Value)
-	}
-	return id
+	source string
+	hash   uint64 // [descriptors.Rule.LimitHash]
 }
 
 // add adds the limits of rules that c lacks.
@@ -54,7 +45,7 @@ func (c *Coverage) add(rules *descriptors.Rules) {
 	}
 	for rule := range rules.All() {
 		for i := range max(1, len(rule.Limits)) {
-			id := idOf(rule, i)
+			id := limitID{rule.Source(), rule.LimitHash(i)}
 			covered := c.byID[id]
 			if covered == nil {
 				covered = &Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}

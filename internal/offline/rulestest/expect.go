@@ -124,22 +124,37 @@ type Problem struct {
 
 func (p Problem) String() string { return fmt.Sprintf("%s: want %s, got %s", p.Field, p.Want, p.Got) }
 
-// problems returns the differences between a result and the expectation. The numbers of e apply
-// only to the last request of a step.
-func (e *expectation) problems(r *decide.Result, last bool) []Problem {
+// beforeLast returns the expectation of the requests before the last one of a step. It has none of
+// the numbers.
+func (e expectation) beforeLast() expectation {
+	e.decision = e.decision.withoutNumbers()
+	e.descriptors = slices.Clone(e.descriptors)
+	for i := range e.descriptors {
+		e.descriptors[i] = e.descriptors[i].withoutNumbers()
+	}
+	return e
+}
+
+func (w wanted) withoutNumbers() wanted {
+	w.remaining, w.used, w.retryAfter, w.resetAfter = nil, nil, nil, nil
+	return w
+}
+
+// problems returns the differences between a result and the expectation.
+func (e *expectation) problems(r *decide.Result) []Problem {
 	var all []Problem
 	if w := e.decision.denied; w != nil && *w != r.Denied {
 		all = append(all, Problem{"verdict", verdictOf(*w), verdictOf(r.Denied)})
 	}
 	w := e.decision
 	w.denied = nil
-	all = append(all, w.problems("", deciding(r), last)...)
+	all = append(all, w.problems("", deciding(r))...)
 	for i := range e.descriptors {
 		prefix := ""
 		if len(e.descriptors) > 1 {
 			prefix = fmt.Sprintf("descriptors[%d].", i)
 		}
-		all = append(all, e.descriptors[i].problems(prefix, &r.Decisions[i], last)...)
+		all = append(all, e.descriptors[i].problems(prefix, &r.Decisions[i])...)
 	}
 	return all
 }
@@ -174,59 +189,59 @@ func decidesMore(d, than *decide.Decision) bool {
 	return d.DecidingLimit != nil && (than.DecidingLimit == nil || d.Remaining < than.Remaining)
 }
 
-// problems returns the differences of one decision. prefix precedes the names of the fields.
-func (w *wanted) problems(prefix string, d *decide.Decision, last bool) []Problem {
-	var all []Problem
-	differ := func(field, want, got string) {
-		if want != got {
-			all = append(all, Problem{prefix + field, want, got})
-		}
+// differences collects the problems of one decision.
+type differences struct {
+	prefix string // precedes the names of fields
+	all    []Problem
+}
+
+func (d *differences) compare(field, want, got string) {
+	if want != got {
+		d.all = append(d.all, Problem{d.prefix + field, want, got})
 	}
+}
+
+// problems returns the differences of one decision. prefix precedes the names of the fields.
+func (w *wanted) problems(prefix string, d *decide.Decision) []Problem {
+	found := &differences{prefix: prefix}
 	if w.denied != nil {
-		differ("verdict", verdictOf(*w.denied), verdictOf(d.Outcome == decide.Denied))
+		found.compare("verdict", verdictOf(*w.denied), verdictOf(d.Outcome == decide.Denied))
 	}
 	if w.rule != nil {
-		differ("rule", cmp.Or(*w.rule, "none"), cmp.Or(d.RuleName(), "none"))
+		found.compare("rule", cmp.Or(*w.rule, "none"), cmp.Or(d.RuleName(), "none"))
 	}
 	if w.reason != nil {
-		differ("reason", *w.reason, d.Reason.String())
+		found.compare("reason", *w.reason, d.Reason.String())
 	}
 	name, number, verdict := limitOf(d)
 	if w.limit != nil && *w.limit != number {
-		differ("limit", cmp.Or(*w.limit, "none"), name)
+		found.compare("limit", cmp.Or(*w.limit, "none"), name)
 	}
 	if w.penalized != nil {
-		differ("penalized", strconv.FormatBool(*w.penalized), strconv.FormatBool(verdict != nil && verdict.Penalized))
+		found.compare("penalized", strconv.FormatBool(*w.penalized), strconv.FormatBool(verdict != nil && verdict.Penalized))
 	}
-	if !last {
-		return all
-	}
-	count := func(field string, want *int64, got int64) {
-		switch {
-		case want == nil:
-		case verdict == nil:
-			differ(field, strconv.FormatInt(*want, 10), "no limit")
-		default:
-			differ(field, strconv.FormatInt(*want, 10), strconv.FormatInt(got, 10))
-		}
-	}
-	count("remaining", w.remaining, d.Remaining)
+	w.compareNumbers(found, d, verdict)
+	return found.all
+}
+
+func (w *wanted) compareNumbers(found *differences, d *decide.Decision, verdict *limiters.Verdict) {
+	remaining, used, resetAfter := "no limit", "no limit", "no limit"
 	if verdict != nil {
-		count("used", w.used, verdict.Used)
-	} else {
-		count("used", w.used, 0)
+		remaining, used = strconv.FormatInt(d.Remaining, 10), strconv.FormatInt(verdict.Used, 10)
+		resetAfter = verdict.ResetAfter.String()
+	}
+	if w.remaining != nil {
+		found.compare("remaining", strconv.FormatInt(*w.remaining, 10), remaining)
+	}
+	if w.used != nil {
+		found.compare("used", strconv.FormatInt(*w.used, 10), used)
 	}
 	if w.retryAfter != nil {
-		differ("retry_after", explain.WaitText(*w.retryAfter), retryAfter(d))
+		found.compare("retry_after", explain.WaitText(*w.retryAfter), retryAfter(d))
 	}
 	if w.resetAfter != nil {
-		got := "no limit"
-		if verdict != nil {
-			got = verdict.ResetAfter.String()
-		}
-		differ("reset_after", w.resetAfter.String(), got)
+		found.compare("reset_after", w.resetAfter.String(), resetAfter)
 	}
-	return all
 }
 
 // retryAfter returns the time at which a denied hit fits. It also has a value for a rule in shadow
@@ -256,8 +271,8 @@ func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict
 	return "none", "", nil
 }
 
-// unlimitedReason returns why no rule limits the requests of a step. It is empty if a rule limits
-// them, or if the step expects a reason, a rule or a limit. The first request represents the
+// unlimitedReason returns the reason why no rule limits the requests of a step. It is empty if a rule
+// limits them, or if the step expects a reason, a rule or a limit. The first request represents the
 // others, which differ only in their number.
 func (s *Suite) unlimitedReason(step *Step) string {
 	names := func(w wanted) bool { return w.reason != nil || w.rule != nil || w.limit != nil }
@@ -265,14 +280,10 @@ func (s *Suite) unlimitedReason(step *Step) string {
 		return ""
 	}
 	request := step.request
-	request.Descriptors = slices.Clone(request.Descriptors)
-	for i := range request.Descriptors {
-		d := &request.Descriptors[i]
-		if d.Override != nil {
-			return ""
-		}
-		d.Entries = numbered(d.Entries, 1)
+	if slices.ContainsFunc(request.Descriptors, func(d decide.Descriptor) bool { return d.Override != nil }) {
+		return ""
 	}
+	request.Descriptors = numberedDescriptors(request.Descriptors, 1)
 	record := explain.ForRequest(explain.Options{Decide: s.server}, s.Rules, &request)
 	reason := ""
 	for i := range record.Descriptors {

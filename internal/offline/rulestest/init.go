@@ -16,20 +16,20 @@ import (
 // expects the denial, and expects the outcome after the wait. A comment names each limit that no
 // test can reach. The tests name the rules by paths relative to file, the path at which the caller
 // will write the tests; "" stands for the working directory.
-func Init(source Source, file string) ([]byte, error) {
-	rules, err := source.load()
+func Init(o InitOptions, file string) ([]byte, error) {
+	rules, err := o.load()
 	if err != nil {
 		return nil, err
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Tests of %s, written by weir test --init. They show what the rules do. Change them to what the rules must do.\n",
-		filepath.Base(source.Rules))
+		filepath.Base(o.Rules))
 	b.WriteString("# yaml-language-server: $schema=https://raw.githubusercontent.com/weir-rls/weir/main/docs/test.schema.json\n")
-	if err := writeSource(&b, source, file); err != nil {
+	if err := writeHeader(&b, o, file); err != nil {
 		return nil, err
 	}
 	b.WriteString("tests:\n")
-	g := &generator{rules: rules, months: source.CalendarMonths, out: &b, names: map[string]int{}}
+	g := &generator{rules: rules, months: o.CalendarMonths, out: &b, names: map[string]int{}}
 	domains, n := rules.Counts()
 	if n == 0 {
 		return nil, errors.New("the rules have no limits, so there is nothing to test")
@@ -44,22 +44,23 @@ func Init(source Source, file string) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-func writeSource(b *strings.Builder, source Source, file string) error {
-	for _, p := range [][2]string{{"rules", source.Rules}, {"overlay", source.Overlay}} {
-		if p[1] == "" {
+// writeHeader writes the keys of the file before its tests.
+func writeHeader(b *strings.Builder, o InitOptions, file string) error {
+	for _, named := range []struct{ key, path string }{{"rules", o.Rules}, {"overlay", o.Overlay}} {
+		if named.path == "" {
 			continue
 		}
-		path, err := relativeTo(p[1], file)
+		path, err := relativeTo(named.path, file)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(b, "%s: %s\n", p[0], rulesyaml.Quoted(path))
+		fmt.Fprintf(b, "%s: %s\n", named.key, rulesyaml.Quoted(path))
 	}
 	var options []string
-	if source.CalendarMonths {
+	if o.CalendarMonths {
 		options = append(options, "use_calendar_month_rate_limit: true")
 	}
-	if source.MergeDomains {
+	if o.MergeDomains {
 		options = append(options, "merge_domain_config: true")
 	}
 	if len(options) > 0 {
@@ -103,7 +104,7 @@ func (g *generator) rule(rule *descriptors.Rule) {
 	}
 	if rule.Unlimited {
 		r := g.newRecorder(rule, entries, defaultStart)
-		r.send(sent{hits: 1})
+		r.send(stepSpec{hits: 1})
 		g.write(rule, "unlimited", r)
 		return
 	}

@@ -89,7 +89,7 @@ func initAndRun(t *testing.T, text string) (written string, coverage *rulestest.
 	dir := t.TempDir()
 	rules, tests := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "sub", "rules_test.yaml")
 	must.Write(t, rules, text)
-	out, err := rulestest.Init(rulestest.Source{Rules: rules}, tests)
+	out, err := rulestest.Init(rulestest.InitOptions{Rules: rules}, tests)
 	must.Succeed(t, err)
 	must.Write(t, tests, string(out))
 	suite, err := rulestest.Load(tests)
@@ -205,7 +205,7 @@ func TestInitKeepsOverlayOptionsAndDomains(t *testing.T) {
 	must.Write(t, filepath.Join(dir, "rules", "b.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 3}}]\n")
 	must.Write(t, filepath.Join(dir, "overlay.yaml"), "domain: b\ndescriptors: [{key: k, rate_limit: {algorithm: funnel}}]\n")
 	t.Chdir(dir)
-	out, err := rulestest.Init(rulestest.Source{Rules: "rules", Overlay: "overlay.yaml", CalendarMonths: true, MergeDomains: true}, "tests/t.yaml")
+	out, err := rulestest.Init(rulestest.InitOptions{Rules: "rules", Overlay: "overlay.yaml", CalendarMonths: true, MergeDomains: true}, "tests/t.yaml")
 	must.Succeed(t, err)
 	for _, want := range []string{
 		"\nrules: ../rules\noverlay: ../overlay.yaml\noptions: {use_calendar_month_rate_limit: true, merge_domain_config: true}\n",
@@ -233,7 +233,7 @@ func TestInitOfRulesWithoutLimits(t *testing.T) {
 		"domain: d\ndescriptors: [{key: a, rate_limit: {unit: fortnight}}]\n": "rules.yaml:2:43: invalid rate limit unit 'fortnight'",
 	} {
 		must.Write(t, rules, text)
-		if _, err := rulestest.Init(rulestest.Source{Rules: rules}, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := rulestest.Init(rulestest.InitOptions{Rules: rules}, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}

@@ -98,23 +98,23 @@ func (p *parser) setDomains() {
 	}
 }
 
-// A Source names the rules for [Init], and the settings with which they are read.
-type Source struct {
+// InitOptions names the rules for [Init], and configures how they are read.
+type InitOptions struct {
 	Rules, Overlay               string // paths of files or folders; the overlay may be ""
 	MergeDomains, CalendarMonths bool
 }
 
 // load reads the rules.
-func (s *Source) load() (*descriptors.Rules, error) {
-	files, err := sources.Read(s.Rules)
+func (o *InitOptions) load() (*descriptors.Rules, error) {
+	files, err := sources.Read(o.Rules)
 	var overlay []rulesfile.File
-	if err == nil && s.Overlay != "" {
-		overlay, err = sources.Read(s.Overlay)
+	if err == nil && o.Overlay != "" {
+		overlay, err = sources.Read(o.Overlay)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return build(rulesfile.Options{MergeDomains: s.MergeDomains, CalendarMonths: s.CalendarMonths}, files, overlay)
+	return build(rulesfile.Options{MergeDomains: o.MergeDomains, CalendarMonths: o.CalendarMonths}, files, overlay)
 }
 
 // build parses rules with their overlay, if there is one.

@@ -3,6 +3,7 @@ package rulestest
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -330,11 +331,15 @@ func formatRequest(r *decide.Request, domain string) string {
 // number is the text in a value that stands for the number of the request in its step, from 1.
 const number = "{n}"
 
-// numbered returns entries whose values contain the number of a request.
-func numbered(entries []descriptors.Entry, n int) []descriptors.Entry {
-	all := make([]descriptors.Entry, len(entries))
-	for i, e := range entries {
-		all[i] = descriptors.Entry{Key: e.Key, Value: strings.ReplaceAll(e.Value, number, strconv.Itoa(n))}
+// numberedDescriptors returns descriptors whose values contain the number of a request.
+func numberedDescriptors(all []decide.Descriptor, n int) []decide.Descriptor {
+	all = slices.Clone(all)
+	for i := range all {
+		entries := slices.Clone(all[i].Entries)
+		for j := range entries {
+			entries[j].Value = strings.ReplaceAll(entries[j].Value, number, strconv.Itoa(n))
+		}
+		all[i].Entries = entries
 	}
 	return all
 }

@@ -44,8 +44,8 @@ func (g *generator) newRecorder(rule *descriptors.Rule, entries []descriptors.En
 	}
 }
 
-// A sent is a step to record.
-type sent struct {
+// A stepSpec is a step to record.
+type stepSpec struct {
 	hits   int64
 	refund bool
 	after  time.Duration
@@ -56,7 +56,7 @@ type sent struct {
 }
 
 // replay decides a request without recording it.
-func (r *recorder) replay(s sent, id string) *decide.Decision {
+func (r *recorder) replay(s stepSpec, id string) *decide.Decision {
 	request := decide.Request{Domain: r.rule.Domain,
 		Descriptors: []decide.Descriptor{{Entries: r.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
 	if s.refund {
@@ -74,7 +74,7 @@ func (r *recorder) replay(s sent, id string) *decide.Decision {
 	return d
 }
 
-func (r *recorder) entriesOf(s sent, id string) []descriptors.Entry {
+func (r *recorder) entriesOf(s stepSpec, id string) []descriptors.Entry {
 	entries := slices.Clone(r.entries)
 	if r.rule.UsesLeases() {
 		entries[len(entries)-1].Value = id
@@ -86,7 +86,7 @@ func (r *recorder) entriesOf(s sent, id string) []descriptors.Entry {
 }
 
 // send sends the requests of a step, records the step, and returns the last decision.
-func (r *recorder) send(s sent) *decide.Decision {
+func (r *recorder) send(s stepSpec) *decide.Decision {
 	r.now = r.now.Add(s.after)
 	after, repeat := r.now.Sub(r.last), max(1, s.repeat)
 	if s.id == "" {
@@ -113,7 +113,7 @@ func (r *recorder) send(s sent) *decide.Decision {
 }
 
 // record writes a step.
-func (r *recorder) record(s sent, after time.Duration, repeat int, d *decide.Decision) {
+func (r *recorder) record(s stepSpec, after time.Duration, repeat int, d *decide.Decision) {
 	var b strings.Builder
 	lead := "      - "
 	line := func(format string, args ...any) {
@@ -154,45 +154,45 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 	var d *decide.Decision
 	switch {
 	case limit.Capacity() == 0:
-		d = r.send(sent{hits: 1})
+		d = r.send(stepSpec{hits: 1})
 	case chunk == 0:
 		return nil, errors.New("another limit of the rule denies every request")
 	case chunk == limit.Capacity():
 		if limit.Capacity() <= maxUnrolled && !rule.UsesLeases() {
-			r.send(sent{hits: 1, repeat: int(limit.Capacity())})
+			r.send(stepSpec{hits: 1, repeat: int(limit.Capacity())})
 		} else {
-			r.send(sent{hits: limit.Capacity()})
+			r.send(stepSpec{hits: limit.Capacity()})
 		}
-		d = r.send(sent{hits: 1})
+		d = r.send(stepSpec{hits: 1})
 	default:
 		f, err := g.fill(r, t, chunk)
 		if err != nil {
 			return nil, err
 		}
-		r.send(sent{hits: f.chunk, repeat: f.chunks, every: f.every})
-		d = r.send(sent{hits: f.hits, after: f.every})
+		r.send(stepSpec{hits: f.chunk, repeat: f.chunks, every: f.every})
+		d = r.send(stepSpec{hits: f.hits, after: f.every})
 	}
 	if d == nil || !r.denied[t] {
 		return nil, errors.New("the smaller limits of the rule deny first")
 	}
-	r.recover(t, d)
+	r.recordRecovery(t, d)
 	return r, nil
 }
 
-// recover records the outcome after a denial.
-func (r *recorder) recover(t int, d *decide.Decision) {
+// recordRecovery records the outcome after a denial.
+func (r *recorder) recordRecovery(t int, d *decide.Decision) {
 	limit := r.rule.Limits[t].Limit
 	switch {
 	case d.Reason != decide.OverLimit:
 		return
 	case limit.IsConcurrency():
-		r.send(sent{hits: 0, refund: true, id: "id-1"})
-		r.send(sent{hits: 1})
+		r.send(stepSpec{hits: 0, refund: true, id: "id-1"})
+		r.send(stepSpec{hits: 1})
 	case limit.Reserves() && len(r.rule.Limits) == 1:
-		r.send(sent{hits: 0, id: "id-1", end: "settle"})
-		r.send(sent{hits: 1})
+		r.send(stepSpec{hits: 0, id: "id-1", end: "settle"})
+		r.send(stepSpec{hits: 1})
 	default:
-		r.send(sent{hits: 1, after: d.RetryAfter})
+		r.send(stepSpec{hits: 1, after: d.RetryAfter})
 	}
 }
 
@@ -242,12 +242,12 @@ func (r *recorder) try(f *filling, t int) bool {
 	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
 	for f.chunks < maxChunks && r.now.Sub(r.start) < maxOffset/2 {
 		f.chunks++
-		d := r.replay(sent{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
+		d := r.replay(stepSpec{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
 		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
 			return false
 		}
 		r.now = r.now.Add(f.every)
-		peeked := r.replay(sent{hits: 0}, "id-0")
+		peeked := r.replay(stepSpec{hits: 0}, "id-0")
 		if peeked == nil || len(peeked.Verdicts) != len(r.denied) {
 			return false
 		}
@@ -269,7 +269,7 @@ func (r *recorder) try(f *filling, t int) bool {
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
 	limit := rule.Limits[t].Limit
 	r := g.newRecorder(rule, entries, defaultStart)
-	d := r.replay(sent{hits: 1}, "id-0")
+	d := r.replay(stepSpec{hits: 1}, "id-0")
 	if limit.Drains() || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
 		return defaultStart
 	}

@@ -184,17 +184,13 @@ const maxExplained = 20
 
 // step sends the requests of a step. It returns the first failure, or nil.
 func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error) {
-	request, denied := s.request, int64(0)
+	request, want, denied := s.request, s.want.beforeLast(), int64(0)
 	for i := range s.Repeat {
 		if i%checkEvery == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if s.numbered {
-			request.Descriptors = make([]decide.Descriptor, len(s.request.Descriptors))
-			for j, d := range s.request.Descriptors {
-				d.Entries = numbered(d.Entries, i+1)
-				request.Descriptors[j] = d
-			}
+			request.Descriptors = numberedDescriptors(s.request.Descriptors, i+1)
 		}
 		at := s.At.Add(time.Duration(i) * s.Every)
 		err := r.replayer.Decide(at, &request, &r.result)
@@ -208,29 +204,37 @@ func (r *runner) step(ctx context.Context, s *Step) (failure *Failure, err error
 			continue
 		}
 		last := i == s.Repeat-1
+		if last {
+			want = s.want
+		}
 		var problems []Problem
 		if err != nil {
 			problems = []Problem{{"request", "a decision", "the error: " + err.Error()}}
 		} else {
-			problems = s.want.problems(&r.result, last)
+			problems = want.problems(&r.result)
 		}
 		if last {
 			problems = append(problems, s.want.counts(int64(s.Repeat), denied)...)
 		}
 		if len(problems) > 0 {
-			failure = &Failure{
-				Line: s.Line, Repetition: i + 1, Time: at, Request: formatRequest(&request, request.Domain), Problems: problems,
-			}
-			r.explained++
-			if r.explained <= maxExplained {
-				failure.Explanation = explain.ForRequest(explain.Options{Decide: r.suite.server}, r.suite.Rules, &request).Text(false)
-			}
-			if len(r.result.Decisions) > 0 {
-				failure.Outcome = outcomeText(&r.result, deciding(&r.result))
-			}
+			failure = r.newFailure(&request, problems)
+			failure.Line, failure.Repetition, failure.Time = s.Line, i+1, at
 		}
 	}
 	return failure, nil
+}
+
+// newFailure describes the last decision, which has problems.
+func (r *runner) newFailure(request *decide.Request, problems []Problem) *Failure {
+	f := &Failure{Request: formatRequest(request, request.Domain), Problems: problems}
+	r.explained++
+	if r.explained <= maxExplained {
+		f.Explanation = explain.ForRequest(explain.Options{Decide: r.suite.server}, r.suite.Rules, request).Text(false)
+	}
+	if len(r.result.Decisions) > 0 {
+		f.Outcome = outcomeText(&r.result, deciding(&r.result))
+	}
+	return f
 }
 
 // counts returns the problems with the numbers of allowed and denied requests.

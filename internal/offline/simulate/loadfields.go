@@ -1,8 +1,10 @@
 package simulate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,7 +76,7 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	if first != nil {
 		l.domain, l.start, l.duration, l.seed, inherited = first.domain, first.start, first.duration, first.seed, first.descriptors
 	}
-	names := slices.Concat(shapeFields, commonFields)
+	names, fields := slices.Concat(shapeFields, commonFields), l.byName()
 	given := map[string]bool{}
 	for _, word := range words[1:] {
 		name, value, found := strings.Cut(word, "=")
@@ -87,8 +89,12 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 			return nil, fmt.Errorf("%s is given twice: remove one", name)
 		}
 		given[name] = true
-		if err := l.set(name, value); err != nil {
+		switch err := fields[name].set(value); {
+		case err == nil:
+		case fields[name].want == "":
 			return nil, err
+		default:
+			return nil, fmt.Errorf("%s=%s: want %s", name, value, fields[name].want)
 		}
 	}
 	if l.descriptors == nil {
@@ -104,78 +110,78 @@ func unknownField(shape, name string, names []string) error {
 	return fmt.Errorf("%s has no field %q: it has %s", shape, name, strings.Join(names, ", "))
 }
 
-func (l *loadFields) set(name, value string) (err error) {
-	want := ""
-	switch name {
-	case "rate":
-		l.rate, err = number(value, 1e-6, 1e6)
-		want = "requests a second, from 0.000001 to 1000000"
-	case "zipf":
-		l.zipf, err = number(value, 0, 10)
-		want = "an exponent from 0 (all users alike) to 10"
-	case "swing":
-		l.swing, err = number(value, 0, 1)
-		want = "a share of the rate, from 0 to 1"
-	case "size":
-		l.size, err = whole(value, 1, 1e6)
-		want = "requests of a burst, from 1 to 1000000"
-	case "users":
-		var n int64
-		n, err = whole(value, 1, maxUsers)
-		l.users, want = int(n), fmt.Sprintf("a number of users, from 1 to %d", maxUsers)
-	case "hits":
-		l.hits, err = whole(value, -1e9, 1e9)
-		want = "a whole number"
-	case "seed":
-		l.seed, err = strconv.ParseUint(value, 10, 64)
-		want = "a whole number, at least 0"
-	case "every", "width", "peak", "from", "for", "duration":
-		want = "a duration such as 90s or 1h30m, at most 10 years"
-		err = l.setDuration(name, value)
-	case "start":
-		l.start, err = time.Parse(time.RFC3339, value)
-		l.start = l.start.UTC()
-		want = "a time such as 2026-01-01T00:00:00Z, from 1971 to 2189"
-		if err == nil && (l.start.Year() < 1971 || l.start.Year() > 2189) {
-			err = errors.New("out of range")
-		}
-	case "name":
-		l.prefix = value
-	case "domain":
-		l.domain = value
-	case "key":
-		if value == "" || strings.ContainsAny(value, ",={}") {
-			return fmt.Errorf("key=%s: want one key, such as key=user_id; descriptor has the others", value)
-		}
-		l.descriptors = append(l.descriptors, []template{{key: value, parts: []part{{user: true}}}})
-	case "descriptor":
-		var entries []template
-		entries, err = parseTemplates(value)
-		if err != nil {
-			return err
-		}
-		l.descriptors = append(l.descriptors, entries)
+// A loadField parses and sets one field.
+type loadField struct {
+	set  func(value string) error
+	want string // the valid values, for the error; "": the error of set has them
+}
+
+// byName returns the fields of l.
+func (l *loadFields) byName() map[string]loadField {
+	const (
+		longest      = 10 * 365 * 24 * time.Hour
+		wantDuration = "a duration such as 90s or 1h30m, at most 10 years"
+	)
+	parseFloat := func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+	parseInt := func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }
+	parseUint := func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }
+	return map[string]loadField{
+		"rate":     {setter(&l.rate, parseFloat, 1e-6, 1e6), "requests a second, from 0.000001 to 1000000"},
+		"zipf":     {setter(&l.zipf, parseFloat, 0, 10), "an exponent from 0 (all users alike) to 10"},
+		"swing":    {setter(&l.swing, parseFloat, 0, 1), "a share of the rate, from 0 to 1"},
+		"size":     {setter(&l.size, parseInt, 1, 1e6), "requests of a burst, from 1 to 1000000"},
+		"users":    {setter(&l.users, strconv.Atoi, 1, maxUsers), fmt.Sprintf("a number of users, from 1 to %d", maxUsers)},
+		"hits":     {setter(&l.hits, parseInt, -1e9, 1e9), "a whole number"},
+		"seed":     {setter(&l.seed, parseUint, 0, math.MaxUint64), "a whole number, at least 0"},
+		"every":    {setter(&l.every, time.ParseDuration, time.Microsecond, longest), wantDuration},
+		"width":    {setter(&l.width, time.ParseDuration, 0, longest), wantDuration},
+		"peak":     {setter(&l.peak, time.ParseDuration, 0, longest), wantDuration},
+		"from":     {setter(&l.from, time.ParseDuration, 0, longest), wantDuration},
+		"for":      {setter(&l.length, time.ParseDuration, time.Microsecond, longest), wantDuration},
+		"duration": {setter(&l.duration, time.ParseDuration, time.Microsecond, longest), wantDuration},
+
+		"start":      {l.setStart, "a time such as 2026-01-01T00:00:00Z, from 1971 to 2189"},
+		"name":       {func(value string) error { l.prefix = value; return nil }, ""},
+		"domain":     {func(value string) error { l.domain = value; return nil }, ""},
+		"key":        {l.addKey, "one key, such as key=user_id; descriptor has the others"},
+		"descriptor": {l.addDescriptor, ""},
 	}
-	if err != nil {
-		return fmt.Errorf("%s=%s: want %s", name, value, want)
+}
+
+var errOutOfRange = errors.New("out of range")
+
+// setter returns a function that parses a value from least to most into to.
+func setter[T cmp.Ordered](to *T, parse func(string) (T, error), least, most T) func(string) error {
+	return func(value string) (err error) {
+		*to, err = parse(value)
+		if err == nil && !(*to >= least && *to <= most) { // also NaN
+			err = errOutOfRange
+		}
+		return err
 	}
+}
+
+func (l *loadFields) setStart(value string) error {
+	start, err := time.Parse(time.RFC3339, value)
+	l.start = start.UTC()
+	if err == nil && (l.start.Year() < 1971 || l.start.Year() > 2189) {
+		err = errOutOfRange
+	}
+	return err
+}
+
+func (l *loadFields) addKey(key string) error {
+	if key == "" || strings.ContainsAny(key, ",={}") {
+		return errors.New("not one key")
+	}
+	l.descriptors = append(l.descriptors, []template{{key: key, parts: []part{{user: true}}}})
 	return nil
 }
 
-func (l *loadFields) setDuration(name, value string) error {
-	d, err := time.ParseDuration(value)
-	if err != nil {
-		return err
-	}
-	positive := name == "every" || name == "duration" || name == "for"
-	if d < 0 || positive && d < time.Microsecond || d > 10*365*24*time.Hour {
-		return errors.New("out of range")
-	}
-	field := map[string]*time.Duration{
-		"every": &l.every, "width": &l.width, "peak": &l.peak, "from": &l.from, "for": &l.length, "duration": &l.duration,
-	}[name]
-	*field = d
-	return nil
+func (l *loadFields) addDescriptor(text string) error {
+	entries, err := parseTemplates(text)
+	l.descriptors = append(l.descriptors, entries)
+	return err
 }
 
 // check returns an error for fields that contradict each other.
@@ -197,20 +203,4 @@ func (l *loadFields) check() error {
 		return fmt.Errorf("it makes some %.0f requests, more than %d: lower the rate or the duration", n, int64(maxLoadRequests))
 	}
 	return nil
-}
-
-func number(text string, least, most float64) (float64, error) {
-	n, err := strconv.ParseFloat(text, 64)
-	if err == nil && !(n >= least && n <= most) { // also NaN
-		err = errors.New("out of range")
-	}
-	return n, err
-}
-
-func whole(text string, least, most int64) (int64, error) {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && (n < least || n > most) {
-		err = errors.New("out of range")
-	}
-	return n, err
 }

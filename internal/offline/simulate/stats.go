@@ -75,21 +75,23 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	}
 	s.result.To = line.At
 	bucket := s.buckets.bucketOf(line.At, s.merge)
-	denied := err == nil && result.Denied
+	outcome := decide.Allowed
 	switch {
 	case err != nil:
+		outcome = decide.Undecided
 		s.result.Failed++
 		if s.result.FirstFailure == "" {
 			s.result.FirstFailure = fmt.Sprintf("%s: %v", line.At.Format(time.RFC3339Nano), err)
 		}
-	case denied:
+	case result.Denied:
+		outcome = decide.Denied
 		s.result.Denied++
 		s.denied.count(bucket)
 	default:
 		s.result.Allowed++
 		s.allowed.count(bucket)
 	}
-	s.compareRecorded(line, denied, err == nil)
+	s.compareRecorded(line, outcome)
 	s.unmatchable.Add(&line.Request)
 	if err != nil {
 		return
@@ -115,19 +117,19 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	}
 }
 
-// compareRecorded counts the recorded verdict. comparable is false if the simulation has no
-// verdict.
-func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
+// compareRecorded counts the recorded verdict, and whether it differs from the simulated outcome. An
+// Undecided outcome, or a recorded verdict without the store, is not compared.
+func (s *stats) compareRecorded(line *replay.Line, outcome decide.Outcome) {
 	r := &s.result.Recorded
 	switch line.By {
 	case replay.FromCache:
 		r.Cache++
 	case replay.FromFallback:
 		r.Fallback++
-		comparable = false
+		outcome = decide.Undecided
 	case replay.FromError:
 		r.Errors++
-		comparable = false
+		outcome = decide.Undecided
 	}
 	if line.LeftOut > 0 {
 		r.Partial++
@@ -140,12 +142,12 @@ func (s *stats) compareRecorded(line *replay.Line, denied, comparable bool) {
 		r.Unknown++
 	case line.Allowed:
 		r.Allowed++
-		if denied && comparable {
+		if outcome == decide.Denied {
 			r.NewlyDenied++
 		}
 	default:
 		r.Denied++
-		if !denied && comparable {
+		if outcome == decide.Allowed {
 			r.NewlyAllowed++
 		}
 	}

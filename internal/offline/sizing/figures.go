@@ -14,7 +14,7 @@ import (
 //go:embed figures.json
 var figuresJSON []byte
 
-// Figures returns the measurements that plans use.
+// Figures returns the measurements of [Report].
 var Figures = sync.OnceValue(func() *Measured {
 	m := new(Measured)
 	if err := json.Unmarshal(figuresJSON, m); err != nil {

@@ -1,5 +1,5 @@
 // Package sizing answers the questions of an operator before a deployment. [Local] computes the
-// local limits of replicas. [NewPlan] computes memory, calls to Redis and the largest
+// local limits of replicas. [NewReport] computes memory, calls to Redis and the largest
 // over-admission of rules.
 package sizing
 

@@ -42,22 +42,22 @@ func probability(low, high float64) string {
 	return a + " to " + b
 }
 
-// Text returns p for people.
-func (p *Plan) Text() string {
+// Text returns r for people.
+func (r *Report) Text() string {
 	rows := []string{"DOMAIN\tRULE\tLIMIT\tALGORITHM\tKEYS\tIN WEIR'S MEMORY\tON REDIS"}
-	for _, l := range p.Limits {
+	for _, l := range r.Limits {
 		rows = append(rows, terminal.Row(l.Domain, l.path(), l.text(), l.Algorithm, fmt.Sprintf("%.0f", l.Keys), bytesOf(l.MemoryBytes),
 			bytesOf(l.RedisBytes)))
 	}
-	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", p.Keys, bytesOf(p.MemoryBytes), bytesOf(p.RedisBytes)))
-	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", p.Users,
-		rate(p.Rate), p.Replicas, p.Probability, terminal.Table(rows...)) +
-		fmt.Sprintf("\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", p.Calls.PerRequest, p.Calls.Cluster,
-			p.callRate())
-	if p.Rate > 0 {
-		text += p.coresText()
+	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", r.Keys, bytesOf(r.MemoryBytes), bytesOf(r.RedisBytes)))
+	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", r.Users,
+		rate(r.Rate), r.Replicas, r.Probability, terminal.Table(rows...)) +
+		fmt.Sprintf("\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", r.Calls.PerRequest, r.Calls.Cluster,
+			r.callRate())
+	if r.Rate > 0 {
+		text += r.coresText()
 	}
-	return text + p.overText() + "\nMeasured on\n  " + strings.Join(Figures().Machines, "\n  ") + "\n"
+	return text + r.overText() + "\nMeasured on\n  " + strings.Join(Figures().Machines, "\n  ") + "\n"
 }
 
 func rate(perSecond float64) string {
@@ -67,39 +67,39 @@ func rate(perSecond float64) string {
 	return fmt.Sprintf("%g requests a second", perSecond)
 }
 
-func (p *Plan) callRate() string {
-	if p.Rate == 0 {
+func (r *Report) callRate() string {
+	if r.Rate == 0 {
 		return "set --rate for the calls a second"
 	}
-	text := fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", p.Calls.PerSecond)
-	if p.leases {
+	text := fmt.Sprintf("at most %g a second to one Redis. Denied requests that the deny cache answers cost none", r.Calls.PerSecond)
+	if r.leases {
 		text += ". A request that is denied or canceled after it has opened leases costs 1 more"
 	}
 	return text
 }
 
-func (p *Plan) coresText() string {
+func (r *Report) coresText() string {
 	rows := []string{"PROCESS\t64 REQUESTS AT ONCE\tONE AT A TIME"}
 	for _, row := range []struct {
 		name string
 		CPU
-	}{{"Weir, in memory", p.CPU.WeirInMemory}, {"Weir, on Redis", p.CPU.WeirOnRedis}, {"Redis", p.CPU.Redis}} {
+	}{{"Weir, in memory", r.CPU.WeirInMemory}, {"Weir, on Redis", r.CPU.WeirOnRedis}, {"Redis", r.CPU.Redis}} {
 		if row.CPU != (CPU{}) {
 			rows = append(rows, terminal.Row(row.name, spread(row.Busy), spread(row.Single)))
 		}
 	}
-	return fmt.Sprintf("\nCores at %s with one descriptor\n%s", rate(p.Rate), terminal.Table(rows...))
+	return fmt.Sprintf("\nCores at %s with one descriptor\n%s", rate(r.Rate), terminal.Table(rows...))
 }
 
-func (p *Plan) overText() string {
+func (r *Report) overText() string {
 	rows := []string{"DOMAIN\tRULE\tLIMIT\tHEALTHY, ANY WINDOW\tDENY CACHE\tIN MEMORY\tREDIS DOWN\tFAILOVER"}
-	for _, l := range p.Limits {
+	for _, l := range r.Limits {
 		window := "no window"
 		if l.Over.AnyWindow > 0 {
 			window = fmt.Sprintf("+%d", l.Over.AnyWindow-l.Limit)
 		}
 		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t+%d\t+%d\t%s\t+%d",
-			l.Domain, l.path(), l.text(), window, l.Over.DenyCache, l.Over.Memory, l.Over.outage(p.Replicas), l.Over.Failover))
+			l.Domain, l.path(), l.text(), window, l.Over.DenyCache, l.Over.Memory, l.Over.outage(r.Replicas), l.Over.Failover))
 	}
 	return fmt.Sprintf(`
 Admitted beyond the limit of one key, at most
@@ -108,7 +108,7 @@ HEALTHY, ANY WINDOW: in any interval as long as the window, by the calendar as l
 IN MEMORY: %d replicas without Redis, each with counters of its own
 REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
 FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
-`, terminal.Table(rows...), p.Replicas, p.FailoverHits)
+`, terminal.Table(rows...), r.Replicas, r.FailoverHits)
 }
 
 func (o *Over) outage(replicas int64) string {
@@ -121,7 +121,7 @@ func (o *Over) outage(replicas int64) string {
 	return fmt.Sprintf("%s: +%d", o.OnError, *o.Outage)
 }
 
-func (l *LimitPlan) path() string {
+func (l *LimitReport) path() string {
 	path := l.Path
 	if l.Name != "" {
 		path += " (" + l.Name + ")"
@@ -132,7 +132,7 @@ func (l *LimitPlan) path() string {
 	return path
 }
 
-func (l *LimitPlan) text() string {
+func (l *LimitReport) text() string {
 	n := strconv.FormatInt(l.Limit, 10)
 	if l.Window == 0 {
 		return n + " at once"

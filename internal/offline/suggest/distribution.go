@@ -110,6 +110,9 @@ type split struct {
 	outliers int64 // keys
 }
 
+// ratio returns how many times as much as an ordinary key an outlier needs, at least.
+func (s *split) ratio() float64 { return float64(s.least) / float64(max(1, s.ordinary)) }
+
 // splitOutliers finds the widest gap between two needs next to each other, above which there are few keys.
 func (d *distribution) splitOutliers() split {
 	s := split{ordinary: d.largest()}

@@ -139,8 +139,8 @@ func (c *Collector) chooseWindow(r *RuleReport) (chosen *WindowReport, reason st
 			chosen = w
 		}
 		s := w.algorithm("sliding_log").dist.splitOutliers()
-		if ratio := float64(s.least) / float64(max(1, s.ordinary)); s.outliers > 0 && ratio > widest {
-			chosen, widest = w, ratio
+		if s.outliers > 0 && s.ratio() > widest {
+			chosen, widest = w, s.ratio()
 		}
 	}
 	if widest > 0 {
@@ -178,57 +178,75 @@ func (w *WindowReport) per() string {
 	return "per " + w.Unit
 }
 
+func (r *Recommendation) addReason(format string, args ...any) {
+	r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...))
+}
+
 // explain completes a recommendation with its effect and its reasons.
 func (c *Collector) explain(r *RuleReport, rec *Recommendation) {
-	w, s := rec.window, &rec.split
 	for i := range rec.algorithm.Effects {
 		if effect := &rec.algorithm.Effects[i]; effect.Limit == rec.Limit {
 			rec.Denied = &effect.Denied
 		}
 	}
-	say := func(format string, args ...any) { rec.Reasons = append(rec.Reasons, fmt.Sprintf(format, args...)) }
-	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", terminal.Grouped(s.ordinary), w.per())
-	switch {
-	case w.TooShort && rec.CurrentLimit != nil && rec.Limit == *rec.CurrentLimit:
-		say("%s The recording is too short for a lower limit than the present one.", busiest)
-	case c.o.Headroom > 0:
-		say("%s With %.6g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
-	default:
-		say("%s You asked for no headroom.", busiest)
+	c.explainLimit(rec)
+	rec.explainOutliers(r.Keys.N)
+	if rec.CurrentEffect != nil {
+		rec.addReason("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.CurrentLimit),
+			rec.CurrentEffect.Keys.withNoun("key"), rec.CurrentEffect.Denied.withNoun("request"))
 	}
+	if capacity := rec.ownParams().Capacity; capacity != 0 {
+		rec.addReason("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
+	}
+	rec.cautionWindow()
+}
+
+// explainLimit adds the reason for the number.
+func (c *Collector) explainLimit(rec *Recommendation) {
+	busiest := fmt.Sprintf("The busiest ordinary key needs %s %s.", terminal.Grouped(rec.Ordinary), rec.window.per())
+	switch {
+	case rec.window.TooShort && rec.CurrentLimit != nil && rec.Limit == *rec.CurrentLimit:
+		rec.addReason("%s The recording is too short for a lower limit than the present one.", busiest)
+	case c.o.Headroom > 0:
+		rec.addReason("%s With %.6g %% of headroom, rounded up, the limit is %s.", busiest, 100*c.o.Headroom, terminal.Grouped(rec.Limit))
+	default:
+		rec.addReason("%s You asked for no headroom.", busiest)
+	}
+}
+
+// explainOutliers adds the outliers among a number of keys.
+func (r *Recommendation) explainOutliers(keys int64) {
+	s := &r.split
 	least, outliers := terminal.Grouped(s.least), terminal.Grouped(s.outliers)
-	ratio := float64(s.least) / float64(max(1, s.ordinary))
 	const inspect = "Inspect outliers before you enforce the limit: they may be attackers or scripts."
 	switch {
 	case s.outliers == 1 && s.least == never:
-		say("1 key is an outlier: it needs more than any limit. %s", inspect)
+		r.addReason("1 key is an outlier: it needs more than any limit. %s", inspect)
 	case s.outliers == 1:
-		say("1 key is an outlier: it needs %s, %.0f times as much as the busiest ordinary key. %s", least, ratio, inspect)
+		r.addReason("1 key is an outlier: it needs %s, %.0f times as much as the busiest ordinary key. %s", least, s.ratio(), inspect)
 	case s.outliers > 1 && s.least == never:
-		say("%s keys are outliers: they need more than any limit. %s", outliers, inspect)
+		r.addReason("%s keys are outliers: they need more than any limit. %s", outliers, inspect)
 	case s.outliers > 1:
-		say("%s keys are outliers: they need at least %s, %.0f times as much as the busiest ordinary key. %s", outliers, least, ratio, inspect)
-	case r.Keys.N < outlierKeys:
-		say("With fewer than %d keys, no key counts as an outlier. The limit denies none of the recorded requests.", outlierKeys)
+		r.addReason("%s keys are outliers: they need at least %s, %.0f times as much as the busiest ordinary key. %s", outliers, least,
+			s.ratio(), inspect)
+	case keys < outlierKeys:
+		r.addReason("With fewer than %d keys, no key counts as an outlier. The limit denies none of the recorded requests.", outlierKeys)
 	default:
-		say("No key is an outlier, so the limit denies none of the recorded requests.")
+		r.addReason("No key is an outlier, so the limit denies none of the recorded requests.")
 	}
-	if rec.CurrentEffect != nil {
-		say("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.CurrentLimit), rec.CurrentEffect.Keys.withNoun("key"),
-			rec.CurrentEffect.Denied.withNoun("request"))
-	}
-	if capacity := rec.ownParams().Capacity; capacity != 0 {
-		say("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
-	}
-	switch {
+}
+
+// cautionWindow warns if the recording has too few windows.
+func (r *Recommendation) cautionWindow() {
+	switch w := r.window; {
 	case w.TooShort:
 		more := "far more"
 		if w.Recorded > 0.01 {
 			more = fmt.Sprintf("up to %.0f times as much", max(2, math.Ceil(1/w.Recorded-0.02)))
 		}
-		say("Caution: the recording is shorter than the window. A whole %s may need %s.", w.name(), more)
+		r.addReason("Caution: the recording is shorter than the window. A whole %s may need %s.", w.name(), more)
 	case w.Recorded < 3:
-		say("Caution: the recording has only %.1f such windows. A busier one is likely.", w.Recorded)
+		r.addReason("Caution: the recording has only %.1f such windows. A busier one is likely.", w.Recorded)
 	}
 }
 
@@ -240,41 +258,42 @@ func (r *Recommendation) ownParams() limiters.Params {
 	return r.algorithm.variant.configured.Spec().Params
 }
 
-// warnings returns the sentences about what makes the whole report less certain.
-func (c *Collector) warnings(r *Report) []string {
-	all := []string{}
-	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+// addWarnings adds the reasons why the whole report is less certain.
+func (c *Collector) addWarnings(r *Report) {
 	if r.Denied > 0 {
-		warn("The recording was made under a limiter: %s of %s lines were denied. They count as demand. Clients that repeat denied requests "+
+		r.addWarning("The recording was made under a limiter: %s of %s lines were denied. They count as demand. Clients that repeat denied requests "+
 			"make the demand larger than it is, and clients that give up make it smaller.", terminal.Grouped(r.Denied), terminal.Grouped(r.Requests))
 	}
 	if c.share < 1 {
-		warn("The recording has a sample of %.6g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
+		r.addWarning("The recording has a sample of %.6g %% of the keys. All numbers of keys and requests are estimates with intervals of 95 %%. "+
 			"A key outside of the sample may need more than the largest need.", 100*c.share)
 	}
 	for _, rule := range r.Rules {
 		if t := rule.target; t.halvings > 0 {
-			warn("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", rule.Path,
+			r.addWarning("The keys of %s are too many for the memory: 1 in %d was kept, by hash. Its numbers are estimates.", rule.Path,
 				uint64(1)<<t.halvings)
 		}
 	}
 	for _, set := range c.sets {
 		matched := func(rule *descriptors.Rule) bool { return c.byRule[rule] == nil || c.byRule[rule].report.Requests > 0 }
 		for _, m := range set.unmatchable.List(matched) {
-			warn("%s matches values of %s, but the recording has hashes there in %s of its descriptors. Weir cannot tell which of them match.",
+			r.addWarning("%s matches values of %s, but the recording has hashes there in %s of its descriptors. Weir cannot tell which of them match.",
 				m.Path, m.Key, terminal.Grouped(m.Descriptors))
 		}
 	}
 	if r.Invalid > 0 {
-		warn("%s lines are invalid requests. The report ignores them.", terminal.Grouped(r.Invalid))
+		r.addWarning("%s lines are invalid requests. The report ignores them.", terminal.Grouped(r.Invalid))
 	}
 	switch span := c.span(); {
 	case r.Requests == 0:
-		warn("The recording has no requests.")
+		r.addWarning("The recording has no requests.")
 	case span < 24*time.Hour:
-		warn("The recording lasts %v. Other hours of the day may need more.", span.Round(time.Second))
+		r.addWarning("The recording lasts %v. Other hours of the day may need more.", span.Round(time.Second))
 	case span < 7*24*time.Hour:
-		warn("The recording lasts %v. Other days of the week may need more.", span.Round(time.Second))
+		r.addWarning("The recording lasts %v. Other days of the week may need more.", span.Round(time.Second))
 	}
-	return all
+}
+
+func (r *Report) addWarning(format string, args ...any) {
+	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }

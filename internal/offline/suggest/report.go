@@ -93,7 +93,7 @@ type LimitEffect struct {
 // ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &c.report
-	r.Seconds, r.Paths, r.Rules = c.span().Seconds(), c.seen.list(), []*RuleReport{}
+	r.Seconds, r.Paths, r.Rules, r.Warnings = c.span().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
 	for _, t := range c.targets {
 		rule, err := c.analyze(ctx, t)
 		if err != nil {
@@ -102,7 +102,7 @@ func (c *Collector) Report(ctx context.Context) (*Report, error) {
 		t.keys = nil
 		r.Rules = append(r.Rules, rule)
 	}
-	r.Warnings = c.warnings(r)
+	c.addWarnings(r)
 	return r, nil
 }
 

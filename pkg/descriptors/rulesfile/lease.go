@@ -12,9 +12,8 @@ import (
 // concurrency is the algorithm that limits requests in flight instead of a rate.
 const concurrency = "concurrency"
 
-// readSlots reads the number of slots of a concurrency limit. With mayOmit, a missing number is no
-// fault.
-func (p *parser) readSlots(f fields, mayOmit bool) int64 {
+// readSlots reads the number of slots of a concurrency limit with the given settings.
+func (p *parser) readSlots(own *limitSettings, f fields) int64 {
 	for name, remedy := range map[string]string{
 		"unit": "remove it", "unit_multiplier": "remove it", "requests_per_unit": "write 'concurrent_requests' instead",
 	} {
@@ -25,7 +24,7 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 	if slots := f.get("concurrent_requests"); !p.isNull(slots) {
 		return p.readNumber(slots, 0, limiters.MaxLeases, 0)
 	}
-	if !mayOmit && !f.has("requests_per_unit") {
+	if !own.mayOmit && !f.has("requests_per_unit") {
 		p.fault(f.at, fmt.Sprintf("a limit of %s has no 'concurrent_requests'", concurrency),
 			"set 'concurrent_requests': how many requests may run at a time")
 	}
@@ -33,11 +32,15 @@ func (p *parser) readSlots(f fields, mayOmit bool) int64 {
 }
 
 // checkLeases validates a descriptor whose rule has leases: its value is the id of a request.
-func (p *parser) checkLeases(f fields, spec descriptors.NodeSpec, rule *descriptors.Rule, at nodePath) {
+func (p *parser) checkLeases(f fields, rule *descriptors.Rule, at location) {
 	const id = "the value of '%s' is the id of a request"
-	var from string
-	if o := p.overlayAt(at); o != nil && f.has("rate_limit") {
-		from = overlayNote(o, slices.DeleteFunc([]string{"algorithm", "reserve"}, func(key string) bool { return o.settings[key].key == nil }))
+	spec := &at.branch.spec
+	cause, from := "reserve", ""
+	if rule.Limits[0].IsConcurrency() {
+		cause = "algorithm"
+	}
+	if slices.Contains(at.branch.fromOverlay, cause) {
+		from = overlayNote(p.overlayAt(at), []string{cause})
 	}
 	fault := func(name, remedy string) {
 		p.fault(f.key(name), fmt.Sprintf(id+", so its descriptor cannot have '%s'", excerpt(spec.Key), name), remedy+from)

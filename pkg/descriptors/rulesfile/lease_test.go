@@ -111,3 +111,17 @@ func TestOverlayHasNoEffectOnAListWithLeases(t *testing.T) {
 	golden(t, err, "a.yaml:3:16: the value of 'lease' is the id of a request, so its descriptor cannot have 'value': "+
 		"remove it, because every request has another id")
 }
+
+// A fault names the key of the overlay that gives the limit leases, and no key that the rules set.
+func TestFaultsOfLeasesNameTheOverlaysKey(t *testing.T) {
+	for _, c := range []struct{ overlay, limit, note string }{
+		{"{algorithm: concurrency, lease_ttl: 5s}", "{algorithm: concurrency, concurrent_requests: 4}", ""},
+		{"{algorithm: fixed_window}", "{unit: day, requests_per_unit: 4, reserve: {ttl: 5s}}", ""},
+		{"{reserve: {ttl: 5s}, algorithm: fixed_window}", "{unit: day, requests_per_unit: 4}", " (the overlay sets 'reserve', at o.yaml:3:29)"},
+	} {
+		_, err := overlaid("domain: d\ndescriptors:\n- {key: lease, rate_limit: "+c.overlay+"}\n",
+			"domain: d\ndescriptors:\n- {key: lease, value: a, rate_limit: "+c.limit+"}\n")
+		golden(t, err, "a.yaml:3:16: the value of 'lease' is the id of a request, so its descriptor cannot have 'value': "+
+			"remove it, because every request has another id"+c.note)
+	}
+}

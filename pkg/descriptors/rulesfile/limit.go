@@ -13,7 +13,7 @@ import (
 )
 
 // readLimits reads the limits of a descriptor into rule.
-func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
+func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) {
 	one, many := f.get("rate_limit"), f.get("rate_limits")
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
@@ -31,7 +31,7 @@ func (p *parser) readLimits(f fields, at nodePath, rule *descriptors.Rule) {
 }
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
-func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Rule) {
+func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Rule) {
 	f, ok := p.readFields(n, rateLimitSchema)
 	if !ok {
 		return
@@ -48,8 +48,9 @@ func (p *parser) readSingleLimit(n *yaml.Node, at nodePath, rule *descriptors.Ru
 		p.build.applied[overlay] = true
 		at.node.SetOverlay(fmt.Sprintf("%s:%d", overlay.file, overlay.at.Line))
 	}
-	if l, ok := p.readLimit(f, overlay); ok {
-		l.Name = rule.LimitName
+	l, fromOverlay, ok := p.readLimit(f, overlay)
+	if ok {
+		l.Name, at.branch.fromOverlay = rule.LimitName, fromOverlay
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, overlay, rule)
 	}
@@ -93,7 +94,7 @@ func (p *parser) checkUnlimited(f fields) {
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) {
+func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.readMaps(list) {
 		f, ok := p.readFields(n, rateLimitsSchema)
@@ -101,7 +102,7 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 			continue
 		}
 		name := p.readName(f.get("name"), at.domain)
-		l, ok := p.readLimit(f, nil)
+		l, _, ok := p.readLimit(f, nil)
 		if !ok {
 			continue
 		}
@@ -129,50 +130,48 @@ func (p *parser) readLimitList(list field, at nodePath, rule *descriptors.Rule) 
 	}
 }
 
-// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits. It returns false
-// after a fault.
-func (p *parser) readLimit(f fields, overlay *limitSettings) (descriptors.RateLimit, bool) {
-	mayOmit := p.faulty(f) // a key may be misspelled, or its absence depend on a faulty 'unlimited'
+// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits; fromOverlay lists
+// them. ok is false after a fault.
+func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.RateLimit, fromOverlay []string, ok bool) {
 	own := p.readLimitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, merged.requests, mayOmit)
-	if !mayOmit {
+	rate := p.readRate(own, f, merged.requests)
+	if !own.mayOmit {
 		p.checkApplicable(own, merged, note)
 	}
 	if p.faulty(f) || p.stopped {
-		return descriptors.RateLimit{}, false
+		return l, nil, false
 	}
 	l, err := merged.newLimit(rate)
 	if err != nil {
 		invalid := &limiters.SpecError{Problem: err.Error()}
 		errors.As(err, &invalid)
 		p.fault(f.at, invalid.Problem, invalid.Remedy+note)
-		return l, false
+		return l, nil, false
 	}
 	if spec := l.Spec(); spec.Max > 0 && l.PeeksOver() && !spec.CountDenied {
 		p.warn(peekNeverDenied, f.at,
 			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
 			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
-	return l, true
+	return l, fromOverlay, true
 }
 
 // readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
-// of the slots. A non-nil overlayRequests replaces the number. With mayOmit, a missing or
-// inapplicable key is no fault.
-func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests, mayOmit bool) descriptors.Rate {
+// of the slots. A non-nil overlayRequests replaces the number.
+func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests) descriptors.Rate {
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.build.options.CalendarMonths}
 	switch slots := f.get("concurrent_requests"); {
 	case own.algorithm() == concurrency:
-		r.Requests = p.readSlots(f, mayOmit)
+		r.Requests = p.readSlots(own, f)
 	case slots.key != nil:
-		if own.algorithm() != "" && !mayOmit {
+		if own.algorithm() != "" && !own.mayOmit {
 			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
 				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
-		if !mayOmit || f.has("unit") {
+		if !own.mayOmit || f.has("unit") {
 			r.Unit = p.readUnit(f)
 		}
 		r.Multiplier = uint32(p.readNumber(f.get("unit_multiplier"), 1, anyUint32, 1))
@@ -260,7 +259,7 @@ func (p *parser) readReplaces(list field, domain, limitName string) []string {
 
 // overlayAt returns the overlay's settings for the rule at a location; nil if there is none. The
 // overlay matches the rule's keys and values as if they were a request.
-func (p *parser) overlayAt(at nodePath) *limitSettings {
+func (p *parser) overlayAt(at location) *limitSettings {
 	o := p.build.options.Overlay
 	return o.limits[o.rules.Match(at.domain, at.path)]
 }

@@ -27,6 +27,8 @@ type branch struct {
 	children  []*branch         // none in a generated file, which nobody edits by hand
 	hasLimits bool              // b or a branch below it has limits
 	index     *branchIndex      // finds a branch in children; built on first use
+
+	fromOverlay []string // the keys of the rate_limit that the overlay sets
 }
 
 func (b *branch) position() position { return b.reader.positionOf(b.key) }

@@ -3,12 +3,14 @@ package rulesfile_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/randomrules"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
@@ -206,6 +208,37 @@ func TestLintFindsUnreachableRules(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// The linter has the order of precedence of [descriptors.Domain.Match]: no request selects a
+// descriptor that the linter calls unreachable.
+func TestUnreachableRulesNeverMatch(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(3, 4))
+	unreachable := 0
+	for range 100 {
+		made := randomrules.New(random)
+		rules, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
+		must.Succeed(t, err)
+		lines := map[string]bool{}
+		for _, w := range warnings {
+			if w.ID == "unreachable-rule" {
+				lines[fmt.Sprintf("r.yaml:%d", w.Line)] = true
+			}
+		}
+		unreachable += len(lines)
+		for range 100 {
+			request := made.Entries()
+			for _, step := range rules.Domain("d").Walk(request) {
+				if lines[step.Source] {
+					t.Fatalf("%v selects %s at %s, which is unreachable in\n%s", request, step.Node, step.Source, made.Text)
+				}
+			}
+		}
+	}
+	if unreachable < 30 {
+		t.Errorf("only %d unreachable rules", unreachable)
 	}
 }
 

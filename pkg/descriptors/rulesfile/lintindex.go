@@ -11,7 +11,7 @@ import (
 )
 
 // A branchIndex finds the branches of one level that cover the entries of another branch. Its order
-// of precedence is that of [descriptors.Domain.Match].
+// of precedence is that of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch.
 type branchIndex struct {
 	siblings      []*branch
 	exact         map[descriptors.Entry]*branch // nil until it is needed

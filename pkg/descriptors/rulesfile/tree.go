@@ -18,7 +18,7 @@ const (
 // A domainTree is the root of a domain's tree, with the file that first named the domain.
 type domainTree struct {
 	file    string
-	root    nodePath
+	root    location
 	taken   claimSet
 	onError position // position of the domain's on_store_error
 	onDeny  position // position of the domain's on_deny
@@ -52,7 +52,7 @@ func (p *parser) readFile(root *yaml.Node) {
 	p.warnSpace(f.value("domain"), "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
 	to := &domainTree{
-		file: p.file, root: nodePath{node: p.build.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newClaimSet(),
+		file: p.file, root: location{node: p.build.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newClaimSet(),
 	}
 	switch first := p.build.domains[domain]; {
 	case !ok:
@@ -105,9 +105,9 @@ func (p *parser) readDomainOnDeny(f field, tree *domainTree) {
 	}
 }
 
-// A nodePath is a node of the tree with the path to it. In the path, a descriptor with a list has
-// only its key.
-type nodePath struct {
+// A location is a descriptor in the tree of its domain, or the root. In the path, a descriptor with a
+// list has only its key.
+type location struct {
 	node   *descriptors.Node
 	branch *branch
 	domain string
@@ -118,15 +118,15 @@ type nodePath struct {
 const maxComposite = 500
 
 // composite returns the name of a location in messages of envoyproxy/ratelimit.
-func (n nodePath) composite() string {
-	text := n.domain
-	for _, e := range n.path {
+func (l location) composite() string {
+	text := l.domain
+	for _, e := range l.path {
 		text += "." + e.Joined()
 	}
 	return text
 }
 
-func (p *parser) readDescriptors(f field, at nodePath, taken claimSet) {
+func (p *parser) readDescriptors(f field, at location, taken claimSet) {
 	if p.warnIfEmpty(f) {
 		return
 	}
@@ -136,13 +136,13 @@ func (p *parser) readDescriptors(f field, at nodePath, taken claimSet) {
 }
 
 // readDescriptor reads a descriptor below at, with all descriptors below it.
-func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
+func (p *parser) readDescriptor(n *yaml.Node, at location, taken claimSet) {
 	f, ok := p.readFields(n, descriptorSchema)
 	if !ok {
 		return
 	}
 	spec, claims := p.readNodeSpec(f)
-	child := nodePath{
+	child := location{
 		node: at.node.Add(spec), branch: &branch{reader: &p.reader, key: f.key("key"), spec: spec, claims: claims},
 		domain: at.domain, path: append(slices.Clip(at.path), spec.Entry),
 	}
@@ -162,7 +162,7 @@ func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
 	}
 	rule := p.readRule(f, child)
 	if rule != nil && rule.UsesLeases() {
-		p.checkLeases(f, spec, rule, child)
+		p.checkLeases(f, rule, child)
 	}
 	child.branch.rule, child.branch.hasLimits = rule, rule != nil && !rule.Unlimited
 	p.readDescriptors(f.get("descriptors"), child, newClaimSet())
@@ -178,7 +178,7 @@ func (p *parser) readDescriptor(n *yaml.Node, at nodePath, taken claimSet) {
 }
 
 // readRule reads the limits and modifiers of a descriptor; nil if there are none.
-func (p *parser) readRule(f fields, at nodePath) *descriptors.Rule {
+func (p *parser) readRule(f fields, at location) *descriptors.Rule {
 	rule := &descriptors.Rule{
 		ShadowMode: p.readLenientBool(f.get("shadow_mode")), QuotaMode: p.readLenientBool(f.get("quota_mode")),
 		DetailedMetric: p.readLenientBool(f.get("detailed_metric")), Metadata: p.readMetadata(f.get("metadata")),
@@ -206,7 +206,7 @@ func (p *parser) readRule(f fields, at nodePath) *descriptors.Rule {
 }
 
 // recordClaims adds claims to taken, those of the siblings, and records a fault for each duplicate.
-func (p *parser) recordClaims(claims []claimAt, below nodePath, taken claimSet) {
+func (p *parser) recordClaims(claims []claimAt, below location, taken claimSet) {
 	for i := range claims {
 		c := &claims[i]
 		here, name := p.positionOf(c.node), c.Joined()

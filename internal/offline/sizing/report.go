@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 )
 
-// A Load is the traffic that a plan is for.
+// A Load is the expected traffic.
 type Load struct {
 	Users       int64         `json:"users"`       // distinct values that send while a key exists, of all keys without a value together
 	Rate        float64       `json:"rate"`        // requests a second of all users at the peak, each under one rule; 0: unknown
@@ -46,15 +46,15 @@ func (l *Load) check() error {
 	return err
 }
 
-// A Plan holds the resources that a load needs under some rules, and the bounds of its
+// A Report holds the resources that a load needs under some rules, and the bounds of its
 // over-admission.
-type Plan struct {
+type Report struct {
 	Load
-	Limits      []*LimitPlan `json:"limits"`
-	Keys        float64      `json:"keys"`         // keys under all limits, at most
-	MemoryBytes Range        `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
-	RedisBytes  Range        `json:"redis_bytes"`  // for the keys, if the counters are on Redis
-	Calls       Calls        `json:"redis_calls"`
+	Limits      []*LimitReport `json:"limits"`
+	Keys        float64        `json:"keys"`         // keys under all limits, at most
+	MemoryBytes Range          `json:"memory_bytes"` // for the keys, if the counters are in Weir's memory
+	RedisBytes  Range          `json:"redis_bytes"`  // for the keys, if the counters are on Redis
+	Calls       Calls          `json:"redis_calls"`
 	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis
 	// loses.
 	FailoverHits float64 `json:"failover_hits"`
@@ -81,8 +81,8 @@ type Cores struct {
 	Redis        CPU `json:"redis"`
 }
 
-// A LimitPlan is the part of a plan for one limit.
-type LimitPlan struct {
+// A LimitReport is the part of a [Report] for one limit.
+type LimitReport struct {
 	Domain      string        `json:"domain"`
 	Path        string        `json:"path"`
 	Name        string        `json:"name,omitempty"`
@@ -119,36 +119,36 @@ type Over struct {
 	Failover int64 `json:"failover"`
 }
 
-// NewPlan returns the plan of the rules.
-func NewPlan(rules *descriptors.Rules, load Load) (*Plan, error) {
+// NewReport computes the report for the rules.
+func NewReport(rules *descriptors.Rules, load Load) (*Report, error) {
 	if err := load.check(); err != nil {
 		return nil, err
 	}
-	p := &Plan{Load: load, Limits: []*LimitPlan{}, FailoverHits: load.Rate * load.Lag.Seconds()}
+	r := &Report{Load: load, Limits: []*LimitReport{}, FailoverHits: load.Rate * load.Lag.Seconds()}
 	unused := maps.Clone(load.Values)
 	for rule := range rules.All() {
-		p.leases = p.leases || rule.UsesLeases()
+		r.leases = r.leases || rule.UsesLeases()
 		keys := keysOf(rule, &load, unused)
 		for i := range rule.Limits {
-			limit, err := planLimit(rules, rule, i, keys, &load)
+			limit, err := newLimitReport(rules, rule, i, keys, &load)
 			if err != nil {
 				return nil, err
 			}
-			p.Limits = append(p.Limits, limit)
-			p.Keys += limit.Keys
-			p.MemoryBytes, p.RedisBytes = p.MemoryBytes.plus(limit.MemoryBytes), p.RedisBytes.plus(limit.RedisBytes)
+			r.Limits = append(r.Limits, limit)
+			r.Keys += limit.Keys
+			r.MemoryBytes, r.RedisBytes = r.MemoryBytes.plus(limit.MemoryBytes), r.RedisBytes.plus(limit.RedisBytes)
 		}
-		p.Calls.Cluster = max(p.Calls.Cluster, float64(len(rule.Limits)))
+		r.Calls.Cluster = max(r.Calls.Cluster, float64(len(rule.Limits)))
 	}
-	if len(p.Limits) == 0 {
+	if len(r.Limits) == 0 {
 		return nil, errors.New("the rules have no limit: add a rate_limit to a descriptor")
 	}
 	for _, key := range slices.Sorted(maps.Keys(unused)) {
 		return nil, fmt.Errorf("no rule has the key %q without a value: correct its name, or leave it out", key)
 	}
-	p.Calls.PerRequest, p.Calls.PerSecond = 1, load.Rate
-	p.setCores()
-	return p, nil
+	r.Calls.PerRequest, r.Calls.PerSecond = 1, load.Rate
+	r.setCores()
+	return r, nil
 }
 
 // keysOf returns the number of keys under a rule if all users send while one of them exists.
@@ -181,30 +181,30 @@ func keysOf(rule *descriptors.Rule, load *Load, unused map[string]int64) float64
 	return keys
 }
 
-func planLimit(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (*LimitPlan, error) {
+func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, keys float64, load *Load) (*LimitReport, error) {
 	l := &rule.Limits[i]
 	spec := l.Spec()
-	plan := &LimitPlan{
+	r := &LimitReport{
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
 		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Capacity(), Window: spec.Window,
 	}
 	lifetime, known := lifetime(l.Limit)
-	plan.Keys = keys
+	r.Keys = keys
 	if known && load.Rate > 0 {
-		plan.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
+		r.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
 	}
 	hits := 0.0
 	if l.Grows() {
-		hits = plan.Keys * maxUsage(l.Limit)
+		hits = r.Keys * maxUsage(l.Limit)
 		if known && load.Rate > 0 {
 			hits = min(hits, load.Rate*lifetime.Seconds())
 		}
 	}
-	size := func(s Size) Range { return s.Key.times(plan.Keys).plus(s.Hit.times(max(0, hits-plan.Keys))) }
-	plan.MemoryBytes, plan.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
+	size := func(s Size) Range { return s.Key.times(r.Keys).plus(s.Hit.times(max(0, hits-r.Keys))) }
+	r.MemoryBytes, r.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
 	var err error
-	plan.Over, err = overAdmission(rules, rule, l, load)
-	return plan, err
+	r.Over, err = overAdmission(rules, rule, l, load)
+	return r, err
 }
 
 // overAdmission returns the bounds of the over-admission under a limit.
@@ -298,9 +298,9 @@ func product(a, b int64) int64 {
 }
 
 // setCores sets the cores for the rate, from the measured algorithms among those of the rules.
-func (p *Plan) setCores() {
+func (r *Report) setCores() {
 	var algorithms []string
-	for _, l := range p.Limits {
+	for _, l := range r.Limits {
 		if !slices.Contains(algorithms, l.Algorithm) {
 			algorithms = append(algorithms, l.Algorithm)
 		}
@@ -311,10 +311,10 @@ func (p *Plan) setCores() {
 				c.Busy, c.Single = c.Busy.widest(m.Busy), c.Single.widest(m.Single)
 			}
 		}
-		return CPU{c.Busy.times(p.Rate / 1e6), c.Single.times(p.Rate / 1e6)}
+		return CPU{c.Busy.times(r.Rate / 1e6), c.Single.times(r.Rate / 1e6)}
 	}
 	m := Figures()
-	p.CPU = Cores{cores(m.InMemory), cores(m.Weir), cores(m.Store)}
+	r.CPU = Cores{cores(m.InMemory), cores(m.Weir), cores(m.Store)}
 }
 
 // ParseValues parses texts such as action=20.

@@ -26,9 +26,9 @@ descriptors:
     rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5000, on_store_error: deny}
 `
 
-func plan(t *testing.T, text string, load Load) *Plan {
+func report(t *testing.T, text string, load Load) *Report {
 	t.Helper()
-	p, err := NewPlan(rulesfiletest.Parse(t, text), load)
+	p, err := NewReport(rulesfiletest.Parse(t, text), load)
 	must.Succeed(t, err)
 	return p
 }
@@ -71,7 +71,7 @@ func TestPlanCountsKeys(t *testing.T) {
 		{"- {key: user, rate_limit: {unit: day, requests_per_unit: 5, window_start: calendar, time_zone: Europe/Berlin}}", Load{Users: 1e9, Rate: 1}, math.Ceil((86400+3*3600+1)*1.25 + 1)},
 	} {
 		c.load.Replicas, c.load.Probability = 1, 0.001
-		p := plan(t, "domain: d\ndescriptors:\n"+c.rules, c.load)
+		p := report(t, "domain: d\ndescriptors:\n"+c.rules, c.load)
 		if len(p.Limits) != 1 || p.Keys != c.want {
 			t.Errorf("%s\n%+v: got %g keys, want %g", c.rules, c.load, p.Keys, c.want)
 		}
@@ -85,7 +85,7 @@ func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 		"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5}}]}":      true,
 		"- {key: user, descriptors: [{key: id, rate_limit: {unit: day, requests_per_unit: 5, reserve: {ttl: 9s}}}]}": true,
 	} {
-		text := plan(t, "domain: d\ndescriptors:\n"+rule, million).Text()
+		text := report(t, "domain: d\ndescriptors:\n"+rule, million).Text()
 		if got := strings.Contains(text, "after it has opened leases costs 1 more\n"); got != want {
 			t.Errorf("%s: names the second call: %v, want %v\n%s", rule, got, want, text)
 		}
@@ -93,7 +93,7 @@ func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 }
 
 func TestPlanBoundsMeasuredMemory(t *testing.T) {
-	p, m := plan(t, shop, million), Figures()
+	p, m := report(t, shop, million), Figures()
 	window, log := p.Limits[0], p.Limits[1]
 	if want := m.Memory["fixed_window"].Key.times(1e6); window.MemoryBytes != want {
 		t.Errorf("a million fixed windows: got %v, want %v", window.MemoryBytes, want)
@@ -103,7 +103,7 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 		t.Errorf("a million logs: got %v, want %v", log.RedisBytes, want)
 	}
 	// Denied hits that count fill a log twice.
-	denied := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: sliding_log, unit: hour, requests_per_unit: 10, count_denied: true}}", million)
+	denied := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: sliding_log, unit: hour, requests_per_unit: 10, count_denied: true}}", million)
 	if want := m.Redis["sliding_log"].Key.times(1e6).plus(m.Redis["sliding_log"].Hit.times(19e6)); denied.Limits[0].RedisBytes != want {
 		t.Errorf("a million logs with denied hits: got %v, want %v", denied.Limits[0].RedisBytes, want)
 	}
@@ -114,13 +114,13 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	if p.MemoryBytes != all || p.Keys != 2_000_001 {
 		t.Errorf("all keys: got %g with %v, want 2000001 with %v", p.Keys, p.MemoryBytes, all)
 	}
-	if rare := plan(t, shop, Load{Users: 1e6, Rate: 0.01, Replicas: 1, Probability: 0.001}); rare.Limits[1].Keys != 46 {
+	if rare := report(t, shop, Load{Users: 1e6, Rate: 0.01, Replicas: 1, Probability: 0.001}); rare.Limits[1].Keys != 46 {
 		t.Errorf("46 requests in the lifetime of a log: got %g logs", rare.Limits[1].Keys)
 	}
 }
 
 func TestPlanBoundsOverAdmission(t *testing.T) {
-	p := plan(t, shop, million)
+	p := report(t, shop, million)
 	share, err := Local(10, 4, 0.001)
 	must.Succeed(t, err)
 	zero, local := int64(0), share.Any.Together
@@ -138,7 +138,7 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	if p.FailoverHits != 20_000 {
 		t.Errorf("a failover forgets %g hits, want 20000", p.FailoverHits)
 	}
-	huge := plan(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: maxReplicas, Probability: 0.5})
+	huge := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: maxReplicas, Probability: 0.5})
 	if huge.Limits[0].Over.Memory != math.MaxInt64 {
 		t.Errorf("a product that is too large is %d, want %d", huge.Limits[0].Over.Memory, math.MaxInt64)
 	}
@@ -178,11 +178,11 @@ func TestInvalidLoadsAreFaults(t *testing.T) {
 		"values":      {Users: 1, Replicas: 1, Probability: 0.1, Values: map[string]int64{"user_id": 0}},
 		"unknown key": {Users: 1, Replicas: 1, Probability: 0.1, Values: map[string]int64{"user": 5}},
 	} {
-		if p, err := NewPlan(rules, load); err == nil {
+		if p, err := NewReport(rules, load); err == nil {
 			t.Errorf("%s: got %+v, want an error", name, p)
 		}
 	}
-	if _, err := NewPlan(rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
+	if _, err := NewReport(rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}]"), million); err == nil {
 		t.Error("rules without a limit have a plan")
 	}
 	for _, text := range []string{"action", "=5", "action=", "action=x", "action=99999999999999999999"} {
@@ -199,7 +199,7 @@ func TestInvalidLoadsAreFaults(t *testing.T) {
 func TestOutputsOfTheDocs(t *testing.T) {
 	local, err := Local(1000, 100, 0.001)
 	must.Succeed(t, err)
-	localText, planText := local.Text(), plan(t, shop, million).Text()
+	localText, planText := local.Text(), report(t, shop, million).Text()
 	const path, end = "../../../docs/plan.md", "```\n<!-- end -->"
 	file := must.Read(t, path)
 	want := string(file)
