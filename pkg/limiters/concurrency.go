@@ -99,5 +99,3 @@ func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
 	}
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, l.ttl))
 }
-
-func (l *concurrencyLimit) appendScriptArgs(b []int64, _ int64) []int64 { return append(b, l.ttl) }

@@ -245,9 +245,10 @@ func (l *funnelLimit) extraWait(k int64) int64 { return l.perHit.timeFor(k).ceil
 
 func (l *funnelLimit) maxAdmitted() int64 { return l.capacity + l.max }
 
-func (l *funnelLimit) appendScriptArgs(b []int64, _ int64) []int64 {
-	hit := &l.perHit
-	return append(b, l.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
+// DrainTime returns the time in which a hit drains under l, a funnel: num/den µs, in lowest terms.
+func (l *Limit) DrainTime() (num, den uint64) {
+	t := &l.algorithm.(*funnelLimit).perHit
+	return t.num, t.den
 }
 
 // A funnelState is the words of a [State] under a funnelLimit.

@@ -120,8 +120,6 @@ func (l *logLimit) extraWait(int64) int64 { return l.window }
 
 func (l *logLimit) maxAdmitted() int64 { return l.max }
 
-func (l *logLimit) appendScriptArgs(b []int64, _ int64) []int64 { return b }
-
 // A Log records when hits were charged.
 //
 // Hits of the same microsecond share an entry. An entry holds the cumulative count, so that the

@@ -2,19 +2,21 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits and the runs, decides run by run, saves the states that several operations share, and packs the verdicts. The kind
--- of a run selects its decider:
---   kind          decider                  operations
---   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept for another operation
---   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
---   GROUPED       decide_group             of a group without extra state
---   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
---   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
---   EXTRA         decide_extra.lua         any others, and the whole group of an EXTRA operation
--- decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations do not need: without it, they
--- would cost 1.1 to 4 times as much (ADR 3).
+-- of a run selects its decider. decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations do
+-- not need. The gain is the CPU of Redis for an operation in decide_extra.lua, for ALONE in decide_same_key, divided by that in the
+-- decider (ADR 3):
+--   kind          decider                  gain          operations
+--   ALONE         decide_alone             1.4 to 2.0    ungrouped, each on a key of its own, as most are: no state is kept
+--   SAME_KEY      decide_same_key          1.4 to 2.4    ungrouped, on one key: one state for all
+--   GROUPED       decide_group             1.1 to 1.2    of a group without extra state
+--   CONCURRENCY   decide_concurrency.lua   1.9           ungrouped, under concurrency limits
+--   RESERVATIONS  decide_reservations.lua  4.0           ungrouped, under limits with reservations and no penalty
+--   EXTRA         decide_extra.lua                       any others, and the whole group of an EXTRA operation
+-- A GROUPED or EXTRA run has one operation, and a group is a list of these. The other runs are ungrouped.
 --
--- The function module_of runs another file and returns its result. The file of an algorithm has these members:
---   limit(text, offset) -> limit                        decodes the numbers of a limit, from byte offset of text on
+-- A file returns a module, a table of functions. limit.module is that of the limit's algorithm. It has these members:
+--   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
+--                                                       after them
 --   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
 --   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit
@@ -26,8 +28,8 @@
 --                                                       any other case it changes nothing and returns nil
 --   settles_at_once, check(value)                       for decide_reservations.lua, only if a settle does not need the time of the charge:
 --                                                       true, and a function that fails for a value that load cannot read
--- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. The files of the other arguments of a limit,
--- penalty.lua and reservation_limit.lua, have limit and functions of their own.
+-- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its
+-- module is penalty.lua. A limit with reserves = true reserves, and its ttl is that of a reservation.
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = struct_unpack('>I8I8', ARGV[1])
@@ -39,11 +41,21 @@ if now == 0 then now = server else min_expiry_ms = 3600000 end
 
 local modules, limits = {}, { nil }
 for i = 2, #ARGV - 1 do
-  local name, offset = struct_unpack('s', ARGV[i])
-  local algorithm = modules[name] or module_of(name)
-  local limit = algorithm.limit(ARGV[i], offset)
-  limit.algorithm = algorithm
-  modules[name], limits[i - 1] = algorithm, limit
+  local element = ARGV[i]
+  local name, from = struct_unpack('s', element)
+  local module, limit, refunds_expired = modules[name] or module_of(name)
+  limit, from = module.limit(element, from)
+  limit.module = module
+  if from <= #element then -- the limit reserves or has a penalty
+    limit.ttl, refunds_expired, from = struct_unpack('>I8I8', element, from)
+    limit.reserves, limit.refunds_expired = limit.ttl > 0, refunds_expired == 1
+    if from <= #element then
+      modules.penalty = modules.penalty or module_of('penalty')
+      limit.penalty = modules.penalty.limit(element, from)
+      limit.penalty.module = modules.penalty
+    end
+  end
+  modules[name], limits[i - 1] = module, limit
 end
 
 -- In a run, first is the index of its first verdict. An ALONE, CONCURRENCY or RESERVATIONS run has op_count operations, whose layouts begin
@@ -57,13 +69,12 @@ do
     local count_denied, verdict_count, run = kind >= $COUNT_DENIED, op_count
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
-      local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
-      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = struct_unpack($EXTRA_LAYOUT, text, from)
-      if op_kind == $INSPECT and penalty_limit > 0 then verdict_count = 2 end
+      local op_kind, id, reservations_key, penalty_key
+      op_kind, id, reservations_key, penalty_key, from = struct_unpack($EXTRA_LAYOUT, text, from)
+      if op_kind == $INSPECT and penalty_key > 0 then verdict_count = 2 end
       run = {
         kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
-        op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],
-        penalty_key = penalty_key, penalty_limit = limits[penalty_limit],
+        op_kind = op_kind, id = id, reservations_key = reservations_key, penalty_key = penalty_key,
       }
     elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
       local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
@@ -109,18 +120,18 @@ local function failures()
   -- Sets the verdict of operation i, whose key could not be saved. A denial stays a denial even if it could not be
   -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
   -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
-  local function set_unsaved(i, key, limit, n, problem, run)
+  local function set_unsaved(i, key, limit, n, problem, penalty_key)
     local result = verdicts[4 * i - 3] % $DURING_PENALTY
     if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
-      local s, left, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit
-      local fits, retry = limit.algorithm.fits(s, limit, now, n)
-      if penalty then left = penalty.algorithm.left(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
+      local s, left, penalty = limit.module.load(key, limit, now), 0, limit.penalty
+      local fits, retry = limit.module.fits(s, limit, now, n)
+      if penalty then left = penalty.module.left(penalty.module.load(KEYS[penalty_key]), penalty, now) end
       if fits and left == 0 then error(problem, 0) end
-      local used, reset = limit.algorithm.usage(s, limit, now)
+      local used, reset = limit.module.usage(s, limit, now)
       set_verdict(i, $DENIED, used, retry, reset)
-      if left > 0 then penalty.algorithm.add_to_denial(verdicts, i, left) end
+      if left > 0 then penalty.module.add_to_denial(verdicts, i, left) end
     end
     local ok = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
     if ok then ok, problem = pcall(deny) end
@@ -133,7 +144,7 @@ end
 -- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied hits: n, or for a peek those
 -- that its caller has denied. It returns the wait, and whether the state has changed.
 local function charge_checked(s, limit, n, denied, allowed, retry)
-  local algorithm = limit.algorithm
+  local algorithm = limit.module
   if allowed then return 0, algorithm.charge(s, limit, now, n) end
   if denied <= 0 or not limit.counts_denied then return retry, false end
   local charged = algorithm.charge(s, limit, now, denied)
@@ -166,8 +177,8 @@ local function decide_alone(run, to, values, base)
     local limit_index, n = struct_unpack($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
     local limit, denied = limits[limit_index], n
     if count_denied then n = 0 end
-    if limit.algorithm ~= algorithm then
-      algorithm, s = limit.algorithm, nil
+    if limit.module ~= algorithm then
+      algorithm, s = limit.module, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
     local key, value = keys[offset + op], values[offset + op - base]
@@ -220,12 +231,12 @@ local function driver_of(batch)
   end
 
   local function state_of(key, limit)
-    if not key.state then key.state = limit.algorithm.load(key.name, limit, now) end
+    if not key.state then key.state = limit.module.load(key.name, limit, now) end
     return key.state
   end
 
   local function report(key, i, limit, allowed, retry)
-    local used, reset = limit.algorithm.usage(key.state, limit, now)
+    local used, reset = limit.module.usage(key.state, limit, now)
     if key.charged == limit then key.reset = reset end
     i = 4 * i
     verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
@@ -241,7 +252,7 @@ local function driver_of(batch)
   -- Decides the operations of a SAME_KEY run.
   local function decide_same_key(key, run)
     local limit, n, denied = run.limit, run.n, run.denied_n or run.n
-    local s, fits = state_of(key, limit), limit.algorithm.fits
+    local s, fits = state_of(key, limit), limit.module.fits
     for i = run.first, run.last do
       local allowed, retry, charged = true, 0, false
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
@@ -252,60 +263,59 @@ local function driver_of(batch)
   end
 
   -- Checks an operation of a group together with the others of the group on its key.
-  local function check_op(key, run)
-    local s = state_of(key, run.limit)
-    run.allowed, run.retry = true, 0
-    if run.n >= 0 then run.allowed, run.retry = run.limit.algorithm.fits(s, run.limit, now, key.sum) end
+  local function check_op(key, op)
+    local s = state_of(key, op.limit)
+    op.allowed, op.retry = true, 0
+    if op.n >= 0 then op.allowed, op.retry = op.limit.module.fits(s, op.limit, now, key.sum) end
   end
 
-  local function charge_op(key, run)
-    if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
+  local function charge_op(key, op)
+    if op.limit.module.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
   end
 
-  local function report_op(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
+  local function report_op(key, op) report(key, op.first, op.limit, op.allowed, op.retry) end
 
-  -- Decides a group, a list of runs of one operation. They are charged only if all of them are allowed. In decide_extra.lua, an
-  -- operation of a group would cost 9 to 23 % more (ADR 3).
+  -- Decides a group, a list of operations. They are charged only if all of them are allowed.
   local function decide_group(group)
     local allowed, on = true, {}
-    for r, run in ipairs(group) do
-      local key = key_at(run.key)
-      on[r] = key
+    for i, op in ipairs(group) do
+      local key = key_at(op.key)
+      on[i] = key
       if key.group ~= group then key.group, key.sum = group, 0 end
-      key.sum = math.min(key.sum + math.max(run.n, 0), $MAX_HITS)
+      key.sum = math.min(key.sum + math.max(op.n, 0), $MAX_HITS)
     end
-    for r, run in ipairs(group) do
-      guarded(check_op, on[r], run)
-      allowed = allowed and run.allowed and not on[r].failed
+    for i, op in ipairs(group) do
+      guarded(check_op, on[i], op)
+      allowed = allowed and op.allowed and not on[i].failed
     end
-    for r, run in ipairs(group) do
-      local counts = run.n > 0 and not run.allowed and run.limit.counts_denied
-      if allowed and run.n ~= 0 or counts then guarded(charge_op, on[r], run) end
-      if allowed then guarded(report_op, on[r], run) end
+    for i, op in ipairs(group) do
+      local counts = op.n > 0 and not op.allowed and op.limit.counts_denied
+      if allowed and op.n ~= 0 or counts then guarded(charge_op, on[i], op) end
+      if allowed then guarded(report_op, on[i], op) end
     end
     if allowed then return end
-    for r, run in ipairs(group) do
-      if not run.allowed then
-        guarded(check_op, on[r], run)
-        run.allowed = false
+    for i, op in ipairs(group) do
+      if not op.allowed then
+        guarded(check_op, on[i], op)
+        op.allowed = false
       end
-      guarded(report_op, on[r], run)
+      guarded(report_op, on[i], op)
     end
   end
 
   -- Operation i of a RESERVATIONS run, as an EXTRA run.
   local function op_of(run, i)
-    local op, limit = { first = run.first + i - 1 }
     local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = struct_unpack($RESERVATIONS_LAYOUT, text, at)
-    op.limit, op.reservations_limit = limits[limit], limits[limit + 1]
-    return op
+    local op_kind, id, key, limit, n, reservations_key = struct_unpack($RESERVATIONS_LAYOUT, text, at)
+    return {
+      first = run.first + i - 1, op_kind = op_kind, id = id, key = key, limit = limits[limit], n = n, reservations_key = reservations_key,
+    }
   end
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
   local function settler_of(limit)
     modules.settle = modules.settle or module_of('settle')
-    return modules.settle[limit.algorithm.name]
+    return modules.settle[limit.module.name]
   end
 
   -- Decides a group with decide_extra.lua, whose functions are created once.
@@ -344,7 +354,7 @@ local function driver_of(batch)
       local limit, key_group = key.charged, key.group or {}
       if limit and not key.failed then
         if not key_group.unsaved then
-          local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
+          local ok, problem = pcall(limit.module.save, key.name, key.state, limit, key.reset, now, server)
           if not ok then key_group.unsaved = failures().text_of(problem) end
         end
         key.unsaved = key_group.unsaved
@@ -359,10 +369,10 @@ local function driver_of(batch)
     local key = keys[run.key]
     if not key then return end
     if key.failed then return failures().fail(i, key.failed) end
-    local unsaved = key.unsaved or run.penalty_limit and keys[run.penalty_key].unsaved
+    local unsaved = key.unsaved or run.limit.penalty and keys[run.penalty_key].unsaved
     if not unsaved then return end
     if run.op_kind == $INSPECT then return failures().fail(i, unsaved) end
-    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run)
+    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run.penalty_key)
   end
 
   local function finish()

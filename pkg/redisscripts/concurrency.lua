@@ -6,9 +6,9 @@
 local leases = module_of('leaseset')
 local M = { limit = 0, open_or_peek = 0, fits = 0, usage = 0, is_concurrency = true, leases = leases }
 
-function M.limit(text, offset)
-  local max_slots, ttl = struct_unpack('>I8I8', text, offset)
-  return { algorithm = 0, max = max_slots, ttl = ttl }
+function M.limit(text, from)
+  local max_slots, ttl, after = struct_unpack('>I8I8', text, from)
+  return { module = 0, max = max_slots, ttl = ttl }, after
 end
 
 -- Opens a lease of n slots, or peeks. It returns whether the operation is allowed, and the wait.

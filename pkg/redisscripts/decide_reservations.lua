@@ -1,4 +1,4 @@
--- decide_reservations: decides RESERVATIONS runs, see wire.go. An operation costs a quarter as much as in decide_extra.lua. The file
+-- decide_reservations: decides RESERVATIONS runs, see wire.go. The file
 -- decides frequent operations itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its
 -- functions costs as much as several operations.
 --
@@ -15,12 +15,12 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
   -- The operation that is decided now:
   --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
   --   index, name                the index of the key of the usage, and the name of the key of the reservations
-  --   limit, reservations_limit  the limits under these keys
+  --   limit                      the limit
   --   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
   --   record                     the stored record of the reservation; false if it is not open
   --   key_expiry, counts, first  as in the head
   local op = {
-    id = 0, n = 0, ends = 0, index = 0, name = 0, limit = 0, reservations_limit = 0, least = 0, ttl_end = 0, record = 0, key_expiry = 0,
+    id = 0, n = 0, ends = 0, index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, record = 0, key_expiry = 0,
     counts = 0, first = 0,
   }
 
@@ -30,9 +30,8 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
     op_kind, op.id, op.index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, text, at)
     op.ends, op.name = op_kind == $END, KEYS[reservations_index]
     if op.limit ~= limits[limit_index] then
-      local reservations_limit = limits[limit_index + 1]
-      op.limit, op.reservations_limit = limits[limit_index], reservations_limit
-      op.least, op.ttl_end = least_expiry(reservations_limit.ttl, server), now + reservations_limit.ttl
+      op.limit = limits[limit_index]
+      op.least, op.ttl_end = least_expiry(op.limit.ttl, server), now + op.limit.ttl
     end
     local key = keys[op.index]
     return op.n >= 0 and op.id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed)
@@ -60,7 +59,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
   -- Writes the record of a new reservation.
   local function open(charged_at)
     local key_expiry, ttl_end, px = op.key_expiry, op.ttl_end
-    if key_expiry < op.least then key_expiry, px = renew_expiry(op.reservations_limit.ttl, server) end
+    if key_expiry < op.least then key_expiry, px = renew_expiry(op.limit.ttl, server) end
     local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_RECORD, op.first, ttl_end)
     call('HSET', op.name, $HEAD_FIELD, head, op.id, struct_pack('>I8I8I8', ttl_end, op.n, charged_at))
     if px then call('PEXPIRE', op.name, px) end
@@ -77,7 +76,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
   local function load_usage(value)
     local driver, limit = driver_of(batch), op.limit
     local key = driver.key_at(op.index)
-    if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
+    if not key.state and not key.failed then key.state = limit.module.load(key.name, limit, now, value or nil) end
     return driver, key
   end
 
@@ -88,7 +87,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
     if op.ends then
       charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.record, 17), delta = delta } })
     else
-      allowed, retry = limit.algorithm.fits(s, limit, now, delta)
+      allowed, retry = limit.module.fits(s, limit, now, delta)
       if allowed then
         open(settler.charged_at(s, limit, now))
         charged = settler.charge(s, limit, now, delta)
@@ -102,7 +101,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
   -- nil when the operation changes it.
   local function decide_frequent(i, values, v)
     local limit, name, value, delta, used, reset = op.limit, KEYS[op.index], values[v], op.n
-    local algorithm = limit.algorithm
+    local algorithm = limit.module
     local needs_state = not algorithm.settles_at_once or value == nil or keys[op.index]
     -- A value that cannot be read is an error here, before anything is written.
     if needs_state then

@@ -7,9 +7,9 @@
 local M = { limit = 0, load = 0, left = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
-function M.limit(text, offset)
-  local after, within, lasts, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, offset)
-  return { algorithm = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
+function M.limit(text, from)
+  local after, within, lasts, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, from)
+  return { module = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
 end
 
 function M.load(key)

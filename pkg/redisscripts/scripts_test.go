@@ -35,14 +35,6 @@ func TestLuaHeadersDescribeTheInterface(t *testing.T) {
 	}
 }
 
-func TestAppendLimitWritesBigEndianNumbersAfterTheName(t *testing.T) {
-	got := string(AppendLimit([]byte("before"), "funnel", []int64{1, -1}))
-	want := "beforefunnel\x00" + "\x00\x00\x00\x00\x00\x00\x00\x01" + strings.Repeat("\xff", 8)
-	if got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
 // Source panics at an unknown name. A name without its $ is a global, which fails a call only when
 // its line runs.
 func TestFilesUseTheConstantsOfSource(t *testing.T) {

@@ -8,21 +8,21 @@ local min, max = math.min, math.max
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
 local fixed_window = {}
 function fixed_window.charged_at(s, l, now) return s.start == 0 and l.first_hit and now or s.start end
-function fixed_window.charge(s, l, now, n) return l.algorithm.charge(s, l, now, n) end
+function fixed_window.charge(s, l, now, n) return l.module.charge(s, l, now, n) end
 function fixed_window.settle(s, l, now, corrections)
   local changed = false
   for _, c in ipairs(corrections) do
-    if c.delta ~= 0 and c.charged_at == s.start then changed = l.algorithm.charge(s, l, now, c.delta) or changed end
+    if c.delta ~= 0 and c.charged_at == s.start then changed = l.module.charge(s, l, now, c.delta) or changed end
   end
   return changed
 end
 
 local funnel = {}
 function funnel.charged_at() return 0 end
-function funnel.charge(s, l, now, n) return n > 0 and l.algorithm.charge(s, l, now, n) end
+function funnel.charge(s, l, now, n) return n > 0 and l.module.charge(s, l, now, n) end
 function funnel.settle(s, l, now, corrections)
   local changed = false
-  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and l.algorithm.charge(s, l, now, c.delta) or changed end
+  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and l.module.charge(s, l, now, c.delta) or changed end
   return changed
 end
 
@@ -62,7 +62,7 @@ end
 
 function sliding_log.settle(s, l, now, corrections)
   if #corrections == 0 then return false end
-  local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
+  local log, newest, first, due = l.module, max(now, s.newest), math.huge, {}
   local after, beyond = newest - l.window, log.last(s) - $MAX_MOVED_ENTRIES
   if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
   for _, c in ipairs(corrections) do

@@ -70,9 +70,9 @@ local function reaches(s, _, sum, n) return (sum - s.base + $LOG_SUMS) % $LOG_SU
 -- The index of the first record whose sum reaches n hits, counted from the oldest.
 local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
-function M.limit(text, offset)
-  local max, window, counts_denied, peek_over = struct_unpack('>I8I8I8I8', text, offset)
-  return { algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }
+function M.limit(text, from)
+  local max, window, counts_denied, peek_over, after = struct_unpack('>I8I8I8I8', text, from)
+  return { module = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }, after
 end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.

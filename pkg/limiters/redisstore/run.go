@@ -76,25 +76,22 @@ func (b *batch) appendRun(first int, r *redisscripts.Run) {
 		case redisscripts.KindAlone:
 			buf = redisscripts.AppendAlone(buf, op, b.limitOf[i])
 		case redisscripts.KindConcurrency:
-			buf = redisscripts.AppendConcurrency(buf, op, b.target(i, usageKey))
+			buf = redisscripts.AppendConcurrency(buf, op, b.keyOf[i], b.limitOf[i])
 		case redisscripts.KindReservations:
-			buf = redisscripts.AppendReservations(buf, op, b.target(i, usageKey), b.target(i, reservationsKey).Key)
+			buf = redisscripts.AppendReservations(buf, op, b.keyOf[i], b.limitOf[i], b.extraKey(i, reservationsKey))
 		case redisscripts.KindExtra:
-			buf = redisscripts.AppendExtra(buf, op, b.target(i, reservationsKey), b.target(i, penaltyKey))
+			buf = redisscripts.AppendExtra(buf, op, b.extraKey(i, reservationsKey), b.extraKey(i, penaltyKey))
 		}
 	}
 	b.runs = buf
 }
 
-// target returns where the state of operation i under a key of the given kind is.
-func (b *batch) target(i int, kind keyKind) redisscripts.Target {
-	l := scriptLimit{b.ops[i].Limit, kind}
-	switch {
-	case kind == usageKey:
-		return redisscripts.Target{Key: b.keyOf[i], Limit: b.limitOf[i]}
-	case l.exists():
-		return redisscripts.Target{Key: b.keyIndex(b.keys[i] + keySuffixes[kind]), Limit: b.limitIndex(l)}
-	default:
-		return redisscripts.NoTarget
+// extraKey returns the index of an extra key of operation i, adding it if it is new. It returns
+// NoIndex if the limit has no key of the kind.
+func (b *batch) extraKey(i int, kind keyKind) int {
+	l := b.ops[i].Limit
+	if kind == reservationsKey && l.Reserves() || kind == penaltyKey && l.HasPenalty() {
+		return b.keyIndex(b.keys[i] + keySuffixes[kind])
 	}
+	return redisscripts.NoIndex
 }
