@@ -39,23 +39,23 @@ if not_after > 0 and server > not_after then return { struct_pack('>I8', server)
 -- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else min_expiry_ms = 3600000 end
 
-local modules, limits = {}, { nil }
+local limits = { nil }
 for i = 2, #ARGV - 1 do
   local element = ARGV[i]
   local name, from = struct_unpack('s', element)
-  local module, limit, refunds_expired = modules[name] or module_of(name)
+  local module, limit, refunds_expired = module_of(name)
   limit, from = module.limit(element, from)
   limit.module = module
   if from <= #element then -- the limit reserves or has a penalty
     limit.ttl, refunds_expired, from = struct_unpack('>I8I8', element, from)
     limit.reserves, limit.refunds_expired = limit.ttl > 0, refunds_expired == 1
     if from <= #element then
-      modules.penalty = modules.penalty or module_of('penalty')
-      limit.penalty = modules.penalty.limit(element, from)
-      limit.penalty.module = modules.penalty
+      local penalty = module_of('penalty')
+      limit.penalty = penalty.limit(element, from)
+      limit.penalty.module = penalty
     end
   end
-  modules[name], limits[i - 1] = module, limit
+  limits[i - 1] = limit
 end
 
 -- In a run, first is the index of its first verdict. An ALONE, CONCURRENCY or RESERVATIONS run has op_count operations, whose layouts begin
@@ -313,10 +313,7 @@ local function driver_of(batch)
   end
 
   -- The functions by which the reservations of a limit change the state of its algorithm.
-  local function settler_of(limit)
-    modules.settle = modules.settle or module_of('settle')
-    return modules.settle[limit.module.name]
-  end
+  local function settler_of(limit) return module_of('settle')[limit.module.name] end
 
   -- Decides a group with decide_extra.lua, whose functions are created once.
   local extra

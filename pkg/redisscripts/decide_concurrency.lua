@@ -1,6 +1,6 @@
 -- decide_concurrency: decides CONCURRENCY runs, see wire.go.
 --
--- leaseset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
+-- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
 -- of the runs so far, see driver_of in batch.lua.
 return function(now, server, keys, verdicts, text, limits)
 

@@ -5,7 +5,7 @@
 --   target          the key of its operation
 --   group           its group, a list of runs
 --   penalty_target  the key of its penalty
---   leases          the state of its leases; the field module has the functions for it, of leaseset.lua or reservations.lua
+--   leases          the state of its leases; the field module has the functions for it, of leases_zset.lua or leases_hash.lua
 --   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the operation opens: the time by which settle finds its charge
 --   actual          the actual cost of an id that ended before it was opened
@@ -39,14 +39,11 @@ return function(now, server, driver)
     return expired
   end
 
-  local reservations
-
   -- Removes expired reservations, and settles them to 0 if the limit refunds them.
   local function load_reservations(key, op)
     local target = key_at(op.reservations_key)
     if not target.state then
-      reservations = reservations or module_of('reservations')
-      target.state = reservations.load(target.name)
+      target.state = module_of('leases_hash').load(target.name)
     end
     op.leases = target.state
     local expired = expire_leases(op, op.limit.ttl)

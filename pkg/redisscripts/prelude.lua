@@ -27,6 +27,15 @@ local function renew_expiry(reset, server)
   return math.min(seconds, 2 ^ 32 - 1), digits(seconds * 1000 - server / 1000)
 end
 
+-- module_of returns the module of a file, which runs once, when it is needed: creating closures costs time, and most batches use one
+-- algorithm. Source generates run_file.
+local modules, run_file = {}
+local function module_of(name)
+  local module = modules[name] or run_file(name)
+  modules[name] = module
+  return module
+end
+
 -- whole_numbers unpacks a value with a format of struct. It raises an error if the value has another length, or is an error reply.
 local function whole_numbers(value, bytes, format)
   if #value ~= bytes then error(value.err or 'an unreadable value', 0) end

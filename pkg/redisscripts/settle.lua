@@ -32,12 +32,12 @@ function sliding_log.charged_at(s, _, now) return max(now, s.newest) end
 -- The entries from a time on: the time and the hits of each.
 local function entries_from(s, log, from, now)
   local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, from - 1), log.last(s), {}, s.base
-  if i > s.first then _, before = log.record(s, i - 1, now) end
+  if i > s.first then _, before = log.entry(s, i - 1, now) end
   if s.list and i <= s.tail then
-    for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.records[i + j - 1] = text end
+    for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.entries[i + j - 1] = text end
   end
   for j = i, last do
-    local time, sum = log.record(s, j, now)
+    local time, sum = log.entry(s, j, now)
     entries[#entries + 1] = { time = time, hits = (sum - before) % $LOG_SUMS }
     before = sum
   end
@@ -64,7 +64,7 @@ function sliding_log.settle(s, l, now, corrections)
   if #corrections == 0 then return false end
   local log, newest, first, due = l.module, max(now, s.newest), math.huge, {}
   local after, beyond = newest - l.window, log.last(s) - $MAX_MOVED_ENTRIES
-  if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
+  if beyond >= s.first then after = max(after, (log.entry(s, beyond, now))) end
   for _, c in ipairs(corrections) do
     if c.delta ~= 0 and c.charged_at > after and c.charged_at - l.window <= newest then
       due[#due + 1], first = c, min(first, c.charged_at)

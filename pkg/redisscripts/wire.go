@@ -40,7 +40,7 @@ const (
 	countDeniedFlag RunKind = 8
 )
 
-// A layout lists the fields of a record.
+// A layout lists the fields of a part of an argument or of the reply.
 type layout []field
 
 type field struct {
