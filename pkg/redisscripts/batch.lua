@@ -92,9 +92,8 @@ do
   end
 end
 
--- verdicts contains four numbers for each verdict, those of verdict i from 4 * i - 3 on. reply contains the reasons of failed operations
--- from its second element on.
-local verdicts, reply = { nil, nil, nil, nil }, { '' }
+-- The reply has the reasons of failed operations from its second element on.
+local reply = { '' }
 
 -- Whether this is a replica, which rejects all writes.
 local is_replica = false
@@ -107,11 +106,6 @@ local function failures()
     return reason
   end
 
-  local function set_verdict(i, result, used, retry, reset)
-    i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = result, used, retry, reset
-  end
-
   local function fail(i, problem)
     reply[#reply + 1] = text_of(problem)
     set_verdict(i, $FAILED, #reply - 1, 0, 0)
@@ -121,7 +115,7 @@ local function failures()
   -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
   -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
   local function set_unsaved(i, key, limit, n, problem, penalty_key)
-    local result = verdicts[4 * i - 3] % $DURING_PENALTY
+    local result = verdict_of(i) % $DURING_PENALTY
     if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
@@ -131,7 +125,7 @@ local function failures()
       if fits and left == 0 then error(problem, 0) end
       local used, reset = limit.module.usage(s, limit, now)
       set_verdict(i, $DENIED, used, retry, reset)
-      if left > 0 then penalty.module.add_to_denial(verdicts, i, left) end
+      if left > 0 then penalty.module.add_to_denial(i, left) end
     end
     local ok = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
     if ok then ok, problem = pcall(deny) end
@@ -167,7 +161,7 @@ local function decide_each(decide, run, to, values, base)
 end
 
 -- Decides operations of an ALONE run, see decide_each. The functions of the algorithm are locals, because Lua reads a local faster than a
--- field.
+-- field. The body of set_verdict is inline, because its call would cost 2 % of an operation.
 local function decide_alone(run, to, values, base)
   local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
@@ -206,10 +200,7 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- driver_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them
--- once.
---
--- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
+-- The keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
@@ -217,9 +208,13 @@ end
 --   group     the last group with an operation on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-local function driver_of(batch)
-  if batch.driver then return batch.driver end
-  local keys = batch.keys
+local keys = {}
+
+-- load_driver returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates
+-- them once.
+local driver
+local function load_driver()
+  if driver then return driver end
 
   local function key_at(i)
     local key = keys[i]
@@ -238,8 +233,7 @@ local function driver_of(batch)
   local function report(key, i, limit, allowed, retry)
     local used, reset = limit.module.usage(key.state, limit, now)
     if key.charged == limit then key.reset = reset end
-    i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
+    set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
   end
 
   -- Runs f for a run and its key. An error fails this key and the operations on it, and nothing else.
@@ -319,8 +313,7 @@ local function driver_of(batch)
   local extra
   local function decide_extra(group)
     extra = extra or module_of('decide_extra')(now, server, {
-      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts,
-      settler_of = settler_of,
+      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, settler_of = settler_of,
     })
     extra(group)
   end
@@ -383,16 +376,15 @@ local function driver_of(batch)
     end
   end
 
-  batch.driver = {
+  driver = {
     key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, op_of = op_of,
     decide_run = decide_run, finish = finish,
   }
-  return batch.driver
+  return driver
 end
 
--- All runs but ALONE ones use batch, see driver_of. concurrency and reservations are the deciders of their kind. Each is created when it
--- is needed.
-local batch, concurrency, reservations
+-- The deciders of two kinds of runs, created on demand.
+local concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
@@ -402,23 +394,20 @@ for r, run in ipairs(runs) do
       local values = to > from and redis.pcall('MGET', unpack(KEYS, from, to)) or {}
       decide_each(decide_alone, run, to - base, values, from - 1)
     end
+  elseif run.kind == $CONCURRENCY then
+    concurrency = concurrency or module_of('decide_concurrency')(now, server, keys, text, limits)
+    decide_each(concurrency, run, run.op_count)
+  elseif run.kind == $RESERVATIONS then
+    reservations = reservations or module_of('decide_reservations')(now, server, keys, text, limits, load_driver)
+    -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
+    local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
+    local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
+    decide_each(reservations, run, run.op_count, values, run.key - 1)
   else
-    batch = batch or { driver = false, keys = {} }
-    if run.kind == $CONCURRENCY then
-      concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
-      decide_each(concurrency, run, run.op_count)
-    elseif run.kind == $RESERVATIONS then
-      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, driver_of)
-      -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
-      local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
-      decide_each(reservations, run, run.op_count, values, run.key - 1)
-    else
-      driver_of(batch).decide_run(run, runs[r + 1])
-    end
+    load_driver().decide_run(run, runs[r + 1])
   end
 end
-if batch and batch.driver then batch.driver.finish() end
+if driver then driver.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end

@@ -1,8 +1,8 @@
 -- decide_concurrency: decides CONCURRENCY runs, see wire.go.
 --
--- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
--- of the runs so far, see driver_of in batch.lua.
-return function(now, server, keys, verdicts, text, limits)
+-- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. For keys, see
+-- batch.lua.
+return function(now, server, keys, text, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.
   local function decide(leases, s, id, limit, n, ends)
@@ -32,8 +32,7 @@ return function(now, server, keys, verdicts, text, limits)
         allowed, retry = decide(leases, key.state, id, limit, n, op_kind == $END)
         used, reset = limit.module.usage(key.state, limit, now)
       end
-      local i = 4 * (run.first + op - 1)
-      verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
+      set_verdict(run.first + op - 1, allowed and $ALLOWED or $DENIED, used, retry, reset)
     end
   end
 end

@@ -13,7 +13,7 @@
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
--- A key gets these in addition to those that driver_of in batch.lua lists:
+-- A key gets these in addition to those that batch.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
 --   offended    the last group with an offence on the key
 
@@ -160,9 +160,9 @@ return function(now, server, driver)
       _, retry = op.limit.module.fits(key.state, op.limit, now, key.sum)
     end
     report(key, op.first, op.limit, op.allowed, retry)
-    if op.too_many then driver.verdicts[4 * op.first - 3] = $TOO_MANY_LEASES end
+    if op.too_many then set_verdict(op.first, $TOO_MANY_LEASES, select(2, verdict_of(op.first))) end
     local left = penalty_left(op)
-    if not op.allowed and left > 0 then op.limit.penalty.module.add_to_denial(driver.verdicts, op.first, left, op.began) end
+    if not op.allowed and left > 0 then op.limit.penalty.module.add_to_denial(op.first, left, op.began) end
   end
 
   -- Moves the charge of an open reservation to the actual cost.
@@ -191,9 +191,7 @@ return function(now, server, driver)
   local function inspect(key, op)
     local fits, retry = op.limit.module.fits(key.state, op.limit, now, 1)
     report(key, op.first, op.limit, fits, retry)
-    if not op.limit.penalty then return end
-    local i = 4 * op.first
-    driver.verdicts[i + 1], driver.verdicts[i + 2], driver.verdicts[i + 3], driver.verdicts[i + 4] = 0, 0, penalty_left(op), 0
+    if op.limit.penalty then set_verdict(op.first + 1, 0, 0, penalty_left(op), 0) end
   end
 
   local function each(group, f)

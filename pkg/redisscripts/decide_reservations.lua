@@ -8,8 +8,7 @@
 -- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
 
-return function(now, server, batch, verdicts, text, limits, driver_of)
-  local keys, try = batch.keys, redis.pcall
+return function(now, server, keys, text, limits, load_driver)
 
   -- The operation that is decided now:
   --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
@@ -39,7 +38,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
   -- Reads the head and the lease in a hash. It returns true for a frequent operation, which settles an open reservation or opens a new
   -- one. The hash is then absent, or its leases are all open and expire after now and not after ttl_end.
   local function read_hash()
-    local found = try('HMGET', op.name, $HEAD_FIELD, op.id)
+    local found = redis.pcall('HMGET', op.name, $HEAD_FIELD, op.id)
     local head, lease, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
     if head == nil or op.ends == not lease then return end -- head is nil after an error
     if head then
@@ -73,7 +72,7 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
 
   -- Returns the driver's functions, and the key of the usage with its state.
   local function load_usage(value)
-    local driver, limit = driver_of(batch), op.limit
+    local driver, limit = load_driver(), op.limit
     local key = driver.key_at(op.index)
     if not key.state and not key.failed then key.state = limit.module.load(key.name, limit, now, value or nil) end
     return driver, key
@@ -114,8 +113,8 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
     if not needs_state and delta ~= 0 then used, reset = algorithm.quick(name, limit, now, value, delta, server) end
     if not used then return charge_state(i, value, delta) end
     if not op.ends then open(0) end
-    values[v], i = nil, 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
+    values[v] = nil
+    set_verdict(i, $ALLOWED, used, 0, reset)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.

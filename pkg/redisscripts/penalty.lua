@@ -44,15 +44,14 @@ end
 
 -- Adds a penalty that ends after left > 0 to the denial of operation i by the limit alone, as Verdict.WithPenalty. began is whether the
 -- penalty began with this operation.
-function M.add_to_denial(verdicts, i, left, began)
-  i = 4 * i
-  local retry = verdicts[i - 1]
-  verdicts[i] = max(verdicts[i], left)
+function M.add_to_denial(i, left, began)
+  local result, used, retry, reset = verdict_of(i)
   if retry >= 0 and left >= retry then
-    verdicts[i - 3], verdicts[i - 1] = began and $PENALTY_BEGAN or $PENALIZED, left
+    result, retry = began and $PENALTY_BEGAN or $PENALIZED, left
   else
-    verdicts[i - 3] = verdicts[i - 3] + $DURING_PENALTY
+    result = result + $DURING_PENALTY
   end
+  set_verdict(i, result, used, retry, max(reset, left))
 end
 
 -- The time until s has fully reset, in µs.
