@@ -12,7 +12,7 @@
 --   CONCURRENCY   decide_concurrency.lua   1.9           ungrouped, under concurrency limits
 --   RESERVATIONS  decide_reservations.lua  4.0           ungrouped, under limits with reservations and no penalty
 --   EXTRA         decide_extra.lua                       any others, and the whole group of an EXTRA operation
--- A GROUPED or EXTRA run has one operation, and a group is a list of these. The other runs are ungrouped.
+-- A GROUPED or EXTRA run has one operation, and is called op. A group is a list of these. Runs of the other kinds are ungrouped.
 --
 -- A file returns a module, a table of functions. limit.module is that of the limit's algorithm. It has these members:
 --   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
@@ -297,7 +297,7 @@ local function load_driver()
     end
   end
 
-  -- Operation i of a RESERVATIONS run, as an EXTRA run.
+  -- Operation i of a RESERVATIONS run, as decide_extra.lua needs it.
   local function op_of(run, i)
     local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
     local op_kind, id, key, limit, n, reservations_key = struct_unpack($RESERVATIONS_LAYOUT, text, at)
@@ -318,7 +318,7 @@ local function load_driver()
     extra(group)
   end
 
-  -- The runs so far of a group that is not complete, and the function that decides it.
+  -- The operations so far of a group that is not complete, and the function that decides it.
   local group, decide = {}, decide_group
 
   -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.

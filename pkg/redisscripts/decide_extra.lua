@@ -1,11 +1,11 @@
 -- decide_extra: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
 -- pkg/limiters. The driver calls it and passes its own functions.
 --
--- A op of a group gets these fields in addition to those that batch.lua reads from ARGV:
---   target          the key of its operation
---   group           its group, a list of runs
+-- An operation of a group gets these fields in addition to those that batch.lua reads from ARGV:
+--   target          its key
+--   group           its group
 --   penalty_target  the key of its penalty
---   leases          the state of its leases; the field module has the functions for it, of leases_zset.lua or leases_hash.lua
+--   leases          the state of its leases, whose module is leases_zset.lua or leases_hash.lua
 --   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
 --   charged_at      of a reservation that the operation opens: the time by which settle finds its charge
 --   actual          the actual cost of an id that ended before it was opened
@@ -19,8 +19,7 @@
 
 return function(now, server, driver)
   local key_at, state_of, guarded, report, settler_of = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.settler_of
-
-  local function fail(i, problem) driver.failures().fail(i, problem) end
+  local failures = driver.failures
 
   -- The effect of an operation on its lease, if the operation is allowed.
   local function lease_effect_of(op)
@@ -32,21 +31,19 @@ return function(now, server, driver)
   end
 
   -- Removes expired leases, and shortens expiries beyond now plus the TTL. It returns the corrections of removed reservations.
-  local function expire_leases(op, ttl)
+  local function expire_leases(op)
     local leases = op.leases
     local expired = leases.module.expire(leases, now, op.id)
-    leases.module.shorten(leases, now + ttl)
+    leases.module.shorten(leases, now + op.limit.ttl)
     return expired
   end
 
   -- Removes expired reservations, and settles them to 0 if the limit refunds them.
   local function load_reservations(key, op)
     local target = key_at(op.reservations_key)
-    if not target.state then
-      target.state = module_of('leases_hash').load(target.name)
-    end
+    target.state = target.state or module_of('leases_hash').load(target.name)
     op.leases = target.state
-    local expired = expire_leases(op, op.limit.ttl)
+    local expired = expire_leases(op)
     if #expired > 0 and op.limit.refunds_expired and settler_of(op.limit).settle(key.state, op.limit, now, expired) then
       local _
       _, key.reset = op.limit.module.usage(key.state, op.limit, now)
@@ -59,7 +56,7 @@ return function(now, server, driver)
     if algorithm.is_concurrency then
       key.state = key.state or algorithm.leases.load(key.name, op.id)
       op.leases = key.state
-      expire_leases(op, op.limit.ttl)
+      expire_leases(op)
       return
     end
     state_of(key, op.limit)
@@ -198,7 +195,7 @@ return function(now, server, driver)
     for _, op in ipairs(group) do guarded(f, op.target, op) end
   end
 
-  -- Decides a group, a list of runs of one operation. All its operations are checked before one is charged.
+  -- Decides a group. All its operations are checked before one is charged.
   return function(group)
     for _, op in ipairs(group) do
       op.target, op.group = key_at(op.key), group
@@ -210,7 +207,7 @@ return function(now, server, driver)
       local op = group[1]
       local ok, problem = true
       if not op.target.failed then ok, problem = pcall(end_lease, op) end
-      if not ok then fail(op.first, problem) end
+      if not ok then failures().fail(op.first, problem) end
       return
     end
     each(group, add)
@@ -220,7 +217,7 @@ return function(now, server, driver)
     if allowed then
       local ok, problem = pcall(open_leases, group)
       for _, op in ipairs(group) do
-        if not ok then fail(op.first, problem)
+        if not ok then failures().fail(op.first, problem)
         elseif not op.limit.module.is_concurrency then guarded(charge, op.target, op) end
       end
       return

@@ -15,9 +15,8 @@ import (
 // reply.
 type batch struct {
 	callTimes
-	ops   []*limiters.Op
-	group []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
-	keys  []string // the keys of the operations
+	ops  []*limiters.Op
+	keys []string // the keys of the operations
 
 	uniqueKeys []string
 	limits     []*limiters.Limit
@@ -27,6 +26,7 @@ type batch struct {
 	buffer keyBuffer
 	// For encode.
 	indexOfKey map[string]int // the index of each key in uniqueKeys
+	groupOf    []uint16       // the number of the group of each operation, from 1; 0: the operation is ungrouped
 	keyOf      []int          // the index of the key of each operation
 	limitOf    []int          // the index of the limit of each operation
 	opsOnKey   []int          // number of operations on the key with this index
@@ -73,7 +73,7 @@ func (b *batch) release() {
 	clear(b.limits)
 	clear(b.arguments)
 	clear(b.ops)
-	b.ops, b.group, b.keys = b.ops[:0], b.group[:0], nil
+	b.ops, b.groupOf, b.keys = b.ops[:0], b.groupOf[:0], nil
 	b.uniqueKeys, b.limits, b.limitOf, b.runs = b.uniqueKeys[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
 	batchPool.Put(b)
 }
@@ -90,7 +90,7 @@ func (b *batch) encode(groups []limiters.Group, keys []string) {
 			groupNumber = number
 		}
 		for i := range g {
-			b.ops, b.group = append(b.ops, &g[i]), append(b.group, groupNumber)
+			b.ops, b.groupOf = append(b.ops, &g[i]), append(b.groupOf, groupNumber)
 		}
 	}
 	b.keyOf, b.opsOnKey = b.keyOf[:0], b.opsOnKey[:0]

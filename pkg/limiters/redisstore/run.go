@@ -27,7 +27,7 @@ func (b *batch) runFrom(first int) redisscripts.Run {
 func (b *batch) runOf(i int) redisscripts.Run {
 	op := b.ops[i]
 	return redisscripts.Run{
-		Kind: b.runKind(i), Ops: 1, Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
+		Kind: b.runKind(i), Ops: 1, Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.groupOf[i],
 		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 	}
 }
@@ -49,7 +49,7 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 
 // runKind returns the kind of a run of operation i.
 func (b *batch) runKind(i int) redisscripts.RunKind {
-	op, ungrouped := b.ops[i], b.group[i] == 0
+	op, ungrouped := b.ops[i], b.groupOf[i] == 0
 	switch {
 	case op.Kind == limiters.OpInspect:
 		return redisscripts.KindExtra
