@@ -1,7 +1,7 @@
 -- decide_concurrency: decides CONCURRENCY runs, see wire.go.
 --
 -- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. For keys, see
--- batch.lua.
+-- shared_keys.lua.
 return function(now, server, keys, text, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.

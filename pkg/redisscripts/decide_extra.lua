@@ -1,5 +1,5 @@
 -- decide_extra: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
--- pkg/limiters. The driver calls it and passes its own functions.
+-- pkg/limiters. shared_keys.lua calls it and passes its own functions.
 --
 -- An operation of a group gets these fields in addition to those that batch.lua reads from ARGV:
 --   target          its key
@@ -13,13 +13,13 @@
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
--- A key gets these in addition to those that batch.lua lists:
+-- A key gets these in addition to those that shared_keys.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
 --   offended    the last group with an offence on the key
 
-return function(now, server, driver)
-  local key_at, state_of, guarded, report, settler_of = driver.key_at, driver.state_of, driver.guarded, driver.report, driver.settler_of
-  local failures = driver.failures
+return function(now, server, shared)
+  local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
+  local failures = shared.failures
 
   -- The effect of an operation on its lease, if the operation is allowed.
   local function lease_effect_of(op)

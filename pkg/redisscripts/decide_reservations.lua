@@ -8,7 +8,7 @@
 -- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
 
-return function(now, server, keys, text, limits, load_driver)
+return function(now, server, keys, text, limits, load_shared)
 
   -- The operation that is decided now:
   --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
@@ -70,18 +70,18 @@ return function(now, server, keys, text, limits, load_driver)
     return struct_unpack('>I8', op.lease, 9)
   end
 
-  -- Returns the driver's functions, and the key of the usage with its state.
+  -- Returns the functions of shared_keys.lua, and the key of the usage with its state.
   local function load_usage(value)
-    local driver, limit = load_driver(), op.limit
-    local key = driver.key_at(op.index)
+    local shared, limit = load_shared(), op.limit
+    local key = shared.key_at(op.index)
     if not key.state and not key.failed then key.state = limit.module.load(key.name, limit, now, value or nil) end
-    return driver, key
+    return shared, key
   end
 
   -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
   local function charge_state(i, value, delta)
-    local limit, driver, key = op.limit, load_usage(value)
-    local settler, s, allowed, retry, charged = driver.settler_of(limit), key.state, true, 0, false
+    local limit, shared, key = op.limit, load_usage(value)
+    local settler, s, allowed, retry, charged = shared.settler_of(limit), key.state, true, 0, false
     if op.ends then
       charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.lease, 17), delta = delta } })
     else
@@ -92,7 +92,7 @@ return function(now, server, keys, text, limits, load_driver)
       end
     end
     if charged then key.charged = limit end
-    driver.report(key, i, limit, allowed, retry)
+    shared.report(key, i, limit, allowed, retry)
   end
 
   -- Decides a frequent operation, whose verdict is verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes
@@ -124,8 +124,8 @@ return function(now, server, keys, text, limits, load_driver)
       if read_op(run, i) and read_hash() then
         decide_frequent(run.first + i - 1, values, op.index - base)
       else
-        local driver = load_usage(values[op.index - base])
-        driver.decide_extra({ driver.op_of(run, i) })
+        local shared = load_usage(values[op.index - base])
+        shared.decide_extra({ shared.op_of(run, i) })
       end
     end
   end
