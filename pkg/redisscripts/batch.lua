@@ -2,9 +2,9 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_same_key and
--- decide_group are in shared_keys.lua. decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations do
--- not need. The gain is the CPU of Redis for an operation in decide_extra.lua, for ALONE in decide_same_key, divided by that in the
--- decider (ADR 3):
+-- decide_group are in shared_keys.lua. decide_extra.lua could decide every operation. Each other decider leaves out steps that its
+-- operations do not need. The gain is the CPU of Redis for an operation in decide_extra.lua, for ALONE in decide_same_key, divided by that
+-- in the decider (ADR 3):
 --   kind          decider                  gain          operations
 --   ALONE         decide_alone             1.4 to 2.0    ungrouped, each on a key of its own, as most are: no state is kept
 --   SAME_KEY      decide_same_key          1.4 to 2.4    ungrouped, on one key: one state for all
