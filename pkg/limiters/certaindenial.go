@@ -25,9 +25,9 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 		return minHits, v.Penalized && (n > 0 || !l.peekOver)
 	case n < minHits:
 		return 0, false
-	case !l.countsDenied() && n > 1:
+	case !l.CountsDenied() && n > 1:
 		return n, true
-	case !l.countsDenied():
+	case !l.CountsDenied():
 		return minHits, true
 	default:
 		// If Used is above Max, the denied hits were counted; otherwise fewer hits may still fit.

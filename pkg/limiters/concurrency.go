@@ -99,5 +99,3 @@ func (a *concurrency) usage(s *State, now int64) (used, resetAfter int64) {
 	}
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, a.ttl))
 }
-
-func (a *concurrency) appendScriptArgs(b []int64, _ int64) []int64 { return append(b, a.ttl) }

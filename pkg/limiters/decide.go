@@ -111,7 +111,7 @@ func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 
 // countedIfDenied returns how many of n hits are charged although they are denied.
 func (l *Limit) countedIfDenied(n int64) int64 {
-	if !l.countsDenied() {
+	if !l.CountsDenied() {
 		return 0
 	}
 	return max(0, n)

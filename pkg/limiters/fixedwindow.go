@@ -1,6 +1,9 @@
 package limiters
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // A fixedWindow counts hits in consecutive windows. By the clock, windows
 // start at multiples of their length since 1970, as in envoyproxy/ratelimit, so a week begins on
@@ -163,10 +166,8 @@ func (a *fixedWindow) extraWait(int64) int64 { return 0 }
 
 func (a *fixedWindow) maxAdmitted() int64 { return 2 * a.max }
 
-func (a *fixedWindow) appendScriptArgs(b []int64, now int64) []int64 {
-	if a.calendar != nil {
-		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
-		return append(append(b, byCalendar), a.calendar.windows(now).starts[:]...)
-	}
-	return append(b, flag(a.firstHit))
+// CalendarStarts returns the starts of four windows of l, whose windows start by the calendar, in µs
+// since 1970. The second window is the one at now.
+func (l *Limit) CalendarStarts(now time.Time) [4]int64 {
+	return l.algorithm.(*fixedWindow).calendar.windows(now.UnixMicro()).starts
 }

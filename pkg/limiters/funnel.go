@@ -245,9 +245,10 @@ func (a *funnel) extraWait(k int64) int64 { return a.perHit.timeFor(k).ceil() }
 
 func (a *funnel) maxAdmitted() int64 { return a.capacity + a.max }
 
-func (a *funnel) appendScriptArgs(b []int64, _ int64) []int64 {
-	hit := &a.perHit
-	return append(b, a.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
+// DrainTime returns the time in which a hit drains under l, a funnel: num/den µs, in lowest terms.
+func (l *Limit) DrainTime() (num, den uint64) {
+	t := &l.algorithm.(*funnel).perHit
+	return t.num, t.den
 }
 
 // A funnelState is the words of a [State] under a funnel.

@@ -85,8 +85,6 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
-	// appendScriptArgs appends the arguments of this algorithm only, for [Limit.AppendScriptArgs].
-	appendScriptArgs(b []int64, now int64) []int64
 }
 
 // A hitCounter is an algorithm that counts hits in the words or the log of a [State]. It does not
@@ -278,8 +276,8 @@ func (l *Limit) StateWords() int { return l.definition.stateWords }
 // Window returns the length of the limit's window; 0 if it has none.
 func (l *Limit) Window() time.Duration { return l.spec.Window }
 
-// countsDenied reports whether denied hits are charged. A limit of 0 never writes.
-func (l *Limit) countsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
+// CountsDenied reports whether denied hits are charged. A limit of 0 never writes.
+func (l *Limit) CountsDenied() bool { return l.spec.CountDenied && l.spec.Max > 0 }
 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then

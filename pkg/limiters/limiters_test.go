@@ -235,16 +235,6 @@ func TestStateIDOfACalendarHasUnitCountAndZone(t *testing.T) {
 	}
 }
 
-func TestScriptArgsOfACalendarAllocateNothing(t *testing.T) {
-	l, err := NewLimit(Spec{Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: Params{WindowStart: StartByCalendar}})
-	must.Succeed(t, err)
-	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
-	b := l.AppendScriptArgs(nil, now)
-	if n := testing.AllocsPerRun(100, func() { l.AppendScriptArgs(b[:0], now) }); n > 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 // Algorithms and limits read no clock: the caller passes the time.
 func TestLimitersReadNoClock(t *testing.T) {
 	files, err := filepath.Glob("*.go")

@@ -137,3 +137,6 @@ func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 
 // HasPenalty reports whether l has a penalty.
 func (l *Limit) HasPenalty() bool { return l.penalty != nil }
+
+// Penalty returns the penalty of l, which must have one, with its defaults.
+func (l *Limit) Penalty() PenaltySpec { return *l.penalty }

@@ -120,8 +120,6 @@ func (a *slidingLog) extraWait(int64) int64 { return a.window }
 
 func (a *slidingLog) maxAdmitted() int64 { return a.max }
 
-func (a *slidingLog) appendScriptArgs(b []int64, _ int64) []int64 { return b }
-
 // A Log records when hits were charged.
 //
 // Hits of the same microsecond share an entry. An entry holds the cumulative count, so that the

@@ -1,20 +1,22 @@
 -- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide. See wire.go for
 -- KEYS, ARGV, units and the reply.
 --
--- It reads the limits and the runs, decides run by run, saves the states that several operations share, and packs the verdicts. The kind
--- of a run selects its decider:
---   kind          decider                  operations
---   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept for another operation
---   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
---   GROUPED       decide_group             of a group without extra state
---   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
---   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
---   EXTRA         decide_extra.lua         any others, and the whole group of an EXTRA operation
--- decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations do not need: without it, they
--- would cost 1.1 to 4 times as much (ADR 3).
+-- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_same_key and
+-- decide_group are in shared_keys.lua. decide_extra.lua could decide every operation. Each other decider leaves out steps that its
+-- operations do not need. The gain is the CPU of Redis for an operation in decide_extra.lua, for ALONE in decide_same_key, divided by that
+-- in the decider (ADR 3):
+--   kind          decider                  gain          operations
+--   ALONE         decide_alone             1.4 to 2.0    ungrouped, each on a key of its own, as most are: no state is kept
+--   SAME_KEY      decide_same_key          1.4 to 2.4    ungrouped, on one key: one state for all
+--   GROUPED       decide_group             1.1 to 1.2    of a group without extra state
+--   CONCURRENCY   decide_concurrency.lua   1.9           ungrouped, under concurrency limits
+--   RESERVATIONS  decide_reservations.lua  4.0           ungrouped, under limits with reservations and no penalty
+--   EXTRA         decide_extra.lua                       any others, and the whole group of an EXTRA operation
+-- A GROUPED or EXTRA run has one operation, and is called op. A group is a list of these. Runs of the other kinds are ungrouped.
 --
--- The function module_of runs another file and returns its result. The file of an algorithm has these members:
---   limit(text, offset) -> limit                        decodes the numbers of a limit, from byte offset of text on
+-- A file returns a module, a table of functions. limit.module is that of the limit's algorithm. It has these members:
+--   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
+--                                                       after them
 --   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
 --   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit
@@ -26,8 +28,8 @@
 --                                                       any other case it changes nothing and returns nil
 --   settles_at_once, check(value)                       for decide_reservations.lua, only if a settle does not need the time of the charge:
 --                                                       true, and a function that fails for a value that load cannot read
--- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. The files of the other arguments of a limit,
--- penalty.lua and reservation_limit.lua, have limit and functions of their own.
+-- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its
+-- module is penalty.lua. A limit with reserves = true reserves, and its ttl is that of a reservation.
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = struct_unpack('>I8I8', ARGV[1])
@@ -37,13 +39,23 @@ if not_after > 0 and server > not_after then return { struct_pack('>I8', server)
 -- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else min_expiry_ms = 3600000 end
 
-local modules, limits = {}, { nil }
+local limits = { nil }
 for i = 2, #ARGV - 1 do
-  local name, offset = struct_unpack('s', ARGV[i])
-  local algorithm = modules[name] or module_of(name)
-  local limit = algorithm.limit(ARGV[i], offset)
-  limit.algorithm = algorithm
-  modules[name], limits[i - 1] = algorithm, limit
+  local element = ARGV[i]
+  local name, from = struct_unpack('s', element)
+  local module, limit, refunds_expired = module_of(name)
+  limit, from = module.limit(element, from)
+  limit.module = module
+  if from <= #element then -- the limit reserves or has a penalty
+    limit.ttl, refunds_expired, from = struct_unpack('>I8I8', element, from)
+    limit.reserves, limit.refunds_expired = limit.ttl > 0, refunds_expired == 1
+    if from <= #element then
+      local penalty = module_of('penalty')
+      limit.penalty = penalty.limit(element, from)
+      limit.penalty.module = penalty
+    end
+  end
+  limits[i - 1] = limit
 end
 
 -- In a run, first is the index of its first verdict. An ALONE, CONCURRENCY or RESERVATIONS run has op_count operations, whose layouts begin
@@ -57,13 +69,12 @@ do
     local count_denied, verdict_count, run = kind >= $COUNT_DENIED, op_count
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
-      local op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit
-      op_kind, id, reservations_key, reservations_limit, penalty_key, penalty_limit, from = struct_unpack($EXTRA_LAYOUT, text, from)
-      if op_kind == $INSPECT and penalty_limit > 0 then verdict_count = 2 end
+      local op_kind, id, reservations_key, penalty_key
+      op_kind, id, reservations_key, penalty_key, from = struct_unpack($EXTRA_LAYOUT, text, from)
+      if op_kind == $INSPECT and penalty_key > 0 then verdict_count = 2 end
       run = {
         kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
-        op_kind = op_kind, id = id, reservations_key = reservations_key, reservations_limit = limits[reservations_limit],
-        penalty_key = penalty_key, penalty_limit = limits[penalty_limit],
+        op_kind = op_kind, id = id, reservations_key = reservations_key, penalty_key = penalty_key,
       }
     elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
       local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
@@ -81,9 +92,8 @@ do
   end
 end
 
--- verdicts contains four numbers for each verdict, those of verdict i from 4 * i - 3 on. reply contains the reasons of failed operations
--- from its second element on.
-local verdicts, reply = { nil, nil, nil, nil }, { '' }
+-- The reply has the reasons of failed operations from its second element on.
+local reply = { '' }
 
 -- Whether this is a replica, which rejects all writes.
 local is_replica = false
@@ -96,11 +106,6 @@ local function failures()
     return reason
   end
 
-  local function set_verdict(i, result, used, retry, reset)
-    i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = result, used, retry, reset
-  end
-
   local function fail(i, problem)
     reply[#reply + 1] = text_of(problem)
     set_verdict(i, $FAILED, #reply - 1, 0, 0)
@@ -109,18 +114,18 @@ local function failures()
   -- Sets the verdict of operation i, whose key could not be saved. A denial stays a denial even if it could not be
   -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
   -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
-  local function set_unsaved(i, key, limit, n, problem, run)
-    local result = verdicts[4 * i - 3] % $DURING_PENALTY
+  local function set_unsaved(i, key, limit, n, problem, penalty_key)
+    local result = verdict_of(i) % $DURING_PENALTY
     if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
-      local s, left, penalty = limit.algorithm.load(key, limit, now), 0, run and run.penalty_limit
-      local fits, retry = limit.algorithm.fits(s, limit, now, n)
-      if penalty then left = penalty.algorithm.left(penalty.algorithm.load(KEYS[run.penalty_key]), penalty, now) end
+      local s, left, penalty = limit.module.load(key, limit, now), 0, limit.penalty
+      local fits, retry = limit.module.fits(s, limit, now, n)
+      if penalty then left = penalty.module.left(penalty.module.load(KEYS[penalty_key]), penalty, now) end
       if fits and left == 0 then error(problem, 0) end
-      local used, reset = limit.algorithm.usage(s, limit, now)
+      local used, reset = limit.module.usage(s, limit, now)
       set_verdict(i, $DENIED, used, retry, reset)
-      if left > 0 then penalty.algorithm.add_to_denial(verdicts, i, left) end
+      if left > 0 then penalty.module.add_to_denial(i, left) end
     end
     local ok = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
     if ok then ok, problem = pcall(deny) end
@@ -133,7 +138,7 @@ end
 -- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied hits: n, or for a peek those
 -- that its caller has denied. It returns the wait, and whether the state has changed.
 local function charge_checked(s, limit, n, denied, allowed, retry)
-  local algorithm = limit.algorithm
+  local algorithm = limit.module
   if allowed then return 0, algorithm.charge(s, limit, now, n) end
   if denied <= 0 or not limit.counts_denied then return retry, false end
   local charged = algorithm.charge(s, limit, now, denied)
@@ -156,7 +161,7 @@ local function decide_each(decide, run, to, values, base)
 end
 
 -- Decides operations of an ALONE run, see decide_each. The functions of the algorithm are locals, because Lua reads a local faster than a
--- field.
+-- field. The body of set_verdict is inline, because its call would cost 2 % of an operation.
 local function decide_alone(run, to, values, base)
   local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key - 1
   local keys, out = KEYS, verdicts
@@ -166,8 +171,8 @@ local function decide_alone(run, to, values, base)
     local limit_index, n = struct_unpack($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
     local limit, denied = limits[limit_index], n
     if count_denied then n = 0 end
-    if limit.algorithm ~= algorithm then
-      algorithm, s = limit.algorithm, nil
+    if limit.module ~= algorithm then
+      algorithm, s = limit.module, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
     local key, value = keys[offset + op], values[offset + op - base]
@@ -195,197 +200,16 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- driver_of returns the functions for SAME_KEY, GROUPED and EXTRA runs, and for the rare operations of RESERVATIONS runs. It creates them
--- once.
---
--- batch.keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
---   name      the key in Redis
---   state     its state, once it is loaded
---   charged   the limit under which the state has changed
---   reset     the reset under this limit
---   group     the last group with an operation on the key, and sum, the hits of this group on the key
---   failed    the reason, if the key could not be decided
---   unsaved   the reason, if the key could not be saved
-local function driver_of(batch)
-  if batch.driver then return batch.driver end
-  local keys = batch.keys
-
-  local function key_at(i)
-    local key = keys[i]
-    if not key then
-      key = { name = KEYS[i] }
-      keys[i] = key
-    end
-    return key
-  end
-
-  local function state_of(key, limit)
-    if not key.state then key.state = limit.algorithm.load(key.name, limit, now) end
-    return key.state
-  end
-
-  local function report(key, i, limit, allowed, retry)
-    local used, reset = limit.algorithm.usage(key.state, limit, now)
-    if key.charged == limit then key.reset = reset end
-    i = 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
-  end
-
-  -- Runs f for a run and its key. An error fails this key and the operations on it, and nothing else.
-  local function guarded(f, key, run)
-    if key.failed then return end
-    local ok, problem = pcall(f, key, run)
-    if not ok then key.failed = failures().text_of(problem) end
-  end
-
-  -- Decides the operations of a SAME_KEY run.
-  local function decide_same_key(key, run)
-    local limit, n, denied = run.limit, run.n, run.denied_n or run.n
-    local s, fits = state_of(key, limit), limit.algorithm.fits
-    for i = run.first, run.last do
-      local allowed, retry, charged = true, 0, false
-      if n >= 0 then allowed, retry = fits(s, limit, now, n) end
-      if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied, allowed, retry) end
-      if charged then key.charged = limit end
-      report(key, i, limit, allowed, retry)
-    end
-  end
-
-  -- Checks an operation of a group together with the others of the group on its key.
-  local function check_op(key, run)
-    local s = state_of(key, run.limit)
-    run.allowed, run.retry = true, 0
-    if run.n >= 0 then run.allowed, run.retry = run.limit.algorithm.fits(s, run.limit, now, key.sum) end
-  end
-
-  local function charge_op(key, run)
-    if run.limit.algorithm.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
-  end
-
-  local function report_op(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
-
-  -- Decides a group, a list of runs of one operation. They are charged only if all of them are allowed. In decide_extra.lua, an
-  -- operation of a group would cost 9 to 23 % more (ADR 3).
-  local function decide_group(group)
-    local allowed, on = true, {}
-    for r, run in ipairs(group) do
-      local key = key_at(run.key)
-      on[r] = key
-      if key.group ~= group then key.group, key.sum = group, 0 end
-      key.sum = math.min(key.sum + math.max(run.n, 0), $MAX_HITS)
-    end
-    for r, run in ipairs(group) do
-      guarded(check_op, on[r], run)
-      allowed = allowed and run.allowed and not on[r].failed
-    end
-    for r, run in ipairs(group) do
-      local counts = run.n > 0 and not run.allowed and run.limit.counts_denied
-      if allowed and run.n ~= 0 or counts then guarded(charge_op, on[r], run) end
-      if allowed then guarded(report_op, on[r], run) end
-    end
-    if allowed then return end
-    for r, run in ipairs(group) do
-      if not run.allowed then
-        guarded(check_op, on[r], run)
-        run.allowed = false
-      end
-      guarded(report_op, on[r], run)
-    end
-  end
-
-  -- Operation i of a RESERVATIONS run, as an EXTRA run.
-  local function op_of(run, i)
-    local op, limit = { first = run.first + i - 1 }
-    local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    op.op_kind, op.id, op.key, limit, op.n, op.reservations_key = struct_unpack($RESERVATIONS_LAYOUT, text, at)
-    op.limit, op.reservations_limit = limits[limit], limits[limit + 1]
-    return op
-  end
-
-  -- The functions by which the reservations of a limit change the state of its algorithm.
-  local function settler_of(limit)
-    modules.settle = modules.settle or module_of('settle')
-    return modules.settle[limit.algorithm.name]
-  end
-
-  -- Decides a group with decide_extra.lua, whose functions are created once.
-  local extra
-  local function decide_extra(group)
-    extra = extra or module_of('decide_extra')(now, server, {
-      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, verdicts = verdicts,
-      settler_of = settler_of,
-    })
-    extra(group)
-  end
-
-  -- The runs so far of a group that is not complete, and the function that decides it.
-  local group, decide = {}, decide_group
-
-  -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
-  local function decide_run(run, after)
-    if run.kind == $EXTRA then
-      decide = decide_extra
-    elseif run.kind == $SAME_KEY then
-      return guarded(decide_same_key, key_at(run.key), run)
-    end
-    group[#group + 1] = run
-    if run.group_number == 0 or not after or after.group_number ~= run.group_number then
-      decide(group)
-      group, decide = {}, decide_group
-    end
-  end
-
-  -- Saves the charged keys. Redis rejects that if it is full or a replica; then the operations that charged fail, and so does the
-  -- rest of their group. Nothing of that group has been written, because Redis rejects the first write of a script or none. It returns whether
-  -- all keys were decided and saved.
-  local function save_keys()
-    local complete = true
-    for _, key in pairs(keys) do
-      local limit, key_group = key.charged, key.group or {}
-      if limit and not key.failed then
-        if not key_group.unsaved then
-          local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
-          if not ok then key_group.unsaved = failures().text_of(problem) end
-        end
-        key.unsaved = key_group.unsaved
-      end
-      complete = complete and not key.failed and not key.unsaved
-    end
-    return complete
-  end
-
-  -- Reports operation i of a run as failed if its key or its penalty could not be decided or saved.
-  local function report_failure(i, run)
-    local key = keys[run.key]
-    if not key then return end
-    if key.failed then return failures().fail(i, key.failed) end
-    local unsaved = key.unsaved or run.penalty_limit and keys[run.penalty_key].unsaved
-    if not unsaved then return end
-    if run.op_kind == $INSPECT then return failures().fail(i, unsaved) end
-    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run)
-  end
-
-  local function finish()
-    if save_keys() then return end
-    for _, run in ipairs(runs) do
-      if run.kind == $RESERVATIONS then
-        for i = 1, run.op_count do report_failure(run.first + i - 1, op_of(run, i)) end
-      elseif run.kind == $SAME_KEY or run.kind == $GROUPED or run.kind == $EXTRA then
-        for i = run.first, run.last do report_failure(i, run) end
-      end
-    end
-  end
-
-  batch.driver = {
-    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, op_of = op_of,
-    decide_run = decide_run, finish = finish,
-  }
-  return batch.driver
+-- The functions for keys whose states several operations share, and these keys.
+local shared
+local keys = {}
+local function load_shared()
+  shared = shared or module_of('shared_keys')(now, server, keys, runs, text, limits, charge_checked, failures)
+  return shared
 end
 
--- All runs but ALONE ones use batch, see driver_of. concurrency and reservations are the deciders of their kind. Each is created when it
--- is needed.
-local batch, concurrency, reservations
+-- The deciders of two kinds of runs, created on demand.
+local concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
@@ -395,23 +219,20 @@ for r, run in ipairs(runs) do
       local values = to > from and redis.pcall('MGET', unpack(KEYS, from, to)) or {}
       decide_each(decide_alone, run, to - base, values, from - 1)
     end
+  elseif run.kind == $CONCURRENCY then
+    concurrency = concurrency or module_of('decide_concurrency')(now, server, keys, text, limits)
+    decide_each(concurrency, run, run.op_count)
+  elseif run.kind == $RESERVATIONS then
+    reservations = reservations or module_of('decide_reservations')(now, server, keys, text, limits, load_shared)
+    -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
+    local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
+    local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
+    decide_each(reservations, run, run.op_count, values, run.key - 1)
   else
-    batch = batch or { driver = false, keys = {} }
-    if run.kind == $CONCURRENCY then
-      concurrency = concurrency or module_of('decide_concurrency')(now, server, batch.keys, verdicts, text, limits)
-      decide_each(concurrency, run, run.op_count)
-    elseif run.kind == $RESERVATIONS then
-      reservations = reservations or module_of('decide_reservations')(now, server, batch, verdicts, text, limits, driver_of)
-      -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
-      local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
-      decide_each(reservations, run, run.op_count, values, run.key - 1)
-    else
-      driver_of(batch).decide_run(run, runs[r + 1])
-    end
+    load_shared().decide_run(run, runs[r + 1])
   end
 end
-if batch and batch.driver then batch.driver.finish() end
+if shared then shared.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end

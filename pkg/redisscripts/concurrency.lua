@@ -1,14 +1,14 @@
 -- concurrency: bounds the slots that requests hold at a time. Twin of pkg/limiters/concurrency.go.
 --
--- KEYS    one sorted set of leases, see leaseset.lua.
+-- KEYS    one sorted set of leases, see leases_zset.lua.
 -- ARGV    the limit's arguments: max, ttl (µs)
 -- units   times in µs since 1970, durations in µs
-local leases = module_of('leaseset')
+local leases = module_of('leases_zset')
 local M = { limit = 0, open_or_peek = 0, fits = 0, usage = 0, is_concurrency = true, leases = leases }
 
-function M.limit(text, offset)
-  local max_slots, ttl = struct_unpack('>I8I8', text, offset)
-  return { algorithm = 0, max = max_slots, ttl = ttl }
+function M.limit(text, from)
+  local max_slots, ttl, after = struct_unpack('>I8I8', text, from)
+  return { module = 0, max = max_slots, ttl = ttl }, after
 end
 
 -- Opens a lease of n slots, or peeks. It returns whether the operation is allowed, and the wait.

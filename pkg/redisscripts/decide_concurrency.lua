@@ -1,15 +1,15 @@
--- decide_concurrency: decides CONCURRENCY runs, see wire.go. An operation costs half as much as in decide_extra.lua.
+-- decide_concurrency: decides CONCURRENCY runs, see wire.go.
 --
--- leaseset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. keys has the keys
--- of the runs so far, see driver_of in batch.lua.
-return function(now, server, keys, verdicts, text, limits)
+-- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. For keys, see
+-- shared_keys.lua.
+return function(now, server, keys, text, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.
   local function decide(leases, s, id, limit, n, ends)
     local lease = id ~= $NO_ID and id
     leases.expire(s, now, id)
     leases.shorten(s, now + limit.ttl)
-    if not ends then return limit.algorithm.open_or_peek(s, lease, limit, now, n, server) end
+    if not ends then return limit.module.open_or_peek(s, lease, limit, now, n, server) end
     if lease then leases.end_lease(s, id, now, server) end
     return true, 0
   end
@@ -20,7 +20,7 @@ return function(now, server, keys, verdicts, text, limits)
       run.current_op = op
       local op_kind, id, index, limit, n = struct_unpack($CONCURRENCY_LAYOUT, text, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
       limit = limits[limit]
-      local leases, name, key, allowed, retry, scores, used, reset = limit.algorithm.leases, KEYS[index], keys[index], true, 0
+      local leases, name, key, allowed, retry, scores, used, reset = limit.module.leases, KEYS[index], keys[index], true, 0
       if not key and id ~= $NO_ID then
         scores = leases.scores(name, id)
         used, reset = leases.quick(name, id, limit, now, n, op_kind == $END, scores, server)
@@ -30,10 +30,9 @@ return function(now, server, keys, verdicts, text, limits)
         key.state = key.state or leases.load(name, id, false, scores)
         keys[index] = key
         allowed, retry = decide(leases, key.state, id, limit, n, op_kind == $END)
-        used, reset = limit.algorithm.usage(key.state, limit, now)
+        used, reset = limit.module.usage(key.state, limit, now)
       end
-      local i = 4 * (run.first + op - 1)
-      verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
+      set_verdict(run.first + op - 1, allowed and $ALLOWED or $DENIED, used, retry, reset)
     end
   end
 end

@@ -1,26 +1,24 @@
--- decide_reservations: decides RESERVATIONS runs, see wire.go. An operation costs a quarter as much as in decide_extra.lua. The file
--- decides frequent operations itself, and leaves the others to decide_extra.lua, which is defined on demand, because creating its
--- functions costs as much as several operations.
+-- decide_reservations: decides RESERVATIONS runs, see wire.go. It decides frequent operations itself, and leaves the others to
+-- decide_extra.lua, which is loaded on demand, because creating its functions costs as much as several operations.
 --
--- A frequent operation opens a reservation, or settles an open one. It reads and writes one record of the hash of its key, see
--- reservations.lua. It never reads the whole hash, because Lua hashes every byte of each string that it creates. A frequent operation of an
+-- A frequent operation opens a reservation, or settles an open one. It reads and writes one lease in the hash of its key, see
+-- leases_hash.lua. It never reads the whole hash, because Lua hashes every byte of each string that it creates. A frequent operation of an
 -- algorithm that settles at once needs no state of its key either.
 --
--- The head has two counts of 2 bytes: records, and records of ended ids. They are read as one number of 4 bytes, counts, because
--- unpacking one number fewer is measurably cheaper. One record adds $ONE_RECORD to counts.
+-- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
+-- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
 
-return function(now, server, batch, verdicts, text, limits, driver_of)
-  local keys, try = batch.keys, redis.pcall
+return function(now, server, keys, text, limits, load_shared)
 
   -- The operation that is decided now:
   --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
   --   index, name                the index of the key of the usage, and the name of the key of the reservations
-  --   limit, reservations_limit  the limits under these keys
+  --   limit                      the limit
   --   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
-  --   record                     the stored record of the reservation; false if it is not open
+  --   lease                      the stored lease of the reservation; false if it is not open
   --   key_expiry, counts, first  as in the head
   local op = {
-    id = 0, n = 0, ends = 0, index = 0, name = 0, limit = 0, reservations_limit = 0, least = 0, ttl_end = 0, record = 0, key_expiry = 0,
+    id = 0, n = 0, ends = 0, index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
     counts = 0, first = 0,
   }
 
@@ -30,79 +28,78 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
     op_kind, op.id, op.index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, text, at)
     op.ends, op.name = op_kind == $END, KEYS[reservations_index]
     if op.limit ~= limits[limit_index] then
-      local reservations_limit = limits[limit_index + 1]
-      op.limit, op.reservations_limit = limits[limit_index], reservations_limit
-      op.least, op.ttl_end = least_expiry(reservations_limit.ttl, server), now + reservations_limit.ttl
+      op.limit = limits[limit_index]
+      op.least, op.ttl_end = least_expiry(op.limit.ttl, server), now + op.limit.ttl
     end
     local key = keys[op.index]
     return op.n >= 0 and op.id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed)
   end
 
-  -- Reads the head and the record of a hash. It returns true for a frequent operation, which settles an open reservation or opens a new
-  -- one. The hash is then absent, or its records are all open and expire after now and not after ttl_end.
+  -- Reads the head and the lease in a hash. It returns true for a frequent operation, which settles an open reservation or opens a new
+  -- one. The hash is then absent, or its leases are all open and expire after now and not after ttl_end.
   local function read_hash()
-    local found = try('HMGET', op.name, $HEAD_FIELD, op.id)
-    local head, record, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
-    if head == nil or op.ends == not record then return end -- head is nil after an error
+    local found = redis.pcall('HMGET', op.name, $HEAD_FIELD, op.id)
+    local head, lease, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
+    if head == nil or op.ends == not lease then return end -- head is nil after an error
     if head then
       if #head ~= 24 then return end
       key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
-      if counts % $ONE_RECORD > 0 or first <= now or last > op.ttl_end then return end
-      if counts >= $MAX_HASH_RECORDS * $ONE_RECORD and not op.ends then
-        counts = (call('HLEN', op.name) - 1) * $ONE_RECORD
-        if counts >= $MAX_HASH_RECORDS * $ONE_RECORD then return end
+      if counts % $ONE_LEASE > 0 or first <= now or last > op.ttl_end then return end
+      if counts >= $MAX_HASH_LEASES * $ONE_LEASE and not op.ends then
+        counts = (call('HLEN', op.name) - 1) * $ONE_LEASE
+        if counts >= $MAX_HASH_LEASES * $ONE_LEASE then return end
       end
     end
-    op.record, op.key_expiry, op.counts, op.first = record, key_expiry, counts, first
+    op.lease, op.key_expiry, op.counts, op.first = lease, key_expiry, counts, first
     return true
   end
 
-  -- Writes the record of a new reservation.
+  -- Writes the lease of a new reservation.
   local function open(charged_at)
     local key_expiry, ttl_end, px = op.key_expiry, op.ttl_end
-    if key_expiry < op.least then key_expiry, px = renew_expiry(op.reservations_limit.ttl, server) end
-    local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_RECORD, op.first, ttl_end)
+    if key_expiry < op.least then key_expiry, px = renew_expiry(op.limit.ttl, server) end
+    local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_LEASE, op.first, ttl_end)
     call('HSET', op.name, $HEAD_FIELD, head, op.id, struct_pack('>I8I8I8', ttl_end, op.n, charged_at))
     if px then call('PEXPIRE', op.name, px) end
   end
 
-  -- Deletes the record of a settled reservation, and returns its estimate. The hash is deleted with its last record, if counts is exact.
-  local function delete_record()
-    if #op.record ~= 24 then error('an unreadable value', 0) end
-    if op.counts == $ONE_RECORD then call('DEL', op.name) else call('HDEL', op.name, op.id) end
-    return struct_unpack('>I8', op.record, 9)
+  -- Deletes the lease of a settled reservation, and returns its estimate. The hash is deleted with its last lease, if counts is exact.
+  local function delete_lease()
+    if #op.lease ~= 24 then error('an unreadable value', 0) end
+    if op.counts == $ONE_LEASE then call('DEL', op.name) else call('HDEL', op.name, op.id) end
+    return struct_unpack('>I8', op.lease, 9)
   end
 
-  -- Returns the driver's functions, and the key of the usage with its state.
+  -- Returns the functions of shared_keys.lua, and the key of the usage with its state.
   local function load_usage(value)
-    local driver, limit = driver_of(batch), op.limit
-    local key = driver.key_at(op.index)
-    if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
-    return driver, key
+    local shared, limit = load_shared(), op.limit
+    local key = shared.key_at(op.index)
+    if not key.state and not key.failed then key.state = limit.module.load(key.name, limit, now, value or nil) end
+    return shared, key
   end
 
   -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
   local function charge_state(i, value, delta)
-    local limit, driver, key = op.limit, load_usage(value)
-    local settler, s, allowed, retry, charged = driver.settler_of(limit), key.state, true, 0, false
+    local limit, shared, key = op.limit, load_usage(value)
+    local settler, s, allowed, retry, charged = shared.settler_of(limit), key.state, true, 0, false
     if op.ends then
-      charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.record, 17), delta = delta } })
+      charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.lease, 17), delta = delta } })
     else
-      allowed, retry = limit.algorithm.fits(s, limit, now, delta)
+      allowed, retry = limit.module.fits(s, limit, now, delta)
       if allowed then
         open(settler.charged_at(s, limit, now))
         charged = settler.charge(s, limit, now, delta)
       end
     end
     if charged then key.charged = limit end
-    driver.report(key, i, limit, allowed, retry)
+    shared.report(key, i, limit, allowed, retry)
   end
 
   -- Decides a frequent operation, whose verdict is verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes
   -- nil when the operation changes it.
   local function decide_frequent(i, values, v)
     local limit, name, value, delta, used, reset = op.limit, KEYS[op.index], values[v], op.n
-    local algorithm = limit.algorithm
+    local algorithm = limit.module
     local needs_state = not algorithm.settles_at_once or value == nil or keys[op.index]
     -- A value that cannot be read is an error here, before anything is written.
     if needs_state then
@@ -112,12 +109,12 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
     elseif op.ends then
       algorithm.check(value)
     end
-    if op.ends then delta = delta - delete_record() end
+    if op.ends then delta = delta - delete_lease() end
     if not needs_state and delta ~= 0 then used, reset = algorithm.quick(name, limit, now, value, delta, server) end
     if not used then return charge_state(i, value, delta) end
     if not op.ends then open(0) end
-    values[v], i = nil, 4 * i
-    verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = $ALLOWED, used, 0, reset
+    values[v] = nil
+    set_verdict(i, $ALLOWED, used, 0, reset)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
@@ -127,8 +124,8 @@ return function(now, server, batch, verdicts, text, limits, driver_of)
       if read_op(run, i) and read_hash() then
         decide_frequent(run.first + i - 1, values, op.index - base)
       else
-        local driver = load_usage(values[op.index - base])
-        driver.decide_extra({ driver.op_of(run, i) })
+        local shared = load_usage(values[op.index - base])
+        shared.decide_extra({ shared.op_of(run, i) })
       end
     end
   end

@@ -11,15 +11,14 @@ local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, us
 
 -- A calendar has a function window_at. It returns the start and the end of the window at now. If the clock stepped back since the
 -- key was charged, that is the window of the charge, which is at most one ahead.
-function M.limit(text, offset)
-  local max, window, counts_denied, peek_over, start
-  max, window, counts_denied, peek_over, start, offset = struct_unpack('>I8I8I8I8I8', text, offset)
+function M.limit(text, from)
+  local max, window, counts_denied, peek_over, start, after = struct_unpack('>I8I8I8I8I8', text, from)
   local l = {
-    algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
+    module = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
     first_hit = start == 1, peek_over = peek_over == 1,
   }
-  if start < 2 then return l end
-  local starts = { struct_unpack('>I8I8I8I8', text, offset) }
+  if start < 2 then return l, after end
+  local starts = { struct_unpack('>I8I8I8I8', text, after) }
   l.starts = starts
   function l.window_at(now, charged)
     for i = 1, 3 do
@@ -30,7 +29,7 @@ function M.limit(text, offset)
     end
     error('the clocks of Weir and Redis differ by more than a window of this limit', 0)
   end
-  return l
+  return l, starts[5]
 end
 
 function M.load(key, l, now, v, s)

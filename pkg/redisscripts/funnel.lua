@@ -62,16 +62,16 @@ local function hits(l, whole, frac)
   return math.min(n, $MAX_FUNNEL_USED)
 end
 
-function M.limit(text, offset)
-  local max, window, counts_denied, peek_over, capacity, drain_whole, drain_frac, den = struct_unpack('>I8I8I8I8I8I8I8I8', text, offset)
+function M.limit(text, from)
+  local max, window, counts_denied, peek_over, capacity, drain_whole, drain_frac, den, after = struct_unpack('>I8I8I8I8I8I8I8I8', text, from)
   local l = {
-    algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, capacity = capacity,
+    module = 0, max = max, window = window, counts_denied = counts_denied == 1, capacity = capacity,
     drain_whole = drain_whole, drain_frac = drain_frac, den = den, peek_over = peek_over == 1,
     full_whole = 0, full_frac = 0, overdraft_whole = 0, overdraft_frac = 0,
   }
   l.full_whole, l.full_frac = time_for(l, l.capacity)
   l.overdraft_whole, l.overdraft_frac = time_for(l, 2 * l.capacity)
-  return l
+  return l, after
 end
 
 -- check unpacks a value. An unreadable value is an error.

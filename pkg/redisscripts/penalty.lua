@@ -7,9 +7,9 @@
 local M = { limit = 0, load = 0, left = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
-function M.limit(text, offset)
-  local after, within, lasts, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, offset)
-  return { algorithm = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
+function M.limit(text, from)
+  local after, within, lasts, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, from)
+  return { module = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
 end
 
 function M.load(key)
@@ -44,15 +44,14 @@ end
 
 -- Adds a penalty that ends after left > 0 to the denial of operation i by the limit alone, as Verdict.WithPenalty. began is whether the
 -- penalty began with this operation.
-function M.add_to_denial(verdicts, i, left, began)
-  i = 4 * i
-  local retry = verdicts[i - 1]
-  verdicts[i] = max(verdicts[i], left)
+function M.add_to_denial(i, left, began)
+  local result, used, retry, reset = verdict_of(i)
   if retry >= 0 and left >= retry then
-    verdicts[i - 3], verdicts[i - 1] = began and $PENALTY_BEGAN or $PENALIZED, left
+    result, retry = began and $PENALTY_BEGAN or $PENALIZED, left
   else
-    verdicts[i - 3] = verdicts[i - 3] + $DURING_PENALTY
+    result = result + $DURING_PENALTY
   end
+  set_verdict(i, result, used, retry, max(reset, left))
 end
 
 -- The time until s has fully reset, in µs.

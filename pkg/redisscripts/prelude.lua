@@ -27,6 +27,25 @@ local function renew_expiry(reset, server)
   return math.min(seconds, 2 ^ 32 - 1), digits(seconds * 1000 - server / 1000)
 end
 
+-- The verdicts of a batch, four numbers each.
+local verdicts = { nil, nil, nil, nil }
+
+local function verdict_of(i) return unpack(verdicts, 4 * i - 3, 4 * i) end
+
+local function set_verdict(i, result, used, retry, reset)
+  i = 4 * i
+  verdicts[i - 3], verdicts[i - 2], verdicts[i - 1], verdicts[i] = result, used, retry, reset
+end
+
+-- module_of returns the module of a file, which runs once, when it is needed: creating closures costs time, and most batches use one
+-- algorithm. Source generates run_file.
+local modules, run_file = {}
+local function module_of(name)
+  local module = modules[name] or run_file(name)
+  modules[name] = module
+  return module
+end
+
 -- whole_numbers unpacks a value with a format of struct. It raises an error if the value has another length, or is an error reply.
 local function whole_numbers(value, bytes, format)
   if #value ~= bytes then error(value.err or 'an unreadable value', 0) end

@@ -21,7 +21,7 @@ var files embed.FS
 
 // extraFiles are the files for limits with extra state.
 var extraFiles = []string{
-	"decide_concurrency", "decide_extra", "decide_reservations", "leaseset", "penalty", "reservation_limit", "reservations", "settle",
+	"decide_concurrency", "decide_extra", "decide_reservations", "leases_hash", "leases_zset", "penalty", "settle", "shared_keys",
 }
 
 // verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four
@@ -50,15 +50,15 @@ var constants = map[string]any{
 	"MAX_PENALTIES_BEGUN": limiters.MaxPenaltiesBegun,
 	"NO_ID":               "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease
 
-	"HEAD_FIELD":       "'h'",   // the field of a hash of reservations that has its counts
-	"ONE_RECORD":       1 << 16, // added to the counts of a hash for each of its records, see reservations.lua
-	"MAX_HASH_RECORDS": 64,      // the most records of a hash of reservations
-	"EXPIRY_FACTOR":    1 << 15, // the factor of the expiry in the counts of a sorted set of leases
+	"HEAD_FIELD":      "'h'",   // the field of a hash of reservations that has its counts
+	"ONE_LEASE":       1 << 16, // added to the counts of a hash for each reservation and ended id, see leases_hash.lua
+	"MAX_HASH_LEASES": 64,      // the most reservations and ended ids of a hash
+	"EXPIRY_FACTOR":   1 << 15, // the factor of the expiry in the counts of a sorted set of leases
 
-	"LOG_RECORD_SIZE":    9,              // the bytes of a record in a sliding log
-	"LOG_SUMS":           1 << 21,        // the sum in a record of a log is modulo this number
-	"LOG_TIMES":          int64(1 << 51), // the time in a record of a log is modulo this number
-	"MAX_STRING_RECORDS": 64,             // the most records of a log that is a string
+	"LOG_ENTRY_SIZE":     9,              // the bytes of an entry of a sliding log
+	"LOG_SUMS":           1 << 21,        // the sum in an entry of a log is modulo this number
+	"LOG_TIMES":          int64(1 << 51), // the time in an entry of a log is modulo this number
+	"MAX_STRING_ENTRIES": 64,             // the most entries of a log that is a string
 
 	"KEYS_PER_COMMAND":  1000, // the most keys or members of a Redis command; unpack puts them on Lua's stack
 	"VERDICTS_PER_PACK": verdictsPerPack,
@@ -83,9 +83,7 @@ func source(name string) string {
 // Source returns the source of the script: the driver with all algorithms.
 func Source() string {
 	var b strings.Builder
-	// One function runs the other files on demand, because creating closures costs time, and most
-	// batches use one algorithm.
-	b.WriteString(source("prelude") + "local function module_of(name)\n")
+	b.WriteString(source("prelude") + "function run_file(name)\n")
 	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}

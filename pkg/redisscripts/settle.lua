@@ -8,21 +8,21 @@ local min, max = math.min, math.max
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
 local fixed_window = {}
 function fixed_window.charged_at(s, l, now) return s.start == 0 and l.first_hit and now or s.start end
-function fixed_window.charge(s, l, now, n) return l.algorithm.charge(s, l, now, n) end
+function fixed_window.charge(s, l, now, n) return l.module.charge(s, l, now, n) end
 function fixed_window.settle(s, l, now, corrections)
   local changed = false
   for _, c in ipairs(corrections) do
-    if c.delta ~= 0 and c.charged_at == s.start then changed = l.algorithm.charge(s, l, now, c.delta) or changed end
+    if c.delta ~= 0 and c.charged_at == s.start then changed = l.module.charge(s, l, now, c.delta) or changed end
   end
   return changed
 end
 
 local funnel = {}
 function funnel.charged_at() return 0 end
-function funnel.charge(s, l, now, n) return n > 0 and l.algorithm.charge(s, l, now, n) end
+function funnel.charge(s, l, now, n) return n > 0 and l.module.charge(s, l, now, n) end
 function funnel.settle(s, l, now, corrections)
   local changed = false
-  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and l.algorithm.charge(s, l, now, c.delta) or changed end
+  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and l.module.charge(s, l, now, c.delta) or changed end
   return changed
 end
 
@@ -32,12 +32,12 @@ function sliding_log.charged_at(s, _, now) return max(now, s.newest) end
 -- The entries from a time on: the time and the hits of each.
 local function entries_from(s, log, from, now)
   local i, last, entries, before, _ = log.search(s, s.first, log.last(s), now, log.is_after, from - 1), log.last(s), {}, s.base
-  if i > s.first then _, before = log.record(s, i - 1, now) end
+  if i > s.first then _, before = log.entry(s, i - 1, now) end
   if s.list and i <= s.tail then
-    for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.records[i + j - 1] = text end
+    for j, text in ipairs(call('LRANGE', s.list.key, digits(i), digits(s.tail))) do s.list.entries[i + j - 1] = text end
   end
   for j = i, last do
-    local time, sum = log.record(s, j, now)
+    local time, sum = log.entry(s, j, now)
     entries[#entries + 1] = { time = time, hits = (sum - before) % $LOG_SUMS }
     before = sum
   end
@@ -62,9 +62,9 @@ end
 
 function sliding_log.settle(s, l, now, corrections)
   if #corrections == 0 then return false end
-  local log, newest, first, due = l.algorithm, max(now, s.newest), math.huge, {}
+  local log, newest, first, due = l.module, max(now, s.newest), math.huge, {}
   local after, beyond = newest - l.window, log.last(s) - $MAX_MOVED_ENTRIES
-  if beyond >= s.first then after = max(after, (log.record(s, beyond, now))) end
+  if beyond >= s.first then after = max(after, (log.entry(s, beyond, now))) end
   for _, c in ipairs(corrections) do
     if c.delta ~= 0 and c.charged_at > after and c.charged_at - l.window <= newest then
       due[#due + 1], first = c, min(first, c.charged_at)

@@ -1,54 +1,54 @@
 -- sliding_log: allows hits that fit together with those in (t - window, t]. Twin of pkg/limiters/slidinglog.go.
 --
--- KEYS    records of $LOG_RECORD_SIZE bytes in the order of time: a string of at most $MAX_STRING_RECORDS of them, or a list, which
---         stays a list until it is empty. A record (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were
---         logged up to and including time at (µs since 1970, modulo $LOG_TIMES). Record 0 is not a hit: its sum is the count before the
+-- KEYS    entries of $LOG_ENTRY_SIZE bytes in the order of time: a string of at most $MAX_STRING_ENTRIES of them, or a list, which
+--         stays a list until it is empty. An entry (at, sum) means that sum hits (modulo $LOG_SUMS, more than twice the largest max) were
+--         logged up to and including time at (µs since 1970, modulo $LOG_TIMES). Entry 0 is not a hit: its sum is the count before the
 --         first hit, and its time is meaningless.
 -- ARGV    the limit's arguments: max, window (µs), counts_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 --
--- The cost of a call does not grow with the number of hits. One LTRIM removes expired records of a list, and a binary search
+-- The cost of a call does not grow with the number of hits. One LTRIM removes expired entries of a list, and a binary search
 -- with LINDEX finds the others.
 --
--- A state has the stored records from first to tail, followed by the unstored records in pend. Its base is the sum before the
--- first of them, used is their number of hits, and newest the time of the last one. When the oldest records expire, the last of
--- these becomes record 0.
+-- A state has the stored entries from first to tail, followed by the unstored entries in pend. Its base is the sum before the
+-- first of them, used is their number of hits, and newest the time of the last one. When the oldest entries expire, the last of
+-- these becomes entry 0.
 local M = {
-  name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, record = 0,
+  name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, entry = 0,
   last = 0, expire = 0,
 }
 local floor, max, min = math.floor, math.max, math.min
 local NONE = {}
 
-local function record_of(at, sum)
+local function encode(at, sum)
   at = at % $LOG_TIMES
   return struct_pack('>I6I3', at % 2 ^ 48, floor(at / 2 ^ 48) * $LOG_SUMS + sum)
 end
 
--- The time and the sum of the record at byte from. Of the times that the stored one may stand for, it is the nearest to now.
-local function read(text, from, now)
+-- The time and the sum of the entry at byte from. Of the times that the stored one may stand for, it is the nearest to now.
+local function decode(text, from, now)
   local low, rest = struct_unpack('>I6I3', text, from)
   local sum = rest % $LOG_SUMS
   local at = (rest - sum) / $LOG_SUMS * 2 ^ 48 + low
   return now + (at - now % $LOG_TIMES + $LOG_TIMES + $LOG_TIMES / 2) % $LOG_TIMES - $LOG_TIMES / 2, sum
 end
 
--- The time and the sum of record i.
-local function record(s, i, now)
+-- The time and the sum of entry i.
+local function entry(s, i, now)
   if i > s.tail then
     local r = s.pend[i - s.tail]
     return r.at, r.sum
   end
-  local text, from = s.text, i * $LOG_RECORD_SIZE + 1
+  local text, from = s.text, i * $LOG_ENTRY_SIZE + 1
   if not text then
-    text, from = s.list.records[i], 1
+    text, from = s.list.entries[i], 1
     if not text then
       text = call('LINDEX', s.list.key, digits(i))
-      if #text ~= $LOG_RECORD_SIZE then error('an unreadable record in the log', 0) end
-      s.list.records[i] = text
+      if #text ~= $LOG_ENTRY_SIZE then error('an unreadable entry in the log', 0) end
+      s.list.entries[i] = text
     end
   end
-  return read(text, from, now)
+  return decode(text, from, now)
 end
 
 local function last(s) return s.tail + #s.pend end
@@ -57,7 +57,7 @@ local function last(s) return s.tail + #s.pend end
 local function search(s, low, high, now, f, x)
   while low <= high do
     local mid = floor((low + high) / 2)
-    local at, sum = record(s, mid, now)
+    local at, sum = entry(s, mid, now)
     if f(s, at, sum, x) then high = mid - 1 else low = mid + 1 end
   end
   return low
@@ -67,12 +67,12 @@ local function is_after(_, at, _, edge) return at > edge end
 
 local function reaches(s, _, sum, n) return (sum - s.base + $LOG_SUMS) % $LOG_SUMS >= n end
 
--- The index of the first record whose sum reaches n hits, counted from the oldest.
+-- The index of the first entry whose sum reaches n hits, counted from the oldest.
 local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
-function M.limit(text, offset)
-  local max, window, counts_denied, peek_over = struct_unpack('>I8I8I8I8', text, offset)
-  return { algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }
+function M.limit(text, from)
+  local max, window, counts_denied, peek_over, after = struct_unpack('>I8I8I8I8', text, from)
+  return { module = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }, after
 end
 
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
@@ -81,24 +81,24 @@ function M.load(key, l, now, text)
   local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
   if not text then return s end
   if type(text) == 'table' then
-    s.text, s.list, s.stored = nil, { key = key, records = {} }, call('LLEN', key)
+    s.text, s.list, s.stored = nil, { key = key, entries = {} }, call('LLEN', key)
   else
-    s.stored = #text / $LOG_RECORD_SIZE
+    s.stored = #text / $LOG_ENTRY_SIZE
     if s.stored % 1 > 0 then error('an unreadable log', 0) end
   end
   local _, sum
   s.tail = s.stored - 1
-  _, s.base = record(s, 0, now)
+  _, s.base = entry(s, 0, now)
   if s.tail == 0 then return s end
-  s.newest, sum = record(s, s.tail, now)
+  s.newest, sum = entry(s, s.tail, now)
   if s.newest - now > l.window then
     s.first, s.base, s.newest = s.stored, sum, 0
     return s
   end
   local edge = max(now, s.newest) - l.window
-  if record(s, 1, now) <= edge then
+  if entry(s, 1, now) <= edge then
     s.first = search(s, 2, s.tail, now, is_after, edge)
-    _, s.base = record(s, s.first - 1, now)
+    _, s.base = entry(s, s.first - 1, now)
   end
   s.used = (sum - s.base + $LOG_SUMS) % $LOG_SUMS
   return s
@@ -108,7 +108,7 @@ function M.fits(s, l, now, n)
   if n == 0 and not l.peek_over then n = 1 end
   if max(n, 1) > l.max then return false, -1 end
   if s.used + n <= l.max then return true, 0 end
-  return false, record(s, index_of_hit(s, now, s.used + n - l.max), now) + l.window - now
+  return false, entry(s, index_of_hit(s, now, s.used + n - l.max), now) + l.window - now
 end
 
 local function add(s, at, sum)
@@ -116,16 +116,16 @@ local function add(s, at, sum)
   if s.pend == NONE then s.pend = { r } else s.pend[#s.pend + 1] = r end
 end
 
--- Moves the last stored record into pend, where it can be changed.
+-- Moves the last stored entry into pend, where it can be changed.
 local function pull_last(s, now)
   if #s.pend == 0 then
-    add(s, record(s, s.tail, now))
+    add(s, entry(s, s.tail, now))
     s.tail = s.tail - 1
   end
   return s.pend[#s.pend]
 end
 
--- Removes the records of pend that are before the first valid one.
+-- Removes the entries of pend that are before the first valid one.
 local function remove_front(s)
   if s.first > s.tail + 1 then
     for _ = 1, s.first - s.tail - 1 do table.remove(s.pend, 1) end
@@ -148,11 +148,11 @@ local function refund(s, now, n)
   remove_front(s)
 end
 
--- Removes the records before the window, after a charge at a time beyond the newest hit.
+-- Removes the entries before the window, after a charge at a time beyond the newest hit.
 function M.expire(s, l, now)
   local first = search(s, s.first, last(s), now, is_after, max(now, s.newest) - l.window)
   if first == s.first then return end
-  local _, base = record(s, first - 1, now)
+  local _, base = entry(s, first - 1, now)
   s.first, s.base, s.used = first, base, s.used - (base - s.base + $LOG_SUMS) % $LOG_SUMS
   remove_front(s)
 end
@@ -193,18 +193,18 @@ end
 local function expires_late_enough(s, l, now)
   if s.stored < 2 or s.first > 1 or s.tail == 0 then return false end
   local quarter = l.window / 4
-  return floor(record(s, s.tail, now) / quarter) == floor(s.newest / quarter)
+  return floor(entry(s, s.tail, now) / quarter) == floor(s.newest / quarter)
 end
 
 local function is_untouched(s, now)
   if s.stored == 0 or s.first > 1 or s.tail < s.stored - 1 then return false end
-  local _, base = record(s, 0, now)
+  local _, base = entry(s, 0, now)
   return base == s.base
 end
 
 local function save_text(key, s, rest, px)
-  local retained = string.sub(s.text, s.first * $LOG_RECORD_SIZE + 1, (s.tail + 1) * $LOG_RECORD_SIZE)
-  call('SET', key, table.concat({ record_of(0, s.base), retained, table.concat(rest) }), 'PX', digits(px))
+  local retained = string.sub(s.text, s.first * $LOG_ENTRY_SIZE + 1, (s.tail + 1) * $LOG_ENTRY_SIZE)
+  call('SET', key, table.concat({ encode(0, s.base), retained, table.concat(rest) }), 'PX', digits(px))
 end
 
 local function save_list(key, s, rest, px, l, now)
@@ -212,29 +212,29 @@ local function save_list(key, s, rest, px, l, now)
   if s.text or s.tail < s.first then
     -- A new key, without the expiry of the old one.
     has_expiry = false
-    for i = s.tail, s.first, -1 do table.insert(rest, 1, record_of(record(s, i, now))) end
-    table.insert(rest, 1, record_of(0, s.base))
+    for i = s.tail, s.first, -1 do table.insert(rest, 1, encode(entry(s, i, now))) end
+    table.insert(rest, 1, encode(0, s.base))
     if s.stored > 0 then call('DEL', key) end
   else
-    local _, base = record(s, s.first - 1, now)
+    local _, base = entry(s, s.first - 1, now)
     if s.first > 1 or s.tail < s.stored - 1 then call('LTRIM', key, digits(s.first - 1), digits(s.tail)) end
-    if s.base ~= base then call('LSET', key, '0', record_of(0, s.base)) end
+    if s.base ~= base then call('LSET', key, '0', encode(0, s.base)) end
   end
   for i = 1, #rest, 4000 do call('RPUSH', key, unpack(rest, i, min(i + 3999, #rest))) end
   if not has_expiry then call('PEXPIRE', key, digits(px)) end
 end
 
 function M.save(key, s, l, reset, now)
-  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_RECORDS and expires_late_enough(s, l, now) then
-    call('APPEND', key, record_of(s.pend[1].at, s.pend[1].sum))
+  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_ENTRIES and expires_late_enough(s, l, now) then
+    call('APPEND', key, encode(s.pend[1].at, s.pend[1].sum))
     return
   end
   local px = expiry_ms(reset) + floor(l.window / 4000)
   local rest, retained = {}, max(s.tail - s.first + 1, 0)
-  for i, r in ipairs(s.pend) do rest[i] = record_of(r.at, r.sum) end
+  for i, r in ipairs(s.pend) do rest[i] = encode(r.at, r.sum) end
   if retained + #rest == 0 then
     call('DEL', key)
-  elseif retained + #rest > $MAX_STRING_RECORDS or s.list and retained > 0 then
+  elseif retained + #rest > $MAX_STRING_ENTRIES or s.list and retained > 0 then
     save_list(key, s, rest, px, l, now)
   else
     if s.list then
@@ -245,20 +245,20 @@ function M.save(key, s, l, reset, now)
   end
 end
 
--- For hits that fit in a short log, if none of its records has expired and its expiry was set in this quarter of a window.
+-- For hits that fit in a short log, if none of its entries has expired and its expiry was set in this quarter of a window.
 function M.quick(key, l, now, v, n)
   local size = #v
-  if size < 2 * $LOG_RECORD_SIZE or size >= $MAX_STRING_RECORDS * $LOG_RECORD_SIZE or size % $LOG_RECORD_SIZE > 0 then return end
-  local newest, sum = read(v, size - $LOG_RECORD_SIZE + 1, now)
-  if newest >= now or read(v, $LOG_RECORD_SIZE + 1, now) <= now - l.window then return end
-  local _, base = read(v, 1, now)
+  if size < 2 * $LOG_ENTRY_SIZE or size >= $MAX_STRING_ENTRIES * $LOG_ENTRY_SIZE or size % $LOG_ENTRY_SIZE > 0 then return end
+  local newest, sum = decode(v, size - $LOG_ENTRY_SIZE + 1, now)
+  if newest >= now or decode(v, $LOG_ENTRY_SIZE + 1, now) <= now - l.window then return end
+  local _, base = decode(v, 1, now)
   local used, quarter = (sum - base + $LOG_SUMS) % $LOG_SUMS + n, l.window / 4
   if used > l.max or floor(newest / quarter) ~= floor(now / quarter) then return end
-  call('APPEND', key, record_of(now, (base + used) % $LOG_SUMS))
+  call('APPEND', key, encode(now, (base + used) % $LOG_SUMS))
   return used, l.window
 end
 
 -- For settle.lua.
-M.search, M.is_after, M.record, M.last = search, is_after, record, last
+M.search, M.is_after, M.entry, M.last = search, is_after, entry, last
 
 return M

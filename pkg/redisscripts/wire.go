@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -39,7 +40,7 @@ const (
 	countDeniedFlag RunKind = 8
 )
 
-// A layout lists the fields of a record.
+// A layout lists the fields of a part of an argument or of the reply.
 type layout []field
 
 type field struct {
@@ -49,14 +50,6 @@ type field struct {
 
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1
-
-// A Target is where the script finds a state: the index of its key, and that of its limit.
-type Target struct{ Key, Limit int }
-
-// NoTarget is the Target of an operation without such a state.
-var NoTarget = Target{NoIndex, NoIndex}
-
-func (t Target) appendTo(b []byte) []byte { return appendIndex(appendIndex(b, t.Key), t.Limit) }
 
 // A Run is consecutive operations that the script decides in one way. The runs of a group follow
 // each other.
@@ -91,29 +84,25 @@ func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
 	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
 }
 
-var extraLayout = layout{
-	{"op_kind", "I1"}, {"id", "c16"},
-	{"reservations_key", "I2"}, {"reservations_limit", "I2"}, {"penalty_key", "I2"}, {"penalty_limit", "I2"},
-}
+var extraLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"reservations_key", "I2"}, {"penalty_key", "I2"}}
 
 // AppendExtra appends the extraLayout of op.
-func AppendExtra(b []byte, op *limiters.Op, reservations, penalty Target) []byte {
-	return penalty.appendTo(reservations.appendTo(appendLease(b, op)))
+func AppendExtra(b []byte, op *limiters.Op, reservationsKey, penaltyKey int) []byte {
+	return appendIndex(appendIndex(appendLease(b, op), reservationsKey), penaltyKey)
 }
 
-var concurrencyLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"key", "I2"}, {"limit", "I2"}, {"n", "i8"}}
+var concurrencyLayout = slices.Concat(layout{{"op_kind", "I1"}, {"id", "c16"}, {"key", "I2"}}, aloneLayout)
 
 // AppendConcurrency appends the concurrencyLayout of op.
-func AppendConcurrency(b []byte, op *limiters.Op, state Target) []byte {
-	return binary.BigEndian.AppendUint64(state.appendTo(appendLease(b, op)), uint64(limiters.ClampHits(op.N)))
+func AppendConcurrency(b []byte, op *limiters.Op, key, limit int) []byte {
+	return AppendAlone(appendIndex(appendLease(b, op), key), op, limit)
 }
 
-// The limit of the reservations needs no field, because it follows the limit in ARGV.
 var reservationsLayout = slices.Concat(concurrencyLayout, layout{{"reservations_key", "I2"}})
 
 // AppendReservations appends the reservationsLayout of op.
-func AppendReservations(b []byte, op *limiters.Op, usage Target, reservationsKey int) []byte {
-	return appendIndex(AppendConcurrency(b, op, usage), reservationsKey)
+func AppendReservations(b []byte, op *limiters.Op, key, limit, reservationsKey int) []byte {
+	return appendIndex(AppendConcurrency(b, op, key, limit), reservationsKey)
 }
 
 func appendIndex(b []byte, i int) []byte { return binary.BigEndian.AppendUint16(b, uint16(i+1)) }
@@ -155,14 +144,60 @@ func (l layout) size() (bytes int) {
 	return bytes
 }
 
-// AppendLimit appends the element of ARGV for a limit: the name of a Lua file, and the arguments
-// that it takes.
-func AppendLimit(b []byte, file string, args []int64) []byte {
-	b = append(append(b, file...), 0)
-	for _, n := range args {
+// AppendLimit appends the element of ARGV for l at now, which only matters for calendar windows:
+//   - the name of the algorithm, and the arguments that its Lua file documents
+//   - if l reserves or has a penalty: the TTL of its reservations, or 0, and whether it refunds them
+//     when they expire (0|1)
+//   - if l has a penalty: the arguments of penalty.lua
+func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
+	spec := l.Spec()
+	b = appendNumbers(append(append(b, spec.Algorithm...), 0), spec.Max)
+	if l.IsConcurrency() {
+		return appendNumbers(b, l.LeaseTTL().Microseconds())
+	}
+	b = appendNumbers(b, spec.Window.Microseconds(), flag(l.CountsDenied()), flag(l.PeeksOver()))
+	switch spec.Algorithm {
+	case "fixed_window":
+		b = appendWindowStart(b, l, spec.Params.WindowStart, now)
+	case "funnel":
+		num, den := l.DrainTime()
+		b = appendNumbers(b, l.Capacity(), int64(num/den), int64(num%den), int64(den))
+	}
+	if l.UsesExtraState() {
+		b = appendNumbers(b, l.LeaseTTL().Microseconds(), flag(spec.Params.Reserve.Unsettled == limiters.UnsettledRelease))
+	}
+	if l.HasPenalty() {
+		p := l.Penalty()
+		b = appendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Longest.Microseconds(), p.Forget.Microseconds())
+	}
+	return b
+}
+
+// appendWindowStart appends the arguments of fixed_window.lua for a value of Params.WindowStart.
+func appendWindowStart(b []byte, l *limiters.Limit, start string, now time.Time) []byte {
+	switch start {
+	case limiters.StartByCalendar:
+		starts := l.CalendarStarts(now)
+		return appendNumbers(appendNumbers(b, 2), starts[:]...)
+	case limiters.StartByFirstHit:
+		return appendNumbers(b, 1)
+	default:
+		return appendNumbers(b, 0)
+	}
+}
+
+func appendNumbers(b []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return b
+}
+
+func flag(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // The results of an operation in a reply.

@@ -15,24 +15,23 @@ import (
 // reply.
 type batch struct {
 	callTimes
-	ops   []*limiters.Op
-	group []uint16 // the number of each operation's group, from 1; 0: the operation is ungrouped
-	keys  []string // the keys of the operations
+	ops  []*limiters.Op
+	keys []string // the keys of the operations
 
 	uniqueKeys []string
-	limits     []scriptLimit
+	limits     []*limiters.Limit
 	runs       []byte             // the encoded runs, see run.go
 	timeArgs   [2 * wordSize]byte // now and notAfter
 
 	buffer keyBuffer
 	// For encode.
 	indexOfKey map[string]int // the index of each key in uniqueKeys
+	groupOf    []uint16       // the number of the group of each operation, from 1; 0: the operation is ungrouped
 	keyOf      []int          // the index of the key of each operation
 	limitOf    []int          // the index of the limit of each operation
 	opsOnKey   []int          // number of operations on the key with this index
 	arguments  []any
 	limitArgs  []byte
-	scriptArgs []int64 // the arguments of one limit
 }
 
 // callTimes are the times of a call.
@@ -74,7 +73,7 @@ func (b *batch) release() {
 	clear(b.limits)
 	clear(b.arguments)
 	clear(b.ops)
-	b.ops, b.group, b.keys = b.ops[:0], b.group[:0], nil
+	b.ops, b.groupOf, b.keys = b.ops[:0], b.groupOf[:0], nil
 	b.uniqueKeys, b.limits, b.limitOf, b.runs = b.uniqueKeys[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
 	batchPool.Put(b)
 }
@@ -91,7 +90,7 @@ func (b *batch) encode(groups []limiters.Group, keys []string) {
 			groupNumber = number
 		}
 		for i := range g {
-			b.ops, b.group = append(b.ops, &g[i]), append(b.group, groupNumber)
+			b.ops, b.groupOf = append(b.ops, &g[i]), append(b.groupOf, groupNumber)
 		}
 	}
 	b.keyOf, b.opsOnKey = b.keyOf[:0], b.opsOnKey[:0]
@@ -101,7 +100,7 @@ func (b *batch) encode(groups []limiters.Group, keys []string) {
 		b.opsOnKey[i]++
 	}
 	for i := range b.ops {
-		b.limitOf = append(b.limitOf, b.limitIndex(scriptLimit{b.ops[i].Limit, usageKey}))
+		b.limitOf = append(b.limitOf, b.limitIndex(b.ops[i].Limit))
 	}
 	b.encodeRuns()
 }
@@ -125,16 +124,11 @@ func (b *batch) verdictCount(i int) int {
 	return 1
 }
 
-// limitIndex returns the index of l. The limit of the reservations of l, if it reserves, has the
-// next one.
-func (b *batch) limitIndex(l scriptLimit) int {
-	if i := slices.Index(b.limits, l); i >= 0 {
-		return i
-	}
-	i := len(b.limits)
-	b.limits = append(b.limits, l)
-	if reservations := (scriptLimit{l.limit, reservationsKey}); l.kind == usageKey && reservations.exists() {
-		b.limits = append(b.limits, reservations)
+func (b *batch) limitIndex(l *limiters.Limit) int {
+	i := slices.Index(b.limits, l)
+	if i < 0 {
+		i = len(b.limits)
+		b.limits = append(b.limits, l)
 	}
 	return i
 }
@@ -158,44 +152,11 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	b.limitArgs = b.limitArgs[:0]
 	for _, l := range b.limits {
 		first := len(b.limitArgs)
-		var file string
-		file, b.scriptArgs = l.appendScriptArgs(b.scriptArgs[:0], calendarsAt)
-		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, file, b.scriptArgs)
+		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, l, calendarsAt)
 		// A later append may move the buffer. The argument then keeps the old array, which nothing
 		// writes again.
 		args = append(args, b.limitArgs[first:])
 	}
 	b.arguments = append(args, b.runs)
 	return b.arguments
-}
-
-// A scriptLimit is a limit for the keys of one kind. The script gets an argument for each.
-type scriptLimit struct {
-	limit *limiters.Limit
-	kind  keyKind
-}
-
-// exists reports whether operations under the limit have a key of the kind.
-func (l scriptLimit) exists() bool {
-	switch l.kind {
-	case reservationsKey:
-		return l.limit.Reserves()
-	case penaltyKey:
-		return l.limit.HasPenalty()
-	default:
-		return true
-	}
-}
-
-// appendScriptArgs appends the arguments of l at now. It also returns the name of the Lua file that
-// takes them.
-func (l scriptLimit) appendScriptArgs(b []int64, now time.Time) (file string, _ []int64) {
-	switch l.kind {
-	case reservationsKey:
-		return "reservation_limit", l.limit.AppendReservationScriptArgs(b)
-	case penaltyKey:
-		return "penalty", l.limit.AppendPenaltyScriptArgs(b)
-	default:
-		return l.limit.Algorithm(), l.limit.AppendScriptArgs(b, now)
-	}
 }

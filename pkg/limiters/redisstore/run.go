@@ -27,7 +27,7 @@ func (b *batch) runFrom(first int) redisscripts.Run {
 func (b *batch) runOf(i int) redisscripts.Run {
 	op := b.ops[i]
 	return redisscripts.Run{
-		Kind: b.runKind(i), Ops: 1, Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.group[i],
+		Kind: b.runKind(i), Ops: 1, Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.groupOf[i],
 		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 	}
 }
@@ -49,7 +49,7 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 
 // runKind returns the kind of a run of operation i.
 func (b *batch) runKind(i int) redisscripts.RunKind {
-	op, ungrouped := b.ops[i], b.group[i] == 0
+	op, ungrouped := b.ops[i], b.groupOf[i] == 0
 	switch {
 	case op.Kind == limiters.OpInspect:
 		return redisscripts.KindExtra
@@ -76,25 +76,22 @@ func (b *batch) appendRun(first int, r *redisscripts.Run) {
 		case redisscripts.KindAlone:
 			buf = redisscripts.AppendAlone(buf, op, b.limitOf[i])
 		case redisscripts.KindConcurrency:
-			buf = redisscripts.AppendConcurrency(buf, op, b.target(i, usageKey))
+			buf = redisscripts.AppendConcurrency(buf, op, b.keyOf[i], b.limitOf[i])
 		case redisscripts.KindReservations:
-			buf = redisscripts.AppendReservations(buf, op, b.target(i, usageKey), b.target(i, reservationsKey).Key)
+			buf = redisscripts.AppendReservations(buf, op, b.keyOf[i], b.limitOf[i], b.extraKey(i, reservationsKey))
 		case redisscripts.KindExtra:
-			buf = redisscripts.AppendExtra(buf, op, b.target(i, reservationsKey), b.target(i, penaltyKey))
+			buf = redisscripts.AppendExtra(buf, op, b.extraKey(i, reservationsKey), b.extraKey(i, penaltyKey))
 		}
 	}
 	b.runs = buf
 }
 
-// target returns where the state of operation i under a key of the given kind is.
-func (b *batch) target(i int, kind keyKind) redisscripts.Target {
-	l := scriptLimit{b.ops[i].Limit, kind}
-	switch {
-	case kind == usageKey:
-		return redisscripts.Target{Key: b.keyOf[i], Limit: b.limitOf[i]}
-	case l.exists():
-		return redisscripts.Target{Key: b.keyIndex(b.keys[i] + keySuffixes[kind]), Limit: b.limitIndex(l)}
-	default:
-		return redisscripts.NoTarget
+// extraKey returns the index of an extra key of operation i, adding it if it is new. It returns
+// NoIndex if the limit has no key of the kind.
+func (b *batch) extraKey(i int, kind keyKind) int {
+	l := b.ops[i].Limit
+	if kind == reservationsKey && l.Reserves() || kind == penaltyKey && l.HasPenalty() {
+		return b.keyIndex(b.keys[i] + keySuffixes[kind])
 	}
+	return redisscripts.NoIndex
 }

@@ -296,7 +296,7 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	good, bad := calls[0], calls[1]
 	good.encode()
 	bad.encode()
-	bad.batch.limits = []scriptLimit{{}} // without a limit
+	bad.batch.limits = []*limiters.Limit{nil}
 	nodeOf(s).send(t.Context(), calls)
 	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
 		t.Errorf("%v and %v, want a panic and nil", bad.err, good.err)

@@ -1,22 +1,22 @@
--- reservations: the open reservations of a key, and the ids that ended before they were opened. Twin of pkg/limiters/leases.go.
+-- leases_hash: the reservations of a key, and the ids that ended before they were opened, in a hash. Twin of pkg/limiters/leases.go.
 --
--- KEYS    one hash of records. With more than $MAX_HASH_RECORDS of them it becomes a sorted set, see leaseset.lua, until the set is
+-- KEYS    one hash. With more than $MAX_HASH_LEASES reservations and ended ids it becomes a sorted set, see leases_zset.lua, until the set is
 --         empty. With a set alone a frequent operation would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
---                       2  a number of records, at least as many as there are
---                       2  the number of records of ended ids
---                       8  a lower bound of the first expiry of a record
+--                       2  a number of reservations and ended ids, at least as many as there are
+--                       2  the number of ended ids
+--                       8  a lower bound of the first expiry of these
 --                       8  an upper bound of the last expiry of a reservation
 --           id          an open reservation: its expiry, its estimate and the time charged, 8 bytes each
---           id .. 'e'   an id that ended before it was opened: the expiry of the record and the actual cost, 8 bytes each
+--           id .. 'e'   an id that ended before it was opened: when that is forgotten and the actual cost, 8 bytes each
 -- ARGV    none of its own.
 -- units   times in µs since 1970, durations in µs
 --
--- A state has the records in open and ended by id, or is that of the sorted set. Its field module has the functions for it. Changes are
+-- A state has the leases in open and ended by id, or is that of the sorted set. Its module is this file or leases_zset.lua. Changes are
 -- written immediately. A failed write is an error and leaves the state unchanged.
 --
--- The most frequent operations need no state: decide_reservations.lua reads and writes one record of the hash.
+-- The most frequent operations need no state: decide_reservations.lua reads and writes one lease of the hash.
 local M = {
   load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0, forget_end = 0, shorten = 0, expire = 0,
 }
@@ -27,7 +27,7 @@ local function head_of(s, key_expiry)
   return struct_pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
 end
 
--- Sets the counts and the bounds of a state from its records.
+-- Sets the counts and the bounds of a state from its leases.
 local function sum_up(s)
   s.count, s.count_ended, s.first, s.latest = 0, 0, huge, 0
   for _, r in pairs(s.open) do
@@ -37,20 +37,20 @@ local function sum_up(s)
   if s.first == huge then s.first = 0 end
 end
 
--- Sets the record of an id in one of the tables of a state, and writes the change by a function. If that fails, the record
+-- Sets the lease of an id in one of the tables of a state, and writes the change by a function. If that fails, the lease
 -- becomes the old one again.
-local function change(s, records, id, r, written, ...)
-  local old = records[id]
-  records[id] = r
+local function change(s, leases, id, lease, written, ...)
+  local old = leases[id]
+  leases[id] = lease
   sum_up(s)
   local ok, problem = pcall(written, s, ...)
   if ok then return end
-  records[id] = old
+  leases[id] = old
   sum_up(s)
   error(problem, 0)
 end
 
--- Writes a record, and keeps the key for keep µs at least.
+-- Writes a lease, and keeps the key for keep µs at least.
 local function write(s, field, value, keep, server)
   local key_expiry, px = s.key_expiry
   if key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
@@ -70,25 +70,21 @@ local function delete(s, ...)
   end
 end
 
--- The functions of the sorted set, which few keys need.
-local lease_set
-local function load_lease_set(key)
-  lease_set = lease_set or module_of('leaseset')
-  return lease_set.load(key, '', true)
-end
+-- Returns the state of a sorted set, which few keys need.
+local function load_set(key) return module_of('leases_zset').load(key, '', true) end
 
--- Moves the records to a sorted set, whose state s becomes.
+-- Moves the leases to a sorted set, whose state s becomes.
 local function become_set(s, server)
   call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry)) -- fails on a full Redis, before anything is changed
   call('DEL', s.key)
-  local set, open, ended = load_lease_set(s.key), {}, {}
+  local set, open, ended = load_set(s.key), {}, {}
   for id, r in pairs(s.open) do open[#open + 1] = { id, r.expires, r.n, r.charged_at } end
   for id, r in pairs(s.ended) do ended[#ended + 1] = { id, r.expires, r.n } end
-  lease_set.fill(set, open, ended, s.key_expiry, server)
+  set.module.fill(set, open, ended, s.key_expiry, server)
   for field, value in pairs(set) do s[field] = value end
 end
 
-local function is_full(s) return s.count + s.count_ended >= $MAX_HASH_RECORDS end
+local function is_full(s) return s.count + s.count_ended >= $MAX_HASH_LEASES end
 
 local function read(s, field, value)
   if field == $HEAD_FIELD then
@@ -110,7 +106,7 @@ function M.load(key)
   local fields = redis.pcall('HGETALL', key)
   if fields.err then
     if not string.find(fields.err, 'WRONGTYPE', 1, true) then error(fields.err, 0) end
-    return load_lease_set(key)
+    return load_set(key)
   end
   for i = 1, #fields, 2 do read(s, fields[i], fields[i + 1]) end
   sum_up(s)
@@ -124,7 +120,7 @@ function M.cost(s, id) return s.open[id].n, s.open[id].charged_at end
 function M.open(s, id, l, now, n, charged_at, server)
   if is_full(s) then
     become_set(s, server)
-    return lease_set.open(s, id, l, now, n, charged_at, server)
+    return s.module.open(s, id, l, now, n, charged_at, server)
   end
   local expires = now + l.ttl
   local value = struct_pack('>I8I8I8', expires, n, charged_at)
@@ -142,7 +138,7 @@ end
 function M.remember_end(s, id, now, n, server)
   if is_full(s) then
     become_set(s, server)
-    return lease_set.remember_end(s, id, now, n, server)
+    return s.module.remember_end(s, id, now, n, server)
   end
   local expires = now + $ENDED_TTL
   change(s, s.ended, id, { expires = expires, n = n }, write, id .. 'e', struct_pack('>I8I8', expires, n), $ENDED_TTL, server)
@@ -177,8 +173,8 @@ function M.expire(s, now)
     if r.expires <= now then fields[#fields + 1] = id .. 'e' end
   end
   for _, field in ipairs(fields) do
-    local records = #field == 16 and s.open or s.ended
-    records[sub(field, 1, 16)] = nil
+    local leases = #field == 16 and s.open or s.ended
+    leases[sub(field, 1, 16)] = nil
   end
   sum_up(s)
   pcall(delete, s, unpack(fields))
