@@ -91,7 +91,7 @@ func outcomeOf(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 		return Denied, StorePolicy
 	case v.Allowed:
 		return Allowed, planned
-	case v.RetryAfter < 0:
+	case v.NeverFits():
 		return Denied, NeverFits
 	case v.TooManyLeases:
 		return Denied, TooManyLeases
@@ -148,8 +148,7 @@ func outranks(a, b *limiters.Verdict) bool {
 	case ra != rb:
 		return ra > rb
 	case ra == rankDenied:
-		// Converted to unsigned, a negative RetryAfter (never) is the longest wait.
-		return uint64(a.RetryAfter) > uint64(b.RetryAfter)
+		return a.Wait() > b.Wait()
 	default:
 		return a.Remaining < b.Remaining
 	}

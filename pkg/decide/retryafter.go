@@ -59,7 +59,7 @@ func (d *Decision) longestWait() (wait time.Duration) {
 // WaitUnder returns how long a client should wait after limit l denied its hits with v. For hits
 // that never fit, it is at least one window, because only changed rules can help.
 func WaitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
-	if v.RetryAfter < 0 {
+	if v.NeverFits() {
 		return max(v.ResetAfter, l.Window())
 	}
 	return v.RetryAfter

@@ -86,7 +86,7 @@ func validateNoCalendar(params Params) error {
 	return nil
 }
 
-// startAt is [windowLimit.startAt] for a calendar.
+// startAt is [fixedWindow.startAt] for a calendar.
 func (c *calendar) startAt(storedStart, now int64) int64 {
 	w := c.windows(now)
 	if storedStart == w.starts[2] {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A concurrencyLimit bounds the slots that requests hold at one time. A charge of n > 0 hits with a
+// Type concurrency bounds the slots that requests hold at one time. A charge of n > 0 hits with a
 // [LeaseID] takes n slots until the id ends or its lease expires. There are four kinds of
 // operations:
 //
@@ -24,7 +24,7 @@ import (
 // expiries to now plus the TTL.
 //
 // A State under this limit has only leases, which [Decide] opens and ends.
-type concurrencyLimit struct {
+type concurrency struct {
 	max, ttl int64 // ttl in µs
 }
 
@@ -58,12 +58,12 @@ var concurrencyDefinition = definition{
 				Remedy:  fmt.Sprintf("want at most %d for each key", MaxLeases),
 			}
 		}
-		return &concurrencyLimit{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
+		return &concurrency{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
 	},
 }
 
 // idPrefix is not "c", under which an earlier version kept another form of the state in Redis.
-func (l *concurrencyLimit) idPrefix() string { return "s" }
+func (a *concurrency) idPrefix() string { return "s" }
 
 // heldSlots returns the slots held at now. A lease that has expired holds its slots until an
 // operation removes it, or until the key has fully reset.
@@ -81,23 +81,23 @@ func (s *State) leaseWait(now, ttl int64) int64 {
 	return max(1, min(s.extraOrEmpty().leases.open.earliest()-now, ttl, MaxLeaseWait.Microseconds()))
 }
 
-func (l *concurrencyLimit) fits(s *State, now, n int64) (bool, int64) {
-	if n > l.max {
+func (a *concurrency) fits(s *State, now, n int64) (bool, int64) {
+	if n > a.max {
 		return false, -1
 	}
-	if s.heldSlots(now)+n <= l.max {
+	if s.heldSlots(now)+n <= a.max {
 		return true, 0
 	}
-	return false, s.leaseWait(now, l.ttl)
+	return false, s.leaseWait(now, a.ttl)
 }
 
 // usage returns the slots held at now, and in how many µs the last lease expires.
-func (l *concurrencyLimit) usage(s *State, now int64) (used, resetAfter int64) {
+func (a *concurrency) usage(s *State, now int64) (used, resetAfter int64) {
 	slots := s.heldSlots(now)
 	if slots == 0 {
 		return 0, 0
 	}
-	return slots, max(1, min(s.Extra.leases.open.latest()-now, l.ttl))
+	return slots, max(1, min(s.Extra.leases.open.latest()-now, a.ttl))
 }
 
-func (l *concurrencyLimit) appendScriptArgs(b []int64, _ int64) []int64 { return append(b, l.ttl) }
+func (a *concurrency) appendScriptArgs(b []int64, _ int64) []int64 { return append(b, a.ttl) }

@@ -2,7 +2,7 @@ package limiters
 
 import "slices"
 
-// A windowLimit is a fixed window: it counts hits in consecutive windows. By the clock, windows
+// A fixedWindow counts hits in consecutive windows. By the clock, windows
 // start at multiples of their length since 1970, as in envoyproxy/ratelimit, so a week begins on
 // Thursday, a month has 30 days and a year 365. With window_start=first_hit, a window starts with
 // the first charge and ends one window later. With window_start=calendar, see [calendar].
@@ -15,13 +15,13 @@ import "slices"
 // envoyproxy/ratelimit: a peek is allowed while the count is at most the maximum, that is, until
 // the first denied charge. Gateways that charge afterwards rely on this. For other limits, a peek
 // is denied by default if one more hit would be.
-type windowLimit struct {
+type fixedWindow struct {
 	max, window int64     // window in µs
 	firstHit    bool      // windows start with a key's first hit, not by the clock
 	calendar    *calendar // nil: windows do not follow a calendar
 }
 
-// A windowState is the words of a [State] under a windowLimit.
+// A windowState is the words of a [State] under a fixedWindow.
 type windowState struct {
 	start int64 // µs since 1970; 0: no window yet
 	count int64
@@ -52,23 +52,23 @@ var fixedWindowDefinition = definition{
 	hasWindow:             true,
 	countsDeniedByDefault: true,
 	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
-		l := &windowLimit{
+		a := &fixedWindow{
 			max: spec.Max, window: spec.Window.Microseconds(), firstHit: spec.Params.WindowStart == StartByFirstHit,
 		}
 		if spec.Params.WindowStart != StartByCalendar {
-			return l, validateNoCalendar(spec.Params)
+			return a, validateNoCalendar(spec.Params)
 		}
 		var err error
-		l.calendar, err = newCalendar(spec)
-		return l, err
+		a.calendar, err = newCalendar(spec)
+		return a, err
 	},
 }
 
-func (l *windowLimit) idPrefix() string {
+func (a *fixedWindow) idPrefix() string {
 	switch {
-	case l.calendar != nil:
-		return l.calendar.idPrefix()
-	case l.firstHit:
+	case a.calendar != nil:
+		return a.calendar.idPrefix()
+	case a.firstHit:
 		return "h"
 	default:
 		return "w"
@@ -77,9 +77,9 @@ func (l *windowLimit) idPrefix() string {
 
 // current returns the window at now. With window_start=first_hit, its start is 0 if no window is
 // open.
-func (l *windowLimit) current(s *State, now int64) windowState {
+func (a *fixedWindow) current(s *State, now int64) windowState {
 	w := windowStateOf(s)
-	if start := l.startAt(w.start, now); start != w.start {
+	if start := a.startAt(w.start, now); start != w.start {
 		return windowState{start: start}
 	}
 	return w
@@ -88,41 +88,41 @@ func (l *windowLimit) current(s *State, now int64) windowState {
 // startAt returns the start of the window at now; 0 if none is open. The window that began at
 // storedStart is current until its end, and may begin up to a window ahead of now, because a clock
 // may have stepped back.
-func (l *windowLimit) startAt(storedStart, now int64) int64 {
+func (a *fixedWindow) startAt(storedStart, now int64) int64 {
 	switch {
-	case l.calendar != nil:
-		return l.calendar.startAt(storedStart, now)
-	case storedStart-l.window <= now && now < storedStart+l.window:
+	case a.calendar != nil:
+		return a.calendar.startAt(storedStart, now)
+	case storedStart-a.window <= now && now < storedStart+a.window:
 		return storedStart
-	case l.firstHit:
+	case a.firstHit:
 		return 0
 	default:
-		return now - now%l.window
+		return now - now%a.window
 	}
 }
 
 // end returns the end of the window that begins at start.
-func (l *windowLimit) end(start int64) int64 {
-	if l.calendar != nil {
-		return l.calendar.end(start)
+func (a *fixedWindow) end(start int64) int64 {
+	if a.calendar != nil {
+		return a.calendar.end(start)
 	}
-	return start + l.window
+	return start + a.window
 }
 
-func (l *windowLimit) fits(s *State, now, n int64) (bool, int64) {
-	if max(n, 1) > l.max {
+func (a *fixedWindow) fits(s *State, now, n int64) (bool, int64) {
+	if max(n, 1) > a.max {
 		return false, -1
 	}
-	w := l.current(s, now)
-	if w.count+n <= l.max {
+	w := a.current(s, now)
+	if w.count+n <= a.max {
 		return true, 0
 	}
-	return false, l.end(w.start) - now
+	return false, a.end(w.start) - now
 }
 
-func (l *windowLimit) charge(s *State, now, n int64) {
-	w := l.current(s, now)
-	if w.start == 0 && l.firstHit {
+func (a *fixedWindow) charge(s *State, now, n int64) {
+	w := a.current(s, now)
+	if w.start == 0 && a.firstHit {
 		w.start = now
 	}
 	if n < 0 && w.count == 0 {
@@ -134,39 +134,39 @@ func (l *windowLimit) charge(s *State, now, n int64) {
 
 // reserve opens a window even for an estimate of 0, because settle identifies the charge by the
 // start of its window.
-func (l *windowLimit) reserve(s *State, now, n int64) (chargedAt int64) {
-	l.charge(s, now, n)
+func (a *fixedWindow) reserve(s *State, now, n int64) (chargedAt int64) {
+	a.charge(s, now, n)
 	return windowStateOf(s).start
 }
 
 // settle corrects the count only if the charged window is still current.
-func (l *windowLimit) settle(s *State, now int64, corrections []correction) {
-	start := l.current(s, now).start
+func (a *fixedWindow) settle(s *State, now int64, corrections []correction) {
+	start := a.current(s, now).start
 	for _, c := range corrections {
 		if c.delta != 0 && c.chargedAt == start {
-			l.charge(s, now, c.delta)
+			a.charge(s, now, c.delta)
 		}
 	}
 }
 
-func (l *windowLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	w := l.current(s, now)
-	if w.start == 0 && l.firstHit {
+func (a *fixedWindow) usage(s *State, now int64) (used, resetAfter int64) {
+	w := a.current(s, now)
+	if w.start == 0 && a.firstHit {
 		return 0, 0
 	}
-	return w.count, l.end(w.start) - now
+	return w.count, a.end(w.start) - now
 }
 
-func (l *windowLimit) resetTime(s *State) int64 { return l.end(windowStateOf(s).start) }
+func (a *fixedWindow) resetTime(s *State) int64 { return a.end(windowStateOf(s).start) }
 
-func (l *windowLimit) extraWait(int64) int64 { return 0 }
+func (a *fixedWindow) extraWait(int64) int64 { return 0 }
 
-func (l *windowLimit) maxAdmitted() int64 { return 2 * l.max }
+func (a *fixedWindow) maxAdmitted() int64 { return 2 * a.max }
 
-func (l *windowLimit) appendScriptArgs(b []int64, now int64) []int64 {
-	if l.calendar != nil {
+func (a *fixedWindow) appendScriptArgs(b []int64, now int64) []int64 {
+	if a.calendar != nil {
 		const byCalendar = 2 // 0 is by the clock, and 1 from the first hit
-		return append(append(b, byCalendar), l.calendar.windows(now).starts[:]...)
+		return append(append(b, byCalendar), a.calendar.windows(now).starts[:]...)
 	}
-	return append(b, flag(l.firstHit))
+	return append(b, flag(a.firstHit))
 }

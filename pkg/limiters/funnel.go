@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A funnelLimit is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell:
+// A funnel is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell:
 // it holds hits up to its capacity and drains at max per window. Its level is stored as the time to
 // drain. A hit takes window/max to drain, which is stored as whole microseconds and a fraction, so
 // that the rate is exact.
 //
 // A charge of more hits than the capacity never fits.
-type funnelLimit struct {
+type funnel struct {
 	max, window int64 // window in µs
 	capacity    int64 // the largest level, in hits
 	perHit      hitTime
@@ -61,36 +61,36 @@ var funnelDefinition = definition{
 		return spec.Max
 	},
 	newAlgorithm: func(spec, whole Spec) (algorithm, error) {
-		l := &funnelLimit{
+		a := &funnel{
 			max: spec.Max, window: spec.Window.Microseconds(),
 			capacity: spec.capacity(), perHit: newHitTime(spec),
 		}
-		if l.max == 0 {
-			if l.capacity != 0 {
+		if a.max == 0 {
+			if a.capacity != 0 {
 				return nil, &SpecError{
 					Problem: "'capacity' has no meaning for a maximum of 0, which denies every hit",
 					Remedy:  "remove 'capacity'",
 				}
 			}
-			return l, nil
+			return a, nil
 		}
-		if l.capacity > maxCapacity {
+		if a.capacity > maxCapacity {
 			return nil, &SpecError{
-				Problem: fmt.Sprintf("a funnel of %d hits is too large", l.capacity),
+				Problem: fmt.Sprintf("a funnel of %d hits is too large", a.capacity),
 				Remedy:  fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity),
 			}
 		}
-		hit := &l.perHit
+		hit := &a.perHit
 		if hit.den > maxDen {
 			return nil, impreciseError(spec)
 		}
-		if hi, lo := bits.Mul64(uint64(l.capacity), hit.num); hi >= hit.den || quotient(hi, lo, hit.den) > maxDrainMicros {
+		if hi, lo := bits.Mul64(uint64(a.capacity), hit.num); hi >= hit.den || quotient(hi, lo, hit.den) > maxDrainMicros {
 			return nil, errSlow
 		}
-		l.full = hit.timeFor(l.capacity)
-		l.overdraft = hit.timeFor(2 * l.capacity)
-		l.perRefund = newHitTime(whole)
-		return l, nil
+		a.full = hit.timeFor(a.capacity)
+		a.overdraft = hit.timeFor(2 * a.capacity)
+		a.perRefund = newHitTime(whole)
+		return a, nil
 	},
 }
 
@@ -141,18 +141,18 @@ func impreciseError(spec Spec) error {
 	}
 }
 
-func (l *funnelLimit) idPrefix() string { return "f" }
+func (a *funnel) idPrefix() string { return "f" }
 
 // level returns the level, as the time to drain, at a time: the later of now and the time of the
 // state.
-func (l *funnelLimit) level(s *State, now int64) (level span, at int64) {
+func (a *funnel) level(s *State, now int64) (level span, at int64) {
 	f := funnelStateOf(s)
-	if f.time-now > l.window {
+	if f.time-now > a.window {
 		return span{}, now
 	}
 	at = max(now, f.time)
 	level = f.level
-	if f.den != l.perHit.den {
+	if f.den != a.perHit.den {
 		// The state was written under a limit with another rate.
 		level = span{level.ceil(), 0}
 	}
@@ -163,32 +163,32 @@ func (l *funnelLimit) level(s *State, now int64) (level span, at int64) {
 	return level, at
 }
 
-func (l *funnelLimit) fits(s *State, now, n int64) (bool, int64) {
-	if n > l.capacity || l.max == 0 {
+func (a *funnel) fits(s *State, now, n int64) (bool, int64) {
+	if n > a.capacity || a.max == 0 {
 		return false, -1
 	}
-	level, at := l.level(s, now)
-	hit := &l.perHit
+	level, at := a.level(s, now)
+	hit := &a.perHit
 	after := hit.add(level, hit.timeFor(n))
-	if !l.full.less(after) {
+	if !a.full.less(after) {
 		return true, 0
 	}
-	return false, hit.sub(after, l.full).ceil() + at - now
+	return false, hit.sub(after, a.full).ceil() + at - now
 }
 
-func (l *funnelLimit) charge(s *State, now, n int64) {
-	if l.max == 0 {
+func (a *funnel) charge(s *State, now, n int64) {
+	if a.max == 0 {
 		return
 	}
-	hit := &l.perHit
-	level, at := l.level(s, now)
+	hit := &a.perHit
+	level, at := a.level(s, now)
 	if n > 0 {
-		maxLevel := l.overdraft
+		maxLevel := a.overdraft
 		if maxLevel.less(level) {
 			// The level exceeds a capacity that has been lowered. It stays until it has drained.
 			maxLevel = level
 		}
-		level = hit.add(level, hit.timeFor(min(n, 2*l.capacity)))
+		level = hit.add(level, hit.timeFor(min(n, 2*a.capacity)))
 		if maxLevel.less(level) {
 			level = maxLevel
 		}
@@ -196,8 +196,8 @@ func (l *funnelLimit) charge(s *State, now, n int64) {
 		if level == (span{}) {
 			return
 		}
-		refund := l.perRefund.timeFor(min(-n, l.perRefund.hits(level)))
-		if l.perRefund != *hit {
+		refund := a.perRefund.timeFor(min(-n, a.perRefund.hits(level)))
+		if a.perRefund != *hit {
 			refund.frac = 0 // computed with another denominator, so the fraction cannot be subtracted
 		}
 		level = hit.sub(level, refund)
@@ -209,48 +209,48 @@ func (l *funnelLimit) charge(s *State, now, n int64) {
 	f.store(s)
 }
 
-func (l *funnelLimit) reserve(s *State, now, n int64) (chargedAt int64) {
+func (a *funnel) reserve(s *State, now, n int64) (chargedAt int64) {
 	if n > 0 {
-		l.charge(s, now, n)
+		a.charge(s, now, n)
 	}
 	return 0
 }
 
 // settle keeps the level between empty and twice the capacity.
-func (l *funnelLimit) settle(s *State, now int64, corrections []correction) {
+func (a *funnel) settle(s *State, now int64, corrections []correction) {
 	for _, c := range corrections {
 		if c.delta != 0 {
-			l.charge(s, now, c.delta)
+			a.charge(s, now, c.delta)
 		}
 	}
 }
 
-func (l *funnelLimit) usage(s *State, now int64) (used, resetAfter int64) {
-	if l.max == 0 {
+func (a *funnel) usage(s *State, now int64) (used, resetAfter int64) {
+	if a.max == 0 {
 		return 0, 0
 	}
-	level, at := l.level(s, now)
+	level, at := a.level(s, now)
 	if level == (span{}) {
 		return 0, 0
 	}
-	return l.perHit.hits(level), level.ceil() + at - now
+	return a.perHit.hits(level), level.ceil() + at - now
 }
 
-func (l *funnelLimit) resetTime(s *State) int64 {
+func (a *funnel) resetTime(s *State) int64 {
 	f := funnelStateOf(s)
 	return f.time + f.level.ceil()
 }
 
-func (l *funnelLimit) extraWait(k int64) int64 { return l.perHit.timeFor(k).ceil() }
+func (a *funnel) extraWait(k int64) int64 { return a.perHit.timeFor(k).ceil() }
 
-func (l *funnelLimit) maxAdmitted() int64 { return l.capacity + l.max }
+func (a *funnel) maxAdmitted() int64 { return a.capacity + a.max }
 
-func (l *funnelLimit) appendScriptArgs(b []int64, _ int64) []int64 {
-	hit := &l.perHit
-	return append(b, l.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
+func (a *funnel) appendScriptArgs(b []int64, _ int64) []int64 {
+	hit := &a.perHit
+	return append(b, a.capacity, int64(hit.num/hit.den), int64(hit.num%hit.den), int64(hit.den))
 }
 
-// A funnelState is the words of a [State] under a funnelLimit.
+// A funnelState is the words of a [State] under a funnel.
 type funnelState struct {
 	time  int64  // when level was computed, in µs since 1970
 	level span   // the time to drain

@@ -12,10 +12,10 @@ import (
 // funnel, whose state has a constant size.
 const MaxLogLimit = 1_000_000
 
-// A logLimit is a sliding log. A hit fits if it and the hits in (t - window, t] are at most the
+// A slidingLog logs every hit. A hit fits if it and the hits in (t - window, t] are at most the
 // maximum, so no window, wherever it begins, admits more. Denied hits are logged only if the limit
 // counts them, up to twice the maximum.
-type logLimit struct {
+type slidingLog struct {
 	max, window int64 // window in µs
 }
 
@@ -33,30 +33,30 @@ var slidingLogDefinition = definition{
 				Remedy:  remedy,
 			}
 		}
-		return &logLimit{max: spec.Max, window: spec.Window.Microseconds()}, nil
+		return &slidingLog{max: spec.Max, window: spec.Window.Microseconds()}, nil
 	},
 }
 
-func (l *logLimit) idPrefix() string { return "l" }
+func (a *slidingLog) idPrefix() string { return "l" }
 
-func (l *logLimit) fits(s *State, now, n int64) (bool, int64) {
-	if max(n, 1) > l.max {
+func (a *slidingLog) fits(s *State, now, n int64) (bool, int64) {
+	if max(n, 1) > a.max {
 		return false, -1
 	}
 	log := s.logOrEmpty()
-	live := log.live(l.window, now)
-	if live.used+n <= l.max {
+	live := log.live(a.window, now)
+	if live.used+n <= a.max {
 		return true, 0
 	}
-	lastToExpire := log.entries.get(log.indexOfHit(live, live.used+n-l.max))
-	return false, lastToExpire.time + l.window - now
+	lastToExpire := log.entries.get(log.indexOfHit(live, live.used+n-a.max))
+	return false, lastToExpire.time + a.window - now
 }
 
-func (l *logLimit) charge(s *State, now, n int64) {
-	live := s.logOrEmpty().live(l.window, now)
+func (a *slidingLog) charge(s *State, now, n int64) {
+	live := s.logOrEmpty().live(a.window, now)
 	switch {
 	case n > 0:
-		s.ensureLog().add(live, min(n, 2*l.max), max(2*l.max, live.used)) // a higher maximum may have logged more
+		s.ensureLog().add(live, min(n, 2*a.max), max(2*a.max, live.used)) // a higher maximum may have logged more
 	case s.Log != nil:
 		s.Log.refund(live, min(-n, live.used))
 		s.removeEmptyLog()
@@ -64,63 +64,63 @@ func (l *logLimit) charge(s *State, now, n int64) {
 }
 
 // reserve returns the time of the charged entry. An estimate of 0 has no entry.
-func (l *logLimit) reserve(s *State, now, n int64) (chargedAt int64) {
-	chargedAt = s.logOrEmpty().live(l.window, now).end
+func (a *slidingLog) reserve(s *State, now, n int64) (chargedAt int64) {
+	chargedAt = s.logOrEmpty().live(a.window, now).end
 	if n > 0 {
-		l.charge(s, now, n)
+		a.charge(s, now, n)
 	}
 	return chargedAt
 }
 
 // settle corrects charged entries that are still in the window and among the newest
 // MaxMovedEntries. The log keeps at most twice the maximum.
-func (l *logLimit) settle(s *State, now int64, corrections []correction) {
+func (a *slidingLog) settle(s *State, now int64, corrections []correction) {
 	log := s.logOrEmpty()
-	live := log.live(l.window, now)
-	after := live.end - l.window
+	live := log.live(a.window, now)
+	after := live.end - a.window
 	if beyond := log.entries.len() - MaxMovedEntries - 1; beyond >= live.first {
 		after = max(after, log.entries.get(beyond).time)
 	}
 	var due []correction
 	for _, c := range corrections {
-		if c.delta != 0 && c.chargedAt > after && c.chargedAt-l.window <= live.end {
+		if c.delta != 0 && c.chargedAt > after && c.chargedAt-a.window <= live.end {
 			due = append(due, c)
 		}
 	}
 	if len(due) == 0 {
 		return
 	}
-	s.ensureLog().correct(live, 2*l.max, due)
+	s.ensureLog().correct(live, 2*a.max, due)
 	s.removeEmptyLog()
 }
 
 // MaxMovedEntries bounds the entries of a sliding log that a settle moves.
 const MaxMovedEntries = 10_000
 
-func (l *logLimit) usage(s *State, now int64) (used, resetAfter int64) {
+func (a *slidingLog) usage(s *State, now int64) (used, resetAfter int64) {
 	log := s.logOrEmpty()
-	live := log.live(l.window, now)
+	live := log.live(a.window, now)
 	if live.used == 0 {
 		return 0, 0
 	}
-	return live.used, log.entries.newest.time + l.window - now
+	return live.used, log.entries.newest.time + a.window - now
 }
 
-func (l *logLimit) resetTime(s *State) int64 {
+func (a *slidingLog) resetTime(s *State) int64 {
 	log := s.logOrEmpty()
 	if log.entries.len() == 0 {
 		return 0
 	}
-	return log.entries.newest.time + l.window
+	return log.entries.newest.time + a.window
 }
 
 // extraWait returns the window, after which all hits have left. A tighter bound would need the
 // entries of a log.
-func (l *logLimit) extraWait(int64) int64 { return l.window }
+func (a *slidingLog) extraWait(int64) int64 { return a.window }
 
-func (l *logLimit) maxAdmitted() int64 { return l.max }
+func (a *slidingLog) maxAdmitted() int64 { return a.max }
 
-func (l *logLimit) appendScriptArgs(b []int64, _ int64) []int64 { return b }
+func (a *slidingLog) appendScriptArgs(b []int64, _ int64) []int64 { return b }
 
 // A Log records when hits were charged.
 //

@@ -51,6 +51,17 @@ func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verd
 // denied.
 func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 
+// NeverFits reports whether v denies hits that can never fit.
+func (v *Verdict) NeverFits() bool { return v.RetryAfter < 0 }
+
+// Wait returns RetryAfter, or the longest duration if the hits never fit, so that waits compare.
+func (v *Verdict) Wait() time.Duration {
+	if v.NeverFits() {
+		return math.MaxInt64
+	}
+	return v.RetryAfter
+}
+
 // WithPenalty adds a penalty of the key to v, the verdict of the limit alone. The penalty ends
 // after left; if left is 0, v is unchanged. The penalty denies the hits, unless the limit itself
 // denies them for longer or forever.
@@ -59,7 +70,7 @@ func (v Verdict) WithPenalty(left time.Duration) Verdict {
 		return v
 	}
 	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
-	if 0 <= v.RetryAfter && v.RetryAfter <= left {
+	if v.Wait() <= left {
 		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
 	}
 	return v

@@ -230,7 +230,7 @@ func Format(v limiters.Verdict) string {
 	text := fmt.Sprintf("ok used=%d remaining=%d", v.Used, v.Remaining)
 	switch {
 	case v.Allowed:
-	case v.RetryAfter < 0:
+	case v.NeverFits():
 		text = fmt.Sprintf("denied used=%d remaining=%d retry=never", v.Used, v.Remaining)
 	case v.Penalized:
 		text = fmt.Sprintf("penalized used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
