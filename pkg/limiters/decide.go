@@ -12,17 +12,6 @@ func (l *Limit) Denies(s *State, now int64) bool {
 	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
 }
 
-// DecideWithoutMemory returns the verdict on op at now, in µs since 1970, for a store without
-// memory for its result: nothing is charged, and an end is not remembered. It removes expired
-// leases of s, as every decision does.
-func (op *Op) DecideWithoutMemory(s *State, now int64) Verdict {
-	op.expireLeases(s, now)
-	if op.Kind == OpEnd {
-		return op.Limit.allowedVerdict(s, now) // no penalty denies an end
-	}
-	return op.Limit.Check(s, now, op.checkedHits())
-}
-
 // checkedHits returns how many hits must fit for op to be allowed; 0 for a peek.
 func (op *Op) checkedHits() int64 {
 	if op.Kind == OpCountDenied {
@@ -31,49 +20,27 @@ func (op *Op) checkedHits() int64 {
 	return ClampHits(op.N)
 }
 
-// NeedsMemory reports whether s may need more memory after Decide has decided op at now, in µs since
-// 1970. For the end of an open reservation, it returns false even if the actual cost exceeds the
-// estimate, because an end must not fail for lack of memory.
-//
-// NeedsMemory must change together with checkOp, charge and deny. It does not decide on a copy of s,
-// because that would copy the log and all leases of the key.
-func (op *Op) NeedsMemory(s *State, now int64) bool {
-	l, n := op.Limit, op.checkedHits()
-	switch {
-	case op.Kind == OpEnd:
-		return !op.Lease.IsZero() && !s.hasOpenLease(op.Lease)
-	case op.Kind == OpInspect || n < 0:
-		return false
-	}
-	effect := op.leaseEffect(s, now)
-	if effect == leaseAlreadyOpen {
-		return false
-	}
-	growsIfAllowed := n > 0 || effect != leaseNone
-	if fits, _ := l.fits(s, now, n); fits {
-		return growsIfAllowed
-	}
-	if l.HasPenalty() || l.countedIfDenied(op.N) > 0 {
-		return true
-	}
-	// The decision first removes expired leases, so the hits may fit then.
-	mayFit := l.UsesLeases() && l.spec.Max > 0 && s.hasExpiredLease(now)
-	return mayFit && growsIfAllowed
-}
+// A GrowFunc makes room for op to enlarge the state at an index of those passed to [Decide]. It
+// returns an error if there is no memory.
+type GrowFunc func(stateIndex int, op *Op) error
 
 // Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is
 // a [Store] without storage. Operations, stateIndex and out are indexed across all groups.
-// Operation i uses states[stateIndex[i]], and operations on one key share a state. If stateIndex[i]
-// is negative, operation i cannot be decided: its verdict is unchanged, and it denies its group.
-// Decide allocates only for sliding logs, leases and penalties.
-func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict) {
+// Operation i uses states[stateIndex[i]], and operations on one key share a state. Decide allocates
+// only for sliding logs, leases and penalties.
+//
+// Decide calls grow before it enlarges a state or changes a zero one; nil always succeeds. Without
+// memory, a charge fails with the error of grow, a denial is not counted, and the end of an unknown
+// lease is not remembered. An end that settles a reservation never needs grow.
+func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict, grow GrowFunc) {
+	if grow == nil {
+		grow = func(int, *Op) error { return nil }
+	}
 	for _, g := range groups {
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
-			if stateIndex[0] >= 0 {
-				decideSingle(now, &g[0], &states[stateIndex[0]], &out[0])
-			}
+			decideSingle(now, &g[0], stateIndex[0], states, &out[0], grow)
 		} else {
-			d := groupDecision{now, g, stateIndex, states, out}
+			d := groupDecision{now, g, stateIndex, states, out, grow}
 			d.decide()
 		}
 		stateIndex, out = stateIndex[len(g):], out[len(g):]
@@ -82,17 +49,28 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 
 // decideSingle decides an ungrouped operation under a limit without extra state. Most operations
 // are of this kind, and groupDecision would use a third more CPU for a Take in memory.
-func decideSingle(now int64, op *Op, s *State, v *Verdict) {
-	l, n := op.Limit, op.checkedHits()
+func decideSingle(now int64, op *Op, stateIndex int, states []State, v *Verdict, grow GrowFunc) {
+	l, s, n := op.Limit, &states[stateIndex], op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
-	if ok {
-		if n != 0 {
-			l.hits.charge(s, now, n)
+	charged := n
+	if !ok {
+		charged = l.countedIfDenied(ClampHits(op.N))
+	}
+	if charged > 0 {
+		if err := grow(stateIndex, op); err != nil {
+			if ok {
+				*v = Verdict{Err: err}
+				return
+			}
+			charged = 0
 		}
-	} else if counted := l.countedIfDenied(ClampHits(op.N)); counted > 0 {
-		l.hits.charge(s, now, counted)
-		// The retry-after must include the hits that were just added.
-		_, retryAfter = l.fits(s, now, n)
+	}
+	if charged != 0 {
+		l.hits.charge(s, now, charged)
+		if !ok {
+			// The retry-after must include the hits that were just added.
+			_, retryAfter = l.fits(s, now, n)
+		}
 	}
 	*v = l.verdict(s, now, ok, retryAfter)
 }
@@ -124,6 +102,7 @@ type groupDecision struct {
 	stateIndex []int
 	states     []State
 	out        []Verdict
+	growState  GrowFunc
 }
 
 // decide checks all operations of the group before it charges any.
@@ -143,52 +122,63 @@ func (d *groupDecision) decide() {
 // inspect decides a group of inspections.
 func (d *groupDecision) inspect() {
 	for i := range d.group {
-		if op, s := &d.group[i], d.state(i); s != nil {
-			op.expireLeases(s, d.now)
-			d.out[i] = op.Limit.Check(s, d.now, 1)
-			d.out[i].PenaltyLeft = op.Limit.penaltyLeft(s, d.now)
-		}
+		op, s := &d.group[i], d.state(i)
+		op.expireLeases(s, d.now)
+		d.out[i] = op.Limit.Check(s, d.now, 1)
+		d.out[i].PenaltyLeft = op.Limit.penaltyLeft(s, d.now)
 	}
 }
 
-// end decides a group of one end.
+// end decides a group of one end. An unknown id is remembered, because the charge that opens its
+// lease may arrive later.
 func (d *groupDecision) end() {
-	if s := d.state(0); s != nil {
-		d.group[0].end(s, d.now)
-		d.out[0] = d.group[0].Limit.allowedVerdict(s, d.now)
+	op, s := &d.group[0], d.state(0)
+	op.expireLeases(s, d.now)
+	if !op.Lease.IsZero() && !op.endLease(s, d.now) && d.grow(0) == nil {
+		op.rememberEnd(s, d.now)
 	}
+	d.out[0] = op.Limit.allowedVerdict(s, d.now) // no penalty denies an end
 }
 
-// state returns the state of operation i; nil if it cannot be decided.
-func (d *groupDecision) state(i int) *State {
-	if d.stateIndex[i] < 0 {
-		return nil
-	}
-	return &d.states[d.stateIndex[i]]
-}
+// state returns the state of operation i.
+func (d *groupDecision) state(i int) *State { return &d.states[d.stateIndex[i]] }
 
-// check sets Allowed and TooManyLeases of each verdict. It reports whether all operations are
-// allowed.
+// grow makes room for operation i to enlarge its state.
+func (d *groupDecision) grow(i int) error { return d.growState(d.stateIndex[i], &d.group[i]) }
+
+// check sets Allowed and TooManyLeases of each verdict, or its error if the charge has no memory.
+// It reports whether the group can be charged.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
-		if s := d.state(i); s != nil {
-			d.out[i] = Verdict{}
-			d.group[i].expireLeases(s, d.now)
-		}
+		d.out[i] = Verdict{}
+		d.group[i].expireLeases(d.state(i), d.now)
 	}
 	allowed := true
 	for i := range d.group {
-		if s := d.state(i); s != nil {
-			d.out[i].Allowed, d.out[i].TooManyLeases = d.checkOp(i, s)
-		}
-		allowed = allowed && d.out[i].Allowed && d.stateIndex[i] >= 0
+		d.out[i].Allowed, d.out[i].TooManyLeases = d.checkOp(i)
+		allowed = allowed && d.out[i].Allowed
 	}
-	return allowed
+	return allowed && d.growAll()
 }
 
-// checkOp checks operation i. If it changes, NeedsMemory must change too.
-func (d *groupDecision) checkOp(i int, s *State) (ok, tooMany bool) {
-	op := &d.group[i]
+// growAll makes room for the charges of an allowed group. It reports whether all have memory.
+func (d *groupDecision) growAll() bool {
+	ok := true
+	for i := range d.group {
+		effect := d.group[i].leaseEffect(d.state(i), d.now)
+		if effect == leaseAlreadyOpen || effect == leaseNone && d.group[i].N <= 0 {
+			continue
+		}
+		if err := d.grow(i); err != nil {
+			d.out[i], ok = Verdict{Err: err}, false
+		}
+	}
+	return ok
+}
+
+// checkOp checks operation i.
+func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
+	op, s := &d.group[i], d.state(i)
 	effect := op.leaseEffect(s, d.now)
 	switch {
 	case op.N < 0:
@@ -236,31 +226,29 @@ func (d *groupDecision) charge() {
 // verdicts.
 func (d *groupDecision) deny() {
 	for i := range d.group {
-		op, s := &d.group[i], d.state(i)
-		if s == nil || d.out[i].Allowed || op.Limit.penaltyLeft(s, d.now) > 0 {
-			continue
-		}
-		if counted := op.Limit.countedIfDenied(ClampHits(op.N)); counted > 0 {
-			op.Limit.hits.charge(s, d.now, counted)
+		l, s := d.group[i].Limit, d.state(i)
+		counted := l.countedIfDenied(ClampHits(d.group[i].N))
+		if d.out[i].Denied() && counted > 0 && l.penaltyLeft(s, d.now) == 0 && d.grow(i) == nil {
+			l.hits.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {
 		s, l := d.state(i), d.group[i].Limit
 		switch {
-		case s == nil:
+		case d.out[i].Err != nil:
 		case d.out[i].Allowed:
 			d.out[i] = l.allowedVerdict(s, d.now)
 		default:
-			began := d.isFirstOffence(i) && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
-			d.out[i] = d.denial(i, s).WithPenalty(l.penaltyLeft(s, d.now))
+			began := d.isFirstOffence(i) && d.grow(i) == nil && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
+			d.out[i] = d.denial(i).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}
 	}
 }
 
 // denial returns the verdict of the denied operation i without its penalty.
-func (d *groupDecision) denial(i int, s *State) Verdict {
-	l := d.group[i].Limit
+func (d *groupDecision) denial(i int) Verdict {
+	l, s := d.group[i].Limit, d.state(i)
 	if d.out[i].TooManyLeases {
 		v := l.verdict(s, d.now, false, s.leaseWait(d.now, l.ttl))
 		v.TooManyLeases = true
@@ -274,7 +262,7 @@ func (d *groupDecision) denial(i int, s *State) Verdict {
 // isFirstOffence reports whether operation i is the first offence of the group on its key.
 func (d *groupDecision) isFirstOffence(i int) bool {
 	for j := range i + 1 {
-		if d.stateIndex[j] == d.stateIndex[i] && d.state(j) != nil && !d.out[j].Allowed && d.group[j].Limit.HasPenalty() {
+		if d.stateIndex[j] == d.stateIndex[i] && d.out[j].Denied() && d.group[j].Limit.HasPenalty() {
 			return j == i
 		}
 	}

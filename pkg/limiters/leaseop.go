@@ -31,16 +31,6 @@ func (op *Op) leaseEffect(s *State, now int64) leaseEffect {
 	return leaseOpens
 }
 
-func (s *State) hasOpenLease(id LeaseID) bool {
-	_, found := s.extraOrEmpty().leases.open.byID[id]
-	return found
-}
-
-func (s *State) hasExpiredLease(now int64) bool {
-	open := &s.extraOrEmpty().leases.open
-	return open.len() > 0 && open.earliest() <= now
-}
-
 // expireLeases removes the expired lease of op and up to [LeasesPerOp] others, the earliest first.
 // It settles expired reservations to 0 if the limit releases them. It shortens expiries beyond now
 // plus the TTL, which stem from a clock that stepped back or a shortened TTL.
@@ -101,30 +91,21 @@ func (op *Op) apply(s *State, now int64) {
 	}
 }
 
-// end ends the lease of op or settles its reservation. It remembers the end of an unknown id,
-// because the charge that opens the lease may arrive later.
-func (op *Op) end(s *State, now int64) {
-	l := op.Limit
-	op.expireLeases(s, now)
-	if op.Lease.IsZero() {
-		return
-	}
-	actual := max(0, ClampHits(op.N))
-	leases := &s.ensureExtraState().leases
-	held, found := leases.open.remove(op.Lease)
-	switch {
-	case !found:
-		leases.addEnded(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: actual})
-	case l.Reserves():
-		l.hits.settle(s, now, []correction{{held.chargedAt, actual - held.n}})
+// endLease ends the open lease of op or settles its reservation. It returns false if there is none.
+func (op *Op) endLease(s *State, now int64) (found bool) {
+	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
+	if found && op.Limit.Reserves() {
+		op.Limit.hits.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.N)) - held.n}})
 	}
 	s.removeEmptyExtraState()
+	return found
 }
 
-// addEnded records the end of an id, replacing an earlier one. It does nothing if [MaxLeases] ids
-// are remembered.
-func (ls *keyLeases) addEnded(id LeaseID, ended lease) {
-	if _, known := ls.ended.byID[id]; known || ls.ended.len() < MaxLeases {
-		ls.ended.set(id, ended)
+// rememberEnd records that the lease of op, which is not open, has ended. It replaces an earlier
+// record, and does nothing if [MaxLeases] ids are remembered.
+func (op *Op) rememberEnd(s *State, now int64) {
+	leases := &s.ensureExtraState().leases
+	if _, known := leases.ended.byID[op.Lease]; known || leases.ended.len() < MaxLeases {
+		leases.ended.set(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: max(0, ClampHits(op.N))})
 	}
 }

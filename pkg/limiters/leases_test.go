@@ -102,7 +102,7 @@ func TestLeasesAreBounded(t *testing.T) {
 		out := make([]Verdict, 1)
 		op := Op{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Kind: kind}
 		states := []State{s}
-		Decide(1_000_000, Singles(op), []int{0}, states, out)
+		Decide(1_000_000, Singles(op), []int{0}, states, out, nil)
 		s = states[0]
 		return out[0]
 	}
@@ -135,7 +135,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 	states := []State{s}
 	for range MaxLeases / LeasesPerOp {
-		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1))
+		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1), nil)
 	}
 	if !states[0].IsZero() || states[0].HeapBytes() != 0 {
 		t.Errorf("after all ends: %+v, want the zero state", states[0])
@@ -149,8 +149,8 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
-	states[0].ensureExtraState().leases.addEnded(id, lease{expires: 2 * now, n: 1})
-	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []int{0}, states, out); !out[0].Allowed || out[0].Used != 0 {
+	states[0].ensureExtraState().leases.ended.set(id, lease{expires: 2 * now, n: 1})
+	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []int{0}, states, out, nil); !out[0].Allowed || out[0].Used != 0 {
 		t.Errorf("%+v: want it allowed, without a slot", out[0])
 	}
 }
@@ -166,10 +166,11 @@ func TestChargeAfterItsEndNeedsMemory(t *testing.T) {
 		decide := func(what string, op Op, needsMemory bool, used int64) {
 			t.Helper()
 			op.Limit = l
-			if got := op.NeedsMemory(&states[0], now); got != needsMemory {
-				t.Errorf("%s: %s needs memory: %t, want %t", algorithm, what, got, needsMemory)
+			asked := false
+			Decide(now, Singles(op), []int{0}, states, out, func(int, *Op) error { asked = true; return nil })
+			if asked != needsMemory {
+				t.Errorf("%s: %s needs memory: %t, want %t", algorithm, what, asked, needsMemory)
 			}
-			Decide(now, Singles(op), []int{0}, states, out)
 			if !out[0].Allowed || out[0].Used != used {
 				t.Errorf("%s: %s: %+v, want allowed with %d used", algorithm, what, out[0], used)
 			}

@@ -1,6 +1,7 @@
 package limiters
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -201,12 +202,23 @@ func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	const now = 1_000_000
 	states, out := make([]State, 1), make([]Verdict, 1)
 	denied := Op{Limit: l, Kind: OpCountDenied, N: 3}
-	if denied.NeedsMemory(&states[0], now) {
-		t.Error("a peek that is allowed needs memory")
+	full := errors.New("no memory")
+	decide := func(op Op) {
+		Decide(now, Singles(op), []int{0}, states, out, func(int, *Op) error { return full })
 	}
-	Decide(now, Singles(Op{Limit: l, N: 1}), []int{0}, states, out)
-	if !denied.NeedsMemory(&states[0], now) {
-		t.Error("hits that count need no memory")
+	if decide(denied); !out[0].Allowed {
+		t.Errorf("without memory, a peek that fits: %+v, want allowed", out[0])
+	}
+	if decide(Op{Limit: l, N: 1}); !errors.Is(out[0].Err, full) {
+		t.Errorf("without memory, a charge that fits: %+v, want an error", out[0])
+	}
+	Decide(now, Singles(Op{Limit: l, N: 1}), []int{0}, states, out, nil)
+	if decide(denied); !out[0].Denied() || out[0].Used != 1 {
+		t.Errorf("without memory, denied hits: %+v, want denied with 1 used", out[0])
+	}
+	Decide(now, Singles(denied), []int{0}, states, out, nil)
+	if out[0].Used != 2 {
+		t.Errorf("denied hits: %+v, want 2 used", out[0])
 	}
 }
 

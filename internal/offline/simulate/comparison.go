@@ -86,7 +86,7 @@ func (c *comparison) observe(k *keyStats, key string, at, n int64) (hits, bytes 
 	for i := range c.groups {
 		c.groups[i][0].N = n
 	}
-	limiters.Decide(at, c.groups, c.states[:len(c.groups)], k.states[:], c.out[:len(c.groups)])
+	limiters.Decide(at, c.groups, c.states[:len(c.groups)], k.states[:], c.out[:len(c.groups)], nil)
 	bytes += k.states[slidingLog].HeapBytes()
 	admitted := uint8(0)
 	for i := range c.groups {

@@ -129,7 +129,7 @@ func newKeyStore(l *limiters.Limit) *keyStore {
 
 func (s *keyStore) take(at, hits int64) limiters.Verdict {
 	s.groups[0][0].N = hits
-	limiters.Decide(at, s.groups, s.index, s.state, s.verdict)
+	limiters.Decide(at, s.groups, s.index, s.state, s.verdict, nil)
 	return s.verdict[0]
 }
 

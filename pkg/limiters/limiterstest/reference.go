@@ -14,8 +14,9 @@ type Reference struct {
 	mu      sync.Mutex
 	indexOf map[limiters.StateName]int
 	states  []limiters.State
-	latest  int64  // the latest time of its own clock, in µs since 1970
-	order   uint16 // the number of the last Take at that time, from 0
+	grow    limiters.GrowFunc // nil: memory is not bounded
+	latest  int64             // the latest time of its own clock, in µs since 1970
+	order   uint16            // the number of the last Take at that time, from 0
 }
 
 // NewReference returns an empty Reference.
@@ -38,7 +39,7 @@ func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.G
 			stateIndex = append(stateIndex, r.stateIndex(&op))
 		}
 	}
-	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out)
+	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out, r.grow)
 	for i := range out {
 		out[i].At, out[i].Order = now.UnixMicro(), order
 	}

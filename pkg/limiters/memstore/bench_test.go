@@ -180,7 +180,7 @@ func BenchmarkLock(b *testing.B) {
 			groups := limiters.Singles(ops...)
 			for b.Loop() {
 				t := transactionPool.Get().(*transaction)
-				t.begin(s, out)
+				t.begin(s, len(out))
 				t.findShards(groups)
 				t.lock(time.Time{})
 				t.unlock()

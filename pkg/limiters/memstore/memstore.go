@@ -96,16 +96,15 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	}
 	t := transactionPool.Get().(*transaction)
 	defer t.release()
-	t.begin(s, out)
+	t.begin(s, len(out))
 	t.findShards(groups)
 	t.lock(now)
 	defer t.unlock()
-	for i := range t.ops {
-		t.prepare(i)
-	}
-	limiters.Decide(t.decidedAt, groups, t.stateIndex, t.states, out)
+	t.loadStates()
+	limiters.Decide(t.decidedAt, groups, t.stateIndex, t.states, out, t.growFunc)
 	for i := range out {
 		if out[i].Err != nil {
+			s.rejected.Add(1)
 			continue
 		}
 		out[i].At = t.decidedAt

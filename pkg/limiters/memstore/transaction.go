@@ -14,9 +14,9 @@ import (
 // evictor has these operations.
 type transaction struct {
 	evictor
-	out          []limiters.Verdict
-	states       []limiters.State // one for each operation; the state of a key is that of its first operation
-	stateIndex   []int            // index of each operation's state; -1: the operation cannot be decided
+	states       []limiters.State  // one for each operation; the state of a key is that of its first operation
+	stateIndex   []int             // index of each operation's state
+	growFunc     limiters.GrowFunc // the method grow, stored because each method value is allocated
 	locked       shardSet
 	decidedAt    int64 // the time of the decision
 	expiryMargin int64 // the time added to expiries, in µs
@@ -26,14 +26,18 @@ type transaction struct {
 }
 
 // transactionPool lets a Take of known keys allocate nothing.
-var transactionPool = sync.Pool{New: func() any { return &transaction{} }}
+var transactionPool = sync.Pool{New: func() any {
+	t := &transaction{}
+	t.growFunc = t.grow
+	return t
+}}
 
 // maxPooledOps bounds the operations of a transaction that is reused.
 const maxPooledOps = 256
 
-func (t *transaction) begin(s *Store, out []limiters.Verdict) {
-	t.store, t.out = s, out
-	n := len(out)
+// begin prepares t for a Take of n operations.
+func (t *transaction) begin(s *Store, n int) {
+	t.store = s
 	if n > cap(t.ops) {
 		t.ops, t.states, t.stateIndex = make([]locatedOp, n), make([]limiters.State, n), make([]int, n)
 	}
@@ -47,7 +51,7 @@ func (t *transaction) release() {
 	}
 	clear(t.ops)
 	clear(t.states)
-	t.store, t.out, t.locked = nil, nil, shardSet{}
+	t.store, t.locked = nil, shardSet{}
 	transactionPool.Put(t)
 }
 
@@ -136,35 +140,36 @@ func (t *transaction) updateShards() {
 	}
 }
 
-// prepare reads the state of operation i and makes room for its result. Without room, an operation
-// that would be allowed fails with ErrFull.
-func (t *transaction) prepare(i int) {
-	op, first := t.ops[i].op, t.firstOnKey(i)
-	t.ops[i].first = first
-	if first == i {
-		t.loadState(i)
-	}
-	lo, s := &t.ops[first], &t.states[first]
-	t.out[i], t.stateIndex[i] = limiters.Verdict{}, first
-	isNew := lo.position == 0
-	if op.Limit.UsesExtraState() && !isNew {
-		t.ensureHeapState(lo, op)
-	}
-	if (isNew || op.Limit.Grows()) && op.NeedsMemory(s, t.decidedAt) && !t.makeRoom(lo, op) {
-		t.stateIndex[i] = -1
-		t.checkWithoutMemory(s, op, &t.out[i])
+// loadStates reads the state of each key.
+func (t *transaction) loadStates() {
+	for i := range t.ops {
+		first := t.firstOnKey(i)
+		t.ops[i].first, t.stateIndex[i] = first, first
+		if first == i {
+			t.loadState(i)
+		}
 	}
 }
 
-// makeRoom frees memory for the result of op, and adds a record if lo has none. It reports whether
-// there is enough memory.
-func (t *transaction) makeRoom(lo *locatedOp, op *limiters.Op) (ok bool) {
+// grow is the [limiters.GrowFunc] of the transaction. It frees memory for op to enlarge the state
+// of its key, and adds a record for a new key.
+func (t *transaction) grow(first int, op *limiters.Op) error {
+	lo := &t.ops[first]
 	isNew := lo.position == 0
-	if ok = t.freeMemory(lo.shard, isNew); !ok || !isNew {
-		return ok
+	if (isNew || op.Limit.Grows()) && !t.freeMemory(lo.shard, isNew) {
+		return ErrFull
 	}
-	lo.position, ok = t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
-	return ok
+	switch {
+	case isNew:
+		p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
+		if !ok {
+			return ErrFull
+		}
+		lo.position = p
+	case op.Limit.UsesExtraState():
+		t.ensureHeapState(lo, op)
+	}
+	return nil
 }
 
 // ensureHeapState gives the record of lo a heapState, which the limit of op needs. It replaces a
@@ -202,14 +207,6 @@ func (t *transaction) loadState(i int) {
 	if lo.position != 0 {
 		lo.shard.readState(lo.shard.record(lo.position), &t.states[i])
 		lo.heapBytes = t.states[i].HeapBytes()
-	}
-}
-
-// checkWithoutMemory decides an operation for whose result the store has no memory.
-func (t *transaction) checkWithoutMemory(s *limiters.State, op *limiters.Op, v *limiters.Verdict) {
-	if *v = op.DecideWithoutMemory(s, t.decidedAt); v.Allowed && op.Kind != limiters.OpEnd {
-		*v = limiters.Verdict{Err: ErrFull}
-		t.store.rejected.Add(1)
 	}
 }
 
