@@ -19,8 +19,8 @@ type RateLimit struct {
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool
-	// SetsClockStart reports whether the rule sets window_start: clock, which Limit omits because it is
-	// the default.
+	// SetsClockStart reports whether the rule sets window_start: clock, which Limit omits because it
+	// is the default.
 	SetsClockStart bool
 	Name           string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.

@@ -15,9 +15,10 @@ import (
 // expire so quickly.
 type PerSecondRouter struct{ main, perSecond limiters.Store }
 
-// NewPerSecond returns a PerSecondRouter. It owns neither store. A group goes to perSecond if all of its
-// windows are one second, and otherwise to main as a whole, because only one store can charge it
-// atomically. So a limit of one second that occurs in both kinds of groups has two counters.
+// NewPerSecondRouter returns a PerSecondRouter. It owns neither store. A group goes to perSecond if
+// all of its windows are one second, and otherwise to main as a whole, because only one store can
+// charge it atomically. So a limit of one second that occurs in both kinds of groups has two
+// counters.
 func NewPerSecondRouter(main, perSecond limiters.Store) *PerSecondRouter {
 	return &PerSecondRouter{main, perSecond}
 }
