@@ -144,7 +144,7 @@ func (e *environment) openRedisBackend(st *storeStack) (limiters.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return guard.NewPerSecond(mainRedis, perSecond), nil
+	return guard.NewPerSecondRouter(mainRedis, perSecond), nil
 }
 
 // countReplicas returns the counter of the replicas that share the limits.

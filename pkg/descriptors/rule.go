@@ -19,10 +19,10 @@ type RateLimit struct {
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool
-	// ByClock reports whether the rule sets window_start: clock, which Limit omits because it is
-	// the default.
-	ByClock bool
-	Name    string // optional; sent to Envoy, and referred to by replaces
+	// SetsClockStart reports whether the rule sets window_start: clock, which Limit omits because it
+	// is the default.
+	SetsClockStart bool
+	Name           string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
 	OnError limiters.OnError
 	// OnDeny is the response to a request that this limit denies. Nil defers to the Domain.
@@ -244,7 +244,7 @@ func (r *Rule) OverrideBase(calendarMonths bool) OverrideBase {
 		}, calendarMonths: calendarMonths}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.ByClock}
+	o := OverrideBase{spec: limit.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.SetsClockStart}
 	o.spec.Max, o.spec.Window = 0, 0
 	if limit.CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -288,7 +288,7 @@ type Rate struct {
 // NewRateLimit returns a limit of r. It sets Max and Window of spec. An algorithm without windows
 // ignores the unit, and its limit has UnitUnknown.
 func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
-	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, ByClock: spec.Params.WindowStart == limiters.StartByClock}
+	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, SetsClockStart: spec.Params.WindowStart == limiters.StartByClock}
 	spec.Max, spec.Window = r.Requests, 0
 	if limiters.HasWindow(spec.Algorithm) {
 		window, err := r.Unit.window(r.Multiplier)

@@ -112,7 +112,7 @@ func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		spec := l.Spec()
-		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.ByClock)<<1, bit(spec.CountDenied), byte(d.OnError(l)))
+		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.SetsClockStart)<<1, bit(spec.CountDenied), byte(d.OnError(l)))
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}

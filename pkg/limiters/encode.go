@@ -22,27 +22,15 @@ var errLeases = errors.New("the leases of a state are invalid")
 
 // PutWords writes the words of s to b, which has 8 bytes for each of [Limit.StateWords].
 func (s *State) PutWords(b []byte) {
-	if len(b) >= 8 {
-		binary.LittleEndian.PutUint64(b, uint64(s.a))
-	}
-	if len(b) >= 16 {
-		binary.LittleEndian.PutUint64(b[8:], uint64(s.b))
-	}
-	if len(b) >= 24 {
-		binary.LittleEndian.PutUint64(b[16:], uint64(s.c))
+	for i := range s.words[:len(b)/8] {
+		binary.LittleEndian.PutUint64(b[8*i:], uint64(s.words[i]))
 	}
 }
 
 // SetWords sets the words of s to those that PutWords wrote.
 func (s *State) SetWords(b []byte) {
-	if len(b) >= 8 {
-		s.a = int64From(b)
-	}
-	if len(b) >= 16 {
-		s.b = int64From(b[8:])
-	}
-	if len(b) >= 24 {
-		s.c = int64From(b[16:])
+	for i := range s.words[:len(b)/8] {
+		s.words[i] = int64From(b[8*i:])
 	}
 }
 
@@ -126,7 +114,7 @@ func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), minimum)
 	}
 	s.SetWords(b[:n])
-	if !within(s.a, maxNumber) || !within(s.b, maxNumber) {
+	if !within(s.words[0], maxNumber) || !within(s.words[1], maxNumber) {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
 	b = b[n:]

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A fixedWindow counts hits in consecutive windows. By the clock, windows
-// start at multiples of their length since 1970, as in envoyproxy/ratelimit, so a week begins on
-// Thursday, a month has 30 days and a year 365. With window_start=first_hit, a window starts with
-// the first charge and ends one window later. With window_start=calendar, see [calendar].
+// A fixedWindow counts hits in consecutive windows. By the clock, windows start at multiples of
+// their length since 1970, as in envoyproxy/ratelimit, so a week begins on Thursday, a month has 30
+// days and a year 365. With window_start=first_hit, a window starts with the first charge and ends
+// one window later. With window_start=calendar, see [calendar].
 //
 // Around a boundary, twice the maximum may be admitted at once. A sliding log avoids this at the
 // cost of memory for each hit.
@@ -30,9 +30,9 @@ type windowState struct {
 	count int64
 }
 
-func windowStateOf(s *State) windowState { return windowState{start: s.a, count: s.b} }
+func windowStateOf(s *State) windowState { return windowState{start: s.words[0], count: s.words[1]} }
 
-func (w windowState) store(s *State) { s.a, s.b = w.start, w.count }
+func (w windowState) store(s *State) { s.words = [...]int64{w.start, w.count, 0} }
 
 // The values of Params.WindowStart.
 const (

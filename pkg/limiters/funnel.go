@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A funnel is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell:
-// it holds hits up to its capacity and drains at max per window. Its level is stored as the time to
+// A funnel is a leaky bucket as a meter (GCRA, ITU-T I.371), like CL.THROTTLE of redis-cell: it
+// holds hits up to its capacity and drains at max per window. Its level is stored as the time to
 // drain. A hit takes window/max to drain, which is stored as whole microseconds and a fraction, so
 // that the rate is exact.
 //
@@ -259,11 +259,12 @@ type funnelState struct {
 }
 
 func funnelStateOf(s *State) funnelState {
-	return funnelState{time: s.a, level: span{s.b, uint64(s.c) >> 32}, den: uint64(uint32(s.c))}
+	fraction := uint64(s.words[2])
+	return funnelState{time: s.words[0], level: span{s.words[1], fraction >> 32}, den: fraction & maxDen}
 }
 
 func (f funnelState) store(s *State) {
-	s.a, s.b, s.c = f.time, f.level.whole, int64(f.level.frac<<32|f.den)
+	s.words = [...]int64{f.time, f.level.whole, int64(f.level.frac<<32 | f.den)}
 }
 
 // A hitTime is the time in which one hit drains: num/den µs, in lowest terms.
@@ -330,14 +331,14 @@ func (t *hitTime) sub(a, b span) span {
 	return span{a.whole - b.whole, a.frac - b.frac}
 }
 
-func (a span) less(b span) bool { return a.whole < b.whole || a.whole == b.whole && a.frac < b.frac }
+func (s span) less(t span) bool { return s.whole < t.whole || s.whole == t.whole && s.frac < t.frac }
 
-// ceil returns a in µs, rounded up.
-func (a span) ceil() int64 {
-	if a.frac > 0 {
-		return a.whole + 1
+// ceil returns s in µs, rounded up.
+func (s span) ceil() int64 {
+	if s.frac > 0 {
+		return s.whole + 1
 	}
-	return a.whole
+	return s.whole
 }
 
 func quotient(hi, lo, den uint64) uint64 {

@@ -93,11 +93,11 @@ type expiry struct {
 	id   LeaseID
 }
 
-func (a expiry) compare(b expiry) int {
-	if c := cmp.Compare(a.time, b.time); c != 0 {
+func (e expiry) compare(other expiry) int {
+	if c := cmp.Compare(e.time, other.time); c != 0 {
 		return c
 	}
-	return slices.Compare(a.id[:], b.id[:])
+	return slices.Compare(e.id[:], other.id[:])
 }
 
 func (s *leaseSet) len() int { return len(s.byID) }

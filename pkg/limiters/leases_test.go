@@ -250,7 +250,7 @@ func TestInvalidLeasesAreRejected(t *testing.T) {
 	id := NewLeaseID(nil, "a")
 	s.ensureExtraState().leases.open.set(id, lease{expires: 5, n: 2, chargedAt: 3})
 	s.ensureExtraState().leases.ended.set(id, lease{expires: 6, n: 4})
-	s.a, s.b = 7, 8
+	s.words = [3]int64{7, 8}
 	l := reserving(t)
 	b := AppendState(nil, l, &s)
 	if len(b) != StateLen(l, &s) {
@@ -258,7 +258,7 @@ func TestInvalidLeasesAreRejected(t *testing.T) {
 	}
 	got, err := ReadState(l, b, true)
 	leases := &got.extraOrEmpty().leases
-	if err != nil || got.a != 7 || got.b != 8 || leases.open.byID[id] != (lease{5, 2, 3}) || leases.ended.byID[id] != (lease{6, 4, 0}) {
+	if err != nil || got.words[0] != 7 || got.words[1] != 8 || leases.open.byID[id] != (lease{5, 2, 3}) || leases.ended.byID[id] != (lease{6, 4, 0}) {
 		t.Errorf("got %+v, leases %+v, error %v, want the words 7 and 8, and the lease as open {5 2 3} and ended {6 4 0}", got, leases, err)
 	}
 	for i := range b {

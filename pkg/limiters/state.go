@@ -5,9 +5,9 @@ import "unsafe"
 // A State is the state of a key under one algorithm and window. The zero State is that of an unused
 // key. A State is not safe for concurrent use.
 type State struct {
-	a, b, c int64       // a windowState or a funnelState
-	Log     *Log        // the hits of a sliding log; nil if nothing is logged
-	Extra   *ExtraState // nil if there is none
+	words [3]int64    // a windowState or a funnelState
+	Log   *Log        // the hits of a sliding log; nil if nothing is logged
+	Extra *ExtraState // nil if there is none
 }
 
 // HeapBytes returns the memory that s points to, in bytes: its log and its extra state. Most states

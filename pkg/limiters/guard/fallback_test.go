@@ -146,7 +146,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		var failed []error
-		f := guard.NewFallback(guard.NewPerSecond(memory(), part), guard.FallbackOptions{
+		f := guard.NewFallback(guard.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
 		})
 		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: second, N: 1}}

@@ -3,7 +3,7 @@
 //   - [DenyCache] answers repeated denials from memory.
 //   - [EndRetrier] retries ends of leases.
 //   - [Fallback] applies on_store_error when the store fails.
-//   - [PerSecond] divides operations between two stores.
+//   - [PerSecondRouter] divides operations between two stores.
 //
 // Each is a Store. An end is an operation with [limiters.OpEnd]: it releases or settles a lease.
 package guard

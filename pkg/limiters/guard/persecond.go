@@ -10,31 +10,34 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A PerSecond is a Store that sends limits with a window of one second to one store, and all other
+// A PerSecondRouter is a Store that sends limits with a window of one second to one store, and all other
 // limits to another store. Some operators use a nearby Redis without persistence for windows that
 // expire so quickly.
-type PerSecond struct{ main, perSecond limiters.Store }
+type PerSecondRouter struct{ main, perSecond limiters.Store }
 
-// NewPerSecond returns a PerSecond. It owns neither store. A group goes to perSecond if all of its
-// windows are one second, and otherwise to main as a whole, because only one store can charge it
-// atomically. So a limit of one second that occurs in both kinds of groups has two counters.
-func NewPerSecond(main, perSecond limiters.Store) *PerSecond { return &PerSecond{main, perSecond} }
+// NewPerSecondRouter returns a PerSecondRouter. It owns neither store. A group goes to perSecond if
+// all of its windows are one second, and otherwise to main as a whole, because only one store can
+// charge it atomically. So a limit of one second that occurs in both kinds of groups has two
+// counters.
+func NewPerSecondRouter(main, perSecond limiters.Store) *PerSecondRouter {
+	return &PerSecondRouter{main, perSecond}
+}
 
 // Take implements [limiters.Store]. It calls both stores concurrently. If one fails, verdicts of
 // the other are kept. If now is zero, each store uses its own clock.
-func (s *PerSecond) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *PerSecondRouter) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	switch {
 	case !slices.ContainsFunc(groups, isPerSecond):
-		return s.main.Take(ctx, now, groups, out)
+		return r.main.Take(ctx, now, groups, out)
 	case !slices.ContainsFunc(groups, isLonger):
-		return s.perSecond.Take(ctx, now, groups, out)
+		return r.perSecond.Take(ctx, now, groups, out)
 	}
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isPerSecond(g) {
-			both.Add(s.perSecond, g, first)
+			both.Add(r.perSecond, g, first)
 		} else {
-			both.Add(s.main, g, first)
+			both.Add(r.main, g, first)
 		}
 	}
 	return both.Take(ctx, now, out)
@@ -53,13 +56,13 @@ func isPerSecond(g limiters.Group) bool {
 
 func isLonger(g limiters.Group) bool { return !isPerSecond(g) }
 
-// Reset implements [limiters.Store]. A key may have counters in both stores, see [NewPerSecond].
-func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	found, err = s.main.Reset(ctx, keys)
+// Reset implements [limiters.Store]. A key may have counters in both stores, see [NewPerSecondRouter].
+func (r *PerSecondRouter) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+	found, err = r.main.Reset(ctx, keys)
 	if err != nil {
 		return found, err
 	}
-	inPerSecond, err := s.perSecond.Reset(ctx, keys)
+	inPerSecond, err := r.perSecond.Reset(ctx, keys)
 	return orElementwise(found, inPerSecond), err
 }
 
@@ -67,9 +70,9 @@ func (s *PerSecond) Reset(ctx context.Context, keys []limiters.StateName) (found
 const mainCursor, perSecondCursor = "m", "s"
 
 // ResetMatching implements [limiters.Store]. It passes over the main store and then over perSecond.
-func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+func (r *PerSecondRouter) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	if storeCursor, ok := strings.CutPrefix(cursor, perSecondCursor); ok {
-		progress, err := s.perSecond.ResetMatching(ctx, match, storeCursor)
+		progress, err := r.perSecond.ResetMatching(ctx, match, storeCursor)
 		if progress.Cursor != "" {
 			progress.Cursor = perSecondCursor + progress.Cursor
 		}
@@ -79,7 +82,7 @@ func (s *PerSecond) ResetMatching(ctx context.Context, match func(key string) bo
 	if !ok && cursor != "" {
 		return limiters.Progress{}, limiters.ErrCursor
 	}
-	progress, err := s.main.ResetMatching(ctx, match, storeCursor)
+	progress, err := r.main.ResetMatching(ctx, match, storeCursor)
 	if err != nil {
 		return progress, err
 	}

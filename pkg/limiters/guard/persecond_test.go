@@ -18,14 +18,14 @@ import (
 // and so the reference has two stores too.
 func TestPerSecondPassesTheSuite(t *testing.T) {
 	limiterstest.RunAgainst(t, newTwoReferences, func(*testing.T) limiters.Store {
-		return guard.NewPerSecond(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
+		return guard.NewPerSecondRouter(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
 	})
 	t.Run("references", func(t *testing.T) {
-		limiterstest.RunRandom(t, guard.NewPerSecond(limiterstest.NewReference(), limiterstest.NewReference()))
+		limiterstest.RunRandom(t, guard.NewPerSecondRouter(limiterstest.NewReference(), limiterstest.NewReference()))
 	})
 }
 
-// twoReferences is a naive [guard.PerSecond], which decides group by group.
+// twoReferences is a naive [guard.PerSecondRouter], which decides group by group.
 type twoReferences struct{ main, second *limiterstest.Reference }
 
 func newTwoReferences() limiters.Store {
@@ -126,7 +126,7 @@ func TestPerSecondDividesOps(t *testing.T) {
 			}
 		}
 		out := make([]limiters.Verdict, n)
-		if err := guard.NewPerSecond(&main, &seconds).Take(t.Context(), time.Time{}, c.groups, out); err != nil {
+		if err := guard.NewPerSecondRouter(&main, &seconds).Take(t.Context(), time.Time{}, c.groups, out); err != nil {
 			t.Fatal(c.name, err)
 		}
 		if got := strings.Join(main.keys, " "); got != c.toMain {
@@ -150,15 +150,15 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	broken := errors.New("broken")
 	ops := []limiters.Op{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecond(&recorder{}, &recorder{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
+	if err := guard.NewPerSecondRouter(&recorder{}, &recorder{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail, the second to stand", out, err)
 	}
-	if err := guard.NewPerSecond(&recorder{err: broken}, &recorder{}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
+	if err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
 		out[0].Err != nil || out[0].Used != 1 || !errors.Is(out[1].Err, broken) {
 		t.Errorf("%+v, %v: want the second to fail, the first to stand", out, err)
 	}
-	err := guard.NewPerSecond(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out)
+	err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out)
 	if !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want both errors", err)
 	}
@@ -168,7 +168,7 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecond(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||
+	if err := guard.NewPerSecondRouter(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||
 		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail with ErrPanic, the second to stand", out, err)
 	}

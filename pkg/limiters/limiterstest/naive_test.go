@@ -31,10 +31,10 @@ func take(m model, now int64, op limiters.Op) limiters.Verdict {
 	return m.take(now, op.N, 0)
 }
 
-var naiveModels = map[string]func(limiters.Spec) charged{
-	"fixed_window": func(s limiters.Spec) charged { return &naiveWindow{Spec: s} },
-	"sliding_log":  func(s limiters.Spec) charged { return &naiveLog{Spec: s} },
-	"funnel":       func(s limiters.Spec) charged { return newNaiveFunnel(s) },
+var naiveModels = map[string]func(limiters.Spec) hitCounter{
+	"fixed_window": func(s limiters.Spec) hitCounter { return &naiveWindow{Spec: s} },
+	"sliding_log":  func(s limiters.Spec) hitCounter { return &naiveLog{Spec: s} },
+	"funnel":       func(s limiters.Spec) hitCounter { return newNaiveFunnel(s) },
 }
 
 func TestCoreAgreesWithNaiveModels(t *testing.T) {
@@ -315,22 +315,22 @@ func newNaiveFunnel(s limiters.Spec) *naiveFunnel {
 	return &naiveFunnel{Spec: s, capacity: cmp.Or(s.Params.Capacity, s.Max), held: new(big.Rat)}
 }
 
-func (r *naiveFunnel) take(now, n, debt int64) limiters.Verdict {
+func (f *naiveFunnel) take(now, n, debt int64) limiters.Verdict {
 	n, debt = clamp(n), clamp(debt)
-	if r.Max == 0 {
+	if f.Max == 0 {
 		if n < 0 {
 			return verdict(true, 0, 0, 0, 0)
 		}
 		return verdict(false, 0, 0, -1, 0)
 	}
-	window := r.Window.Microseconds()
-	held, at := r.level(now)
-	capacity, twice := new(big.Rat).SetInt64(r.capacity), new(big.Rat).SetInt64(2*r.capacity)
-	k := new(big.Rat).SetInt64(checked(r.Spec, n))
+	window := f.Window.Microseconds()
+	held, at := f.level(now)
+	capacity, twice := new(big.Rat).SetInt64(f.capacity), new(big.Rat).SetInt64(2*f.capacity)
+	k := new(big.Rat).SetInt64(checked(f.Spec, n))
 	after := new(big.Rat).Add(held, k)
-	ok := n < 0 || max(n, 1) <= r.capacity && after.Cmp(capacity) <= 0
-	counts := n == 0 && !ok && r.CountDenied && debt > 0
-	if write := n > 0 && (ok || r.CountDenied) || n < 0 && held.Sign() > 0 || counts; write {
+	ok := n < 0 || max(n, 1) <= f.capacity && after.Cmp(capacity) <= 0
+	counts := n == 0 && !ok && f.CountDenied && debt > 0
+	if write := n > 0 && (ok || f.CountDenied) || n < 0 && held.Sign() > 0 || counts; write {
 		if counts {
 			held.Add(held, new(big.Rat).SetInt64(debt))
 		} else if n > 0 {
@@ -344,18 +344,18 @@ func (r *naiveFunnel) take(now, n, debt int64) limiters.Verdict {
 		if held.Sign() < 0 {
 			held.SetInt64(0)
 		}
-		r.at, r.held = at, new(big.Rat).Set(held)
+		f.at, f.held = at, new(big.Rat).Set(held)
 		if held.Sign() == 0 {
-			r.at = 0
+			f.at = 0
 		}
 	}
 	micros := func(hits *big.Rat) int64 { // how long hits take to leave, rounded up
-		return ceil(new(big.Rat).Mul(hits, big.NewRat(window, r.Max)))
+		return ceil(new(big.Rat).Mul(hits, big.NewRat(window, f.Max)))
 	}
 	retry := int64(0)
 	if !ok {
 		retry = -1
-		if max(n, 1) <= r.capacity {
+		if max(n, 1) <= f.capacity {
 			retry = micros(new(big.Rat).Sub(new(big.Rat).Add(held, k), capacity)) + at - now
 		}
 	}
@@ -363,18 +363,18 @@ func (r *naiveFunnel) take(now, n, debt int64) limiters.Verdict {
 	if held.Sign() > 0 {
 		reset = micros(held) + at - now
 	}
-	return verdict(ok, ceil(held), r.capacity, retry, reset)
+	return verdict(ok, ceil(held), f.capacity, retry, reset)
 }
 
 // level returns the level at the key's time.
-func (r *naiveFunnel) level(now int64) (held *big.Rat, at int64) {
-	window := r.Window.Microseconds()
-	held, at = new(big.Rat).Set(r.held), now
-	if r.at-now > window {
+func (f *naiveFunnel) level(now int64) (held *big.Rat, at int64) {
+	window := f.Window.Microseconds()
+	held, at = new(big.Rat).Set(f.held), now
+	if f.at-now > window {
 		return new(big.Rat), at
 	}
-	at = max(now, r.at)
-	held.Sub(held, big.NewRat(r.Max, window).Mul(big.NewRat(r.Max, window), new(big.Rat).SetInt64(at-r.at)))
+	at = max(now, f.at)
+	held.Sub(held, big.NewRat(f.Max, window).Mul(big.NewRat(f.Max, window), new(big.Rat).SetInt64(at-f.at)))
 	if held.Sign() < 0 {
 		held.SetInt64(0)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A naiveLeases is a list of leases or reservations, beside the model of the algorithm that they
+// A naiveLeases is a list of leases or reservations, and the model of the algorithm that they
 // charge.
 type naiveLeases struct {
-	of             charged
+	counter        hitCounter
 	ttl            int64
 	reserves       bool
 	refundsExpired bool // what expires is settled to 0
@@ -21,18 +21,18 @@ type naiveLeases struct {
 }
 
 type naiveLease struct {
-	id            limiters.LeaseID
-	expires, n    int64
-	timeOfItsHits int64
+	id         limiters.LeaseID
+	expires, n int64
+	chargedAt  int64
 }
 
-// A charged is a model whose charges can be corrected.
-type charged interface {
+// A hitCounter is a model whose charges can be corrected.
+type hitCounter interface {
 	model
 	fits(now, n int64) limiters.Verdict // as take, and charges nothing
 	time(now int64) int64               // identifies a charge at now
 	charge(now, n int64)                // whether or not it fits
-	settle(now, at, change int64)       // moves the charge that at identifies
+	settle(now, at, change int64)       // changes the charge that at identifies
 }
 
 func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
@@ -45,28 +45,28 @@ func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
 	case op.Kind == limiters.OpEnd && open >= 0:
 		l := m.open[open]
 		m.open = slices.Delete(m.open, open, open+1)
-		m.of.settle(now, l.timeOfItsHits, max(0, n)-l.n)
+		m.counter.settle(now, l.chargedAt, max(0, n)-l.n)
 	case op.Kind == limiters.OpEnd:
 		m.ended = append(slices.DeleteFunc(m.ended, is),
 			naiveLease{id: op.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
 	case none || n < 0 || n == 0 && !m.reserves:
-		return m.of.take(now, op.N, 0)
+		return m.counter.take(now, op.N, 0)
 	case open >= 0:
 	default:
-		if v := m.of.fits(now, n); !v.Allowed {
+		if v := m.counter.fits(now, n); !v.Allowed {
 			return v
 		}
 		if ended < 0 {
-			m.open = append(m.open, naiveLease{op.Lease, now + m.ttl, n, m.of.time(now)})
-			m.of.charge(now, n)
+			m.open = append(m.open, naiveLease{op.Lease, now + m.ttl, n, m.counter.time(now)})
+			m.counter.charge(now, n)
 			break
 		}
 		if actual := m.ended[ended].n; actual > 0 {
-			m.of.charge(now, actual)
+			m.counter.charge(now, actual)
 		}
 		m.ended = slices.Delete(m.ended, ended, ended+1)
 	}
-	v := m.of.fits(now, 0)
+	v := m.counter.fits(now, 0)
 	v.Allowed, v.RetryAfter = true, 0
 	return v
 }
@@ -88,7 +88,7 @@ func (m *naiveLeases) expire(now int64, id limiters.LeaseID) {
 		case i >= limiters.LeasesPerOp && l.id != id && !isOver:
 			remaining = append(remaining, l)
 		case m.refundsExpired:
-			m.of.settle(now, l.timeOfItsHits, -l.n)
+			m.counter.settle(now, l.chargedAt, -l.n)
 		}
 	}
 	m.open = remaining
@@ -192,27 +192,27 @@ func (l *naiveLog) settle(now, at, change int64) {
 	}
 }
 
-func (r *naiveFunnel) fits(now, n int64) limiters.Verdict {
-	copied := *r
-	copied.held = new(big.Rat).Set(r.held)
+func (f *naiveFunnel) fits(now, n int64) limiters.Verdict {
+	copied := *f
+	copied.held = new(big.Rat).Set(f.held)
 	return copied.take(now, n, 0)
 }
 
-func (r *naiveFunnel) time(int64) int64            { return 0 }
-func (r *naiveFunnel) settle(now, _, change int64) { r.charge(now, change) }
+func (f *naiveFunnel) time(int64) int64            { return 0 }
+func (f *naiveFunnel) settle(now, _, change int64) { f.charge(now, change) }
 
-func (r *naiveFunnel) charge(now, n int64) {
-	held, at := r.level(now)
-	if r.Max == 0 || n == 0 || n < 0 && held.Sign() == 0 {
+func (f *naiveFunnel) charge(now, n int64) {
+	held, at := f.level(now)
+	if f.Max == 0 || n == 0 || n < 0 && held.Sign() == 0 {
 		return
 	}
 	held.Add(held, new(big.Rat).SetInt64(n))
-	if twice := new(big.Rat).SetInt64(2 * r.capacity); held.Cmp(twice) > 0 {
+	if twice := new(big.Rat).SetInt64(2 * f.capacity); held.Cmp(twice) > 0 {
 		held = twice
 	}
-	r.at, r.held = at, held
+	f.at, f.held = at, held
 	if held.Sign() <= 0 {
-		r.at, r.held = 0, new(big.Rat)
+		f.at, f.held = 0, new(big.Rat)
 	}
 }
 
@@ -221,9 +221,9 @@ func newNaiveLeases(s limiters.Spec) *naiveLeases {
 	m := &naiveLeases{reserves: ttl != 0}
 	if s.Algorithm == "concurrency" {
 		ttl = s.Params.LeaseTTL
-		m.of = &naiveSlots{s, m}
+		m.counter = &naiveSlots{s, m}
 	} else {
-		m.of = naiveModels[s.Algorithm](s)
+		m.counter = naiveModels[s.Algorithm](s)
 	}
 	m.ttl, m.refundsExpired = ttl.Microseconds(), s.Params.Reserve.Unsettled == limiters.UnsettledRelease
 	return m

@@ -12,29 +12,20 @@ const (
 	sampleShards = 8 // shards that are checked
 )
 
-// An evictor evicts records of a store that is at a bound, except those that ops use.
-type evictor struct {
-	store    *Store
-	storeNow int64          // the time by the store's clock
-	ops      []locatedOp    // each has the position of its record, also after an eviction moved the record
-	sampled  limiters.State // the state that evictOne reads; a field, because a local variable would be allocated
-}
-
-// freeMemory frees memory for a new key or a growing one. It reports whether there is enough. The
-// lock of sh must be held.
-func (e *evictor) freeMemory(sh *shard, isNew bool) bool {
-	s := e.store
+// freeMemory frees memory for a new key or a growing one. It evicts records that inUse does not use.
+// It reports whether there is enough memory. The lock of sh must be held.
+func (s *Store) freeMemory(sh *shard, isNew bool, storeNow int64, inUse locatedOps) bool {
 	for range sampleShards {
 		if s.hasMemory(isNew) {
 			return true
 		}
-		if e.evictOne(sh) {
+		if s.evictOne(sh, storeNow, inUse) {
 			continue
 		}
 		other := s.randomShard()
 		// The Take holds other locks, so it must not wait for this one.
 		if other != sh && other.mu.TryLock() {
-			e.evictOne(other)
+			s.evictOne(other, storeNow, inUse)
 			other.mu.Unlock()
 		}
 	}
@@ -59,7 +50,7 @@ func (s *Store) randomShard() *shard {
 // evictOne evicts a record of a sample: an expired one or, among keys not over their limits, the
 // one that expires first. Keys over their limits are never evicted, because that would admit their
 // clients.
-func (e *evictor) evictOne(sh *shard) bool {
+func (s *Store) evictOne(sh *shard, storeNow int64, inUse locatedOps) bool {
 	var best position
 	soonest := int64(math.MaxInt64)
 	if sh.live.Load() == 0 {
@@ -67,52 +58,32 @@ func (e *evictor) evictOne(sh *shard) bool {
 	}
 	for range sampleSize {
 		p := sh.randomRecord()
-		if e.uses(sh, p) {
+		if inUse.use(sh, p) {
 			continue
 		}
 		r := sh.record(p)
 		expiry := r.expiry()
-		if expiry <= e.storeNow {
+		if expiry <= storeNow {
 			best, soonest = p, expiry
 			break
 		}
 		if expiry >= soonest {
 			continue
 		}
-		sh.readState(r, &e.sampled)
-		if !sh.limits.get(r.limitIndex()).Denies(&e.sampled, e.storeNow) {
+		sh.readState(r, &sh.sampled)
+		if !sh.limits.get(r.limitIndex()).Denies(&sh.sampled, storeNow) {
 			best, soonest = p, expiry
 		}
-		e.sampled = limiters.State{}
+		sh.sampled = limiters.State{}
 	}
 	if best == 0 {
 		return false
 	}
-	if soonest > e.storeNow {
-		e.store.evicted.Add(1)
+	if soonest > storeNow {
+		s.evicted.Add(1)
 	}
-	e.remove(sh, best)
+	inUse.moved(sh, s.removeRecord(sh, best), best)
 	return true
-}
-
-// uses reports whether an operation uses a record.
-func (e *evictor) uses(sh *shard, p position) bool {
-	for i := range e.ops {
-		if lo := &e.ops[i]; lo.position == p && lo.shard == sh {
-			return true
-		}
-	}
-	return false
-}
-
-// remove removes a record that no operation uses.
-func (e *evictor) remove(sh *shard, p position) {
-	from := e.store.removeRecord(sh, p)
-	for i := range e.ops {
-		if lo := &e.ops[i]; lo.position == from && lo.shard == sh {
-			lo.position = p
-		}
-	}
 }
 
 // randomRecord returns the position of a random record, which must exist.

@@ -43,19 +43,19 @@ func Load(r io.Reader, o Options) (*Store, Loaded, error) {
 }
 
 func (s *Store) load(r io.Reader) (Loaded, error) {
-	in := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
-	l := loader{evictor: evictor{store: s, storeNow: s.clock()}, limits: make(map[limitFields]*limiters.Limit)}
-	l.algorithms, l.loaded.SavedAt = in.head()
+	snapshot := &snapshotReader{from: bufio.NewReaderSize(r, 64<<10)}
+	l := loader{store: s, storeNow: s.clock(), limits: make(map[limitFields]*limiters.Limit)}
+	l.algorithms, l.loaded.SavedAt = snapshot.head()
 	count := uint64(0)
-	for b := in.key(); b != nil; b = in.key() {
+	for b := snapshot.key(); b != nil; b = snapshot.key() {
 		count++
-		if err := l.key(&keyReader{b: b}); err != nil {
+		if err := l.key(&keyReader{rest: b}); err != nil {
 			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrDamaged, count, err)
 		}
 	}
-	in.tail(count)
-	if in.err != nil {
-		return Loaded{}, in.err
+	snapshot.tail(count)
+	if snapshot.err != nil {
+		return Loaded{}, snapshot.err
 	}
 	l.loaded.Keys, l.loaded.NotLoaded = s.keys.Load(), l.loaded.NotLoaded+s.evicted.Load()
 	return l.loaded, nil
@@ -63,7 +63,8 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 
 // A loader adds keys to a store that is not in use yet.
 type loader struct {
-	evictor    evictor
+	store      *Store
+	storeNow   int64
 	algorithms []string
 	limits     map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
 	loaded     Loaded
@@ -104,11 +105,11 @@ func (l *loader) limit(f limitFields) *limiters.Limit {
 	return limit
 }
 
-func (l *loader) key(f *keyReader) error {
-	expiry, number, flags := f.int64(), int(f.byte()), f.byte()
-	maximum, window := f.uvarint(), f.uvarint()
-	params, key := f.text(), f.text()
-	if f.failed {
+func (l *loader) key(r *keyReader) error {
+	expiry, number, flags := r.int64(), int(r.byte()), r.byte()
+	maximum, window := r.uvarint(), r.uvarint()
+	params, key := r.text(), r.text()
+	if r.failed {
 		return errors.New("a field is missing")
 	}
 	if number >= len(l.algorithms) || maximum > limiters.MaxLimit || window > uint64(limiters.MaxWindow.Microseconds()) {
@@ -120,7 +121,7 @@ func (l *loader) key(f *keyReader) error {
 		return nil
 	}
 	var err error
-	if l.state, err = limiters.ReadState(limit, f.b, flags&flagLeases != 0); err != nil {
+	if l.state, err = limiters.ReadState(limit, r.rest, flags&flagLeases != 0); err != nil {
 		return err
 	}
 	l.insert(key, limit, &l.state, expiry)
@@ -128,7 +129,7 @@ func (l *loader) key(f *keyReader) error {
 }
 
 func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State, expiry int64) {
-	s, storeNow := l.evictor.store, l.evictor.storeNow
+	s, storeNow := l.store, l.storeNow
 	verdict := limit.Check(state, storeNow, 1)
 	// A state that is more than a window ahead of the clock counts as absent.
 	ahead := state.Extra == nil && verdict.Used == 0 && limit.ResetTime(state) > storeNow+limit.Window().Microseconds()
@@ -146,7 +147,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 	// As in a Take, a log over its limit may exceed the memory bound; then the next key evicts
 	// something.
 	fits := s.hasMemory(true) && size <= s.options.MaxBytes-s.bytes.Load()
-	if !fits && (!limit.Denies(state, storeNow) || !l.evictor.freeMemory(sh, true)) {
+	if !fits && (!limit.Denies(state, storeNow) || !s.freeMemory(sh, true, storeNow, nil)) {
 		l.loaded.NotLoaded++
 		return
 	}

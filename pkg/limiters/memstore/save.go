@@ -98,12 +98,12 @@ type snapshotWriter struct {
 	crc uint64
 }
 
-func (s *snapshotWriter) write(b []byte) error {
+func (w *snapshotWriter) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	s.crc = crc64.Update(s.crc, crcTable, b)
-	_, err := s.to.Write(b)
+	w.crc = crc64.Update(w.crc, crcTable, b)
+	_, err := w.to.Write(b)
 	return err
 }
 

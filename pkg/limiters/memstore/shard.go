@@ -20,8 +20,9 @@ type shard struct {
 	index       [subindexes]index
 	heapStates  table[heapState]
 	longKeys    table[[]byte]
-	live        atomic.Int64 // number of records: changed under the lock, read without it
-	_           [64]byte     // keeps two shards out of one cache line
+	sampled     limiters.State // scratch space of evictOne, because a local variable would be allocated
+	live        atomic.Int64   // number of records: changed under the lock, read without it
+	_           [64]byte       // keeps two shards out of one cache line
 }
 
 // subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10

@@ -474,7 +474,7 @@ func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 	in, all := &snapshotReader{from: bufio.NewReader(r)}, map[string]int64{}
 	in.head()
 	for b := in.key(); b != nil; b = in.key() {
-		f := &keyReader{b: b[10:]}
+		f := &keyReader{rest: b[10:]}
 		f.uvarint() // the maximum
 		f.uvarint() // the window
 		f.text()    // the parameters

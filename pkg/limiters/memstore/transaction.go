@@ -10,10 +10,11 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A transaction decides the operations of one call, while it holds the locks of their shards. Its
-// evictor has these operations.
+// A transaction decides the operations of one call, while it holds the locks of their shards.
 type transaction struct {
-	evictor
+	store        *Store
+	storeNow     int64 // the time by the store's clock
+	ops          locatedOps
 	states       []limiters.State  // one for each operation; the state of a key is that of its first operation
 	stateIndex   []int             // index of each operation's state
 	growFunc     limiters.GrowFunc // the method grow, stored because each method value is allocated
@@ -39,7 +40,7 @@ const maxPooledOps = 256
 func (t *transaction) begin(s *Store, n int) {
 	t.store = s
 	if n > cap(t.ops) {
-		t.ops, t.states, t.stateIndex = make([]locatedOp, n), make([]limiters.State, n), make([]int, n)
+		t.ops, t.states, t.stateIndex = make(locatedOps, n), make([]limiters.State, n), make([]int, n)
 	}
 	t.ops, t.states, t.stateIndex = t.ops[:n], t.states[:n], t.stateIndex[:n]
 }
@@ -63,6 +64,29 @@ type locatedOp struct {
 	position  position // the position of the record; 0: there is none
 	first     int      // the first operation of the same key, whose locatedOp has the position and the size
 	heapBytes int      // [limiters.State.HeapBytes] of the state when it was read
+}
+
+// locatedOps are the operations of a Take. Each has the position of its record, also after the
+// removal of another record moved it.
+type locatedOps []locatedOp
+
+// use reports whether an operation uses a record.
+func (ops locatedOps) use(sh *shard, p position) bool {
+	for i := range ops {
+		if lo := &ops[i]; lo.position == p && lo.shard == sh {
+			return true
+		}
+	}
+	return false
+}
+
+// moved updates the position of a record that the removal of another record has moved.
+func (ops locatedOps) moved(sh *shard, from, to position) {
+	for i := range ops {
+		if lo := &ops[i]; lo.position == from && lo.shard == sh {
+			lo.position = to
+		}
+	}
 }
 
 // A shardSet is a bit set of shards. Its order is the locking order.
@@ -156,7 +180,7 @@ func (t *transaction) loadStates() {
 func (t *transaction) grow(first int, op *limiters.Op) error {
 	lo := &t.ops[first]
 	isNew := lo.position == 0
-	if (isNew || op.Limit.Grows()) && !t.freeMemory(lo.shard, isNew) {
+	if (isNew || op.Limit.Grows()) && !t.store.freeMemory(lo.shard, isNew, t.storeNow, t.ops) {
 		return ErrFull
 	}
 	switch {
@@ -185,7 +209,12 @@ func (t *transaction) ensureHeapState(lo *locatedOp, op *limiters.Op) {
 	}
 	lo.position = p
 	lo.shard.setExpiry(p, lo.shard.record(old).expiry())
-	t.remove(lo.shard, old)
+	t.removeRecord(lo.shard, old)
+}
+
+// removeRecord removes a record that no operation uses.
+func (t *transaction) removeRecord(sh *shard, p position) {
+	t.ops.moved(sh, t.store.removeRecord(sh, p), p)
 }
 
 // firstOnKey returns the first operation on the key of operation i.
@@ -227,7 +256,7 @@ func (t *transaction) writeBack() {
 			if s.IsZero() {
 				p := lo.position
 				lo.position = 0
-				t.remove(lo.shard, p)
+				t.removeRecord(lo.shard, p)
 				continue
 			}
 		}
