@@ -139,7 +139,7 @@ type runner struct {
 	client             *client
 	downSince          string // the check since which the service does not answer
 	choicesByAlgorithm map[string]choices
-	count              int // the number of values that fresh has returned
+	count              int // the number of values that uniqueName has returned
 }
 
 // Run grades a service. It returns an error if the service is unreachable or lacks the rules, and

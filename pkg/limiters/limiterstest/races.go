@@ -38,7 +38,7 @@ func RunRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// penaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a penalty.
+// testPenaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a penalty.
 // Exactly the limit is admitted, and exactly the offences before the penalty are denied without it.
 func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	const goroutines, calls, maximum, after = 64, 12, 500, 100
@@ -77,7 +77,7 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// leaseRaces opens and ends leases and reservations of one key from many goroutines on each of
+// testLeaseRaces opens and ends leases and reservations of one key from many goroutines on each of
 // several stores that share their state.
 func testLeaseRaces(t *testing.T, replicas []limiters.Store) {
 	t.Run("concurrency", func(t *testing.T) { testSlotRaces(t, replicas) })
