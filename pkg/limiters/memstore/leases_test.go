@@ -81,6 +81,35 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 	}
 }
 
+// A record that was made without extra state is replaced by one with it. Without room for that, no
+// lease opens and no penalty begins, because the record cannot keep them.
+func TestFullShardKeepsNoExtraStateSoReportsNone(t *testing.T) {
+	for name, params := range map[string]limiters.Params{
+		"reservation": {Reserve: limiters.ReserveSpec{TTL: time.Hour}},
+		"penalty":     {Penalty: limiters.PenaltySpec{After: 1, Within: time.Hour, For: time.Hour}},
+	} {
+		s := New(Options{})
+		spec := limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour}
+		plain := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(spec), N: 2}
+		mustTake(t, s, plain)
+		sh := &s.shards[s.hash("k", spec.Window)%shardCount]
+		full := make([]slab, maxSlabs)
+		copy(full, sh.slabs.table.items)
+		sh.slabs.table.items = full
+		spec.Params = params
+		limit := limiterstest.MustLimit(spec)
+		if v := mustTake(t, s, leaseOp(limit, "a", 1, false)); !errors.Is(v.Err, ErrFull) {
+			t.Errorf("%s: hits that fit: %+v, want ErrFull", name, v)
+		}
+		if v := mustTake(t, s, leaseOp(limit, "b", 2, false)); !v.Denied() || v.Penalized || v.Used != 2 {
+			t.Errorf("%s: hits that do not fit: %+v, want a denial without a penalty, and 2 used", name, v)
+		}
+		if v := mustTake(t, s, plain); !v.Denied() || v.Used != 2 || s.Stats().Rejected != 1 {
+			t.Errorf("%s: under the limit without extra state: %+v, %+v", name, v, s.Stats())
+		}
+	}
+}
+
 // A release is never denied. On a full store the end of an unknown id is not remembered.
 func TestFullStoreAllowsAReleaseOfAnUnknownLease(t *testing.T) {
 	s := New(Options{MaxKeys: 1})

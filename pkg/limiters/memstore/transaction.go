@@ -56,13 +56,13 @@ func (t *transaction) release() {
 	transactionPool.Put(t)
 }
 
-// A locatedOp is an operation with the location of its record.
+// A locatedOp is an operation with the location of its record. Of the operations on one key, only
+// the first has a position and a size.
 type locatedOp struct {
 	op        *limiters.Op
 	shard     *shard
 	hash      uint32
 	position  position // the position of the record; 0: there is none
-	first     int      // the first operation of the same key, whose locatedOp has the position and the size
 	heapBytes int      // [limiters.State.HeapBytes] of the state when it was read
 }
 
@@ -167,49 +167,36 @@ func (t *transaction) updateShards() {
 // loadStates reads the state of each key.
 func (t *transaction) loadStates() {
 	for i := range t.ops {
-		first := t.firstOnKey(i)
-		t.ops[i].first, t.stateIndex[i] = first, first
-		if first == i {
+		t.stateIndex[i] = t.firstOnKey(i)
+		if t.stateIndex[i] == i {
 			t.loadState(i)
 		}
 	}
 }
 
 // grow is the [limiters.GrowFunc] of the transaction. It frees memory for op to enlarge the state
-// of its key, and adds a record for a new key.
+// of its key, and adds a record for a new key. A record with extra state replaces one that another
+// limit made without it; writeBack writes the words that were read before.
 func (t *transaction) grow(first int, op *limiters.Op) error {
 	lo := &t.ops[first]
 	isNew := lo.position == 0
 	if (isNew || op.Limit.Grows()) && !t.store.freeMemory(lo.shard, isNew, t.storeNow, t.ops) {
 		return ErrFull
 	}
-	switch {
-	case isNew:
-		p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
-		if !ok {
-			return ErrFull
-		}
-		lo.position = p
-	case op.Limit.UsesExtraState():
-		t.ensureHeapState(lo, op)
+	old := lo.position // an eviction may have moved the record
+	if !isNew && (!op.Limit.UsesExtraState() || lo.shard.record(old).hasHeapState()) {
+		return nil
 	}
-	return nil
-}
-
-// ensureHeapState gives the record of lo a heapState, which the limit of op needs. It replaces a
-// record that another limit made without one. writeBack writes the words that were read before.
-func (t *transaction) ensureHeapState(lo *locatedOp, op *limiters.Op) {
-	old := lo.position
-	if lo.shard.record(old).hasHeapState() {
-		return
-	}
-	p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, true)
+	p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
 	if !ok {
-		return
+		return ErrFull
 	}
 	lo.position = p
-	lo.shard.setExpiry(p, lo.shard.record(old).expiry())
-	t.removeRecord(lo.shard, old)
+	if !isNew {
+		lo.shard.setExpiry(p, lo.shard.record(old).expiry())
+		t.removeRecord(lo.shard, old)
+	}
+	return nil
 }
 
 // removeRecord removes a record that no operation uses.
@@ -222,7 +209,7 @@ func (t *transaction) firstOnKey(i int) int {
 	hash, op := t.ops[i].hash, t.ops[i].op
 	for j := range i {
 		e := &t.ops[j]
-		if e.hash == hash && e.first == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
+		if e.hash == hash && t.stateIndex[j] == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
 			return j
 		}
 	}
@@ -242,7 +229,7 @@ func (t *transaction) loadState(i int) {
 // writeBack writes states and expiries, and removes records of zero states.
 func (t *transaction) writeBack() {
 	for i := range t.ops {
-		l, first := t.ops[i].op.Limit, t.ops[i].first
+		l, first := t.ops[i].op.Limit, t.stateIndex[i]
 		lo, s := &t.ops[first], &t.states[first]
 		if lo.position == 0 {
 			continue
