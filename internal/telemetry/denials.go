@@ -77,17 +77,18 @@ func (c *counterMap) removeStaleLimits(current map[descriptors.RuleID][]*descrip
 
 // limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitLabel].
 func limitLabel(d *decide.Decision, i int) string {
-	return descriptors.TruncateWithHash(d.LimitLabel(i), maxLimitNameBytes)
+	return boundedLabel(d.LimitLabel(i))
 }
 
 // maxLimitNameBytes bounds the label of a limit, because rules do not bound names.
 const maxLimitNameBytes = 200
 
+func boundedLabel(name string) string { return descriptors.TruncateWithHash(name, maxLimitNameBytes) }
+
 // hasLimit reports whether a limit of r has a label.
 func hasLimit(r *descriptors.Rule, label string) bool {
-	d := decide.Decision{Plan: decide.Plan{Limits: r.Limits}}
 	for i := range r.Limits {
-		if limitLabel(&d, i) == label {
+		if boundedLabel(r.Limits[i].Label(i)) == label {
 			return true
 		}
 	}

@@ -1,9 +1,7 @@
 package decide
 
 import (
-	"cmp"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -158,7 +156,7 @@ func (d *Decision) LimitLabel(i int) string {
 	if d.HasOverride {
 		return OverrideName
 	}
-	return cmp.Or(d.Limits[i].Name, strconv.Itoa(i))
+	return d.Limits[i].Label(i)
 }
 
 // RuleName returns the name of the rule; "" without a rule.

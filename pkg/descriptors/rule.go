@@ -1,9 +1,11 @@
 package descriptors
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -28,6 +30,9 @@ type RateLimit struct {
 	// OnDeny is the response to a request that this limit denies. Nil defers to the Domain.
 	OnDeny *OnDeny
 }
+
+// Label returns the name of l or, if it has none, its index in its rule, i.
+func (l *RateLimit) Label(i int) string { return cmp.Or(l.Name, strconv.Itoa(i)) }
 
 // RateText returns the rate in words, see [RateText].
 func (l *RateLimit) RateText() string {

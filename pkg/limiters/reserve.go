@@ -48,3 +48,6 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == UnsettledRelease
 	return nil
 }
+
+// RefundsExpired reports whether l reserves, and refunds the estimates of expired reservations.
+func (l *Limit) RefundsExpired() bool { return l.refundsExpired }

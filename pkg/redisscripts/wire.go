@@ -164,7 +164,7 @@ func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
 		b = appendNumbers(b, l.Capacity(), int64(num/den), int64(num%den), int64(den))
 	}
 	if l.UsesExtraState() {
-		b = appendNumbers(b, l.LeaseTTL().Microseconds(), flag(spec.Params.Reserve.Unsettled == limiters.UnsettledRelease))
+		b = appendNumbers(b, l.LeaseTTL().Microseconds(), flag(l.RefundsExpired()))
 	}
 	if l.HasPenalty() {
 		p := l.Penalty()

@@ -1,9 +1,6 @@
 package rulestest
 
 import (
-	"cmp"
-	"strconv"
-
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -51,7 +48,7 @@ func (c *Coverage) add(rules *descriptors.Rules) {
 				covered = &Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
 				if !rule.Unlimited {
 					l := &rule.Limits[i]
-					covered.Limit, covered.Algorithm = cmp.Or(l.Name, strconv.Itoa(i)), l.Algorithm()
+					covered.Limit, covered.Algorithm = l.Label(i), l.Algorithm()
 				}
 				c.byID[id] = covered
 				c.limits = append(c.limits, covered)

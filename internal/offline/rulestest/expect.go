@@ -264,8 +264,7 @@ func retryAfter(d *decide.Decision) string {
 func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict) {
 	for i := range d.Limits {
 		if d.DecidingLimit == &d.Limits[i] {
-			number = strconv.Itoa(i)
-			return cmp.Or(d.DecidingLimit.Name, number), number, &d.Verdicts[i]
+			return d.DecidingLimit.Label(i), strconv.Itoa(i), &d.Verdicts[i]
 		}
 	}
 	return "none", "", nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -132,7 +131,7 @@ func (l *limitRow) describe() *LimitResult {
 		r.Domain, r.Path, r.Source, r.Mode = l.rule.Domain, l.rule.Name, l.rule.Source(), l.rule.Mode()
 	}
 	if limit := l.limit; limit != nil {
-		r.Name = cmp.Or(limit.Name, strconv.Itoa(l.number))
+		r.Name = limit.Label(l.number)
 		r.Algorithm = limit.Algorithm()
 		r.Text = limit.RateText() + ", " + r.Algorithm
 		r.RequestsPerUnit, r.WindowSeconds = limit.RequestsPerUnit, limit.Window().Seconds()

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A PerSecondRouter is a Store that sends limits with a window of one second to one store, and all other
-// limits to another store. Some operators use a nearby Redis without persistence for windows that
-// expire so quickly.
+// A PerSecondRouter is a Store that sends limits with a window of one second to one store, and all
+// other limits to another store. Some operators use a nearby Redis without persistence for windows
+// that expire so quickly.
 type PerSecondRouter struct{ main, perSecond limiters.Store }
 
 // NewPerSecondRouter returns a PerSecondRouter. It owns neither store. A group goes to perSecond if
@@ -56,7 +56,8 @@ func isPerSecond(g limiters.Group) bool {
 
 func isLonger(g limiters.Group) bool { return !isPerSecond(g) }
 
-// Reset implements [limiters.Store]. A key may have counters in both stores, see [NewPerSecondRouter].
+// Reset implements [limiters.Store]. A key may have counters in both stores, see
+// [NewPerSecondRouter].
 func (r *PerSecondRouter) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
 	found, err = r.main.Reset(ctx, keys)
 	if err != nil {
