@@ -48,18 +48,18 @@ func (l *denialLog) admit(now time.Time) (skipped int64, ok bool) {
 }
 
 func (s *Stream) logDenial(r *decide.Result, i, denying int) {
-	if keysample.Hash(r, i) > s.denials.maxHash {
+	d := &r.Decisions[i]
+	if keysample.Hash(d.Plan) > s.denials.maxHash {
 		return
 	}
 	skipped, ok := s.denials.admit(time.Now())
 	if !ok {
 		return
 	}
-	d := &r.Decisions[i]
 	v := &d.Verdicts[denying]
 	s.options.LogDenial(&Denial{
 		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Algorithm(),
-		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, r.Key(i)), Enforced: r.Enforces(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, d.Key), Enforced: r.Enforces(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: s.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

@@ -72,7 +72,7 @@ func (s *Stream) Publish(r *decide.Result) {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		denying := -1
-		if !d.EndsLease {
+		if !d.EndsLease() {
 			denying = d.DenyingIndex()
 		}
 		if denying >= 0 && logsDenials {
@@ -96,7 +96,7 @@ func (s *Stream) publishDecision(all []*subscription, r *decide.Result, i, denyi
 			continue
 		}
 		if hash == 0 {
-			hash = keysample.Hash(r, i)
+			hash = keysample.Hash(d.Plan)
 		}
 		if hash > subscriber.maxHash {
 			continue
@@ -157,7 +157,7 @@ func (s *Stream) decision(now time.Time, r *decide.Result, i, denying int, outco
 	d := &r.Decisions[i]
 	made := &api.Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{},
-		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, keyOf(r, i)), Hits: d.Hits, Outcome: outcome, Reason: d.Reason.String(),
+		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, keyOf(d.Plan)), Hits: d.Hits, Outcome: outcome, Reason: d.Reason.String(),
 		Enforced: r.Enforces(d), Replica: s.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(s.options.KeyHashSecret) == 0 {
@@ -165,27 +165,22 @@ func (s *Stream) decision(now time.Time, r *decide.Result, i, denying int, outco
 			made.Key = append(made.Key, explain.Entry{strings.Clone(e.Key), strings.Clone(e.Value)})
 		}
 	}
-	limit := denying
-	if decided := d.DecidingLimit; limit < 0 && decided != nil {
-		limit = slices.IndexFunc(d.Limits, func(l descriptors.RateLimit) bool { return l.Limit == decided.Limit })
-	}
 	var v limiters.Verdict
-	if limit >= 0 {
-		v = d.Verdicts[limit]
-		made.Limit, made.Algorithm, made.By = d.LimitLabel(limit), d.Limits[limit].Algorithm(), v.By.String()
+	if _, deciding := d.Deciding(); denying >= 0 || deciding != nil {
+		v = d.Verdicts[d.DecidingIndex]
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(d.DecidingIndex), d.Limits[d.DecidingIndex].Algorithm(), v.By.String()
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, explain.WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made
 }
 
-// keyOf returns the key of descriptor i. A descriptor without a limit has a key too, for the stream
-// of decisions.
-func keyOf(r *decide.Result, i int) string {
-	if key := r.Key(i); key != "" {
-		return key
+// keyOf returns the key of p. A descriptor without a limit has a key too, for the stream of
+// decisions.
+func keyOf(p *decide.Plan) string {
+	if p.Key != "" {
+		return p.Key
 	}
-	d := &r.Decisions[i]
-	return descriptors.Key(d.Domain, d.Rule, d.Entries)
+	return descriptors.Key(p.Domain, p.Rule, p.Entries)
 }
 
 // Stats are the counts of a Stream since its start.

@@ -22,13 +22,12 @@ func MaxHash(fraction float64) uint64 {
 	return uint64(fraction * (1 << 32) * (1 << 32))
 }
 
-// Hash returns the hash of the key of descriptor i. A descriptor without a limit has a key too. It
-// does not allocate for most keys.
-func Hash(r *decide.Result, i int) uint64 {
-	if key := r.Key(i); key != "" {
-		return xxhash.Sum64String(key)
+// Hash returns the hash of the key of p. A descriptor without a limit has a key too. Hash does not
+// allocate for most keys.
+func Hash(p *decide.Plan) uint64 {
+	if p.Key != "" {
+		return xxhash.Sum64String(p.Key)
 	}
-	d := &r.Decisions[i]
 	var stack [256]byte
-	return xxhash.Sum64(descriptors.AppendKey(stack[:0], d.Domain, d.Rule, d.Entries))
+	return xxhash.Sum64(descriptors.AppendKey(stack[:0], p.Domain, p.Rule, p.Entries))
 }

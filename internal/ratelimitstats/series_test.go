@@ -250,7 +250,7 @@ ratelimit_service_should_rate_limit_error{err_type="service_error"} 4
 func TestUnknownDomainSeriesAreBounded(t *testing.T) {
 	m := newStats(Options{NearLimitRatio: .5})
 	for i := range 3 * maxDomains {
-		m.Observe(&rls.Observation{Result: decide.Result{UnknownDomain: true, Domain: fmt.Sprintf("made up:%03d", i), Shadowed: i == 0}})
+		m.Observe(&rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{UnknownDomain: true, Domain: fmt.Sprintf("made up:%03d", i)}, Shadowed: i == 0}})
 	}
 	all := measured(t, m, "ratelimit_service_rate_limit_domain_not_found")
 	if n := all["domain=made up_007"].count; n != 1 {

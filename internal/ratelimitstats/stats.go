@@ -133,7 +133,7 @@ func (s *Stats) Observe(o *rls.Observation) {
 	}
 	for i := range o.Decisions {
 		d := &o.Decisions[i]
-		if len(d.Verdicts) == 0 || d.EndsLease {
+		if len(d.Verdicts) == 0 || d.EndsLease() {
 			continue
 		}
 		t := tallyOf(d, 0, s.nearLimitRatio)

@@ -49,7 +49,7 @@ func entriesOf(texts ...string) []descriptors.Entry {
 // hit returns an answer to one descriptor: one allowed hit under the rule that matches it, or under
 // a limit in the request.
 func hit(rules *descriptors.Rules, domain string, texts ...string) *rls.Observation {
-	d := decide.Decision{Plan: decide.Plan{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
+	d := decide.Decision{Plan: &decide.Plan{Domain: domain, Entries: entriesOf(texts...), Hits: 1, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	d.Rule = rules.Match(domain, d.Entries)
 	d.HasOverride = d.Rule == nil
 	return &rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d}}}
@@ -102,7 +102,7 @@ func TestLeasesCountWithoutTheirIDs(t *testing.T) {
 			o := hit(rules, "d", key+"=alice", "lease=id-of-one-request")
 			o.Decisions[0].HasOverride = override
 			m.Observe(o)
-			o.Decisions[0].EndsLease = true
+			o.Decisions[0].Kind = decide.EndLease
 			m.Observe(o)
 		}
 	}

@@ -90,7 +90,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 		if strings.Contains(c.name, "from the deny cache") {
 			by = limiters.ByCache
 		}
-		d := &decide.Decision{Plan: decide.Plan{Hits: c.n, Limits: []descriptors.RateLimit{limitOf(t, c.spec)}, ShadowMode: c.shadowed}, Verdicts: []limiters.Verdict{{Used: c.used, Allowed: c.allowed, By: by}}}
+		d := &decide.Decision{Plan: &decide.Plan{Hits: c.n, Limits: []descriptors.RateLimit{limitOf(t, c.spec)}, ShadowMode: c.shadowed}, Verdicts: []limiters.Verdict{{Used: c.used, Allowed: c.allowed, By: by}}}
 		if got := tallyOf(d, 0, c.ratio); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
@@ -98,7 +98,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 }
 
 func TestUndecidedHitsCountAsTotalHitsOnly(t *testing.T) {
-	d := &decide.Decision{Plan: decide.Plan{Hits: 3, Limits: []descriptors.RateLimit{limitOf(t, fixed(10))}, ShadowMode: true}, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}}
+	d := &decide.Decision{Plan: &decide.Plan{Hits: 3, Limits: []descriptors.RateLimit{limitOf(t, fixed(10))}, ShadowMode: true}, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}}
 	if got := tallyOf(d, 0, .8); got != (tally{totalHits: 3}) {
 		t.Errorf("tally %v, want 3 total hits", got)
 	}
@@ -110,7 +110,7 @@ func TestTallyNeverUnderflows(t *testing.T) {
 	specs := []limiters.Spec{fixed(0), fixed(1), fixed(10), {Algorithm: "funnel", Max: 3, Params: limiters.Params{Capacity: 7}},
 		{Algorithm: "sliding_log", Max: 5, CountDenied: true}}
 	for range 200_000 {
-		d := &decide.Decision{Plan: decide.Plan{Hits: r.Int64N(30), Limits: []descriptors.RateLimit{limitOf(t, specs[r.IntN(len(specs))])}, ShadowMode: r.IntN(2) == 0}, Verdicts: []limiters.Verdict{{Used: r.Int64N(30), Allowed: r.IntN(2) == 0}}}
+		d := &decide.Decision{Plan: &decide.Plan{Hits: r.Int64N(30), Limits: []descriptors.RateLimit{limitOf(t, specs[r.IntN(len(specs))])}, ShadowMode: r.IntN(2) == 0}, Verdicts: []limiters.Verdict{{Used: r.Int64N(30), Allowed: r.IntN(2) == 0}}}
 		got := tallyOf(d, 0, r.Float32()*1.5)
 		n := uint64(d.Hits)
 		if got[totalHits] != n || got[overLimit]+got[withinLimit] > n || got[nearLimit] > n {
@@ -126,7 +126,7 @@ func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 	states := make([]limiters.State, 1)
 	var sum tally
 	for range 50 {
-		d := &decide.Decision{Plan: decide.Plan{Hits: 3, Limits: []descriptors.RateLimit{limit}}}
+		d := &decide.Decision{Plan: &decide.Plan{Hits: 3, Limits: []descriptors.RateLimit{limit}}}
 		out := make([]limiters.Verdict, 1)
 		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
 			[]int{0}, states, out, nil)
@@ -143,11 +143,13 @@ func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	entries := []descriptors.Entry{{Key: "user", Value: "alice"}}
 	rule := &descriptors.Rule{Domain: "d", Name: "user"}
-	d := decide.Decision{Plan: decide.Plan{Domain: "d", Rule: rule, Entries: entries, Hits: 2, Limits: []descriptors.RateLimit{limitOf(t, fixed(100)), limitOf(t, fixed(5)), limitOf(t, fixed(10))}}, Verdicts: []limiters.Verdict{
-		{Used: 4, Allowed: true}, {Used: 6}, {Used: 9, Allowed: true}, // one of the two hits is over the second limit
-	}}
-	other := d // with the same entries
-	other.Limits, other.Verdicts = []descriptors.RateLimit{limitOf(t, fixed(10))}, []limiters.Verdict{{Used: 4, Allowed: true}}
+	decision := func(limits []descriptors.RateLimit, verdicts ...limiters.Verdict) decide.Decision {
+		return decide.Decision{Plan: &decide.Plan{Domain: "d", Rule: rule, Entries: entries, Hits: 2, Limits: limits}, Verdicts: verdicts}
+	}
+	// One of the two hits is over the second limit.
+	d := decision([]descriptors.RateLimit{limitOf(t, fixed(100)), limitOf(t, fixed(5)), limitOf(t, fixed(10))},
+		limiters.Verdict{Used: 4, Allowed: true}, limiters.Verdict{Used: 6}, limiters.Verdict{Used: 9, Allowed: true})
+	other := decision([]descriptors.RateLimit{limitOf(t, fixed(10))}, limiters.Verdict{Used: 4, Allowed: true})
 	m := newStats(Options{})
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
 	all := m.byDescriptor.all()

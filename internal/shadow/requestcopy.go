@@ -127,7 +127,7 @@ func (d *denials) read(r *decide.Result) {
 	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		decision := &r.Decisions[i]
-		if decision.EndsLease {
+		if decision.EndsLease() {
 			continue
 		}
 		limit := decision.DenyingIndex()
@@ -135,7 +135,7 @@ func (d *denials) read(r *decide.Result) {
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}
-		denial := keyDenial{limitName: limitName{decision.Domain, decision.RuleName(), ""}, key: r.Key(i), shadow: !denies}
+		denial := keyDenial{limitName: limitName{decision.Domain, decision.RuleName(), ""}, key: decision.Key, shadow: !denies}
 		if limit >= 0 {
 			denial.limitName.limit, denial.limit = decision.LimitLabel(limit), &decision.Limits[limit]
 		}

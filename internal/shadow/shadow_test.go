@@ -140,7 +140,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 						row(d, d.DenyingIndex())[2]++
 					} else {
 						row(d, d.DenyingIndex())[0]++
-						keys[descriptors.KeyHash(nil, new.Key(i))]++
+						keys[descriptors.KeyHash(nil, d.Key)]++
 					}
 				}
 				if d := &old.Decisions[i]; d.Outcome == decide.Denied && !new.Denied {
@@ -202,8 +202,8 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 			t.Errorf("got %+v, values %v, want 3 panics: no such luck", stats, values)
 		}
 		// One on the request's own goroutine.
-		s.Observe(&decide.Request{}, &decide.Result{Decisions: make([]decide.Decision, 1), Rules: s.rules})
-		s.Observe(nil, &decide.Result{Decisions: make([]decide.Decision, 1), Rules: s.rules})
+		s.Observe(&decide.Request{}, &decide.Result{Decisions: []decide.Decision{{Plan: &decide.Plan{}}}, PlannedRequest: decide.PlannedRequest{Rules: s.rules}})
+		s.Observe(nil, &decide.Result{Decisions: make([]decide.Decision, 1), PlannedRequest: decide.PlannedRequest{Rules: s.rules}})
 		synctest.Wait()
 		if stats := s.Stats(); stats.Panics != 4 {
 			t.Errorf("%+v, want 4 panics", stats)

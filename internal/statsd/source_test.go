@@ -38,7 +38,7 @@ func newFixture() *fixture {
 func (f *fixture) hit(domain string, texts ...string) { f.Observe(answerOf(domain, texts...)) }
 
 func answerOf(domain string, texts ...string) *rls.Observation {
-	d := decide.Decision{Plan: decide.Plan{Domain: domain, Hits: 1, HasOverride: true, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
+	d := decide.Decision{Plan: &decide.Plan{Domain: domain, Hits: 1, HasOverride: true, Limits: []descriptors.RateLimit{tenADay}}, Verdicts: []limiters.Verdict{{Allowed: true, Used: 1}}}
 	for _, text := range texts {
 		key, value, _ := strings.Cut(text, "=")
 		d.Entries = append(d.Entries, descriptors.Entry{Key: key, Value: value})
@@ -85,7 +85,7 @@ func TestStatsdReceivesCountersAndTimes(t *testing.T) {
 			lost := answerOf("d", "user=lost")
 			lost.Code, lost.StoreErr = codes.Unavailable, errors.New("broken")
 			m.Observe(lost)
-			m.Observe(&rls.Observation{Result: decide.Result{UnknownDomain: true, Domain: "unknown"}})
+			m.Observe(&rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{UnknownDomain: true, Domain: "unknown"}}})
 			stop()
 			l.all(t, s)
 			for name, want := range map[string]int{

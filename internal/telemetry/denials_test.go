@@ -31,11 +31,11 @@ descriptors:
 // its limits.
 func observed(rules *descriptors.Rules, hits int64, denied bool, verdicts ...limiters.Verdict) *rls.Observation {
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}})
-	outcome := decide.Allowed
-	if slices.ContainsFunc(verdicts, func(v limiters.Verdict) bool { return v.Denied() }) {
-		outcome = decide.Denied
+	d := decide.Decision{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits}, Verdicts: verdicts, Outcome: decide.Allowed}
+	if i := slices.IndexFunc(verdicts, func(v limiters.Verdict) bool { return v.Denied() }); i >= 0 {
+		d.Outcome, d.DecidingIndex = decide.Denied, i
 	}
-	return &rls.Observation{Result: decide.Result{Domain: "d", Denied: denied, Decisions: []decide.Decision{{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits}, Verdicts: verdicts, Outcome: outcome}}}}
+	return &rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Denied: denied, Decisions: []decide.Decision{d}}}
 }
 
 func expectDenials(t *testing.T, m *Metrics, lines ...string) {
@@ -107,7 +107,7 @@ func TestDenialsInShadowModeAreNotEnforced(t *testing.T) {
 func TestReloadDropsSeriesOfRemovedLimitsAndDomains(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{}))
-	unmatched := &rls.Observation{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{{Plan: decide.Plan{Domain: "d"}, Reason: decide.NoRule}}}}
+	unmatched := &rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Decisions: []decide.Decision{{Plan: &decide.Plan{Domain: "d"}, Reason: decide.NoRule}}}}
 	m.Observe(unmatched)
 
 	m.Loaded(loaded(t, strings.Replace(twoLimits, "name: burst, ", "", 1)), time.Now(), nil)
@@ -134,8 +134,8 @@ descriptors:
 	for _, entries := range [][]descriptors.Entry{{{Key: "user"}, {Key: "lease"}}, {{Key: "user.lease"}}} {
 		rule := rules.Match("d", entries)
 		m.Observe(&rls.Observation{Result: decide.Result{Denied: true, Decisions: []decide.Decision{
-			{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{}}, Outcome: decide.Denied},
-			{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Outcome: decide.Denied, Reason: decide.BadLeaseID},
+			{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{}}, Outcome: decide.Denied},
+			{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Outcome: decide.Denied, Reason: decide.BadLeaseID},
 		}}})
 	}
 	for range 2 {

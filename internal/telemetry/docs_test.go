@@ -341,20 +341,20 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	entries := []descriptors.Entry{{Key: "k", Value: "v"}}
 	rule := rules.Match("d", entries)
 	decision := func(hits int64, v limiters.Verdict) decide.Decision {
-		return decide.Decision{Plan: decide.Plan{Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, ShadowMode: hits == 2}, Verdicts: []limiters.Verdict{v}}
+		return decide.Decision{Plan: &decide.Plan{Domain: "d", Rule: rule, Entries: entries, Hits: hits, Limits: rule.Limits, ShadowMode: hits == 2}, Verdicts: []limiters.Verdict{v}}
 	}
 	two := decision(1, limiters.Verdict{})
 	two.Rule = rules.Match("d", []descriptors.Entry{{Key: "two", Value: "v"}})
 	two.Limits, two.Verdicts = two.Rule.Limits, make([]limiters.Verdict, 2)
 	for _, o := range []*rls.Observation{
-		{Result: decide.Result{Domain: "d", Decisions: []decide.Decision{
+		{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Decisions: []decide.Decision{
 			decision(1, limiters.Verdict{Allowed: true, Used: 10}), decision(2, limiters.Verdict{Used: 20}),
 			decision(1, limiters.Verdict{Used: 20, By: limiters.ByCache}), decision(0, limiters.Verdict{Penalized: true, PenaltyBegan: true}), decision(-1, limiters.Verdict{Allowed: true}),
-			{Plan: decide.Plan{Domain: "d"}, Reason: decide.NoRule}, two,
-			{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true}, Reason: decide.Released}, {Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
-			{Plan: decide.Plan{Domain: "d", Rule: rule}, Reason: decide.TooManyLeases},
+			{Plan: &decide.Plan{Domain: "d"}, Reason: decide.NoRule}, two,
+			{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease}, Reason: decide.Released}, {Plan: &decide.Plan{Domain: "d", Rule: rule}, Reason: decide.BadLeaseID},
+			{Plan: &decide.Plan{Domain: "d", Rule: rule}, Reason: decide.TooManyLeases},
 		}}},
-		{Result: decide.Result{Domain: "x", UnknownDomain: true}},
+		{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "x", UnknownDomain: true}}},
 		{Code: codes.Unavailable},
 	} {
 		m.Observe(o)

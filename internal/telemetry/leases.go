@@ -47,7 +47,7 @@ func (l *leaseMetrics) count(d *decide.Decision) {
 		l.badIDs.add(labels, 1)
 	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labels, 1)
-	case d.EndsLease:
+	case d.EndsLease():
 		labels.result = "ok"
 		if d.Reason == decide.StoreError || d.Reason == decide.StorePolicy {
 			labels.result = "error"

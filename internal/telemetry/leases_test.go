@@ -64,15 +64,15 @@ func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "lease", Value: "1"}})
 	errStore := errors.New("the store failed")
 	allowed := []limiters.Verdict{{Allowed: true}}
-	m.Observe(&rls.Observation{Result: decide.Result{Domain: "d", GivenUpLeases: 2, Decisions: []decide.Decision{
-		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.WithinLimit},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Released},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 7, EndsLease: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Settled},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.StorePolicy},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, EndsLease: true}, Reason: decide.BadLeaseID},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Reason: decide.BadLeaseID, Outcome: decide.Denied},
-		{Plan: decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Reason: decide.TooManyLeases, Outcome: decide.Denied, Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
+	m.Observe(&rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "d"}, GivenUpLeases: 2, Decisions: []decide.Decision{
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.WithinLimit},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Released},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 7, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Settled},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.StorePolicy},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease}, Reason: decide.BadLeaseID},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Reason: decide.BadLeaseID, Outcome: decide.Denied},
+		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Reason: decide.TooManyLeases, Outcome: decide.Denied, Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
 	}}})
 	m.Observe(&rls.Observation{Result: decide.Result{GivenUpLeases: 1, EndErr: errStore}})
 	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")

@@ -131,10 +131,10 @@ func (m *Metrics) Observe(o *rls.Observation) {
 		if d.Reason == decide.NoRule {
 			unmatched++
 		}
-		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.EndsLease {
+		if d.Hits > 0 && len(d.Verdicts) > 0 && !d.EndsLease() {
 			m.hits.count(d)
 		}
-		if d.EndsLease || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
+		if d.EndsLease() || d.Reason == decide.BadLeaseID || d.Reason == decide.TooManyLeases {
 			m.leases.count(d)
 		}
 		m.denials.count(o, d)

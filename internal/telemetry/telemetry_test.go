@@ -34,7 +34,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	m.RegisterSnapshot(func() SnapshotStats { return SnapshotStats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
-		{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1}, Verdicts: []limiters.Verdict{{}}},
+		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1}, Verdicts: []limiters.Verdict{{}}},
 	}}})
 	problems, err := testutil.GatherAndLint(m.Registry)
 	must.Succeed(t, err)
@@ -48,11 +48,11 @@ func TestMetricsAreWellFormed(t *testing.T) {
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
 	m.Observe(&rls.Observation{Code: codes.OK, Result: decide.Result{Denied: true, Decisions: []decide.Decision{
-		{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 3}, Verdicts: []limiters.Verdict{{Allowed: true}}},
-		{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 2}, Verdicts: []limiters.Verdict{{}}},
-		{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 5}, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}},
-		{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 0}, Verdicts: []limiters.Verdict{{}}},
-		{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: -4}, Verdicts: []limiters.Verdict{{Allowed: true}}},
+		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 3}, Verdicts: []limiters.Verdict{{Allowed: true}}},
+		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 2}, Verdicts: []limiters.Verdict{{}}},
+		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 5}, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}},
+		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 0}, Verdicts: []limiters.Verdict{{}}},
+		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: -4}, Verdicts: []limiters.Verdict{{Allowed: true}}},
 	}}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total `+hitsHelp+`
@@ -73,7 +73,7 @@ func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
 		m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
-			{Plan: decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1}, Verdicts: []limiters.Verdict{{}}},
+			{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1}, Verdicts: []limiters.Verdict{{}}},
 		}}})
 	}
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`
@@ -181,8 +181,8 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 	var out bytes.Buffer
 	m, logRequest := NewMetrics("test"), RequestLog(NewLog(&out, zapcore.DebugLevel, "text"))
 	for _, r := range []decide.Result{
-		{Domain: "d", Decisions: []decide.Decision{{Plan: decide.Plan{Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}, Reason: decide.NoRule}}},
-		{Domain: "typo", UnknownDomain: true, Decisions: []decide.Decision{{Reason: decide.UnknownDomain}}},
+		{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Decisions: []decide.Decision{{Plan: &decide.Plan{Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}, Reason: decide.NoRule}}},
+		{PlannedRequest: decide.PlannedRequest{Domain: "typo", UnknownDomain: true}, Decisions: []decide.Decision{{Plan: &decide.Plan{}, Reason: decide.UnknownDomain}}},
 	} {
 		a := &rls.Observation{Result: r}
 		m.Observe(a)

@@ -44,7 +44,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 					for range perSecond {
 						key := userKey(zipf.Uint64())
 						truth[key]++
-						f.add(key, &decide.Decision{Plan: decide.Plan{Domain: "shop", Hits: 1}}, false)
+						f.add(key, &decide.Decision{Plan: &decide.Plan{Domain: "shop", Hits: 1}}, false)
 					}
 					f.hitSampler.adapt()
 				}
@@ -103,7 +103,7 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 		ended.Go(func() { f.Run(ctx) })
 		add := func(n int, user func(i int) uint64, denied bool) {
 			for i := range n {
-				f.add(userKey(user(i)), &decide.Decision{Plan: decide.Plan{Domain: "shop", Hits: 1}}, denied)
+				f.add(userKey(user(i)), &decide.Decision{Plan: &decide.Plan{Domain: "shop", Hits: 1}}, denied)
 			}
 		}
 		for range 3 {
@@ -225,7 +225,7 @@ func TestBusiestKeysDoNotRetainRequests(t *testing.T) {
 		t.Error("the domain is that of the message")
 	}
 	message := "shop and more"
-	if got := keyInfoOf("key", &decide.Decision{Plan: decide.Plan{Domain: message[:4]}}); got.domain != "shop" || unsafe.StringData(got.domain) == unsafe.StringData(message) {
+	if got := keyInfoOf("key", &decide.Decision{Plan: &decide.Plan{Domain: message[:4]}}); got.domain != "shop" || unsafe.StringData(got.domain) == unsafe.StringData(message) {
 		t.Errorf("the domain %q is that of the message", got.domain)
 	}
 }

@@ -106,8 +106,8 @@ func (c *Counter) Run(ctx context.Context) {
 // Add counts the hits of a decided request. It does not retain r.
 func (c *Counter) Add(r *decide.Result) {
 	for i := range r.Decisions {
-		if d := &r.Decisions[i]; len(d.Verdicts) > 0 && !d.EndsLease {
-			c.add(r.Key(i), d, d.DenyingIndex() >= 0)
+		if d := &r.Decisions[i]; len(d.Verdicts) > 0 && !d.EndsLease() {
+			c.add(d.Key, d, d.DenyingIndex() >= 0)
 		}
 	}
 }

@@ -66,21 +66,23 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // metrics and logs.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
-	if err := d.Plan(r, result); err != nil {
+	result.Clear()
+	if err := d.Plan(r, &result.PlannedRequest); err != nil {
 		result.Duration = monotonic() - start
 		return err
 	}
+	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
 	called := monotonic()
 	answered := called
 	var storeErr error
 	if len(result.call.ops) > 0 {
-		storeErr = d.store.Take(ctx, r.Now, result.call.groups, result.call.verdicts)
+		storeErr = d.store.Take(ctx, r.Now, result.call.groups, result.verdicts)
 		answered = monotonic()
 	}
 	result.StoreDuration, result.Duration = answered-called, answered-start
 	failure := "the store could not decide every descriptor"
 	if storeErr != nil {
-		limiters.FailAll(result.call.verdicts, storeErr)
+		limiters.FailAll(result.verdicts, storeErr)
 		failure = "the store failed"
 	}
 	result.setOutcomes(d.options.ShadowMode)

@@ -121,8 +121,8 @@ func outcomesText(r *Result) string {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + names[d.Outcome]
-		if l := d.DecidingLimit; l != nil {
-			text += "(" + strings.TrimSpace(fmt.Sprintf("%d/%d %s", d.Remaining, l.RequestsPerUnit, l.Name)) + ")"
+		if l, v := d.Deciding(); l != nil {
+			text += "(" + strings.TrimSpace(fmt.Sprintf("%d/%d %s", v.Remaining, l.RequestsPerUnit, l.Name)) + ")"
 		} else if d.Reason == Unlimited {
 			text += "(unlimited)"
 		}
@@ -141,7 +141,7 @@ func requestText(r *Result) string {
 // A decision that some code forgets to fill must not allow its descriptor.
 func TestZeroOutcomeAllowsNothing(t *testing.T) {
 	var c CombinedOutcome
-	c.Add(new(Decision))
+	c.Add(&Decision{Plan: &Plan{}})
 	if !c.Undecided() {
 		t.Error("a request with a zero Decision is decided, want undecided")
 	}
@@ -381,16 +381,17 @@ descriptors:
 		retry time.Duration
 		reset time.Duration
 	}{
-		{15, NeverFits, 0, 0},
+		{15, NeverFits, -time.Microsecond, 0},
 		{10, WithinLimit, 0, 2 * time.Second},
-		{15, NeverFits, 0, 2 * time.Second},
+		{15, NeverFits, -time.Microsecond, 2 * time.Second},
 		{4, OverLimit, 800 * time.Millisecond, 2 * time.Second},
 	} {
 		r := request("funnel")
 		r.Descriptors[0].Hits = c.hits
 		must.Succeed(t, d.Decide(t.Context(), r, &result))
-		if got := &result.Decisions[0]; got.Reason != c.want || got.RetryAfter != c.retry || got.ResetAfter != c.reset || got.DecidingLimit == nil {
-			t.Errorf("%d hits: %v, retry after %v, reset after %v, want %v, %v and %v", c.hits, got.Reason, got.RetryAfter, got.ResetAfter, c.want, c.retry, c.reset)
+		reason := result.Decisions[0].Reason
+		if _, v := result.Decisions[0].Deciding(); reason != c.want || v == nil || v.RetryAfter != c.retry || v.ResetAfter != c.reset {
+			t.Errorf("%d hits: %v by %+v, want %v, retry after %v and reset after %v", c.hits, reason, v, c.want, c.retry, c.reset)
 		}
 	}
 }
@@ -505,8 +506,8 @@ func TestDecideUsesTheTimeOfTheRequest(t *testing.T) {
 	for i, want := range []int64{99, 98, 99} {
 		r := request("free")
 		r.Now = start.Add(time.Duration(i) * 30 * time.Minute)
-		if err := d.Decide(t.Context(), r, &result); err != nil || result.Decisions[0].Remaining != want {
-			t.Errorf("%v: %d remaining, want %d (%v)", r.Now, result.Decisions[0].Remaining, want, err)
+		if err := d.Decide(t.Context(), r, &result); err != nil || result.Decisions[0].Remaining() != want {
+			t.Errorf("%v: %d remaining, want %d (%v)", r.Now, result.Decisions[0].Remaining(), want, err)
 		}
 	}
 }
@@ -543,7 +544,7 @@ func TestReusedResultIsEmptied(t *testing.T) {
 			t.Errorf("%s: %d decisions, want %d", keys, got, want)
 		}
 		for i := range reused.Decisions {
-			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.DecidingLimit != nil || d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
+			if d := &reused.Decisions[i]; d.Reason == NoRule && (d.Verdicts != nil || d.Limits != nil || d.Outcome != Allowed) {
 				t.Errorf("%s: decision %d is %+v, want an allowed one without limits, because no rule matches", keys, i, d)
 			}
 		}

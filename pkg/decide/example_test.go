@@ -34,7 +34,7 @@ descriptors:
 			fmt.Println(err)
 			return
 		}
-		fmt.Println("denied:", result.Denied, "reason:", result.Decisions[0].Reason, "key:", result.Key(0))
+		fmt.Println("denied:", result.Denied, "reason:", result.Decisions[0].Reason, "key:", result.Plans[0].Key)
 	}
 	// Output:
 	// denied: false reason: within_limit key: 3:ugc|7:user_id*5:alice

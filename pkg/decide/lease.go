@@ -38,30 +38,33 @@ func (p *Plan) matchEnd(domain *descriptors.Domain) {
 		return
 	}
 	p.Rule, p.Entries = rule, p.Entries[:last]
-	if key == SettleKey {
-		p.EndsLease, p.PlannedReason = true, Settled
+	if key == SettleKey && p.Kind != Refund {
+		p.Kind, p.PlannedReason = EndLease, Settled
 	} else {
 		p.release()
 	}
 }
 
 // release makes p end its lease, which charges no hits.
-func (p *Plan) release() { p.EndsLease, p.PlannedReason, p.Hits = true, Released, 0 }
+func (p *Plan) release() { p.Kind, p.PlannedReason, p.Hits = EndLease, Released, 0 }
 
 // setLease completes the plan of a descriptor under a rule with leases. A refund of any size is a
 // release. An end keeps only the limits with leases, so that it refunds nothing else. A descriptor
 // whose lease id is empty or too long has no limits.
 func (p *Plan) setLease() {
-	if p.Refund || p.Hits < 0 {
+	if p.Kind == Refund {
 		p.release()
 	}
-	if p.EndsLease {
+	if p.EndsLease() {
 		p.Limits = withLeases(p.Limits)
 	}
 	if id := p.leaseID(); id == "" || len(id) > MaxLeaseIDBytes {
-		p.badLeaseID, p.PlannedReason, p.Limits = true, BadLeaseID, nil
+		p.PlannedReason, p.Limits = BadLeaseID, nil
 	}
 }
+
+// hasBadLeaseID reports whether the descriptor is denied without a store call.
+func (p *Plan) hasBadLeaseID() bool { return p.PlannedReason == BadLeaseID }
 
 // leaseID returns the lease id of a descriptor under a rule with leases.
 func (p *Plan) leaseID() string { return p.Entries[len(p.Entries)-1].Value }
@@ -120,7 +123,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 // leases. With retryEnds, it adds the ends of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 	for first, g := range limiters.EachGroup(r.call.groups) {
-		verdicts := r.call.verdicts[first : first+len(g)]
+		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, deniedByStore)
 		for i, op := range g {
 			switch v := &verdicts[i]; {

@@ -21,6 +21,9 @@ import (
 //	user, quota           2 slots, the latter in quota mode
 //	shadowed              1 slot, in shadow mode
 //	both                  2 slots, and 7 hits an hour
+//	second                7 hits an hour, and 2 slots
+//	named                 2 slots, with the name slots
+//	replacing             70 hits an hour, and replaces slots
 //	ordinary              50 hits an hour
 //	budget                100 hits an hour, reserved
 //	marked, release       60 hits an hour
@@ -44,6 +47,9 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 		"quota lease":    {Limits: []descriptors.RateLimit{slots(2)}, QuotaMode: true},
 		"shadowed lease": {Limits: []descriptors.RateLimit{slots(1)}, ShadowMode: true},
 		"both lease":     {Limits: []descriptors.RateLimit{slots(2), perHour(7)}},
+		"second lease":   {Limits: []descriptors.RateLimit{perHour(7), slots(2)}},
+		"named lease":    {Limits: []descriptors.RateLimit{{Limit: slots(2).Limit, RequestsPerUnit: 2, Name: "slots"}}},
+		"replacing":      {Limits: []descriptors.RateLimit{perHour(70)}, Replaces: []string{"slots"}},
 		"budget lease": {Limits: []descriptors.RateLimit{limit(limiters.Spec{
 			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},
 		})}},
@@ -132,8 +138,8 @@ func reasons(r *Result) string {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + d.Reason.String()
-		if d.DecidingLimit != nil {
-			text += fmt.Sprintf("(%d)", d.Remaining)
+		if _, v := d.Deciding(); v != nil {
+			text += fmt.Sprintf("(%d)", v.Remaining)
 		}
 	}
 	return text
@@ -218,6 +224,23 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	wantReasons(t, d, "allowed: within_limit(1) bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
+// The end of a lease is under one of two limits. Metrics, weir tail and weir test name that limit by
+// its index in the rule.
+func TestEndNamesItsLimitByTheIndexInTheRule(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	var r Result
+	must.Succeed(t, d.Decide(t.Context(), leaseRequest("second=u lease=a release"), &r))
+	end := &r.Decisions[0]
+	if got := end.LimitLabel(end.DecidingIndex); len(end.Limits) != 1 || got != "1" {
+		t.Errorf("limit %s of %d, want 1 of 1", got, len(end.Limits))
+	}
+}
+
+func TestReplacedRuleNeedsNoLeaseID(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	wantReasons(t, d, "allowed: replaced within_limit(69)", "named=u lease=", "replacing=u")
+}
+
 // Waiting does not help a request with a bad lease id, so another quota that only needs time sets
 // the wait.
 func TestRetryAfterOfBadLeaseID(t *testing.T) {
@@ -236,7 +259,7 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	} {
 		var r Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &r))
-		wait, descriptor := r.RetryAfter()
+		wait, descriptor := r.RetryAfter(), r.Denier()
 		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].MayFitLater() != c.canWait {
 			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, descriptor, c)
 		}

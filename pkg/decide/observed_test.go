@@ -32,7 +32,7 @@ func TestResultNamesKeyAndDenyingLimit(t *testing.T) {
 		for call, denying := range [][]int{{-1, -1, -1, -1}, {-1, 1, -1, 0}} {
 			must.Succeed(t, d.Decide(context.Background(), &r, &result))
 			for i, key := range []string{"", "1:d|4:user*1:a", "", "1:d|8:shadowed*1:b"} {
-				if got := result.Key(i); got != key {
+				if got := result.Decisions[i].Key; got != key {
 					t.Errorf("all or nothing %v, call %d: the key of descriptor %d is %q, want %q", allOrNothing, call, i, got, key)
 				}
 				if got := result.Decisions[i].DenyingIndex(); got != denying[i] {

@@ -29,8 +29,8 @@ const (
 	Unlimited                   // Allowed: the rule is unlimited
 	Replaced                    // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                 // Allowed: the hits fit under every limit
-	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under DecidingLimit after RetryAfter
-	NeverFits                   // as OverLimit, but DecidingLimit can never hold that many hits: waiting does not help
+	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under the deciding limit after a wait
+	NeverFits                   // as OverLimit, but the deciding limit can never hold that many hits: waiting does not help
 	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
@@ -61,19 +61,12 @@ func (d *Decision) setOutcome() {
 	outcome, reason := Allowed, d.PlannedReason
 	switch {
 	case len(d.Verdicts) > 0:
-		i := decidingVerdict(d.Verdicts)
-		v := &d.Verdicts[i]
-		outcome, reason = outcomeOf(v, d.PlannedReason)
-		if v.Err == nil && v.By != limiters.ByPolicy { // otherwise the usage and the times are unknown
-			d.DecidingLimit, d.Remaining = &d.Limits[i], v.Remaining
-			d.RetryAfter, d.ResetAfter = max(0, v.RetryAfter), v.ResetAfter
-		}
-	case d.badLeaseID:
+		d.DecidingIndex = decidingVerdict(d.Verdicts)
+		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingIndex], d.PlannedReason)
+	case d.hasBadLeaseID():
 		outcome = Denied
-	case d.Unlimited():
-		d.Remaining = limiters.MaxHits
 	}
-	if d.ShadowMode || d.EndsLease {
+	if d.ShadowMode || d.EndsLease() {
 		outcome = Allowed
 	}
 	d.Outcome, d.Reason = outcome, reason
@@ -130,9 +123,7 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.nonQuotas[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// decidingVerdict returns the index of the verdict that decides the outcome: the denial with the
-// longest wait, else the first error, else the verdict with the fewest remaining hits. Of equal
-// verdicts it is the first.
+// decidingVerdict returns [Decision.DecidingIndex].
 func decidingVerdict(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {

@@ -21,7 +21,7 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 		rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
 		must.Succeed(t, err)
 		decider := New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), Options{QuotaMode: random.IntN(5) == 0})
-		var planned Result // reused for each request
+		var planned PlannedRequest // reused for each request
 		for range 20 {
 			request := &Request{Domain: "d"}
 			for range 1 + random.IntN(3) {
@@ -30,9 +30,9 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 			var decided Result
 			must.Succeed(t, decider.Plan(request, &planned))
 			must.Succeed(t, decider.Decide(t.Context(), request, &decided))
-			for i := range planned.Decisions {
-				p, d := &planned.Decisions[i], &decided.Decisions[i]
-				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || planned.Key(i) != decided.Key(i) || p.EndsLease != d.EndsLease || p.QuotaMode != d.QuotaMode || p.Verdicts != nil {
+			for i := range planned.Plans {
+				p, d := &planned.Plans[i], &decided.Decisions[i]
+				if p.Rule != d.Rule || !slices.Equal(p.Limits, d.Limits) || p.Key != d.Key || p.Kind != d.Kind || p.QuotaMode != d.QuotaMode {
 					t.Fatalf("%v: planned %+v, decided %+v, of\n%s", request.Descriptors[i].Entries, p, d, made.Text)
 				}
 			}
@@ -41,9 +41,9 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 }
 
 func TestPlanRejectsAnEmptyDomain(t *testing.T) {
-	var result Result
+	var planned PlannedRequest
 	planner := NewPlanner(func() *descriptors.Rules { return nil }, Options{})
-	if err := planner.Plan(&Request{}, &result); err == nil || err.Error() != "rate limit domain must not be empty" {
+	if err := planner.Plan(&Request{}, &planned); err == nil || err.Error() != "rate limit domain must not be empty" {
 		t.Errorf("got error %v, want: rate limit domain must not be empty", err)
 	}
 }

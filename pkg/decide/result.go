@@ -11,11 +11,9 @@ import (
 // A Result holds the decisions of a request, and reports whether it is denied. The zero Result is
 // ready for [Decider.Decide].
 type Result struct {
-	Domain        string             // the domain of the request; empty if the request is invalid
-	Rules         *descriptors.Rules // rules that decided; nil if the request is invalid or no rules are loaded
-	UnknownDomain bool               // no rules have the domain, so nothing is limited
-	Denied        bool               // Weir denies the request
-	Shadowed      bool               // Weir allows the request, and would deny it without [Options.ShadowMode]
+	PlannedRequest
+	Denied   bool // Weir denies the request
+	Shadowed bool // Weir allows the request, and would deny it without [Options.ShadowMode]
 	// Decisions holds one element for each descriptor, in request order. It is empty if the request
 	// is invalid.
 	Decisions []Decision
@@ -31,30 +29,8 @@ type Result struct {
 	// was canceled. It is for logs only. After an error, a lease may last until its TTL.
 	EndErr error
 
+	verdicts []limiters.Verdict // of all operations of the store call
 	combined CombinedOutcome
-	call     storeCall
-}
-
-// A storeCall is the store call of a request.
-type storeCall struct {
-	ops       []limiters.Op
-	groups    []limiters.Group // slices of ops
-	verdicts  []limiters.Verdict
-	hasLeases bool   // an operation has a lease
-	key       []byte // scratch space for building keys
-}
-
-// groupSince returns the group of the operations from first on.
-func (c *storeCall) groupSince(first int) limiters.Group {
-	return c.ops[first:len(c.ops):len(c.ops)]
-}
-
-// clear clears c and keeps its memory.
-func (c *storeCall) clear() {
-	clear(c.ops)
-	clear(c.groups)
-	clear(c.verdicts)
-	c.ops, c.groups, c.verdicts, c.hasLeases = c.ops[:0], c.groups[:0], c.verdicts[:0], false
 }
 
 // CausesDenial reports whether d, an element of r.Decisions, is a cause of r.Denied or r.Shadowed.
@@ -69,28 +45,56 @@ func (r *Result) Enforces(d *Decision) bool { return r.Denied && d.Outcome == De
 
 // A Decision holds the plan and the outcome of one descriptor.
 type Decision struct {
-	Plan
+	*Plan
 	Outcome  Outcome
 	Reason   Reason
 	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
-	// DecidingLimit is the denying limit with the longest wait or, if none denies, the limit with
-	// the fewest remaining hits. It is nil if no limit's state is known, see Reason.
-	DecidingLimit *descriptors.RateLimit
-	Remaining     int64         // further hits that fit under DecidingLimit
-	RetryAfter    time.Duration // the wait until denied hits fit; 0 if they fit now or never
-	ResetAfter    time.Duration // the time until the key has fully reset
+	// DecidingIndex is the index of the verdict that decides the outcome: the denial with the
+	// longest wait, else the first error, else the verdict with the fewest remaining hits. Of equal
+	// verdicts it is the first. It is 0 without verdicts.
+	DecidingIndex int
+}
+
+// Deciding returns the limit at DecidingIndex and its verdict. It returns nil if no limit's state
+// is known, see Reason.
+func (d *Decision) Deciding() (*descriptors.RateLimit, *limiters.Verdict) {
+	if len(d.Verdicts) == 0 {
+		return nil, nil
+	}
+	v := &d.Verdicts[d.DecidingIndex]
+	if v.Err != nil || v.By == limiters.ByPolicy {
+		return nil, nil
+	}
+	return &d.Limits[d.DecidingIndex], v
+}
+
+// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;
+// -1 if none denies.
+func (d *Decision) DenyingIndex() int {
+	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingIndex].Denied() {
+		return -1
+	}
+	return d.DecidingIndex
+}
+
+// Remaining returns how many further hits fit under the deciding limit: [limiters.MaxHits] if the
+// rule is unlimited, and 0 if no limit's state is known.
+func (d *Decision) Remaining() int64 {
+	if _, v := d.Deciding(); v != nil {
+		return v.Remaining
+	}
+	if d.Reason == Unlimited {
+		return limiters.MaxHits
+	}
+	return 0
 }
 
 // Clear clears r and keeps its memory.
 func (r *Result) Clear() {
-	r.clearDecisions()
-	r.call.clear()
-	*r = Result{Decisions: r.Decisions, call: r.call}
-}
-
-func (r *Result) clearDecisions() {
+	r.PlannedRequest.clear()
 	clear(r.Decisions)
-	r.Decisions = r.Decisions[:0]
+	clear(r.verdicts)
+	*r = Result{PlannedRequest: r.PlannedRequest, Decisions: r.Decisions[:0], verdicts: r.verdicts[:0]}
 }
 
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
@@ -99,10 +103,12 @@ func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
 // setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
+	r.Decisions = zeroed(r.Decisions, len(r.Plans))
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
+		d.Plan = &r.Plans[i]
 		if len(d.Limits) > 0 {
-			d.Verdicts = r.call.verdicts[d.firstOp : d.firstOp+len(d.Limits)]
+			d.Verdicts = r.verdicts[d.firstOp : d.firstOp+len(d.Limits)]
 		}
 		if r.StoreErr == nil {
 			r.StoreErr = d.firstError(i)
@@ -122,47 +128,4 @@ func (d *Decision) firstError(i int) error {
 		}
 	}
 	return nil
-}
-
-// Key returns the key of descriptor i, see [descriptors.Key]; "" if it has no limits. The result
-// may be retained.
-func (r *Result) Key(i int) string {
-	d := &r.Decisions[i]
-	if len(d.Limits) == 0 {
-		return ""
-	}
-	return r.call.ops[d.firstOp].Key
-}
-
-// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;
-// -1 if none denies.
-func (d *Decision) DenyingIndex() int {
-	if len(d.Verdicts) == 0 {
-		return -1
-	}
-	i := decidingVerdict(d.Verdicts)
-	if rank(&d.Verdicts[i]) != rankDenied {
-		return -1
-	}
-	return i
-}
-
-// OverrideName is the name of a limit that came with the request, in metrics, headers and logs.
-const OverrideName = "override"
-
-// LimitLabel returns the name of limit i, its index from 0 if it has none, or [OverrideName] if it
-// came with the request.
-func (d *Decision) LimitLabel(i int) string {
-	if d.HasOverride {
-		return OverrideName
-	}
-	return d.Limits[i].Label(i)
-}
-
-// RuleName returns the name of the rule; "" without a rule.
-func (d *Decision) RuleName() string {
-	if d.Rule == nil {
-		return ""
-	}
-	return d.Rule.Name
 }

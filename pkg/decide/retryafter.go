@@ -8,53 +8,65 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// RetryAfter returns how long the client of a denied request should wait, and the index of the
-// descriptor with that wait. It is the longest wait of the descriptors that deny the request.
-// Descriptors in quota mode deny a request only together, so only the shortest of their waits is
-// considered. A wait of 0 is unknown, and the index is -1 if no descriptor denies the request.
-func (r *Result) RetryAfter() (wait time.Duration, descriptor int) {
-	shortestQuota := -1
-	for i := range r.Decisions {
+// RetryAfter returns how long the client of a denied request should wait: the longest wait under
+// the limits that deny it, see [WaitUnder]. It is 0 if no wait is known.
+func (r *Result) RetryAfter() (wait time.Duration) {
+	for i := range r.causesOfWait {
 		d := &r.Decisions[i]
-		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.waitOrder() < r.Decisions[shortestQuota].waitOrder()) {
-			shortestQuota = i
-		}
-	}
-	descriptor = -1
-	for i := range r.Decisions {
-		d := &r.Decisions[i]
-		if !r.CausesDenial(d) || d.QuotaMode && i != shortestQuota {
-			continue
-		}
-		wait = max(wait, d.longestWait())
-		if descriptor < 0 || d.waitOrder() > r.Decisions[descriptor].waitOrder() {
-			descriptor = i
-		}
-	}
-	return wait, descriptor
-}
-
-// waitOrder returns a wait that orders denied descriptors. It is the longest if waiting does not
-// help.
-func (d *Decision) waitOrder() time.Duration {
-	if !d.MayFitLater() {
-		return math.MaxInt64
-	}
-	return d.RetryAfter
-}
-
-// MayFitLater reports whether a denied descriptor may be allowed later.
-func (d *Decision) MayFitLater() bool { return d.Reason != NeverFits && d.Reason != BadLeaseID }
-
-// longestWait returns the longest wait among the limits that deny d.
-func (d *Decision) longestWait() (wait time.Duration) {
-	for i := range d.Verdicts {
-		if v := &d.Verdicts[i]; v.Denied() && v.By != limiters.ByPolicy {
-			wait = max(wait, WaitUnder(&d.Limits[i], v))
+		for j := range d.Verdicts {
+			if v := &d.Verdicts[j]; v.Denied() && v.By != limiters.ByPolicy {
+				wait = max(wait, WaitUnder(&d.Limits[j], v))
+			}
 		}
 	}
 	return wait
 }
+
+// Denier returns the index of the descriptor that explains why a request is denied: the first that
+// waiting does not help, or else the one with the longest wait. It is -1 if none denies the request.
+func (r *Result) Denier() int {
+	denier := -1
+	for i := range r.causesOfWait {
+		if denier < 0 || r.Decisions[i].wait() > r.Decisions[denier].wait() {
+			denier = i
+		}
+	}
+	return denier
+}
+
+// causesOfWait yields the indices of the descriptors for which the client of a denied request must
+// wait. Descriptors in quota mode deny a request only together, so of these it yields the one with
+// the shortest wait.
+func (r *Result) causesOfWait(yield func(int) bool) {
+	shortestQuota := -1
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.wait() < r.Decisions[shortestQuota].wait()) {
+			shortestQuota = i
+		}
+	}
+	for i := range r.Decisions {
+		d := &r.Decisions[i]
+		if r.CausesDenial(d) && (!d.QuotaMode || i == shortestQuota) && !yield(i) {
+			return
+		}
+	}
+}
+
+// wait returns the wait of a denied descriptor, or the longest duration if waiting does not help, so
+// that waits compare.
+func (d *Decision) wait() time.Duration {
+	if !d.MayFitLater() {
+		return math.MaxInt64
+	}
+	if _, v := d.Deciding(); v != nil {
+		return v.Wait()
+	}
+	return 0
+}
+
+// MayFitLater reports whether a denied descriptor may be allowed later.
+func (d *Decision) MayFitLater() bool { return d.Reason != NeverFits && d.Reason != BadLeaseID }
 
 // WaitUnder returns how long a client should wait after limit l denied its hits with v. For hits
 // that never fit, it is at least one window, because only changed rules can help.

@@ -94,14 +94,14 @@ func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *E
 		rules = &descriptors.Rules{}
 	}
 	explanation, domain := newExplanation(rules, request.Domain)
-	var plan decide.Result
-	err := decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide).Plan(request, &plan)
+	var planned decide.PlannedRequest
+	err := decide.NewPlanner(func() *descriptors.Rules { return rules }, o.Decide).Plan(request, &planned)
 	if err != nil {
 		explanation.Error = err.Error()
 		return explanation
 	}
-	e := explainer{options: o, rules: rules, domain: domain, plan: &plan}
-	for i := range plan.Decisions {
+	e := explainer{options: o, rules: rules, domain: domain, plans: planned.Plans}
+	for i := range planned.Plans {
 		d := e.descriptor(i)
 		d.Entries = EntriesOf(request.Descriptors[i].Entries)
 		noLimit := e.walk(&d, i, request.Descriptors[i].Entries)
@@ -155,19 +155,19 @@ type explainer struct {
 	options Options
 	rules   *descriptors.Rules
 	domain  *descriptors.Domain // nil: unknown
-	plan    *decide.Result
+	plans   []decide.Plan
 }
 
 // descriptor explains descriptor i. It leaves out the entries, the walk and the reason.
 func (e *explainer) descriptor(i int) Descriptor {
-	planned := &e.plan.Decisions[i]
+	planned := &e.plans[i]
 	d := Descriptor{
 		Hits: planned.Hits, Matched: planned.Rule != nil, Rule: planned.RuleName(), Source: planned.Rule.Source(),
 		Limits: []Limit{}, Unlimited: planned.Unlimited(), Result: planned.PlannedReason.String(),
-		key: e.plan.Key(i), planned: planned.Limits,
+		key: planned.Key, planned: planned.Limits,
 	}
 	for j := range planned.Limits {
-		d.Limits = append(d.Limits, e.limit(i, &planned.Limits[j]))
+		d.Limits = append(d.Limits, e.limit(planned, j))
 	}
 	if planned.PlannedReason == decide.WithinLimit {
 		d.Result = limited
@@ -187,7 +187,7 @@ const (
 // and has a step of its own.
 func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimit string) {
 	d.Walk = []Step{}
-	planned := e.plan.Decisions[i].Entries
+	planned := e.plans[i].Entries
 	for _, s := range e.domain.Walk(planned) {
 		step := Step{
 			Level: s.Position, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
@@ -216,7 +216,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimi
 
 // reason returns the reason for the result of descriptor i. noLimit is the result of walk.
 func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Explanation) string {
-	planned := &e.plan.Decisions[i]
+	planned := &e.plans[i]
 	switch planned.PlannedReason {
 	case decide.WithinLimit:
 		return e.whyLimited(planned)
@@ -245,7 +245,7 @@ func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Ex
 }
 
 // whyLimited returns the reason for the result limited.
-func (e *explainer) whyLimited(planned *decide.Decision) string {
+func (e *explainer) whyLimited(planned *decide.Plan) string {
 	switch {
 	case len(planned.Limits) == 0:
 		return "a refund of 0 hits changes nothing, and is never denied"
@@ -295,15 +295,15 @@ func DomainNames(rules *descriptors.Rules) string {
 
 // replacedBy returns the name of the rule that replaces the rule of descriptor i.
 func (e *explainer) replacedBy(i int) string {
-	replaced := e.plan.Decisions[i].Rule
-	for j := range e.plan.Decisions {
-		d := &e.plan.Decisions[j]
-		if d.Rule == nil || d.HasOverride || d.EndsLease {
+	replaced := e.plans[i].Rule
+	for j := range e.plans {
+		p := &e.plans[j]
+		if !p.UsesRule() {
 			continue
 		}
-		for _, name := range d.Rule.Replaces {
+		for _, name := range p.Rule.Replaces {
 			if replaced.HasLimitNamed(name) {
-				return fmt.Sprintf("descriptor %d replaces the limit %s: its rule %s says so", j+1, shown(name), located(d.Rule.Name, d.Rule.Source()))
+				return fmt.Sprintf("descriptor %d replaces the limit %s: its rule %s says so", j+1, shown(name), located(p.Rule.Name, p.Rule.Source()))
 			}
 		}
 	}

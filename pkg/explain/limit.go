@@ -3,11 +3,11 @@ package explain
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -74,10 +74,10 @@ func RoundUp(text string) string {
 	return d.String()
 }
 
-// limit explains one limit of the descriptor i.
-func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
-	planned, spec := &e.plan.Decisions[i], l.Spec()
-	key := e.plan.Key(i)
+// limit explains limit i of a plan.
+func (e *explainer) limit(planned *decide.Plan, i int) Limit {
+	l, key := &planned.Limits[i], planned.Key
+	spec := l.Spec()
 	out := Limit{
 		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Window().String(), Name: l.Name,
 		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeyHashSecret, key), Override: planned.HasOverride,
@@ -100,9 +100,7 @@ func (e *explainer) limit(i int, l *descriptors.RateLimit) Limit {
 		return out
 	}
 	out.Source, out.OverlaySource = planned.Rule.Source(), planned.Rule.OverlaySource()
-	// A descriptor that ends a lease is under some of the limits only.
-	same := func(other descriptors.RateLimit) bool { return other.StateID() == l.StateID() }
-	out.Hash = fmt.Sprintf("%016x", planned.Rule.LimitHash(slices.IndexFunc(planned.Rule.Limits, same)))
+	out.Hash = fmt.Sprintf("%016x", planned.Rule.LimitHash(planned.IndexInRule(i)))
 	return out
 }
 

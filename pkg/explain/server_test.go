@@ -73,7 +73,7 @@ func decisionDifference(result *decide.Result, i int, shadowed bool, e *explain.
 	}
 	for j := range d.Limits {
 		l, explained := &d.Limits[j], &e.Limits[j]
-		if explained.Key != result.Key(i) || explained.Algorithm != l.Algorithm() || explained.RequestsPerUnit != l.RequestsPerUnit ||
+		if explained.Key != result.Decisions[i].Key || explained.Algorithm != l.Algorithm() || explained.RequestsPerUnit != l.RequestsPerUnit ||
 			explained.Window != l.Window().String() || explained.Name != l.Name {
 			return fmt.Sprintf("limit %d differs", j)
 		}

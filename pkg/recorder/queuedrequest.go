@@ -79,11 +79,11 @@ func appendRequest(b []byte, h *head, result *decide.Result, selected *selection
 func appendDecision(b []byte, d *decide.Decision, release bool) []byte {
 	hits, flags := d.Hits, byte(0)
 	switch {
-	case d.EndsLease && d.Reason == decide.Settled:
+	case d.EndsLease() && d.Reason == decide.Settled:
 		flags |= flagSettle
-	case d.EndsLease, release:
+	case d.EndsLease(), release:
 		hits = -1
-	case d.Refund && hits == 0:
+	case d.Kind == decide.Refund && hits == 0:
 		flags |= flagRefund
 	}
 	if d.HasOverride && len(d.Limits) > 0 {

@@ -34,7 +34,7 @@ func (r *Recorder) sample(result *decide.Result) (selected selection) {
 			selected.add(i)
 		case result.Decisions[i].Reason == decide.Replaced:
 			replaced++
-		case keysample.Hash(result, i) <= r.maxHash:
+		case keysample.Hash(result.Decisions[i].Plan) <= r.maxHash:
 			selected.add(i)
 		}
 	}
@@ -97,7 +97,7 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 // leasesOf selects the descriptors of a selection that may have opened leases.
 func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	for i := range result.Decisions {
-		if d := &result.Decisions[i]; selected.has(i) && !d.EndsLease && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() {
+		if d := &result.Decisions[i]; selected.has(i) && !d.EndsLease() && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() {
 			leases.add(i)
 		}
 	}

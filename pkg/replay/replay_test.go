@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,8 +62,8 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 		{206 * time.Hour, "month", 1, false, 31 * 24 * time.Hour},
 	} {
 		must.Succeed(t, r.Decide(start.Add(step.at), request(step.key, "a", step.hits), &result))
-		d := result.Decisions[0]
-		if wait := cmp.Or(d.RetryAfter, d.ResetAfter); result.Denied != step.denied || wait != step.wait {
+		_, v := result.Decisions[0].Deciding()
+		if wait := cmp.Or(v.RetryAfter, v.ResetAfter); result.Denied != step.denied || wait != step.wait {
 			t.Errorf("%v %s: denied %t, retry or reset after %v, want %t, %v", step.at, step.key, result.Denied, wait, step.denied, step.wait)
 		}
 	}
@@ -93,7 +94,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 			if len(result.Decisions) > 0 {
 				t.Errorf("%v: a rejected request has decisions: %+v", step.at, result.Decisions)
 			}
-		} else if got := result.Decisions[0].Remaining; got != step.remaining {
+		} else if got := result.Decisions[0].Remaining(); got != step.remaining {
 			t.Errorf("%v: %d remaining, want %d", step.at, got, step.remaining)
 		}
 	}
@@ -128,9 +129,8 @@ func TestReplayEqualsTheReference(t *testing.T) {
 		incoming.Now = now
 		must.Succeed(t, reference.Decide(context.Background(), incoming, &want))
 		g, w := got.Decisions[0], want.Decisions[0]
-		if g.Outcome != w.Outcome || g.Reason != w.Reason || g.Remaining != w.Remaining || g.RetryAfter != w.RetryAfter || g.ResetAfter != w.ResetAfter {
-			t.Fatalf("request %d at %v of %s: %v %v %d %v %v, want %v %v %d %v %v", i, now, key,
-				g.Outcome, g.Reason, g.Remaining, g.RetryAfter, g.ResetAfter, w.Outcome, w.Reason, w.Remaining, w.RetryAfter, w.ResetAfter)
+		if g.Outcome != w.Outcome || g.Reason != w.Reason || !slices.Equal(g.Verdicts, w.Verdicts) {
+			t.Fatalf("request %d at %v of %s: %v %v %+v, want %v %v %+v", i, now, key, g.Outcome, g.Reason, g.Verdicts, w.Outcome, w.Reason, w.Verdicts)
 		}
 		if got.Denied {
 			denied++

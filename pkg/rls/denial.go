@@ -17,15 +17,15 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report, see [decide.Result.RetryAfter]. It returns false if no
+// denialOf returns the denial to report, see [decide.Result.Denier]. It returns false if no
 // descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
-	wait, descriptor := r.RetryAfter()
-	if descriptor < 0 {
+	denier := r.Denier()
+	if denier < 0 {
 		return denial{}, false
 	}
-	d := &r.Decisions[descriptor]
-	return denial{Decision: d, result: r, descriptor: descriptor, limit: d.DenyingIndex(), wait: wait}, true
+	d := &r.Decisions[denier]
+	return denial{Decision: d, result: r, descriptor: denier, limit: d.DenyingIndex(), wait: r.RetryAfter()}, true
 }
 
 // penalized reports whether a penalty denies the key.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
+	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // Headers names the response headers for a limit, its remaining hits, and the seconds until its
@@ -21,26 +22,31 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	minimum := int64(math.MaxInt64)
 	for i := range decisions {
 		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
-		if d := &decisions[i]; d.DecidingLimit != nil && !d.EndsLease && d.Remaining < minimum && d.Remaining != math.MaxUint32 {
-			shown, minimum = d, d.Remaining
+		d := &decisions[i]
+		if _, v := d.Deciding(); v != nil && !d.EndsLease() && v.Remaining < minimum && v.Remaining != math.MaxUint32 {
+			shown, minimum = d, v.Remaining
 		}
 	}
 	for i := range decisions {
-		if d := &decisions[i]; d.DecidingLimit != nil && d.Outcome == decide.Denied && !d.QuotaMode {
+		d := &decisions[i]
+		if _, v := d.Deciding(); v != nil && d.Outcome == decide.Denied && !d.QuotaMode {
 			shown = d
 		}
 	}
 	if shown == nil {
 		return b
 	}
-	b = appendNumberHeader(b, h.Limit, int64(saturated(shown.DecidingLimit.RequestsPerUnit)))
-	b = appendNumberHeader(b, h.Remaining, int64(saturated(shown.Remaining)))
-	return appendNumberHeader(b, h.Reset, seconds(untilReset(shown)))
+	limit, v := shown.Deciding()
+	b = appendNumberHeader(b, h.Limit, int64(saturated(limit.RequestsPerUnit)))
+	b = appendNumberHeader(b, h.Remaining, int64(saturated(v.Remaining)))
+	return appendNumberHeader(b, h.Reset, seconds(untilReset(v)))
 }
 
-// untilReset returns the value of Envoy's duration_until_reset: the time until a denied request may
-// be repeated, or else until the key has fully reset.
-func untilReset(d *decide.Decision) time.Duration { return cmp.Or(d.RetryAfter, d.ResetAfter) }
+// untilReset returns the value of Envoy's duration_until_reset: the time until denied hits fit, or
+// else until the key has fully reset.
+func untilReset(v *limiters.Verdict) time.Duration {
+	return cmp.Or(max(0, v.RetryAfter), v.ResetAfter)
+}
 
 // seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would
 // round down.

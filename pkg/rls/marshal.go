@@ -70,7 +70,8 @@ func (s *Service) appendResponse(b []byte, c *call) ([]byte, error) {
 func appendStatus(b []byte, d *decide.Decision) []byte {
 	b, start := openMessage(b, tagStatuses)
 	b = appendNumber(b, tagCode, uint64(codeOf[d.Outcome]))
-	if l := d.DecidingLimit; l != nil {
+	l, v := d.Deciding()
+	if l != nil {
 		var limit int
 		b, limit = openMessage(b, tagCurrentLimit)
 		b = appendNumber(b, tagRequestsPerUnit, uint64(saturated(l.RequestsPerUnit)))
@@ -85,11 +86,11 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 		}
 		b = closeMessage(b, limit)
 	}
-	b = appendNumber(b, tagLimitRemaining, uint64(saturated(d.Remaining)))
-	if d.DecidingLimit != nil {
+	b = appendNumber(b, tagLimitRemaining, uint64(saturated(d.Remaining())))
+	if v != nil {
 		var reset int
 		b, reset = openMessage(b, tagDurationUntilReset)
-		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(untilReset(d)))), reset)
+		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(untilReset(v)))), reset)
 	}
 	return closeMessage(b, start)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
@@ -183,18 +184,21 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 // The headers show no descriptor that ended a lease.
 func TestHeadersShowNoEndedLease(t *testing.T) {
 	s := New(nil, Options{Headers: Headers{Limit: "L", Remaining: "M", Reset: "R"}})
-	limit := func(remaining int64, end bool) decide.Decision {
-		return decide.Decision{Plan: decide.Plan{EndsLease: end}, DecidingLimit: &descriptors.RateLimit{RequestsPerUnit: 10}, Remaining: remaining}
+	limit := func(remaining int64, kind decide.Kind) decide.Decision {
+		return decide.Decision{
+			Plan:     &decide.Plan{Kind: kind, Limits: []descriptors.RateLimit{{RequestsPerUnit: 10}}},
+			Verdicts: []limiters.Verdict{{Allowed: true, Remaining: remaining}},
+		}
 	}
 	shown := func(decisions ...decide.Decision) []*corev3.HeaderValue {
 		var r ratelimitv3.RateLimitResponse
 		must.Succeed(t, proto.Unmarshal(s.options.Headers.append(nil, decisions), &r))
 		return r.GetResponseHeadersToAdd()
 	}
-	if got := shown(limit(1, true), limit(5, false)); len(got) != 3 || got[1].GetValue() != "5" {
+	if got := shown(limit(1, decide.EndLease), limit(5, decide.Charge)); len(got) != 3 || got[1].GetValue() != "5" {
 		t.Errorf("%v, want the limit with 5 remaining", got)
 	}
-	if got := shown(limit(1, true)); len(got) != 0 {
+	if got := shown(limit(1, decide.EndLease)); len(got) != 0 {
 		t.Errorf("%v, want none", got)
 	}
 }

@@ -49,10 +49,11 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 // addLargeNumbers adds the numbers of a decision that exceed 32 bits to the metadata of its
 // descriptor. A double represents them exactly.
 func addLargeNumbers(metadata map[string]any, d *decide.Decision) {
-	if d.DecidingLimit == nil || max(d.DecidingLimit.RequestsPerUnit, d.Remaining) <= math.MaxUint32 {
+	l, v := d.Deciding()
+	if l == nil || max(l.RequestsPerUnit, v.Remaining) <= math.MaxUint32 {
 		return
 	}
-	metadata["requestsPerUnit"], metadata["limitRemaining"] = d.DecidingLimit.RequestsPerUnit, d.Remaining
+	metadata["requestsPerUnit"], metadata["limitRemaining"] = l.RequestsPerUnit, v.Remaining
 }
 
 func (d *descriptor) metadata() map[string]any {

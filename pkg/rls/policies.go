@@ -35,7 +35,7 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if d.EndsLease || d.ShadowMode {
+		if d.EndsLease() || d.ShadowMode {
 			continue
 		}
 		for j := range d.Verdicts {

@@ -28,8 +28,8 @@ func (r *Receipts) append(b []byte, d *denial) []byte {
 	if d.Rule != nil && !d.HasOverride { // 0 stands for a limit that came with the request
 		sent.Limit = d.Rule.LimitHash(max(0, d.limit))
 	}
-	if key := d.result.Key(d.descriptor); key != "" {
-		sent.Key = descriptors.KeyNumber(r.KeyHashSecret, key)
+	if d.Key != "" {
+		sent.Key = descriptors.KeyNumber(r.KeyHashSecret, d.Key)
 	}
 	if d.limit >= 0 {
 		sent.Used, sent.Max = d.Verdicts[d.limit].Used, d.Limits[d.limit].Capacity()

@@ -75,7 +75,9 @@ func newFixture(t *testing.T) *fixture {
 		kept := *o
 		kept.Decisions = slices.Clone(o.Decisions)
 		for i := range kept.Decisions {
-			kept.Decisions[i].Verdicts = slices.Clone(kept.Decisions[i].Verdicts)
+			d := &kept.Decisions[i]
+			plan := *d.Plan
+			d.Plan, d.Verdicts = &plan, slices.Clone(d.Verdicts)
 		}
 		f.observed = append(f.observed, &kept)
 	}})

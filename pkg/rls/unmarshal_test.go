@@ -299,35 +299,39 @@ func FuzzUnmarshal(f *testing.F) {
 func randomDecision(r *rand.Rand, names []string) decide.Decision {
 	number := func() uint32 { return []uint32{0, 1, 127, 128, r.Uint32(), math.MaxUint32}[r.IntN(6)] }
 	large := func() int64 { return []int64{int64(number()), math.MaxUint32 + 1, limiters.MaxLimit}[r.IntN(3)] }
-	d := decide.Decision{Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)], Remaining: large()}
+	d := decide.Decision{Plan: &decide.Plan{}, Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)]}
 	if r.IntN(4) > 0 {
-		d.DecidingLimit = &descriptors.RateLimit{
+		d.Limits = []descriptors.RateLimit{{
 			Name: names[r.IntN(len(names))], RequestsPerUnit: large(), UnitMultiplier: number(),
 			Unit: descriptors.Unit(1 + r.IntN(int(descriptors.Year))),
-		}
-		d.ResetAfter = time.Duration(number()) * time.Second
+		}}
+		v := limiters.Verdict{Allowed: true, Remaining: large(), ResetAfter: time.Duration(number()) * time.Second}
 		if r.IntN(2) == 0 {
-			d.Outcome, d.Reason, d.RetryAfter = decide.Denied, decide.OverLimit, d.ResetAfter/2
+			d.Outcome, d.Reason, v.Allowed, v.RetryAfter = decide.Denied, decide.OverLimit, false, v.ResetAfter/2
 		}
+		d.Verdicts = []limiters.Verdict{v}
+	} else if r.IntN(2) == 0 {
+		d.Reason = decide.Unlimited
 	}
 	return d
 }
 
 // statusMessage returns the status of a decision as Envoy's generated type.
 func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_DescriptorStatus {
-	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: saturated(d.Remaining)}
-	if d.DecidingLimit == nil {
+	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: saturated(d.Remaining())}
+	l, v := d.Deciding()
+	if l == nil {
 		return m
 	}
 	m.CurrentLimit = &ratelimitv3.RateLimitResponse_RateLimit{
-		RequestsPerUnit: saturated(d.DecidingLimit.RequestsPerUnit),
-		Unit:            unitOfLimit[d.DecidingLimit.Unit],
-		Name:            d.DecidingLimit.Name,
+		RequestsPerUnit: saturated(l.RequestsPerUnit),
+		Unit:            unitOfLimit[l.Unit],
+		Name:            l.Name,
 	}
-	if d.DecidingLimit.UnitMultiplier > 1 {
-		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(d.DecidingLimit.UnitMultiplier)
+	if l.UnitMultiplier > 1 {
+		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(l.UnitMultiplier)
 	}
-	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(untilReset(d))}
+	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(untilReset(v))}
 	return m
 }
 
@@ -345,7 +349,7 @@ func responseMessage(t *testing.T, r *decide.Result, full bool) *ratelimitv3.Rat
 		metadata["domain"], metadata["descriptors"] = r.Domain, descriptorMetadata(r.Decisions)
 	}
 	if r.Denied && slices.ContainsFunc(r.Decisions, isDenied) {
-		metadata["denied_by"] = map[string]any{"domain": r.Domain, "reason": "over_limit"}
+		metadata["denied_by"] = deniedByMessage(r)
 	}
 	if len(metadata) > 0 {
 		var err error
@@ -353,6 +357,17 @@ func responseMessage(t *testing.T, r *decide.Result, full bool) *ratelimitv3.Rat
 		must.Succeed(t, err)
 	}
 	return m
+}
+
+// deniedByMessage returns the description of a denial by limits without a rule.
+func deniedByMessage(r *decide.Result) map[string]any {
+	shown := map[string]any{"domain": r.Domain, "reason": "over_limit"}
+	if d := &r.Decisions[r.Denier()]; d.Limits[0].Name != "" {
+		shown["limit"] = descriptors.TruncateWithHash(d.Limits[0].Name, maxSentNameBytes)
+	} else {
+		shown["limit"] = "0"
+	}
+	return shown
 }
 
 func isDenied(d decide.Decision) bool { return d.Outcome == decide.Denied }
@@ -363,21 +378,23 @@ func headerMessages(decisions []decide.Decision) []*corev3.HeaderValue {
 	var shown *decide.Decision
 	for i := range decisions {
 		d := &decisions[i]
+		_, v := d.Deciding()
 		switch {
 		case isDenied(*d):
 			shown = d
-		case d.DecidingLimit == nil || d.Remaining == math.MaxUint32 || shown != nil && isDenied(*shown):
-		case shown == nil || d.Remaining < shown.Remaining:
+		case v == nil || d.Remaining() == math.MaxUint32 || shown != nil && isDenied(*shown):
+		case shown == nil || d.Remaining() < shown.Remaining():
 			shown = d
 		}
 	}
 	if shown == nil {
 		return nil
 	}
+	l, v := shown.Deciding()
 	return []*corev3.HeaderValue{
-		{Key: "a", Value: fmt.Sprint(saturated(shown.DecidingLimit.RequestsPerUnit))},
-		{Key: "b", Value: fmt.Sprint(saturated(shown.Remaining))},
-		{Key: "c", Value: fmt.Sprint(seconds(untilReset(shown)))},
+		{Key: "a", Value: fmt.Sprint(saturated(l.RequestsPerUnit))},
+		{Key: "b", Value: fmt.Sprint(saturated(v.Remaining))},
+		{Key: "c", Value: fmt.Sprint(seconds(untilReset(v)))},
 	}
 }
 
@@ -386,8 +403,8 @@ func descriptorMetadata(decisions []decide.Decision) []any {
 	all := make([]any, len(decisions))
 	for i, d := range decisions {
 		shown := map[string]any{"entries": []any{"k=v"}}
-		if l := d.DecidingLimit; l != nil && max(l.RequestsPerUnit, d.Remaining) > math.MaxUint32 {
-			shown["requestsPerUnit"], shown["limitRemaining"] = l.RequestsPerUnit, d.Remaining
+		if l, v := d.Deciding(); l != nil && max(l.RequestsPerUnit, v.Remaining) > math.MaxUint32 {
+			shown["requestsPerUnit"], shown["limitRemaining"] = l.RequestsPerUnit, v.Remaining
 		}
 		all[i] = shown
 	}

@@ -187,8 +187,7 @@ func (s *side) count(number int64, maxKeys int) {
 	for i := range s.result.Decisions {
 		d := &s.result.Decisions[i]
 		matched = matched || d.Rule != nil
-		key := s.result.Key(i)
-		if key == "" || d.EndsLease || d.HasOverride { // a limit that the request carries is not a limit of the rules
+		if d.Key == "" || d.EndsLease() || d.HasOverride { // a limit that the request carries is not a limit of the rules
 			continue
 		}
 		if at := s.byRule[d.Rule]; at.last != number {
@@ -197,14 +196,14 @@ func (s *side) count(number int64, maxKeys int) {
 				r.reached[s.number]++
 			}
 		}
-		u := s.keys[key]
+		u := s.keys[d.Key]
 		if u == nil {
 			if len(s.keys) >= maxKeys {
 				s.overflow = true
 				continue
 			}
 			u = &usage{rule: d.Rule}
-			s.keys[key] = u
+			s.keys[d.Key] = u
 		}
 		if !slices.Contains(s.charged, u) {
 			s.charged = append(s.charged, u)
@@ -227,7 +226,7 @@ func (s *side) countDenials() {
 		if d.HasOverride || !s.result.CausesDenial(d) {
 			continue
 		}
-		key := s.keys[s.result.Key(i)]
+		key := s.keys[d.Key]
 		for limit := range d.Verdicts { // none if the id of a lease is invalid
 			if !d.Verdicts[limit].Allowed {
 				s.denials = append(s.denials, keyDenial{s.byRule[d.Rule].rows[limit], key, limit})

@@ -224,7 +224,7 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 		a := answer{denied: result.Denied, keys: map[string]bool{}, by: map[string]bool{}, limits: map[string]bool{}}
 		quotas, full := 0, 0
 		for _, d := range result.Decisions {
-			if d.QuotaMode && d.Reason != decide.Unlimited && !d.EndsLease {
+			if d.QuotaMode && d.Reason != decide.Unlimited && !d.EndsLease() {
 				quotas++
 				if d.Outcome == decide.Denied {
 					full++
@@ -232,7 +232,7 @@ func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all 
 			}
 		}
 		for i, d := range result.Decisions {
-			if len(d.Limits) == 0 || d.EndsLease {
+			if len(d.Limits) == 0 || d.EndsLease() {
 				continue
 			}
 			key := descriptors.Key("d", d.Rule, line.Request.Descriptors[i].Entries)

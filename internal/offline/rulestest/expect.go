@@ -167,11 +167,11 @@ func verdictOf(denied bool) string {
 }
 
 // deciding returns the decision that explains the answer to a request. If the request is denied,
-// see [decide.Result.RetryAfter]. Otherwise it is a full quota, or else the decision with the
+// see [decide.Result.Denier]. Otherwise it is a full quota, or else the decision with the
 // fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
-	if _, descriptor := r.RetryAfter(); descriptor >= 0 {
-		return &r.Decisions[descriptor]
+	if denier := r.Denier(); denier >= 0 {
+		return &r.Decisions[denier]
 	}
 	best := 0
 	for i := range r.Decisions {
@@ -186,7 +186,9 @@ func decidesMore(d, than *decide.Decision) bool {
 	if full := d.Outcome == decide.Denied; full != (than.Outcome == decide.Denied) {
 		return full
 	}
-	return d.DecidingLimit != nil && (than.DecidingLimit == nil || d.Remaining < than.Remaining)
+	_, v := d.Deciding()
+	_, other := than.Deciding()
+	return v != nil && (other == nil || v.Remaining < other.Remaining)
 }
 
 // differences collects the problems of one decision.
@@ -227,7 +229,7 @@ func (w *wanted) problems(prefix string, d *decide.Decision) []Problem {
 func (w *wanted) compareNumbers(found *differences, d *decide.Decision, verdict *limiters.Verdict) {
 	remaining, used, resetAfter := "no limit", "no limit", "no limit"
 	if verdict != nil {
-		remaining, used = strconv.FormatInt(d.Remaining, 10), strconv.FormatInt(verdict.Used, 10)
+		remaining, used = strconv.FormatInt(d.Remaining(), 10), strconv.FormatInt(verdict.Used, 10)
 		resetAfter = verdict.ResetAfter.String()
 	}
 	if w.remaining != nil {
@@ -251,7 +253,8 @@ func retryAfter(d *decide.Decision) string {
 	case decide.NeverFits:
 		return "never"
 	case decide.OverLimit, decide.TooManyLeases:
-		return d.RetryAfter.String()
+		_, v := d.Deciding()
+		return v.RetryAfter.String()
 	case decide.BadLeaseID:
 		return "none, because the lease id is bad"
 	default:
@@ -262,12 +265,12 @@ func retryAfter(d *decide.Decision) string {
 // limitOf returns the limit that explains a decision: its name, or its number if it has none; its
 // number within its rule, from 0; and its verdict. Without a limit it returns "none", "" and nil.
 func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict) {
-	for i := range d.Limits {
-		if d.DecidingLimit == &d.Limits[i] {
-			return d.DecidingLimit.Label(i), strconv.Itoa(i), &d.Verdicts[i]
-		}
+	limit, verdict := d.Deciding()
+	if limit == nil {
+		return "none", "", nil
 	}
-	return "none", "", nil
+	index := d.IndexInRule(d.DecidingIndex)
+	return limit.Label(index), strconv.Itoa(index), verdict
 }
 
 // unlimitedReason returns the reason why no rule limits the requests of a step. It is empty if a rule
@@ -300,10 +303,10 @@ func outcomeText(r *decide.Result, d *decide.Decision) string {
 	parts := []string{"verdict: " + verdictOf(r.Denied)}
 	switch d.Reason {
 	case decide.WithinLimit:
-		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining))
+		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining()))
 	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
 		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesyaml.Quoted(d.RuleName()))
-		if d.DecidingLimit.Name != "" || len(d.Limits) > 1 {
+		if limit, _ := d.Deciding(); limit.Name != "" || len(d.Limits) > 1 {
 			name, _, _ := limitOf(d)
 			parts = append(parts, "limit: "+rulesyaml.Quoted(name))
 		}

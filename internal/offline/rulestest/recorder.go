@@ -192,7 +192,8 @@ func (r *recorder) recordRecovery(t int, d *decide.Decision) {
 		r.send(stepSpec{hits: 0, id: "id-1", end: "settle"})
 		r.send(stepSpec{hits: 1})
 	default:
-		r.send(stepSpec{hits: 1, after: d.RetryAfter})
+		_, v := d.Deciding()
+		r.send(stepSpec{hits: 1, after: v.RetryAfter})
 	}
 }
 

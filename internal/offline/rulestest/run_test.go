@@ -39,6 +39,12 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 1, penalty: {after: 1, within: 1m, for: 1h}}
   - key: friend
     rate_limit: {unlimited: true}
+  - key: two_limits
+    descriptors:
+      - key: lease
+        rate_limits:
+          - {algorithm: funnel, unit: second, requests_per_unit: 100}
+          - {algorithm: concurrency, concurrent_requests: 2}
 `
 
 // load writes rules and tests, and loads them. The text of the tests follows "rules: rules.yaml".
@@ -121,6 +127,10 @@ tests:
         expect: {reason: released}
       - request: {descriptors: "user_id=1,lease=3", hits: 2}
         expect: {verdict: allowed, used: 2}
+  - name: the limit of a release has its number in the rule
+    steps:
+      - request: two_limits=1,lease=1,release=1
+        expect: {reason: released, limit: 1}
   - name: 10,000 reservations of a key may be open
     steps:
       - request: {descriptors: "user_id=2,budget={n}", hits: 0}
@@ -185,8 +195,8 @@ tests:
 
 func TestStepsGetTheVerdictsOfAServer(t *testing.T) {
 	results := runAll(t, mustLoad(t, everything), rulestest.Options{})
-	if len(results) != 12 {
-		t.Errorf("%d tests ran, want 12", len(results))
+	if len(results) != 13 {
+		t.Errorf("%d tests ran, want 13", len(results))
 	}
 	for i := range results {
 		if !results[i].Passed() {
@@ -405,8 +415,8 @@ tests:
 	if !slices.Equal(got, want) {
 		t.Errorf("reached %q, want %q", got, want)
 	}
-	if covered, all := coverage.Counts(); covered != 3 || all != 9 || int(coverage.Percent()) != 33 {
-		t.Errorf("%d of %d limits are covered, %v %%, want 3 of 9", covered, all, coverage.Percent())
+	if covered, all := coverage.Counts(); covered != 3 || all != 11 || int(coverage.Percent()) != 27 {
+		t.Errorf("%d of %d limits are covered, %v %%, want 3 of 11", covered, all, coverage.Percent())
 	}
 }
 

@@ -109,12 +109,12 @@ func (c *client) retry(r retry) {
 // retryAfter returns the wait that Retry-After gives a client, in whole seconds. It returns false
 // if waiting does not help, or if no descriptor denies the request.
 func retryAfter(result *decide.Result) (time.Duration, bool) {
-	wait, descriptor := result.RetryAfter()
-	if descriptor < 0 {
+	denier := result.Denier()
+	if denier < 0 {
 		return 0, false
 	}
-	seconds := (wait + time.Second - 1) / time.Second
-	return max(seconds, 1) * time.Second, result.Decisions[descriptor].MayFitLater()
+	seconds := (result.RetryAfter() + time.Second - 1) / time.Second
+	return max(seconds, 1) * time.Second, result.Decisions[denier].MayFitLater()
 }
 
 // countLimits counts the verdicts of the last attempt.
@@ -129,7 +129,7 @@ func (c *client) countLimits() {
 			}
 			count.denied++
 			if c.counts.Model != Drop { // the keys of Drop are in the statistics
-				c.countKey(count, c.result.Key(i))
+				c.countKey(count, d.Key)
 			}
 		}
 	}

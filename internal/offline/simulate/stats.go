@@ -105,11 +105,11 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 		} else if len(d.Entries) > 0 {
 			s.countUnmatched(d)
 		}
-		if d.EndsLease {
+		if d.EndsLease() {
 			continue // the second call of a request
 		}
 		for j := range d.Verdicts {
-			s.observeLimit(s.rows.rowOf(d, j), &observation{Decision: d, limit: j, key: result.Key(i), at: line.At.UnixMicro(), bucket: bucket})
+			s.observeLimit(s.rows.rowOf(d, j), &observation{Decision: d, limit: j, key: d.Key, at: line.At.UnixMicro(), bucket: bucket})
 		}
 	}
 	if !matched {
@@ -346,14 +346,6 @@ func (l *limitRows) rowOf(d *decide.Decision, i int) int {
 	switch {
 	case d.HasOverride:
 		return first + len(d.Rule.Limits)
-	case len(d.Limits) == len(d.Rule.Limits):
-		return first + i
 	}
-	// The end of a lease is under some of the limits only.
-	for j := range d.Rule.Limits {
-		if d.Rule.Limits[j].Limit == d.Limits[i].Limit {
-			return first + j
-		}
-	}
-	return first
+	return first + d.IndexInRule(i)
 }

@@ -93,7 +93,7 @@ type Collector struct {
 // A ruleSet plans the requests of a recording by rules.
 type ruleSet struct {
 	planner     *decide.Planner
-	planned     decide.Result
+	planned     decide.PlannedRequest
 	unmatchable *replay.UnmatchableFinder
 }
 
@@ -205,7 +205,7 @@ func (c *Collector) Add(line *replay.Line) error {
 		}
 	}
 	c.seen.add(&line.Request)
-	matched, ruled := false, []decide.Decision(nil)
+	matched, ruled := false, []decide.Plan(nil)
 	for _, set := range c.sets {
 		if err := set.planner.Plan(&line.Request, &set.planned); err != nil {
 			r.Invalid++
@@ -213,7 +213,7 @@ func (c *Collector) Add(line *replay.Line) error {
 		}
 		set.unmatchable.Add(&line.Request)
 		matched = c.addAll(line, &set.planned, ruled) || matched
-		ruled = set.planned.Decisions
+		ruled = set.planned.Plans
 	}
 	if !matched {
 		r.Unmatched++
@@ -226,27 +226,27 @@ func (c *Collector) Add(line *replay.Line) error {
 func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
 // addAll adds the descriptors of a line that a rule of the Collector limits. It skips those that a
-// rule in ruled limits, the decisions of Options.Rules. It reports whether a descriptor matches a
+// rule in ruled limits, the plans of Options.Rules. It reports whether a descriptor matches a
 // rule of the Collector, even one that it does not add, such as one that carries a limit.
-func (c *Collector) addAll(line *replay.Line, planned *decide.Result, ruled []decide.Decision) (matched bool) {
-	for i := range planned.Decisions {
-		d := &planned.Decisions[i]
-		t := c.byRule[d.Rule]
-		if d.Rule == nil || t == nil || i < len(ruled) && ruled[i].Rule != nil {
+func (c *Collector) addAll(line *replay.Line, planned *decide.PlannedRequest, ruled []decide.Plan) (matched bool) {
+	for i := range planned.Plans {
+		p := &planned.Plans[i]
+		t := c.byRule[p.Rule]
+		if p.Rule == nil || t == nil || i < len(ruled) && ruled[i].Rule != nil {
 			continue
 		}
 		matched = true
 		switch {
-		case t.report.Note != "" || d.EndsLease || len(d.Limits) == 0:
+		case t.report.Note != "" || p.EndsLease() || len(p.Limits) == 0:
 			continue
-		case d.HasOverride:
+		case p.HasOverride:
 			t.report.Overridden++
 			continue
 		}
 		if line.HasAllowed && !line.Allowed {
 			t.report.Denied++
 		}
-		c.bytes += t.add(planned.Key(i), line.At.UnixMicro(), d.Hits)
+		c.bytes += t.add(p.Key, line.At.UnixMicro(), p.Hits)
 	}
 	return matched
 }

@@ -77,7 +77,7 @@ func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys
 		must.Succeed(t, r.Decide(lines[i].At, &lines[i].Request, &result))
 		if result.Denied {
 			denied++
-			hit[result.Key(0)] = true
+			hit[result.Plans[0].Key] = true
 		}
 	}
 	return int64(len(hit)), denied
