@@ -181,7 +181,7 @@ func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
 	op, s := &d.group[i], d.state(i)
 	effect := op.leaseEffect(s, d.now)
 	switch {
-	case op.N < 0:
+	case op.IsRefund():
 		return true, false
 	case op.Limit.penaltyLeft(s, d.now) > 0:
 		return false, false

@@ -75,6 +75,9 @@ type Op struct {
 	OnError OnError
 }
 
+// IsRefund reports whether op refunds hits. A refund is always allowed.
+func (op *Op) IsRefund() bool { return op.Kind == OpCharge && op.N < 0 }
+
 // A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise
 // the group is denied. Charges of one key are checked by the sum of their hits. If the group is
 // denied, those limits that deny and count denied hits charge their hits; nothing else is charged

@@ -15,8 +15,8 @@ import (
 // limits cost the wrapped store almost nothing. It never allows an operation. After a denial of n
 // hits that [limiters.Limit.CertainDenial] calls certain, it denies n or more hits of the key until
 // the denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys
-// that are still requested. If the limit counts denied hits, the goroutine also sends those hits to
-// the store, as the key's debt.
+// that are still requested. If the limit counts denied hits, a renewal also sends those hits to the
+// store, as the key's debt.
 //
 // A refund through the cache removes the denials of its key, whereas refunds by other replicas,
 // raised limits and data loss in the store take effect within MaxAge. Under a limit with leases,
@@ -25,8 +25,8 @@ import (
 // On a nil DenyCache, Clear and the Forget methods do nothing.
 //
 // Take works in three steps: routeOps denies operations from memory, forward sends the others to the
-// store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, debts
-// and renewals in debt.go. docs/adr/0008-deny-cache.md gives the reasons.
+// store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go,
+// and renewals in renewal.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
@@ -165,15 +165,15 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	routes := make([]route, len(out))
 	began := c.clock()
-	forwarded, debts := c.routeOps(began, groups, routes, out)
+	forwarded, renewals := c.routeOps(began, groups, routes, out)
 	if forwarded == 0 {
 		return nil
 	}
 	var err error
-	if forwarded == len(out) && len(debts) == 0 {
+	if forwarded == len(out) && len(renewals) == 0 {
 		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // without the copies of forward
 	} else {
-		err = c.forward(ctx, groups, routes, out, debts)
+		err = c.forward(ctx, groups, routes, out, renewals)
 	}
 	c.recordVerdicts(began, groups, routes, out)
 	if forwarded < len(out) {
@@ -191,10 +191,10 @@ type route struct {
 }
 
 // routeOps denies operations from memory and marks the others to be forwarded. It returns the number
-// of marked operations and the debts of their keys, which it removes from the cache.
+// of marked operations, and renewals with the debts of their keys.
 func (c *DenyCache) routeOps(
 	now time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict,
-) (forwarded int, debts []debt) {
+) (forwarded int, renewals []renewal) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			op, r := &g[i], &routes[first+i]
@@ -202,33 +202,41 @@ func (c *DenyCache) routeOps(
 			// The store decides the operations on a key in order, so it also gets those after a
 			// forwarded one.
 			r.forward = !mayBeCached(g) || keyIsForwarded(routes[:first+i], r.hash)
-			c.shard(r.hash).locked(func(s *denyShard) { debts = s.answer(now, op, r, &out[first+i], debts) })
+			c.shard(r.hash).locked(func(s *denyShard) {
+				if r.forward || !s.answer(now, op, &out[first+i]) {
+					renewals = s.forward(now, op, r, renewals)
+				}
+				if isLookup(op) {
+					s.lookups++
+				}
+			})
 			if r.forward {
 				forwarded++
 			}
 		}
 	}
-	return forwarded, debts
+	return forwarded, renewals
 }
 
 // mayBeCached reports whether the cache may answer g and record its denial. The store decides all
 // refunds, groups of several operations, and operations that are no charges.
-func mayBeCached(g limiters.Group) bool {
-	return len(g) == 1 && g[0].Kind == limiters.OpCharge && g[0].N >= 0
-}
+func mayBeCached(g limiters.Group) bool { return len(g) == 1 && isLookup(&g[0]) }
+
+// isLookup reports whether [DenyCacheStats].Lookups counts op.
+func isLookup(op *limiters.Op) bool { return op.Kind == limiters.OpCharge && !op.IsRefund() }
 
 // keyIsForwarded reports whether one of routes forwards an operation on a key.
 func keyIsForwarded(routes []route, hash uint64) bool {
 	return slices.ContainsFunc(routes, func(r route) bool { return r.forward && r.hash == hash })
 }
 
-// forward sends the marked operations to the store, after the debts of their keys.
+// forward sends the marked operations to the store, after renewals with the debts of their keys.
 func (c *DenyCache) forward(
-	ctx context.Context, groups []limiters.Group, routes []route, out []limiters.Verdict, debts []debt,
+	ctx context.Context, groups []limiters.Group, routes []route, out []limiters.Verdict, renewals []renewal,
 ) error {
 	var forwarded split.Subset
-	for i := range debts {
-		forwarded.AddOps(limiters.Group{debts[i].op()}, -1)
+	for i := range renewals {
+		forwarded.AddOps(limiters.Group{renewals[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
 		if routes[first].forward { // the operations of a group are marked all or none
@@ -236,7 +244,7 @@ func (c *DenyCache) forward(
 		}
 	}
 	err := forwarded.Take(ctx, c.store, time.Time{})
-	c.countSent(debts, forwarded.Verdicts)
+	c.countSent(renewals, forwarded.Verdicts)
 	forwarded.Scatter(out)
 	return err
 }
@@ -249,7 +257,7 @@ func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group,
 		for i := range g {
 			op, r, v := &g[i], &routes[first+i], &out[first+i]
 			shard := c.shard(r.hash)
-			if op.N < 0 {
+			if op.IsRefund() {
 				shard.locked(func(s *denyShard) {
 					s.generation++ // calls in flight record no denial of the old usage
 					s.removeKeyDenials(op.Key)

@@ -846,6 +846,30 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 	})
 }
 
+// A debt whose call fails after a reset of its key belongs to the state before the reset, even if
+// the key is denied again.
+func TestDebtIsNotCountedAfterAReset(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 5, "cached: denied used=9 remaining=0 retry=never reset=60s")
+		a.link.set(500*time.Millisecond, 0, limiters.Uncharged(errors.New("the wait in the queue was too long")))
+		time.Sleep(700 * time.Millisecond) // the call is under way
+		a.link.set(0, 0, nil)
+		if _, err := a.Reset(f.Context(), []limiters.StateName{counted.StateName("k")}); err != nil {
+			t.Fatal(err)
+		}
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=59.3s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=59.3s reset=59.3s")
+		time.Sleep(5 * time.Second)
+		f.mustHaveUsage("k", counted, 4)
+		if got := a.Stats(); got.LostHits != 5 || got.SentHits != 0 {
+			t.Errorf("%+v, want 5 hits lost and none sent", got)
+		}
+	})
+}
+
 // A panic of the store on the cache's goroutine must not end the process.
 func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 	withFixture(t, func(f *fixture) {

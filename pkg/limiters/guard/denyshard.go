@@ -88,26 +88,28 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// answer denies op from memory, or marks it to be forwarded and moves the debts of its key to
-// debts.
-func (s *denyShard) answer(now time.Duration, op *limiters.Op, r *route, v *limiters.Verdict, debts []debt) []debt {
+// answer denies op from memory, or returns false.
+func (s *denyShard) answer(now time.Duration, op *limiters.Op, v *limiters.Verdict) bool {
 	e := s.find(op.Key, op.Limit)
-	if op.N >= 0 && op.Kind == limiters.OpCharge {
-		s.lookups++
-		if !r.forward && e != nil && e.denies(now, op.N) {
-			s.answered++
-			s.deny(now, e, op)
-			*v = e.verdict(now, op)
-			return debts
-		}
+	if e == nil || !e.denies(now, op.N) {
+		return false
 	}
+	s.answered++
+	s.deny(now, e, op)
+	*v = e.verdict(now, op)
+	return true
+}
+
+// forward marks op to be forwarded, and appends renewals with the debts of its key.
+func (s *denyShard) forward(now time.Duration, op *limiters.Op, r *route, renewals []renewal) []renewal {
+	e := s.find(op.Key, op.Limit)
 	r.forward, r.generation = true, s.generation
 	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
-	debts = s.popDebts(now, op.Key, debts)
-	if op.N < 0 {
+	renewals = s.popDebts(now, op.Key, renewals)
+	if op.IsRefund() {
 		s.removeKeyDenials(op.Key)
 	}
-	return debts
+	return renewals
 }
 
 // denies reports whether the store would certainly deny n hits, and e can hold them as its debt.

@@ -114,10 +114,11 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 
 // storeWithFallback is the [split.Taker] that decides operations by the wrapped store, and those
 // that failed by their OnError.
-type storeWithFallback struct{ *Fallback }
+type storeWithFallback struct{ fallback *Fallback }
 
 // Take decides groups without an end that only the local store needs.
-func (f storeWithFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s storeWithFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	f := s.fallback
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
 	args := takeArgs{now, groups, out}
 	if f.local.hasLeases.Load() {
@@ -198,7 +199,7 @@ func applyPolicy(op *limiters.Op, v *limiters.Verdict) {
 		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
 	case limiters.OnErrorDeny:
 		// Refunds and ends of leases are never denied.
-		*v = limiters.Verdict{Allowed: op.N < 0 || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, Holder: holder}
+		*v = limiters.Verdict{Allowed: op.IsRefund() || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, Holder: holder}
 	}
 }
 

@@ -99,17 +99,17 @@ func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 }
 
 // localEnds is the [split.Taker] that ends leases in the local store.
-type localEnds struct{ *localFallback }
+type localEnds struct{ local *localFallback }
 
 // Take ends leases. It ignores a canceled ctx, which must not keep a slot occupied.
-func (l localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (e localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
 		end := *op
-		l.scale(&end)
+		e.local.scale(&end)
 		ends = append(ends, end)
 	}
-	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
+	return e.local.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
 }
 
 func isLocalEnd(g limiters.Group) bool {

@@ -117,7 +117,7 @@ func spansKeys(keys []string) bool {
 
 // isMixed reports whether a group contains both refunds and other operations.
 func isMixed(g limiters.Group) bool {
-	refunds := func(op limiters.Op) bool { return op.N < 0 }
+	refunds := func(op limiters.Op) bool { return op.IsRefund() }
 	return slices.ContainsFunc(g, refunds) && slices.ContainsFunc(g, func(op limiters.Op) bool { return !refunds(op) })
 }
 

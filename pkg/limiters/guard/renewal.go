@@ -1,0 +1,219 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A renewal asks the store whether it still denies a key. It also carries the debt of the key: hits
+// that the cache has denied and the store has not counted, or 0 if the limit does not count denied
+// hits.
+//
+// A debt must be counted only while its window is current, and only the store knows the window. So
+// a renewal is a [limiters.OpCountDenied]: the store counts the debt if it denies a peek.
+type renewal struct {
+	entry      *denyEntry
+	debt       int64         // removed from entry
+	resetAt    time.Duration // when the window of the debt ends at the latest
+	generation uint32        // the generation of the shard when the renewal was made
+}
+
+// maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is
+// far below limiters.MaxHits.
+const maxDebtHits = 1<<32 - 1
+
+func (r *renewal) op() limiters.Op {
+	return limiters.Op{Key: r.entry.key, Limit: r.entry.limit, Kind: limiters.OpCountDenied, N: r.debt}
+}
+
+// countSent updates the statistics after a call. It restores debts that the store certainly did not
+// charge.
+func (c *DenyCache) countSent(renewals []renewal, out []limiters.Verdict) {
+	for i := range renewals {
+		r, err := &renewals[i], out[i].Err
+		if err == nil {
+			c.sentHits.Add(r.debt)
+			continue
+		}
+		restored := false
+		if limiters.IsUncharged(err) {
+			c.shardOf(r.entry.key).locked(func(s *denyShard) { restored = s.restore(c.clock(), r) })
+		}
+		if !restored {
+			c.lostHits.Add(r.debt)
+		}
+	}
+}
+
+// applyVerdicts renews or removes denials by the verdicts on their renewals, from a call that began
+// at the time began.
+func (c *DenyCache) applyVerdicts(began time.Duration, renewals []renewal, out []limiters.Verdict) {
+	now := c.clock()
+	for i := range renewals {
+		r, v := &renewals[i], &out[i]
+		if v.Err != nil {
+			continue
+		}
+		denial, certain := c.denialOf(began, now, r.entry.limit, 0, v)
+		c.shardOf(r.entry.key).locked(func(s *denyShard) { s.renew(r, denial, certain) })
+	}
+}
+
+const (
+	forever = time.Duration(math.MaxInt64)
+	// renewalsPerCall bounds the renewals in one call.
+	renewalsPerCall = 50
+	// minSleep is the shortest sleep of the goroutine, whatever MaxAge is.
+	minSleep = time.Millisecond
+)
+
+// renewalDelay returns how long a renewal waits: half of MaxAge, so that a denial is renewed before
+// it expires.
+func (c *DenyCache) renewalDelay() time.Duration { return c.maxAge / 2 }
+
+// run removes expired denials and sends renewals after renewalDelay, until ctx ends.
+func (c *DenyCache) run(ctx context.Context) {
+	timer := time.NewTimer(c.renewalDelay())
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return
+		}
+		now := c.clock()
+		// Renewals that are nearly due are sent too, so that the goroutine wakes at most sixteen
+		// times in MaxAge.
+		next, err := c.flush(ctx, now-c.renewalDelay()+c.maxAge/16)
+		sleep := min(next, now) + c.renewalDelay() - c.clock()
+		if err != nil {
+			sleep = c.maxAge / 4
+		}
+		timer.Reset(max(minSleep, sleep))
+	}
+}
+
+// flush removes expired denials and sends the renewals that were pending at the time before. It
+// stops when ctx ends and at the first call that fails. Without an error, oldest is since when the
+// oldest remaining renewal is pending, or forever.
+func (c *DenyCache) flush(ctx context.Context, before time.Duration) (oldest time.Duration, err error) {
+	oldest = forever
+	var renewals []renewal
+	for i := range c.shards {
+		var since time.Duration
+		for full := true; full && ctx.Err() == nil; {
+			c.shards[i].locked(func(s *denyShard) {
+				now := c.clock()
+				s.sweep(now)
+				renewals, since = s.popDue(now, before, renewalsPerCall, renewals)
+			})
+			full = len(renewals) >= renewalsPerCall
+			if full {
+				if err := c.sendRenewals(renewals); err != nil {
+					return 0, err
+				}
+				renewals = renewals[:0]
+			}
+		}
+		oldest = min(oldest, since)
+	}
+	if err := c.sendRenewals(renewals); err != nil {
+		return 0, err
+	}
+	return oldest, ctx.Err()
+}
+
+// sendRenewals sends renewals in one call.
+func (c *DenyCache) sendRenewals(renewals []renewal) error {
+	if len(renewals) == 0 {
+		return nil
+	}
+	ops := make([]limiters.Op, len(renewals))
+	for i := range renewals {
+		ops[i] = renewals[i].op()
+	}
+	began := c.clock()
+	out, err := c.send(c.store, ops)
+	c.countSent(renewals, out)
+	if err != nil {
+		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(renewals), err)
+	}
+	c.applyVerdicts(began, renewals, out)
+	return nil
+}
+
+// popDebts appends renewals with the debts of a key, under all limits.
+func (s *denyShard) popDebts(now time.Duration, key string, renewals []renewal) []renewal {
+	for _, e := range s.entriesOf(key) {
+		if e.debt > 0 {
+			renewals = s.popRenewal(now, e, renewals)
+		}
+	}
+	return renewals
+}
+
+// needsStore reports whether the store must be called for e: to count its debt while the window may
+// be open, or to renew a denial that is still requested.
+func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
+}
+
+// popRenewal appends a renewal with the debt of e if e needsStore. If e does not need the store, or
+// has no denial, popRenewal removes it.
+func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renewal) []renewal {
+	needed := s.needsStore(e, now)
+	if needed {
+		renewals = append(renewals, renewal{e, e.debt, e.resetAt, s.generation})
+	}
+	e.used = min(e.used+e.debt, limiters.MaxHits)
+	e.debt, e.pending = 0, false
+	if !needed || e.expires == noDenial {
+		s.remove(e)
+		return renewals
+	}
+	e.move(&s.idle)
+	return renewals
+}
+
+// popDue appends the renewals that were pending at the time before, up to limit in total. It
+// returns since when the oldest remaining renewal is pending, or forever.
+func (s *denyShard) popDue(now, before time.Duration, limit int, renewals []renewal) ([]renewal, time.Duration) {
+	for e := s.pending.next; e != &s.pending; e = s.pending.next {
+		if e.pendingSince > before || len(renewals) >= limit {
+			return renewals, e.pendingSince
+		}
+		renewals = s.popRenewal(now, e, renewals)
+	}
+	return renewals, forever
+}
+
+// renew applies the store's verdict on r, whose entry may have been removed or changed meanwhile.
+func (s *denyShard) renew(r *renewal, d denial, denied bool) {
+	e := s.find(r.entry.key, r.entry.limit)
+	switch {
+	case e == nil || s.generation != r.generation:
+	case !denied:
+		s.removeDenial(e)
+	case e.minHits == d.minHits && e.expires < d.expires:
+		e.denial = d
+	}
+}
+
+// restore returns the debt of r to its entry, if the cache still has that entry. A debt must not
+// count after a reset of its key, which removes the entry, or after its window has ended.
+func (s *denyShard) restore(now time.Duration, r *renewal) bool {
+	e := r.entry
+	if s.find(e.key, e.limit) != e || now >= r.resetAt {
+		return false
+	}
+	e.debt += r.debt
+	e.used = max(0, e.used-r.debt)
+	if !e.pending {
+		s.markPending(e, now)
+	}
+	return true
+}
