@@ -103,9 +103,9 @@ func (g *generator) rule(rule *descriptors.Rule) {
 		return
 	}
 	if rule.Unlimited {
-		r := g.newRecorder(rule, entries, defaultStart)
-		r.send(stepSpec{hits: 1})
-		g.write(rule, "unlimited", r)
+		w := g.newStepWriter(rule, entries, defaultStart)
+		w.send(stepSpec{hits: 1})
+		g.write(rule, "unlimited", w)
 		return
 	}
 	denied := make([]bool, len(rule.Limits))
@@ -113,15 +113,15 @@ func (g *generator) rule(rule *descriptors.Rule) {
 		if denied[i] {
 			continue
 		}
-		r, err := g.deny(rule, i, entries)
+		w, err := g.deny(rule, i, entries)
 		if err != nil {
 			g.unreached(rule, rule.Limits[i].RateText(), err.Error())
 			continue
 		}
 		for j := range denied {
-			denied[j] = denied[j] || r.denied[j]
+			denied[j] = denied[j] || w.denied[j]
 		}
-		g.write(rule, rule.Limits[i].RateText(), r)
+		g.write(rule, rule.Limits[i].RateText(), w)
 	}
 }
 
@@ -133,8 +133,8 @@ func (g *generator) unreached(rule *descriptors.Rule, limit, reason string) {
 	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, reason)
 }
 
-// write writes the steps of a recorder as a test.
-func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
+// write writes the steps of a stepWriter as a test.
+func (g *generator) write(rule *descriptors.Rule, about string, w *stepWriter) {
 	name := rule.Name + ": " + about
 	if g.domains {
 		name = rule.Domain + ": " + name
@@ -148,11 +148,11 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 	if g.domains {
 		fmt.Fprintf(g.out, "    domain: %s\n", rulesyaml.Quoted(rule.Domain))
 	}
-	if !r.start.Equal(defaultStart) {
-		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))
+	if !w.start.Equal(defaultStart) {
+		fmt.Fprintf(g.out, "    start: %s\n", w.start.Format(time.RFC3339Nano))
 	}
 	g.out.WriteString("    steps:\n")
-	for _, step := range r.steps {
+	for _, step := range w.steps {
 		g.out.WriteString(step)
 	}
 }
