@@ -88,7 +88,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	if !shared {
 		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
 	}
-	leaf := g.domain(policy).rules.At(path)
+	leaf := g.addDomain(policy).rules.At(path)
 	leaf.ShadowMode = f.Get("shadowMode").IsTrue()
 	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit.String(), RequestsPerUnit: requests})
 }

@@ -19,7 +19,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 		return nil, err
 	}
 	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}}
-	k.domain = k.Imported.domain(cmp.Or(domain, "kong"))
+	k.domain = k.addDomain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
 		if !doc.IsMap() {
 			return nil, doc.Errorf("want a declarative configuration of Kong, with _format_version")
