@@ -125,16 +125,16 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 		return nil, fmt.Errorf("--synthetic: %w", err)
 	}
 	if s.Write == "-" {
-		return nil, copyLoad(ctx, &writingSource{Synthetic: load, to: bufio.NewWriter(to.Out)})
+		return nil, copyLoad(ctx, &recordedLoad{Synthetic: load, to: bufio.NewWriter(to.Out)})
 	}
 	var result *simulate.Result
 	if s.Write == "" {
 		result, err = simulate.Run(ctx, rules, load, o)
 	} else {
 		err = writeRecording(s.Write, func(w io.Writer) (err error) {
-			source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
-			result, err = simulate.Run(ctx, rules, source, o)
-			return errors.Join(err, source.to.Flush())
+			recorded := &recordedLoad{Synthetic: load, to: bufio.NewWriter(w)}
+			result, err = simulate.Run(ctx, rules, recorded, o)
+			return errors.Join(err, recorded.to.Flush())
 		})
 	}
 	if err != nil {
@@ -145,26 +145,26 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 }
 
 // copyLoad writes a load without simulating it.
-func copyLoad(ctx context.Context, source *writingSource) error {
+func copyLoad(ctx context.Context, load *recordedLoad) error {
 	var err error
 	for err == nil && ctx.Err() == nil {
-		err = source.Next(&replay.Line{})
+		err = load.Next(&replay.Line{})
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return errors.Join(err, context.Cause(ctx), source.to.Flush())
+	return errors.Join(err, context.Cause(ctx), load.to.Flush())
 }
 
-// A writingSource writes each request of a load as a line of a recording.
-type writingSource struct {
+// A recordedLoad writes each request of a load as a line of a recording.
+type recordedLoad struct {
 	*simulate.Synthetic
 	to   *bufio.Writer
 	line []byte
 }
 
-// Next implements [simulate.Source].
-func (s *writingSource) Next(into *replay.Line) error {
+// Next implements [simulate.LineReader].
+func (s *recordedLoad) Next(into *replay.Line) error {
 	if err := s.Synthetic.Next(into); err != nil {
 		return err
 	}

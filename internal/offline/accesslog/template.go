@@ -86,7 +86,7 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// closing returns the position of the brace that ends the field at the start of a text. Braces in a
+// closing returns the index of the brace that ends the field at the start of a text. Braces in a
 // regular expression come in pairs.
 func closing(text string) int {
 	depth := 0

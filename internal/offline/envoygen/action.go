@@ -48,7 +48,7 @@ func (c *Config) rateLimitsOf(r *route) ([]rateLimit, error) {
 // has no config if Envoy does not call at the end.
 func (c *Config) rateLimitsFor(d *descriptor) (first, last rateLimit, err error) {
 	cost, hits := c.cost[d.keys()], c.hits[d.keys()]
-	first = rateLimit{comment: "rules: " + positions(d), config: &routev3.RateLimit{}}
+	first = rateLimit{comment: "rules: " + firstRules(d), config: &routev3.RateLimit{}}
 	last = rateLimit{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
 	for _, e := range d.entries {
 		begin, err := e.action()
@@ -95,8 +95,8 @@ func hitsAddend(text string) *routev3.RateLimit_HitsAddend {
 	return &routev3.RateLimit_HitsAddend{Format: text}
 }
 
-// positions names the first rules that a descriptor is for.
-func positions(d *descriptor) string {
+// firstRules returns the file and line of the first rules that a descriptor is for.
+func firstRules(d *descriptor) string {
 	const maximum = 3
 	var all []string
 	for i, rule := range d.rules {

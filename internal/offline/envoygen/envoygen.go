@@ -154,17 +154,17 @@ func checkHostPort(flag, text, example string) error {
 	return nil
 }
 
-// note records an assumption. The position may be "".
+// note records an assumption about the rule at a file and line, or about all rules if at is "".
 func (g *generator) note(at, format string, args ...any) {
 	g.notes = add(g.notes, at, format, args)
 }
 
-// problem records a problem. The position may be "".
+// problem records a problem with the rule at a file and line, or with all rules if at is "".
 func (g *generator) problem(at, format string, args ...any) {
 	g.problems = add(g.problems, at, format, args)
 }
 
-// add adds a text with its position to a list, once.
+// add adds a text with its file and line to a list, once.
 func add(to []string, at, format string, args []any) []string {
 	text := fmt.Sprintf(format, args...)
 	if at != "" {

@@ -68,18 +68,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Source returns the requests of a recording in the order of their times, and then [io.EOF].
-// [replay.MultiReader] and [Synthetic] are Sources. A Source must not reuse the memory of a line.
-type Source interface {
+// A LineReader returns the requests of a recording in the order of their times, and then [io.EOF].
+// [replay.MultiReader] and [Synthetic] are LineReaders. A LineReader must not reuse the memory of a
+// line.
+type LineReader interface {
 	Next(into *replay.Line) error
 }
 
 // batchSize is the number of lines that a client model receives at once.
 const batchSize = 256
 
-// Run simulates all requests of a source. It calls the source on the goroutine of the caller. It
-// returns the error of the source, or that of ctx if ctx has ended.
-func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options) (*Result, error) {
+// Run simulates all requests of a recording or load. It reads lines on the goroutine of the caller.
+// It returns the error of the reader, or that of ctx if ctx has ended.
+func Run(ctx context.Context, rules *descriptors.Rules, lines LineReader, o Options) (*Result, error) {
 	o = o.withDefaults()
 	rows := newLimitRows(rules)
 	stats := newStats(rules, rows, o)
@@ -94,14 +95,14 @@ func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options
 			return nil, fmt.Errorf("unknown client model %q: want one of %q", m, []Model{Drop, Obey, Hammer})
 		}
 	}
-	if err := feed(ctx, source, clients); err != nil {
+	if err := feed(ctx, lines, clients); err != nil {
 		return nil, err
 	}
 	return stats.finish(rules, clients), nil
 }
 
-// feed sends all lines of a source to all clients, each on a goroutine of its own.
-func feed(ctx context.Context, source Source, clients []*client) error {
+// feed sends all lines to all clients, each on a goroutine of its own.
+func feed(ctx context.Context, lines LineReader, clients []*client) error {
 	var working sync.WaitGroup
 	inputs := make([]chan []replay.Line, len(clients))
 	for i, c := range clients {
@@ -123,7 +124,7 @@ func feed(ctx context.Context, source Source, clients []*client) error {
 		}
 	}()
 	for {
-		batch, err := nextBatch(source)
+		batch, err := nextBatch(lines)
 		for _, in := range inputs {
 			in <- batch
 		}
@@ -138,11 +139,11 @@ func feed(ctx context.Context, source Source, clients []*client) error {
 	}
 }
 
-func nextBatch(source Source) ([]replay.Line, error) {
+func nextBatch(lines LineReader) ([]replay.Line, error) {
 	batch := make([]replay.Line, 0, batchSize)
 	for len(batch) < batchSize {
 		batch = append(batch, replay.Line{})
-		if err := source.Next(&batch[len(batch)-1]); err != nil {
+		if err := lines.Next(&batch[len(batch)-1]); err != nil {
 			return batch[:len(batch)-1], err
 		}
 	}

@@ -287,13 +287,13 @@ func (c *Collector) addWarnings(r *Report) {
 	if r.Invalid > 0 {
 		r.addWarning("%s lines are invalid requests. The report ignores them.", terminal.Grouped(r.Invalid))
 	}
-	switch span := c.span(); {
+	switch length := c.length(); {
 	case r.Requests == 0:
 		r.addWarning("The recording has no requests.")
-	case span < 24*time.Hour:
-		r.addWarning("The recording lasts %v. Other hours of the day may need more.", span.Round(time.Second))
-	case span < 7*24*time.Hour:
-		r.addWarning("The recording lasts %v. Other days of the week may need more.", span.Round(time.Second))
+	case length < 24*time.Hour:
+		r.addWarning("The recording lasts %v. Other hours of the day may need more.", length.Round(time.Second))
+	case length < 7*24*time.Hour:
+		r.addWarning("The recording lasts %v. Other days of the week may need more.", length.Round(time.Second))
 	}
 }
 

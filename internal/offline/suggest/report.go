@@ -92,7 +92,7 @@ type LimitEffect struct {
 // ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &c.report
-	r.Seconds, r.Paths, r.Rules, r.Warnings = c.span().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
+	r.Seconds, r.Paths, r.Rules, r.Warnings = c.length().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
 	for _, t := range c.targets {
 		rule, err := c.analyze(ctx, t)
 		if err != nil {
@@ -105,8 +105,8 @@ func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// span returns the length of the recording.
-func (c *Collector) span() time.Duration { return c.report.Last.Sub(c.report.First) }
+// length returns the length of the recording.
+func (c *Collector) length() time.Duration { return c.report.Last.Sub(c.report.First) }
 
 // analyze finds the limits of one target.
 func (c *Collector) analyze(ctx context.Context, t *target) (*RuleReport, error) {

@@ -161,7 +161,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*WindowReport, 
 			return
 		}
 		length := unit.Duration() * time.Duration(multiplier)
-		recorded := c.span().Seconds() / length.Seconds()
+		recorded := c.length().Seconds() / length.Seconds()
 		all = append(all, &WindowReport{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit,
 			length: length})
 	}

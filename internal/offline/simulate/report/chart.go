@@ -130,7 +130,7 @@ func histogram(bins []simulate.UsageBin) []bar {
 	return bars
 }
 
-// A keyRow is a denied key, with the span of its denials as a part of the recording.
+// A keyRow is a denied key, with the time of its denials as a part of the recording.
 type keyRow struct {
 	simulate.TopKey
 	X, Width float64 // in wide
@@ -155,9 +155,9 @@ type burst struct {
 	Limit  int64
 	Lines  []line
 	LimitY float64
-	EdgeX  float64 // the position of the boundary between two windows; negative without one
+	EdgeX  float64 // the boundary between two windows, in wide; negative without one
 	Top    int64
-	Demand int64     // hits in the span
+	Demand int64     // hits in the interval
 	Shown  time.Time // the start of the picture
 }
 
