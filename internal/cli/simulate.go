@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,28 +88,20 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	if err != nil {
 		return nil, err
 	}
-	options := simulate.Options{
-		Replay:      replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNothing}},
-		SampleShare: s.SampleShare,
-	}
+	options := simulate.Options{Replay: replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNothing}}}
 	for _, m := range s.Clients {
 		options.Clients = append(options.Clients, simulate.Model(m))
 	}
 	if s.Synthetic != "" {
+		options.SampleShare = func() (float64, error) { return cmp.Or(s.SampleShare, 1), nil }
 		return s.synthetic(ctx, rules, options, to)
 	}
 	r, err := openRecordings(s.Recordings, to)
 	if err != nil {
 		return nil, err
 	}
-	options.SampleShare, err = r.sampleShare(s.SampleShare)
-	if err != nil {
-		return nil, errors.Join(err, r.finish(to.Err))
-	}
+	options.SampleShare = func() (float64, error) { return r.sampleShare(s.SampleShare) }
 	result, err := simulate.Run(ctx, rules, r, options)
-	if err == nil {
-		_, err = r.sampleShare(s.SampleShare)
-	}
 	err = errors.Join(err, r.finish(to.Err))
 	if err != nil {
 		return nil, err

@@ -53,8 +53,9 @@ type Options struct {
 	Clients []Model
 	// MaxWaiting bounds the waiting retries of each model. Default 100,000.
 	MaxWaiting int
-	// SampleShare is the fraction of all keys that the recording has. 0 means 1, all keys.
-	SampleShare float64
+	// SampleShare returns the fraction of all keys that the recording has, above 0 and at most 1.
+	// Run calls it after the last line, when all notes of recorders are known. Default: 1, all keys.
+	SampleShare func() (float64, error)
 	// MaxKeys bounds the keys that have statistics, over all limits. Default 1,000,000.
 	MaxKeys int
 	// MaxEntries bounds the hits that are kept for comparisons, over all keys. Default 8,000,000,
@@ -65,6 +66,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.MaxWaiting, o.MaxKeys, o.MaxEntries = cmp.Or(o.MaxWaiting, 100_000), cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.MaxEntries, 8_000_000)
 	o.Replay.MaxBytes = cmp.Or(o.Replay.MaxBytes, 512<<20)
+	if o.SampleShare == nil {
+		o.SampleShare = func() (float64, error) { return 1, nil }
+	}
 	return o
 }
 
@@ -79,7 +83,7 @@ type LineReader interface {
 const batchSize = 256
 
 // Run simulates all requests of a recording or load. It reads lines on the goroutine of the caller.
-// It returns the error of the reader, or that of ctx if ctx has ended.
+// It returns the error of the reader or of SampleShare, or that of ctx if ctx has ended.
 func Run(ctx context.Context, rules *descriptors.Rules, lines LineReader, o Options) (*Result, error) {
 	o = o.withDefaults()
 	rows := newLimitRows(rules)
@@ -98,7 +102,11 @@ func Run(ctx context.Context, rules *descriptors.Rules, lines LineReader, o Opti
 	if err := feed(ctx, lines, clients); err != nil {
 		return nil, err
 	}
-	return stats.finish(rules, clients), nil
+	share, err := o.SampleShare()
+	if err != nil {
+		return nil, err
+	}
+	return stats.finish(rules, clients, share), nil
 }
 
 // feed sends all lines to all clients, each on a goroutine of its own.
