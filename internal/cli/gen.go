@@ -39,7 +39,7 @@ func (f *genFlags) Validate() error {
 	case f.Timeout <= 0:
 		return errors.New("--timeout must be above 0, because Envoy would wait without a limit")
 	}
-	return f.onlyOneStdin(f.Config)
+	return f.checkStdin(f.Config)
 }
 
 // write generates the configuration, and prints its notes and the result of text. It returns [Failed]

@@ -65,7 +65,7 @@ func (s *Simulate) Validate() error {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
 	}
-	return s.onlyOneStdin(s.Config, input{"the recordings", s.Recordings})
+	return s.checkStdin(s.Config, input{"the recordings", s.Recordings})
 }
 
 // Run prints the result.
