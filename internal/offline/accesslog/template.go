@@ -214,7 +214,7 @@ func (t *Template) value(field func(string) (string, bool)) (string, bool) {
 			text += p.literal
 			continue
 		}
-		s, ok := value(field, p.field)
+		s, ok := fieldValue(field, p.field)
 		for _, f := range p.filters {
 			if ok {
 				s, ok = f(s)
@@ -228,8 +228,8 @@ func (t *Template) value(field func(string) (string, bool)) (string, bool) {
 	return text, true
 }
 
-// value returns the value of a field. It reports false if the field is missing.
-func value(field func(string) (string, bool), name string) (string, bool) {
+// fieldValue returns the value of a field. It reports false if the field is missing.
+func fieldValue(field func(string) (string, bool), name string) (string, bool) {
 	s, ok := field(name)
 	return s, ok && s != "" && s != "-"
 }
