@@ -87,8 +87,8 @@ func (s *source) mask(key string, exact []string) error {
 	return nil
 }
 
-// leaseOf returns the kind of leases of a rule. It reports a problem if the arguments do not fit the
-// rule.
+// leaseOf returns the kind of leases of a rule. It reports a problem if the arguments do not fit
+// the rule.
 func (g *generator) leaseOf(rule *descriptors.Rule, entries []entry) (kind leaseKind, ok bool) {
 	at := rule.Source()
 	d := &descriptor{entries: entries}

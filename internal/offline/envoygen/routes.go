@@ -185,8 +185,8 @@ func (g *generator) assigned(key string) bool {
 	return slices.ContainsFunc(g.routes, func(r *route) bool { return r.constants[key] != "" })
 }
 
-// collect sets ruleValues and paths from the rules. It sets prefixKeys and masked from all nodes of the
-// domain, because a node without a limit may exempt requests.
+// collect sets ruleValues and paths from the rules. It sets prefixKeys and masked from all nodes of
+// the domain, because a node without a limit may exempt requests.
 func (g *generator) collect(domain *descriptors.Domain, rules []*descriptors.Rule) {
 	g.prefixKeys = domain.PrefixKeys()
 	const key = string(fromMasked)

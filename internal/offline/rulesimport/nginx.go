@@ -218,8 +218,8 @@ func prefixOf(words []string) string {
 	return ""
 }
 
-// startOf returns the text with which the paths of a location begin, or "" for a regular expression.
-// A named location such as @fallback has no path, and startOf returns its name.
+// startOf returns the text with which the paths of a location begin, or "" for a regular
+// expression. A named location such as @fallback has no path, and startOf returns its name.
 func startOf(words []string) string {
 	if len(words) < 2 || strings.HasPrefix(words[1], "~") {
 		return ""
@@ -407,8 +407,9 @@ func (p *nginx) covers(z *zone, s *scope) bool {
 	})
 }
 
-// addExemptions adds routes for locations without a zone, if Envoy would otherwise take a route with
-// a shorter prefix and the constant of the zone. The routes send the value off, which no rule has.
+// addExemptions adds routes for locations without a zone, if Envoy would otherwise take a route
+// with a shorter prefix and the constant of the zone. The routes send the value off, which no rule
+// has.
 func (p *nginx) addExemptions() {
 	for _, s := range p.scopes {
 		if s.prefix == "" || p.routeOf(s.prefix) >= 0 {

@@ -54,7 +54,8 @@ type Options struct {
 	// MaxWaiting bounds the waiting retries of each model. Default 100,000.
 	MaxWaiting int
 	// SampleShare returns the fraction of all keys that the recording has, above 0 and at most 1.
-	// Run calls it after the last line, when all notes of recorders are known. Default: 1, all keys.
+	// Run calls it after the last line, when all notes of recorders are known. Default: 1, all
+	// keys.
 	SampleShare func() (float64, error)
 	// MaxKeys bounds the keys that have statistics, over all limits. Default 1,000,000.
 	MaxKeys int

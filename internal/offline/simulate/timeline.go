@@ -57,8 +57,8 @@ func (b *buckets) bucketOf(t time.Time, merge func(offset, factor int)) int {
 	}
 }
 
-// merge makes buckets longer by a factor. offset is the number of old buckets by which the first new
-// bucket begins before the first old one.
+// merge makes buckets longer by a factor. offset is the number of old buckets by which the first
+// new bucket begins before the first old one.
 func (s series) merge(offset, factor int) series {
 	if len(s) == 0 {
 		return s

@@ -77,7 +77,8 @@ func (c *Collector) recommend(r *RuleReport) {
 	}
 }
 
-// addRecommendation adds a recommendation, unless every limit of the algorithm denies ordinary keys.
+// addRecommendation adds a recommendation, unless every limit of the algorithm denies ordinary
+// keys.
 func (c *Collector) addRecommendation(r *RuleReport, w *WindowReport, a *AlgorithmReport, reasons ...string) {
 	s := a.dist.splitOutliers()
 	if s.ordinary == never {

@@ -77,10 +77,10 @@ func (r *RuleReport) measure(ctx context.Context, keys []key) ([]*measurement, e
 // maxCandidates bounds the limits of one window for which denied requests are counted.
 const maxCandidates = 6
 
-// limitsToRun returns the limits to run in a window: the recommended ones, the smallest that deny
-// no request, some quantiles, and limits between them. All algorithms get the same limits, so that
-// their effects are comparable.
-func (r *RuleReport) limitsToRun(w *WindowReport, length int) []int64 {
+// limitsToRun returns at most maximum limits to run in a window: the recommended ones, the smallest
+// that deny no request, some quantiles, and limits between them. All algorithms get the same
+// limits, so that their effects are comparable.
+func (r *RuleReport) limitsToRun(w *WindowReport, maximum int) []int64 {
 	var wanted []int64
 	for _, rec := range r.Recommendations {
 		if rec.window == w {
@@ -99,12 +99,12 @@ func (r *RuleReport) limitsToRun(w *WindowReport, length int) []int64 {
 	}
 	var limits []int64
 	for _, n := range wanted {
-		if n > 0 && n != never && len(limits) < length && !slices.Contains(limits, n) {
+		if n > 0 && n != never && len(limits) < maximum && !slices.Contains(limits, n) {
 			limits = append(limits, n)
 		}
 	}
 	slices.Sort(limits)
-	for len(limits) > 0 && len(limits) < length {
+	for len(limits) > 0 && len(limits) < maximum {
 		i, between := widestGap(limits)
 		if slices.Contains(limits, between) {
 			break
@@ -133,10 +133,10 @@ func widestGap(limits []int64) (index int, between int64) {
 // addCandidates counts the denied requests of some limits of each window, and of the limits in the
 // rule.
 func (r *RuleReport) addCandidates(ctx context.Context, keys []key, all []*measurement) error {
-	length := min(maxCandidates, max(1, maxRuns/len(all)))
+	maximum := min(maxCandidates, max(1, maxRuns/len(all)))
 	limits := map[*WindowReport][]int64{}
 	for _, w := range r.Windows {
-		limits[w] = r.limitsToRun(w, length)
+		limits[w] = r.limitsToRun(w, maximum)
 	}
 	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, m *measurement) error {
 		rec := r.recommendationFor(m.variant)

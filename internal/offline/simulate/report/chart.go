@@ -20,13 +20,13 @@ const (
 // A chart shows counts over time: allowed and denied stacked, and below them denied alone with its
 // own scale.
 type chart struct {
-	Buckets []bucket
-	Top     int64 // the largest sum of a bucket
-	TopNo   int64 // the largest number of denied requests in a bucket
-	Seconds float64
-	From    time.Time
-	Middle  time.Time
-	To      time.Time
+	Buckets   []bucket
+	Top       int64 // the largest sum of a bucket
+	TopDenied int64 // the largest number of denied requests in a bucket
+	Seconds   float64
+	From      time.Time
+	Middle    time.Time
+	To        time.Time
 	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are the bars of denied alone, or ""
 	// if the stacked bars show them well.
 	AllowedPath, DeniedPath, OnlyPath string
@@ -45,19 +45,19 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 	n := min(len(allowed), len(denied))
 	c.Middle, c.To = t.Start.Add(step*time.Duration(n)/2), t.Start.Add(step*time.Duration(n))
 	for i := range n {
-		c.Top, c.TopNo = max(c.Top, allowed[i]+denied[i]), max(c.TopNo, denied[i])
+		c.Top, c.TopDenied = max(c.Top, allowed[i]+denied[i]), max(c.TopDenied, denied[i])
 		c.Buckets = append(c.Buckets, bucket{t.Start.Add(step * time.Duration(i)), allowed[i], denied[i]})
 	}
-	var ok, no, only strings.Builder
+	var allowedPath, deniedPath, onlyPath strings.Builder
 	for i, b := range c.Buckets {
 		bar := barPlot{x: wide * float64(i) / float64(n), width: wide / float64(n)}
-		base := bar.draw(&ok, high, ratio(b.Allowed, c.Top))
-		bar.draw(&no, base, ratio(b.Denied, c.Top))
-		bar.draw(&only, high, ratio(b.Denied, c.TopNo))
+		base := bar.draw(&allowedPath, high, ratio(b.Allowed, c.Top))
+		bar.draw(&deniedPath, base, ratio(b.Denied, c.Top))
+		bar.draw(&onlyPath, high, ratio(b.Denied, c.TopDenied))
 	}
-	c.AllowedPath, c.DeniedPath = ok.String(), no.String()
-	if 2*c.TopNo < c.Top {
-		c.OnlyPath = only.String()
+	c.AllowedPath, c.DeniedPath = allowedPath.String(), deniedPath.String()
+	if 2*c.TopDenied < c.Top {
+		c.OnlyPath = onlyPath.String()
 	}
 	return c
 }
