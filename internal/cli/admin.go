@@ -98,14 +98,14 @@ func (k *adminKey) domain(ctx context.Context, c *client.Client) (string, error)
 
 // domainsOf returns the part of an error message that lists some domains of the rules.
 func domainsOf(ctx context.Context, c *client.Client) string {
-	const maxRules, most = 1000, 5
-	rules, err := c.Rules(ctx, "", maxRules, 0)
+	const readRules, maxNames = 1000, 5
+	rules, err := c.Rules(ctx, "", readRules, 0)
 	if err != nil {
 		return ""
 	}
 	var names []string
 	for _, r := range rules {
-		if name := terminal.Printable(r.Domain); !slices.Contains(names, name) && len(names) < most {
+		if name := terminal.Printable(r.Domain); !slices.Contains(names, name) && len(names) < maxNames {
 			names = append(names, name)
 		}
 	}

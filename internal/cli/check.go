@@ -46,21 +46,21 @@ func (c *Check) Validate() error {
 	if len(c.Paths) == 0 && !c.Settings {
 		return errors.New("needs a file or folder, for example: weir check rules.yaml (- reads standard input)")
 	}
-	return c.onlyOneStdin(c.Paths)
+	return c.checkStdin(c.Paths)
 }
 
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if
 // Strict is set.
 func (c *Check) Run(to Streams, settings SettingsChecker) error {
 	report := &checkReport{strict: c.Strict, lines: map[string][][]byte{}}
-	replicasKnown := c.Replicas != "" || c.ReplicasDNS != ""
+	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: c.Replicas == "" && c.ReplicasDNS == ""}
 	if c.Settings {
 		found := settings()
-		replicasKnown = replicasKnown || found.InMemory
+		options.ReplicasUnknown = options.ReplicasUnknown && !found.InMemory
 		c.addSettings(report, found)
 	}
 	if len(c.Paths) > 0 {
-		c.addRules(report, to.In, !replicasKnown)
+		c.addRules(report, to.In, options)
 	}
 	if err := report.print(to, c.Format); err != nil {
 		return err
@@ -84,8 +84,7 @@ func (c *Check) addSettings(report *checkReport, found SettingsReport) {
 	}
 }
 
-func (c *Check) addRules(report *checkReport, stdin io.Reader, replicasUnknown bool) {
-	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: replicasUnknown}
+func (c *Check) addRules(report *checkReport, stdin io.Reader, options rulesfile.Options) {
 	if c.Overlay != "" {
 		files, err := readRules(stdin, c.Overlay)
 		report.addTexts(files)

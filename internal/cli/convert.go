@@ -103,7 +103,7 @@ func (c *Convert) options() (accesslog.Options, error) {
 		Format: accesslog.Format(c.Format), Layout: c.LogFormat, Columns: c.Columns, Domain: c.Domain, Time: c.Time, EndTime: c.EndTime,
 		Duration: c.Duration, DurationUnit: c.DurationUnit, Status: c.StatusField, Denied: c.DeniedStatus,
 	}
-	err := c.check(o.Format)
+	err := c.check()
 	if err != nil {
 		return o, err
 	}
@@ -135,8 +135,8 @@ func (c *Convert) options() (accesslog.Options, error) {
 }
 
 // check reports missing and conflicting flags.
-func (c *Convert) check(format accesslog.Format) error {
-	switch {
+func (c *Convert) check() error {
+	switch format := accesslog.Format(c.Format); {
 	case format == "":
 		return errors.New("convert needs --format envoy, nginx, json or csv")
 	case c.Domain == "":

@@ -161,12 +161,9 @@ func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to St
 	if err != nil {
 		return nil, err
 	}
-	_, err = in.recordedShare()
+	err = in.each(ctx, comparison.Add)
 	if err == nil {
-		err = in.each(ctx, comparison.Add)
-	}
-	if err == nil {
-		_, err = in.recordedShare()
+		_, err = in.recordedShare() // only the error, because a comparison estimates nothing
 	}
 	return in.Skipped(), errors.Join(err, in.finish(to.Err))
 }

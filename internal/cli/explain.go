@@ -48,7 +48,7 @@ The exit code is 0 if every descriptor has a limit or needs none, 1 if one has n
 // Validate reports missing and conflicting arguments.
 func (e *Explain) Validate() error {
 	others := []input{{"the request", []string{e.Request}}, {"the configuration of Envoy", []string{e.Envoy}}}
-	if err := e.onlyOneStdin(e.Config, others...); err != nil {
+	if err := e.checkStdin(e.Config, others...); err != nil {
 		return err
 	}
 	if e.Receipt != "" {

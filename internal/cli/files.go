@@ -180,8 +180,8 @@ func onlyOneStdin(inputs ...input) error {
 	return nil
 }
 
-// onlyOneStdin is [onlyOneStdin] for the rules, the overlay and others.
-func (o *rulesOptions) onlyOneStdin(rules []string, others ...input) error {
+// checkStdin is [onlyOneStdin] for the rules, the overlay and others.
+func (o *rulesOptions) checkStdin(rules []string, others ...input) error {
 	return onlyOneStdin(append([]input{{"the rules", rules}, {"the overlay", []string{o.Overlay}}}, others...)...)
 }
 

@@ -35,11 +35,11 @@ func (f *genFlags) options() envoygen.Options {
 func (f *genFlags) Validate() error {
 	switch {
 	case len(f.Config) == 0:
-		return errors.New("needs --config with the rules, for example: weir gen envoy --config rules.yaml --upstream shop:8080")
+		return errors.New("needs --config with the rules, for example: --config rules.yaml")
 	case f.Timeout <= 0:
 		return errors.New("--timeout must be above 0, because Envoy would wait without a limit")
 	}
-	return f.onlyOneStdin(f.Config)
+	return f.checkStdin(f.Config)
 }
 
 // write generates the configuration, and prints its notes and the result of text. It returns [Failed]

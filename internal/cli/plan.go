@@ -47,7 +47,7 @@ func (p *Plan) Validate() error {
 	case !rules && (p.Users != 0 || p.Rate != 0 || len(p.Values) > 0):
 		return errors.New("--users, --rate and --values need --config with the rules")
 	}
-	return p.onlyOneStdin(p.Config)
+	return p.checkStdin(p.Config)
 }
 
 // A planReport is the output of [Plan] as JSON.

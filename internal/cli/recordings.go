@@ -67,7 +67,7 @@ func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) erro
 }
 
 // recordedShare returns the share of the keys that all recordings have: 1 without a note of a
-// recorder. It may fail only at the end, because a file may consist of several recordings.
+// recorder. Call it after the last line, because a file may consist of several recordings.
 func (r *recordings) recordedShare() (float64, error) {
 	smallest, largest := 1.0, 0.0
 	for _, note := range r.Notes() {

@@ -68,7 +68,9 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 	if err != nil {
 		return err
 	}
-	warnReplicas(done.Notified, to)
+	if !done.Notified {
+		warnReplicas(to.Err)
+	}
 	return printResult(to.Out, r.Output, done, func() string {
 		rows := []string{"RULE\tLIMIT\tRESULT\tSOURCE"}
 		for _, l := range done.Limits {
@@ -82,11 +84,9 @@ func (r *Reset) run(ctx context.Context, to Streams) error {
 	})
 }
 
-// warnReplicas warns if a reset did not reach all replicas.
-func warnReplicas(notified bool, to Streams) {
-	if !notified {
-		warn(to.Err, "other replicas were not fully notified: they may deny the key until DENY_CACHE_MAX has passed. Repeat the reset")
-	}
+// warnReplicas warns that a reset did not reach all replicas.
+func warnReplicas(errs io.Writer) {
+	warn(errs, "other replicas were not fully notified: they may deny the key until DENY_CACHE_MAX has passed. Repeat the reset")
 }
 
 // byEntry makes a whole pass, and prints its result.
@@ -109,7 +109,9 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	if err != nil {
 		return err
 	}
-	warnReplicas(sum.Notified, to)
+	if !sum.Notified {
+		warnReplicas(to.Err)
+	}
 	err = printResult(to.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
 	if err == nil && sum.Reset == 0 {
 		fmt.Fprintf(to.Err, "weir: no key in use contains the entry %s: check its key, its value and the domain\n", terminal.Printable(r.Entry))

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func (s *Simulate) Validate() error {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
 	}
-	return s.onlyOneStdin(s.Config, input{"the recordings", s.Recordings})
+	return s.checkStdin(s.Config, input{"the recordings", s.Recordings})
 }
 
 // Run prints the result.
@@ -87,28 +88,20 @@ func (s *Simulate) simulate(ctx context.Context, to Streams) (*simulate.Result, 
 	if err != nil {
 		return nil, err
 	}
-	options := simulate.Options{
-		Replay:      replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNothing}},
-		SampleShare: s.SampleShare,
-	}
+	options := simulate.Options{Replay: replay.Options{Decide: decide.Options{CalendarMonths: s.Months, AllOrNothing: s.AllOrNothing}}}
 	for _, m := range s.Clients {
 		options.Clients = append(options.Clients, simulate.Model(m))
 	}
 	if s.Synthetic != "" {
+		options.SampleShare = func() (float64, error) { return cmp.Or(s.SampleShare, 1), nil }
 		return s.synthetic(ctx, rules, options, to)
 	}
 	r, err := openRecordings(s.Recordings, to)
 	if err != nil {
 		return nil, err
 	}
-	options.SampleShare, err = r.sampleShare(s.SampleShare)
-	if err != nil {
-		return nil, errors.Join(err, r.finish(to.Err))
-	}
+	options.SampleShare = func() (float64, error) { return r.sampleShare(s.SampleShare) }
 	result, err := simulate.Run(ctx, rules, r, options)
-	if err == nil {
-		_, err = r.sampleShare(s.SampleShare)
-	}
 	err = errors.Join(err, r.finish(to.Err))
 	if err != nil {
 		return nil, err
@@ -125,16 +118,16 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 		return nil, fmt.Errorf("--synthetic: %w", err)
 	}
 	if s.Write == "-" {
-		return nil, copyLoad(ctx, &writingSource{Synthetic: load, to: bufio.NewWriter(to.Out)})
+		return nil, copyLoad(ctx, &recordedLoad{Synthetic: load, to: bufio.NewWriter(to.Out)})
 	}
 	var result *simulate.Result
 	if s.Write == "" {
 		result, err = simulate.Run(ctx, rules, load, o)
 	} else {
 		err = writeRecording(s.Write, func(w io.Writer) (err error) {
-			source := &writingSource{Synthetic: load, to: bufio.NewWriter(w)}
-			result, err = simulate.Run(ctx, rules, source, o)
-			return errors.Join(err, source.to.Flush())
+			recorded := &recordedLoad{Synthetic: load, to: bufio.NewWriter(w)}
+			result, err = simulate.Run(ctx, rules, recorded, o)
+			return errors.Join(err, recorded.to.Flush())
 		})
 	}
 	if err != nil {
@@ -145,26 +138,26 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 }
 
 // copyLoad writes a load without simulating it.
-func copyLoad(ctx context.Context, source *writingSource) error {
+func copyLoad(ctx context.Context, load *recordedLoad) error {
 	var err error
 	for err == nil && ctx.Err() == nil {
-		err = source.Next(&replay.Line{})
+		err = load.Next(&replay.Line{})
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return errors.Join(err, context.Cause(ctx), source.to.Flush())
+	return errors.Join(err, context.Cause(ctx), load.to.Flush())
 }
 
-// A writingSource writes each request of a load as a line of a recording.
-type writingSource struct {
+// A recordedLoad writes each request of a load as a line of a recording.
+type recordedLoad struct {
 	*simulate.Synthetic
 	to   *bufio.Writer
 	line []byte
 }
 
-// Next implements [simulate.Source].
-func (s *writingSource) Next(into *replay.Line) error {
+// Next implements [simulate.LineReader].
+func (s *recordedLoad) Next(into *replay.Line) error {
 	if err := s.Synthetic.Next(into); err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (s *Suggest) Validate() error {
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
 		return errors.New("--max-memory must be above 0, in MiB")
 	}
-	return s.onlyOneStdin(s.Config, input{"the recordings", s.Recordings})
+	return s.checkStdin(s.Config, input{"the recordings", s.Recordings})
 }
 
 // Run prints limits for the traffic of the recordings. The exit code is [Failed] if none is

@@ -60,7 +60,7 @@ func (t *Test) Validate() error {
 // low, and [Error] if a file has a fault, which it has printed.
 func (t *Test) Run(ctx context.Context, to Streams) error {
 	if t.Init != "" {
-		return t.init(to)
+		return t.writeFirst(to)
 	}
 	var suites []*rulestest.Suite
 	unusable := false
@@ -162,8 +162,8 @@ func printCoverage(b *strings.Builder, c *rulestest.Coverage) {
 	b.WriteString(terminal.Table(rows...))
 }
 
-// init writes a first test file.
-func (t *Test) init(to Streams) error {
+// writeFirst writes a first test file.
+func (t *Test) writeFirst(to Streams) error {
 	options := rulestest.InitOptions{Rules: t.Init, Overlay: t.Overlay, MergeDomains: t.Merge, CalendarMonths: t.Months}
 	file := ""
 	if len(t.Files) > 0 {

@@ -174,7 +174,7 @@ func (c *Converter) hits(p parser) (int64, bool) {
 // isAllowed reports whether the request was allowed, from the status of the record. known is false
 // if the status is unknown.
 func (c *Converter) isAllowed(p parser) (allowed, known bool) {
-	text, found := value(p.field, c.status)
+	text, found := fieldValue(p.field, c.status)
 	status, err := strconv.Atoi(text)
 	known = found && err == nil && status >= 100 && status <= 599
 	return known && status != c.o.Denied, known

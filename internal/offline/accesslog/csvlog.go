@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/internal/lines"
 )
 
-// A csvLog reads a table. A record with quotes may span several lines.
+// A csvLog reads a table. A record with quotes may have several lines.
 type csvLog struct {
 	in      *lines.Reader
 	comma   rune

@@ -52,7 +52,7 @@ type fatalError struct{ error }
 
 func (c *Converter) read(name string, in *bufio.Reader) error {
 	head := headOf(in)
-	p, err := c.parser(lines.NewReader(in, maxLineBytes))
+	p, err := c.openParser(lines.NewReader(in, maxLineBytes))
 	if errors.Is(err, io.EOF) {
 		return nil // an empty CSV
 	}
@@ -62,11 +62,11 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 		}
 		return err
 	}
-	read := c.report.Written + c.report.NoDescriptors
+	readBefore := c.report.Written + c.report.NoDescriptors // of other logs
 	for {
 		line, reason, err := p.next()
 		if errors.Is(err, io.EOF) {
-			if hint := c.hint(head); hint != "" && c.report.Written+c.report.NoDescriptors == read {
+			if hint := c.hint(head); hint != "" && c.report.Written+c.report.NoDescriptors == readBefore {
 				c.report.Hints = append(c.report.Hints, name+": "+hint)
 			}
 			return nil
@@ -109,8 +109,8 @@ func newParser(in *lines.Reader, o *Options) (p parser, known []string, err erro
 	return nil, nil, fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)
 }
 
-// parser returns the parser of a log, and sets the fields that the converter reads from it.
-func (c *Converter) parser(in *lines.Reader) (parser, error) {
+// openParser returns the parser of a log, and sets the fields that the converter reads from it.
+func (c *Converter) openParser(in *lines.Reader) (parser, error) {
 	p, known, err := newParser(in, &c.o)
 	if errors.Is(err, io.EOF) {
 		return nil, err
@@ -118,7 +118,7 @@ func (c *Converter) parser(in *lines.Reader) (parser, error) {
 	if err != nil {
 		return nil, &fatalError{err}
 	}
-	c.complete(known)
+	c.setFields(known)
 	if known != nil {
 		if err := c.checkFields(known); err != nil {
 			return nil, &fatalError{err}
@@ -127,9 +127,9 @@ func (c *Converter) parser(in *lines.Reader) (parser, error) {
 	return p, nil
 }
 
-// complete sets the fields of the time and of the status for a log, with defaults for those that
+// setFields sets the fields of the time and of the status for a log, with defaults for those that
 // the options leave out.
-func (c *Converter) complete(known []string) {
+func (c *Converter) setFields(known []string) {
 	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
 	start, status := "start_time", "response_code"
 	switch c.o.Format {

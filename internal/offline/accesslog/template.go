@@ -86,7 +86,7 @@ func ParseTemplate(text string) (*Template, error) {
 	return t, nil
 }
 
-// closing returns the position of the brace that ends the field at the start of a text. Braces in a
+// closing returns the index of the brace that ends the field at the start of a text. Braces in a
 // regular expression come in pairs.
 func closing(text string) int {
 	depth := 0
@@ -214,7 +214,7 @@ func (t *Template) value(field func(string) (string, bool)) (string, bool) {
 			text += p.literal
 			continue
 		}
-		s, ok := value(field, p.field)
+		s, ok := fieldValue(field, p.field)
 		for _, f := range p.filters {
 			if ok {
 				s, ok = f(s)
@@ -228,8 +228,8 @@ func (t *Template) value(field func(string) (string, bool)) (string, bool) {
 	return text, true
 }
 
-// value returns the value of a field. It reports false if the field is missing.
-func value(field func(string) (string, bool), name string) (string, bool) {
+// fieldValue returns the value of a field. It reports false if the field is missing.
+func fieldValue(field func(string) (string, bool), name string) (string, bool) {
 	s, ok := field(name)
 	return s, ok && s != "" && s != "-"
 }

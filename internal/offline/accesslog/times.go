@@ -34,7 +34,7 @@ var (
 
 // startOf returns the time at which the request of a record started, in whole microseconds.
 func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reason) {
-	text, ok := value(field, cmp.Or(f.start, f.end))
+	text, ok := fieldValue(field, cmp.Or(f.start, f.end))
 	if !ok {
 		return time.Time{}, NoTime
 	}
@@ -43,7 +43,7 @@ func (f *timeFields) startOf(field func(string) (string, bool)) (time.Time, Reas
 		return at, reason
 	}
 	if f.start == "" && f.duration != "" {
-		text, ok := value(field, f.duration)
+		text, ok := fieldValue(field, f.duration)
 		took, isNumber := parseDecimal(text, f.unit)
 		if !ok || !isNumber {
 			return at, BadDuration

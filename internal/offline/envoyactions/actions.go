@@ -39,10 +39,10 @@ func undetermined(reason string) effect { return effect{actionResult: unknown, r
 func (d *deriver) act(a *routev3.RateLimit_Action) effect {
 	switch by := a.GetActionSpecifier().(type) {
 	case *routev3.RateLimit_Action_SourceCluster_:
-		if d.source == "" {
+		if d.sourceCluster == "" {
 			return undetermined("source_cluster: the name of Envoy's cluster is not in the file: set --service-cluster")
 		}
-		return entry("source_cluster", d.source)
+		return entry("source_cluster", d.sourceCluster)
 	case *routev3.RateLimit_Action_DestinationCluster_:
 		cluster, err := d.destination()
 		if err != nil {
@@ -181,10 +181,10 @@ func (e effect) when(holds bool, err error, reason string) effect {
 // metadata evaluates an action that reads metadata. Only metadata that is text becomes a value.
 func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 	path := pathOf(m.GetMetadataKey())
-	var value, source string
+	var value, where string
 	switch m.GetSource() {
 	case routev3.RateLimit_Action_MetaData_DYNAMIC:
-		value, source = d.request.Metadata[path], "the dynamic metadata (--metadata)"
+		value, where = d.request.Metadata[path], "the dynamic metadata (--metadata)"
 	case routev3.RateLimit_Action_MetaData_ROUTE_ENTRY:
 		var of corev3.Metadata
 		if t := d.route.tree.Field("metadata"); t.Exists() {
@@ -192,14 +192,14 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 				return undetermined(err.Error())
 			}
 		}
-		value, source = textAt(&of, m.GetMetadataKey()), "the metadata of the route"
+		value, where = textAt(&of, m.GetMetadataKey()), "the metadata of the route"
 	case routev3.RateLimit_Action_MetaData_CLUSTER_ENTRY:
 		cluster, err := d.destination()
 		of, known := d.clusters[cluster]
 		if err != nil || !known {
 			return undetermined("metadata: the cluster of the route is not in the file")
 		}
-		value, source = textAt(of, m.GetMetadataKey()), "the metadata of the cluster"
+		value, where = textAt(of, m.GetMetadataKey()), "the metadata of the cluster"
 	default:
 		return undetermined(fmt.Sprintf("metadata from %s is not supported", m.GetSource()))
 	}
@@ -207,7 +207,7 @@ func (d *deriver) metadata(m *routev3.RateLimit_Action_MetaData) effect {
 	if value != "" {
 		return entry(m.GetDescriptorKey(), value)
 	}
-	return whenAbsent(m.GetSkipIfAbsent(), source+" has no text at "+path)
+	return whenAbsent(m.GetSkipIfAbsent(), where+" has no text at "+path)
 }
 
 // pathOf returns the path of metadata as --metadata has it: namespace:key.path.

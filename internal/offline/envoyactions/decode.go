@@ -18,9 +18,9 @@ func hasType(t yamltree.Tree, message string) bool {
 	return strings.HasSuffix(t.Field("@type").Text(), "/"+message)
 }
 
-// position matches the position in an error of protojson. The position refers to a copy in JSON
-// that the user has never seen.
-var position = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(\(line \d+:\d+\):[\s\x{a0}]*)?`)
+// errorPrefix matches the beginning of an error of protojson, with a line and a column in a copy in
+// JSON that the user has never seen.
+var errorPrefix = regexp.MustCompile(`^proto:[\s\x{a0}]*(syntax error )?(\(line \d+:\d+\):[\s\x{a0}]*)?`)
 
 // decode decodes a value into a message. An unknown field is an error.
 func decode(t yamltree.Tree, into proto.Message) error {
@@ -36,7 +36,7 @@ func decode(t yamltree.Tree, into proto.Message) error {
 		return t.Errorf("no value of JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if err := protojson.Unmarshal(data, into); err != nil {
-		return t.Errorf("no valid %s: %s", into.ProtoReflect().Descriptor().FullName(), position.ReplaceAllString(err.Error(), ""))
+		return t.Errorf("no valid %s: %s", into.ProtoReflect().Descriptor().FullName(), errorPrefix.ReplaceAllString(err.Error(), ""))
 	}
 	return nil
 }

@@ -53,12 +53,12 @@ type RateLimit struct {
 
 // A deriver evaluates actions for one request and one route.
 type deriver struct {
-	request  *Request
-	host     *host
-	route    *route
-	source   string
-	stage    uint32 // of the filter
-	clusters map[string]*corev3.Metadata
+	request       *Request
+	host          *host
+	route         *route
+	sourceCluster string
+	stage         uint32 // of the filter
+	clusters      map[string]*corev3.Metadata
 }
 
 // Derive returns the descriptors that Envoy sends for a request. If the request fits several

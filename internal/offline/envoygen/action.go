@@ -48,7 +48,7 @@ func (c *Config) rateLimitsOf(r *route) ([]rateLimit, error) {
 // has no config if Envoy does not call at the end.
 func (c *Config) rateLimitsFor(d *descriptor) (first, last rateLimit, err error) {
 	cost, hits := c.cost[d.keys()], c.hits[d.keys()]
-	first = rateLimit{comment: "rules: " + positions(d), config: &routev3.RateLimit{}}
+	first = rateLimit{comment: "rules: " + firstRules(d), config: &routev3.RateLimit{}}
 	last = rateLimit{config: &routev3.RateLimit{ApplyOnStreamDone: true}}
 	for _, e := range d.entries {
 		begin, err := e.action()
@@ -64,12 +64,12 @@ func (c *Config) rateLimitsFor(d *descriptor) (first, last rateLimit, err error)
 	}
 	marker := func(key string) { last.config.Actions = append(last.config.Actions, constant(key, "1")) }
 	switch {
-	case d.mode == concurrency:
+	case d.lease == slotLease:
 		first.comment += "; take a slot under the id of the request"
 		last.comment = "at the end of the request: release the slot of that id"
 		first.config.HitsAddend = hitsAddend(hits)
 		marker("release")
-	case d.mode == reserve:
+	case d.lease == reservation:
 		first.comment += "; reserve an estimate under the id of the request"
 		last.comment = "at the end of the request: settle the reservation to the actual cost"
 		first.config.HitsAddend, last.config.HitsAddend = hitsAddend(hits), hitsAddend(cost)
@@ -95,8 +95,8 @@ func hitsAddend(text string) *routev3.RateLimit_HitsAddend {
 	return &routev3.RateLimit_HitsAddend{Format: text}
 }
 
-// positions names the first rules that a descriptor is for.
-func positions(d *descriptor) string {
+// firstRules returns the file and line of the first rules that a descriptor is for.
+func firstRules(d *descriptor) string {
 	const maximum = 3
 	var all []string
 	for i, rule := range d.rules {
@@ -182,7 +182,7 @@ func expression(key, text string) (*routev3.RateLimit_Action, error) {
 }
 
 func headerMatch(e entry) *routev3.RateLimit_Action {
-	when := e.source.values[e.value]
+	when := e.source.conditions[e.value]
 	return &routev3.RateLimit_Action{ActionSpecifier: &routev3.RateLimit_Action_HeaderValueMatch_{
 		HeaderValueMatch: &routev3.RateLimit_Action_HeaderValueMatch{
 			DescriptorKey: e.key, DescriptorValue: e.value,

@@ -47,7 +47,7 @@ func (g *generator) checkSource(s *source, n *descriptors.NodeSpec) error {
 			return fmt.Errorf("--from has a %s for %s, and the rule names no exact value: write value or values", s.kind, n.Key)
 		}
 		for _, v := range exact {
-			if s.values[v] == nil {
+			if s.conditions[v] == nil {
 				return fmt.Errorf("--from does not say when %s is %q: add --from '%s=%s:%s=...'", n.Key, v, n.Key, s.kind, v)
 			}
 		}
@@ -87,9 +87,9 @@ func (s *source) mask(key string, exact []string) error {
 	return nil
 }
 
-// modeOf returns when Envoy sends the descriptors of a rule. It reports a problem if the arguments
-// do not fit the rule.
-func (g *generator) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok bool) {
+// leaseOf returns the kind of leases of a rule. It reports a problem if the arguments do not fit
+// the rule.
+func (g *generator) leaseOf(rule *descriptors.Rule, entries []entry) (kind leaseKind, ok bool) {
 	at := rule.Source()
 	d := &descriptor{entries: entries}
 	keys := d.keys()
@@ -100,32 +100,32 @@ func (g *generator) modeOf(rule *descriptors.Rule, entries []entry) (m mode, ok 
 		l := &rule.Limits[i]
 		switch {
 		case l.IsConcurrency():
-			m = max(m, concurrency)
+			kind = max(kind, slotLease)
 		case l.Reserves():
-			m = reserve
+			kind = reservation
 		case cost != "" && !l.Spec().CountDenied && !rule.UsesLeases():
 			g.problem(at, "the cost is charged at the end, and this limit does not count a cost that exceeds it: write count_denied: "+
 				"true with a fixed_window, or reserve")
-			return m, false
+			return kind, false
 		case (cost != "" || status) && l.PeeksOver():
 			g.note(at, "requests are denied once the usage exceeds %d; write peek: would_fit to deny them at %d", l.RequestsPerUnit,
 				l.RequestsPerUnit)
 		}
 	}
 	switch {
-	case m != plain && status:
+	case kind != noLease && status:
 		g.problem(at, "a limit with leases cannot depend on the status of the response: give %s another source", keys)
-	case m == reserve && (cost == "" || hits == ""):
+	case kind == reservation && (cost == "" || hits == ""):
 		g.problem(at, "reserve needs the estimate and the actual cost, which the rules do not have: set --hits '%s=100' and --cost "+
 			"'%s=%%RESP(x-cost)%%'", keys, keys)
-	case m == concurrency && cost != "":
+	case kind == slotLease && cost != "":
 		g.problem(at, "a limit of concurrency has no cost at the end of a request: remove --cost '%s=%s'", keys, cost)
-	case m == plain && (cost != "" || status) && hits != "":
+	case kind == noLease && (cost != "" || status) && hits != "":
 		g.problem(at, "the hits are charged at the end of the request: remove --hits '%s=%s'", keys, hits)
 	default:
-		return m, true
+		return kind, true
 	}
-	return m, false
+	return kind, false
 }
 
 // finish reports constants that would be counted twice. Without another problem, it reports an
@@ -135,7 +135,7 @@ func (g *generator) finish() {
 		g.checkShared(r)
 		for _, d := range r.descriptors {
 			_, charged := g.cost[d.keys()]
-			g.AtEnd = g.AtEnd || charged || d.usesStatus() || d.mode != plain
+			g.AtEnd = g.AtEnd || charged || d.usesStatus() || d.lease != noLease
 		}
 	}
 	if len(g.problems) == 0 {
@@ -147,7 +147,7 @@ func (g *generator) finish() {
 func (g *generator) checkUsed() {
 	for _, key := range slices.Sorted(maps.Keys(g.from)) {
 		if !g.used[argument{"from", key}] {
-			g.problem("", "no rule has the key %s, which --from or --route names; %s", key, nearest(key, slices.Sorted(maps.Keys(g.values))))
+			g.problem("", "no rule has the key %s, which --from or --route names; %s", key, nearest(key, slices.Sorted(maps.Keys(g.ruleValues))))
 			return
 		}
 	}

@@ -154,19 +154,19 @@ func checkHostPort(flag, text, example string) error {
 	return nil
 }
 
-// note records an assumption. The position may be "".
-func (g *generator) note(at, format string, values ...any) {
-	g.notes = add(g.notes, at, format, values)
+// note records an assumption about the rule at a file and line, or about all rules if at is "".
+func (g *generator) note(at, format string, args ...any) {
+	g.notes = add(g.notes, at, format, args)
 }
 
-// problem records a problem. The position may be "".
-func (g *generator) problem(at, format string, values ...any) {
-	g.problems = add(g.problems, at, format, values)
+// problem records a problem with the rule at a file and line, or with all rules if at is "".
+func (g *generator) problem(at, format string, args ...any) {
+	g.problems = add(g.problems, at, format, args)
 }
 
-// add adds a text with its position to a list, once.
-func add(to []string, at, format string, values []any) []string {
-	text := fmt.Sprintf(format, values...)
+// add adds a text with its file and line to a list, once.
+func add(to []string, at, format string, args []any) []string {
+	text := fmt.Sprintf(format, args...)
 	if at != "" {
 		text = at + ": " + text
 	}

@@ -299,7 +299,7 @@ func requestFor(r *route, d *descriptor, rule *descriptors.Rule) (*envoyactions.
 		case fromMasked:
 			request.RemoteAddress = netip.MustParsePrefix(value).Addr()
 		case fromMatch:
-			when := source.values[value]
+			when := source.conditions[value]
 			request.Headers = append(request.Headers, envoyactions.Header{Name: when.header, Value: when.text})
 		case fromDestination:
 			value = "backend"

@@ -17,7 +17,7 @@ const maxDescriptors = 1000
 // A route lists the descriptors that Envoy sends for its requests.
 type route struct {
 	match       string            // a prefix of the path or, in an EnvoyFilter, the name of a route; "" for every request
-	values      map[string]string // values of the keys that are constants on this route
+	constants   map[string]string // the values of the keys that are constants on this route
 	descriptors []*descriptor
 	byText      map[string]*descriptor
 }
@@ -25,7 +25,7 @@ type route struct {
 // A descriptor is one that Envoy sends.
 type descriptor struct {
 	entries []entry
-	mode    mode
+	lease   leaseKind
 	rules   []*descriptors.Rule
 }
 
@@ -36,18 +36,19 @@ type entry struct {
 	value  string // the value of a constant, a match or a status
 }
 
-// A mode is when Envoy sends a descriptor. Each mode sends more than the one before.
-type mode int
+// A leaseKind is the kind of leases that the rules of a descriptor have. A later kind needs more
+// calls of Envoy than the one before.
+type leaseKind int
 
 const (
-	plain       mode = iota // at the beginning of a request
-	concurrency             // at the beginning, and a release at the end
-	reserve                 // at the beginning with an estimate, and a settlement at the end
+	noLease     leaseKind = iota // one call, at the beginning of a request
+	slotLease                    // a second call releases the slot at the end
+	reservation                  // the first call has an estimate, and a second one settles it at the end
 )
 
-// String names what a rule of the mode has.
-func (m mode) String() string {
-	return [...]string{plain: "no leases", concurrency: "leases", reserve: "reservations"}[m]
+// String implements [fmt.Stringer].
+func (k leaseKind) String() string {
+	return [...]string{noLease: "no leases", slotLease: "leases", reservation: "reservations"}[k]
 }
 
 // keys returns the keys of d as arguments name them, see joined.
@@ -82,7 +83,7 @@ type generator struct {
 	problems   Problems
 	from       map[string]*source
 	used       map[argument]bool          // those with an effect
-	values     map[string]map[string]bool // the exact values of each key
+	ruleValues map[string]map[string]bool // the exact values of each key in the rules
 	paths      map[string]bool            // the keys of all rules, joined
 	prefixKeys map[string]bool            // the keys that nodes match with prefixes
 	masked     *source                    // the source masked_remote_address, whose lengths hold for all rules
@@ -163,7 +164,7 @@ func (g *generator) readRoute(text string) error {
 	if slices.ContainsFunc(g.routes, func(r *route) bool { return r.match == match }) {
 		return errors.New("the route is given twice: give it once, with its pairs joined by commas")
 	}
-	r := &route{match: match, values: map[string]string{}, byText: map[string]*descriptor{}}
+	r := &route{match: match, constants: map[string]string{}, byText: map[string]*descriptor{}}
 	for pair := range strings.SplitSeq(pairs, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" || value == "" {
@@ -172,7 +173,7 @@ func (g *generator) readRoute(text string) error {
 		if s := g.from[key]; s != nil && s.kind != fromConstant {
 			return fmt.Errorf("--from has another source of the key %s: remove that --from", key)
 		}
-		r.values[key] = value
+		r.constants[key] = value
 		g.from[key] = &source{kind: fromConstant, isSet: true}
 	}
 	g.routes = append(g.routes, r)
@@ -181,11 +182,11 @@ func (g *generator) readRoute(text string) error {
 
 // assigned reports whether a route has a value of a key.
 func (g *generator) assigned(key string) bool {
-	return slices.ContainsFunc(g.routes, func(r *route) bool { return r.values[key] != "" })
+	return slices.ContainsFunc(g.routes, func(r *route) bool { return r.constants[key] != "" })
 }
 
-// collect sets values and paths from the rules. It sets prefixKeys and masked from all nodes of the
-// domain, because a node without a limit may exempt requests.
+// collect sets ruleValues and paths from the rules. It sets prefixKeys and masked from all nodes of
+// the domain, because a node without a limit may exempt requests.
 func (g *generator) collect(domain *descriptors.Domain, rules []*descriptors.Rule) {
 	g.prefixKeys = domain.PrefixKeys()
 	const key = string(fromMasked)
@@ -194,34 +195,34 @@ func (g *generator) collect(domain *descriptors.Domain, rules []*descriptors.Rul
 		g.masked = &source{kind: fromMasked}
 	}
 	g.maskErr = g.masked.mask(key, domain.ExactValues(key))
-	g.values, g.paths = map[string]map[string]bool{}, map[string]bool{}
+	g.ruleValues, g.paths = map[string]map[string]bool{}, map[string]bool{}
 	for _, rule := range rules {
 		var path []string
 		for _, n := range rule.Path() {
 			path = append(path, n.Key)
-			if g.values[n.Key] == nil {
-				g.values[n.Key] = map[string]bool{}
+			if g.ruleValues[n.Key] == nil {
+				g.ruleValues[n.Key] = map[string]bool{}
 			}
 			for _, v := range exactValues(&n) {
-				g.values[n.Key][v] = true
+				g.ruleValues[n.Key][v] = true
 			}
 		}
 		g.paths[joined(path)] = true
 	}
 	for key, s := range g.from {
-		s.nameOnlyStatusValue(g.values[key])
+		s.nameOnlyStatusValue(g.ruleValues[key])
 	}
 }
 
-// nameOnlyStatusValue gives the statuses without a value to the only value that the rules name for
-// the key, because no other value can be meant.
-func (s *source) nameOnlyStatusValue(values map[string]bool) {
-	statuses := s.values[""]
-	if s.kind != fromStatus || statuses == nil || len(values) != 1 {
+// nameOnlyStatusValue gives the codes of a --from without a value to the value that the rules have
+// for the key, if they have only one.
+func (s *source) nameOnlyStatusValue(ruleValues map[string]bool) {
+	codes := s.conditions[""]
+	if s.kind != fromStatus || codes == nil || len(ruleValues) != 1 {
 		return
 	}
-	for only := range values {
-		s.values = map[string]*condition{only: statuses}
+	for only := range ruleValues {
+		s.conditions = map[string]*condition{only: codes}
 	}
 }
 
@@ -258,15 +259,15 @@ func (g *generator) addRule(rule *descriptors.Rule) {
 		g.noteUnchecked(s, n.Key, at)
 		entries[i] = entry{key: n.Key, source: s}
 	}
-	m, ok := g.modeOf(rule, entries)
+	lease, ok := g.leaseOf(rule, entries)
 	if !ok {
 		return
 	}
 	sent := false
 	for _, r := range g.routes {
-		for _, values := range g.alternatives(r, nodes, entries) {
+		for _, alternative := range g.alternatives(r, nodes, entries) {
 			sent = true
-			if !g.addDescriptor(r, rule, values, m) {
+			if !g.addDescriptor(r, rule, alternative, lease) {
 				return
 			}
 		}
@@ -337,8 +338,8 @@ func (g *generator) sourceOf(n *descriptors.NodeSpec, at string) (*source, error
 		g.note("", "%s: the header %s, because no --from names a source; a filter must set it, because a client can write any header",
 			n.Key, s.arg)
 	}
-	if s.kind == fromConstant && len(g.values[n.Key]) > 1 {
-		all := slices.Sorted(maps.Keys(g.values[n.Key]))
+	if s.kind == fromConstant && len(g.ruleValues[n.Key]) > 1 {
+		all := slices.Sorted(maps.Keys(g.ruleValues[n.Key]))
 		return nil, fmt.Errorf("%s has the values %s, and the rules do not say which route sends which: set --route '/PREFIX:%s=%s', "+
 			"or --from %s=constant to send all of them with every request",
 			n.Key, strings.Join(all, ", "), n.Key, all[0], n.Key)
@@ -354,7 +355,7 @@ func (g *generator) alternatives(r *route, nodes []descriptors.NodeSpec, entries
 		values := []string{""}
 		switch e.source.kind {
 		case fromConstant:
-			values = g.constants(r, &nodes[i])
+			values = g.constantsOf(r, &nodes[i])
 		case fromMatch, fromStatus:
 			values = exactValues(&nodes[i])
 		}
@@ -373,9 +374,9 @@ func (g *generator) alternatives(r *route, nodes []descriptors.NodeSpec, entries
 	return all
 }
 
-// constants returns the values of a constant on a route that a level matches.
-func (g *generator) constants(r *route, n *descriptors.NodeSpec) []string {
-	value, given := r.values[n.Key]
+// constantsOf returns the values of a constant on a route that a level matches.
+func (g *generator) constantsOf(r *route, n *descriptors.NodeSpec) []string {
+	value, given := r.constants[n.Key]
 	if !g.assigned(n.Key) {
 		return exactValues(n)
 	}
@@ -388,27 +389,27 @@ func (g *generator) constants(r *route, n *descriptors.NodeSpec) []string {
 
 // addDescriptor adds a descriptor to a route. If the route has this descriptor already,
 // addDescriptor adds the rule to it.
-func (g *generator) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, m mode) bool {
+func (g *generator) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, lease leaseKind) bool {
 	var text strings.Builder
 	for _, e := range entries {
 		fmt.Fprintf(&text, "%q=%q;", e.key, e.value)
 	}
 	d := r.byText[text.String()]
 	if d == nil {
-		d = &descriptor{entries: entries, mode: m}
+		d = &descriptor{entries: entries, lease: lease}
 		r.byText[text.String()] = d
 		r.descriptors = append(r.descriptors, d)
 		if len(r.descriptors) > maxDescriptors {
 			g.problem(rule.Source(), "a route would send more than %d descriptors for each request: use fewer constants", maxDescriptors)
 			return false
 		}
-	} else if d.mode != m {
+	} else if d.lease != lease {
 		g.problem(rule.Source(), "Envoy sends %s for this rule and for that of %s, and only one of them has %s: give them different keys",
-			d.keys(), d.rules[0].Source(), max(d.mode, m))
+			d.keys(), d.rules[0].Source(), max(d.lease, lease))
 		return false
 	}
 	d.rules = append(d.rules, rule)
-	if m != plain {
+	if lease != noLease {
 		for i := range rule.Limits {
 			if ttl := rule.Limits[i].LeaseTTL(); ttl > 0 && (g.leaseTTL == 0 || ttl < g.leaseTTL) {
 				g.leaseTTL = ttl

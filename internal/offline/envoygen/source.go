@@ -39,11 +39,11 @@ const sources = "header:NAME, path, method, host, query:NAME, metadata:NAMESPACE
 
 // A source is the kind and the argument of where Envoy finds the value of a key.
 type source struct {
-	kind   kind
-	arg    string
-	v4, v6 *uint32               // prefix lengths of masked_remote_address; nil if neither the argument nor the rules set it
-	values map[string]*condition // of match and status, by value
-	isSet  bool                  // an argument sets the source
+	kind       kind
+	arg        string
+	v4, v6     *uint32               // prefix lengths of masked_remote_address; nil if neither the argument nor the rules set it
+	conditions map[string]*condition // of match and status, by value
+	isSet      bool                  // an argument sets the source
 }
 
 // A condition is when a key has a value: a header has a text, or the status has one of the codes.
@@ -93,7 +93,7 @@ func readSource(key, text string, earlier *source) (*source, error) {
 		if earlier.kind != s.kind || s.kind != fromMatch && s.kind != fromStatus {
 			return nil, fmt.Errorf("--from names the key %s twice: remove one", key)
 		}
-		s.values = earlier.values
+		s.conditions = earlier.conditions
 	}
 	switch s.kind {
 	case fromHeader:
@@ -161,7 +161,7 @@ func (s *source) readMatch() error {
 	if !ok || !colon || value == "" || !headerName.MatchString(header) {
 		return errors.New("write match:VALUE=HEADER:TEXT, such as match:partner=x-api-key:SECRET")
 	}
-	return s.addValue(value, &condition{header: header, text: text})
+	return s.addCondition(value, &condition{header: header, text: text})
 }
 
 var statusCodes = regexp.MustCompile(`^([1-5]xx|[1-5][0-9][0-9](-[1-5][0-9][0-9])?)$`)
@@ -178,17 +178,17 @@ func (s *source) readStatus() error {
 			return errors.New("write status:CODES or status:VALUE=CODES, such as status:401,403 or status:failed=5xx,400-404")
 		}
 	}
-	return s.addValue(value, &condition{codes: all})
+	return s.addCondition(value, &condition{codes: all})
 }
 
-func (s *source) addValue(value string, c *condition) error {
-	if s.values == nil {
-		s.values = map[string]*condition{}
+func (s *source) addCondition(value string, c *condition) error {
+	if s.conditions == nil {
+		s.conditions = map[string]*condition{}
 	}
-	if s.values[value] != nil {
+	if s.conditions[value] != nil {
 		return fmt.Errorf("the value %q is given twice: remove one", value)
 	}
-	s.values[value] = c
+	s.conditions[value] = c
 	return nil
 }
 
@@ -213,12 +213,12 @@ func (c *condition) cel() string {
 // rule has.
 func (s *source) statusExpression() string {
 	otherwise := "other"
-	for s.values[otherwise] != nil {
+	for s.conditions[otherwise] != nil {
 		otherwise += "_"
 	}
 	var b strings.Builder
-	for _, value := range slices.Sorted(maps.Keys(s.values)) {
-		fmt.Fprintf(&b, "%s ? %s : ", s.values[value].cel(), strconv.Quote(value))
+	for _, value := range slices.Sorted(maps.Keys(s.conditions)) {
+		fmt.Fprintf(&b, "%s ? %s : ", s.conditions[value].cel(), strconv.Quote(value))
 	}
 	return b.String() + strconv.Quote(otherwise)
 }

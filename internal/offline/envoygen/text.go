@@ -33,7 +33,7 @@ var templates = sync.OnceValue(func() *template.Template {
 	all := template.New("")
 	all.Funcs(template.FuncMap{
 		"scalar": rulesyaml.Quoted, "item": item,
-		"include": func(name string, values any) (string, error) { return render(all, name, values) },
+		"include": func(name string, data any) (string, error) { return render(all, name, data) },
 	})
 	return template.Must(all.ParseFS(files, "templates/*.yaml"))
 })
@@ -148,9 +148,9 @@ func (c *Config) checkPrefixes(p *page) error {
 }
 
 // render returns the text of a template.
-func render(from *template.Template, name string, values any) (string, error) {
+func render(from *template.Template, name string, data any) (string, error) {
 	var b strings.Builder
-	err := from.ExecuteTemplate(&b, name, values)
+	err := from.ExecuteTemplate(&b, name, data)
 	return b.String(), err
 }
 

@@ -22,7 +22,7 @@ func code(text string) string {
 // Markdown returns the report as Markdown for a comment on a pull request.
 func (r *Report) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "### Rate limits: %s\n\n%s.\n\n", r.headline(), r.span())
+	fmt.Fprintf(&b, "### Rate limits: %s\n\n%s.\n\n", r.headline(), r.summary())
 	b.WriteString("| rules | version | allowed | denied | no rule |\n|---|---|--:|--:|--:|\n")
 	for _, s := range []struct {
 		name string

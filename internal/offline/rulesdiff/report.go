@@ -186,7 +186,7 @@ func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 			}
 			denied = true
 			key := Key{Key: text, Requests: u.requests, Changed: u.changed[i], New: !u.deniedByOther}
-			l.addKey(s.number, key.New)
+			l.addKey(s.number, u)
 			if s.number == newSide {
 				l.WorstDenied = append(l.WorstDenied, key)
 			} else {
@@ -194,20 +194,19 @@ func (s *side) addKeys(r *Report, found map[*row]*Limit) {
 			}
 		}
 		if denied {
-			r.addKey(s.number, !u.deniedByOther)
+			r.addKey(s.number, u)
 		}
 	}
 }
 
-// addKey counts a key with requests that only a side denies. isNew reports that the other side
-// denies no request of the key.
-func (c *Counts) addKey(side int, isNew bool) {
+// addKey counts a key with requests that only a side denies.
+func (c *Counts) addKey(side int, u *usage) {
 	all, newly := &c.KeysWithNewlyDenied, &c.NewlyDeniedKeys
 	if side == oldSide {
 		all, newly = &c.KeysWithNewlyAllowed, &c.NewlyAllowedKeys
 	}
 	*all++
-	if isNew {
+	if !u.deniedByOther {
 		*newly++
 	}
 }

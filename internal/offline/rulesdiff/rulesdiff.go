@@ -190,9 +190,9 @@ func (s *side) count(number int64, maxKeys int) {
 		if d.Key == "" || d.EndsLease() || d.HasOverride { // a limit that the request carries is not a limit of the rules
 			continue
 		}
-		if at := s.byRule[d.Rule]; at.last != number {
-			at.last = number
-			for _, r := range at.rows {
+		if reached := s.byRule[d.Rule]; reached.last != number {
+			reached.last = number
+			for _, r := range reached.rows {
 				r.reached[s.number]++
 			}
 		}
@@ -233,18 +233,18 @@ func (s *side) countDenials() {
 			}
 		}
 	}
-	for i, b := range s.denials {
-		earlier := s.denials[:i]
-		if !slices.ContainsFunc(earlier, func(o keyDenial) bool { return o.row == b.row }) {
-			b.row.changed[s.number]++
+	for i, denial := range s.denials {
+		row, key, earlier := denial.row, denial.key, s.denials[:i]
+		if !slices.ContainsFunc(earlier, func(o keyDenial) bool { return o.row == row }) {
+			row.changed[s.number]++
 		}
-		if b.key == nil || slices.Contains(earlier, b) {
+		if key == nil || slices.Contains(earlier, denial) {
 			continue
 		}
-		if b.key.changed == nil {
-			b.key.changed = make([]int64, len(b.key.rule.Limits))
+		if key.changed == nil {
+			key.changed = make([]int64, len(key.rule.Limits))
 		}
-		b.key.changed[b.limit]++
+		key.changed[denial.limit]++
 	}
 }
 

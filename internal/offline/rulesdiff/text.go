@@ -75,7 +75,8 @@ func (r *Report) notes() []string {
 	return all
 }
 
-func (r *Report) span() string {
+// summary returns the numbers of requests and keys, and the times of the recording.
+func (r *Report) summary() string {
 	if r.From == nil {
 		return "no requests"
 	}
@@ -86,7 +87,7 @@ func (r *Report) span() string {
 // Text returns the report for a terminal.
 func (r *Report) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), r.span())
+	fmt.Fprintf(&b, "%s\n%s\n\n", r.headline(), r.summary())
 	b.WriteString(terminal.Table(
 		"RULES\tVERSION\tALLOWED\tDENIED\tNO_RULE",
 		terminal.Row("old", cmp.Or(r.Old.Version, "-"), r.Old.Allowed, r.Old.Denied, r.Old.Unmatched),

@@ -88,7 +88,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	if !shared {
 		g.flag("--route /PREFIX:route=NAME-OF-THE-ROUTE")
 	}
-	leaf := g.domain(policy).rules.At(path)
+	leaf := g.addDomain(policy).rules.At(path)
 	leaf.ShadowMode = f.Get("shadowMode").IsTrue()
 	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit.String(), RequestsPerUnit: requests})
 }
@@ -124,15 +124,15 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	f := g.checked(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range f.Get("headers").Items() {
-		path = append(path, g.readMatch(h, "name", "header")...)
+		path = append(path, g.readMatch(h, "header")...)
 	}
 	for _, q := range f.Get("queryParams").Items() {
-		path = append(path, g.readMatch(q, "name", "query")...)
+		path = append(path, g.readMatch(q, "query")...)
 	}
 	var methods []string
 	for _, m := range f.Get("methods").Items() {
 		fields := g.checked(m, "value", "invert")
-		g.noInvert(fields)
+		g.rejectInvert(fields)
 		methods = append(methods, fields.Get("value").Text())
 	}
 	switch {
@@ -150,20 +150,21 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	return path
 }
 
-func (g *gateway) noInvert(fields yamltree.Tree) {
+// rejectInvert records a problem if a match is inverted.
+func (g *gateway) rejectInvert(fields yamltree.Tree) {
 	if invert := fields.Get("invert"); invert.IsTrue() {
 		g.problem(invert.Line(),
 			"invert: rules match values, and not their absence; send an entry with Envoy's header_value_match and expect_match: false")
 	}
 }
 
-// readMatch reads a header or a parameter of the query.
-func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.NodeSpec {
-	fields := g.checked(n, name, "type", "value", "invert")
-	g.noInvert(fields)
-	key, value := strings.ToLower(fields.Get(name).Text()), fields.Get("value").Text()
-	if kind == "query" {
-		key = fields.Get(name).Text()
+// readMatch reads a match of a header or of a parameter of the query. kind is header or query.
+func (g *gateway) readMatch(n yamltree.Tree, kind string) []descriptors.NodeSpec {
+	fields := g.checked(n, "name", "type", "value", "invert")
+	g.rejectInvert(fields)
+	key, value := fields.Get("name").Text(), fields.Get("value").Text()
+	if kind == "header" {
+		key = strings.ToLower(key)
 	}
 	if key == "" || strings.Contains(key, "*") {
 		g.problem(n.Line(), "a %s without a name", kind)
@@ -188,7 +189,7 @@ func (g *gateway) readMatch(n yamltree.Tree, name, kind string) []descriptors.No
 // readPath reads a path. The defaults of its fields are those of Envoy Gateway's API.
 func (g *gateway) readPath(n yamltree.Tree) []descriptors.NodeSpec {
 	fields := g.checked(n, "type", "value", "invert")
-	g.noInvert(fields)
+	g.rejectInvert(fields)
 	value := cmp.Or(fields.Get("value").Text(), "/")
 	switch kind := cmp.Or(fields.Get("type").Text(), "PathPrefix"); {
 	case strings.Contains(value, "*"):
@@ -210,7 +211,7 @@ func (g *gateway) readPath(n yamltree.Tree) []descriptors.NodeSpec {
 
 func (g *gateway) readCIDR(n yamltree.Tree) []descriptors.NodeSpec {
 	fields := g.checked(n, "type", "value", "invert")
-	g.noInvert(fields)
+	g.rejectInvert(fields)
 	prefix, err := netip.ParsePrefix(fields.Get("value").Text())
 	if err != nil || prefix.Addr().Is4In6() {
 		g.problem(n.Line(), "sourceCIDR %s is not a prefix such as 10.0.0.0/8", fields.Get("value").Text())

@@ -19,7 +19,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 		return nil, err
 	}
 	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}}
-	k.domain = k.Imported.domain(cmp.Or(domain, "kong"))
+	k.domain = k.addDomain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
 		if !doc.IsMap() {
 			return nil, doc.Errorf("want a declarative configuration of Kong, with _format_version")
@@ -46,7 +46,7 @@ type kongPlugin struct {
 	scope, consumer string               // "service:NAME", "route:NAME" or ""; the consumer or ""
 	by              descriptors.NodeSpec // what the plugin counts by; no key: the scope
 	limits          []rulesyaml.DraftLimit
-	tolerant        bool
+	faultTolerant   bool // Kong allows requests while it cannot count
 }
 
 // readEntities reads services, routes, consumers and plugins, which may be nested.
@@ -146,7 +146,7 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 		return false
 	}
 	policy := cmp.Or(config.Get("policy").Text(), "local")
-	p.tolerant = !config.Get("fault_tolerant").IsFalse() && (policy == "redis" || policy == "cluster")
+	p.faultTolerant = !config.Get("fault_tolerant").IsFalse() && (policy == "redis" || policy == "cluster")
 	if policy == "local" {
 		k.note(p.line, "policy local counts in each node of Kong: Weir counts once for all of Envoy")
 	}
@@ -231,11 +231,11 @@ func (k *kong) addAll() {
 		for _, l := range p.limits {
 			addLimit(leaf, l)
 		}
-		if p.tolerant {
+		if p.faultTolerant {
 			k.domain.onError = "allow"
 		}
 	}
-	if k.domain.onError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.tolerant }) {
+	if k.domain.onError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.faultTolerant }) {
 		k.note(k.plugins[0].line, "on_store_error: allow holds for all rules, because some plugins are fault_tolerant")
 	}
 }

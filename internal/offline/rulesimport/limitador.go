@@ -197,5 +197,5 @@ func (p *limitador) add(l limitadorLimit) {
 		return
 	}
 	p.known[identity] = l.line
-	addLimit(p.domain(l.namespace).rules.At(path), l.limit)
+	addLimit(p.addDomain(l.namespace).rules.At(path), l.limit)
 }

@@ -21,7 +21,7 @@ func Nginx(name string, data []byte, domain string) (*Imported, error) {
 		return nil, err
 	}
 	p := &nginx{Imported: &Imported{name: name}, zones: map[string]*zone{}}
-	p.domain = p.Imported.domain(cmp.Or(domain, "nginx"))
+	p.domain = p.addDomain(cmp.Or(domain, "nginx"))
 	p.readZones(tree)
 	p.readScope(&scope{name: "the file", zones: map[string][]*zone{}, dryRun: map[string]bool{}}, tree)
 	p.addZones()
@@ -218,8 +218,8 @@ func prefixOf(words []string) string {
 	return ""
 }
 
-// startOf returns the beginning of the paths of a location, "" if it has a regular expression. For
-// a name it returns the name, with which no path begins.
+// startOf returns the text with which the paths of a location begin, or "" for a regular
+// expression. A named location such as @fallback has no path, and startOf returns its name.
 func startOf(words []string) string {
 	if len(words) < 2 || strings.HasPrefix(words[1], "~") {
 		return ""
@@ -301,9 +301,9 @@ func (p *nginx) addZones() {
 		if !z.isKnown {
 			continue
 		}
-		l, path, on := z.limit, z.path, []descriptors.NodeSpec{entry(z.name, "on")}
+		l, path, constant := z.limit, z.path, []descriptors.NodeSpec{entry(z.name, "on")}
 		if !p.isEverywhere(z) || len(path) == 0 {
-			path = slices.Concat(on, path)
+			path = slices.Concat(constant, path)
 			p.addRoutes(z)
 		}
 		if z.directive == "limit_req" {
@@ -316,7 +316,7 @@ func (p *nginx) addZones() {
 		leaf := p.domain.rules.At(path)
 		if !addLimit(leaf, l) {
 			p.addRoutes(z)
-			leaf = p.domain.rules.At(slices.Concat(on, path))
+			leaf = p.domain.rules.At(slices.Concat(constant, path))
 			addLimit(leaf, l)
 		}
 		leaf.Comment = fmt.Sprintf("zone %s, line %d", z.name, z.line)
@@ -324,8 +324,8 @@ func (p *nginx) addZones() {
 	}
 }
 
-// isDryRun reports whether a zone denies no request. It is a problem if the zone does so only in
-// some scopes.
+// isDryRun reports whether a zone is in a dry run, in which it denies no request, in every scope
+// that uses it. It records a problem for a dry run in only some of these scopes.
 func (p *nginx) isDryRun(z *zone) bool {
 	dry, enforced := "", ""
 	for _, s := range p.scopes {
@@ -399,16 +399,17 @@ func (p *nginx) addRoute(prefix, constant string) {
 	}
 }
 
-// covers reports whether Envoy may take a route with the constant of a zone for requests of a
-// scope.
+// covers reports whether a request of a scope without a zone may match a route of Envoy that sends
+// the constant of the zone.
 func (p *nginx) covers(z *zone, s *scope) bool {
 	return p.servers < 2 && slices.ContainsFunc(p.scopes, func(o *scope) bool {
 		return o != s && o.has(z) && o.prefix != "" && (s.start == "" || strings.HasPrefix(s.start, o.prefix))
 	})
 }
 
-// addExemptions adds a route for each location without a constant, if Envoy would otherwise take
-// the route of a shorter prefix. No rule has the value off.
+// addExemptions adds routes for locations without a zone, if Envoy would otherwise take a route
+// with a shorter prefix and the constant of the zone. The routes send the value off, which no rule
+// has.
 func (p *nginx) addExemptions() {
 	for _, s := range p.scopes {
 		if s.prefix == "" || p.routeOf(s.prefix) >= 0 {

@@ -75,7 +75,7 @@ func (i *Imported) note(line int, format string, values ...any) {
 	i.Notes = i.add(i.Notes, line, format, values)
 }
 
-// add adds a text with its position to a list, once.
+// add adds a text with its file and line to a list, once.
 func (i *Imported) add(to []string, line int, format string, values []any) []string {
 	text := fmt.Sprintf("%s:%d: %s", i.name, line, fmt.Sprintf(format, values...))
 	if slices.Contains(to, text) {
@@ -91,16 +91,17 @@ func (i *Imported) flag(format string, values ...any) {
 	}
 }
 
-func (i *Imported) domain(name string) *domain {
-	if d := i.find(name); d != nil {
+// addDomain returns the domain with a name, which it adds if it is missing.
+func (i *Imported) addDomain(name string) *domain {
+	if d := i.findDomain(name); d != nil {
 		return d
 	}
 	i.domains = append(i.domains, &domain{name: name})
 	return i.domains[len(i.domains)-1]
 }
 
-// find returns the domain with a name, or nil.
-func (i *Imported) find(name string) *domain {
+// findDomain returns the domain with a name, or nil.
+func (i *Imported) findDomain(name string) *domain {
 	for _, d := range i.domains {
 		if d.name == name {
 			return d
@@ -125,7 +126,7 @@ func (i *Imported) Rules(name string) ([]byte, error) {
 	case name == "":
 		name = names[0]
 	}
-	d := i.find(name)
+	d := i.findDomain(name)
 	if d == nil {
 		return nil, fmt.Errorf("%s has no domain %s: set --domain to one of %s", i.name, name, strings.Join(names, ", "))
 	}

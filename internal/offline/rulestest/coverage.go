@@ -8,13 +8,13 @@ import (
 // A Coverage counts how often tests have reached each limit, and how often the limit has denied
 // them. The zero Coverage is empty. Rules that several files test are counted together.
 type Coverage struct {
-	limits []*Covered
-	byID   map[limitID]*Covered
-	byRule map[*descriptors.Rule][]*Covered // one for an unlimited rule
+	limits []*LimitCoverage
+	byID   map[limitID]*LimitCoverage
+	byRule map[*descriptors.Rule][]*LimitCoverage // one for an unlimited rule
 }
 
-// A Covered is a limit, or an unlimited rule, with these counts.
-type Covered struct {
+// A LimitCoverage is a limit, or an unlimited rule, with these counts.
+type LimitCoverage struct {
 	Domain    string `json:"domain"`
 	Rule      string `json:"rule"`
 	Source    string `json:"source"`
@@ -26,7 +26,7 @@ type Covered struct {
 }
 
 // Covered reports whether the limit has denied a test, or a test has reached the unlimited rule.
-func (c *Covered) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reached > 0 }
+func (c *LimitCoverage) Covered() bool { return c.Denied > 0 || c.Unlimited && c.Reached > 0 }
 
 // A limitID identifies a limit across the files of tests, because rules that are loaded twice are
 // different values.
@@ -38,14 +38,14 @@ type limitID struct {
 // add adds the limits of rules that c lacks.
 func (c *Coverage) add(rules *descriptors.Rules) {
 	if c.byID == nil {
-		c.byID, c.byRule = map[limitID]*Covered{}, map[*descriptors.Rule][]*Covered{}
+		c.byID, c.byRule = map[limitID]*LimitCoverage{}, map[*descriptors.Rule][]*LimitCoverage{}
 	}
 	for rule := range rules.All() {
 		for i := range max(1, len(rule.Limits)) {
 			id := limitID{rule.Source(), rule.LimitHash(i)}
 			covered := c.byID[id]
 			if covered == nil {
-				covered = &Covered{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
+				covered = &LimitCoverage{Domain: rule.Domain, Rule: rule.Name, Source: id.source, Unlimited: rule.Unlimited}
 				if !rule.Unlimited {
 					l := &rule.Limits[i]
 					covered.Limit, covered.Algorithm = l.Label(i), l.Algorithm()
@@ -78,9 +78,9 @@ func (c *Coverage) observe(r *decide.Result) {
 }
 
 // Limits returns every limit and unlimited rule, in the order of the files.
-func (c *Coverage) Limits() []*Covered { return c.limits }
+func (c *Coverage) Limits() []*LimitCoverage { return c.limits }
 
-// Counts returns the number of limits and unlimited rules, and of those that are covered.
+// Counts returns the number of covered limits and unlimited rules, and the number of all of them.
 func (c *Coverage) Counts() (covered, all int) {
 	for _, l := range c.limits {
 		if l.Covered() {

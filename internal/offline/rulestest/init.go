@@ -34,9 +34,9 @@ func Init(o InitOptions, file string) ([]byte, error) {
 	if n == 0 {
 		return nil, errors.New("the rules have no limits, so there is nothing to test")
 	}
-	g.domains = domains > 1
+	g.severalDomains = domains > 1
 	for rule := range rules.All() {
-		g.rule(rule)
+		g.writeTests(rule)
 	}
 	if g.tests == 0 {
 		return nil, fmt.Errorf("no request reaches a limit of the rules:\n%s", strings.TrimSpace(b.String()))
@@ -88,24 +88,25 @@ func relativeTo(path, file string) (string, error) {
 
 // A generator writes the tests of rules.
 type generator struct {
-	rules   *descriptors.Rules
-	months  bool
-	domains bool // there are several
-	out     *strings.Builder
-	names   map[string]int
-	tests   int
+	rules          *descriptors.Rules
+	months         bool // a month is a calendar month
+	severalDomains bool
+	out            *strings.Builder
+	names          map[string]int // tests, by name without a number
+	tests          int
 }
 
-func (g *generator) rule(rule *descriptors.Rule) {
-	entries := g.find(rule)
+// writeTests writes the tests of a rule, or comments with the reasons why there are none.
+func (g *generator) writeTests(rule *descriptors.Rule) {
+	entries := g.findEntries(rule)
 	if entries == nil {
-		g.unreached(rule, "", "every request that it matches goes to another rule")
+		g.writeUnreached(rule, "", "every request that it matches goes to another rule")
 		return
 	}
 	if rule.Unlimited {
-		r := g.newRecorder(rule, entries, defaultStart)
-		r.send(stepSpec{hits: 1})
-		g.write(rule, "unlimited", r)
+		w := g.newStepWriter(rule, entries, defaultStart)
+		w.send(stepSpec{hits: 1})
+		g.writeTest(rule, "unlimited", w)
 		return
 	}
 	denied := make([]bool, len(rule.Limits))
@@ -113,19 +114,19 @@ func (g *generator) rule(rule *descriptors.Rule) {
 		if denied[i] {
 			continue
 		}
-		r, err := g.deny(rule, i, entries)
+		w, err := g.deny(rule, i, entries)
 		if err != nil {
-			g.unreached(rule, rule.Limits[i].RateText(), err.Error())
+			g.writeUnreached(rule, rule.Limits[i].RateText(), err.Error())
 			continue
 		}
 		for j := range denied {
-			denied[j] = denied[j] || r.denied[j]
+			denied[j] = denied[j] || w.denied[j]
 		}
-		g.write(rule, rule.Limits[i].RateText(), r)
+		g.writeTest(rule, rule.Limits[i].RateText(), w)
 	}
 }
 
-func (g *generator) unreached(rule *descriptors.Rule, limit, reason string) {
+func (g *generator) writeUnreached(rule *descriptors.Rule, limit, reason string) {
 	name := strings.Join(strings.Fields(rule.Name+" "+limit), " ")
 	if source := rule.Source(); source != "" {
 		name += " (" + source + ")"
@@ -133,10 +134,10 @@ func (g *generator) unreached(rule *descriptors.Rule, limit, reason string) {
 	fmt.Fprintf(g.out, "  # Not tested: %s: %s.\n", name, reason)
 }
 
-// write writes the steps of a recorder as a test.
-func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
+// writeTest writes the steps of a stepWriter as a test.
+func (g *generator) writeTest(rule *descriptors.Rule, about string, w *stepWriter) {
 	name := rule.Name + ": " + about
-	if g.domains {
+	if g.severalDomains {
 		name = rule.Domain + ": " + name
 	}
 	g.names[name]++
@@ -145,14 +146,14 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 	}
 	g.tests++
 	fmt.Fprintf(g.out, "  - name: %s\n", rulesyaml.Quoted(name))
-	if g.domains {
+	if g.severalDomains {
 		fmt.Fprintf(g.out, "    domain: %s\n", rulesyaml.Quoted(rule.Domain))
 	}
-	if !r.start.Equal(defaultStart) {
-		fmt.Fprintf(g.out, "    start: %s\n", r.start.Format(time.RFC3339Nano))
+	if !w.start.Equal(defaultStart) {
+		fmt.Fprintf(g.out, "    start: %s\n", w.start.Format(time.RFC3339Nano))
 	}
 	g.out.WriteString("    steps:\n")
-	for _, step := range r.steps {
+	for _, step := range w.steps {
 		g.out.WriteString(step)
 	}
 }
@@ -160,8 +161,8 @@ func (g *generator) write(rule *descriptors.Rule, about string, r *recorder) {
 // maxTried bounds the search for a request that reaches a rule.
 const maxTried = 20_000
 
-// find returns entries that reach a rule, or nil.
-func (g *generator) find(rule *descriptors.Rule) []descriptors.Entry {
+// findEntries returns entries that reach a rule, or nil.
+func (g *generator) findEntries(rule *descriptors.Rule) []descriptors.Entry {
 	nodes := rule.Path()
 	choices := make([][]descriptors.Entry, len(nodes))
 	for i := range nodes {

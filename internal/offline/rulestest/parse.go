@@ -13,7 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
-// A path is the path of rules or of an overlay, with its position in the file.
+// A path is the path of rules or of an overlay, with its node in the file of the tests.
 type path struct {
 	text string
 	node rulesfile.Node

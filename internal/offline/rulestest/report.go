@@ -42,9 +42,9 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 		Passed bool `json:"passed"`
 	}
 	type coverage struct {
-		Percent float64    `json:"percent"`
-		Covered int        `json:"covered"`
-		Limits  []*Covered `json:"limits"`
+		Percent float64          `json:"percent"`
+		Covered int              `json:"covered"`
+		Limits  []*LimitCoverage `json:"limits"`
 	}
 	var out struct {
 		Passed   int      `json:"passed"`
@@ -56,7 +56,7 @@ func (r *Report) MarshalJSON() ([]byte, error) {
 	for _, t := range r.Results {
 		out.Tests = append(out.Tests, test{t, t.Passed()})
 	}
-	out.Coverage = coverage{Percent: r.Coverage.Percent(), Limits: append([]*Covered{}, r.Coverage.Limits()...)}
+	out.Coverage = coverage{Percent: r.Coverage.Percent(), Limits: append([]*LimitCoverage{}, r.Coverage.Limits()...)}
 	out.Coverage.Covered, _ = r.Coverage.Counts()
 	return json.Marshal(&out)
 }

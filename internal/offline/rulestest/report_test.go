@@ -107,7 +107,7 @@ func TestReportIsWrittenAsJSON(t *testing.T) {
 	if len(f.Problems) != 2 || f.Problems[1] != (struct{ Field, Want, Got string }{"remaining", "0", "4"}) {
 		t.Errorf("problems %+v, want two, the second about remaining", f.Problems)
 	}
-	if c := got.Coverage; c.Covered != 1 || len(c.Limits) != 9 || c.Limits[0].Limit != "logins" || c.Limits[0].Denied != 1 || c.Limits[0].Reached != 7 {
-		t.Errorf("coverage %+v, want 1 of 9 limits: logins, with 1 denial of 7 requests", c)
+	if c := got.Coverage; c.Covered != 1 || len(c.Limits) != 11 || c.Limits[0].Limit != "logins" || c.Limits[0].Denied != 1 || c.Limits[0].Reached != 7 {
+		t.Errorf("coverage %+v, want 1 of 11 limits: logins, with 1 denial of 7 requests", c)
 	}
 }

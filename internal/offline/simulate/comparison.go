@@ -181,8 +181,8 @@ func microTime(us int64) time.Time { return time.UnixMicro(us).UTC() }
 // times.
 type span struct {
 	hits  []spanHit
-	first int
-	sums  [demanded + 1]int64
+	first int                 // the index of the oldest hit in the window
+	sums  [demanded + 1]int64 // the hits that each compared algorithm admitted, and then all hits
 }
 
 type spanHit struct {
@@ -205,7 +205,7 @@ func (s *span) expires(before int64) bool {
 // expire drops the hits up to a time. It returns their number.
 func (s *span) expire(before int64) (dropped int) {
 	for ; s.expires(before); s.first++ {
-		s.sum(s.hits[s.first], -1)
+		s.addToSums(s.hits[s.first], -1)
 		dropped++
 	}
 	switch {
@@ -221,10 +221,11 @@ func (s *span) expire(before int64) (dropped int) {
 func (s *span) add(at, n int64, admittedBy uint8) {
 	h := spanHit{at, min(n, maxSpanHit), admittedBy}
 	s.hits = append(s.hits, h)
-	s.sum(h, 1)
+	s.addToSums(h, 1)
 }
 
-func (s *span) sum(h spanHit, sign int64) {
+// addToSums adds a hit to the sums with the sign 1, and takes it out with the sign -1.
+func (s *span) addToSums(h spanHit, sign int64) {
 	for by := range s.sums {
 		if h.admitted(by) {
 			s.sums[by] += sign * h.n

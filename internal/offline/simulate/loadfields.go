@@ -100,6 +100,9 @@ func parseLoad(text string, first *loadFields) (*loadFields, error) {
 	if l.descriptors == nil {
 		l.descriptors = inherited
 	}
+	if rest := l.duration - l.from; l.length < 0 || l.length > rest {
+		l.length = rest
+	}
 	return l, nil
 }
 
@@ -184,16 +187,13 @@ func (l *loadFields) addDescriptor(text string) error {
 	return err
 }
 
-// check returns an error for fields that contradict each other.
+// check returns an error for fields that contradict each other, or that make too many requests.
 func (l *loadFields) check() error {
 	switch {
 	case len(l.descriptors) > decide.MaxDescriptors:
 		return fmt.Errorf("there are more than %d descriptors", decide.MaxDescriptors)
 	case l.width > l.every:
 		return errors.New("width is longer than every: make it shorter")
-	}
-	if rest := l.duration - l.from; l.length < 0 || l.length > rest {
-		l.length = rest
 	}
 	rate := l.rate
 	if l.shape == "burst" {

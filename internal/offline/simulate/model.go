@@ -53,8 +53,10 @@ type Options struct {
 	Clients []Model
 	// MaxWaiting bounds the waiting retries of each model. Default 100,000.
 	MaxWaiting int
-	// SampleShare is the fraction of all keys that the recording has. 0 means 1, all keys.
-	SampleShare float64
+	// SampleShare returns the fraction of all keys that the recording has, above 0 and at most 1.
+	// Run calls it after the last line, when all notes of recorders are known. Default: 1, all
+	// keys.
+	SampleShare func() (float64, error)
 	// MaxKeys bounds the keys that have statistics, over all limits. Default 1,000,000.
 	MaxKeys int
 	// MaxEntries bounds the hits that are kept for comparisons, over all keys. Default 8,000,000,
@@ -65,21 +67,25 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	o.MaxWaiting, o.MaxKeys, o.MaxEntries = cmp.Or(o.MaxWaiting, 100_000), cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.MaxEntries, 8_000_000)
 	o.Replay.MaxBytes = cmp.Or(o.Replay.MaxBytes, 512<<20)
+	if o.SampleShare == nil {
+		o.SampleShare = func() (float64, error) { return 1, nil }
+	}
 	return o
 }
 
-// A Source returns the requests of a recording in the order of their times, and then [io.EOF].
-// [replay.MultiReader] and [Synthetic] are Sources. A Source must not reuse the memory of a line.
-type Source interface {
+// A LineReader returns the requests of a recording in the order of their times, and then [io.EOF].
+// [replay.MultiReader] and [Synthetic] are LineReaders. A LineReader must not reuse the memory of a
+// line.
+type LineReader interface {
 	Next(into *replay.Line) error
 }
 
 // batchSize is the number of lines that a client model receives at once.
 const batchSize = 256
 
-// Run simulates all requests of a source. It calls the source on the goroutine of the caller. It
-// returns the error of the source, or that of ctx if ctx has ended.
-func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options) (*Result, error) {
+// Run simulates all requests of a recording or load. It reads lines on the goroutine of the caller.
+// It returns the error of the reader or of SampleShare, or that of ctx if ctx has ended.
+func Run(ctx context.Context, rules *descriptors.Rules, lines LineReader, o Options) (*Result, error) {
 	o = o.withDefaults()
 	rows := newLimitRows(rules)
 	stats := newStats(rules, rows, o)
@@ -94,14 +100,18 @@ func Run(ctx context.Context, rules *descriptors.Rules, source Source, o Options
 			return nil, fmt.Errorf("unknown client model %q: want one of %q", m, []Model{Drop, Obey, Hammer})
 		}
 	}
-	if err := feed(ctx, source, clients); err != nil {
+	if err := feed(ctx, lines, clients); err != nil {
 		return nil, err
 	}
-	return stats.finish(rules, clients), nil
+	share, err := o.SampleShare()
+	if err != nil {
+		return nil, err
+	}
+	return stats.finish(rules, clients, share), nil
 }
 
-// feed sends all lines of a source to all clients, each on a goroutine of its own.
-func feed(ctx context.Context, source Source, clients []*client) error {
+// feed sends all lines to all clients, each on a goroutine of its own.
+func feed(ctx context.Context, lines LineReader, clients []*client) error {
 	var working sync.WaitGroup
 	inputs := make([]chan []replay.Line, len(clients))
 	for i, c := range clients {
@@ -123,7 +133,7 @@ func feed(ctx context.Context, source Source, clients []*client) error {
 		}
 	}()
 	for {
-		batch, err := nextBatch(source)
+		batch, err := nextBatch(lines)
 		for _, in := range inputs {
 			in <- batch
 		}
@@ -138,11 +148,11 @@ func feed(ctx context.Context, source Source, clients []*client) error {
 	}
 }
 
-func nextBatch(source Source) ([]replay.Line, error) {
+func nextBatch(lines LineReader) ([]replay.Line, error) {
 	batch := make([]replay.Line, 0, batchSize)
 	for len(batch) < batchSize {
 		batch = append(batch, replay.Line{})
-		if err := source.Next(&batch[len(batch)-1]); err != nil {
+		if err := lines.Next(&batch[len(batch)-1]); err != nil {
 			return batch[:len(batch)-1], err
 		}
 	}

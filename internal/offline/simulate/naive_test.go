@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// lines is a Source.
+// lines is a LineReader.
 type lines []replay.Line
 
 func (l *lines) Next(into *replay.Line) error {

@@ -130,8 +130,8 @@ type Client struct {
 	Overflowed int64 `json:"overflowed"`
 }
 
-// An Interval spans the results of the client models. The result of real clients is probably within
-// it.
+// An Interval holds the lowest and the highest result of the client models. The result of real
+// clients is probably within it.
 type Interval struct {
 	Denied      Range `json:"denied"`       // attempts
 	DeniedShare Range `json:"denied_share"` // the share of attempts, 0 to 1

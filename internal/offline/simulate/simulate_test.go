@@ -295,7 +295,7 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 				sample = append(sample, line)
 			}
 		}
-		r := run(t, rules, sample, simulate.Options{SampleShare: .1})
+		r := run(t, rules, sample, simulate.Options{SampleShare: func() (float64, error) { return .1, nil }})
 		if e := r.Limits[1].KeysDeniedEstimate; e.Low <= float64(want.Limits[1].KeysDenied) && float64(want.Limits[1].KeysDenied) <= e.High {
 			keys++
 		}

@@ -22,6 +22,7 @@ type stats struct {
 	denied  series
 	limits  []*limitStats // by row; nil without requests
 	keys    int           // over all limits
+	share   float64       // of all keys that the recording has; set by finish
 	chunk   []keyStats    // room for further keys
 	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there
 	// is no comparison.

@@ -9,9 +9,10 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// finish returns the Result. Observe no request afterwards.
-func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
+// finish returns the Result of a recording with a share of all keys. Observe no request afterwards.
+func (s *stats) finish(rules *descriptors.Rules, clients []*client, share float64) *Result {
 	r := &s.result
+	s.share = share
 	r.RulesVersion = rules.Version()
 	for path, n := range s.unmatched {
 		path.Descriptors = n
@@ -58,8 +59,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client) *Result {
 
 // addEstimates adds the estimates for all traffic, of which a recording is a sample.
 func (s *stats) addEstimates() {
-	share := s.options.SampleShare
-	if share <= 0 || share >= 1 {
+	if s.share >= 1 {
 		return
 	}
 	// A request may have several limits. Its squares are those of the limit in which they are
@@ -78,7 +78,7 @@ func (s *stats) addEstimates() {
 	}
 	r := &s.result
 	r.Sample = &Sample{
-		Share: share, Requests: estimateSum(float64(r.Requests), requests, share), Denied: estimateSum(float64(r.Denied), denied, share),
+		Share: s.share, Requests: estimateSum(float64(r.Requests), requests, s.share), Denied: estimateSum(float64(r.Denied), denied, s.share),
 	}
 }
 
@@ -148,8 +148,8 @@ func (s *stats) summarize(l *limitStats, r *LimitResult) {
 	}
 	r.AllowedOverTime, r.DeniedOverTime = l.allowedOver.full(s.buckets.n), l.deniedOver.full(s.buckets.n)
 	r.TopKeys = topKeys(l, r)
-	if share := s.options.SampleShare; share > 0 && share < 1 {
-		r.KeysEstimate, r.KeysDeniedEstimate = estimateKeys(r.Keys, share), estimateKeys(r.KeysDenied, share)
+	if s.share < 1 {
+		r.KeysEstimate, r.KeysDeniedEstimate = estimateKeys(r.Keys, s.share), estimateKeys(r.KeysDenied, s.share)
 	}
 	switch {
 	case l.compare == nil:

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A Synthetic is a [Source] that makes a load from a description. Equal descriptions make equal
+// A Synthetic is a [LineReader] that makes a load from a description. Equal descriptions make equal
 // requests.
 type Synthetic struct {
 	description, added string

@@ -32,7 +32,7 @@ func (s series) full(n int) []int64 { return append(s, make([]int64, n-len(s))..
 // buckets divides time. The buckets grow longer with time, so that there are at most maxBuckets.
 type buckets struct {
 	start time.Time // when the first bucket begins, a multiple of the width
-	width int       // the position in widths
+	width int       // the index in widths
 	n     int       // in use
 }
 
@@ -57,8 +57,8 @@ func (b *buckets) bucketOf(t time.Time, merge func(offset, factor int)) int {
 	}
 }
 
-// merge makes buckets longer by a factor. offset is the position of the first old bucket in the
-// first new one.
+// merge makes buckets longer by a factor. offset is the number of old buckets by which the first
+// new bucket begins before the first old one.
 func (s series) merge(offset, factor int) series {
 	if len(s) == 0 {
 		return s

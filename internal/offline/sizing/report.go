@@ -188,16 +188,16 @@ func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, key
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
 		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Capacity(), Window: spec.Window,
 	}
-	lifetime, known := lifetime(l.Limit)
+	ttl, known := lifetime(l.Limit)
 	r.Keys = keys
 	if known && load.Rate > 0 {
-		r.Keys = min(keys, math.Ceil(load.Rate*lifetime.Seconds()))
+		r.Keys = min(keys, math.Ceil(load.Rate*ttl.Seconds()))
 	}
 	hits := 0.0
 	if l.Grows() {
 		hits = r.Keys * maxUsage(l.Limit)
 		if known && load.Rate > 0 {
-			hits = min(hits, load.Rate*lifetime.Seconds())
+			hits = min(hits, load.Rate*ttl.Seconds())
 		}
 	}
 	size := func(s Size) Range { return s.Key.times(r.Keys).plus(s.Hit.times(max(0, hits-r.Keys))) }

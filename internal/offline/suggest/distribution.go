@@ -28,8 +28,8 @@ func newDistribution(needs []int64) *distribution {
 	return d
 }
 
-// largest returns the largest need of a key, which may be never; 0 without keys.
-func (d *distribution) largest() int64 {
+// largestNeed returns the largest need of a key, which may be never; 0 without keys.
+func (d *distribution) largestNeed() int64 {
 	if len(d.steps) == 0 {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (s *split) ratio() float64 { return float64(s.least) / float64(max(1, s.ord
 
 // splitOutliers finds the widest gap between two needs next to each other, above which there are few keys.
 func (d *distribution) splitOutliers() split {
-	s := split{ordinary: d.largest()}
+	s := split{ordinary: d.largestNeed()}
 	widest, above := float64(outlierRatio), int64(0)
 	for i := len(d.steps) - 1; i > 0; i-- {
 		above += d.steps[i].keys

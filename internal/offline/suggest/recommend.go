@@ -17,10 +17,10 @@ type Recommendation struct {
 	Multiplier uint32 `json:"unit_multiplier"`
 	Limit      int64  `json:"requests_per_unit"`
 	Name       string `json:"name,omitempty"` // the limit's name in the rule
-	// CurrentLimit is the limit in the rule, and CurrentEffect its effect on the recording,
-	// including that of its capacity and its penalty.
-	CurrentLimit  *int64       `json:"current,omitempty"`
-	CurrentEffect *LimitEffect `json:"present,omitempty"`
+	// CurrentLimit is the limit in the rule, and Present its effect on the recording, including
+	// that of its capacity and its penalty.
+	CurrentLimit *int64       `json:"current,omitempty"`
+	Present      *LimitEffect `json:"present,omitempty"`
 	// Keys and Denied are the effect on the recording.
 	Keys   Estimate  `json:"keys_hit"`
 	Denied *Estimate `json:"requests_denied,omitempty"` // nil if the rule has too many limits for a run of each
@@ -70,15 +70,16 @@ func (c *Collector) recommend(r *RuleReport) {
 		for _, w := range r.Windows {
 			for _, a := range w.Algorithms {
 				if a.variant.configured == &r.target.rule.Limits[i] {
-					c.add(r, w, a, "It keeps the algorithm and the window of the rule.")
+					c.addRecommendation(r, w, a, "It keeps the algorithm and the window of the rule.")
 				}
 			}
 		}
 	}
 }
 
-// add adds a recommendation, unless every limit of the algorithm denies ordinary keys.
-func (c *Collector) add(r *RuleReport, w *WindowReport, a *AlgorithmReport, reasons ...string) {
+// addRecommendation adds a recommendation, unless every limit of the algorithm denies ordinary
+// keys.
+func (c *Collector) addRecommendation(r *RuleReport, w *WindowReport, a *AlgorithmReport, reasons ...string) {
 	s := a.dist.splitOutliers()
 	if s.ordinary == never {
 		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
@@ -107,7 +108,7 @@ const maxLog = 100
 func (c *Collector) recommendPath(r *RuleReport) {
 	w, reason := c.chooseWindow(r)
 	if a := w.algorithm(c.o.Algorithm); a != nil {
-		c.add(r, w, a, reason)
+		c.addRecommendation(r, w, a, reason)
 		return
 	}
 	var algorithm, because string
@@ -120,7 +121,7 @@ func (c *Collector) recommendPath(r *RuleReport) {
 	default:
 		algorithm, because = "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
 	}
-	c.add(r, w, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
+	c.addRecommendation(r, w, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
 }
 
 // chooseWindow returns the window that best separates outliers from ordinary keys. The recording
@@ -162,21 +163,24 @@ func (w *WindowReport) algorithm(name string) *AlgorithmReport {
 	return nil
 }
 
-// name returns the window in words, such as minute or 15 minutes.
+// duration returns the length of the window in words, such as minute or 15 minutes.
+func (w *WindowReport) duration() string {
+	if w.Multiplier == 1 {
+		return w.Unit
+	}
+	return fmt.Sprintf("%d %ss", w.Multiplier, w.Unit)
+}
+
+// name returns the window as a noun, such as minute or window of 15 minutes.
 func (w *WindowReport) name() string {
 	if w.Multiplier == 1 {
 		return w.Unit
 	}
-	return fmt.Sprintf("window of %d %ss", w.Multiplier, w.Unit)
+	return "window of " + w.duration()
 }
 
-// per returns the window as it follows a number, such as "per minute".
-func (w *WindowReport) per() string {
-	if w.Multiplier > 1 {
-		return fmt.Sprintf("per %d %ss", w.Multiplier, w.Unit)
-	}
-	return "per " + w.Unit
-}
+// per returns the window as it follows a number, such as per minute or per 15 minutes.
+func (w *WindowReport) per() string { return "per " + w.duration() }
 
 func (r *Recommendation) addReason(format string, args ...any) {
 	r.Reasons = append(r.Reasons, fmt.Sprintf(format, args...))
@@ -184,16 +188,16 @@ func (r *Recommendation) addReason(format string, args ...any) {
 
 // explain completes a recommendation with its effect and its reasons.
 func (c *Collector) explain(r *RuleReport, rec *Recommendation) {
-	for i := range rec.algorithm.Effects {
-		if effect := &rec.algorithm.Effects[i]; effect.Limit == rec.Limit {
+	for i := range rec.algorithm.Candidates {
+		if effect := &rec.algorithm.Candidates[i]; effect.Limit == rec.Limit {
 			rec.Denied = &effect.Denied
 		}
 	}
 	c.explainLimit(rec)
 	rec.explainOutliers(r.Keys.N)
-	if rec.CurrentEffect != nil {
+	if rec.Present != nil {
 		rec.addReason("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.CurrentLimit),
-			rec.CurrentEffect.Keys.withNoun("key"), rec.CurrentEffect.Denied.withNoun("request"))
+			rec.Present.Keys.withNoun("key"), rec.Present.Denied.withNoun("request"))
 	}
 	if capacity := rec.ownParams().Capacity; capacity != 0 {
 		rec.addReason("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)
@@ -284,13 +288,13 @@ func (c *Collector) addWarnings(r *Report) {
 	if r.Invalid > 0 {
 		r.addWarning("%s lines are invalid requests. The report ignores them.", terminal.Grouped(r.Invalid))
 	}
-	switch span := c.span(); {
+	switch length := c.length(); {
 	case r.Requests == 0:
 		r.addWarning("The recording has no requests.")
-	case span < 24*time.Hour:
-		r.addWarning("The recording lasts %v. Other hours of the day may need more.", span.Round(time.Second))
-	case span < 7*24*time.Hour:
-		r.addWarning("The recording lasts %v. Other days of the week may need more.", span.Round(time.Second))
+	case length < 24*time.Hour:
+		r.addWarning("The recording lasts %v. Other hours of the day may need more.", length.Round(time.Second))
+	case length < 7*24*time.Hour:
+		r.addWarning("The recording lasts %v. Other days of the week may need more.", length.Round(time.Second))
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
-// A Report is the limits that fit a recording. Its JSON is a contract; fields may be added.
+// A Report is the limits that fit a recording. Its JSON is a contract; fields may be added. Text
+// and YAML also need the unexported fields.
 type Report struct {
 	Requests  int64     `json:"requests"` // lines
 	Unmatched int64     `json:"unmatched"`
@@ -72,14 +73,12 @@ type AlgorithmReport struct {
 	Settings     string `json:"settings,omitempty"` // settings of the rule, such as window_start=first_hit
 	CurrentLimit *int64 `json:"current,omitempty"`  // the limit in the rule
 	// Smallest is the smallest limit that denies no request; nil if there is none.
-	Smallest *int64        `json:"smallest_denies_nobody"`
-	Effects  []LimitEffect `json:"candidates"`
-	Curve    []Point       `json:"curve"`
+	Smallest   *int64        `json:"smallest_denies_nobody"`
+	Candidates []LimitEffect `json:"candidates"`
+	Curve      []Point       `json:"curve"`
 
 	variant *variant
 	dist    *distribution
-	needs   []uint32 // in the order of the keys; beyond32: larger
-	limits  []int64  // to run
 }
 
 // A LimitEffect is a limit with its effect on the recording.
@@ -93,7 +92,7 @@ type LimitEffect struct {
 // ctx has ended.
 func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	r := &c.report
-	r.Seconds, r.Paths, r.Rules, r.Warnings = c.span().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
+	r.Seconds, r.Paths, r.Rules, r.Warnings = c.length().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
 	for _, t := range c.targets {
 		rule, err := c.analyze(ctx, t)
 		if err != nil {
@@ -106,8 +105,8 @@ func (c *Collector) Report(ctx context.Context) (*Report, error) {
 	return r, nil
 }
 
-// span returns the length of the recording.
-func (c *Collector) span() time.Duration { return c.report.Last.Sub(c.report.First) }
+// length returns the length of the recording.
+func (c *Collector) length() time.Duration { return c.report.Last.Sub(c.report.First) }
 
 // analyze finds the limits of one target.
 func (c *Collector) analyze(ctx context.Context, t *target) (*RuleReport, error) {
@@ -134,28 +133,18 @@ func (c *Collector) analyze(ctx context.Context, t *target) (*RuleReport, error)
 		return nil, err
 	}
 	keys := sortedKeys(t.keys)
-	if err := rule.measure(ctx, keys); err != nil {
+	measurements, err := rule.measure(ctx, keys)
+	if err != nil {
 		return nil, err
 	}
 	c.recommend(rule)
-	if err := rule.addEffects(ctx, keys); err != nil {
+	if err := rule.addCandidates(ctx, keys, measurements); err != nil {
 		return nil, err
 	}
 	for _, rec := range rule.Recommendations {
 		c.explain(rule, rec)
 	}
-	for _, a := range rule.algorithms() {
-		a.needs = nil
-	}
 	return rule, nil
-}
-
-// algorithms returns the algorithms of all windows.
-func (r *RuleReport) algorithms() (all []*AlgorithmReport) {
-	for _, w := range r.Windows {
-		all = append(all, w.Algorithms...)
-	}
-	return all
 }
 
 // An Estimate is a number of keys or requests. If the keys were sampled, the true number lies

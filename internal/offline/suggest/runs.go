@@ -25,13 +25,21 @@ func sortedKeys(all map[string]*history) []key {
 	return keys
 }
 
-// each calls do for each algorithm, on as many goroutines as there are processors, and waits for
+// A measurement holds the needs of all keys under one algorithm. The report has only their
+// distribution.
+type measurement struct {
+	*AlgorithmReport
+	window *WindowReport
+	needs  []uint32 // in the order of the keys; beyond32: larger
+}
+
+// each calls do for each measurement, on as many goroutines as there are processors, and waits for
 // them.
-func each(ctx context.Context, all []*AlgorithmReport, do func(context.Context, *AlgorithmReport) error) error {
+func each(ctx context.Context, all []*measurement, do func(context.Context, *measurement) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for _, a := range all {
-		group.Go(func() error { return do(ctx, a) })
+	for _, m := range all {
+		group.Go(func() error { return do(ctx, m) })
 	}
 	return group.Wait()
 }
@@ -39,35 +47,40 @@ func each(ctx context.Context, all []*AlgorithmReport, do func(context.Context, 
 // beyond32 stands for a need beyond 32 bits, which is computed again where it is used.
 const beyond32 = math.MaxUint32
 
-// measure finds the needs of the keys under each algorithm.
-func (r *RuleReport) measure(ctx context.Context, keys []key) error {
-	return each(ctx, r.algorithms(), func(ctx context.Context, a *AlgorithmReport) error {
+// measure finds the needs of the keys under each algorithm of each window.
+func (r *RuleReport) measure(ctx context.Context, keys []key) ([]*measurement, error) {
+	var all []*measurement
+	for _, w := range r.Windows {
+		for _, a := range w.Algorithms {
+			all = append(all, &measurement{AlgorithmReport: a, window: w, needs: make([]uint32, len(keys))})
+		}
+	}
+	return all, each(ctx, all, func(ctx context.Context, m *measurement) error {
 		needs := make([]int64, len(keys))
-		a.needs = make([]uint32, len(keys))
-		largest := newKeyStore(a.variant.largest)
+		store := newKeyStore(m.variant.loosest)
 		for i := range keys {
 			if i%1024 == 0 && ctx.Err() != nil {
 				return ctx.Err()
 			}
-			needs[i] = a.variant.need(keys[i].history, largest)
-			a.needs[i] = uint32(min(needs[i], beyond32))
+			needs[i] = m.variant.need(keys[i].history, store)
+			m.needs[i] = uint32(min(needs[i], beyond32))
 		}
-		a.dist = newDistribution(needs)
-		a.Curve = a.dist.curve(1 / r.Sample)
-		if largest := a.dist.largest(); largest != never {
-			a.Smallest = &largest
+		m.dist = newDistribution(needs)
+		m.Curve = m.dist.curve(1 / r.Sample)
+		if need := m.dist.largestNeed(); need != never {
+			m.Smallest = &need
 		}
 		return nil
 	})
 }
 
-// maxEffects bounds the limits of one window for which denied requests are counted.
-const maxEffects = 6
+// maxCandidates bounds the limits of one window for which denied requests are counted.
+const maxCandidates = 6
 
-// limitsToRun returns the limits to run in a window: the recommended ones, the smallest that deny
-// no request, some quantiles, and limits between them. All algorithms get the same limits, so that
-// their effects are comparable.
-func (r *RuleReport) limitsToRun(w *WindowReport, length int) []int64 {
+// limitsToRun returns at most maximum limits to run in a window: the recommended ones, the smallest
+// that deny no request, some quantiles, and limits between them. All algorithms get the same
+// limits, so that their effects are comparable.
+func (r *RuleReport) limitsToRun(w *WindowReport, maximum int) []int64 {
 	var wanted []int64
 	for _, rec := range r.Recommendations {
 		if rec.window == w {
@@ -80,18 +93,18 @@ func (r *RuleReport) limitsToRun(w *WindowReport, length int) []int64 {
 			base = a.dist
 		}
 	}
-	wanted = append(wanted, base.largest(), base.quantile(0.99), base.quantile(0.9), base.quantile(0.999), base.quantile(0.5))
+	wanted = append(wanted, base.largestNeed(), base.quantile(0.99), base.quantile(0.9), base.quantile(0.999), base.quantile(0.5))
 	for _, a := range w.Algorithms {
-		wanted = append(wanted, a.dist.largest())
+		wanted = append(wanted, a.dist.largestNeed())
 	}
 	var limits []int64
 	for _, n := range wanted {
-		if n > 0 && n != never && len(limits) < length && !slices.Contains(limits, n) {
+		if n > 0 && n != never && len(limits) < maximum && !slices.Contains(limits, n) {
 			limits = append(limits, n)
 		}
 	}
 	slices.Sort(limits)
-	for len(limits) > 0 && len(limits) < length {
+	for len(limits) > 0 && len(limits) < maximum {
 		i, between := widestGap(limits)
 		if slices.Contains(limits, between) {
 			break
@@ -117,24 +130,22 @@ func widestGap(limits []int64) (index int, between int64) {
 	return index, between
 }
 
-// addEffects counts the denied requests of the limits of each window.
-func (r *RuleReport) addEffects(ctx context.Context, keys []key) error {
-	all := r.algorithms()
-	length := min(maxEffects, max(1, maxRuns/len(all)))
+// addCandidates counts the denied requests of some limits of each window, and of the limits in the
+// rule.
+func (r *RuleReport) addCandidates(ctx context.Context, keys []key, all []*measurement) error {
+	maximum := min(maxCandidates, max(1, maxRuns/len(all)))
+	limits := map[*WindowReport][]int64{}
 	for _, w := range r.Windows {
-		limits := r.limitsToRun(w, length)
-		for _, a := range w.Algorithms {
-			a.limits = limits
-		}
+		limits[w] = r.limitsToRun(w, maximum)
 	}
-	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, a *AlgorithmReport) error {
-		rec := r.recommendationFor(a.variant)
-		sums, current, err := a.run(ctx, keys, rec)
+	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, m *measurement) error {
+		rec := r.recommendationFor(m.variant)
+		sums, present, err := m.run(ctx, keys, limits[m.window], rec)
 		for i := range sums {
-			a.Effects = append(a.Effects, sums[i].effect(r.Sample))
+			m.Candidates = append(m.Candidates, sums[i].effect(r.Sample))
 		}
-		if current != nil {
-			rec.CurrentEffect = new(current.effect(r.Sample))
+		if present != nil {
+			rec.Present = new(present.effect(r.Sample))
 		}
 		return err
 	})
@@ -162,36 +173,36 @@ func (s *sum) add(h *history) {
 
 // run decides the requests of every key that one of the limits hits. Under a limit that denies no
 // request of a key, there is nothing to count, so it needs no run. The keys that the recommendation
-// hits become its outliers. current is the limit in the rule.
-func (a *AlgorithmReport) run(ctx context.Context, keys []key, rec *Recommendation) (sums []sum, current *sum, err error) {
-	v := a.variant
-	for _, n := range a.limits {
+// hits become its outliers. present is the sum of the limit in the rule.
+func (m *measurement) run(ctx context.Context, keys []key, limits []int64, rec *Recommendation) (sums []sum, present *sum, err error) {
+	v := m.variant
+	for _, n := range limits {
 		if l, err := v.limit(n); err == nil && n <= v.maxLimit {
 			sums = append(sums, sum{limit: n, store: newKeyStore(l)})
 		}
 	}
 	neverDeniedUpTo := int64(never) // the limit in the rule denies no request of a key with at most this need
 	if rec != nil && v.configured != nil {
-		current = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Limit)}
+		present = &sum{limit: v.configured.RequestsPerUnit, store: newKeyStore(v.configured.Limit)}
 		neverDeniedUpTo = -1
-		if v.configured.Capacity() == current.limit {
-			neverDeniedUpTo = current.limit
+		if v.configured.Capacity() == present.limit {
+			neverDeniedUpTo = present.limit
 		}
 	}
-	largest := newKeyStore(v.largest)
+	store := newKeyStore(v.loosest)
 	for i := range keys {
 		if i%1024 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
-		k, need := &keys[i], int64(a.needs[i])
+		k, need := &keys[i], int64(m.needs[i])
 		if need == beyond32 {
-			need = v.need(k.history, largest)
+			need = v.need(k.history, store)
 		}
 		if rec != nil && need > rec.Limit {
 			rec.addOutlier(k.text, need)
 		}
 		if need > neverDeniedUpTo {
-			current.add(k.history)
+			present.add(k.history)
 		}
 		for j := range sums {
 			if need <= sums[j].limit {
@@ -200,7 +211,7 @@ func (a *AlgorithmReport) run(ctx context.Context, keys []key, rec *Recommendati
 			sums[j].add(k.history)
 		}
 	}
-	return sums, current, nil
+	return sums, present, nil
 }
 
 // maxOutliers bounds the keys that a recommendation names.

@@ -225,9 +225,10 @@ func (c *Collector) Add(line *replay.Line) error {
 // was sampled by key. The report then has estimates.
 func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
-// addAll adds the descriptors of a line that a rule of the Collector limits. It skips those that a
-// rule in ruled limits, the plans of Options.Rules. It reports whether a descriptor matches a
-// rule of the Collector, even one that it does not add, such as one that carries a limit.
+// addAll adds each descriptor of a line to the target of its rule. ruled has the plans of
+// Options.Rules for the same descriptors, or nil. A descriptor with a rule in ruled is skipped.
+// matched reports whether a descriptor has a target. It is true even if addAll leaves out the
+// descriptor, for example because it carries a limit.
 func (c *Collector) addAll(line *replay.Line, planned *decide.PlannedRequest, ruled []decide.Plan) (matched bool) {
 	for i := range planned.Plans {
 		p := &planned.Plans[i]

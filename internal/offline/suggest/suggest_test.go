@@ -101,9 +101,9 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 				random := rand.New(rand.NewPCG(uint64(len(own)), uint64(odd)))
 				lines := traffic(random, 12, 100, odd)
 				r := report(t, suggest.Options{Rules: rulesWith(t, own, 7), Headroom: 0.2}, lines)
-				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].CurrentEffect.Keys.N != keys ||
-					r.Rules[0].Recommendations[0].CurrentEffect.Denied.N != denied {
-					t.Errorf("the present limit: %+v, a replay %d and %d", r.Rules[0].Recommendations[0].CurrentEffect, keys, denied)
+				if keys, denied := replayed(t, rulesWith(t, own, 7), lines); r.Rules[0].Recommendations[0].Present.Keys.N != keys ||
+					r.Rules[0].Recommendations[0].Present.Denied.N != denied {
+					t.Errorf("the present limit: %+v, a replay %d and %d", r.Rules[0].Recommendations[0].Present, keys, denied)
 				}
 				for _, w := range r.Rules[0].Windows {
 					for _, a := range w.Algorithms {
@@ -131,10 +131,10 @@ func compare(t *testing.T, limit string, a *suggest.AlgorithmReport, lines []rep
 	if _, denied := replayed(t, rulesWith(t, limit, *a.Smallest-1), lines); denied == 0 {
 		t.Errorf("%s: %d denies no request either", limit, *a.Smallest-1)
 	}
-	if len(a.Effects) < 4 {
-		t.Errorf("%s: only %d effects", limit, len(a.Effects))
+	if len(a.Candidates) < 4 {
+		t.Errorf("%s: only %d candidates", limit, len(a.Candidates))
 	}
-	for _, c := range a.Effects {
+	for _, c := range a.Candidates {
 		keys, denied := replayed(t, rulesWith(t, limit, c.Limit), lines)
 		if c.Keys.N != keys || c.Denied.N != denied {
 			t.Errorf("%s: %d hits %d keys and denies %d, a replay %d and %d", limit, c.Limit, c.Keys.N, c.Denied.N, keys, denied)
@@ -386,7 +386,7 @@ func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 		if rule.Sample >= 0.5 || len(r.Warnings) == 0 {
 			t.Fatalf("a sample of %g, %q", rule.Sample, r.Warnings)
 		}
-		if keys := rule.Recommendations[0].CurrentEffect.Keys; keys.Low <= hit && hit <= keys.High {
+		if keys := rule.Recommendations[0].Present.Keys; keys.Low <= hit && hit <= keys.High {
 			within++
 		}
 	}

@@ -41,7 +41,7 @@ var textTemplate = sync.OnceValue(func() *template.Template {
 		"per":    func(r *Recommendation) string { return r.window.per() },
 		"more":   func(r *Recommendation) int64 { return max(0, r.Keys.N-int64(len(r.Outliers))) },
 
-		"smallest": (*RuleReport).smallestText, "effects": (*RuleReport).effectsText, "curve": (*Recommendation).curveText,
+		"smallest": (*RuleReport).smallestText, "candidates": (*RuleReport).candidatesText, "curve": (*Recommendation).curveText,
 		"domains": (*Report).domains, "yaml": (*Report).yaml,
 	}).Parse(textFile))
 })
@@ -73,7 +73,7 @@ func (a *AlgorithmReport) name() string {
 }
 
 func (w *WindowReport) title() string {
-	title := strings.TrimPrefix(w.name(), "window of ")
+	title := w.duration()
 	if w.TooShort {
 		title += " (!)"
 	}
@@ -118,9 +118,9 @@ func (r *RuleReport) smallestText() string {
 	return text
 }
 
-func (r *RuleReport) effectsText() (text string) {
+func (r *RuleReport) candidatesText() (text string) {
 	for _, w := range r.Windows {
-		if len(w.Algorithms[0].Effects) == 0 {
+		if len(w.Algorithms[0].Candidates) == 0 {
 			continue
 		}
 		header := "LIMIT " + strings.ToUpper(w.per())
@@ -131,10 +131,10 @@ func (r *RuleReport) effectsText() (text string) {
 			header += "\t" + strings.ToUpper(a.name()) + ": KEYS\tDENIED"
 		}
 		rows := []string{header}
-		for _, e := range w.Algorithms[0].Effects {
+		for _, e := range w.Algorithms[0].Candidates {
 			row := terminal.Grouped(e.Limit)
 			for _, a := range w.Algorithms {
-				row += a.effect(e.Limit)
+				row += a.candidate(e.Limit)
 			}
 			rows = append(rows, row)
 		}
@@ -143,9 +143,9 @@ func (r *RuleReport) effectsText() (text string) {
 	return text
 }
 
-// effect returns the cells of a limit.
-func (a *AlgorithmReport) effect(limit int64) string {
-	for _, e := range a.Effects {
+// candidate returns the cells of a limit.
+func (a *AlgorithmReport) candidate(limit int64) string {
+	for _, e := range a.Candidates {
 		if e.Limit == limit {
 			return "\t" + e.Keys.text() + "\t" + e.Denied.text()
 		}

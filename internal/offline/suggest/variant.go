@@ -26,20 +26,20 @@ type variant struct {
 	configured *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
 	maxLimit   int64                  // the largest maximum
 	peekOver   bool                   // a peek is denied only above the limit, not at it
-	largest    *limiters.Limit        // the limit with the largest maximum; nil if its usage depends on the maximum, as in a funnel
+	loosest    *limiters.Limit        // the limit with the maximum maxLimit; nil if its usage depends on the maximum, as in a funnel
 }
 
 // newVariant returns the variant of a spec, without its penalty, reservation and capacity.
 func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
 	v := &variant{spec: spec, unit: unit, multiplier: multiplier, maxLimit: limiters.MaxLimitOf(spec.Algorithm)}
-	largest, err := v.limit(v.maxLimit)
+	loosest, err := v.limit(v.maxLimit)
 	if err != nil {
 		return nil, err
 	}
-	v.peekOver = largest.PeeksOver()
-	if !largest.Drains() {
-		v.largest = largest
+	v.peekOver = loosest.PeeksOver()
+	if !loosest.Drains() {
+		v.loosest = loosest
 	}
 	return v, nil
 }
@@ -52,13 +52,14 @@ func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
 	return l.Limit, err
 }
 
-// need returns the smallest maximum that denies no request of a key, or never.
-func (v *variant) need(h *history, largest *keyStore) int64 {
+// need returns the smallest maximum that denies no request of a key, or never. s is a store of the
+// limit loosest.
+func (v *variant) need(h *history, s *keyStore) int64 {
 	need := int64(0)
-	if v.largest == nil {
+	if v.loosest == nil {
 		need = v.needOfFunnel(h)
 	} else {
-		need = v.needByCounting(h, largest)
+		need = v.needByCounting(h, s)
 	}
 	if need > v.maxLimit {
 		return never
@@ -66,7 +67,7 @@ func (v *variant) need(h *history, largest *keyStore) int64 {
 	return need
 }
 
-// needByCounting counts the requests under the largest maximum. Until a request is denied, the
+// needByCounting counts the requests under the limit loosest. Until a request is denied, the
 // usage does not depend on the maximum.
 func (v *variant) needByCounting(h *history, s *keyStore) (need int64) {
 	s.reset()
@@ -160,7 +161,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*WindowReport, 
 			return
 		}
 		length := unit.Duration() * time.Duration(multiplier)
-		recorded := c.span().Seconds() / length.Seconds()
+		recorded := c.length().Seconds() / length.Seconds()
 		all = append(all, &WindowReport{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit,
 			length: length})
 	}
@@ -202,7 +203,7 @@ func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*WindowReport, 
 
 // report returns the report of a variant without figures.
 func (v *variant) report() *AlgorithmReport {
-	a := &AlgorithmReport{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Effects: []LimitEffect{}, variant: v}
+	a := &AlgorithmReport{Algorithm: v.spec.Algorithm, Settings: v.params().String(), Candidates: []LimitEffect{}, variant: v}
 	if v.configured != nil {
 		a.CurrentLimit = &v.configured.RequestsPerUnit
 	}

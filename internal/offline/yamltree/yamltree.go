@@ -1,4 +1,4 @@
-// Package yamltree reads YAML and JSON as trees whose values have positions, for files of other
+// Package yamltree reads YAML and JSON as trees whose values have lines, for files of other
 // programs.
 package yamltree
 
@@ -92,7 +92,7 @@ func (t Tree) Line() int {
 // Source returns the file and line, such as envoy.yaml:12.
 func (t Tree) Source() string { return fmt.Sprintf("%s:%d", t.file, t.Line()) }
 
-// Errorf returns an error at the position of the value.
+// Errorf returns an error that begins with the file and line of the value.
 func (t Tree) Errorf(format string, values ...any) error {
 	return fmt.Errorf("%s: "+format, append([]any{t.Source()}, values...)...)
 }

@@ -20,13 +20,13 @@ const (
 // A chart shows counts over time: allowed and denied stacked, and below them denied alone with its
 // own scale.
 type chart struct {
-	Buckets []bucket
-	Top     int64 // the largest sum of a bucket
-	TopNo   int64 // the largest number of denied requests in a bucket
-	Seconds float64
-	From    time.Time
-	Middle  time.Time
-	To      time.Time
+	Buckets   []bucket
+	Top       int64 // the largest sum of a bucket
+	TopDenied int64 // the largest number of denied requests in a bucket
+	Seconds   float64
+	From      time.Time
+	Middle    time.Time
+	To        time.Time
 	// AllowedPath and DeniedPath are the stacked bars. OnlyPath are the bars of denied alone, or ""
 	// if the stacked bars show them well.
 	AllowedPath, DeniedPath, OnlyPath string
@@ -45,19 +45,19 @@ func newChart(t *simulate.Timeline, allowed, denied []int64) *chart {
 	n := min(len(allowed), len(denied))
 	c.Middle, c.To = t.Start.Add(step*time.Duration(n)/2), t.Start.Add(step*time.Duration(n))
 	for i := range n {
-		c.Top, c.TopNo = max(c.Top, allowed[i]+denied[i]), max(c.TopNo, denied[i])
+		c.Top, c.TopDenied = max(c.Top, allowed[i]+denied[i]), max(c.TopDenied, denied[i])
 		c.Buckets = append(c.Buckets, bucket{t.Start.Add(step * time.Duration(i)), allowed[i], denied[i]})
 	}
-	var ok, no, only strings.Builder
+	var allowedPath, deniedPath, onlyPath strings.Builder
 	for i, b := range c.Buckets {
 		bar := barPlot{x: wide * float64(i) / float64(n), width: wide / float64(n)}
-		base := bar.draw(&ok, high, ratio(b.Allowed, c.Top))
-		bar.draw(&no, base, ratio(b.Denied, c.Top))
-		bar.draw(&only, high, ratio(b.Denied, c.TopNo))
+		base := bar.draw(&allowedPath, high, ratio(b.Allowed, c.Top))
+		bar.draw(&deniedPath, base, ratio(b.Denied, c.Top))
+		bar.draw(&onlyPath, high, ratio(b.Denied, c.TopDenied))
 	}
-	c.AllowedPath, c.DeniedPath = ok.String(), no.String()
-	if 2*c.TopNo < c.Top {
-		c.OnlyPath = only.String()
+	c.AllowedPath, c.DeniedPath = allowedPath.String(), deniedPath.String()
+	if 2*c.TopDenied < c.Top {
+		c.OnlyPath = onlyPath.String()
 	}
 	return c
 }
@@ -130,7 +130,7 @@ func histogram(bins []simulate.UsageBin) []bar {
 	return bars
 }
 
-// A keyRow is a denied key, with the span of its denials as a part of the recording.
+// A keyRow is a denied key, with the time of its denials as a part of the recording.
 type keyRow struct {
 	simulate.TopKey
 	X, Width float64 // in wide
@@ -155,9 +155,9 @@ type burst struct {
 	Limit  int64
 	Lines  []line
 	LimitY float64
-	EdgeX  float64 // the position of the boundary between two windows; negative without one
+	EdgeX  float64 // the boundary between two windows, in wide; negative without one
 	Top    int64
-	Demand int64     // hits in the span
+	Demand int64     // hits in the interval
 	Shown  time.Time // the start of the picture
 }
 

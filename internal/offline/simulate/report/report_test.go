@@ -117,7 +117,7 @@ func TestReportIsBounded(t *testing.T) {
 
 func TestChartStacksDeniedOnAllowed(t *testing.T) {
 	c := newChart(&simulate.Timeline{Start: start, BucketSeconds: 30}, []int64{1, 0, 3}, []int64{1, 0, 1})
-	if c.Top != 4 || c.TopNo != 1 || !c.To.Equal(start.Add(90*time.Second)) || len(c.Busy()) != 2 || c.Series() != "1,1 0,0 3,1" {
+	if c.Top != 4 || c.TopDenied != 1 || !c.To.Equal(start.Add(90*time.Second)) || len(c.Busy()) != 2 || c.Series() != "1,1 0,0 3,1" {
 		t.Errorf("got %+v", c)
 	}
 	// Of 4 requests, 3 allowed are 75 high, from the bottom. One denied is 25 high, above them.

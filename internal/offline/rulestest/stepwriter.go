@@ -22,8 +22,8 @@ const (
 	maxChunks = 100_000
 )
 
-// A recorder sends requests to one rule, and writes each as a step that expects its outcome.
-type recorder struct {
+// A stepWriter sends requests to one rule, and writes each as a step that expects its outcome.
+type stepWriter struct {
 	rule     *descriptors.Rule
 	entries  []descriptors.Entry
 	months   bool
@@ -37,14 +37,14 @@ type recorder struct {
 	ids      int // lease ids used
 }
 
-func (g *generator) newRecorder(rule *descriptors.Rule, entries []descriptors.Entry, start time.Time) *recorder {
-	return &recorder{
+func (g *generator) newStepWriter(rule *descriptors.Rule, entries []descriptors.Entry, start time.Time) *stepWriter {
+	return &stepWriter{
 		rule: rule, entries: entries, months: g.months, start: start, now: start, last: start, denied: make([]bool, len(rule.Limits)),
 		replayer: replay.New(g.rules, replay.Options{Decide: decide.Options{CalendarMonths: g.months}}),
 	}
 }
 
-// A stepSpec is a step to record.
+// A stepSpec is a step to write.
 type stepSpec struct {
 	hits   int64
 	refund bool
@@ -55,28 +55,28 @@ type stepSpec struct {
 	end    string // a further last entry, such as settle
 }
 
-// replay decides a request without recording it.
-func (r *recorder) replay(s stepSpec, id string) *decide.Decision {
-	request := decide.Request{Domain: r.rule.Domain,
-		Descriptors: []decide.Descriptor{{Entries: r.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
+// replay decides a request without writing a step.
+func (w *stepWriter) replay(s stepSpec, id string) *decide.Decision {
+	request := decide.Request{Domain: w.rule.Domain,
+		Descriptors: []decide.Descriptor{{Entries: w.entriesOf(s, id), Hits: s.hits, Refund: s.refund}}}
 	if s.refund {
 		request.Descriptors[0].Hits = -s.hits
 	}
-	if err := r.replayer.Decide(r.now, &request, &r.result); err != nil || len(r.result.Decisions) == 0 {
+	if err := w.replayer.Decide(w.now, &request, &w.result); err != nil || len(w.result.Decisions) == 0 {
 		return nil
 	}
-	d := &r.result.Decisions[0]
+	d := &w.result.Decisions[0]
 	for i := range d.Verdicts {
-		if len(d.Verdicts) == len(r.denied) && !d.Verdicts[i].Allowed {
-			r.denied[i] = true
+		if len(d.Verdicts) == len(w.denied) && !d.Verdicts[i].Allowed {
+			w.denied[i] = true
 		}
 	}
 	return d
 }
 
-func (r *recorder) entriesOf(s stepSpec, id string) []descriptors.Entry {
-	entries := slices.Clone(r.entries)
-	if r.rule.UsesLeases() {
+func (w *stepWriter) entriesOf(s stepSpec, id string) []descriptors.Entry {
+	entries := slices.Clone(w.entries)
+	if w.rule.UsesLeases() {
 		entries[len(entries)-1].Value = id
 	}
 	if s.end != "" {
@@ -85,35 +85,35 @@ func (r *recorder) entriesOf(s stepSpec, id string) []descriptors.Entry {
 	return entries
 }
 
-// send sends the requests of a step, records the step, and returns the last decision.
-func (r *recorder) send(s stepSpec) *decide.Decision {
-	r.now = r.now.Add(s.after)
-	after, repeat := r.now.Sub(r.last), max(1, s.repeat)
+// send sends the requests of a step, writes the step, and returns the last decision.
+func (w *stepWriter) send(s stepSpec) *decide.Decision {
+	w.now = w.now.Add(s.after)
+	after, repeat := w.now.Sub(w.last), max(1, s.repeat)
 	if s.id == "" {
-		r.ids++
-		s.id = fmt.Sprintf("id-%d", r.ids)
+		w.ids++
+		s.id = fmt.Sprintf("id-%d", w.ids)
 	}
 	id := s.id
 	var d *decide.Decision
 	for i := range repeat {
-		if repeat > 1 && r.rule.UsesLeases() {
+		if repeat > 1 && w.rule.UsesLeases() {
 			s.id, id = "id-"+number, fmt.Sprintf("id-%d", i+1)
 		}
 		if i > 0 {
-			r.now = r.now.Add(s.every)
+			w.now = w.now.Add(s.every)
 		}
-		d = r.replay(s, id)
+		d = w.replay(s, id)
 	}
-	r.ids = max(r.ids, repeat)
-	r.last = r.now
+	w.ids = max(w.ids, repeat)
+	w.last = w.now
 	if d != nil {
-		r.record(s, after, repeat, d)
+		w.write(s, after, repeat, d)
 	}
 	return d
 }
 
-// record writes a step.
-func (r *recorder) record(s stepSpec, after time.Duration, repeat int, d *decide.Decision) {
+// write writes a step that expects the decision d.
+func (w *stepWriter) write(s stepSpec, after time.Duration, repeat int, d *decide.Decision) {
 	var b strings.Builder
 	lead := "      - "
 	line := func(format string, args ...any) {
@@ -124,7 +124,7 @@ func (r *recorder) record(s stepSpec, after time.Duration, repeat int, d *decide
 	if after > 0 {
 		line("after: %v", after)
 	}
-	request := rulesyaml.Quoted(descriptors.EntriesText(r.entriesOf(s, s.id)))
+	request := rulesyaml.Quoted(descriptors.EntriesText(w.entriesOf(s, s.id)))
 	switch {
 	case s.refund:
 		line("request: {descriptors: %s, hits: %d, is_negative_hits: true}", request, s.hits)
@@ -139,14 +139,14 @@ func (r *recorder) record(s stepSpec, after time.Duration, repeat int, d *decide
 	if repeat > 1 && s.every > 0 {
 		line("every: %v", s.every)
 	}
-	line("expect: %s", outcomeText(&r.result, d))
-	r.steps = append(r.steps, b.String())
+	line("expect: %s", outcomeText(&w.result, d))
+	w.steps = append(w.steps, b.String())
 }
 
-// deny records a test in which limit t of the rule denies a request.
-func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.Entry) (*recorder, error) {
+// deny returns the steps of a test in which limit t of the rule denies a request.
+func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.Entry) (*stepWriter, error) {
 	limit := rule.Limits[t].Limit
-	r := g.newRecorder(rule, entries, g.aligned(rule, t, entries))
+	w := g.newStepWriter(rule, entries, g.aligned(rule, t, entries))
 	chunk := limit.Capacity()
 	for i := range rule.Limits {
 		chunk = min(chunk, rule.Limits[i].Capacity())
@@ -154,46 +154,46 @@ func (g *generator) deny(rule *descriptors.Rule, t int, entries []descriptors.En
 	var d *decide.Decision
 	switch {
 	case limit.Capacity() == 0:
-		d = r.send(stepSpec{hits: 1})
+		d = w.send(stepSpec{hits: 1})
 	case chunk == 0:
 		return nil, errors.New("another limit of the rule denies every request")
 	case chunk == limit.Capacity():
 		if limit.Capacity() <= maxUnrolled && !rule.UsesLeases() {
-			r.send(stepSpec{hits: 1, repeat: int(limit.Capacity())})
+			w.send(stepSpec{hits: 1, repeat: int(limit.Capacity())})
 		} else {
-			r.send(stepSpec{hits: limit.Capacity()})
+			w.send(stepSpec{hits: limit.Capacity()})
 		}
-		d = r.send(stepSpec{hits: 1})
+		d = w.send(stepSpec{hits: 1})
 	default:
-		f, err := g.fill(r, t, chunk)
+		f, err := g.fill(w, t, chunk)
 		if err != nil {
 			return nil, err
 		}
-		r.send(stepSpec{hits: f.chunk, repeat: f.chunks, every: f.every})
-		d = r.send(stepSpec{hits: f.hits, after: f.every})
+		w.send(stepSpec{hits: f.chunk, repeat: f.chunks, every: f.every})
+		d = w.send(stepSpec{hits: f.hits, after: f.every})
 	}
-	if d == nil || !r.denied[t] {
+	if d == nil || !w.denied[t] {
 		return nil, errors.New("the smaller limits of the rule deny first")
 	}
-	r.recordRecovery(t, d)
-	return r, nil
+	w.sendAfterDenial(t, d)
+	return w, nil
 }
 
-// recordRecovery records the outcome after a denial.
-func (r *recorder) recordRecovery(t int, d *decide.Decision) {
-	limit := r.rule.Limits[t].Limit
+// sendAfterDenial writes the steps after a denial, in which the limit has room again.
+func (w *stepWriter) sendAfterDenial(t int, d *decide.Decision) {
+	limit := w.rule.Limits[t].Limit
 	switch {
 	case d.Reason != decide.OverLimit:
 		return
 	case limit.IsConcurrency():
-		r.send(stepSpec{hits: 0, refund: true, id: "id-1"})
-		r.send(stepSpec{hits: 1})
-	case limit.Reserves() && len(r.rule.Limits) == 1:
-		r.send(stepSpec{hits: 0, id: "id-1", end: "settle"})
-		r.send(stepSpec{hits: 1})
+		w.send(stepSpec{hits: 0, refund: true, id: "id-1"})
+		w.send(stepSpec{hits: 1})
+	case limit.Reserves() && len(w.rule.Limits) == 1:
+		w.send(stepSpec{hits: 0, id: "id-1", end: "settle"})
+		w.send(stepSpec{hits: 1})
 	default:
 		_, v := d.Deciding()
-		r.send(stepSpec{hits: 1, after: v.RetryAfter})
+		w.send(stepSpec{hits: 1, after: v.RetryAfter})
 	}
 }
 
@@ -207,10 +207,10 @@ type filling struct {
 
 // fill returns a filling of limit t at a pace that the smaller limits allow. Its chunks are as
 // large as the smallest limit or, if that fails, single hits.
-func (g *generator) fill(r *recorder, t int, smallest int64) (filling, error) {
+func (g *generator) fill(w *stepWriter, t int, smallest int64) (filling, error) {
 	for _, chunk := range slices.Compact([]int64{smallest, 1}) {
-		f := filling{chunk: chunk, every: pace(r.rule, t, chunk)}
-		if g.newRecorder(r.rule, r.entries, r.start).try(&f, t) {
+		f := filling{chunk: chunk, every: pace(w.rule, t, chunk)}
+		if g.newStepWriter(w.rule, w.entries, w.start).try(&f, t) {
 			return f, nil
 		}
 	}
@@ -238,18 +238,18 @@ func pace(rule *descriptors.Rule, t int, chunk int64) (every time.Duration) {
 
 // try fills limit t by f and completes f. It returns false if a limit denied, or if limit t is no
 // fuller than two windows before, as all chunks are alike.
-func (r *recorder) try(f *filling, t int) bool {
-	limit := r.rule.Limits[t].Limit
-	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), r.now
-	for f.chunks < maxChunks && r.now.Sub(r.start) < maxOffset/2 {
+func (w *stepWriter) try(f *filling, t int) bool {
+	limit := w.rule.Limits[t].Limit
+	plateau, fewest, since := 2*max(limit.Window(), limit.LeaseTTL()), int64(math.MaxInt64), w.now
+	for f.chunks < maxChunks && w.now.Sub(w.start) < maxOffset/2 {
 		f.chunks++
-		d := r.replay(stepSpec{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
-		if d == nil || len(d.Verdicts) != len(r.denied) || d.Reason != decide.WithinLimit {
+		d := w.replay(stepSpec{hits: f.chunk}, fmt.Sprintf("id-%d", f.chunks))
+		if d == nil || len(d.Verdicts) != len(w.denied) || d.Reason != decide.WithinLimit {
 			return false
 		}
-		r.now = r.now.Add(f.every)
-		peeked := r.replay(stepSpec{hits: 0}, "id-0")
-		if peeked == nil || len(peeked.Verdicts) != len(r.denied) {
+		w.now = w.now.Add(f.every)
+		peeked := w.replay(stepSpec{hits: 0}, "id-0")
+		if peeked == nil || len(peeked.Verdicts) != len(w.denied) {
 			return false
 		}
 		switch remaining := peeked.Verdicts[t].Remaining; {
@@ -257,8 +257,8 @@ func (r *recorder) try(f *filling, t int) bool {
 			f.hits = remaining + 1
 			return true
 		case remaining < fewest:
-			fewest, since = remaining, r.now
-		case r.now.Sub(since) > plateau:
+			fewest, since = remaining, w.now
+		case w.now.Sub(since) > plateau:
 			return false
 		}
 	}
@@ -269,8 +269,8 @@ func (r *recorder) try(f *filling, t int) bool {
 // fixed times.
 func (g *generator) aligned(rule *descriptors.Rule, t int, entries []descriptors.Entry) time.Time {
 	limit := rule.Limits[t].Limit
-	r := g.newRecorder(rule, entries, defaultStart)
-	d := r.replay(stepSpec{hits: 1}, "id-0")
+	w := g.newStepWriter(rule, entries, defaultStart)
+	d := w.replay(stepSpec{hits: 1}, "id-0")
 	if limit.Drains() || d == nil || len(d.Verdicts) != len(rule.Limits) || !d.Verdicts[t].Allowed {
 		return defaultStart
 	}

@@ -35,7 +35,7 @@ descriptors:
 		g := &generator{rules: rules}
 		for rule := range rules.All() {
 			f := filling{chunk: 1, every: pace(rule, 1, 1)}
-			fills := g.newRecorder(rule, []descriptors.Entry{{Key: "lease", Value: "x"}}, defaultStart).try(&f, 1)
+			fills := g.newStepWriter(rule, []descriptors.Entry{{Key: "lease", Value: "x"}}, defaultStart).try(&f, 1)
 			if fills != c.fills || f.chunks > c.chunks {
 				t.Errorf("%s: %v after %d requests, want %v after at most %d", c.limit, fills, f.chunks, c.fills, c.chunks)
 			}
