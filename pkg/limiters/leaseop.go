@@ -56,7 +56,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.hits.settle(s, now, expired)
+		l.counter.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -81,13 +81,13 @@ func (op *Op) apply(s *State, now int64) {
 		charged = ended.n
 	case leaseOpens:
 		opened := lease{expires: now + l.ttl, n: n}
-		if l.hits != nil {
-			opened.chargedAt = l.hits.reserve(s, now, n)
+		if l.counter != nil {
+			opened.chargedAt = l.counter.reserve(s, now, n)
 		}
 		s.ensureExtraState().leases.open.set(op.Lease, opened)
 	}
-	if charged != 0 && l.hits != nil {
-		l.hits.charge(s, now, charged)
+	if charged != 0 && l.counter != nil {
+		l.counter.charge(s, now, charged)
 	}
 }
 
@@ -95,7 +95,7 @@ func (op *Op) apply(s *State, now int64) {
 func (op *Op) endLease(s *State, now int64) (found bool) {
 	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
 	if found && op.Limit.Reserves() {
-		op.Limit.hits.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.N)) - held.n}})
+		op.Limit.counter.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.N)) - held.n}})
 	}
 	s.removeEmptyExtraState()
 	return found

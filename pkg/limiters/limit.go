@@ -54,7 +54,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	hits           hitCounter // the algorithm; nil for a concurrency limit, whose leases are its whole state
+	counter        hitCounter // the algorithm; nil for a concurrency limit, whose leases are its whole state
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -202,7 +202,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
-	l.hits, _ = l.algorithm.(hitCounter)
+	l.counter, _ = l.algorithm.(hitCounter)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -283,10 +283,10 @@ func (l *Limit) CountsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
 func (l *Limit) MaxAdmitted() int64 {
-	if l.hits == nil {
+	if l.counter == nil {
 		return 0
 	}
-	return l.hits.maxAdmitted()
+	return l.counter.maxAdmitted()
 }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under

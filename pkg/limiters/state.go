@@ -36,8 +36,8 @@ func (s *State) IsZero() bool { return *s == State{} }
 // in its maximum, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := int64(0)
-	if l.hits != nil {
-		resetTime = l.hits.resetTime(s)
+	if l.counter != nil {
+		resetTime = l.counter.resetTime(s)
 	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.expires(l))
