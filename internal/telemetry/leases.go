@@ -78,11 +78,12 @@ func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors
 
 // RegisterEndRetrier registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEndRetrier(stats func() guard.EndRetrierStats) {
-	gauge, counter := registrars(m.Registry, stats, nil)
-	gauge("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
-		func(s guard.EndRetrierStats) int64 { return s.Pending })
-	counter("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",
-		func(s guard.EndRetrierStats) int64 { return s.Retried })
-	counter("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer repeats, because 50,000 others were pending or the TTL was over.",
-		func(s guard.EndRetrierStats) int64 { return s.Lost })
+	registerStats(m.Registry, stats,
+		gaugeOf("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
+			func(s guard.EndRetrierStats) int64 { return s.Pending }),
+		counterOf("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",
+			func(s guard.EndRetrierStats) int64 { return s.Retried }),
+		counterOf("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer repeats, because 50,000 others were pending or the TTL was over.",
+			func(s guard.EndRetrierStats) int64 { return s.Lost }),
+	)
 }
