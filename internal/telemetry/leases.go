@@ -24,7 +24,7 @@ type leaseMetrics struct {
 func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 	l := leaseMetrics{
 		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settlements by rule, those of unknown ids included. The result is error if the store "+
-			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
+			"could not decide; with Redis, Weir then retries it.", "domain", "rule", "result"),
 		badIDs: newCounterMap(registry, "weir_bad_lease_ids_total",
 			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settlements, and descriptors under a rule in shadow mode.", "domain", "rule"),
 		tooMany: newCounterMap(registry, "weir_too_many_leases_total",
@@ -33,7 +33,7 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 	givenUp := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_leases_given_up_total",
 		Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
-			"store failed; with Redis, Weir then repeats the end.",
+			"store failed; with Redis, Weir then retries the end.",
 	}, []string{"result"})
 	l.ended, l.failed = givenUp.WithLabelValues("ok"), givenUp.WithLabelValues("error")
 	return l
@@ -79,11 +79,11 @@ func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors
 // RegisterEndRetrier registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEndRetrier(stats func() guard.EndRetrierStats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
+		gaugeOf("weir_lease_ends_pending", "Releases and settlements that failed and that Weir retries until the store answers.",
 			func(s guard.EndRetrierStats) int64 { return s.Pending }),
-		counterOf("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",
+		counterOf("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir retried them.",
 			func(s guard.EndRetrierStats) int64 { return s.Retried }),
-		counterOf("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer repeats, because 50,000 others were pending or the TTL was over.",
+		counterOf("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer retries, because 50,000 others were pending or the TTL was over.",
 			func(s guard.EndRetrierStats) int64 { return s.Lost }),
 	)
 }
