@@ -65,7 +65,7 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 // add adds n and the nodes below it and returns n's record. It is called several times for a
 // pattern (as a wildcard and by its own text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.record > 0 && n.kind == oneOf {
+	if n.record > 0 && n.kind == OneOf {
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.record)
 		return id
@@ -77,7 +77,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	child, inexact := recordID(0), uint32(0)
 	var ids []recordID
 	for _, c := range n.children {
-		if c.kind == addresses {
+		if c.kind == Addresses {
 			continue
 		}
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.

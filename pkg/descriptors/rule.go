@@ -65,7 +65,7 @@ type Rule struct {
 	// keyKinds are the kinds of the first nodes of path, or 0 for a wildcard, for addresses and for a
 	// node with share_threshold. Key reads them instead of path, which would be a cache miss: with
 	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
-	keyKinds [4]matchKind
+	keyKinds [4]MatchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see
 	// HasLimitNamed.
 	Replaces []string
@@ -132,7 +132,7 @@ func (r *Rule) MatchesValue(i int) bool {
 		return false
 	}
 	n := &r.path[i]
-	return n.kind != keyOnly && (n.kind != wildcard || strings.Trim(n.value, "*") != "")
+	return n.kind != KeyOnly && (n.kind != Wildcard || strings.Trim(n.value, "*") != "")
 }
 
 // HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is
@@ -145,7 +145,7 @@ func (r *Rule) HasLimitNamed(name string) bool {
 // A pathNode is a node on the path to a rule: its [NodeSpec] in the form that requests need, and its
 // source.
 type pathNode struct {
-	kind          matchKind
+	kind          MatchKind
 	isShared      bool   // NodeSpec.ShareThreshold: one counter for all matches
 	valueToMetric bool   // NodeSpec.ValueToMetric
 	fileOrder     uint32 // from 1; unique in a Builder
@@ -156,30 +156,32 @@ type pathNode struct {
 	list          *list  // nil without Values and Prefixes
 }
 
-// A matchKind is how a node matches an entry: the byte that stands for it in a key.
-type matchKind byte
+// A MatchKind is how a node matches an entry: the byte that stands for it in a [Key].
+type MatchKind byte
 
+// The kinds of nodes.
 const (
-	exact     matchKind = '='
-	oneOf     matchKind = ',' // NodeSpec.Values
-	addresses matchKind = '/' // NodeSpec.Prefixes
-	wildcard  matchKind = '~'
-	keyOnly   matchKind = '*'
-	unruled   matchKind = '?' // no rule has a node for the entry
+	Exact     MatchKind = '='
+	OneOf     MatchKind = ',' // NodeSpec.Values
+	Addresses MatchKind = '/' // NodeSpec.Prefixes
+	Wildcard  MatchKind = '~'
+	KeyOnly   MatchKind = '*'
+	unruled   MatchKind = '?' // no rule has a node for the entry
 )
 
-func kindOf(s *NodeSpec) matchKind {
+// Kind returns how a node with s matches an entry.
+func (s NodeSpec) Kind() MatchKind {
 	switch {
 	case len(s.Values) > 0:
-		return oneOf
+		return OneOf
 	case len(s.Prefixes) > 0:
-		return addresses
+		return Addresses
 	case strings.Contains(s.Key, "*") || strings.Contains(s.Value, "*"):
-		return wildcard
+		return Wildcard
 	case s.Value == "":
-		return keyOnly
+		return KeyOnly
 	}
-	return exact
+	return Exact
 }
 
 func (n *pathNode) entry() Entry { return Entry{n.key, n.value} }

@@ -3,7 +3,6 @@ package rulesfile
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/gaissmai/bart"
 
@@ -28,13 +27,13 @@ func (b *branch) childIndex() *branchIndex {
 	ix := &branchIndex{siblings: b.children, prefixesByKey: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	b.index = ix
 	for _, c := range b.children {
-		switch l := &c.spec; {
-		case len(l.Prefixes) > 0:
+		switch c.spec.Kind() {
+		case descriptors.Addresses:
 			ix.addPrefixes(c)
-		case isWildcard(l.Entry):
+		case descriptors.Wildcard:
 			ix.wildcards = append(ix.wildcards, c)
-		case len(l.Values) == 0 && l.Value == "":
-			ix.keyOnly[l.Key] = c
+		case descriptors.KeyOnly:
+			ix.keyOnly[c.spec.Key] = c
 		default:
 			continue
 		}
@@ -57,10 +56,6 @@ func (ix *branchIndex) find(e descriptors.Entry) *branch {
 		}
 	}
 	return ix.exact[e]
-}
-
-func isWildcard(e descriptors.Entry) bool {
-	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
 }
 
 func (ix *branchIndex) addPrefixes(b *branch) {
@@ -99,7 +94,7 @@ func (b *branch) entries() (all []descriptors.Entry) {
 	for _, v := range b.spec.Values {
 		all = append(all, descriptors.Entry{Key: b.spec.Key, Value: v})
 	}
-	if b.spec.Value != "" && !isWildcard(b.spec.Entry) {
+	if b.spec.Kind() == descriptors.Exact {
 		all = append(all, b.spec.Entry)
 	}
 	return all
