@@ -68,8 +68,8 @@ func (l *leaseMetrics) countGivenUpLeases(o *rls.Observation) {
 
 // removeStale drops the series of rules that are not in current or have no leases.
 func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
-	removed := func(l labelSet) bool {
-		return !slices.ContainsFunc(current[l.ruleID()], (*descriptors.Rule).UsesLeases)
+	removed := func(labels labelSet) bool {
+		return !slices.ContainsFunc(current[labels.ruleID()], (*descriptors.Rule).UsesLeases)
 	}
 	l.ends.removeIf(removed)
 	l.badIDs.removeIf(removed)

@@ -129,8 +129,8 @@ func (n *Node) Add(s NodeSpec) *Node {
 		if n.prefixesByKey == nil {
 			n.prefixesByKey = map[string]*prefixTable{}
 		}
-		added.list.table = interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
-		added.list.table.lists = append(added.list.table.lists, added)
+		siblings := interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
+		siblings.nodes, added.list.siblings = append(siblings.nodes, added), siblings
 	case Wildcard:
 		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), added})
 	case KeyOnly:
@@ -193,7 +193,7 @@ func (n *Node) Exempts() bool {
 	if other := parent.keyOnly[key]; other != nil && other != n || len(parent.wildcards) > maxSearched {
 		return true
 	}
-	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
+	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.nodes, func(other *Node) bool { return other != n }) {
 		return true
 	}
 	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {

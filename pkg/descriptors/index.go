@@ -74,7 +74,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		return n.record
 	}
 	n.record = x.newRecord(n, parent, e)
-	child, inexact := recordID(0), uint32(0)
+	child := recordID(0)
 	var ids []recordID
 	for _, c := range n.children {
 		if c.kind == Addresses {
@@ -92,23 +92,29 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	default:
 		child, x.hashed = manyChildren, append(x.hashed, ids...)
 	}
-	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) > 0 {
-		r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
-		for _, prefixes := range n.prefixesByKey {
-			prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
-		}
-		for i := range n.wildcards {
-			w := &n.wildcards[i]
-			r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.entry())})
-		}
-		for key, c := range n.keyOnly {
-			r.keyOnly[key] = x.add(c, n.record, c.entry())
-		}
-		x.inexact = append(x.inexact, r)
-		inexact = uint32(len(x.inexact))
-	}
+	inexact := x.addInexact(n)
 	x.record(n.record).setChildren(child, inexact)
 	return n.record
+}
+
+// addInexact adds the inexactChildren of n, which has a record, and returns their number.
+func (x *indexer) addInexact(n *Node) uint32 {
+	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) == 0 {
+		return 0
+	}
+	r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
+	for _, prefixes := range n.prefixesByKey {
+		prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
+	}
+	for i := range n.wildcards {
+		w := &n.wildcards[i]
+		r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.entry())})
+	}
+	for key, c := range n.keyOnly {
+		r.keyOnly[key] = x.add(c, n.record, c.entry())
+	}
+	x.inexact = append(x.inexact, r)
+	return uint32(len(x.inexact))
 }
 
 func (x *ruleIndex) insert(id recordID) {

@@ -111,7 +111,7 @@ func (n *pathNode) appendAddress(b []byte, value string, shared bool) []byte {
 	if !shared {
 		return appendShort(append(b, byte(Addresses)), address.AppendTo(stack[:0]))
 	}
-	return appendShort(append(b, sharedPrefix), n.list.table.longest(address).AppendTo(stack[:0]))
+	return appendShort(append(b, sharedPrefix), n.list.siblings.longest(address).AppendTo(stack[:0]))
 }
 
 // appendShort is appendText for at most maxComponentBytes.

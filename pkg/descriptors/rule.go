@@ -84,9 +84,11 @@ type Rule struct {
 	// string, float64, bool, nil, []any and map[string]any. Callers must not modify it.
 	Metadata map[string]any
 	Domain   string
-	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
-	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and contains no text of a
-	// request. Two rules whose keys contain dots or equals signs may share a name.
+	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs: the
+	// key of each node, with "=" and its value if it has one, joined by dots. A list of values or
+	// prefixes is joined by commas, and cut beyond 64 bytes. Name is valid UTF-8 of at most 200 bytes,
+	// see [TruncateWithHash]. It contains no text of a request, and is not the LimitName. Two rules
+	// whose keys or values contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
@@ -287,13 +289,15 @@ type Rate struct {
 	Requests   int64
 	Unit       Unit
 	Multiplier uint32 // at least 1
-	// CalendarMonth makes the window of a fixed window by the Month a calendar month in UTC, unless
-	// the Spec sets window_start.
+	// CalendarMonth makes a Month of a fixed window a calendar month in UTC instead of 30 days,
+	// unless the Spec sets window_start.
 	CalendarMonth bool
 }
 
-// NewRateLimit returns a limit of r. It sets Max and Window of spec. An algorithm without windows
-// ignores the unit, and its limit has UnitUnknown.
+// NewRateLimit returns a limit with the rate r and the other settings of spec, whose Max and Window
+// it ignores. Under an algorithm without windows, it ignores the unit too, and the limit has
+// UnitUnknown. The error reports an unknown unit, a window over 10 years, a calendar window shorter
+// than a day, or a number that the algorithm rejects.
 func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, SetsClockStart: spec.Params.WindowStart == limiters.StartByClock}
 	spec.Max, spec.Window = r.Requests, 0

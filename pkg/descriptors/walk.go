@@ -106,7 +106,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	root, _ := d.tree()
 	at := matchingNode{Node: root}
 	var steps []Step
-	var general [][]matchingNode // at each level, the nodes that Match does not try
+	var untried [][]matchingNode // at each level, the nodes that match but that Match does not try
 	for i, e := range entries {
 		step := Step{Position: i + 1, Entry: e, Above: at.text()}
 		candidates := at.childrenMatching(e)
@@ -115,7 +115,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 			steps = append(steps, step)
 			break
 		}
-		at, general = candidates[0], append(general, candidates[1:])
+		at, untried = candidates[0], append(untried, candidates[1:])
 		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.text(), at.source(), at.rule, at.prefix
 		steps = append(steps, step)
 	}
@@ -126,7 +126,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	if last.Result.Matched() {
 		last.Alternatives = at.keysBelow()
 	}
-	for i, others := range slices.Backward(general) {
+	for i, others := range slices.Backward(untried) {
 		if steps[i].Hides = hidden(others, entries[i+1:]); steps[i].Hides != nil {
 			break
 		}

@@ -10,7 +10,9 @@ import (
 )
 
 // A branchIndex finds the branches of one level that cover the entries of another branch. Its order
-// of precedence is that of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch.
+// of precedence is that of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch. Unlike
+// [descriptors.Node], it finds them for all requests of a wildcard or a prefix at once, and without
+// a search among all siblings.
 type branchIndex struct {
 	siblings      []*branch
 	exact         map[descriptors.Entry]*branch // nil until it is needed
@@ -112,8 +114,7 @@ func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
 func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
-	l.steps -= 100
-	if l.steps < 0 {
+	if !l.step(100) {
 		return nil
 	}
 	if all := ix.prefixesByKey[key]; all != nil {
@@ -139,7 +140,7 @@ func (l *linter) patternFor(ix *branchIndex, wildcards []*branch, e descriptors.
 // It contains a nil for each part of c without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	for _, e := range c.entries() {
-		l.steps--
+		l.stepsLeft--
 		b := ix.find(e)
 		if b == nil {
 			b = l.general(ix, e, nil)

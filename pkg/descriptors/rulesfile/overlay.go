@@ -69,9 +69,9 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 // warn returns the warnings of the overlay, and one for each limit that matched no rule.
 func (o *Overlay) warn(applied map[*limitSettings]bool) []Diagnostic {
 	all := slices.Clone(o.warnings)
-	for _, p := range o.limits {
-		if !applied[p] {
-			all = append(all, Diagnostic{p.file, p.at.Line, p.at.Column, overlayWithoutEffect,
+	for _, s := range o.limits {
+		if !applied[s] {
+			all = append(all, Diagnostic{s.file, s.at.Line, s.at.Column, overlayWithoutEffect,
 				"the overlay has no effect here, because it matches no rate_limit of the rules", "correct its keys and values, or remove it"})
 		}
 	}
@@ -126,7 +126,7 @@ func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
 		return
 	}
 	s := p.readLimitSettings(f)
-	if r := f.get("requests_per_unit"); !p.isNull(r) {
+	if r := f.get("requests_per_unit"); !p.isUnset(r) {
 		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.MaxLimit, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s

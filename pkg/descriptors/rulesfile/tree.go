@@ -215,12 +215,12 @@ func (p *parser) takeClaims(claims []claimAt, below location, taken claimSet) {
 	}
 }
 
-// positionText describes a point in a message about this file.
-func (r *reader) positionText(s position) string {
-	if s.file == r.file {
-		return fmt.Sprintf("line %d", s.line)
+// positionText returns p for a message about the file of r: "line 3", or "other.yaml:3".
+func (r *reader) positionText(p position) string {
+	if p.file == r.file {
+		return fmt.Sprintf("line %d", p.line)
 	}
-	return s.String()
+	return p.String()
 }
 
 // allBelow reports whether there are limits below b and all of them have a modifier. Envoy Gateway
