@@ -84,11 +84,11 @@ type Rule struct {
 	// string, float64, bool, nil, []any and map[string]any. Callers must not modify it.
 	Metadata map[string]any
 	Domain   string
-	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs: the
-	// key of each node, with "=" and its value if it has one, joined by dots. A list of values or
-	// prefixes is joined by commas, and cut beyond 64 bytes. Name is valid UTF-8 of at most 200 bytes,
-	// see [TruncateWithHash]. It contains no text of a request, and is not the LimitName. Two rules
-	// whose keys or values contain dots or equals signs may share a name.
+	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
+	// joins the keys of the nodes by dots, each with "=" and the value if the node has one. A list of
+	// values or prefixes is joined by commas, and cut beyond 64 bytes. Name is valid UTF-8 of at most
+	// 200 bytes, see [TruncateWithHash]. It contains no text of a request, and is not the LimitName.
+	// Two rules whose keys or values contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
