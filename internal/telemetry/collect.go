@@ -2,21 +2,50 @@ package telemetry
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/weir-rls/weir/internal/scrape"
 )
 
-// registrars returns functions that register a gauge or a counter. Each reads one field of stats at
-// each scrape.
-func registrars[S any](registry prometheus.Registerer, stats func() S, labels prometheus.Labels) (
-	gauge, counter func(name, help string, value func(S) int64),
-) {
-	auto := promauto.With(registry)
-	read := func(value func(S) int64) func() float64 { return func() float64 { return float64(value(stats())) } }
-	gauge = func(name, help string, value func(S) int64) {
-		auto.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+// A stat is a metric with a value of the statistics S.
+type stat[S any] struct {
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value func(S) float64
+}
+
+func gaugeOf[S any](name, help string, value func(S) int64) stat[S] {
+	return stat[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, func(s S) float64 { return float64(value(s)) }}
+}
+
+func counterOf[S any](name, help string, value func(S) int64) stat[S] {
+	return labeledCounterOf(name, help, nil, value)
+}
+
+func labeledCounterOf[S any](name, help string, labels prometheus.Labels, value func(S) int64) stat[S] {
+	return stat[S]{prometheus.NewDesc(name, help, nil, labels), prometheus.CounterValue, func(s S) float64 { return float64(value(s)) }}
+}
+
+// A statsCollector reads the statistics once at each scrape, because reading them may take locks.
+type statsCollector[S any] struct {
+	read  func() S
+	stats []stat[S]
+}
+
+func registerStats[S any](registry prometheus.Registerer, read func() S, stats ...stat[S]) {
+	registry.MustRegister(&statsCollector[S]{read, stats})
+}
+
+// Describe implements prometheus.Collector.
+func (c *statsCollector[S]) Describe(to chan<- *prometheus.Desc) {
+	for _, s := range c.stats {
+		to <- s.desc
 	}
-	counter = func(name, help string, value func(S) int64) {
-		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, read(value))
+}
+
+// Collect implements prometheus.Collector.
+func (c *statsCollector[S]) Collect(to chan<- prometheus.Metric) {
+	read := c.read()
+	for _, s := range c.stats {
+		to <- scrape.Metric(s.desc, s.kind, s.value(read))
 	}
-	return gauge, counter
 }

@@ -27,11 +27,12 @@ func DenialLog(log *zap.Logger) func(*decisionstream.Denial) {
 
 // RegisterDecisionStream registers the metrics of the stream of decisions and of the denial log.
 func (m *Metrics) RegisterDecisionStream(stats func() decisionstream.Stats) {
-	gauge, counter := registrars(m.Registry, stats, nil)
-	gauge("weir_decision_subscribers", "Clients that receive the stream of decisions.",
-		func(s decisionstream.Stats) int64 { return s.Subscribers })
-	counter("weir_decisions_dropped_total", "Decisions that a client of the stream did not get, because it reads too slowly or there are more than 1,000 a second.",
-		func(s decisionstream.Stats) int64 { return s.Dropped })
-	counter("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
-		func(s decisionstream.Stats) int64 { return s.Suppressed })
+	registerStats(m.Registry, stats,
+		gaugeOf("weir_decision_subscribers", "Clients that receive the stream of decisions.",
+			func(s decisionstream.Stats) int64 { return s.Subscribers }),
+		counterOf("weir_decisions_dropped_total", "Decisions that a client of the stream did not get, because it reads too slowly or there are more than 1,000 a second.",
+			func(s decisionstream.Stats) int64 { return s.Dropped }),
+		counterOf("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
+			func(s decisionstream.Stats) int64 { return s.Suppressed }),
+	)
 }

@@ -24,7 +24,7 @@ type leaseMetrics struct {
 func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 	l := leaseMetrics{
 		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settlements by rule, those of unknown ids included. The result is error if the store "+
-			"could not decide; with Redis, Weir then repeats it.", "domain", "rule", "result"),
+			"could not decide; with Redis, Weir then retries it.", "domain", "rule", "result"),
 		badIDs: newCounterMap(registry, "weir_bad_lease_ids_total",
 			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settlements, and descriptors under a rule in shadow mode.", "domain", "rule"),
 		tooMany: newCounterMap(registry, "weir_too_many_leases_total",
@@ -33,7 +33,7 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 	givenUp := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_leases_given_up_total",
 		Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
-			"store failed; with Redis, Weir then repeats the end.",
+			"store failed; with Redis, Weir then retries the end.",
 	}, []string{"result"})
 	l.ended, l.failed = givenUp.WithLabelValues("ok"), givenUp.WithLabelValues("error")
 	return l
@@ -68,8 +68,8 @@ func (l *leaseMetrics) countGivenUpLeases(o *rls.Observation) {
 
 // removeStale drops the series of rules that are not in current or have no leases.
 func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
-	removed := func(l labelSet) bool {
-		return !slices.ContainsFunc(current[l.ruleID()], (*descriptors.Rule).UsesLeases)
+	removed := func(labels labelSet) bool {
+		return !slices.ContainsFunc(current[labels.ruleID()], (*descriptors.Rule).UsesLeases)
 	}
 	l.ends.removeIf(removed)
 	l.badIDs.removeIf(removed)
@@ -78,11 +78,12 @@ func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors
 
 // RegisterEndRetrier registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEndRetrier(stats func() guard.EndRetrierStats) {
-	gauge, counter := registrars(m.Registry, stats, nil)
-	gauge("weir_lease_ends_pending", "Releases and settlements that failed and that Weir repeats until the store answers.",
-		func(s guard.EndRetrierStats) int64 { return s.Pending })
-	counter("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir repeated them.",
-		func(s guard.EndRetrierStats) int64 { return s.Retried })
-	counter("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer repeats, because 50,000 others were pending or the TTL was over.",
-		func(s guard.EndRetrierStats) int64 { return s.Lost })
+	registerStats(m.Registry, stats,
+		gaugeOf("weir_lease_ends_pending", "Releases and settlements that failed and that Weir retries until the store answers.",
+			func(s guard.EndRetrierStats) int64 { return s.Pending }),
+		counterOf("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir retried them.",
+			func(s guard.EndRetrierStats) int64 { return s.Retried }),
+		counterOf("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer retries, because 50,000 others were pending or the TTL was over.",
+			func(s guard.EndRetrierStats) int64 { return s.Lost }),
+	)
 }

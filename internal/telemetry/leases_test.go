@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -49,33 +49,60 @@ func expectGathered(t *testing.T, from prometheus.Gatherer, name string, lines .
 	}
 }
 
-func leaseRules(t *testing.T) *descriptors.Rules {
-	t.Helper()
-	l := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 2})
-	b := descriptors.NewBuilder()
-	user := b.Domain("d").Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "user"}})
-	user.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: "lease"}}).SetRule(descriptors.Rule{Limits: []descriptors.RateLimit{{Limit: l}}})
-	return b.Build()
+// A scriptedStore answers each Take with the next list of verdicts.
+type scriptedStore struct {
+	limiters.Store
+	calls [][]limiters.Verdict
+}
+
+func (s *scriptedStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	copy(out, s.calls[0])
+	s.calls = s.calls[1:]
+	return nil
 }
 
 func TestLeaseEndsAreCountedApartFromHits(t *testing.T) {
-	m, rules := NewMetrics("test"), leaseRules(t)
+	m := NewMetrics("test")
+	rules := loaded(t, `
+domain: d
+descriptors:
+  - {key: full, rate_limit: {unit: day, requests_per_unit: 0}}
+  - key: user
+    descriptors:
+      - {key: lease, rate_limit: {unit: day, requests_per_unit: 100, algorithm: fixed_window, reserve: {ttl: 1m}}}
+`)
 	m.Loaded(rules, time.Now(), nil)
-	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "lease", Value: "1"}})
-	errStore := errors.New("the store failed")
-	allowed := []limiters.Verdict{{Allowed: true}}
-	m.Observe(&rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "d"}, GivenUpLeases: 2, Decisions: []decide.Decision{
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.WithinLimit},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Released},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 7, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.Settled},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: []limiters.Verdict{{Err: errStore}}, Reason: decide.StoreError},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease, Limits: rule.Limits}, Verdicts: allowed, Reason: decide.StorePolicy},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Kind: decide.EndLease}, Reason: decide.BadLeaseID},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1}, Reason: decide.BadLeaseID, Outcome: decide.Denied},
-		{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: 1, Limits: rule.Limits}, Reason: decide.TooManyLeases, Outcome: decide.Denied, Verdicts: []limiters.Verdict{{TooManyLeases: true}}},
-	}}})
-	m.Observe(&rls.Observation{Result: decide.Result{GivenUpLeases: 1, EndErr: errStore}})
-	expectSeries(t, m.hits, "d user.lease allowed 1", "d user.lease denied 1")
+	store := &scriptedStore{}
+	decider := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
+	observe := func(hits int64, texts string, calls ...[]limiters.Verdict) {
+		t.Helper()
+		request := decide.Request{Domain: "d"}
+		for text := range strings.FieldsSeq(texts) {
+			entries, err := descriptors.ParseEntries(text)
+			must.Succeed(t, err)
+			request.Descriptors = append(request.Descriptors, decide.Descriptor{Entries: entries, Hits: hits})
+		}
+		store.calls = calls
+		var o rls.Observation
+		_ = decider.Decide(t.Context(), &request, &o.Result) // an undecided request counts too
+		m.Observe(&o)
+		if len(store.calls) > 0 {
+			t.Errorf("%s: the store was not called for %v", texts, store.calls)
+		}
+	}
+	allowed, failed := limiters.Verdict{Allowed: true}, limiters.Verdict{Err: errors.New("the store failed")}
+	one := func(v limiters.Verdict) []limiters.Verdict { return []limiters.Verdict{v} }
+	observe(1, "user=alice,lease=1", one(allowed))
+	observe(1, "user=alice,lease=2", one(limiters.Verdict{TooManyLeases: true}))
+	observe(1, "user=alice,lease=")
+	observe(0, "user=alice,lease=,release=")
+	observe(0, "user=alice,lease=1,release=", one(allowed))
+	observe(7, "user=alice,lease=1,settle=", one(allowed))
+	observe(0, "user=alice,lease=1,release=", one(failed))
+	observe(0, "user=alice,lease=1,release=", one(limiters.Verdict{Allowed: true, By: limiters.ByPolicy}))
+	observe(1, "user=alice,lease=3 user=bob,lease=3 full=1", []limiters.Verdict{allowed, allowed, {}}, []limiters.Verdict{allowed, allowed})
+	observe(1, "user=alice,lease=4 full=1", []limiters.Verdict{allowed, {}}, one(failed))
+	expectSeries(t, m.hits, "d full denied 2", "d user.lease allowed 4", "d user.lease denied 1")
 	expectSeries(t, m.leases.tooMany, "d user.lease 1")
 	expectSeries(t, m.leases.ends, "d error user.lease 2", "d ok user.lease 2")
 	expectSeries(t, m.leases.badIDs, "d user.lease 2")

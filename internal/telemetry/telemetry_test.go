@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +43,18 @@ func TestMetricsAreWellFormed(t *testing.T) {
 		if strings.HasPrefix(p.Metric, "weir_") {
 			t.Errorf("metric %s: lint: %s", p.Metric, p.Text)
 		}
+	}
+}
+
+// Reading the counts of the deny cache locks each of its shards.
+func TestScrapeReadsStatsOnce(t *testing.T) {
+	m, reads := NewMetrics("test"), 0
+	m.RegisterDenyCache(func() guard.DenyCacheStats { reads++; return guard.DenyCacheStats{Entries: 3} })
+	families, err := m.Registry.Gather()
+	must.Succeed(t, err)
+	i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == "weir_deny_cache_entries" })
+	if i < 0 || families[i].GetMetric()[0].GetGauge().GetValue() != 3 || reads != 1 {
+		t.Errorf("%d reads, want one with 3 entries: %v", reads, families)
 	}
 }
 

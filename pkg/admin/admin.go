@@ -94,7 +94,8 @@ type API struct {
 	mux      *http.ServeMux
 	inFlight chan struct{}
 	streams  chan struct{}
-	crossing *http.CrossOriginProtection
+	// crossOrigin rejects changes that pages of other origins send.
+	crossOrigin *http.CrossOriginProtection
 
 	stop     sync.Once
 	stopping chan struct{} // closed by Stop
@@ -110,7 +111,7 @@ func New(o Options) *API {
 		o.Panicked = func(string, any) {}
 	}
 	a := &API{
-		options: o, started: time.Now(), mux: http.NewServeMux(), crossing: http.NewCrossOriginProtection(),
+		options: o, started: time.Now(), mux: http.NewServeMux(), crossOrigin: http.NewCrossOriginProtection(),
 		inFlight: make(chan struct{}, maxInFlight), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.rates.options = &a.options

@@ -46,10 +46,10 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 		a.rejectCaller(w, r, route)
 		return
 	}
-	calling := &caller{who: who}
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, calling))
+	c := &call{caller: who}
+	r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
 	if isChange(route) {
-		defer a.auditUnfinished(r.Context(), route, calling)
+		defer a.auditUnfinished(r.Context(), route, c)
 	}
 	if !a.checkOrigin(w, r) {
 		return
@@ -67,9 +67,9 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-	calling.running = true
+	c.running = true
 	a.mux.ServeHTTP(w, r)
-	calling.running = false
+	c.running = false
 }
 
 // rejectCaller answers a call without valid credentials.
@@ -87,7 +87,7 @@ func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) bool {
 	// Check allows every GET, but a page could still hold all streams.
 	site := r.Header.Get("Sec-Fetch-Site")
 	ownPage := site == "" || site == "same-origin" || site == "none"
-	if a.crossing.Check(r) == nil && (ownPage || !isAPI(r.URL.Path)) {
+	if a.crossOrigin.Check(r) == nil && (ownPage || !isAPI(r.URL.Path)) {
 		return true
 	}
 	writeProblem(w, http.StatusForbidden, "a page of another origin sent this request")
@@ -95,10 +95,10 @@ func (a *API) checkOrigin(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // auditUnfinished audits a change that its route has not audited.
-func (a *API) auditUnfinished(ctx context.Context, route string, calling *caller) {
+func (a *API) auditUnfinished(ctx context.Context, route string, c *call) {
 	switch {
-	case calling.audited:
-	case calling.running: // it panicked
+	case c.audited:
+	case c.running: // it panicked
 		a.audit(ctx, Change{Action: route, Outcome: Failed, Detail: "a bug in Weir: the log has the details"})
 	default:
 		a.audit(ctx, Change{Action: route, Outcome: Refused, Detail: "the request is invalid, or there are too many"})
@@ -122,24 +122,25 @@ func (a *API) routeOf(path string) string {
 	return "other"
 }
 
-type callerKey struct{}
+// A callKey is the key of the call in a context.
+type callKey struct{}
 
-// A caller is the client of a call.
-type caller struct {
-	who     string
-	audited bool
-	running bool // the route has begun and has not returned; also after a panic
+// A call is the state of a call with valid credentials.
+type call struct {
+	caller  string // see Change
+	audited bool   // a change of the call has been reported
+	running bool   // the route has begun and has not returned; also after a panic
 }
 
 // isChange reports whether a route changes states.
 func isChange(route string) bool { return route == resetPath || route == resetByEntryPath }
 
 // audit reports a change.
-func (a *API) audit(ctx context.Context, c Change) {
-	if calling, ok := ctx.Value(callerKey{}).(*caller); ok {
-		c.Caller, calling.audited = calling.who, true
+func (a *API) audit(ctx context.Context, change Change) {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		change.Caller, c.audited = c.caller, true
 	}
-	a.options.Audit(c)
+	a.options.Audit(change)
 }
 
 // writeProblem writes a response as RFC 9457 defines it, in the form of the routes' errors.

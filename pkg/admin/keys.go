@@ -56,8 +56,8 @@ func leaseKeys(rules *descriptors.Rules, domain string) (keys []string) {
 	return keys
 }
 
-// find returns the targets of a request.
-func (a *API) find(in *api.KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
+// findTargets returns the targets of a request, with the rules in force.
+func (a *API) findTargets(in *api.KeyRequest) (rules *descriptors.Rules, targets []target, err error) {
 	rules = a.options.Rules()
 	domain, err := requireDomain(rules, in.Domain)
 	if err != nil {
@@ -74,7 +74,7 @@ func (a *API) find(in *api.KeyRequest) (rules *descriptors.Rules, targets []targ
 }
 
 func (a *API) inspectKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
-	rules, targets, err := a.find(&in.Body)
+	rules, targets, err := a.findTargets(&in.Body)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func (a *API) failChange(ctx context.Context, change Change) error {
 
 func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	change := Change{Action: resetPath, Domain: in.Body.Domain}
-	rules, targets, err := a.find(&in.Body)
+	rules, targets, err := a.findTargets(&in.Body)
 	switch {
 	case errors.Is(err, errNoRules):
 		return nil, a.refuse(ctx, change, err)

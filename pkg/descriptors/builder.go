@@ -77,8 +77,8 @@ type NodeSpec struct {
 
 // IsShareable reports whether s may have ShareThreshold: it must have a '*', Values or Prefixes.
 func (s NodeSpec) IsShareable() bool {
-	m := kindOf(&s)
-	return m != exact && m != keyOnly
+	kind := s.Kind()
+	return kind != Exact && kind != KeyOnly
 }
 
 // A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the
@@ -117,23 +117,23 @@ func (n *Node) Add(s NodeSpec) *Node {
 	b := n.builder
 	intern := &b.intern
 	added := &Node{builder: b, domain: n.domain, parent: n, pathNode: pathNode{
-		kind: kindOf(&s), isShared: s.ShareThreshold, valueToMetric: s.ValueToMetric, fileOrder: uint32(len(b.nodes) + 1),
+		kind: s.Kind(), isShared: s.ShareThreshold, valueToMetric: s.ValueToMetric, fileOrder: uint32(len(b.nodes) + 1),
 		key: intern.key(s.Key), value: intern.string(s.Value),
 	}}
 	n.children, b.nodes = append(n.children, added), append(b.nodes, added)
 	switch added.kind {
-	case oneOf:
+	case OneOf:
 		added.list, added.value = &list{values: slices.Clone(s.Values)}, intern.string(slices.Min(s.Values))
-	case addresses:
+	case Addresses:
 		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, intern.string(s.Prefixes[0].String())
 		if n.prefixesByKey == nil {
 			n.prefixesByKey = map[string]*prefixTable{}
 		}
-		added.list.table = interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
-		added.list.table.lists = append(added.list.table.lists, added)
-	case wildcard:
+		siblings := interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
+		siblings.nodes, added.list.siblings = append(siblings.nodes, added), siblings
+	case Wildcard:
 		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), added})
-	case keyOnly:
+	case KeyOnly:
 		if n.keyOnly == nil {
 			n.keyOnly = map[string]*Node{}
 		}
@@ -154,7 +154,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	for i := range min(len(r.path), len(r.keyKinds)) {
-		if node := &r.path[i]; node.kind != wildcard && node.kind != addresses && !node.isShared {
+		if node := &r.path[i]; node.kind != Wildcard && node.kind != Addresses && !node.isShared {
 			r.keyKinds[i] = node.kind
 		}
 	}
@@ -193,7 +193,7 @@ func (n *Node) Exempts() bool {
 	if other := parent.keyOnly[key]; other != nil && other != n || len(parent.wildcards) > maxSearched {
 		return true
 	}
-	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.lists, func(other *Node) bool { return other != n }) {
+	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.nodes, func(other *Node) bool { return other != n }) {
 		return true
 	}
 	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {

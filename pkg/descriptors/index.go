@@ -65,7 +65,7 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 // add adds n and the nodes below it and returns n's record. It is called several times for a
 // pattern (as a wildcard and by its own text) and for a node with Values (once for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.record > 0 && n.kind == oneOf {
+	if n.record > 0 && n.kind == OneOf {
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.record)
 		return id
@@ -74,10 +74,10 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		return n.record
 	}
 	n.record = x.newRecord(n, parent, e)
-	child, inexact := recordID(0), uint32(0)
+	child := recordID(0)
 	var ids []recordID
 	for _, c := range n.children {
-		if c.kind == addresses {
+		if c.kind == Addresses {
 			continue
 		}
 		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
@@ -92,23 +92,29 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	default:
 		child, x.hashed = manyChildren, append(x.hashed, ids...)
 	}
-	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) > 0 {
-		r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
-		for _, prefixes := range n.prefixesByKey {
-			prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
-		}
-		for i := range n.wildcards {
-			w := &n.wildcards[i]
-			r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.entry())})
-		}
-		for key, c := range n.keyOnly {
-			r.keyOnly[key] = x.add(c, n.record, c.entry())
-		}
-		x.inexact = append(x.inexact, r)
-		inexact = uint32(len(x.inexact))
-	}
+	inexact := x.addInexact(n)
 	x.record(n.record).setChildren(child, inexact)
 	return n.record
+}
+
+// addInexact adds the inexactChildren of n, which has a record, and returns their number.
+func (x *indexer) addInexact(n *Node) uint32 {
+	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) == 0 {
+		return 0
+	}
+	r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
+	for _, prefixes := range n.prefixesByKey {
+		prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
+	}
+	for i := range n.wildcards {
+		w := &n.wildcards[i]
+		r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.entry())})
+	}
+	for key, c := range n.keyOnly {
+		r.keyOnly[key] = x.add(c, n.record, c.entry())
+	}
+	x.inexact = append(x.inexact, r)
+	return uint32(len(x.inexact))
 }
 
 func (x *ruleIndex) insert(id recordID) {

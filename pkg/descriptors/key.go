@@ -83,19 +83,19 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 	return b
 }
 
-// appendValue appends the matchKind of n, and the value or the shared name that identifies the
+// appendValue appends the MatchKind of n, and the value or the shared name that identifies the
 // counter.
 func (n *pathNode) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
-	case n.kind == addresses:
+	case n.kind == Addresses:
 		return n.appendAddress(b, value, shared)
-	case n.kind == oneOf && shared:
+	case n.kind == OneOf && shared:
 		return appendText(append(b, sharedValues), n.value)
 	case shared:
 		b = append(appendText(append(b, sharedWildcard), n.key), '=')
 		return appendText(b, n.value)
-	case n.kind == wildcard:
-		b = append(appendText(append(b, byte(wildcard)), n.key), '=')
+	case n.kind == Wildcard:
+		b = append(appendText(append(b, byte(Wildcard)), n.key), '=')
 		b = append(appendText(b, n.value), '=')
 		return appendText(b, value)
 	}
@@ -105,13 +105,13 @@ func (n *pathNode) appendValue(b []byte, value string, shared bool) []byte {
 func (n *pathNode) appendAddress(b []byte, value string, shared bool) []byte {
 	address, ok := parseAddress(value)
 	if !ok {
-		return appendText(append(b, byte(addresses)), value) // n does not match it
+		return appendText(append(b, byte(Addresses)), value) // n does not match it
 	}
 	var stack [64]byte // longer than any address or prefix
 	if !shared {
-		return appendShort(append(b, byte(addresses)), address.AppendTo(stack[:0]))
+		return appendShort(append(b, byte(Addresses)), address.AppendTo(stack[:0]))
 	}
-	return appendShort(append(b, sharedPrefix), n.list.table.longest(address).AppendTo(stack[:0]))
+	return appendShort(append(b, sharedPrefix), n.list.siblings.longest(address).AppendTo(stack[:0]))
 }
 
 // appendShort is appendText for at most maxComponentBytes.

@@ -32,7 +32,7 @@ func ParseKey(key string) (domain string, entries []Entry, ok bool) {
 // A keyPart is one entry of a [Key], with its texts as appendText encodes them.
 type keyPart struct {
 	key, value string
-	kind       byte // a matchKind, sharedWildcard, sharedValues, sharedPrefix or leaseMark
+	kind       byte // a MatchKind, sharedWildcard, sharedValues, sharedPrefix or leaseMark
 }
 
 // cutKeyParts splits the part of a key after its domain into entries.
@@ -49,7 +49,7 @@ func cutKeyParts(rest string) (parts []keyPart, ok bool) {
 		p.kind, rest = rest[0], rest[1:]
 		switch p.kind {
 		case leaseMark:
-		case byte(wildcard): // the rule's key and value, and the entry's value
+		case byte(Wildcard): // the rule's key and value, and the entry's value
 			p.value, rest, ok = cutLast(rest, 3)
 		case sharedWildcard: // the rule's key and value
 			p.value, rest, ok = cutLast(rest, 2)

@@ -13,7 +13,7 @@ import (
 type list struct {
 	values   []string
 	prefixes []netip.Prefix
-	table    *prefixTable // the prefixes of all siblings with this key; nil for values
+	siblings *prefixTable // the prefixes of this list and of its siblings with the same key; nil for values
 }
 
 // name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...",
@@ -53,18 +53,18 @@ func (l *list) items() iter.Seq[string] {
 // A prefixTable maps addresses to the children of a node, by the longest prefix that contains the
 // address. Nil is empty.
 type prefixTable struct {
-	lists []*Node               // nil once the index is built
-	table *bart.Table[recordID] // the record of each prefix in the index
+	nodes   []*Node               // the children with prefixes; nil once the index is built
+	records *bart.Table[recordID] // the record of each prefix in the index; nil before
 }
 
-// fill builds the table from the lists. record returns the record of a list.
+// fill sets the records. record returns the record of a child.
 func (p *prefixTable) fill(record func(*Node) recordID) {
 	type recordOf struct {
 		netip.Prefix
 		id recordID
 	}
 	var sorted []recordOf
-	for _, n := range p.lists {
+	for _, n := range p.nodes {
 		id := record(n)
 		for _, prefix := range n.list.prefixes {
 			sorted = append(sorted, recordOf{prefix, id})
@@ -73,11 +73,11 @@ func (p *prefixTable) fill(record func(*Node) recordID) {
 	// Cloning a table that was filled in sorted order makes its nodes contiguous, which halves the
 	// time of a lookup.
 	slices.SortFunc(sorted, func(a, b recordOf) int { return a.Prefix.Compare(b.Prefix) })
-	var table bart.Table[recordID]
+	var records bart.Table[recordID]
 	for _, prefix := range sorted {
-		table.Insert(prefix.Prefix, prefix.id)
+		records.Insert(prefix.Prefix, prefix.id)
 	}
-	p.lists, p.table = nil, table.Clone()
+	p.nodes, p.records = nil, records.Clone()
 }
 
 // find returns the record of the longest prefix that contains value; 0 if there is none, or if
@@ -90,13 +90,13 @@ func (p *prefixTable) find(value string) recordID {
 	if !ok {
 		return 0
 	}
-	id, _ := p.table.Lookup(address)
+	id, _ := p.records.Lookup(address)
 	return id
 }
 
 // longest returns the longest prefix that contains address.
 func (p *prefixTable) longest(address netip.Addr) netip.Prefix {
-	longest, _, _ := p.table.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
+	longest, _, _ := p.records.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
 	return longest
 }
 

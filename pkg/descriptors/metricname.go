@@ -37,16 +37,16 @@ func (r *Rule) AppendMetricNames(dst []string, entries []Entry) []string {
 // HasFixedMetricNames reports whether [Rule.AppendMetricNames] does not depend on the entries.
 func (r *Rule) HasFixedMetricNames() bool {
 	return !r.DetailedMetric && len(r.path) > 0 && !slices.ContainsFunc(r.path, func(n pathNode) bool {
-		return n.kind == wildcard && strings.Contains(n.key, "*") || n.valueToMetric && n.kind != exact
+		return n.kind == Wildcard && strings.Contains(n.key, "*") || n.valueToMetric && n.kind != Exact
 	})
 }
 
 func (r *Rule) metricName(n *pathNode, e Entry) string {
-	if !n.isShared && (r.DetailedMetric || n.valueToMetric && n.kind != exact) {
+	if !n.isShared && (r.DetailedMetric || n.valueToMetric && n.kind != Exact) {
 		return e.Joined()
 	}
 	rest, hasKey := strings.CutPrefix(n.metricName, e.Key)
-	if n.kind != wildcard || hasKey && strings.HasPrefix(rest, "_") {
+	if n.kind != Wildcard || hasKey && strings.HasPrefix(rest, "_") {
 		return n.metricName
 	}
 	return e.Key + "_" + n.metricName // the key of n is a pattern

@@ -65,7 +65,7 @@ type Rule struct {
 	// keyKinds are the kinds of the first nodes of path, or 0 for a wildcard, for addresses and for a
 	// node with share_threshold. Key reads them instead of path, which would be a cache miss: with
 	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
-	keyKinds [4]matchKind
+	keyKinds [4]MatchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see
 	// HasLimitNamed.
 	Replaces []string
@@ -85,8 +85,10 @@ type Rule struct {
 	Metadata map[string]any
 	Domain   string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
-	// is valid UTF-8 of at most 200 bytes (see [TruncateWithHash]) and contains no text of a
-	// request. Two rules whose keys contain dots or equals signs may share a name.
+	// joins the keys of the nodes by dots, each with "=" and the value if the node has one. A list of
+	// values or prefixes is joined by commas, and cut beyond 64 bytes. Name is valid UTF-8 of at most
+	// 200 bytes, see [TruncateWithHash]. It contains no text of a request, and is not the LimitName.
+	// Two rules whose keys or values contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
@@ -132,7 +134,7 @@ func (r *Rule) MatchesValue(i int) bool {
 		return false
 	}
 	n := &r.path[i]
-	return n.kind != keyOnly && (n.kind != wildcard || strings.Trim(n.value, "*") != "")
+	return n.kind != KeyOnly && (n.kind != Wildcard || strings.Trim(n.value, "*") != "")
 }
 
 // HasLimitNamed reports whether a limit of r has the name. A request that replaces any name of r is
@@ -145,7 +147,7 @@ func (r *Rule) HasLimitNamed(name string) bool {
 // A pathNode is a node on the path to a rule: its [NodeSpec] in the form that requests need, and its
 // source.
 type pathNode struct {
-	kind          matchKind
+	kind          MatchKind
 	isShared      bool   // NodeSpec.ShareThreshold: one counter for all matches
 	valueToMetric bool   // NodeSpec.ValueToMetric
 	fileOrder     uint32 // from 1; unique in a Builder
@@ -156,30 +158,32 @@ type pathNode struct {
 	list          *list  // nil without Values and Prefixes
 }
 
-// A matchKind is how a node matches an entry: the byte that stands for it in a key.
-type matchKind byte
+// A MatchKind is how a node matches an entry: the byte that stands for it in a [Key].
+type MatchKind byte
 
+// The kinds of nodes.
 const (
-	exact     matchKind = '='
-	oneOf     matchKind = ',' // NodeSpec.Values
-	addresses matchKind = '/' // NodeSpec.Prefixes
-	wildcard  matchKind = '~'
-	keyOnly   matchKind = '*'
-	unruled   matchKind = '?' // no rule has a node for the entry
+	Exact     MatchKind = '='
+	OneOf     MatchKind = ',' // NodeSpec.Values
+	Addresses MatchKind = '/' // NodeSpec.Prefixes
+	Wildcard  MatchKind = '~'
+	KeyOnly   MatchKind = '*'
+	unruled   MatchKind = '?' // no rule has a node for the entry
 )
 
-func kindOf(s *NodeSpec) matchKind {
+// Kind returns how a node with s matches an entry.
+func (s NodeSpec) Kind() MatchKind {
 	switch {
 	case len(s.Values) > 0:
-		return oneOf
+		return OneOf
 	case len(s.Prefixes) > 0:
-		return addresses
+		return Addresses
 	case strings.Contains(s.Key, "*") || strings.Contains(s.Value, "*"):
-		return wildcard
+		return Wildcard
 	case s.Value == "":
-		return keyOnly
+		return KeyOnly
 	}
-	return exact
+	return Exact
 }
 
 func (n *pathNode) entry() Entry { return Entry{n.key, n.value} }
@@ -285,13 +289,15 @@ type Rate struct {
 	Requests   int64
 	Unit       Unit
 	Multiplier uint32 // at least 1
-	// CalendarMonth makes the window of a fixed window by the Month a calendar month in UTC, unless
-	// the Spec sets window_start.
+	// CalendarMonth makes a Month of a fixed window a calendar month in UTC instead of 30 days,
+	// unless the Spec sets window_start.
 	CalendarMonth bool
 }
 
-// NewRateLimit returns a limit of r. It sets Max and Window of spec. An algorithm without windows
-// ignores the unit, and its limit has UnitUnknown.
+// NewRateLimit returns a limit with the rate r and the other settings of spec, whose Max and Window
+// it ignores. Under an algorithm without windows, it ignores the unit too, and the limit has
+// UnitUnknown. The error reports an unknown unit, a window over 10 years, a calendar window shorter
+// than a day, or a number that the algorithm rejects.
 func NewRateLimit(spec limiters.Spec, r Rate) (RateLimit, error) {
 	l := RateLimit{UnitMultiplier: 1, RequestsPerUnit: r.Requests, SetsClockStart: spec.Params.WindowStart == limiters.StartByClock}
 	spec.Max, spec.Window = r.Requests, 0

@@ -103,8 +103,9 @@ func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(do
 //  3. the first in the file whose wildcards match
 //  4. the node with its key and no value
 //
-// ruleIndex.next implements this order for requests, and Node.childrenMatching repeats it for
-// [Domain.Walk]. TestMatchAgreesWithLinearSearch and TestWalkAgreesWithMatch compare them.
+// ruleIndex.next implements this order for requests. Node.childrenMatching repeats it for
+// [Domain.Walk], and the linter of package rulesfile for whole rules. TestWalkAgreesWithMatch,
+// TestMatchAgreesWithLinearSearch and TestUnreachableRulesNeverMatch compare them.
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil

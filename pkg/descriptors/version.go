@@ -64,7 +64,7 @@ func (r *Rule) identity() []byte {
 func (d *Domain) digest(n *Node) digest {
 	var sorted, wildcards []digest
 	for _, child := range n.children {
-		if child.kind == wildcard {
+		if child.kind == Wildcard {
 			wildcards = append(wildcards, d.digest(child))
 		} else {
 			sorted = append(sorted, d.digest(child))

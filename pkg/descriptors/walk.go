@@ -106,7 +106,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	root, _ := d.tree()
 	at := matchingNode{Node: root}
 	var steps []Step
-	var general [][]matchingNode // at each level, the nodes that Match does not try
+	var untried [][]matchingNode // at each level, the nodes that match but that Match does not try
 	for i, e := range entries {
 		step := Step{Position: i + 1, Entry: e, Above: at.text()}
 		candidates := at.childrenMatching(e)
@@ -115,7 +115,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 			steps = append(steps, step)
 			break
 		}
-		at, general = candidates[0], append(general, candidates[1:])
+		at, untried = candidates[0], append(untried, candidates[1:])
 		step.Result, step.Node, step.Source, step.Rule, step.Prefix = at.result, at.text(), at.source(), at.rule, at.prefix
 		steps = append(steps, step)
 	}
@@ -126,7 +126,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 	if last.Result.Matched() {
 		last.Alternatives = at.keysBelow()
 	}
-	for i, others := range slices.Backward(general) {
+	for i, others := range slices.Backward(untried) {
 		if steps[i].Hides = hidden(others, entries[i+1:]); steps[i].Hides != nil {
 			break
 		}
@@ -178,15 +178,15 @@ func (n *pathNode) match(e Entry) (StepResult, netip.Prefix) {
 	switch {
 	case n.list == nil && n.value != "" && n.entry() == e: // the text of a wildcard itself, too
 		return MatchedValue, none
-	case n.kind == wildcard:
+	case n.kind == Wildcard:
 		return newPattern(n.entry()).result(e), none
 	case n.key != e.Key:
 		return NoKey, none
-	case n.kind == keyOnly:
+	case n.kind == KeyOnly:
 		return MatchedKey, none
-	case n.kind == oneOf && slices.Contains(n.list.values, e.Value):
+	case n.kind == OneOf && slices.Contains(n.list.values, e.Value):
 		return MatchedList, none
-	case n.kind == addresses:
+	case n.kind == Addresses:
 		return n.list.match(e.Value)
 	}
 	return NoValue, none
@@ -251,7 +251,7 @@ func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.kind == addresses {
+		if n.kind == Addresses {
 			keys[n.key] = true
 		}
 	}
@@ -264,7 +264,7 @@ func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.key == key && (n.kind == exact || n.kind == oneOf) {
+		if n.key == key && (n.kind == Exact || n.kind == OneOf) {
 			for value := range n.values() {
 				values[value] = true
 			}

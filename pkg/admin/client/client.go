@@ -99,7 +99,7 @@ func (c *Client) Status(ctx context.Context) (api.Status, error) {
 // means all domains.
 func (c *Client) Rules(ctx context.Context, domain string, limit, offset int) ([]api.Rule, error) {
 	query := url.Values{"limit": {strconv.Itoa(limit)}, "offset": {strconv.Itoa(offset)}}
-	set(query, "domain", domain)
+	setIfGiven(query, "domain", domain)
 	return call[[]api.Rule](ctx, c, http.MethodGet, "/v1/rules", query, nil)
 }
 
@@ -128,11 +128,11 @@ func (c *Client) ResetByEntry(ctx context.Context, r api.ResetByEntryRequest) (a
 // Top returns the n busiest keys. An empty domain means all domains.
 func (c *Client) Top(ctx context.Context, by api.TopOrder, domain string, n int) (api.Top, error) {
 	query := url.Values{"limit": {strconv.Itoa(n)}, "by": {string(by)}}
-	set(query, "domain", domain)
+	setIfGiven(query, "domain", domain)
 	return call[api.Top](ctx, c, http.MethodGet, "/v1/top", query, nil)
 }
 
-func set(query url.Values, name, value string) {
+func setIfGiven(query url.Values, name, value string) {
 	if value != "" {
 		query.Set(name, value)
 	}

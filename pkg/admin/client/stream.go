@@ -26,21 +26,7 @@ const maxEventBytes = 32 << 20
 // At the end of ctx the error is that of ctx. If the server ends the stream, it is
 // [io.ErrUnexpectedEOF].
 func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.Decision) error, dropped func(int64) error) error {
-	query := url.Values{}
-	set(query, "domain", f.Domain)
-	set(query, "rule", f.Rule)
-	set(query, "outcome", f.Outcome)
-	if f.Entry[0] != "" {
-		entry := f.Entry[0]
-		if f.Entry[1] != "" {
-			entry += "=" + f.Entry[1]
-		}
-		query.Set("entry", entry)
-	}
-	if f.Sample != 0 {
-		query.Set("sample", strconv.FormatFloat(f.Sample, 'g', -1, 64))
-	}
-	response, err := c.send(ctx, http.MethodGet, "/v1/decisions", query, nil)
+	response, err := c.send(ctx, http.MethodGet, "/v1/decisions", queryOf(f), nil)
 	if err != nil {
 		return err
 	}
@@ -65,6 +51,23 @@ func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.D
 	return io.ErrUnexpectedEOF
 }
 
+func queryOf(f api.Filter) url.Values {
+	query := url.Values{}
+	setIfGiven(query, "domain", f.Domain)
+	setIfGiven(query, "rule", f.Rule)
+	setIfGiven(query, "outcome", f.Outcome)
+	entry := f.Entry[0]
+	if entry != "" && f.Entry[1] != "" {
+		entry += "=" + f.Entry[1]
+	}
+	setIfGiven(query, "entry", entry)
+	if f.Sample != 0 {
+		query.Set("sample", strconv.FormatFloat(f.Sample, 'g', -1, 64))
+	}
+	return query
+}
+
+// dispatch calls the function for an event. It ignores other events, which a later version may send.
 func dispatch(event, data string, decided func(api.Decision) error, dropped func(int64) error) error {
 	switch event {
 	case "decision":
@@ -80,5 +83,5 @@ func dispatch(event, data string, decided func(api.Decision) error, dropped func
 		}
 		return dropped(d.Dropped)
 	}
-	return nil // a later version's
+	return nil
 }

@@ -28,7 +28,7 @@ func NewDocument(f File, page string, synonyms map[string]string) (*Document, No
 		m := syntaxMistake(f.Data, err)
 		d.fault(&yaml.Node{Line: m.Line, Column: m.Column}, m.Message, strings.Replace(m.Remedy, "docs/rules.md", page, 1))
 		return d, Node{}
-	case root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null":
+	case root == nil || isNull(root):
 		d.fault(root, "the file is empty", "see the examples in "+page)
 		return d, Node{}
 	case more != nil:

@@ -16,11 +16,23 @@ import (
 type MapSchema struct {
 	Name string   // in messages, such as "a step"
 	Keys []string // in the order of messages
+	kind mapKind
 
 	// lenient makes a misplaced key of envoyproxy/ratelimit a warning, because envoyproxy/ratelimit
 	// ignores it in this map.
 	lenient bool
 }
+
+// A mapKind names a map that has messages of its own.
+type mapKind uint8
+
+const (
+	ordinaryMap   mapKind = iota
+	fileMap               // the whole file, of rules or an overlay
+	rateLimitMap          // the value of rate_limit
+	rateLimitsMap         // an item of rate_limits
+	metadataMap           // may have any keys
+)
 
 // ratelimitKeys are the keys of envoyproxy/ratelimit. All other keys are Weir's own.
 var ratelimitKeys = []string{
@@ -31,14 +43,16 @@ var ratelimitKeys = []string{
 func isWeirs(key string) bool { return !slices.Contains(ratelimitKeys, key) }
 
 var (
-	fileSchema       = &MapSchema{"the file", []string{"domain", "descriptors", "on_store_error", "on_deny"}, true}
-	descriptorSchema = &MapSchema{"a descriptor", []string{
+	fileSchema       = &MapSchema{Name: "the file", Keys: []string{"domain", "descriptors", "on_store_error", "on_deny"}, kind: fileMap, lenient: true}
+	descriptorSchema = &MapSchema{Name: "a descriptor", Keys: []string{
 		"key", "value", "values", "cidr", "rate_limit", "descriptors", "rate_limits", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata",
-	}, true}
-	rateLimitSchema  = &MapSchema{"a rate_limit", slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), true}
-	rateLimitsSchema = &MapSchema{"a limit of rate_limits", slices.Concat(rateKeys, settingKeys), false}
-	replacesSchema   = &MapSchema{"an item of replaces", []string{"name"}, true}
+	}, lenient: true}
+	rateLimitSchema = &MapSchema{
+		Name: "a rate_limit", Keys: slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), kind: rateLimitMap, lenient: true,
+	}
+	rateLimitsSchema = &MapSchema{Name: "a limit of rate_limits", Keys: slices.Concat(rateKeys, settingKeys), kind: rateLimitsMap}
+	replacesSchema   = &MapSchema{Name: "an item of replaces", Keys: []string{"name"}, lenient: true}
 
 	rateKeys    = []string{"unit", "requests_per_unit", "name", "unit_multiplier", "concurrent_requests"}
 	settingKeys = slices.Concat([]string{"algorithm"}, parameterKeys(), []string{"count_denied", "on_store_error", "on_deny"})
@@ -57,13 +71,13 @@ func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 // warning.
 func (r *reader) checkKey(key, value *yaml.Node, schema *MapSchema) bool {
 	switch {
-	case schema == metadataSchema:
+	case schema.kind == metadataMap:
 		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+schema.String())
 	case schema.has(key.Value):
 		return true
-	case schema == rateLimitsSchema && rateLimitSchema.has(key.Value):
+	case schema.kind == rateLimitsMap && rateLimitSchema.has(key.Value):
 		r.fault(key, fmt.Sprintf("'%s' is not allowed inside 'rate_limits'", key.Value), "set it in 'rate_limit'")
 	case schema.lenient:
 		r.misplaced(key, value, schema)
@@ -102,17 +116,17 @@ func (r *reader) misplaced(key, value *yaml.Node, schema *MapSchema) {
 		r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, schema.Name), remedy)
 		return
 	}
-	if schema != fileSchema || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
+	if schema.kind != fileMap || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
 		r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, schema.Name), remedy)
 	}
 	if key.Value != "metadata" {
-		r.checkIgnored(value, schema)
+		r.checkIgnored(value)
 	}
 }
 
 // checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects
 // some values.
-func (r *reader) checkIgnored(n *yaml.Node, schema *MapSchema) {
+func (r *reader) checkIgnored(n *yaml.Node) {
 	n, ok := r.visit(n)
 	if !ok {
 		return
@@ -121,14 +135,14 @@ func (r *reader) checkIgnored(n *yaml.Node, schema *MapSchema) {
 	defer func() { r.depth-- }()
 	switch n.Kind {
 	case yaml.MappingNode:
-		r.ignoredMap(n, schema)
+		r.checkIgnoredMap(n)
 	case yaml.SequenceNode:
 		for _, item := range n.Content {
 			if item, ok = r.visit(item); ok && item.Kind != yaml.MappingNode {
 				r.fault(item, fmt.Sprintf("an item of a list is %s, not a map", describe(item)), "write a map after each '- '")
 				continue
 			}
-			r.checkIgnored(item, schema)
+			r.checkIgnored(item)
 		}
 	default:
 		if n.ShortTag() == "!!float" {
@@ -137,7 +151,7 @@ func (r *reader) checkIgnored(n *yaml.Node, schema *MapSchema) {
 	}
 }
 
-func (r *reader) ignoredMap(n *yaml.Node, schema *MapSchema) {
+func (r *reader) checkIgnoredMap(n *yaml.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, ok := r.visit(n.Content[i])
 		switch {
@@ -153,6 +167,6 @@ func (r *reader) ignoredMap(n *yaml.Node, schema *MapSchema) {
 			r.fault(key, fmt.Sprintf("unknown key '%s'", excerpt(key.Value)), "remove it")
 			continue
 		}
-		r.checkIgnored(n.Content[i+1], schema)
+		r.checkIgnored(n.Content[i+1])
 	}
 }

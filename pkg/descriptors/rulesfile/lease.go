@@ -21,10 +21,10 @@ func (p *parser) readSlots(own *limitSettings, f fields) int64 {
 			p.fault(f.key(name), fmt.Sprintf("'%s' has no meaning for the algorithm %s", name, concurrency), remedy)
 		}
 	}
-	if slots := f.get("concurrent_requests"); !p.isNull(slots) {
+	if slots := f.get("concurrent_requests"); !p.isUnset(slots) {
 		return p.readNumber(slots, 0, limiters.MaxLeases, 0)
 	}
-	if !own.mayOmit && !f.has("requests_per_unit") {
+	if !own.faulty && !f.has("requests_per_unit") {
 		p.fault(f.at, fmt.Sprintf("a limit of %s has no 'concurrent_requests'", concurrency),
 			"set 'concurrent_requests': how many requests may run at a time")
 	}

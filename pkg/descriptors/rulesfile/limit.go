@@ -69,7 +69,7 @@ func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limit
 		return
 	}
 	for _, name := range []string{"requests_per_unit", "concurrent_requests"} {
-		if !p.isNull(f.get(name)) && !p.generated {
+		if !p.isUnset(f.get(name)) && !p.generated {
 			p.warn(zeroLimit, f.key(name), message, remedy)
 		}
 	}
@@ -83,7 +83,7 @@ func (p *parser) checkUnlimited(f fields) {
 		p.warn(besideUnlimited, f.key("unit"), fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
 			"remove it")
 	}
-	if !p.isNull(f.get("requests_per_unit")) && p.readNumber(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
+	if !p.isUnset(f.get("requests_per_unit")) && p.readNumber(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
 		p.warn(besideUnlimited, f.key("requests_per_unit"), "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
 	for _, name := range rateLimitSchema.Keys {
@@ -137,7 +137,7 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.Rate
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
 	rate := p.readRate(own, f, merged.requests)
-	if !own.mayOmit {
+	if !own.faulty {
 		p.checkApplicable(own, merged, note)
 	}
 	if p.faulty(f) || p.stopped {
@@ -166,12 +166,12 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 	case own.algorithm() == concurrency:
 		r.Requests = p.readSlots(own, f)
 	case slots.key != nil:
-		if own.algorithm() != "" && !own.mayOmit {
+		if own.algorithm() != "" && !own.faulty {
 			p.fault(slots.key, fmt.Sprintf("'concurrent_requests' has no meaning for the algorithm %s", own.algorithm()),
 				"write 'requests_per_unit', or set 'algorithm: concurrency'")
 		}
 	default:
-		if !own.mayOmit || f.has("unit") {
+		if !own.faulty || f.has("unit") {
 			r.Unit = p.readUnit(f)
 		}
 		r.Multiplier = uint32(p.readNumber(f.get("unit_multiplier"), 1, anyUint32, 1))
@@ -185,7 +185,7 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 
 // readRequests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
 func (p *parser) readRequests(f fields, overlayRequests *requests) int64 {
-	if n := f.get("requests_per_unit"); !p.isNull(n) {
+	if n := f.get("requests_per_unit"); !p.isUnset(n) {
 		return p.readNumber(n, 0, limiters.MaxLimit, 0)
 	}
 	if overlayRequests == nil {

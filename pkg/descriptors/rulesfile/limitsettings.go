@@ -22,7 +22,7 @@ type limitSettings struct {
 	settings map[string]setting
 	onDeny   *descriptors.OnDeny
 	requests *requests // set in an overlay; replaces the rule's requests_per_unit
-	mayOmit  bool      // a missing or inapplicable key is no fault, because a faulty one may explain it
+	faulty   bool      // a key of the map is faulty, which may explain a missing or inapplicable key
 }
 
 type requests struct {
@@ -38,7 +38,7 @@ type setting struct {
 
 // readLimitSettings reads the settings of a limit, or of an overlay.
 func (r *reader) readLimitSettings(f fields) *limitSettings {
-	s := &limitSettings{file: r.file, at: f.at, settings: map[string]setting{}, mayOmit: r.faulty(f)}
+	s := &limitSettings{file: r.file, at: f.at, settings: map[string]setting{}, faulty: r.faulty(f)}
 	set := func(name string, read func(field) string) {
 		if f.has(name) {
 			s.settings[name] = setting{f.key(name), read(f.get(name))}

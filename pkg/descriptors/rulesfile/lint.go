@@ -54,9 +54,15 @@ func (b *branch) String() string {
 
 // A linter searches one domain for rules that never match and for rules that hide others.
 type linter struct {
-	steps  int
-	first  map[keyAtDepth]*branch // the first branch of each normalized key
-	warned map[keyAtDepth]bool
+	stepsLeft int                    // see maxLintSteps; less than 0 after the last step
+	first     map[keyAtDepth]*branch // the first branch of each normalized key
+	warned    map[keyAtDepth]bool
+}
+
+// step takes n steps, and reports whether they were left.
+func (l *linter) step(n int) bool {
+	l.stepsLeft -= n
+	return l.stepsLeft >= 0
 }
 
 // A keyAtDepth is a key at a level of the domain.
@@ -138,8 +144,7 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 // firstWildcard returns the first wildcard that covers e; nil if none does.
 func (l *linter) firstWildcard(wildcards []*branch, e descriptors.Entry) *branch {
 	for _, w := range wildcards {
-		l.steps--
-		if l.steps < 0 {
+		if !l.step(1) {
 			return nil
 		}
 		if w.spec.Covers(e) {
@@ -195,8 +200,7 @@ func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 // isCovered reports whether every address of p has a prefix at least as long as p. It adds the
 // branches of these prefixes to covering.
 func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, covering map[*branch]bool) bool {
-	l.steps--
-	if l.steps < 0 {
+	if !l.step(1) {
 		return false
 	}
 	if b, found := all.Get(p); found {
@@ -231,7 +235,7 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 			continue
 		}
 		path := l.missing(b, general)
-		if path == nil || l.steps < 0 {
+		if path == nil || l.stepsLeft < 0 {
 			continue
 		}
 		var texts []string
@@ -261,7 +265,7 @@ func (b *branch) suffices(general *branch) bool {
 // missing returns the path of a limit below general that b lacks; nil if there is none.
 func (l *linter) missing(b, general *branch) []*branch {
 	for _, c := range general.children {
-		if !c.hasLimits || l.steps < 0 {
+		if !c.hasLimits || l.stepsLeft < 0 {
 			continue
 		}
 		for _, counterpart := range l.counterparts(b.childIndex(), c) {

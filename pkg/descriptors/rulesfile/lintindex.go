@@ -3,7 +3,6 @@ package rulesfile
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/gaissmai/bart"
 
@@ -11,7 +10,9 @@ import (
 )
 
 // A branchIndex finds the branches of one level that cover the entries of another branch. Its order
-// of precedence is that of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch.
+// of precedence is that of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch. Unlike
+// [descriptors.Node], it finds them for all requests of a wildcard or a prefix at once, and without
+// a search among all siblings.
 type branchIndex struct {
 	siblings      []*branch
 	exact         map[descriptors.Entry]*branch // nil until it is needed
@@ -28,13 +29,13 @@ func (b *branch) childIndex() *branchIndex {
 	ix := &branchIndex{siblings: b.children, prefixesByKey: map[string]*bart.Table[*branch]{}, keyOnly: map[string]*branch{}}
 	b.index = ix
 	for _, c := range b.children {
-		switch l := &c.spec; {
-		case len(l.Prefixes) > 0:
+		switch c.spec.Kind() {
+		case descriptors.Addresses:
 			ix.addPrefixes(c)
-		case isWildcard(l.Entry):
+		case descriptors.Wildcard:
 			ix.wildcards = append(ix.wildcards, c)
-		case len(l.Values) == 0 && l.Value == "":
-			ix.keyOnly[l.Key] = c
+		case descriptors.KeyOnly:
+			ix.keyOnly[c.spec.Key] = c
 		default:
 			continue
 		}
@@ -57,10 +58,6 @@ func (ix *branchIndex) find(e descriptors.Entry) *branch {
 		}
 	}
 	return ix.exact[e]
-}
-
-func isWildcard(e descriptors.Entry) bool {
-	return strings.Contains(e.Key, "*") || strings.Contains(e.Value, "*")
 }
 
 func (ix *branchIndex) addPrefixes(b *branch) {
@@ -99,7 +96,7 @@ func (b *branch) entries() (all []descriptors.Entry) {
 	for _, v := range b.spec.Values {
 		all = append(all, descriptors.Entry{Key: b.spec.Key, Value: v})
 	}
-	if b.spec.Value != "" && !isWildcard(b.spec.Entry) {
+	if b.spec.Kind() == descriptors.Exact {
 		all = append(all, b.spec.Entry)
 	}
 	return all
@@ -117,8 +114,7 @@ func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
 func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
-	l.steps -= 100
-	if l.steps < 0 {
+	if !l.step(100) {
 		return nil
 	}
 	if all := ix.prefixesByKey[key]; all != nil {
@@ -144,7 +140,7 @@ func (l *linter) patternFor(ix *branchIndex, wildcards []*branch, e descriptors.
 // It contains a nil for each part of c without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	for _, e := range c.entries() {
-		l.steps--
+		l.stepsLeft--
 		b := ix.find(e)
 		if b == nil {
 			b = l.general(ix, e, nil)

@@ -26,12 +26,22 @@ type claimAt struct {
 	list bool // the node is an item of a list
 }
 
-// duplicate returns the remedy for a claim that a sibling already has.
-func (c *claimAt) duplicate() (remedy string) {
-	if c.list {
-		return "remove one"
+// recordClaims adds claims to taken, those of the siblings. It records a fault for each claim that a
+// sibling has, in which describe names the descriptor, and returns the other claims.
+func (r *reader) recordClaims(claims []claimAt, taken map[claim]position, describe func(name string) string) (added []claimAt) {
+	for _, c := range claims {
+		first, twice := taken[c.claim]
+		if !twice {
+			taken[c.claim], added = r.positionOf(c.node), append(added, c)
+			continue
+		}
+		remedy := "merge them"
+		if c.list {
+			remedy = "remove one"
+		}
+		r.fault(c.node, fmt.Sprintf("duplicate descriptor %s: %s has it too", describe(c.Joined()), r.positionText(first)), remedy)
 	}
-	return "merge them"
+	return added
 }
 
 // readNodeSpec reads the keys of a descriptor that configure its node, and returns its claims. It

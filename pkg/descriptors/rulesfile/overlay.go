@@ -22,7 +22,7 @@ type Overlay struct {
 }
 
 var (
-	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys}
+	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys, kind: fileMap}
 	// A descriptor of an overlay has only keys that match.
 	overlayDescriptorSchema = &MapSchema{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
@@ -69,9 +69,9 @@ func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 // warn returns the warnings of the overlay, and one for each limit that matched no rule.
 func (o *Overlay) warn(applied map[*limitSettings]bool) []Diagnostic {
 	all := slices.Clone(o.warnings)
-	for _, p := range o.limits {
-		if !applied[p] {
-			all = append(all, Diagnostic{p.file, p.at.Line, p.at.Column, overlayWithoutEffect,
+	for _, s := range o.limits {
+		if !applied[s] {
+			all = append(all, Diagnostic{s.file, s.at.Line, s.at.Column, overlayWithoutEffect,
 				"the overlay has no effect here, because it matches no rate_limit of the rules", "correct its keys and values, or remove it"})
 		}
 	}
@@ -107,37 +107,17 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 	p.readDescriptors(f.get("descriptors"), p.builder.Domain(domain))
 }
 
-func (p *overlayParser) readDescriptors(f field, at *descriptors.Node) {
-	if p.warnIfEmpty(f) {
-		return
-	}
-	p.depth++
-	defer func() { p.depth-- }()
-	taken := map[claim]int{}
-	for _, n := range p.readMaps(f) {
-		p.readDescriptor(n, at, taken)
-	}
-}
-
-func (p *overlayParser) readDescriptor(n *yaml.Node, at *descriptors.Node, taken map[claim]int) {
-	f, ok := p.readFields(n, overlayDescriptorSchema)
-	if !ok {
-		return
-	}
-	spec, claims := p.readNodeSpec(f)
-	child := at.Add(spec)
-	for i := range claims {
-		c := &claims[i]
-		if first := taken[c.claim]; first > 0 {
-			p.fault(c.node, fmt.Sprintf("duplicate descriptor '%s': line %d has it too", excerpt(c.Joined()), first), c.duplicate())
-			continue
+func (p *overlayParser) readDescriptors(list field, at *descriptors.Node) {
+	taken := map[claim]position{}
+	p.eachDescriptor(list, overlayDescriptorSchema, func(f fields) {
+		spec, claims := p.readNodeSpec(f)
+		child := at.Add(spec)
+		p.recordClaims(claims, taken, func(name string) string { return "'" + excerpt(name) + "'" })
+		if !p.warnIfEmpty(f.get("rate_limit")) {
+			p.readLimit(f.value("rate_limit"), child)
 		}
-		taken[c.claim] = c.node.Line
-	}
-	if !p.warnIfEmpty(f.get("rate_limit")) {
-		p.readLimit(f.value("rate_limit"), child)
-	}
-	p.readDescriptors(f.get("descriptors"), child)
+		p.readDescriptors(f.get("descriptors"), child)
+	})
 }
 
 func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
@@ -146,7 +126,7 @@ func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
 		return
 	}
 	s := p.readLimitSettings(f)
-	if r := f.get("requests_per_unit"); !p.isNull(r) {
+	if r := f.get("requests_per_unit"); !p.isUnset(r) {
 		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.MaxLimit, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s

@@ -83,14 +83,14 @@ func (r *reader) readObjectParameter(f field, object *parameter, settings map[st
 	if !ok {
 		return
 	}
-	mayOmit := r.faulty(keys)
+	faulty := r.faulty(keys)
 	for _, p := range parameters {
 		name, ok := p.keyIn(object.Key)
 		switch {
 		case !ok:
 		case keys.has(name):
 			settings[p.Key] = setting{keys.key(name), r.readParameter(keys.get(name), p)}
-		case p.Required && !mayOmit:
+		case p.Required && !faulty:
 			r.fault(f.key, fmt.Sprintf("'%s' needs '%s'", object.Key, name), "set '"+name+"': "+strings.TrimSuffix(p.About, "."))
 		}
 	}

@@ -110,7 +110,7 @@ func (r *reader) readRoot(data []byte) *yaml.Node {
 		r.warn(droppedDocument, more, "only the first YAML document of a file is read, and this one is not",
 			"put each document in a file of its own")
 	}
-	if root == nil || root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+	if root == nil || isNull(root) {
 		r.fault(root, noDomain, domainRemedy)
 		return nil
 	}

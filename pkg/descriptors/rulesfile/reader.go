@@ -184,11 +184,11 @@ func (r *reader) collect(n *yaml.Node, schema *MapSchema, into map[string]field)
 
 func (r *reader) notMap(n *yaml.Node, schema *MapSchema) {
 	switch {
-	case schema == rateLimitSchema && n.Kind == yaml.SequenceNode:
+	case schema.kind == rateLimitMap && n.Kind == yaml.SequenceNode:
 		r.fault(n, "'rate_limit' is a list", "use 'rate_limits' for several limits")
-	case schema == metadataSchema:
+	case schema.kind == metadataMap:
 		r.fault(n, fmt.Sprintf("'<<' is %s", describe(n)), "want a map or a list of maps")
-	case schema == fileSchema || schema == overlaySchema:
+	case schema.kind == fileMap:
 		r.fault(n, fmt.Sprintf("the file is %s, not a map", describe(n)), "begin with 'domain: <name>' and 'descriptors:'")
 	default:
 		r.fault(n, fmt.Sprintf("%s is %s, not a map", schema.Name, describe(n)), "want a map with the keys "+schema.String())
@@ -208,6 +208,20 @@ func (r *reader) merge(n *yaml.Node, schema *MapSchema, into map[string]field) b
 		}
 	}
 	return true
+}
+
+// eachDescriptor calls read for each descriptor of a list. It warns about a list without a value.
+func (r *reader) eachDescriptor(list field, schema *MapSchema, read func(fields)) {
+	if r.warnIfEmpty(list) {
+		return
+	}
+	for _, n := range r.readMaps(list) {
+		if f, ok := r.readFields(n, schema); ok {
+			r.depth++
+			read(f)
+			r.depth--
+		}
+	}
 }
 
 // readMaps returns the items of a list of maps. It records a fault for each other item.

@@ -126,21 +126,12 @@ func (l location) composite() string {
 	return text
 }
 
-func (p *parser) readDescriptors(f field, at location, taken claimSet) {
-	if p.warnIfEmpty(f) {
-		return
-	}
-	for _, n := range p.readMaps(f) {
-		p.readDescriptor(n, at, taken)
-	}
+func (p *parser) readDescriptors(list field, at location, taken claimSet) {
+	p.eachDescriptor(list, descriptorSchema, func(f fields) { p.readDescriptor(f, at, taken) })
 }
 
 // readDescriptor reads a descriptor below at, with all descriptors below it.
-func (p *parser) readDescriptor(n *yaml.Node, at location, taken claimSet) {
-	f, ok := p.readFields(n, descriptorSchema)
-	if !ok {
-		return
-	}
+func (p *parser) readDescriptor(f fields, at location, taken claimSet) {
 	spec, claims := p.readNodeSpec(f)
 	child := location{
 		node: at.node.Add(spec), branch: &branch{reader: &p.reader, key: f.key("key"), spec: spec, claims: claims},
@@ -149,14 +140,12 @@ func (p *parser) readDescriptor(n *yaml.Node, at location, taken claimSet) {
 	if p.generated {
 		child.node.SetSource(p.file, 0)
 	} else {
-		child.node.SetSource(p.file, n.Line)
+		child.node.SetSource(p.file, f.at.Line)
 		at.branch.children = append(at.branch.children, child.branch)
 	}
 	p.visits += len(child.path) // the time and memory of a path
-	p.depth++
-	defer func() { p.depth-- }()
 	if len(claims) > 0 {
-		p.recordClaims(claims, at, taken)
+		p.takeClaims(claims, at, taken)
 		p.warnKey(f.key("key"), spec)
 		p.warnValues(f.value("value"), claims)
 	}
@@ -170,7 +159,7 @@ func (p *parser) readDescriptor(n *yaml.Node, at location, taken claimSet) {
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
-				p.warn(ruleWithoutEffect, n, "the descriptor has neither a limit nor descriptors, and exempts nothing at its level",
+				p.warn(ruleWithoutEffect, f.at, "the descriptor has neither a limit nor descriptors, and exempts nothing at its level",
 					"add a 'rate_limit', or remove it")
 			}
 		})
@@ -205,22 +194,16 @@ func (p *parser) readRule(f fields, at location) *descriptors.Rule {
 	return nil
 }
 
-// recordClaims adds claims to taken, those of the siblings, and records a fault for each duplicate.
-func (p *parser) recordClaims(claims []claimAt, below location, taken claimSet) {
-	for i := range claims {
-		c := &claims[i]
-		here, name := p.positionOf(c.node), c.Joined()
-		if first, twice := taken.claims[c.claim]; twice {
-			p.fault(c.node,
-				fmt.Sprintf("duplicate descriptor composite key '%s': %s has it too",
-					descriptors.Truncate(below.composite()+"."+name, maxComposite), p.positionText(first)),
-				c.duplicate())
-			continue
-		}
-		taken.claims[c.claim] = here
+// takeClaims is recordClaims for a set. It also warns about names that envoyproxy/ratelimit rejects.
+func (p *parser) takeClaims(claims []claimAt, below location, taken claimSet) {
+	added := p.recordClaims(claims, taken.claims, func(name string) string {
+		return "composite key '" + descriptors.Truncate(below.composite()+"."+name, maxComposite) + "'"
+	})
+	for _, c := range added {
 		if c.list {
 			continue // envoyproxy/ratelimit has no lists
 		}
+		name := c.Joined()
 		if first, twice := taken.names[name]; twice {
 			p.warn(duplicateInRatelimit, c.node,
 				fmt.Sprintf("envoyproxy/ratelimit rejects this as a duplicate of %s, because it joins key and value by '_'",
@@ -228,16 +211,16 @@ func (p *parser) recordClaims(claims []claimAt, below location, taken claimSet) 
 				"Weir compares key and value separately, so nothing needs to change")
 			continue
 		}
-		taken.names[name] = here
+		taken.names[name] = p.positionOf(c.node)
 	}
 }
 
-// positionText describes a point in a message about this file.
-func (r *reader) positionText(s position) string {
-	if s.file == r.file {
-		return fmt.Sprintf("line %d", s.line)
+// positionText returns p for a message about the file of r: "line 3", or "other.yaml:3".
+func (r *reader) positionText(p position) string {
+	if p.file == r.file {
+		return fmt.Sprintf("line %d", p.line)
 	}
-	return s.String()
+	return p.String()
 }
 
 // allBelow reports whether there are limits below b and all of them have a modifier. Envoy Gateway

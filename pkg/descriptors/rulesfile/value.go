@@ -106,7 +106,7 @@ func (r *reader) readChoice(f field, choices ...string) string {
 	case !ok:
 	case n.Kind == yaml.ScalarNode && slices.Contains(choices, n.Value):
 		return n.Value
-	case n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null":
+	case n.Kind != yaml.ScalarNode || isNull(n):
 		r.faultyValue(f.key.Value, n, suggest("", choices))
 	default:
 		r.fault(n, fmt.Sprintf("unknown %s '%s'", f.key.Value, excerpt(n.Value)), suggest(n.Value, choices))
@@ -121,7 +121,7 @@ func (r *reader) warnIfEmpty(f field) bool {
 	switch {
 	case !ok:
 		return true
-	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null":
+	case !isNull(n):
 		return false
 	case n.Value == "null": // as in an export of rules by xDS
 		return true
@@ -130,10 +130,13 @@ func (r *reader) warnIfEmpty(f field) bool {
 	return true
 }
 
-func (r *reader) isNull(f field) bool {
+// isUnset reports whether a key is absent or has no value.
+func (r *reader) isUnset(f field) bool {
 	n, ok := r.valueOf(f)
-	return !ok || n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null"
+	return !ok || isNull(n)
 }
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 // describe returns what a message calls a value, such as 5, the text 'x' or a list.
 func describe(n *yaml.Node) string {
@@ -154,7 +157,7 @@ func describe(n *yaml.Node) string {
 
 // excerptOf truncates the text of n for a message, or returns its kind.
 func excerptOf(n *yaml.Node) string {
-	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+	if n.Kind != yaml.ScalarNode || isNull(n) {
 		return describe(n)
 	}
 	return excerpt(n.Value)

@@ -32,15 +32,15 @@ func Read(path string) ([]rulesfile.File, error) {
 	return r.files, r.err
 }
 
-// A Watcher is a rules file or a folder of them that changes. Call [Watcher.Read] first and then
-// [Watcher.Watch], from one goroutine at a time.
+// A Watcher reads a rules file or a folder of them, and reports changes. Call [Watcher.Read] first
+// and then [Watcher.Watch], from one goroutine at a time.
 type Watcher struct {
 	Path   string
 	reload chan struct{}
 	loaded string // fingerprint of the last files returned or reported
 }
 
-// NewWatcher returns the file or folder path. It reads nothing.
+// NewWatcher returns a Watcher of the file or folder at path. It reads nothing yet.
 func NewWatcher(path string) *Watcher { return &Watcher{Path: path, reload: make(chan struct{}, 1)} }
 
 // Read reads the files, as [Read] does, but their names are relative to a folder. Watch reports

@@ -38,6 +38,7 @@ type watch struct {
 	rejections int    // consecutive rejections of that version
 }
 
+// A connectionResult determines the wait before the next connection.
 type connectionResult int
 
 const (
@@ -46,8 +47,8 @@ const (
 	useful                              // a stream brought a push, or lasted longer than the maximum wait
 )
 
-// connection opens a stream and handles its pushes until it ends.
-func (w *watch) connection(ctx context.Context) (connectionResult, error) {
+// runStream opens a stream and handles its pushes until it ends.
+func (w *watch) runStream(ctx context.Context) (connectionResult, error) {
 	conn, err := w.open()
 	if err != nil {
 		return unreachable, err

@@ -80,7 +80,7 @@ func (s *Source) Watch(ctx context.Context, apply func([]rulesfile.File) error) 
 	failures := 0
 	for {
 		began := time.Now()
-		result, err := w.connection(ctx)
+		result, err := w.runStream(ctx)
 		if ctx.Err() != nil {
 			s.notify(Event{Kind: Disconnected})
 			return ctx.Err()
