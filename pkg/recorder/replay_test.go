@@ -104,7 +104,8 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 			var result decide.Result
 			for i := range perCaller {
 				if i%64 == 63 {
-					time.Sleep(300 * time.Millisecond) // so that windows end between bursts
+					nextSecond := time.Now().Truncate(time.Second).Add(time.Second)
+					time.Sleep(time.Until(nextSecond)) // so that each key has several windows
 				}
 				request := randomRequest(random)
 				if err := d.Decide(context.Background(), &request, &result); err != nil {
