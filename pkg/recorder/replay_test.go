@@ -352,7 +352,7 @@ func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, o
 
 // A denial from the cache that has ended before the store decides the rest of the request has a
 // line of its own.
-func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
+func TestEndedCachedDenialHasItsOwnLine(t *testing.T) {
 	dir := t.TempDir()
 	rules := rulesfiletest.Parse(t, rulesText)
 	r := New(Options{Path: dir})
