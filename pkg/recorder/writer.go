@@ -97,7 +97,7 @@ func secretID(secret []byte) string {
 // run writes lines until the Recorder stops.
 func (w *writer) run() {
 	defer close(w.recorder.stopped)
-	defer w.recover()
+	defer w.endOnPanic()
 	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()
 	w.flush() // a path that cannot be written is reported immediately
@@ -125,9 +125,9 @@ func (w *writer) run() {
 	}
 }
 
-// recover ends the recording after a panic, which is a bug. The server continues. Further lines
+// endOnPanic, when deferred, ends the recording after a panic, which is a bug. The server continues. Further lines
 // count as unwritten; those already in a queue or in w are lost without a count.
-func (w *writer) recover() {
+func (w *writer) endOnPanic() {
 	p := recover()
 	if p == nil {
 		return
