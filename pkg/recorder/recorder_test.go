@@ -451,9 +451,9 @@ func writtenInPeriods(t *testing.T, seconds ...int) (written []float64) {
 		result.Decisions[0].Verdicts[0].At = at.Add(time.Duration(s) * time.Second).UnixMicro()
 		r.Record(result)
 		w.drain()
-		w.write(false)
+		w.writeWaited()
 	}
-	w.write(true)
+	w.writeAll()
 	w.out.close()
 	files := recordings(t, dir)
 	for text := range bytes.Lines(must.Read(t, files[len(files)-1])) {
@@ -501,9 +501,9 @@ func TestBackwardClockStepIsCounted(t *testing.T) {
 			r.Record(result)
 		}
 		w.drain()
-		w.write(false)
+		w.writeWaited()
 	}
-	w.write(true)
+	w.writeAll()
 	w.out.close()
 	all, skipped := lines(t, dir)
 	if len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
