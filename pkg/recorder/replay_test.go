@@ -462,19 +462,25 @@ descriptors:
 					r.Record(&result)
 				}
 				must.Succeed(t, r.Close(context.Background()))
-				replayer := replay.New(rules, replay.Options{})
 				all, _ := lines(t, dir)
-				for i := range all {
-					var result decide.Result
-					must.Succeed(t, replayer.Decide(all[i].At, &all[i].Request, &result))
-					if all[i].Allowed == result.Denied {
-						t.Fatalf("line %d of %d: %+v, replayed denied %v", i+1, len(all), all[i], result.Denied)
-					}
-				}
+				expectOutcomes(t, rules, all)
 				if len(all) < 10 {
 					t.Errorf("%d lines: the test shows nothing", len(all))
 				}
 			})
+		}
+	}
+}
+
+// expectOutcomes replays lines under rules, and expects the outcome of each line.
+func expectOutcomes(t *testing.T, rules *descriptors.Rules, all []replay.Line) {
+	t.Helper()
+	replayer := replay.New(rules, replay.Options{})
+	for i := range all {
+		var result decide.Result
+		must.Succeed(t, replayer.Decide(all[i].At, &all[i].Request, &result))
+		if all[i].Allowed == result.Denied {
+			t.Fatalf("line %d of %d: %+v, replayed denied %v", i+1, len(all), all[i], result.Denied)
 		}
 	}
 }
