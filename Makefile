@@ -136,4 +136,4 @@ vuln: ## run govulncheck for known vulnerabilities; needs vuln.go.dev
 check: ## check formatting, go.mod and the rules in envoy/ and deploy/; needs no server
 	@unformatted=$$(gofmt -l .) && test -z "$$unformatted" || { echo "gofmt -w" $$unformatted; exit 1; }
 	go mod tidy -diff && for m in $(MODULES); do (cd $$m && go mod tidy -diff) || exit; done
-	go run ./cmd/server check envoy/rules.yaml && go run ./cmd/server check --strict deploy/k8s/base/rules.yaml
+	go build -ldflags=-w -o bin/weir ./cmd/server && bin/weir check envoy/rules.yaml && bin/weir check --strict deploy/k8s/base/rules.yaml

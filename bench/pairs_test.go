@@ -89,9 +89,9 @@ func TestComparisonReportsEveryFailure(t *testing.T) {
 	}
 }
 
-func TestMeanIsThatOfEachFigure(t *testing.T) {
+func TestMeanOfEachFigure(t *testing.T) {
 	mean := meanOf([]*measurement{{ServerCPU: 1, P99: 10, ServerMB: 5, Errors: 1, Error: "x"}, {ServerCPU: 3, P99: 30, ServerMB: 7}})
 	if mean.ServerCPU != 2 || mean.P99 != 20 || mean.ServerMB != 7 || mean.Errors != 1 || mean.Error != "x" {
-		t.Errorf("%+v, want the means of the times, the largest memory, and all errors", mean)
+		t.Errorf("%+v, want the means of the times, the last memory, and all errors", mean)
 	}
 }

@@ -40,7 +40,7 @@ func TestNewMeasurementReplacesItsRow(t *testing.T) {
 }
 
 // A server that does not stop fails its round.
-func TestServerThatDoesNotStopFailsItsRound(t *testing.T) {
+func TestHungServerFailsItsRound(t *testing.T) {
 	original := start
 	defer func() { start = original }()
 	stuck, missing := errors.New("does not stop"), errors.New("does not start")

@@ -93,7 +93,7 @@ func weirGen(t *testing.T, kind string, r recipe, arguments ...string) string {
 }
 
 // Envoy accepts what weir gen writes for each recipe and example, and limits as the page shows.
-func TestGeneratedEnvoyLimitsAsRulesSay(t *testing.T) {
+func TestGeneratedEnvoyEnforcesRules(t *testing.T) {
 	t.Parallel()
 	frame, pages := genPages(t)
 	for i, r := range pages {

@@ -193,12 +193,17 @@ func waitingCurl(r recipe, admin, address string) string {
 	if !strings.Contains(r.listener, "apply_on_stream_done: true") {
 		return ""
 	}
-	open := `^(listener\.` + strings.ReplaceAll(address, ":", "_") + `\.downstream_cx|cluster\.weir\.upstream_rq(_pending)?)_active$`
+	stats := func(name string) string { return admin + "/stats?filter=" + url.QueryEscape("^"+name+"_active$") }
+	connections := stats(`listener\.` + strings.ReplaceAll(address, ":", "_") + `\.downstream_cx`)
+	charges := stats(`cluster\.weir\.upstream_rq(_pending)?`)
 	return `curl() {
   command curl "$@"
-  local status=$? active=
-  until [[ $active == *': 0'* && $active != *': '[1-9]* ]]; do
-    active=$(command curl -s '` + admin + "/stats?filter=" + url.QueryEscape(open) + `')
+  local status=$? stats active
+  for stats in '` + connections + `' '` + charges + `'; do
+    active=
+    until [[ $active == *': 0'* && $active != *': '[1-9]* ]]; do
+      active=$(command curl -s "$stats")
+    done
   done
   return $status
 }

@@ -163,5 +163,5 @@ func (a *adminServer) serve(context.Context) {
 // stop rejects new calls, ends event streams, and waits for all other calls until ctx ends.
 func (a *adminServer) stop(ctx context.Context) {
 	a.api.Stop()
-	stopHTTP(ctx, a.server)
+	stopHTTPServer(ctx, a.server)
 }

@@ -84,9 +84,9 @@ func newHTTPServer(h http.Handler, write time.Duration) *http.Server {
 	}
 }
 
-// stopHTTP rejects new connections and waits for the requests in flight. When ctx ends, it closes
+// stopHTTPServer rejects new connections and waits for the requests in flight. When ctx ends, it closes
 // all connections.
-func stopHTTP(ctx context.Context, s *http.Server) {
+func stopHTTPServer(ctx context.Context, s *http.Server) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()
 	}

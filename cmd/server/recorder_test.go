@@ -37,9 +37,6 @@ descriptors:
       - {unit: minute, requests_per_unit: 60}
 `
 
-// windowPause is a pause between requests, so that they are in several windows of a second.
-const windowPause = 300 * time.Millisecond
-
 // askRecorded sends random requests of 64 callers, with refunds or without, and returns how many
 // were sent and how many denied.
 func (s *server) askRecorded(each int, refunds bool) (sent, denied int) {
@@ -52,7 +49,8 @@ func (s *server) askRecorded(each int, refunds bool) (sent, denied int) {
 			random := rand.New(rand.NewPCG(uint64(caller), 3))
 			for i := range each {
 				if i%20 == 19 {
-					time.Sleep(windowPause)
+					nextSecond := time.Now().Truncate(time.Second).Add(time.Second)
+					time.Sleep(time.Until(nextSecond)) // so that each key has several windows
 				}
 				request := &ratelimitv3.RateLimitRequest{Domain: "ugc"}
 				for range 1 + random.IntN(2) {

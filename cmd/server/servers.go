@@ -137,11 +137,11 @@ func (s *servers) serve(group *errgroup.Group) {
 	}
 }
 
-// stopHTTP stops all HTTP servers except that of the admin API, see [stopHTTP].
+// stopHTTP stops all HTTP servers except that of the admin API, see [stopHTTPServer].
 func (s *servers) stopHTTP(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, h := range s.http {
-		all.Go(func() { stopHTTP(ctx, h.server) })
+		all.Go(func() { stopHTTPServer(ctx, h.server) })
 	}
 	all.Wait()
 }

@@ -164,7 +164,7 @@ func TestStartWithReceivedRules(t *testing.T) {
 
 // A control plane that deleted its last rule while Weir was down has an empty version, and does not
 // reply to a client that has none.
-func TestReceivedRulesThatWereDeletedEnd(t *testing.T) {
+func TestDeletedXDSRulesEndAfterRestart(t *testing.T) {
 	t.Parallel()
 	plane, address := startControlPlane(t)
 	path := filepath.Join(t.TempDir(), "rules.json")

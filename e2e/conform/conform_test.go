@@ -61,7 +61,7 @@ var ratelimitDefects = []string{
 	"semantics.pairs", "semantics.counters", "semantics.refund", "crash.hits_64_bit", "crash.refund_64_bit", "crash.override_unit_unknown",
 }
 
-func TestDefectsOfRatelimitAreFound(t *testing.T) {
+func TestChecksDetectDefectsOfRatelimit(t *testing.T) {
 	binary, err := harness.FindRatelimit()
 	if err != nil {
 		if os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "" {

@@ -33,7 +33,7 @@ func TestEnvoyAppliesFailureModeWhileWeirIsDown(t *testing.T) {
 				Port:   ports[0],
 			}
 			w := harness.MustStartWeir(t, o)
-			e := startEnvoy(t, w, deny, testTimeout)
+			e := startEnvoy(t, w, fmt.Sprint("failure_mode_deny: ", deny), testTimeout)
 
 			seen, undecided := e.browse(t, 8)
 			sleep(t, either(500*time.Millisecond, 3*time.Second))
@@ -84,7 +84,7 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	redis := redistest.Start(t)
 	w := startWeir(t, strings.Replace(rules(many), domain, "weir", 1), append(onRedis(redis.Addr), "STORE_TIMEOUT=30s")...)
 	const timeout = 300 * time.Millisecond
-	e := startEnvoy(t, w, false, timeout)
+	e := startEnvoy(t, w, "failure_mode_deny: false", timeout)
 	machine := watchStalls(t)
 	must.Until(t, "Envoy shows a limit", func() bool { return e.ask(t.Context(), userName(0), "first").limit })
 	before := givenUp(t, w)
@@ -132,13 +132,15 @@ func givenUp(t *testing.T, w *harness.Weir) float64 {
 // An envoy is a real Envoy in front of a Weir.
 type envoy struct{ *harness.Envoy }
 
-func startEnvoy(t *testing.T, w *harness.Weir, deny bool, timeout time.Duration) *envoy {
+// startEnvoy starts Envoy with a failureMode, such as "failure_mode_deny: true".
+func startEnvoy(t *testing.T, w *harness.Weir, failureMode string, timeout time.Duration) *envoy {
 	t.Helper()
-	b := must.Read(t, filepath.Join("..", "..", "envoy", "bootstrap.yaml"))
-	text := strings.Replace(string(b), "failure_mode_deny: false", fmt.Sprint("failure_mode_deny: ", deny), 1)
-	if deny && text == string(b) {
-		t.Fatal("no failure_mode_deny in envoy/bootstrap.yaml")
+	text := string(must.Read(t, filepath.Join("..", "..", "envoy", "bootstrap.yaml")))
+	const inFile = "failure_mode_deny: false"
+	if !strings.Contains(text, inFile) {
+		t.Fatalf("no %q in envoy/bootstrap.yaml", inFile)
 	}
+	text = strings.Replace(text, inFile, failureMode, 1)
 	return &envoy{harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: must.Write(t, filepath.Join(t.TempDir(), "bootstrap.yaml"), text), Weir: w.GRPC, Timeout: timeout,
 	})}

@@ -291,7 +291,7 @@ func TestChartFilesAreCopies(t *testing.T) {
 
 // Values that cannot work fail when the templates are rendered, with a sentence that names the
 // value.
-func TestChartRejectsValuesThatCannotWork(t *testing.T) {
+func TestChartRejectsInvalidValues(t *testing.T) {
 	c := loadChart(t)
 	for _, bad := range []struct{ set, want string }{
 		{"store.type=memory,replicaCount=3", "store.type memory allows one replica, and replicaCount is 3"},

@@ -17,16 +17,14 @@ type Observation struct {
 // maxTopKeys bounds the memory of the busiest keys.
 const maxTopKeys = 100_000
 
-func (o *Observation) complete(errs *settingErrors, admin bool) {
+// complete applies the defaults and adds errors. defaultTopKeys is the default of TOP_KEYS.
+func (o *Observation) complete(errs *settingErrors, defaultTopKeys int) {
 	if !(o.DenialLog >= 0 && o.DenialLog <= 1) { // NaN is neither
 		errs.require("DENIAL_LOG", "be from 0 to 1")
 	}
 	positive(errs, "DENIAL_LOG_PER_SECOND", o.DenialLogPerSecond)
 	if o.TopKeys == nil {
-		o.TopKeys = new(int)
-		if admin {
-			*o.TopKeys = 1000
-		}
+		o.TopKeys = &defaultTopKeys
 	}
 	if *o.TopKeys < 0 || *o.TopKeys > maxTopKeys {
 		errs.require("TOP_KEYS", "be from 0 to %d", maxTopKeys)

@@ -54,7 +54,11 @@ func (s *Serve) Validate() error {
 	s.Stats.complete(&errs)
 	s.Tracing.complete(&errs)
 	s.Admin.complete(&errs)
-	s.Observation.complete(&errs, s.AdminAddr != "")
+	defaultTopKeys := 0
+	if s.AdminAddr != "" {
+		defaultTopKeys = 1000
+	}
+	s.Observation.complete(&errs, defaultTopKeys)
 	s.Process.complete(&errs)
 	if s.BackendType == Redis && !s.redisUsesTLS() {
 		for _, file := range []struct{ variable, value string }{

@@ -47,7 +47,7 @@ func (c *Comparison) Report(limits, keys int) api.ShadowReport {
 	current.mu.Lock()
 	defer current.mu.Unlock()
 	d := &current.diff
-	since := d.since
+	since := d.since // a copy, because d changes after the lock
 	r.RulesVersion, r.Since, r.Requests, r.LimitsTotal = d.version, &since, d.counts, len(d.limits)
 	r.Requests.Compared = d.counts.BothAllowed + d.counts.BothDenied + d.counts.NewlyDenied + d.counts.NewlyAllowed
 	r.Requests.Dropped = current.dropped.Load()
@@ -64,7 +64,7 @@ func (c *Comparison) Report(limits, keys int) api.ShadowReport {
 			cmp.Compare(b.Shadowed, a.Shadowed), cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Limit, b.Limit))
 	})
 	r.Limits = r.Limits[:min(limits, len(r.Limits))]
-	r.NewlyDeniedKeys, r.NewlyAllowedKeys = c.keys(d.newlyDenied, keys), c.keys(d.newlyAllowed, keys)
+	r.NewlyDeniedKeys, r.NewlyAllowedKeys = c.worstKeys(d.newlyDenied, keys), c.worstKeys(d.newlyAllowed, keys)
 	return r
 }
 
@@ -80,7 +80,8 @@ func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff 
 	return l
 }
 
-func (c *Comparison) keys(sketch *spacesaving.Sketch[keyDenial], n int) api.DiffKeys {
+// worstKeys returns the n keys of a list with the most requests.
+func (c *Comparison) worstKeys(sketch *spacesaving.Sketch[keyDenial], n int) api.DiffKeys {
 	list := sketch.List()
 	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {

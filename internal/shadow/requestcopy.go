@@ -51,7 +51,7 @@ const maxPooledEntries = 64
 func newRequestCopy(request *decide.Request, result *decide.Result, at time.Time) *requestCopy {
 	r := copyPool.Get().(*requestCopy)
 	r.at, r.version = at, result.Rules.Version()
-	r.copy(request)
+	r.setRequest(request)
 	r.byStore = decidedByStore(result)
 	r.inForce.read(result)
 	return r
@@ -71,8 +71,8 @@ func (r *requestCopy) release() {
 	copyPool.Put(r)
 }
 
-// copy copies a request, which belongs to the caller. All strings share one allocation.
-func (r *requestCopy) copy(from *decide.Request) {
+// setRequest copies a request, which belongs to the caller. All strings share one allocation.
+func (r *requestCopy) setRequest(from *decide.Request) {
 	size, entries := len(from.Domain), 0
 	for i := range from.Descriptors {
 		d := &from.Descriptors[i]

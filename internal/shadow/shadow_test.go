@@ -95,56 +95,46 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 		candidate := replay.New(rulesfiletest.Parse(t, candidateRules), replay.Options{})
 		random := rand.New(rand.NewPCG(1, 2))
 		want := api.ShadowRequests{Compared: 5000}
-		limits, keys := map[string]*[3]int64{}, map[string]int64{} // keys by their hashes
-		row := func(d *decide.Decision, limit int) *[3]int64 {
-			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(limit))
+		limits, keys := map[string]*limitCounts{}, map[string]int64{} // keys by their hashes
+		row := func(d *decide.Decision) *limitCounts {
+			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(d.DenyingIndex()))
 			if limits[id] == nil {
-				limits[id] = &[3]int64{}
+				limits[id] = &limitCounts{}
 			}
 			return limits[id]
 		}
 		for range 5000 {
 			time.Sleep(time.Duration(random.ExpFloat64() * float64(100*time.Millisecond)))
-			user := fmt.Sprint("user_id=", int(random.ExpFloat64()*5))
-			texts := []string{user, fmt.Sprint("ip=", random.IntN(3)), []string{"path=/login", "path=/a", "other=1"}[random.IntN(3)]}
-			hits := int64(1)
-			switch random.IntN(20) {
-			case 0:
-				hits = 0
-			case 1:
-				hits = -1
-			case 2:
-				hits = 3
-			}
+			hits, texts := randomTraffic(random)
 			now := time.Now()
-			var old, new decide.Result
+			var old, proposed decide.Result
 			must.Succeed(t, live.Decide(now, request(hits, texts...), &old))
-			must.Succeed(t, candidate.Decide(now, request(hits, texts...), &new))
+			must.Succeed(t, candidate.Decide(now, request(hits, texts...), &proposed))
 			if got := s.decide(request(hits, texts...)); got.Denied != old.Denied {
 				t.Fatalf("at %v the server says denied %v, and the replay %v", now, got.Denied, old.Denied)
 			}
 			synctest.Wait()
 			switch {
-			case old.Denied && new.Denied:
+			case old.Denied && proposed.Denied:
 				want.BothDenied++
 			case old.Denied:
 				want.NewlyAllowed++
-			case new.Denied:
+			case proposed.Denied:
 				want.NewlyDenied++
 			default:
 				want.BothAllowed++
 			}
-			for i := range new.Decisions {
-				if d := &new.Decisions[i]; d.Outcome == decide.Denied {
+			for i := range proposed.Decisions {
+				if d := &proposed.Decisions[i]; d.Outcome == decide.Denied {
 					if old.Denied {
-						row(d, d.DenyingIndex())[2]++
+						row(d).bothDenied++
 					} else {
-						row(d, d.DenyingIndex())[0]++
+						row(d).newlyDenied++
 						keys[descriptors.KeyHash(nil, d.Key)]++
 					}
 				}
-				if d := &old.Decisions[i]; d.Outcome == decide.Denied && !new.Denied {
-					row(d, d.DenyingIndex())[1]++
+				if d := &old.Decisions[i]; d.Outcome == decide.Denied && !proposed.Denied {
+					row(d).newlyAllowed++
 				}
 			}
 		}
@@ -156,9 +146,10 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			t.Errorf("%d limits, want %d", len(r.Limits), len(limits))
 		}
 		for _, l := range r.Limits {
-			got, want := [3]int64{l.NewlyDenied, l.NewlyAllowed, l.BothDenied}, limits[l.Rule+" "+l.Limit]
+			got := limitCounts{newlyDenied: l.NewlyDenied, newlyAllowed: l.NewlyAllowed, bothDenied: l.BothDenied}
+			want := limits[l.Rule+" "+l.Limit]
 			if want == nil || got != *want {
-				t.Errorf("%s %s: got %v, want %v", l.Rule, l.Limit, got, want)
+				t.Errorf("%s %s: got %+v, want %+v", l.Rule, l.Limit, got, want)
 			}
 		}
 		if len(r.NewlyDeniedKeys.Worst) != len(keys) || !r.NewlyDeniedKeys.Exact {
@@ -173,6 +164,21 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 			t.Errorf("%d seen, %+v, want 5000, no drop and no panic", seen, r)
 		}
 	})
+}
+
+// randomTraffic returns the hits and the descriptors of a request. Most requests charge one hit.
+func randomTraffic(random *rand.Rand) (hits int64, texts []string) {
+	user := fmt.Sprint("user_id=", int(random.ExpFloat64()*5))
+	texts = []string{user, fmt.Sprint("ip=", random.IntN(3)), []string{"path=/login", "path=/a", "other=1"}[random.IntN(3)]}
+	switch random.IntN(20) {
+	case 0:
+		return 0, texts
+	case 1:
+		return -1, texts
+	case 2:
+		return 3, texts
+	}
+	return 1, texts
 }
 
 // broken is a store whose Take is a function of a test.

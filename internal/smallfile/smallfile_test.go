@@ -19,7 +19,7 @@ func TestReadReturnsTheContent(t *testing.T) {
 }
 
 // Opening a pipe waits for its writer, possibly forever.
-func TestReadRejectsWhatIsNoSmallRegularFile(t *testing.T) {
+func TestReadRejectsLargeAndIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")
 	must.Succeed(t, syscall.Mkfifo(pipe, 0o600))

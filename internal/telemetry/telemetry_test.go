@@ -215,7 +215,7 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 }
 
 // A clock may not advance during a decision. The histogram has each decoded request, and no other.
-func TestDurationsAreThoseOfDecodedRequests(t *testing.T) {
+func TestDurationsMeasureDecodedRequests(t *testing.T) {
 	m := NewMetrics("")
 	m.Observe(&rls.Observation{})
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})

@@ -288,7 +288,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 
 // A denied peek of Envoy is an offence. A denied peek of an operator is not, however often it is
 // repeated.
-func TestInspectionIsNoOffence(t *testing.T) {
+func TestInspectAddsNoPenalty(t *testing.T) {
 	f := newFixture(t, nil)
 	f.hit(1, "banned", "x")
 	for range 5 {
@@ -441,7 +441,7 @@ func TestPagesOfOtherOriginsAreRejected(t *testing.T) {
 }
 
 // SHADOW_MODE and QUOTA_MODE hold for every rule.
-func TestModesAreThoseOfTheServer(t *testing.T) {
+func TestModesMatchTheServer(t *testing.T) {
 	for want, o := range map[string]decide.Options{"shadow": {ShadowMode: true, QuotaMode: true}, "quota": {QuotaMode: true}, "enforced": {}} {
 		f := newFixture(t, func(options *Options) { options.Decide = o })
 		var rules []api.Rule

@@ -239,7 +239,7 @@ func startFaulty(t *testing.T, answer func(*request, call) (*response, error), o
 }
 
 // Each fault is found by the checks that ask for it, and by no other of those that run.
-func TestFaultsAreFound(t *testing.T) {
+func TestChecksDetectFaults(t *testing.T) {
 	t.Parallel()
 	const sequential, concurrent = `^(protocol|semantics|crash)`, `^(semantics\.counts|counting)`
 	for name, c := range map[string]struct {
@@ -340,7 +340,7 @@ func TestCrashIsFoundAndEndsTheRun(t *testing.T) {
 }
 
 // A server with few connections leaves none for others while clients send nothing.
-func TestSilentConnectionsAreFound(t *testing.T) {
+func TestChecksDetectSilentConnections(t *testing.T) {
 	t.Parallel()
 	l := netutil.LimitListener(listen(t), 30)
 	target := serve(t, l, func(s *grpc.Server) {

@@ -71,7 +71,7 @@ var requests = []string{
 }
 
 // The texts are in testdata/texts.txt. The flag -update writes them.
-func TestReasonTextsAreAsRecorded(t *testing.T) {
+func TestReasonTextsMatchGoldenFile(t *testing.T) {
 	const file = "testdata/texts.txt"
 	rules := shop(t)
 	var got bytes.Buffer

@@ -142,7 +142,7 @@ func TestCalendarIsSafeForConcurrentUse(t *testing.T) {
 	all.Wait()
 }
 
-func TestTimeZonesAreThoseOfGo(t *testing.T) {
+func TestTimeZonesMatchGo(t *testing.T) {
 	if names := TimeZones(); !slices.IsSorted(names) || !slices.Contains(names, utc) {
 		t.Error("zones.txt is not sorted, or lacks UTC")
 	}

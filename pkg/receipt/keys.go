@@ -38,9 +38,6 @@ func ParseKeys(file []byte) (*Keys, error) {
 			continue
 		}
 		secret := decodeKey(string(line))
-		if len(secret) != chacha20poly1305.KeySize {
-			return nil, fmt.Errorf("line %d is not a key: %s", i+1, keyRemedy)
-		}
 		aead, err := chacha20poly1305.NewX(secret)
 		if err != nil {
 			return nil, fmt.Errorf("line %d is not a key: %s", i+1, keyRemedy)

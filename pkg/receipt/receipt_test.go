@@ -134,7 +134,7 @@ func TestReceiptShowsNothing(t *testing.T) {
 	}
 }
 
-func TestExpiredReceiptSaysSo(t *testing.T) {
+func TestCheckAgeRejectsExpiredReceipt(t *testing.T) {
 	const maxAge = 720 * time.Hour
 	for age, want := range map[time.Duration]string{
 		0: "", maxAge: "", -4 * time.Minute: "",

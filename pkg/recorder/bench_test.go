@@ -56,11 +56,11 @@ func BenchmarkWrite(b *testing.B) {
 					w.drain()
 				}
 				if i%perWrite == 0 {
-					w.write(false)
+					w.writeWaited()
 				}
 			}
 			w.drain()
-			w.write(true)
+			w.writeAll()
 			w.out.close()
 		})
 	}

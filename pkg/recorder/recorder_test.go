@@ -309,7 +309,7 @@ func TestLinesBeyondTheBoundsAreDroppedAndNoted(t *testing.T) {
 }
 
 // A disk that hangs fills the queue. Requests never wait for it, and Close returns.
-func TestDiskThatHangsDelaysNoRequest(t *testing.T) {
+func TestHungDiskDelaysNoRequest(t *testing.T) {
 	t.Parallel()
 	hangs, free := make(chan struct{}, 1), make(chan struct{})
 	o := quick(t.TempDir())
@@ -358,7 +358,7 @@ func TestCloseReportsAFullDisk(t *testing.T) {
 }
 
 // Some file systems report a full disk only when a file is closed.
-func TestCloseReportsAFileThatCannotBeClosed(t *testing.T) {
+func TestCloseReportsErrorOfFile(t *testing.T) {
 	t.Parallel()
 	var changes []error
 	o := quick(t.TempDir())
@@ -451,9 +451,9 @@ func writtenInPeriods(t *testing.T, seconds ...int) (written []float64) {
 		result.Decisions[0].Verdicts[0].At = at.Add(time.Duration(s) * time.Second).UnixMicro()
 		r.Record(result)
 		w.drain()
-		w.write(false)
+		w.writeWaited()
 	}
-	w.write(true)
+	w.writeAll()
 	w.out.close()
 	files := recordings(t, dir)
 	for text := range bytes.Lines(must.Read(t, files[len(files)-1])) {
@@ -486,7 +486,7 @@ func TestLinesWaitAfterTheClockStepsBack(t *testing.T) {
 }
 
 // No line is lost silently if the clock steps back: a line is replayed, or counted as out of order.
-func TestClockThatStepsBackIsCounted(t *testing.T) {
+func TestBackwardClockStepIsCounted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r, d := New(Options{Path: dir}), newDeciding(t)
@@ -501,9 +501,9 @@ func TestClockThatStepsBackIsCounted(t *testing.T) {
 			r.Record(result)
 		}
 		w.drain()
-		w.write(false)
+		w.writeWaited()
 	}
-	w.write(true)
+	w.writeAll()
 	w.out.close()
 	all, skipped := lines(t, dir)
 	if len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {

@@ -104,7 +104,8 @@ func record(t *testing.T, store limiters.Store, o Options, decideOptions decide.
 			var result decide.Result
 			for i := range perCaller {
 				if i%64 == 63 {
-					time.Sleep(300 * time.Millisecond) // so that windows end between bursts
+					nextSecond := time.Now().Truncate(time.Second).Add(time.Second)
+					time.Sleep(time.Until(nextSecond)) // so that each key has several windows
 				}
 				request := randomRequest(random)
 				if err := d.Decide(context.Background(), &request, &result); err != nil {
@@ -351,7 +352,7 @@ func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, o
 
 // A denial from the cache that has ended before the store decides the rest of the request has a
 // line of its own.
-func TestCachedDenialThatEndedHasItsOwnLine(t *testing.T) {
+func TestEndedCachedDenialHasItsOwnLine(t *testing.T) {
 	dir := t.TempDir()
 	rules := rulesfiletest.Parse(t, rulesText)
 	r := New(Options{Path: dir})
@@ -461,19 +462,25 @@ descriptors:
 					r.Record(&result)
 				}
 				must.Succeed(t, r.Close(context.Background()))
-				replayer := replay.New(rules, replay.Options{})
 				all, _ := lines(t, dir)
-				for i := range all {
-					var result decide.Result
-					must.Succeed(t, replayer.Decide(all[i].At, &all[i].Request, &result))
-					if all[i].Allowed == result.Denied {
-						t.Fatalf("line %d of %d: %+v, replayed denied %v", i+1, len(all), all[i], result.Denied)
-					}
-				}
+				expectOutcomes(t, rules, all)
 				if len(all) < 10 {
 					t.Errorf("%d lines: the test shows nothing", len(all))
 				}
 			})
+		}
+	}
+}
+
+// expectOutcomes replays lines under rules, and expects the outcome of each line.
+func expectOutcomes(t *testing.T, rules *descriptors.Rules, all []replay.Line) {
+	t.Helper()
+	replayer := replay.New(rules, replay.Options{})
+	for i := range all {
+		var result decide.Result
+		must.Succeed(t, replayer.Decide(all[i].At, &all[i].Request, &result))
+		if all[i].Allowed == result.Denied {
+			t.Fatalf("line %d of %d: %+v, replayed denied %v", i+1, len(all), all[i], result.Denied)
 		}
 	}
 }

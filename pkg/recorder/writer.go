@@ -97,7 +97,7 @@ func secretID(secret []byte) string {
 // run writes lines until the Recorder stops.
 func (w *writer) run() {
 	defer close(w.recorder.stopped)
-	defer w.recover()
+	defer w.endOnPanic()
 	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()
 	w.flush() // a path that cannot be written is reported immediately
@@ -115,8 +115,12 @@ func (w *writer) run() {
 			second = now
 		}
 		w.drain()
-		if stopping || now.Sub(period) >= w.recorder.options.reorderDelay || len(w.requests) > maxBufferedBytes {
-			w.write(stopping || len(w.requests) > maxBufferedBytes)
+		switch {
+		case stopping || len(w.requests) > maxBufferedBytes:
+			w.writeAll()
+			period = now
+		case now.Sub(period) >= w.recorder.options.reorderDelay:
+			w.writeWaited()
 			period = now
 		}
 	}
@@ -125,9 +129,9 @@ func (w *writer) run() {
 	}
 }
 
-// recover ends the recording after a panic, which is a bug. The server continues. Further lines
+// endOnPanic, when deferred, ends the recording after a panic, which is a bug. The server continues. Further lines
 // count as unwritten; those already in a queue or in w are lost without a count.
-func (w *writer) recover() {
+func (w *writer) endOnPanic() {
 	p := recover()
 	if p == nil {
 		return
@@ -190,16 +194,27 @@ func (w *writer) clockOffset() int64 {
 	return o.micros
 }
 
-// write writes the buffered lines that have waited long enough, or all of them, in the order of the
-// decisions.
-func (w *writer) write(all bool) {
+// writeAll writes the buffered lines in the order of the decisions.
+func (w *writer) writeAll() {
+	w.sort()
+	w.writeFirst(len(w.buffered))
+}
+
+// writeWaited writes the buffered lines up to the cutoff, in the order of the decisions.
+func (w *writer) writeWaited() {
+	w.sort()
+	n, _ := slices.BinarySearchFunc(w.buffered, w.cutoff+1, func(l bufferedLine, at int64) int { return cmp.Compare(l.at, at) })
+	w.writeFirst(n)
+}
+
+func (w *writer) sort() {
 	slices.SortStableFunc(w.buffered, func(a, b bufferedLine) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
 	})
-	n := len(w.buffered)
-	if !all {
-		n, _ = slices.BinarySearchFunc(w.buffered, w.cutoff+1, func(l bufferedLine, at int64) int { return cmp.Compare(l.at, at) })
-	}
+}
+
+// writeFirst writes the first n of the sorted lines, and begins a period with the others.
+func (w *writer) writeFirst(n int) {
 	for _, l := range w.buffered[:n] {
 		w.line.At = time.UnixMicro(l.at)
 		w.request.rest = w.requests[l.start:]

@@ -199,7 +199,7 @@ func TestFileNamedAsStandardInputIsRead(t *testing.T) {
 }
 
 // Hundreds of rotated files may be open in turn: of those that are not due, none is open.
-func TestFilesThatAreNotDueAreClosed(t *testing.T) {
+func TestFilesNotDueAreClosed(t *testing.T) {
 	dir := t.TempDir()
 	var paths []string
 	for i := range 300 {

@@ -82,17 +82,36 @@ func TestReaderReadsEveryForm(t *testing.T) {
 
 // A line that cannot be replayed is counted by its kind, and the lines around it are read.
 func TestReaderCountsUnreadableLines(t *testing.T) {
-	many := strings.TrimSuffix(strings.Repeat(`[["a","b"]],`, decide.MaxDescriptors+1), ",")
-	for kind, bad := range map[replay.SkipReason]string{
-		replay.TooLong:        `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","` + strings.Repeat("x", 5000) + `"]]]}`,
-		replay.NotJSON:        `127.0.0.1 - - "GET / HTTP/1.1"` + "\n" + `[1]` + "\n" + `{"t":1,"domain":5}` + "\n" + `{"t":`,
-		replay.BadTime:        `{"domain":"ugc","descriptors":[[["a","b"]]]}` + "\n" + `{"t":"now","domain":"ugc"}` + "\n" + `{"t":5,"domain":"ugc"}` + "\n" + `{"t":1.5,"domain":"ugc"}` + "\n" + `{"t":null}`,
-		replay.NoDomain:       `{"t":1795341600000000,"descriptors":[[["a","b"]]]}`,
-		replay.BadDescriptors: `{"t":1795341600000000,"domain":"ugc"}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a"]]]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["","b"]]]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[` + many + `]}`,
-		replay.BadHits:        `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[1,2]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":"1"}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":[null]}` + "\n" + `{"t":1795341600000000,"domain":"ugc","descriptors":[[["a","b"]]],"hits":1.5}`,
+	const at = `{"t":1795341600000000`
+	const request = at + `,"domain":"ugc"`
+	long, many := strings.Repeat("x", 5000), strings.Repeat(`[["a","b"]],`, decide.MaxDescriptors)
+	for kind, bad := range map[replay.SkipReason][]string{
+		replay.TooLong: {request + `,"descriptors":[[["a","` + long + `"]]]}`},
+		replay.NotJSON: {`127.0.0.1 - - "GET / HTTP/1.1"`, `[1]`, `{"t":1,"domain":5}`, `{"t":`},
+		replay.BadTime: {
+			`{"domain":"ugc","descriptors":[[["a","b"]]]}`,
+			`{"t":"now","domain":"ugc"}`,
+			`{"t":5,"domain":"ugc"}`,
+			`{"t":1.5,"domain":"ugc"}`,
+			`{"t":null}`,
+		},
+		replay.NoDomain: {at + `,"descriptors":[[["a","b"]]]}`},
+		replay.BadDescriptors: {
+			request + `}`,
+			request + `,"descriptors":[[["a"]]]}`,
+			request + `,"descriptors":[[["","b"]]]}`,
+			request + `,"descriptors":[` + many + `[["a","b"]]]}`,
+		},
+		replay.BadHits: {
+			request + `,"descriptors":[[["a","b"]]],"hits":[1,2]}`,
+			request + `,"descriptors":[[["a","b"]]],"hits":"1"}`,
+			request + `,"descriptors":[[["a","b"]]],"hits":[null]}`,
+			request + `,"descriptors":[[["a","b"]]],"hits":1.5}`,
+		},
 	} {
-		got, skipped, err := readAll(t, strings.NewReader(line(0, "first")+"\n"+bad+"\n"+line(1, "last")), replay.ReaderOptions{MaxLineBytes: 3000})
-		want := []replay.SkipCount{{Reason: kind, Lines: int64(strings.Count(bad, "\n") + 1), First: 2}}
+		text := line(0, "first") + "\n" + strings.Join(bad, "\n") + "\n" + line(1, "last")
+		got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{MaxLineBytes: 3000})
+		want := []replay.SkipCount{{Reason: kind, Lines: int64(len(bad)), First: 2}}
 		if err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"first", "last"}) {
 			t.Errorf("%s: skipped %v, want %v; read %q, %v", kind, skipped, want, values(got), err)
 		}

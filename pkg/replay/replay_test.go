@@ -100,7 +100,7 @@ func TestTimeNeverGoesBack(t *testing.T) {
 	}
 }
 
-func TestReplayReportsRequestsThatNoServerDecides(t *testing.T) {
+func TestReplayReportsInvalidRequests(t *testing.T) {
 	r := replay.New(rulesfiletest.Parse(t, threeAlgorithms), replay.Options{})
 	var result decide.Result
 	var refused *decide.Error

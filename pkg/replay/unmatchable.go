@@ -48,19 +48,7 @@ type valueRule struct {
 // hashes a value that they match; known may be nil.
 func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
 	u := &UnmatchableFinder{rules: map[string][]*valueRule{}, seen: map[string][]*valueRule{}}
-	plain := map[[sha256.Size]byte]map[string]bool{} // values by restOf
-	for rule := range known.All() {
-		nodes := rule.Path()
-		for i := range nodes {
-			rest := restOf(rule.Domain, nodes, i, valuesOf)
-			if plain[rest] == nil {
-				plain[rest] = map[string]bool{}
-			}
-			for _, value := range valuesOf(&nodes[i]) {
-				plain[rest][value] = true
-			}
-		}
-	}
+	plain := plainValues(known)
 	for rule := range rules.All() {
 		v := &valueRule{rule: rule, nodes: rule.Path()}
 		v.added = make([]bool, len(v.nodes))
@@ -84,6 +72,25 @@ func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
 		u.rules[string(keys)] = append(u.rules[string(keys)], v)
 	}
 	return u
+}
+
+// plainValues returns the values that rules match, by restOf. A recorder with these rules does not
+// hash them.
+func plainValues(rules *descriptors.Rules) map[[sha256.Size]byte]map[string]bool {
+	plain := map[[sha256.Size]byte]map[string]bool{}
+	for rule := range rules.All() {
+		nodes := rule.Path()
+		for i := range nodes {
+			rest := restOf(rule.Domain, nodes, i, valuesOf)
+			if plain[rest] == nil {
+				plain[rest] = map[string]bool{}
+			}
+			for _, value := range valuesOf(&nodes[i]) {
+				plain[rest][value] = true
+			}
+		}
+	}
+	return plain
 }
 
 // valuesOf returns the values, wildcards and prefixes of a node; none if it matches any value.
@@ -125,11 +132,11 @@ func (u *UnmatchableFinder) Add(r *decide.Request) {
 		return
 	}
 	for i := range r.Descriptors {
-		u.descriptor(r.Domain, r.Descriptors[i].Entries)
+		u.addDescriptor(r.Domain, r.Descriptors[i].Entries)
 	}
 }
 
-func (u *UnmatchableFinder) descriptor(domain string, entries []descriptors.Entry) {
+func (u *UnmatchableFinder) addDescriptor(domain string, entries []descriptors.Entry) {
 	if !slices.ContainsFunc(entries, func(e descriptors.Entry) bool { return IsHashed(e.Value) }) {
 		return
 	}

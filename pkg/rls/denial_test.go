@@ -133,7 +133,7 @@ func TestDenialNamesTheLimit(t *testing.T) {
 }
 
 // In quota mode a request is denied until one of its quotas is free.
-func TestDenialOfQuotasIsThatOfTheShortestWait(t *testing.T) {
+func TestDenialOfQuotasHasTheShortestWait(t *testing.T) {
 	s, _ := serviceOn(t, denials, decide.Options{}, Options{StandardHeaders: true})
 	decideKeys(t, s, "quota_hour quota_day")
 	r := decideKeys(t, s, "quota_day quota_hour")

@@ -66,7 +66,7 @@ func writeBinary(o options, b *oci.Build) error {
 	if err := writeTarGz(filepath.Join(o.out, stem+".tar.gz"), b.Date, files); err != nil {
 		return err
 	}
-	bill, err := oci.BillOfMaterials(b, false)
+	bill, err := oci.BillOfMaterials(b, nil)
 	if err != nil {
 		return err
 	}

@@ -163,8 +163,11 @@ func TestUnknownIsNamed(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", actions, l, want)
 		}
 	}
-	// An action that drops the descriptor in any case makes it known. Without the header no matcher
-	// matches, not even an inverted one that is not supported.
+}
+
+// An action that drops the descriptor in any case makes it known. Without the header no matcher
+// matches, not even an inverted one that is not supported.
+func TestDroppedDescriptorIsKnown(t *testing.T) {
 	for _, actions := range []string{
 		`[{remote_address: {}}, {request_headers: {header_name: x, descriptor_key: x}}]`,
 		`[{header_value_match: {descriptor_value: v, headers: [{name: x, invert_match: true, string_match: {custom: {name: c, typed_config: {"@type": x/y}}}}]}}]`,
@@ -179,18 +182,27 @@ func TestUnknownIsNamed(t *testing.T) {
 
 // A route or a filter that the request does not determine is a fault that names it.
 func TestUndecidedRouteIsAFault(t *testing.T) {
-	const manager = "{typed_config: {'@type': x/" + hcmType + ", http_filters: [FILTERS], route_config: {virtual_hosts: []}}}"
-	filter := "{name: NAME, typed_config: {'@type': x/" + filterType + ", domain: d}}"
-	named := func(name string) string { return strings.Replace(filter, "NAME", name, 1) }
+	const inFile, byRDS = "route_config: {virtual_hosts: []}", "rds: {route_config_name: rc}"
+	manager := func(routes string, filters ...string) string {
+		named := ""
+		for _, name := range filters {
+			named += "{name: " + name + ", typed_config: {'@type': x/" + filterType + ", domain: d}}, "
+		}
+		return "{filters: [{typed_config: {'@type': x/" + hcmType + ", http_filters: [" + named + "], " + routes + "}}]}"
+	}
+	route := func(matcher string) string {
+		return "domains: ['*']\nroutes:\n- {match: {prefix: /, " + matcher + "}, route: {cluster: c}}\n"
+	}
 	for text, want := range map[string]string{
-		"domains: [a.test]\n":       `no virtual host has the host "b.test": set --host`,
-		"domains: ['*']\nname: v\n": "no route of virtual host v matches GET /p: Envoy answers 404",
-		"domains: ['*']\nroutes:\n- {match: {prefix: /, runtime_fraction: {default_value: {numerator: 50}}}, route: {cluster: c}}\n": "f.yaml:3: cannot decide whether the route matches: runtime_fraction selects requests at random",
-		"domains: ['*']\nroutes:\n- {match: {prefix: /, cookies: [{name: a, string_match: {exact: b}}]}, route: {cluster: c}}\n":     "f.yaml:3: cannot decide whether the route matches: cookies",
+		"domains: [a.test]\n":           `no virtual host has the host "b.test": set --host`,
+		"domains: ['*']\nname: v\n":     "no route of virtual host v matches GET /p: Envoy answers 404",
 		"domains: ['*']\nmatcher: {}\n": "f.yaml:2: a matcher selects the route",
-		"filter_chains: [{filters: [" + strings.Replace(manager, "FILTERS", named("a")+","+named("b"), 1) + "]}]":                                                                                     "set --filter to one of a, b",
-		"filter_chains: [{filters: [" + strings.Replace(manager, "FILTERS", named("a"), 1) + "]}, {filters: [" + strings.Replace(manager, "FILTERS", named("a"), 1) + "]}]":                           "2 connection managers have a rate limit filter: set --listener",
-		"name: in\nfilter_chains: [{filters: [" + strings.Replace(strings.Replace(manager, "FILTERS", named("a"), 1), "route_config: {virtual_hosts: []}", "rds: {route_config_name: rc}", 1) + "]}]": "the routes of listener in come by RDS: pass the route configuration rc",
+		route("runtime_fraction: {default_value: {numerator: 50}}"): "f.yaml:3: cannot decide whether the route matches: " +
+			"runtime_fraction selects requests at random",
+		route("cookies: [{name: a, string_match: {exact: b}}]"):                       "f.yaml:3: cannot decide whether the route matches: cookies",
+		"filter_chains: [" + manager(inFile, "a", "b") + "]":                          "set --filter to one of a, b",
+		"filter_chains: [" + manager(inFile, "a") + ", " + manager(inFile, "a") + "]": "2 connection managers have a rate limit filter: set --listener",
+		"name: in\nfilter_chains: [" + manager(byRDS, "a") + "]":                      "the routes of listener in come by RDS: pass the route configuration rc",
 	} {
 		config, err := Parse("f.yaml", []byte(text))
 		if err != nil {

@@ -55,7 +55,7 @@ func times(n int, user string) (all []*replay.Line) {
 
 const perUser = "domain: d\ndescriptors:\n- {key: user_id, rate_limit: {unit: hour, requests_per_unit: %d, name: n}}\n"
 
-func TestNewlyDeniedKeysAreThoseThatOldRulesNeverDeny(t *testing.T) {
+func TestNewlyDeniedKeysWereNeverDeniedBefore(t *testing.T) {
 	lines := slices.Concat(times(12, "a"), times(8, "b"), times(3, "c"))
 	r := compare(t, fmt.Sprintf(perUser, 10), fmt.Sprintf(perUser, 5), rulesdiff.Options{}, lines...)
 	want := rulesdiff.Counts{NewlyDeniedRequests: 8, NewlyDeniedKeys: 1, KeysWithNewlyDenied: 2}
@@ -283,7 +283,7 @@ func naive(these, others []answer) (requests, keys, touched int64, byLimit map[s
 	return requests, keys, int64(len(hit)), byLimit
 }
 
-func TestCountsEqualThoseOfTwoReplays(t *testing.T) {
+func TestCountsEqualTwoReplays(t *testing.T) {
 	t.Parallel()
 	changed, comparisons := 0, limiterstest.Sequences(80)
 	for seed := range comparisons {

@@ -234,7 +234,7 @@ tests:
 
 // Quotas that deny a request together explain it by the first of them that is free again. A quota
 // beside a free one explains no denial.
-func TestTheDecidingQuota(t *testing.T) {
+func TestDecidingQuotaResetsFirst(t *testing.T) {
 	dir := t.TempDir()
 	must.Write(t, filepath.Join(dir, "rules.yaml"), `domain: ugc
 descriptors:
@@ -265,7 +265,7 @@ tests:
 	}
 }
 
-func TestOptionsAreThoseOfTheServer(t *testing.T) {
+func TestOptionsMatchTheServer(t *testing.T) {
 	const group = `
 tests:
   - name: the other limit is not charged
@@ -288,7 +288,7 @@ tests:
 }
 
 // Each expectation that does not hold is a problem with the expected and the actual value.
-func TestAFailureSaysWhatWasExpectedAndWhatHappened(t *testing.T) {
+func TestFailureShowsExpectedAndActual(t *testing.T) {
 	for expect, want := range map[string]string{
 		"denied":                     "verdict: want denied, got allowed",
 		"{verdict: denied}":          "verdict: want denied, got allowed",
@@ -377,7 +377,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestCoverageCountsWhatWasReachedAndDenied(t *testing.T) {
+func TestCoverageCountsReachedAndDeniedRules(t *testing.T) {
 	suite := mustLoad(t, `
 tests:
   - name: a
@@ -421,7 +421,7 @@ tests:
 }
 
 // Rules of two folders are different rules, even if their files have the same names and lines.
-func TestCoverageTellsFoldersApart(t *testing.T) {
+func TestCoverageDistinguishesFolders(t *testing.T) {
 	var coverage rulestest.Coverage
 	for folder, test := range map[string]string{
 		"staging": "{request: a=1, repeat: 2, expect: {allowed: 1, denied: 1}}", "prod": "{request: a=1, expect: allowed}",

@@ -255,7 +255,7 @@ func TestSimulationIsBounded(t *testing.T) {
 	}
 }
 
-func TestEmptyRecordingGivesAnEmptyResult(t *testing.T) {
+func TestEmptyRecordingHasEmptyResult(t *testing.T) {
 	t.Parallel()
 	r := run(t, rulesfiletest.Parse(t, twoLimits), nil, simulate.Options{Clients: models})
 	if r.Requests != 0 || len(r.Limits) != 2 || len(r.Clients) != 3 || r.Limits[0].Usage != nil {

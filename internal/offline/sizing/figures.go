@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// figures.json is taken from bench/results.jsonl by TestFiguresAreThoseOfTheBenchmark, with
+// figures.json is taken from bench/results.jsonl by TestFiguresMatchTheBenchmark, with
 // -update.
 //
 //go:embed figures.json

@@ -108,7 +108,7 @@ func machines(all []measurement) (runs []string) {
 
 // Each figure of a plan is a figure of bench/results.jsonl. If a row was measured again, run this
 // test with -update.
-func TestFiguresAreThoseOfTheBenchmark(t *testing.T) {
+func TestFiguresMatchTheBenchmark(t *testing.T) {
 	all := results(t)
 	server := func(m measurement) float64 { return m.ServerCPU }
 	want := Measured{

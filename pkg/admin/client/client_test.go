@@ -163,7 +163,7 @@ func TestClientStreamsLargeDecisions(t *testing.T) {
 	}
 }
 
-func TestClientErrorsSayWhatToDo(t *testing.T) {
+func TestClientErrorsNameTheRemedy(t *testing.T) {
 	_, _, _, url := serve(t)
 	for _, bad := range []string{"", "127.0.0.1:6071", "ftp://x", "http://", "http://[::1"} {
 		if _, err := client.New(client.Options{Server: bad}); err == nil || !strings.Contains(err.Error(), "write it as") {

@@ -236,14 +236,35 @@ func TestWatchReportsAMissingFileOnce(t *testing.T) {
 	})
 }
 
-func TestWatchReportsEveryKindOfChange(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		setup  func(t *testing.T, dir string)
-		path   string // in dir
-		change func(t *testing.T, dir string)
-		want   string // the report, without dir
-	}{
+// A watchedChange is a change of files under a watched path, and the report about it.
+type watchedChange struct {
+	name   string
+	setup  func(t *testing.T, dir string)
+	path   string // in dir
+	change func(t *testing.T, dir string)
+	want   string // the report, without dir
+}
+
+// expectReports makes each change in a folder of its own and expects its report.
+func expectReports(t *testing.T, changes []watchedChange) {
+	t.Helper()
+	for _, tt := range changes {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			tt.setup(t, dir)
+			watch(t, dir+"/"+tt.path, func(w *watched) {
+				tt.change(t, dir)
+				time.Sleep(3 * time.Second)
+				if got := strings.ReplaceAll(strings.Join(w.take(), "|"), dir+"/", ""); got != tt.want {
+					t.Errorf("reports %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWatchReportsChangedFiles(t *testing.T) {
+	expectReports(t, []watchedChange{
 		{
 			name:   "a file is written in place",
 			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/rules.yaml", "1") },
@@ -282,6 +303,11 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			change: func(t *testing.T, dir string) { must.Succeed(t, os.Remove(dir+"/rules/a")) },
 			want:   "b=2",
 		},
+	})
+}
+
+func TestWatchReportsChangedConfigMaps(t *testing.T) {
+	expectReports(t, []watchedChange{
 		{
 			name: "a mounted ConfigMap is replaced",
 			setup: func(t *testing.T, dir string) {
@@ -311,6 +337,11 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			},
 			want: "rules/a.yaml=2",
 		},
+	})
+}
+
+func TestWatchReportsChangedSymbolicLinks(t *testing.T) {
+	expectReports(t, []watchedChange{
 		{
 			name: "a symbolic link on the path is replaced, as RUNTIME_ROOT is",
 			setup: func(t *testing.T, dir string) {
@@ -350,6 +381,11 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			},
 			want: "a=2 b/file=3 own=1",
 		},
+	})
+}
+
+func TestWatchReportsChangesOfThePath(t *testing.T) {
+	expectReports(t, []watchedChange{
 		{
 			name:   "the path is removed",
 			setup:  func(t *testing.T, dir string) { must.Write(t, dir+"/x/rules/a", "1") },
@@ -377,17 +413,5 @@ func TestWatchReportsEveryKindOfChange(t *testing.T) {
 			},
 			want: "a=2",
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
-			tt.setup(t, dir)
-			watch(t, dir+"/"+tt.path, func(w *watched) {
-				tt.change(t, dir)
-				time.Sleep(3 * time.Second)
-				if got := strings.ReplaceAll(strings.Join(w.take(), "|"), dir+"/", ""); got != tt.want {
-					t.Errorf("reports %q, want %q", got, tt.want)
-				}
-			})
-		})
-	}
+	})
 }

@@ -311,7 +311,7 @@ func TestCheckIdleNoticesRecovery(t *testing.T) {
 }
 
 // A denial from a cache does not show that the store is back.
-func TestDenialFromACacheIsNoRecovery(t *testing.T) {
+func TestCachedDenialDoesNotEndOutage(t *testing.T) {
 	store := &limiterstest.FailingStore{Store: memory()}
 	cache := guard.NewDenyCache(store, guard.DenyCacheOptions{})
 	defer cache.Close(t.Context())

@@ -23,15 +23,15 @@ type batch struct {
 	runs       []byte             // the encoded runs, see run.go
 	timeArgs   [2 * wordSize]byte // now and notAfter
 
-	buffer keyBuffer
-	// For encode.
+	buffer     keyBuffer
 	indexOfKey map[string]int // the index of each key in uniqueKeys
 	groupOf    []uint16       // the number of the group of each operation, from 1; 0: the operation is ungrouped
 	keyOf      []int          // the index of the key of each operation
 	limitOf    []int          // the index of the limit of each operation
 	opsOnKey   []int          // number of operations on the key with this index
-	arguments  []any
-	limitArgs  []byte
+
+	argsBuffer   []any  // reused by commandArgs
+	limitsBuffer []byte // reused by commandArgs
 }
 
 // callTimes are the times of a call.
@@ -71,7 +71,7 @@ func (b *batch) release() {
 	clear(b.buffer.keys)
 	clear(b.uniqueKeys)
 	clear(b.limits)
-	clear(b.arguments)
+	clear(b.argsBuffer)
 	clear(b.ops)
 	b.ops, b.groupOf, b.keys = b.ops[:0], b.groupOf[:0], nil
 	b.uniqueKeys, b.limits, b.limitOf, b.runs = b.uniqueKeys[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
@@ -133,10 +133,10 @@ func (b *batch) limitIndex(l *limiters.Limit) int {
 	return i
 }
 
-// args returns the command for the batch. notAfter is its deadline in the server's time; 0 means
-// none.
-func (b *batch) args(name, text string, notAfter int64) []any {
-	args := append(b.arguments[:0], name, text, len(b.uniqueKeys))
+// commandArgs returns the name and the arguments of the command for the batch. notAfter is its
+// deadline in the server's time; 0 means none.
+func (b *batch) commandArgs(name, text string, notAfter int64) []any {
+	args := append(b.argsBuffer[:0], name, text, len(b.uniqueKeys))
 	for i := range b.uniqueKeys {
 		args = append(args, &b.uniqueKeys[i]) // a string in an any would be an allocation; go-redis sends both alike
 	}
@@ -149,14 +149,14 @@ func (b *batch) args(name, text string, notAfter int64) []any {
 	binary.BigEndian.PutUint64(b.timeArgs[:], uint64(now))
 	binary.BigEndian.PutUint64(b.timeArgs[wordSize:], uint64(notAfter))
 	args = append(args, b.timeArgs[:])
-	b.limitArgs = b.limitArgs[:0]
+	b.limitsBuffer = b.limitsBuffer[:0]
 	for _, l := range b.limits {
-		first := len(b.limitArgs)
-		b.limitArgs = redisscripts.AppendLimit(b.limitArgs, l, calendarsAt)
+		first := len(b.limitsBuffer)
+		b.limitsBuffer = redisscripts.AppendLimit(b.limitsBuffer, l, calendarsAt)
 		// A later append may move the buffer. The argument then keeps the old array, which nothing
 		// writes again.
-		args = append(args, b.limitArgs[first:])
+		args = append(args, b.limitsBuffer[first:])
 	}
-	b.arguments = append(args, b.runs)
-	return b.arguments
+	b.argsBuffer = append(args, b.runs)
+	return b.argsBuffer
 }

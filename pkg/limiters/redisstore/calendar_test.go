@@ -26,7 +26,7 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 		groups := limiters.Singles(limiters.Op{Key: fmt.Sprint("k", ahead), Limit: daily, N: 1})
 		b := newBatch(callTimes{})
 		b.encode(groups, s.namer.keys(groups))
-		args := b.args("eval", batchScript().source, 0)
+		args := b.commandArgs("eval", batchScript().source, 0)
 		numbers := args[len(args)-2].([]byte)
 		for at := len(numbers) - 4*wordSize; at < len(numbers); at += wordSize {
 			start := binary.BigEndian.Uint64(numbers[at:])

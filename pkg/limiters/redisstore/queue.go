@@ -122,7 +122,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	}
 	w := waiterPool.Get().(*waiter)
 	w.now = now
-	w.copy(groups, len(out))
+	w.setGroups(groups, len(out))
 	start := time.Now()
 	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
 	w.state.Store(stateWaiting)
@@ -245,8 +245,8 @@ func withCause(err, cause error) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// copy copies groups of n operations, because a Take must not retain its groups.
-func (w *waiter) copy(groups []limiters.Group, n int) {
+// setGroups copies groups of n operations, because a Take must not retain its groups.
+func (w *waiter) setGroups(groups []limiters.Group, n int) {
 	w.ops, w.groups = slices.Grow(w.ops[:0], n), w.groups[:0]
 	for _, g := range groups {
 		first := len(w.ops)

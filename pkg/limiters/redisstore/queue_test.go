@@ -197,7 +197,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	q, out := newQueue(testConfig(time.Hour, 1, 1), nil), make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
-		w.copy(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
+		w.setGroups(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
 		w.state.Store(stateDone)
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
 		w.done <- struct{}{}
@@ -232,7 +232,7 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			if i < due {
 				w.timeoutAt = time.Now()
 			}
-			w.copy(limiters.Singles(opsOf("k")...), 1)
+			w.setGroups(limiters.Singles(opsOf("k")...), 1)
 			w.state.Store(state)
 			all = append(all, w)
 		}
@@ -311,7 +311,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	now := time.Now()
 	for _, deadline := range []time.Duration{time.Second, 3 * time.Second, 2 * time.Second} {
 		w := &waiter{done: make(chan struct{}, 1), deadline: now.Add(deadline)}
-		w.copy(limiters.Singles(opsOf("k")...), 1)
+		w.setGroups(limiters.Singles(opsOf("k")...), 1)
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()

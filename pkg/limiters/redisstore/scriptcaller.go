@@ -83,7 +83,7 @@ type command struct{ *redis.Cmd }
 func (command) NoRetry() bool { return true }
 
 func (s scriptCaller) newCommand(ctx context.Context, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.args(name, text, s.clock.serverTime(b.notAfter))...)}
+	return command{redis.NewCmd(ctx, b.commandArgs(name, text, s.clock.serverTime(b.notAfter))...)}
 }
 
 // parse parses the reply and updates the clock.

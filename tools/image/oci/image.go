@@ -72,7 +72,11 @@ func newPlatformImage(b *Build) (platformImage, error) {
 		return one, err
 	}
 	one.image = mutate.Annotations(image, Labels(b)).(v1.Image)
-	one.sbom, err = BillOfMaterials(b, true)
+	authorities, err := Authorities()
+	if err != nil {
+		return one, err
+	}
+	one.sbom, err = BillOfMaterials(b, authorities)
 	return one, err
 }
 

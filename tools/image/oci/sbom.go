@@ -16,8 +16,9 @@ import (
 const cycloneDX = "application/vnd.cyclonedx+json"
 
 // BillOfMaterials lists the content of the binary: the modules that the linker recorded, and Go's
-// standard library. For the image it adds the CA certificates.
-func BillOfMaterials(b *Build, image bool) ([]byte, error) {
+// standard library. If authorities is not nil, it adds that module of CA certificates, which only an
+// image contains.
+func BillOfMaterials(b *Build, authorities *debug.Module) ([]byte, error) {
 	sum := sha256.Sum256(b.Binary)
 	weir := cdx.Component{
 		BOMRef: "weir", Type: cdx.ComponentTypeApplication, Name: b.Info.Main.Path, Version: b.Version,
@@ -28,20 +29,13 @@ func BillOfMaterials(b *Build, image bool) ([]byte, error) {
 			{Type: cdx.ERTypeVCS, URL: Source, Comment: b.Revision},
 		},
 	}
-	authorities := &debug.Module{}
-	if image {
-		var err error
-		if authorities, err = Authorities(); err != nil {
-			return nil, err
-		}
-	}
 	// Scanners know the standard library by this name.
 	std := &debug.Module{Path: "stdlib", Version: strings.TrimPrefix(b.Info.GoVersion, "go")}
 	var parts []cdx.Component
 	var refs []string
-	modules := []*debug.Module{std}
-	if image {
-		modules = append(modules, authorities)
+	modules, content := []*debug.Module{std}, hex.EncodeToString(sum[:])
+	if authorities != nil {
+		modules, content = append(modules, authorities), content+authorities.Version
 	}
 	for _, m := range append(modules, b.Info.Deps...) {
 		for m.Replace != nil {
@@ -61,7 +55,7 @@ func BillOfMaterials(b *Build, image bool) ([]byte, error) {
 	}
 	bom := cdx.NewBOM()
 	// A hash of the content: the same for every build of it.
-	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(Source+"#"+hex.EncodeToString(sum[:])+authorities.Version)).URN()
+	bom.SerialNumber = uuid.NewSHA1(uuid.NameSpaceURL, []byte(Source+"#"+content)).URN()
 	bom.Metadata = &cdx.Metadata{Timestamp: b.Date.Format(time.RFC3339), Component: &weir}
 	bom.Components = &parts
 	bom.Dependencies = &[]cdx.Dependency{{Ref: weir.BOMRef, Dependencies: &refs}}
