@@ -106,6 +106,7 @@ const maxZstdBytes = 128 << 20
 // concurrent use.
 type Reader struct {
 	o        ReaderOptions
+	input    *inputReader
 	lines    *lines.Reader
 	zstd     *zstd.Decoder  // nil if the recording is plain
 	buffered []bufferedLine // in the order of the times, in a part of memory
@@ -118,6 +119,20 @@ type Reader struct {
 	notes         []RecorderNote // each note once, and {Sample: 1} if a line precedes all notes
 }
 
+// An inputReader keeps the error of the input, which a decoder may wrap or replace.
+type inputReader struct {
+	io.Reader
+	err error // nil at the end of the input
+}
+
+func (r *inputReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
+}
+
 // NewReader returns a Reader of a recording. It fails if the first read fails.
 func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.MaxLineBytes <= 0 {
@@ -126,8 +141,8 @@ func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
 	if o.Reorder <= 0 {
 		o.Reorder = 1000
 	}
-	plain := bufio.NewReaderSize(in, 1<<16)
-	r := &Reader{o: o, skipped: map[SkipReason]SkipCount{}}
+	r := &Reader{o: o, input: &inputReader{Reader: in}, skipped: map[SkipReason]SkipCount{}}
+	plain := bufio.NewReaderSize(r.input, 1<<16)
 	magic, err := plain.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read the recording: %w", err)
@@ -167,7 +182,7 @@ func (r *Reader) Next(into *Line) error {
 		if errors.Is(r.err, io.EOF) {
 			return io.EOF
 		}
-		if r.zstd != nil {
+		if r.zstd != nil && r.input.err == nil {
 			return fmt.Errorf("the recording cannot be read beyond line %d: its zstd compression is damaged (%w)", r.lines.Number, r.err)
 		}
 		return fmt.Errorf("the recording cannot be read beyond line %d: %w", r.lines.Number, r.err)

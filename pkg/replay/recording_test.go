@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -193,9 +195,14 @@ func TestReaderReportsTruncatedRecordings(t *testing.T) {
 		"mixed":   slices.Concat(whole, []byte(plain)),
 	} {
 		got, _, err := readAll(t, bytes.NewReader(damaged), replay.ReaderOptions{})
-		if err == nil || !strings.Contains(err.Error(), "the recording cannot be read beyond line ") || len(got) == 0 {
+		if err == nil || !strings.Contains(err.Error(), "the recording cannot be read beyond line ") ||
+			!strings.Contains(err.Error(), "its zstd compression is damaged") || len(got) == 0 {
 			t.Errorf("%s: read %d lines, error %v", name, len(got), err)
 		}
+	}
+	unread := io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(fs.ErrPermission))
+	if _, _, err := readAll(t, unread, replay.ReaderOptions{}); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "damaged") {
+		t.Errorf("an input that fails: error %v, want permission denied, not a damaged compression", err)
 	}
 }
 
