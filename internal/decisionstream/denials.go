@@ -13,7 +13,7 @@ import (
 // A Denial is a denial for the log. Of the values that a user sent, it contains only those that the
 // rules name.
 type Denial struct {
-	Domain, Rule, Limit, Algorithm string // Limit is that of [decide.Decision.LimitLabel]
+	Domain, Rule, Limit, Algorithm string // Limit is that of [decide.Plan.LimitLabel]
 	KeyHash                        string
 	Enforced                       bool // false: shadow mode or quota mode let the request pass
 	Penalized                      bool // a penalty denies the key

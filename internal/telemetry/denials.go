@@ -75,7 +75,7 @@ func (c *counterMap) removeStaleLimits(current map[descriptors.RuleID][]*descrip
 	})
 }
 
-// limitLabel returns the label of limit i of a descriptor, see [decide.Decision.LimitLabel].
+// limitLabel returns the label of limit i of a descriptor, see [decide.Plan.LimitLabel].
 func limitLabel(d *decide.Decision, i int) string {
 	return boundedLabel(d.LimitLabel(i))
 }

@@ -72,7 +72,7 @@ func (h *hitMetrics) count(d *decide.Decision) {
 		}
 	}
 	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DenyingIndex())}, uint64(d.Hits))
+		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DenyingLimit())}, uint64(d.Hits))
 		verdict = hitDeniedByLimit
 	}
 	h.of(d).counts[verdict].Add(uint64(d.Hits))

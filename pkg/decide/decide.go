@@ -56,8 +56,8 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // Decide decides r and writes the outcome to result, which it clears first.
 //
 // The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little
-// more than the key of each descriptor. Result refers to the Request and to that memory, so copy
-// what must outlive the next call.
+// more than the key of each descriptor. Result refers to the Request and to that memory, also by the
+// Plan of a Decision, so copy what must outlive the next call.
 //
 // If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in
 // a store call that is independent of ctx, before it returns.

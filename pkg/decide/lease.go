@@ -63,7 +63,7 @@ func (p *Plan) setLease() {
 	}
 }
 
-// hasBadLeaseID reports whether the descriptor is denied without a store call.
+// hasBadLeaseID reports whether the lease id is empty or too long.
 func (p *Plan) hasBadLeaseID() bool { return p.PlannedReason == BadLeaseID }
 
 // leaseID returns the lease id of a descriptor under a rule with leases.

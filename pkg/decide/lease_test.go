@@ -231,8 +231,14 @@ func TestEndNamesItsLimitByTheIndexInTheRule(t *testing.T) {
 	var r Result
 	must.Succeed(t, d.Decide(t.Context(), leaseRequest("second=u lease=a release"), &r))
 	end := &r.Decisions[0]
-	if got := end.LimitLabel(end.DecidingIndex); len(end.Limits) != 1 || got != "1" {
+	if got := end.LimitLabel(end.DecidingLimit); len(end.Limits) != 1 || got != "1" {
 		t.Errorf("limit %s of %d, want 1 of 1", got, len(end.Limits))
+	}
+	request := leaseRequest("user=u lease=a release")
+	request.Descriptors[0].Override = &Override{RequestsPerUnit: 5, Unit: descriptors.Second}
+	must.Succeed(t, d.Decide(t.Context(), request, &r))
+	if end = &r.Decisions[0]; len(end.Limits) > 0 && end.IndexInRule(0) != 0 {
+		t.Errorf("limit %d, want 0, because the limit came with the request", end.IndexInRule(0))
 	}
 }
 
@@ -259,7 +265,7 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	} {
 		var r Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &r))
-		wait, descriptor := r.RetryAfter(), r.Denier()
+		wait, descriptor := r.RetryAfter(), r.DenyingDescriptor()
 		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].MayFitLater() != c.canWait {
 			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, descriptor, c)
 		}

@@ -27,8 +27,8 @@ type Plan struct {
 	Entries []descriptors.Entry     // the entries of the descriptor, without a last entry that only ends a lease
 	Rule    *descriptors.Rule       // nil: no rule matches
 	Limits  []descriptors.RateLimit // the limits to charge; for the end of a lease, those with leases
-	Key     string                  // the key of Limits, see [descriptors.Key]; "" without limits
-	Kind    Kind
+	Key     string                  // the key of Limits, see [descriptors.Key], which may be retained; "" without limits
+	Kind    PlanKind
 	Hits    int64 // of a charge, 0 peeks; of a refund, 0 or less; of the end of a lease, the actual cost
 
 	HasOverride bool // the limit came with the request
@@ -44,14 +44,14 @@ type Plan struct {
 	inRequestGroup bool // the operations are in the group that descriptors share under [Options.AllOrNothing]
 }
 
-// A Kind is the effect of a descriptor on its limits.
-type Kind uint8
+// A PlanKind is the effect of a descriptor on its limits.
+type PlanKind uint8
 
 // The kinds.
 const (
-	Charge   Kind = iota // charges hits, or peeks (checks without charging) if there are none
-	Refund               // refunds hits, and is never denied
-	EndLease             // ends a lease or settles a reservation, and is never denied
+	Charge   PlanKind = iota // charges hits, or peeks (checks without charging) if there are none
+	Refund                   // refunds hits, and is never denied
+	EndLease                 // ends a lease or settles a reservation, and is never denied
 )
 
 // EndsLease reports whether the descriptor ends a lease or settles a reservation.
@@ -250,10 +250,10 @@ func (p *Plan) LimitLabel(i int) string {
 	return p.Limits[i].Label(p.IndexInRule(i))
 }
 
-// IndexInRule returns the index in Rule.Limits of limit i. It may differ from i for the end of a
-// lease.
+// IndexInRule returns the index in Rule.Limits of limit i, or i if it came with the request. It may
+// differ from i for the end of a lease.
 func (p *Plan) IndexInRule(i int) int {
-	if !p.EndsLease() {
+	if p.HasOverride || !p.EndsLease() {
 		return i
 	}
 	return slices.IndexFunc(p.Rule.Limits, func(l descriptors.RateLimit) bool { return l.Limit == p.Limits[i].Limit })

@@ -49,32 +49,32 @@ type Decision struct {
 	Outcome  Outcome
 	Reason   Reason
 	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
-	// DecidingIndex is the index of the verdict that decides the outcome: the denial with the
-	// longest wait, else the first error, else the verdict with the fewest remaining hits. Of equal
-	// verdicts it is the first. It is 0 without verdicts.
-	DecidingIndex int
+	// DecidingLimit is the index of the limit whose verdict decides the outcome: the denial with
+	// the longest wait, else the first error, else the verdict with the fewest remaining hits. Of
+	// equal verdicts it is the first. It is 0 without limits.
+	DecidingLimit int
 }
 
-// Deciding returns the limit at DecidingIndex and its verdict. It returns nil if no limit's state
+// Deciding returns the limit at DecidingLimit and its verdict. It returns nil if no limit's state
 // is known, see Reason.
 func (d *Decision) Deciding() (*descriptors.RateLimit, *limiters.Verdict) {
 	if len(d.Verdicts) == 0 {
 		return nil, nil
 	}
-	v := &d.Verdicts[d.DecidingIndex]
+	v := &d.Verdicts[d.DecidingLimit]
 	if v.Err != nil || v.By == limiters.ByPolicy {
 		return nil, nil
 	}
-	return &d.Limits[d.DecidingIndex], v
+	return &d.Limits[d.DecidingLimit], v
 }
 
-// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;
+// DenyingLimit returns the index of the denying limit with the longest wait, even in shadow mode;
 // -1 if none denies.
-func (d *Decision) DenyingIndex() int {
-	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingIndex].Denied() {
+func (d *Decision) DenyingLimit() int {
+	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingLimit].Denied() {
 		return -1
 	}
-	return d.DecidingIndex
+	return d.DecidingLimit
 }
 
 // Remaining returns how many further hits fit under the deciding limit: [limiters.MaxHits] if the
@@ -98,7 +98,7 @@ func (r *Result) Clear() {
 }
 
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
-func (r *Result) Cap() int { return max(cap(r.Decisions), cap(r.call.ops)) }
+func (r *Result) Cap() int { return max(cap(r.Plans), cap(r.call.ops)) }
 
 // setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.

@@ -11,7 +11,7 @@ import (
 // RetryAfter returns how long the client of a denied request should wait: the longest wait under
 // the limits that deny it, see [WaitUnder]. It is 0 if no wait is known.
 func (r *Result) RetryAfter() (wait time.Duration) {
-	for i := range r.causesOfWait {
+	for i := range r.deniers {
 		d := &r.Decisions[i]
 		for j := range d.Verdicts {
 			if v := &d.Verdicts[j]; v.Denied() && v.By != limiters.ByPolicy {
@@ -22,11 +22,11 @@ func (r *Result) RetryAfter() (wait time.Duration) {
 	return wait
 }
 
-// Denier returns the index of the descriptor that explains why a request is denied: the first that
+// DenyingDescriptor returns the index of the descriptor that explains why a request is denied: the first that
 // waiting does not help, or else the one with the longest wait. It is -1 if none denies the request.
-func (r *Result) Denier() int {
+func (r *Result) DenyingDescriptor() int {
 	denier := -1
-	for i := range r.causesOfWait {
+	for i := range r.deniers {
 		if denier < 0 || r.Decisions[i].wait() > r.Decisions[denier].wait() {
 			denier = i
 		}
@@ -34,10 +34,9 @@ func (r *Result) Denier() int {
 	return denier
 }
 
-// causesOfWait yields the indices of the descriptors for which the client of a denied request must
-// wait. Descriptors in quota mode deny a request only together, so of these it yields the one with
-// the shortest wait.
-func (r *Result) causesOfWait(yield func(int) bool) {
+// deniers yields the indices of the descriptors that deny the request. Descriptors in quota mode
+// deny it only together, so of these it yields the one with the shortest wait.
+func (r *Result) deniers(yield func(int) bool) {
 	shortestQuota := -1
 	for i := range r.Decisions {
 		d := &r.Decisions[i]

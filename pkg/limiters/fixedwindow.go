@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"slices"
-	"time"
 )
 
 // A fixedWindow counts hits in consecutive windows. By the clock, windows start at multiples of
@@ -166,8 +165,14 @@ func (a *fixedWindow) extraWait(int64) int64 { return 0 }
 
 func (a *fixedWindow) maxAdmitted() int64 { return 2 * a.max }
 
-// CalendarStarts returns the starts of four windows of l, whose windows start by the calendar, in µs
-// since 1970. The second window is the one at now.
-func (l *Limit) CalendarStarts(now time.Time) [4]int64 {
-	return l.algorithm.(*fixedWindow).calendar.windows(now.UnixMicro()).starts
+func (a *fixedWindow) appendArgs(b []byte, now int64) []byte {
+	switch {
+	case a.calendar != nil:
+		starts := a.calendar.windows(now).starts
+		return AppendNumbers(AppendNumbers(b, 2), starts[:]...)
+	case a.firstHit:
+		return AppendNumbers(b, 1)
+	default:
+		return AppendNumbers(b, 0)
+	}
 }

@@ -245,10 +245,9 @@ func (a *funnel) extraWait(k int64) int64 { return a.perHit.timeFor(k).ceil() }
 
 func (a *funnel) maxAdmitted() int64 { return a.capacity + a.max }
 
-// DrainTime returns the time in which a hit drains under l, a funnel: num/den µs, in lowest terms.
-func (l *Limit) DrainTime() (num, den uint64) {
-	t := &l.algorithm.(*funnel).perHit
-	return t.num, t.den
+func (a *funnel) appendArgs(b []byte, _ int64) []byte {
+	num, den := a.perHit.num, a.perHit.den
+	return AppendNumbers(b, a.capacity, int64(num/den), int64(num%den), int64(den))
 }
 
 // A funnelState is the words of a [State] under a funnel.

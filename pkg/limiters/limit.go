@@ -2,6 +2,7 @@ package limiters
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -85,6 +86,8 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
+	// appendArgs appends the numbers of [Limit.AppendArgs].
+	appendArgs(b []byte, now int64) []byte
 }
 
 // A hitCounter is an algorithm that counts hits in the words or the log of a [State]. It does not
@@ -266,6 +269,18 @@ func (l *Limit) Algorithm() string { return l.definition.name }
 // StateID identifies the limit's algorithm and window. In every store, hits with the same key and
 // StateID share a state. It contains no braces.
 func (l *Limit) StateID() string { return l.stateID }
+
+// AppendArgs appends to b the numbers that only the algorithm of l has, see [AppendNumbers]. The
+// header of its twin in Lua lists them. Only windows by the calendar depend on now, in µs since 1970.
+func (l *Limit) AppendArgs(b []byte, now int64) []byte { return l.algorithm.appendArgs(b, now) }
+
+// AppendNumbers appends numbers to b, each in 8 bytes, big endian.
+func AppendNumbers(b []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
+	}
+	return b
+}
 
 // Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.definition.hasLog || l.UsesLeases() }

@@ -120,6 +120,8 @@ func (a *slidingLog) extraWait(int64) int64 { return a.window }
 
 func (a *slidingLog) maxAdmitted() int64 { return a.max }
 
+func (a *slidingLog) appendArgs(b []byte, _ int64) []byte { return b }
+
 // A Log records when hits were charged.
 //
 // Hits of the same microsecond share an entry. An entry holds the cumulative count, so that the
@@ -215,33 +217,17 @@ func (log *Log) refund(live liveRange, n int64) {
 // log above maximum. correct rewrites all entries from the earliest correction on. If no correction
 // has an effect, the log keeps the entries before live.
 func (log *Log) correct(live liveRange, maximum int64, corrections []correction) {
-	type hitsAt struct{ time, hits int64 }
-	earliest := slices.MinFunc(corrections, func(a, b correction) int { return cmp.Compare(a.chargedAt, b.chargedAt) }).chargedAt
-	from := live.first + sort.Search(log.entries.len()-live.first, func(i int) bool { return log.entries.get(live.first+i).time >= earliest })
+	earliest := corrections[0].chargedAt
+	for _, c := range corrections {
+		earliest = min(earliest, c.chargedAt)
+	}
+	isLate := func(i int) bool { return log.entries.get(live.first+i).time >= earliest }
+	from := live.first + sort.Search(log.entries.len()-live.first, isLate)
 	before := live.base
 	if from > live.first {
 		before = log.entries.get(from - 1).sum
 	}
-	tail := make([]hitsAt, 0, log.entries.len()-from+1)
-	for i, sum := from, before; i < log.entries.len(); i++ {
-		e := log.entries.get(i)
-		tail = append(tail, hitsAt{e.time, int64(e.sum - sum)})
-		sum = e.sum
-	}
-	free, changed := maximum-live.used, false
-	for _, c := range corrections {
-		i, found := slices.BinarySearchFunc(tail, c.chargedAt, func(e hitsAt, time int64) int { return cmp.Compare(e.time, time) })
-		if !found && c.delta < 0 {
-			continue
-		}
-		if !found {
-			tail = slices.Insert(tail, i, hitsAt{time: c.chargedAt})
-		}
-		delta := max(-tail[i].hits, min(c.delta, max(free, 0)))
-		tail[i].hits += delta
-		free -= delta
-		changed = changed || delta != 0
-	}
+	tail, changed := applyCorrections(log.hitsFrom(from, before), maximum-live.used, corrections)
 	if !changed {
 		return
 	}
@@ -254,6 +240,42 @@ func (log *Log) correct(live liveRange, maximum int64, corrections []correction)
 			log.entries.push(entry{e.time, before})
 		}
 	}
+}
+
+// hitsAt are the hits of a log at one time, in µs since 1970.
+type hitsAt struct{ time, hits int64 }
+
+// hitsFrom returns the hits of the entries from index from on. before is the sum of the entry
+// before them.
+func (log *Log) hitsFrom(from int, before uint32) []hitsAt {
+	all := make([]hitsAt, 0, log.entries.len()-from+1)
+	for i := from; i < log.entries.len(); i++ {
+		e := log.entries.get(i)
+		all = append(all, hitsAt{e.time, int64(e.sum - before)})
+		before = e.sum
+	}
+	return all
+}
+
+// applyCorrections applies corrections in order to hits, which are in the order of their times. It
+// adds at most free hits, unless it has removed some before. It reports whether a correction has an
+// effect.
+func applyCorrections(hits []hitsAt, free int64, corrections []correction) (corrected []hitsAt, changed bool) {
+	byTime := func(h hitsAt, time int64) int { return cmp.Compare(h.time, time) }
+	for _, c := range corrections {
+		i, found := slices.BinarySearchFunc(hits, c.chargedAt, byTime)
+		if !found && c.delta < 0 {
+			continue
+		}
+		if !found {
+			hits = slices.Insert(hits, i, hitsAt{time: c.chargedAt})
+		}
+		delta := max(-hits[i].hits, min(c.delta, max(free, 0)))
+		hits[i].hits += delta
+		free -= delta
+		changed = changed || delta != 0
+	}
+	return hits, changed
 }
 
 // size returns the memory of the log with its entries, in bytes.

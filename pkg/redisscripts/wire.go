@@ -145,50 +145,24 @@ func (l layout) size() (bytes int) {
 }
 
 // AppendLimit appends the element of ARGV for l at now, which only matters for calendar windows:
-//   - the name of the algorithm, and the arguments that its Lua file documents
+//   - the name of the algorithm, the maximum and, except under concurrency, the window and two
+//     flags: whether denied hits count, and whether peeks are allowed at the limit
+//   - the numbers of [limiters.Limit.AppendArgs], which the algorithm's Lua file lists
 //   - if l reserves or has a penalty: the TTL of its reservations, or 0, and whether it refunds them
 //     when they expire (0|1)
 //   - if l has a penalty: the arguments of penalty.lua
 func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
-	spec := l.Spec()
-	b = appendNumbers(append(append(b, spec.Algorithm...), 0), spec.Max)
-	if l.IsConcurrency() {
-		return appendNumbers(b, l.LeaseTTL().Microseconds())
+	b = limiters.AppendNumbers(append(append(b, l.Algorithm()...), 0), l.Spec().Max)
+	if !l.IsConcurrency() {
+		b = limiters.AppendNumbers(b, l.Window().Microseconds(), flag(l.CountsDenied()), flag(l.PeeksOver()))
 	}
-	b = appendNumbers(b, spec.Window.Microseconds(), flag(l.CountsDenied()), flag(l.PeeksOver()))
-	switch spec.Algorithm {
-	case "fixed_window":
-		b = appendWindowStart(b, l, spec.Params.WindowStart, now)
-	case "funnel":
-		num, den := l.DrainTime()
-		b = appendNumbers(b, l.Capacity(), int64(num/den), int64(num%den), int64(den))
-	}
-	if l.UsesExtraState() {
-		b = appendNumbers(b, l.LeaseTTL().Microseconds(), flag(l.RefundsExpired()))
+	b = l.AppendArgs(b, now.UnixMicro())
+	if l.Reserves() || l.HasPenalty() {
+		b = limiters.AppendNumbers(b, l.LeaseTTL().Microseconds(), flag(l.RefundsExpired()))
 	}
 	if l.HasPenalty() {
 		p := l.Penalty()
-		b = appendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Longest.Microseconds(), p.Forget.Microseconds())
-	}
-	return b
-}
-
-// appendWindowStart appends the arguments of fixed_window.lua for a value of Params.WindowStart.
-func appendWindowStart(b []byte, l *limiters.Limit, start string, now time.Time) []byte {
-	switch start {
-	case limiters.StartByCalendar:
-		starts := l.CalendarStarts(now)
-		return appendNumbers(appendNumbers(b, 2), starts[:]...)
-	case limiters.StartByFirstHit:
-		return appendNumbers(b, 1)
-	default:
-		return appendNumbers(b, 0)
-	}
-}
-
-func appendNumbers(b []byte, numbers ...int64) []byte {
-	for _, n := range numbers {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
+		b = limiters.AppendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Longest.Microseconds(), p.Forget.Microseconds())
 	}
 	return b
 }

@@ -17,15 +17,15 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report, see [decide.Result.Denier]. It returns false if no
+// denialOf returns the denial to report, see [decide.Result.DenyingDescriptor]. It returns false if no
 // descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
-	denier := r.Denier()
+	denier := r.DenyingDescriptor()
 	if denier < 0 {
 		return denial{}, false
 	}
 	d := &r.Decisions[denier]
-	return denial{Decision: d, result: r, descriptor: denier, limit: d.DenyingIndex(), wait: r.RetryAfter()}, true
+	return denial{Decision: d, result: r, descriptor: denier, limit: d.DenyingLimit(), wait: r.RetryAfter()}, true
 }
 
 // penalized reports whether a penalty denies the key.
@@ -38,7 +38,7 @@ func (d *denial) reason() string {
 	return d.Reason.String()
 }
 
-// limitName returns the name of the limit, see [decide.Decision.LimitLabel]; "" if no limit denies.
+// limitName returns the name of the limit, see [decide.Plan.LimitLabel]; "" if no limit denies.
 func (d *denial) limitName() string {
 	if d.limit < 0 {
 		return ""

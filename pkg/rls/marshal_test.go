@@ -184,7 +184,7 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 // The headers show no descriptor that ended a lease.
 func TestHeadersShowNoEndedLease(t *testing.T) {
 	s := New(nil, Options{Headers: Headers{Limit: "L", Remaining: "M", Reset: "R"}})
-	limit := func(remaining int64, kind decide.Kind) decide.Decision {
+	limit := func(remaining int64, kind decide.PlanKind) decide.Decision {
 		return decide.Decision{
 			Plan:     &decide.Plan{Kind: kind, Limits: []descriptors.RateLimit{{RequestsPerUnit: 10}}},
 			Verdicts: []limiters.Verdict{{Allowed: true, Remaining: remaining}},

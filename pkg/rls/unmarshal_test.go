@@ -362,7 +362,7 @@ func responseMessage(t *testing.T, r *decide.Result, full bool) *ratelimitv3.Rat
 // deniedByMessage returns the description of a denial by limits without a rule.
 func deniedByMessage(r *decide.Result) map[string]any {
 	shown := map[string]any{"domain": r.Domain, "reason": "over_limit"}
-	if d := &r.Decisions[r.Denier()]; d.Limits[0].Name != "" {
+	if d := &r.Decisions[r.DenyingDescriptor()]; d.Limits[0].Name != "" {
 		shown["limit"] = descriptors.TruncateWithHash(d.Limits[0].Name, maxSentNameBytes)
 	} else {
 		shown["limit"] = "0"

@@ -167,10 +167,10 @@ func verdictOf(denied bool) string {
 }
 
 // deciding returns the decision that explains the answer to a request. If the request is denied,
-// see [decide.Result.Denier]. Otherwise it is a full quota, or else the decision with the
+// see [decide.Result.DenyingDescriptor]. Otherwise it is a full quota, or else the decision with the
 // fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
-	if denier := r.Denier(); denier >= 0 {
+	if denier := r.DenyingDescriptor(); denier >= 0 {
 		return &r.Decisions[denier]
 	}
 	best := 0
@@ -269,7 +269,7 @@ func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict
 	if limit == nil {
 		return "none", "", nil
 	}
-	index := d.IndexInRule(d.DecidingIndex)
+	index := d.IndexInRule(d.DecidingLimit)
 	return limit.Label(index), strconv.Itoa(index), verdict
 }
 

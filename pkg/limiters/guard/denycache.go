@@ -25,8 +25,8 @@ import (
 // On a nil DenyCache, Clear and the Forget methods do nothing.
 //
 // Take works in three steps: routeOps denies operations from memory, forward sends the others to the
-// store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go,
-// and renewals in renewal.go. docs/adr/0008-deny-cache.md gives the reasons.
+// store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, and
+// renewals in renewal.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
@@ -113,6 +113,7 @@ func (c *DenyCache) ForgetDenials() {
 func (c *DenyCache) Clear() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
+		s.resets++
 		for key := range s.entries {
 			for _, e := range s.entriesOf(key) {
 				c.lostHits.Add(e.debt)
@@ -319,6 +320,7 @@ func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 	for _, k := range keys {
 		c.shardOf(k.Key).locked(func(s *denyShard) {
 			s.generation++
+			s.resets++
 			s.removeKey(k.Key)
 		})
 	}
@@ -336,6 +338,7 @@ func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bo
 func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
+		s.resets++
 		for key := range s.entries {
 			if match(key) {
 				s.removeKey(key)

@@ -870,6 +870,27 @@ func TestDebtIsNotCountedAfterAReset(t *testing.T) {
 	})
 }
 
+// ForgetDenials removes denials, but no debts: also not the debt of a call that is under way, if the
+// key is denied again.
+func TestDebtIsRestoredAfterItsDenialIsForgotten(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		a := f.replica(defaults)
+		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+		a.mustTake("k", counted, 5, "cached: denied used=9 remaining=0 retry=never reset=60s")
+		a.link.set(500*time.Millisecond, 0, limiters.Uncharged(errors.New("the wait in the queue was too long")))
+		time.Sleep(700 * time.Millisecond) // the call is under way
+		a.link.set(0, 0, nil)
+		a.ForgetDenials()
+		a.mustTake("k", counted, 1, "denied used=5 remaining=0 retry=59.3s reset=59.3s")
+		time.Sleep(5 * time.Second)
+		f.mustHaveUsage("k", counted, 10)
+		if got := a.Stats(); got.LostHits != 0 || got.SentHits != 5 {
+			t.Errorf("%+v, want 5 hits sent and none lost", got)
+		}
+	})
+}
+
 // A panic of the store on the cache's goroutine must not end the process.
 func TestPanicOfTheStoreDoesNotEndTheProcess(t *testing.T) {
 	withFixture(t, func(f *fixture) {

@@ -15,6 +15,7 @@ import (
 type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
+	resets        uint32                // incremented by resets of keys, to discard debts from before them
 	entries       map[string]*denyEntry // one entry of each key
 	idle, pending denyEntry             // heads of the lists
 	maxAge        time.Duration         // DenyCacheOptions.MaxAge
@@ -33,9 +34,9 @@ type denyEntry struct {
 	limit     *limiters.Limit
 	nextOfKey *denyEntry // the next entry of the key, under another limit
 
-	pending      bool          // answered operations since the last store call
+	pending      bool          // a renewal is pending: the entry has answered operations since the last one
 	pendingSince time.Duration // when the first of them was answered
-	owes         bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
+	countsDenied bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
 	debt         int64         // answered hits that the store has not counted
 
 	prev, next *denyEntry // the neighbors in its list
@@ -114,12 +115,12 @@ func (s *denyShard) forward(now time.Duration, op *limiters.Op, r *route, renewa
 
 // denies reports whether the store would certainly deny n hits, and e can hold them as its debt.
 func (e *denyEntry) denies(now time.Duration, n int64) bool {
-	return now < e.expires && n >= e.minHits && (!e.owes || n == 0 || n <= maxDebtHits-e.debt)
+	return now < e.expires && n >= e.minHits && (!e.countsDenied || n == 0 || n <= maxDebtHits-e.debt)
 }
 
 // deny adds the hits of op to the debt of e, and has the denial renewed.
 func (s *denyShard) deny(now time.Duration, e *denyEntry, op *limiters.Op) {
-	if e.owes {
+	if e.countsDenied {
 		e.debt += op.N
 	}
 	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
@@ -188,7 +189,7 @@ func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial, budget int
 func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial, budget int64) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
-		limit: op.Limit, owes: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
+		limit: op.Limit, countsDenied: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)

@@ -20,6 +20,7 @@ type renewal struct {
 	debt       int64         // removed from entry
 	resetAt    time.Duration // when the window of the debt ends at the latest
 	generation uint32        // the generation of the shard when the renewal was made
+	resets     uint32        // the resets of the shard when the renewal was made
 }
 
 // maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is
@@ -97,9 +98,9 @@ func (c *DenyCache) run(ctx context.Context) {
 	}
 }
 
-// flush removes expired denials and sends the renewals that were pending at the time before. It
-// stops when ctx ends and at the first call that fails. Without an error, oldest is since when the
-// oldest remaining renewal is pending, or forever.
+// flush removes expired denials and sends the renewals that are pending since before or earlier. It
+// stops when ctx ends and at the first call that fails. Without an error, oldest is when the oldest
+// remaining one became pending, or forever.
 func (c *DenyCache) flush(ctx context.Context, before time.Duration) (oldest time.Duration, err error) {
 	oldest = forever
 	var renewals []renewal
@@ -167,7 +168,7 @@ func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
 func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renewal) []renewal {
 	needed := s.needsStore(e, now)
 	if needed {
-		renewals = append(renewals, renewal{e, e.debt, e.resetAt, s.generation})
+		renewals = append(renewals, renewal{e, e.debt, e.resetAt, s.generation, s.resets})
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt, e.pending = 0, false
@@ -179,8 +180,8 @@ func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renew
 	return renewals
 }
 
-// popDue appends the renewals that were pending at the time before, up to limit in total. It
-// returns since when the oldest remaining renewal is pending, or forever.
+// popDue appends the renewals that are pending since before or earlier, up to limit in total. It
+// returns when the oldest remaining one became pending, or forever.
 func (s *denyShard) popDue(now, before time.Duration, limit int, renewals []renewal) ([]renewal, time.Duration) {
 	for e := s.pending.next; e != &s.pending; e = s.pending.next {
 		if e.pendingSince > before || len(renewals) >= limit {
@@ -203,11 +204,12 @@ func (s *denyShard) renew(r *renewal, d denial, denied bool) {
 	}
 }
 
-// restore returns the debt of r to its entry, if the cache still has that entry. A debt must not
-// count after a reset of its key, which removes the entry, or after its window has ended.
+// restore returns the debt of r to the entry of its key, if there is one. A debt must not count
+// after its window has ended, or after a reset. The shard does not know the keys of earlier resets,
+// so a reset of any key counts.
 func (s *denyShard) restore(now time.Duration, r *renewal) bool {
-	e := r.entry
-	if s.find(e.key, e.limit) != e || now >= r.resetAt {
+	e := s.find(r.entry.key, r.entry.limit)
+	if e == nil || s.resets != r.resets || now >= r.resetAt {
 		return false
 	}
 	e.debt += r.debt

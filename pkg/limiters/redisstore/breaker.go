@@ -46,7 +46,7 @@ func (b *breaker) rejects(busy bool) bool {
 // deadline, at most the timeout.
 func (b *breaker) record(err error, budget time.Duration) {
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, errLate), concernsOneCall(err): // Redis replied
 		b.failures = 0
 	case b.isFailure(err, budget):
 		b.failures++
@@ -54,20 +54,18 @@ func (b *breaker) record(err error, budget time.Duration) {
 	}
 }
 
-// isFailure reports whether err means that Redis fails. A cancellation, a panic or a reply about one
-// call does not. A timeout does only if Redis had at least a third of b.timeout to reply. A timeout
-// within a third of b.timeout after the last failure does not, because both may have one cause.
+// isFailure reports whether err means that Redis fails. A cancellation or a panic does not. A timeout
+// does only if Redis had at least a third of b.timeout to reply. A timeout within a third of
+// b.timeout after the last failure does not, because both may have one cause.
 func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {
-	case errors.Is(err, errLate): // Redis replied, and only the clients' deadlines were too short
-		return false
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
 		return false
 	case isTimeout(err):
 		third := b.timeout / 3
 		return budget >= third && time.Since(b.last) >= third
 	default:
-		return !concernsOneCall(err)
+		return true
 	}
 }
 

@@ -269,6 +269,33 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	}
 }
 
+// A reply ends a series of failures and closes the breaker, even if it is late or an error about one
+// call.
+func TestReplyEndsTheFailuresOfTheBreaker(t *testing.T) {
+	const timeout = time.Second
+	for _, reply := range []error{nil, errLate, redisError("ERR of this call"), redisError("TRYAGAIN of this call")} {
+		synctest.Test(t, func(t *testing.T) {
+			b := breaker{timeout: timeout}
+			fail := func(n int) {
+				for range n {
+					time.Sleep(timeout)
+					b.record(context.DeadlineExceeded, timeout)
+				}
+			}
+			fail(failuresToOpen - 1)
+			b.record(reply, timeout)
+			if fail(1); b.open() {
+				t.Errorf("reply %v: one failure after it opens the breaker", reply)
+			}
+			fail(failuresToOpen)
+			time.Sleep(openDuration)
+			if b.record(reply, timeout); b.rejects(true) {
+				t.Errorf("reply %v: the breaker stays open after it", reply)
+			}
+		})
+	}
+}
+
 // Under load, Takes wait for most of their timeout before their call begins. The call has a whole
 // timeout of its own, so its timeout must count as a failure.
 func TestBreakerOpensUnderLoad(t *testing.T) {
