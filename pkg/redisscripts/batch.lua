@@ -1,10 +1,10 @@
 -- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide. See wire.go for
 -- KEYS, ARGV, units and the reply.
 --
--- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_same_key and
--- decide_group are in shared_keys.lua. decide_extra.lua could decide every operation. Each other decider leaves out steps that its
--- operations do not need. The gain is the CPU of Redis for an operation in decide_extra.lua, for ALONE in decide_same_key, divided by that
--- in the decider (ADR 3):
+-- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_extra.lua
+-- could decide every operation. Each other decider leaves out steps that its operations do not need, and so saves CPU of Redis. The gain is
+-- the CPU for an operation without this decider, divided by the CPU with it (ADR 3). Without decide_alone, decide_same_key would decide
+-- ALONE runs; without any other decider, decide_extra.lua would. decide_same_key and decide_group are in shared_keys.lua.
 --   kind          decider                  gain          operations
 --   ALONE         decide_alone             1.4 to 2.0    ungrouped, each on a key of its own, as most are: no state is kept
 --   SAME_KEY      decide_same_key          1.4 to 2.4    ungrouped, on one key: one state for all
@@ -19,7 +19,8 @@
 --                                                       after them
 --   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
---   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit
+--   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit. n = 0 is a peek. Each algorithm treats it itself,
+--                                                       because a call of a shared function would cost time
 --   charge(s, limit, now, n) -> changed                 charges n > 0 hits, or refunds -n
 --   usage(s, limit, now) -> used, reset
 --   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
@@ -59,18 +60,18 @@ for i = 2, #ARGV - 1 do
 end
 
 -- In a run, first is the index of its first verdict. An ALONE, CONCURRENCY or RESERVATIONS run has op_count operations, whose layouts begin
--- at byte ops_at of text. In any other run, last is the index of its last verdict. count is the number of verdicts so far.
-local runs, count, text = { nil }, 0, ARGV[#ARGV]
+-- at byte ops_at of packed. In any other run, last is the index of its last verdict. count is the number of verdicts so far.
+local runs, count, packed = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
-  while from <= #text do
+  while from <= #packed do
     local op_count, key, kind, limit, group_number, n
-    op_count, key, kind, limit, group_number, n, from = struct_unpack($RUN_LAYOUT, text, from)
+    op_count, key, kind, limit, group_number, n, from = struct_unpack($RUN_LAYOUT, packed, from)
     local count_denied, verdict_count, run = kind >= $COUNT_DENIED, op_count
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
       local op_kind, id, reservations_key, penalty_key
-      op_kind, id, reservations_key, penalty_key, from = struct_unpack($EXTRA_LAYOUT, text, from)
+      op_kind, id, reservations_key, penalty_key, from = struct_unpack($EXTRA_LAYOUT, packed, from)
       if op_kind == $INSPECT and penalty_key > 0 then verdict_count = 2 end
       run = {
         kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
@@ -164,18 +165,18 @@ end
 -- field. The body of set_verdict is inline, because its call would cost 2 % of an operation.
 local function decide_alone(run, to, values, base)
   local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key - 1
-  local keys, out = KEYS, verdicts
+  local names, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   for op = run.current_op, to do
     run.current_op = op
-    local limit_index, n = struct_unpack($ALONE_LAYOUT, text, ops_at + $ALONE_SIZE * (op - 1))
+    local limit_index, n = struct_unpack($ALONE_LAYOUT, packed, ops_at + $ALONE_SIZE * (op - 1))
     local limit, denied = limits[limit_index], n
     if count_denied then n = 0 end
     if limit.module ~= algorithm then
       algorithm, s = limit.module, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value = keys[offset + op], values[offset + op - base]
+    local key, value = names[offset + op], values[offset + op - base]
     if not value then value = redis.pcall('GET', key) end
     local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
@@ -200,11 +201,11 @@ local function decide_alone(run, to, values, base)
   end
 end
 
--- The functions for keys whose states several operations share, and these keys.
+-- The functions for keys whose states several operations share, and these keys by index.
 local shared
-local keys = {}
+local known_keys = {}
 local function load_shared()
-  shared = shared or module_of('shared_keys')(now, server, keys, runs, text, limits, charge_checked, failures)
+  shared = shared or module_of('shared_keys')(now, server, known_keys, runs, packed, limits, charge_checked, failures)
   return shared
 end
 
@@ -220,10 +221,10 @@ for r, run in ipairs(runs) do
       decide_each(decide_alone, run, to - base, values, from - 1)
     end
   elseif run.kind == $CONCURRENCY then
-    concurrency = concurrency or module_of('decide_concurrency')(now, server, keys, text, limits)
+    concurrency = concurrency or module_of('decide_concurrency')(now, server, known_keys, packed, limits)
     decide_each(concurrency, run, run.op_count)
   elseif run.kind == $RESERVATIONS then
-    reservations = reservations or module_of('decide_reservations')(now, server, keys, text, limits, load_shared)
+    reservations = reservations or module_of('decide_reservations')(now, server, known_keys, packed, limits, load_shared)
     -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
     local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
     local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))

@@ -8,7 +8,7 @@
 -- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
 
-return function(now, server, keys, text, limits, load_shared)
+return function(now, server, known_keys, packed, limits, load_shared)
 
   -- The operation that is decided now:
   --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
@@ -25,14 +25,14 @@ return function(now, server, keys, text, limits, load_shared)
   -- Reads operation i of a run. It returns whether it is frequent as far as known without its hash.
   local function read_op(run, i)
     local at, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    op_kind, op.id, op.index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, text, at)
+    op_kind, op.id, op.index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
     op.ends, op.name = op_kind == $END, KEYS[reservations_index]
     if op.limit ~= limits[limit_index] then
       op.limit = limits[limit_index]
       op.least, op.ttl_end = least_expiry(op.limit.ttl, server), now + op.limit.ttl
     end
-    local key = keys[op.index]
-    return op.n >= 0 and op.id ~= $NO_ID and not keys[reservations_index] and not (key and key.failed)
+    local key = known_keys[op.index]
+    return op.n >= 0 and op.id ~= $NO_ID and not known_keys[reservations_index] and not (key and key.failed)
   end
 
   -- Reads the head and the lease in a hash. It returns true for a frequent operation, which settles an open reservation or opens a new
@@ -70,17 +70,16 @@ return function(now, server, keys, text, limits, load_shared)
     return struct_unpack('>I8', op.lease, 9)
   end
 
-  -- Returns the functions of shared_keys.lua, and the key of the usage with its state.
+  -- Returns the key of the usage with its state.
   local function load_usage(value)
-    local shared, limit = load_shared(), op.limit
-    local key = shared.key_at(op.index)
+    local limit, key = op.limit, load_shared().key_at(op.index)
     if not key.state and not key.failed then key.state = limit.module.load(key.name, limit, now, value or nil) end
-    return shared, key
+    return key
   end
 
   -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
   local function charge_state(i, value, delta)
-    local limit, shared, key = op.limit, load_usage(value)
+    local limit, shared, key = op.limit, load_shared(), load_usage(value)
     local settler, s, allowed, retry, charged = shared.settler_of(limit), key.state, true, 0, false
     if op.ends then
       charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.lease, 17), delta = delta } })
@@ -100,7 +99,7 @@ return function(now, server, keys, text, limits, load_shared)
   local function decide_frequent(i, values, v)
     local limit, name, value, delta, used, reset = op.limit, KEYS[op.index], values[v], op.n
     local algorithm = limit.module
-    local needs_state = not algorithm.settles_at_once or value == nil or keys[op.index]
+    local needs_state = not algorithm.settles_at_once or value == nil or known_keys[op.index]
     -- A value that cannot be read is an error here, before anything is written.
     if needs_state then
       load_usage(value)
@@ -124,7 +123,8 @@ return function(now, server, keys, text, limits, load_shared)
       if read_op(run, i) and read_hash() then
         decide_frequent(run.first + i - 1, values, op.index - base)
       else
-        local shared = load_usage(values[op.index - base])
+        load_usage(values[op.index - base])
+        local shared = load_shared()
         shared.decide_extra({ shared.op_of(run, i) })
       end
     end

@@ -1,7 +1,7 @@
 -- shared_keys: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
 -- after all runs.
 --
--- keys has the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
+-- known_keys contains the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
@@ -9,13 +9,13 @@
 --   group     the last group with an operation on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-return function(now, server, keys, runs, text, limits, charge_checked, failures)
+return function(now, server, known_keys, runs, packed, limits, charge_checked, failures)
 
   local function key_at(i)
-    local key = keys[i]
+    local key = known_keys[i]
     if not key then
       key = { name = KEYS[i] }
-      keys[i] = key
+      known_keys[i] = key
     end
     return key
   end
@@ -95,7 +95,7 @@ return function(now, server, keys, runs, text, limits, charge_checked, failures)
   -- Operation i of a RESERVATIONS run, as decide_extra.lua needs it.
   local function op_of(run, i)
     local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    local op_kind, id, key, limit, n, reservations_key = struct_unpack($RESERVATIONS_LAYOUT, text, at)
+    local op_kind, id, key, limit, n, reservations_key = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
     return {
       first = run.first + i - 1, op_kind = op_kind, id = id, key = key, limit = limits[limit], n = n, reservations_key = reservations_key,
     }
@@ -135,7 +135,7 @@ return function(now, server, keys, runs, text, limits, charge_checked, failures)
   -- all keys were decided and saved.
   local function save_keys()
     local complete = true
-    for _, key in pairs(keys) do
+    for _, key in pairs(known_keys) do
       local limit, key_group = key.charged, key.group or {}
       if limit and not key.failed then
         if not key_group.unsaved then
@@ -151,10 +151,10 @@ return function(now, server, keys, runs, text, limits, charge_checked, failures)
 
   -- Reports operation i of a run as failed if its key or its penalty could not be decided or saved.
   local function report_failure(i, run)
-    local key = keys[run.key]
+    local key = known_keys[run.key]
     if not key then return end
     if key.failed then return failures().fail(i, key.failed) end
-    local unsaved = key.unsaved or run.limit.penalty and keys[run.penalty_key].unsaved
+    local unsaved = key.unsaved or run.limit.penalty and known_keys[run.penalty_key].unsaved
     if not unsaved then return end
     if run.op_kind == $INSPECT then return failures().fail(i, unsaved) end
     failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run.penalty_key)
