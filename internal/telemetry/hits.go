@@ -63,17 +63,14 @@ func newHitMetrics(registry prometheus.Registerer) *hitMetrics {
 // count counts the hits of a descriptor once, however many limits it has.
 func (h *hitMetrics) count(d *decide.Decision) {
 	verdict := hitAllowed
-	for i := range d.Verdicts {
-		switch v := &d.Verdicts[i]; {
-		case v.Denied():
-			verdict = hitDenied
-		case v.Err != nil && verdict == hitAllowed:
-			verdict = hitError
-		}
-	}
-	if verdict == hitDenied && len(d.Verdicts) > 1 {
-		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DenyingLimit())}, uint64(d.Hits))
+	switch deciding := &d.Verdicts[d.DecidingLimit]; {
+	case deciding.Err != nil:
+		verdict = hitError
+	case deciding.Denied() && len(d.Verdicts) > 1:
+		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DecidingLimit)}, uint64(d.Hits))
 		verdict = hitDeniedByLimit
+	case deciding.Denied():
+		verdict = hitDenied
 	}
 	h.of(d).counts[verdict].Add(uint64(d.Hits))
 }

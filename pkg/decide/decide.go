@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Decider decides requests by the rules in force and a store. It is safe for concurrent use.
+// A Decider decides requests with the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	Planner
 	store limiters.Store

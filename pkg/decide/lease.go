@@ -83,8 +83,8 @@ const defaultEndTimeout = time.Second
 
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
-// make no further call for it. If ctx is canceled, it also repeats ends with an unknown outcome. It
+// endLeases ends the leases that a denied or canceled request may have opened, because Envoy's second
+// call for it may never come. If ctx is canceled, it also repeats ends with an unknown outcome. It
 // waits for the store and sets GivenUpLeases and EndErr.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
 	if !result.call.hasLeases {

@@ -70,7 +70,7 @@ func (r *PlannedRequest) clear() {
 type Planner struct {
 	rules   func() *descriptors.Rules
 	options Options
-	// overrides has one limit for each key, in a slice of length 1 that must not be modified.
+	// overrides holds one limit for each key, in a slice of length 1 that must not be modified.
 	// Without it, stores would keep a copy of the limit for each key of a client.
 	overrides memo.Cache[overrideKey, []descriptors.RateLimit]
 }

@@ -31,10 +31,6 @@ type Verdict struct {
 	Err         error         // why this operation was not decided; other verdicts remain valid
 }
 
-// OrderAfterStore sorts after every decision of the store with equal At. A verdict by the cache has
-// it as its Order.
-const OrderAfterStore = math.MaxUint16
-
 // NewVerdict returns the verdict on an operation under l from the key's usage after it and times in
 // µs.
 func NewVerdict(l *Limit, allowed bool, used, retryAfter, resetAfter int64) Verdict {
@@ -75,40 +71,3 @@ func (v Verdict) WithPenalty(left time.Duration) Verdict {
 	}
 	return v
 }
-
-// A LeaseHolder names the store that may hold the lease of a request. The caller copies it from the
-// verdict on the charge to the end of the lease.
-type LeaseHolder uint8
-
-// The values of LeaseHolder.
-const (
-	HeldByStore LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
-	HeldByShare                    // only the share of this process holds the lease: the store has charged nothing
-	HeldByNone                     // there is no lease: [OnError] allowed the charge, and the store has charged nothing
-)
-
-// DecidedBy names the origin of a verdict: the store with the counters, or this process in place of
-// that store.
-type DecidedBy uint8
-
-// The values of DecidedBy.
-const (
-	ByStore DecidedBy = iota
-	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
-	// verdict, so RetryAfter omits what other processes have charged since then.
-	ByCache
-	// ByShare: the store failed, and this process decided by its share of the limit, which the
-	// verdict describes.
-	ByShare
-	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
-	// key.
-	ByPolicy
-)
-
-var decidedByNames = [...]string{ByStore: "store", ByCache: "cache", ByShare: "share", ByPolicy: "policy"}
-
-// AfterFailure reports whether this process decided because the store failed.
-func (b DecidedBy) AfterFailure() bool { return b == ByShare || b == ByPolicy }
-
-// String returns the name of b, such as "store".
-func (b DecidedBy) String() string { return decidedByNames[b] }

@@ -13,7 +13,7 @@ type denial struct {
 	*decide.Decision
 	result     *decide.Result
 	descriptor int           // the index of Decision in the result
-	limit      int           // the index in Limits; -1: the rule denies, and no limit is known
+	limitIndex int           // the index in Limits; -1: the rule denies, and no limit is known
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
@@ -25,11 +25,11 @@ func denialOf(r *decide.Result) (denial, bool) {
 		return denial{}, false
 	}
 	d := &r.Decisions[denier]
-	return denial{Decision: d, result: r, descriptor: denier, limit: d.DenyingLimit(), wait: r.RetryAfter()}, true
+	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingLimit(), wait: r.RetryAfter()}, true
 }
 
 // penalized reports whether a penalty denies the key.
-func (d *denial) penalized() bool { return d.limit >= 0 && d.Verdicts[d.limit].Penalized }
+func (d *denial) penalized() bool { return d.limitIndex >= 0 && d.Verdicts[d.limitIndex].Penalized }
 
 func (d *denial) reason() string {
 	if d.penalized() {
@@ -40,10 +40,10 @@ func (d *denial) reason() string {
 
 // limitName returns the name of the limit, see [decide.Plan.LimitLabel]; "" if no limit denies.
 func (d *denial) limitName() string {
-	if d.limit < 0 {
+	if d.limitIndex < 0 {
 		return ""
 	}
-	return descriptors.TruncateWithHash(d.LimitLabel(d.limit), maxSentNameBytes)
+	return descriptors.TruncateWithHash(d.LimitLabel(d.limitIndex), maxSentNameBytes)
 }
 
 // fields yields the fields that describe a denial, without any text of the request. It omits

@@ -15,8 +15,8 @@ import (
 func (d *denial) onDeny() *descriptors.OnDeny {
 	var fromLimit *descriptors.OnDeny
 	switch {
-	case d.limit >= 0 && !d.HasOverride:
-		fromLimit = d.Limits[d.limit].OnDeny
+	case d.limitIndex >= 0 && !d.HasOverride:
+		fromLimit = d.Limits[d.limitIndex].OnDeny
 	case d.Rule != nil && len(d.Rule.Limits) > 0:
 		fromLimit = d.Rule.Limits[0].OnDeny
 	}

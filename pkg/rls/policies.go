@@ -44,7 +44,7 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 				continue
 			}
 			if len(shown) == maxPolicies {
-				if denied == nil || denied.descriptor != i || denied.limit != j {
+				if denied == nil || denied.descriptor != i || denied.limitIndex != j {
 					continue
 				}
 				shown = shown[:maxPolicies-1]

@@ -26,13 +26,13 @@ func (r *Receipts) append(b []byte, d *denial) []byte {
 	sent := receipt.Receipt{Time: time.Now(), Replica: r.Replica, Reason: d.reason()}
 	sent.RulesVersion, _ = strconv.ParseUint(d.result.Rules.Version(), 16, 64)
 	if d.Rule != nil && !d.HasOverride { // 0 stands for a limit that came with the request
-		sent.Limit = d.Rule.LimitHash(max(0, d.limit))
+		sent.Limit = d.Rule.LimitHash(max(0, d.limitIndex))
 	}
 	if d.Key != "" {
 		sent.Key = descriptors.KeyNumber(r.KeyHashSecret, d.Key)
 	}
-	if d.limit >= 0 {
-		sent.Used, sent.Max = d.Verdicts[d.limit].Used, d.Limits[d.limit].Capacity()
+	if d.limitIndex >= 0 {
+		sent.Used, sent.Max = d.Verdicts[d.limitIndex].Used, d.Limits[d.limitIndex].Capacity()
 	}
 	var text [receipt.Size]byte
 	return appendHeader(b, r.Header, string(keys.Append(text[:0], &sent)))

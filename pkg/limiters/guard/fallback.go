@@ -112,8 +112,8 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return both.Take(ctx, now, out)
 }
 
-// storeWithFallback is the [split.Taker] that decides operations by the wrapped store, and those
-// that failed by their OnError.
+// storeWithFallback is the [split.Taker] that sends operations to the wrapped store, and applies the
+// OnError of those that failed.
 type storeWithFallback struct{ fallback *Fallback }
 
 // Take decides groups without an end that only the local store needs.

@@ -180,11 +180,11 @@ func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renew
 	return renewals
 }
 
-// popDue appends the renewals that are pending since before or earlier, up to limit in total. It
+// popDue appends the renewals that are pending since before or earlier, up to maximum in total. It
 // returns when the oldest remaining one became pending, or forever.
-func (s *denyShard) popDue(now, before time.Duration, limit int, renewals []renewal) ([]renewal, time.Duration) {
+func (s *denyShard) popDue(now, before time.Duration, maximum int, renewals []renewal) ([]renewal, time.Duration) {
 	for e := s.pending.next; e != &s.pending; e = s.pending.next {
-		if e.pendingSince > before || len(renewals) >= limit {
+		if e.pendingSince > before || len(renewals) >= maximum {
 			return renewals, e.pendingSince
 		}
 		renewals = s.popRenewal(now, e, renewals)

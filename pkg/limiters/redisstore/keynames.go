@@ -81,7 +81,7 @@ const (
 	penaltyKey                     // the penalty; only under a limit with a penalty
 )
 
-// keySuffixes has the suffix of the keys of each kind. No StateID ends with one.
+// keySuffixes holds the suffix of the keys of each kind. No StateID ends with one.
 var keySuffixes = [...]string{usageKey: "", reservationsKey: "h", penaltyKey: "p"}
 
 // keys returns the keys of all operations, in one allocation.

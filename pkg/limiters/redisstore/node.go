@@ -19,13 +19,13 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.newReconnector()}
-	n.queue = newQueue(c.queues, n.decide)
+	n.queue = newQueue(c.queues, n.call)
 	return n
 }
 
-// decide is the [decideFunc] of the queue. It makes a call for each slot, and returns an error only
+// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only
 // if all of them failed.
-func (n *node) decide(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(times, groups, keys)
 	n.makeCalls(ctx, calls)
@@ -36,7 +36,7 @@ func (n *node) decide(ctx context.Context, times callTimes, groups []limiters.Gr
 		}
 	}
 	if len(moving) > 0 {
-		n.decideKeyByKey(ctx, moving)
+		n.repeatKeyByKey(ctx, moving)
 	}
 	err := n.cluster.scatter(calls, out)
 	if err != nil {

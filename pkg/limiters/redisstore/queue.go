@@ -25,9 +25,9 @@ var errEndedUnsent = errors.New("the request timed out or was canceled while it 
 // Hits may have been charged.
 var errEndedSent = errors.New("the request timed out or was canceled before Redis answered: hits may have been charged")
 
-// A decideFunc decides groups in the script of a server or of a node of a cluster. It does not
+// A callFunc decides groups in the script of a server or of a node of a cluster. It does not
 // retain groups or out.
-type decideFunc func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error
+type callFunc func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -37,7 +37,7 @@ type decideFunc func(ctx context.Context, times callTimes, groups []limiters.Gro
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	queueConfig
-	decide decideFunc
+	call callFunc
 
 	mu         sync.Mutex
 	breaker    breaker
@@ -58,8 +58,8 @@ type queueConfig struct {
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
 
-func newQueue(config queueConfig, decide decideFunc) *queue {
-	return &queue{queueConfig: config, decide: decide, breaker: breaker{timeout: config.timeout}}
+func newQueue(config queueConfig, call callFunc) *queue {
+	return &queue{queueConfig: config, call: call, breaker: breaker{timeout: config.timeout}}
 }
 
 // A combinedTake contains the operations of several waiters, which one call decides.
@@ -138,7 +138,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 // twice the timeout.
 func (q *queue) takeAlone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.decideWithTimeout(callTimes{notAfter: notAfter, now: now}, groups, out)
+	err := q.callWithTimeout(callTimes{notAfter: notAfter, now: now}, groups, out)
 	q.finish(err)
 	return err
 }
@@ -151,15 +151,15 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// decideWithTimeout decides groups in one call. The call may use the whole timeout, even if notAfter
+// callWithTimeout decides groups in one call. The call may use the whole timeout, even if notAfter
 // is earlier or its client has left, because a timeout closes the connection, which other clients
 // share. A panic becomes an error.
-func (q *queue) decideWithTimeout(times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) callWithTimeout(times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	q.stats.calls.Add(1)
 	q.stats.ops.Add(int64(len(out)))
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.decide(ctx, times, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.call(ctx, times, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -314,7 +314,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
-		q.decideNext()
+		q.callNext()
 	}
 }
 
@@ -366,11 +366,11 @@ func (c *combinedTake) add(w *waiter) {
 	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
-// decideNext decides q.next, and gives each of its waiters the result.
-func (q *queue) decideNext() {
+// callNext decides q.next, and gives each of its waiters the result.
+func (q *queue) callNext() {
 	next := &q.next
 	next.verdicts = slices.Grow(next.verdicts[:0], next.ops)[:next.ops]
-	err := q.decideWithTimeout(callTimes{notAfter: next.deadline, now: next.waiters[0].now}, next.groups, next.verdicts)
+	err := q.callWithTimeout(callTimes{notAfter: next.deadline, now: next.waiters[0].now}, next.groups, next.verdicts)
 	q.mu.Lock()
 	q.record(err)
 	waiters, verdicts := next.waiters, next.verdicts

@@ -19,12 +19,12 @@ type singleServer struct {
 
 func newSingleServer(client redis.UniversalClient, namer keyNamer, config queueConfig, r *reconnector) *singleServer {
 	s := &singleServer{namer: namer, script: newScriptCaller(client), reconnector: r}
-	s.queue = newQueue(config, s.decide)
+	s.queue = newQueue(config, s.call)
 	return s
 }
 
-// decide is the [decideFunc] of the queue.
-func (s *singleServer) decide(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+// call is the [callFunc] of the queue.
+func (s *singleServer) call(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	b := newBatch(times)
 	defer b.release()
 	b.encode(groups, s.namer.keysIn(&b.buffer, groups))

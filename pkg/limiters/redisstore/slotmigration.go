@@ -10,12 +10,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// decideKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while
+// repeatKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while
 // their slot moves. It charges a group key by key, and refunds it if one of its operations is
 // denied or fails, see ADR 5. A group with both charges and refunds keeps the error, because
 // refunds cannot be undone. An operation with a penalty or a reservation has extra keys; it keeps
 // the error unless one node has all of them, see ADR 16.
-func (n *node) decideKeyByKey(ctx context.Context, calls []*slotCall) {
+func (n *node) repeatKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
 	charges, refunds := make([][]*slotCall, len(calls)), make([][]*slotCall, len(calls))
 	for i, sc := range calls {

@@ -362,7 +362,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups := []limiters.Group{{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}}
 	out := make([]limiters.Verdict, 2)
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
-		return n.decide(t.Context(), callTimes{notAfter: notAfter}, groups, out)
+		return n.call(t.Context(), callTimes{notAfter: notAfter}, groups, out)
 	}
 	must.Succeed(t, decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)))
 	c.OpenSlot(t, int(slotOf(s.namer.key(&groups[0][0]))), 0, 1)

@@ -1,0 +1,74 @@
+package limiters
+
+import (
+	"math"
+	"slices"
+)
+
+// This file declares what stores need that wrap another store, such as those of package guard. Other
+// stores ignore these fields of an operation, and leave those of a verdict zero.
+
+// An OnError is the on_store_error of an operation: it decides the operation if the store cannot.
+// It may differ within one Take.
+type OnError uint8
+
+// The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorFail.
+const (
+	OnErrorUnset OnError = iota
+	OnErrorFail          // the verdict is the error
+	OnErrorAllow
+	OnErrorDeny
+	OnErrorLocal // decide in this process's memory by its share of the limit
+)
+
+var onErrorNames = []string{"", "error", "allow", "deny", "local"}
+
+// OnErrorNames returns the names of all values but OnErrorUnset, the default first.
+func OnErrorNames() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
+
+// ParseOnError returns the value with a name, or OnErrorUnset if there is none.
+func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
+
+// String returns the name of o; "" for OnErrorUnset.
+func (o OnError) String() string { return onErrorNames[o] }
+
+// OrderAfterStore sorts after every decision of the store with equal At. A verdict by the cache has
+// it as its Order.
+const OrderAfterStore = math.MaxUint16
+
+// A LeaseHolder names the store that may hold the lease of a request. The caller copies it from the
+// verdict on the charge to the end of the lease.
+type LeaseHolder uint8
+
+// The values of LeaseHolder.
+const (
+	HeldByStore LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
+	HeldByShare                    // only the share of this process holds the lease: the store has charged nothing
+	HeldByNone                     // there is no lease: [OnError] allowed the charge, and the store has charged nothing
+)
+
+// DecidedBy names the origin of a verdict: the store with the counters, or this process in place of
+// that store.
+type DecidedBy uint8
+
+// The values of DecidedBy.
+const (
+	ByStore DecidedBy = iota
+	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
+	// verdict, so RetryAfter omits what other processes have charged since then.
+	ByCache
+	// ByShare: the store failed, and this process decided by its share of the limit, which the
+	// verdict describes.
+	ByShare
+	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
+	// key.
+	ByPolicy
+)
+
+var decidedByNames = [...]string{ByStore: "store", ByCache: "cache", ByShare: "share", ByPolicy: "policy"}
+
+// AfterFailure reports whether this process decided because the store failed.
+func (b DecidedBy) AfterFailure() bool { return b == ByShare || b == ByPolicy }
+
+// String returns the name of b, such as "store".
+func (b DecidedBy) String() string { return decidedByNames[b] }
