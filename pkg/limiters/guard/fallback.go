@@ -95,21 +95,12 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 	f.outages.checkIdle(ctx, check)
 }
 
-// Take implements [limiters.Store]. Ends of leases that only the local store holds go to that store
-// alone: during an outage, an EndRetrier in the wrapped store would retry them for nothing.
+// Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if !f.local.hasLeases.Load() || !slices.ContainsFunc(groups, isLocalEnd) {
-		return storeWithFallback{f}.Take(ctx, now, groups, out)
+	if f.local.hasLeases.Load() && slices.ContainsFunc(groups, isLocalEnd) {
+		return f.takeWithLocalEnds(ctx, now, groups, out)
 	}
-	var both split.FanOut
-	for first, g := range limiters.EachGroup(groups) {
-		if isLocalEnd(g) {
-			both.Add(localEnds{&f.local}, g, first)
-		} else {
-			both.Add(storeWithFallback{f}, g, first)
-		}
-	}
-	return both.Take(ctx, now, out)
+	return storeWithFallback{f}.Take(ctx, now, groups, out)
 }
 
 // storeWithFallback is the [split.Taker] that sends operations to the wrapped store, and applies the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -79,39 +78,4 @@ func (l *localFallback) scale(op *limiters.Op) bool {
 		op.Limit = share
 	}
 	return err == nil
-}
-
-// mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease
-// may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
-// else decides them.
-func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
-	canceled := ctx.Err() != nil
-	var ends split.Subset
-	for i, op := range limiters.EachOp(args.groups) {
-		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
-			ends.AddOps(limiters.Group{*op}, i)
-		}
-	}
-	if ends.Len() > 0 {
-		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, localEnds{l}, args.now)
-	}
-}
-
-// localEnds is the [split.Taker] that ends leases in the local store.
-type localEnds struct{ local *localFallback }
-
-// Take ends leases. It ignores a canceled ctx, which must not keep a slot occupied.
-func (e localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
-	for _, op := range limiters.EachOp(groups) {
-		end := *op
-		e.local.scale(&end)
-		ends = append(ends, end)
-	}
-	return e.local.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
-}
-
-func isLocalEnd(g limiters.Group) bool {
-	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.HeldByShare
 }

@@ -1,0 +1,64 @@
+package guard
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/split"
+)
+
+// This file routes the ends of leases. Once the local store has decided an operation with a lease,
+// an end goes to the local store alone if only that store holds the lease, and otherwise to the
+// wrapped store and then, under OnErrorLocal, to the local one.
+
+// takeWithLocalEnds decides groups of which some end leases that only the local store holds. These
+// do not go to the wrapped store: during an outage, an EndRetrier there would retry them for
+// nothing.
+func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	var both split.FanOut
+	for first, g := range limiters.EachGroup(groups) {
+		if isLocalEnd(g) {
+			both.Add(localEnds{&f.local}, g, first)
+		} else {
+			both.Add(storeWithFallback{f}, g, first)
+		}
+	}
+	return both.Take(ctx, now, out)
+}
+
+// isLocalEnd reports whether g ends a lease that only the local store holds.
+func isLocalEnd(g limiters.Group) bool {
+	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.HeldByShare
+}
+
+// mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease
+// may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
+// else decides them.
+func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
+	canceled := ctx.Err() != nil
+	var ends split.Subset
+	for i, op := range limiters.EachOp(args.groups) {
+		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
+			ends.AddOps(limiters.Group{*op}, i)
+		}
+	}
+	if ends.Len() > 0 {
+		// A full local store accepts an end without remembering it, so there is no error to report.
+		_ = ends.Take(ctx, localEnds{l}, args.now)
+	}
+}
+
+// localEnds is the [split.Taker] that ends leases in the local store.
+type localEnds struct{ local *localFallback }
+
+// Take ends leases. It ignores a canceled ctx, which must not keep a slot occupied.
+func (e localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
+	for _, op := range limiters.EachOp(groups) {
+		end := *op
+		e.local.scale(&end)
+		ends = append(ends, end)
+	}
+	return e.local.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
+}
