@@ -40,7 +40,7 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
 			decideSingle(now, &g[0], stateIndex[0], states, &out[0], grow)
 		} else {
-			d := groupDecision{now, g, stateIndex, states, out, grow}
+			d := groupDecision{now: now, group: g, stateIndex: stateIndex, states: states, out: out, growState: grow}
 			d.decide()
 		}
 		stateIndex, out = stateIndex[len(g):], out[len(g):]

@@ -2,17 +2,15 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_extra.lua
--- could decide every operation. Each other decider leaves out steps that its operations do not need, and so saves CPU of Redis. The gain is
--- the CPU for an operation without this decider, divided by the CPU with it (ADR 3). Without decide_alone, decide_same_key would decide
--- ALONE runs; without any other decider, decide_extra.lua would. decide_same_key and decide_group are in shared_keys.lua.
---   kind          decider                  gain          operations
---   ALONE         decide_alone             1.4 to 2.0    ungrouped, each on a key of its own, as most are: no state is kept
---   SAME_KEY      decide_same_key          1.4 to 2.4    ungrouped, on one key: one state for all
---   GROUPED       decide_group             1.1 to 1.2    of a group without extra state
---   CONCURRENCY   decide_concurrency.lua   1.9           ungrouped, under concurrency limits
---   RESERVATIONS  decide_reservations.lua  4.0           ungrouped, under limits with reservations and no penalty
---   EXTRA         decide_extra.lua                       any others, and the whole group of an EXTRA operation
--- A GROUPED or EXTRA run has one operation, and is called op. A group is a list of these. Runs of the other kinds are ungrouped.
+-- could decide every operation. Each other decider leaves out steps that its operations do not need, and so saves CPU of Redis: ADR 3 has
+-- the measurements. decide_same_key and decide_group are in shared_keys.lua.
+--   kind          decider                  operations
+--   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
+--   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
+--   GROUPED       decide_group             of a group without extra state
+--   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
+--   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
+--   EXTRA         decide_extra.lua         any others, and the whole group of an EXTRA operation
 --
 -- A file returns a module, a table of functions. limit.module is that of the limit's algorithm. It has these members:
 --   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
@@ -59,31 +57,40 @@ for i = 2, #ARGV - 1 do
   limits[i - 1] = limit
 end
 
--- In a run, first is the index of its first verdict. An ALONE, CONCURRENCY or RESERVATIONS run has op_count operations, whose layouts begin
--- at byte ops_at of packed. In any other run, last is the index of its last verdict. count is the number of verdicts so far.
+-- The fields of a run; an index begins at 1:
+--   kind, group_number   see wire.go
+--   first                the index of its first verdict
+--   key_index            the index of the key of its first operation
+--   op_count, ops_at     ALONE, CONCURRENCY and RESERVATIONS: the number of operations, and the byte of packed at which their layouts begin
+--   current_op           of these kinds: the operation that is decided
+--   last, limit, n       other kinds: the index of its last verdict, and the limit and n of its operations
+--   denied_n             SAME_KEY: the hits that a denied peek charges; nil for other operations
+--   op_kind, id, reservations_index, penalty_index   EXTRA: see wire.go
+-- A GROUPED or EXTRA run has one operation. Its table is that of the operation too, and is then called op. A group is a list of these. Runs
+-- of the other kinds are ungrouped. count is the number of verdicts so far.
 local runs, count, packed = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
   while from <= #packed do
-    local op_count, key, kind, limit, group_number, n
-    op_count, key, kind, limit, group_number, n, from = struct_unpack($RUN_LAYOUT, packed, from)
+    local op_count, key_index, kind, limit_index, group_number, n
+    op_count, key_index, kind, limit_index, group_number, n, from = struct_unpack($RUN_LAYOUT, packed, from)
     local count_denied, verdict_count, run = kind >= $COUNT_DENIED, op_count
     if count_denied then kind = kind - $COUNT_DENIED end
     if kind == $EXTRA then
-      local op_kind, id, reservations_key, penalty_key
-      op_kind, id, reservations_key, penalty_key, from = struct_unpack($EXTRA_LAYOUT, packed, from)
-      if op_kind == $INSPECT and penalty_key > 0 then verdict_count = 2 end
+      local op_kind, id, reservations_index, penalty_index
+      op_kind, id, reservations_index, penalty_index, from = struct_unpack($EXTRA_LAYOUT, packed, from)
+      if op_kind == $INSPECT and penalty_index > 0 then verdict_count = 2 end
       run = {
-        kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
-        op_kind = op_kind, id = id, reservations_key = reservations_key, penalty_key = penalty_key,
+        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index], group_number = group_number, n = n,
+        op_kind = op_kind, id = id, reservations_index = reservations_index, penalty_index = penalty_index,
       }
     elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
       local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
-      run = { kind = kind, first = count + 1, key = key, op_count = op_count, ops_at = from, current_op = 1, count_denied = count_denied }
+      run = { kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = from, current_op = 1, count_denied = count_denied }
       from = from + size * op_count
     else
       run = {
-        kind = kind, first = count + 1, last = count + verdict_count, key = key, limit = limits[limit], group_number = group_number, n = n,
+        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index], group_number = group_number, n = n,
         denied_n = nil,
       }
       if count_denied then run.n, run.denied_n = 0, n end
@@ -115,14 +122,14 @@ local function failures()
   -- Sets the verdict of operation i, whose key could not be saved. A denial stays a denial even if it could not be
   -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
   -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
-  local function set_unsaved(i, key, limit, n, problem, penalty_key)
+  local function set_unsaved(i, key, limit, n, problem, penalty_index)
     local result = verdict_of(i) % $DURING_PENALTY
     if result == $TOO_MANY_LEASES then return end
     problem = text_of(problem)
     local function deny()
       local s, left, penalty = limit.module.load(key, limit, now), 0, limit.penalty
       local fits, retry = limit.module.fits(s, limit, now, n)
-      if penalty then left = penalty.module.left(penalty.module.load(KEYS[penalty_key]), penalty, now) end
+      if penalty then left = penalty.module.left(penalty.module.load(KEYS[penalty_index]), penalty, now) end
       if fits and left == 0 then error(problem, 0) end
       local used, reset = limit.module.usage(s, limit, now)
       set_verdict(i, $DENIED, used, retry, reset)
@@ -164,7 +171,7 @@ end
 -- Decides operations of an ALONE run, see decide_each. The functions of the algorithm are locals, because Lua reads a local faster than a
 -- field. The body of set_verdict is inline, because its call would cost 2 % of an operation.
 local function decide_alone(run, to, values, base)
-  local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key - 1
+  local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key_index - 1
   local names, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
   for op = run.current_op, to do
@@ -214,7 +221,7 @@ local concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
-    local base, last = run.key - 1, run.key - 1 + run.op_count
+    local base, last = run.key_index - 1, run.key_index - 1 + run.op_count
     for from = base + 1, last, $KEYS_PER_COMMAND do
       local to = math.min(from + $KEYS_PER_COMMAND - 1, last)
       local values = to > from and redis.pcall('MGET', unpack(KEYS, from, to)) or {}
@@ -226,9 +233,9 @@ for r, run in ipairs(runs) do
   elseif run.kind == $RESERVATIONS then
     reservations = reservations or module_of('decide_reservations')(now, server, known_keys, packed, limits, load_shared)
     -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-    local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key + 1)
-    local values = redis.pcall('MGET', unpack(KEYS, run.key, run.key - 1 + read_count))
-    decide_each(reservations, run, run.op_count, values, run.key - 1)
+    local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key_index + 1)
+    local values = redis.pcall('MGET', unpack(KEYS, run.key_index, run.key_index - 1 + read_count))
+    decide_each(reservations, run, run.op_count, values, run.key_index - 1)
   else
     load_shared().decide_run(run, runs[r + 1])
   end

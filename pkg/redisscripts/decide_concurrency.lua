@@ -18,9 +18,9 @@ return function(now, server, known_keys, packed, limits)
   return function(run, to)
     for op = run.current_op, to do
       run.current_op = op
-      local op_kind, id, index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
+      local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
       local limit = limits[limit_index]
-      local leases, name, key, allowed, retry, scores, used, reset = limit.module.leases, KEYS[index], known_keys[index], true, 0
+      local leases, name, key, allowed, retry, scores, used, reset = limit.module.leases, KEYS[key_index], known_keys[key_index], true, 0
       if not key and id ~= $NO_ID then
         scores = leases.scores(name, id)
         used, reset = leases.quick(name, id, limit, now, n, op_kind == $END, scores, server)
@@ -28,7 +28,7 @@ return function(now, server, known_keys, packed, limits)
       if not used then
         key = key or { name = name }
         key.state = key.state or leases.load(name, id, false, scores)
-        known_keys[index] = key
+        known_keys[key_index] = key
         allowed, retry = decide(leases, key.state, id, limit, n, op_kind == $END)
         used, reset = limit.module.usage(key.state, limit, now)
       end

@@ -40,7 +40,7 @@ return function(now, server, shared)
 
   -- Removes expired reservations, and settles them to 0 if the limit refunds them.
   local function load_reservations(key, op)
-    local target = key_at(op.reservations_key)
+    local target = key_at(op.reservations_index)
     target.state = target.state or module_of('leases_hash').load(target.name)
     op.leases = target.state
     local expired = expire_leases(op)
@@ -62,7 +62,7 @@ return function(now, server, shared)
     state_of(key, op.limit)
     if op.limit.reserves then load_reservations(key, op) end
     if op.limit.penalty then
-      local target = key_at(op.penalty_key)
+      local target = key_at(op.penalty_index)
       target.group = op.group
       target.state = target.state or op.limit.penalty.module.load(target.name)
       op.penalty_target = target
@@ -198,7 +198,7 @@ return function(now, server, shared)
   -- Decides a group. All its operations are checked before one is charged.
   return function(group)
     for _, op in ipairs(group) do
-      op.target, op.group = key_at(op.key), group
+      op.target, op.group = key_at(op.key_index), group
       op.target.group = group
     end
     each(group, load)

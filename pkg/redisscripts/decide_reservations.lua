@@ -12,26 +12,26 @@ return function(now, server, known_keys, packed, limits, load_shared)
 
   -- The operation that is decided now:
   --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
-  --   index, name                the index of the key of the usage, and the name of the key of the reservations
+  --   key_index, name            the index of the key of the usage, and the name of the key of the reservations
   --   limit                      the limit
   --   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
   --   lease                      the stored lease of the reservation; false if it is not open
   --   key_expiry, counts, first  as in the head
   local op = {
-    id = 0, n = 0, ends = 0, index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
+    id = 0, n = 0, ends = 0, key_index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
     counts = 0, first = 0,
   }
 
   -- Reads operation i of a run. It returns whether it is frequent as far as known without its hash.
   local function read_op(run, i)
     local at, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    op_kind, op.id, op.index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
+    op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
     op.ends, op.name = op_kind == $END, KEYS[reservations_index]
     if op.limit ~= limits[limit_index] then
       op.limit = limits[limit_index]
       op.least, op.ttl_end = least_expiry(op.limit.ttl, server), now + op.limit.ttl
     end
-    local key = known_keys[op.index]
+    local key = known_keys[op.key_index]
     return op.n >= 0 and op.id ~= $NO_ID and not known_keys[reservations_index] and not (key and key.failed)
   end
 
@@ -72,7 +72,7 @@ return function(now, server, known_keys, packed, limits, load_shared)
 
   -- Returns the key of the usage with its state.
   local function load_usage(value)
-    local limit, key = op.limit, load_shared().key_at(op.index)
+    local limit, key = op.limit, load_shared().key_at(op.key_index)
     if not key.state and not key.failed then key.state = limit.module.load(key.name, limit, now, value or nil) end
     return key
   end
@@ -97,9 +97,9 @@ return function(now, server, known_keys, packed, limits, load_shared)
   -- Decides a frequent operation, whose verdict is verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes
   -- nil when the operation changes it.
   local function decide_frequent(i, values, v)
-    local limit, name, value, delta, used, reset = op.limit, KEYS[op.index], values[v], op.n
+    local limit, name, value, delta, used, reset = op.limit, KEYS[op.key_index], values[v], op.n
     local algorithm = limit.module
-    local needs_state = not algorithm.settles_at_once or value == nil or known_keys[op.index]
+    local needs_state = not algorithm.settles_at_once or value == nil or known_keys[op.key_index]
     -- A value that cannot be read is an error here, before anything is written.
     if needs_state then
       load_usage(value)
@@ -121,9 +121,9 @@ return function(now, server, known_keys, packed, limits, load_shared)
     for i = run.current_op, to do
       run.current_op = i
       if read_op(run, i) and read_hash() then
-        decide_frequent(run.first + i - 1, values, op.index - base)
+        decide_frequent(run.first + i - 1, values, op.key_index - base)
       else
-        load_usage(values[op.index - base])
+        load_usage(values[op.key_index - base])
         local shared = load_shared()
         shared.decide_extra({ shared.op_of(run, i) })
       end

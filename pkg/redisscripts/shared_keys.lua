@@ -68,7 +68,7 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
   local function decide_group(group)
     local allowed, on = true, {}
     for i, op in ipairs(group) do
-      local key = key_at(op.key)
+      local key = key_at(op.key_index)
       on[i] = key
       if key.group ~= group then key.group, key.sum = group, 0 end
       key.sum = math.min(key.sum + math.max(op.n, 0), $MAX_HITS)
@@ -95,9 +95,9 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
   -- Operation i of a RESERVATIONS run, as decide_extra.lua needs it.
   local function op_of(run, i)
     local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
-    local op_kind, id, key, limit, n, reservations_key = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
+    local op_kind, id, key_index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
     return {
-      first = run.first + i - 1, op_kind = op_kind, id = id, key = key, limit = limits[limit], n = n, reservations_key = reservations_key,
+      first = run.first + i - 1, op_kind = op_kind, id = id, key_index = key_index, limit = limits[limit_index], n = n, reservations_index = reservations_index,
     }
   end
 
@@ -121,7 +121,7 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     if run.kind == $EXTRA then
       decide = decide_extra
     elseif run.kind == $SAME_KEY then
-      return guarded(decide_same_key, key_at(run.key), run)
+      return guarded(decide_same_key, key_at(run.key_index), run)
     end
     group[#group + 1] = run
     if run.group_number == 0 or not after or after.group_number ~= run.group_number then
@@ -151,13 +151,13 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
 
   -- Reports operation i of a run as failed if its key or its penalty could not be decided or saved.
   local function report_failure(i, run)
-    local key = known_keys[run.key]
+    local key = known_keys[run.key_index]
     if not key then return end
     if key.failed then return failures().fail(i, key.failed) end
-    local unsaved = key.unsaved or run.limit.penalty and known_keys[run.penalty_key].unsaved
+    local unsaved = key.unsaved or run.limit.penalty and known_keys[run.penalty_index].unsaved
     if not unsaved then return end
     if run.op_kind == $INSPECT then return failures().fail(i, unsaved) end
-    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run.penalty_key)
+    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run.penalty_index)
   end
 
   local function finish()

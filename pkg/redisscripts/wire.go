@@ -63,7 +63,7 @@ type Run struct {
 	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
 }
 
-var runLayout = layout{{"op_count", "I2"}, {"key", "I2"}, {"kind", "I1"}, {"limit", "I2"}, {"group_number", "I2"}, {"n", "i8"}}
+var runLayout = layout{{"op_count", "I2"}, {"key_index", "I2"}, {"kind", "I1"}, {"limit_index", "I2"}, {"group_number", "I2"}, {"n", "i8"}}
 
 // AppendRun appends the runLayout of r.
 func AppendRun(b []byte, r *Run) []byte {
@@ -77,28 +77,28 @@ func AppendRun(b []byte, r *Run) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(r.N))
 }
 
-var aloneLayout = layout{{"limit", "I2"}, {"n", "i8"}}
+var aloneLayout = layout{{"limit_index", "I2"}, {"n", "i8"}}
 
 // AppendAlone appends the aloneLayout of op.
 func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
 	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
 }
 
-var extraLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"reservations_key", "I2"}, {"penalty_key", "I2"}}
+var extraLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"reservations_index", "I2"}, {"penalty_index", "I2"}}
 
 // AppendExtra appends the extraLayout of op.
 func AppendExtra(b []byte, op *limiters.Op, reservationsKey, penaltyKey int) []byte {
 	return appendIndex(appendIndex(appendLease(b, op), reservationsKey), penaltyKey)
 }
 
-var concurrencyLayout = slices.Concat(layout{{"op_kind", "I1"}, {"id", "c16"}, {"key", "I2"}}, aloneLayout)
+var concurrencyLayout = slices.Concat(layout{{"op_kind", "I1"}, {"id", "c16"}, {"key_index", "I2"}}, aloneLayout)
 
 // AppendConcurrency appends the concurrencyLayout of op.
 func AppendConcurrency(b []byte, op *limiters.Op, key, limit int) []byte {
 	return AppendAlone(appendIndex(appendLease(b, op), key), op, limit)
 }
 
-var reservationsLayout = slices.Concat(concurrencyLayout, layout{{"reservations_key", "I2"}})
+var reservationsLayout = slices.Concat(concurrencyLayout, layout{{"reservations_index", "I2"}})
 
 // AppendReservations appends the reservationsLayout of op.
 func AppendReservations(b []byte, op *limiters.Op, key, limit, reservationsKey int) []byte {

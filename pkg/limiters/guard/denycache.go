@@ -205,7 +205,7 @@ func (c *DenyCache) routeOps(
 			r.forward = !mayBeCached(g) || keyIsForwarded(routes[:first+i], r.hash)
 			c.shard(r.hash).locked(func(s *denyShard) {
 				if r.forward || !s.answer(now, op, &out[first+i]) {
-					renewals = s.forward(now, op, r, renewals)
+					renewals = s.markForwarded(now, op, r, renewals)
 				}
 				if isLookup(op) {
 					s.lookups++

@@ -101,8 +101,8 @@ func (s *denyShard) answer(now time.Duration, op *limiters.Op, v *limiters.Verdi
 	return true
 }
 
-// forward marks op to be forwarded, and appends renewals with the debts of its key.
-func (s *denyShard) forward(now time.Duration, op *limiters.Op, r *route, renewals []renewal) []renewal {
+// markForwarded marks op to be forwarded, and appends renewals with the debts of its key.
+func (s *denyShard) markForwarded(now time.Duration, op *limiters.Op, r *route, renewals []renewal) []renewal {
 	e := s.find(op.Key, op.Limit)
 	r.forward, r.generation = true, s.generation
 	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits

@@ -100,16 +100,12 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	if f.local.hasLeases.Load() && slices.ContainsFunc(groups, isLocalEnd) {
 		return f.takeWithLocalEnds(ctx, now, groups, out)
 	}
-	return storeWithFallback{f}.Take(ctx, now, groups, out)
+	return f.takeFromStore(ctx, now, groups, out)
 }
 
-// storeWithFallback is the [split.Taker] that sends operations to the wrapped store, and applies the
-// OnError of those that failed.
-type storeWithFallback struct{ fallback *Fallback }
-
-// Take decides groups without an end that only the local store needs.
-func (s storeWithFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	f := s.fallback
+// takeFromStore sends groups to the wrapped store, and applies the OnError of the operations that
+// failed. No group may be an end that only the local store needs.
+func (f *Fallback) takeFromStore(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
 	args := takeArgs{now, groups, out}
 	if f.local.hasLeases.Load() {

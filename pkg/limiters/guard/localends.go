@@ -16,15 +16,20 @@ import (
 // do not go to the wrapped store: during an outage, an EndRetrier there would retry them for
 // nothing.
 func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	var both split.FanOut
+	var ends, others split.Subset
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
-			both.Add(localEnds{&f.local}, g, first)
+			f.local.addEnd(&ends, g[0], first)
 		} else {
-			both.Add(storeWithFallback{f}, g, first)
+			others.Add(g, first)
 		}
 	}
-	return both.Take(ctx, now, out)
+	endErr := f.local.takeEnds(ctx, now, &ends)
+	others.Verdicts = make([]limiters.Verdict, others.Len())
+	err := f.takeFromStore(ctx, now, others.Groups, others.Verdicts)
+	ends.Scatter(out)
+	others.Scatter(out)
+	return split.ErrorOfAll([]error{err, endErr})
 }
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
@@ -40,25 +45,24 @@ func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	var ends split.Subset
 	for i, op := range limiters.EachOp(args.groups) {
 		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
-			ends.AddOps(limiters.Group{*op}, i)
+			l.addEnd(&ends, *op, i)
 		}
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, localEnds{l}, args.now)
+		_ = l.takeEnds(ctx, args.now, &ends)
 	}
 }
 
-// localEnds is the [split.Taker] that ends leases in the local store.
-type localEnds struct{ local *localFallback }
+// addEnd adds an end for the local store, with this process's share of its limit. index is that of
+// its verdict in the whole Take.
+func (l *localFallback) addEnd(ends *split.Subset, end limiters.Op, index int) {
+	l.scale(&end)
+	ends.AddOps(limiters.Group{end}, index)
+}
 
-// Take ends leases. It ignores a canceled ctx, which must not keep a slot occupied.
-func (e localEnds) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
-	for _, op := range limiters.EachOp(groups) {
-		end := *op
-		e.local.scale(&end)
-		ends = append(ends, end)
-	}
-	return e.local.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
+// takeEnds ends leases in the local store, even if ctx is canceled, because the slots would stay
+// occupied.
+func (l *localFallback) takeEnds(ctx context.Context, now time.Time, ends *split.Subset) error {
+	return ends.Take(context.WithoutCancel(ctx), l.store, now)
 }
