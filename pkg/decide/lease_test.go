@@ -14,56 +14,38 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// newLeaseDecider returns a Decider on store by rules with leases:
-//
-//	full, quota_full      deny every hit, the latter in quota mode
-//	free                  100 hits an hour
-//	user, quota           2 slots, the latter in quota mode
-//	shadowed              1 slot, in shadow mode
-//	both                  2 slots, and 7 hits an hour
-//	second                7 hits an hour, and 2 slots
-//	named                 2 slots, with the name slots
-//	replacing             70 hits an hour, and replaces slots
-//	ordinary              50 hits an hour
-//	budget                100 hits an hour, reserved
-//	marked, release       60 hits an hour
+// leaseRules has rules with leases, and others beside them. "lease" is the id of the request.
+const leaseRules = `
+domain: modes
+descriptors:
+  - {key: full, rate_limit: {unit: hour, requests_per_unit: 0, count_denied: false}}
+  - {key: quota_full, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0, count_denied: false}}
+  - {key: free, rate_limit: {unit: hour, requests_per_unit: 100, count_denied: false}}
+  - {key: ordinary, rate_limit: {unit: hour, requests_per_unit: 50, count_denied: false}}
+  - {key: marked, descriptors: [{key: release, rate_limit: {unit: hour, requests_per_unit: 60, count_denied: false}}]}
+  - {key: replacing, rate_limit: {unit: hour, requests_per_unit: 70, count_denied: false, replaces: [{name: slots}]}}
+  - {key: user, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 2}}]}
+  - {key: quota, descriptors: [{key: lease, quota_mode: true, rate_limit: {algorithm: concurrency, concurrent_requests: 2}}]}
+  - {key: shadowed, descriptors: [{key: lease, shadow_mode: true, rate_limit: {algorithm: concurrency, concurrent_requests: 1}}]}
+  - {key: named, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 2, name: slots}}]}
+  - {key: budget, descriptors: [{key: lease, rate_limit: {algorithm: fixed_window, unit: hour, requests_per_unit: 100, reserve: {ttl: 60s}}}]}
+  - key: both
+    descriptors:
+      - key: lease
+        rate_limits:
+          - {algorithm: concurrency, concurrent_requests: 2}
+          - {unit: hour, requests_per_unit: 7, count_denied: false}
+  - key: second
+    descriptors:
+      - key: lease
+        rate_limits:
+          - {unit: hour, requests_per_unit: 7, count_denied: false}
+          - {algorithm: concurrency, concurrent_requests: 2}
+`
+
 func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 	t.Helper()
-	limit := func(spec limiters.Spec) descriptors.RateLimit {
-		l, err := limiters.NewLimit(spec)
-		must.Succeed(t, err)
-		return descriptors.RateLimit{Limit: l, RequestsPerUnit: spec.Max}
-	}
-	slots := func(n int64) descriptors.RateLimit { return limit(limiters.Spec{Algorithm: "concurrency", Max: n}) }
-	perHour := func(n int64) descriptors.RateLimit {
-		return limit(limiters.Spec{Algorithm: limiters.DefaultAlgorithm, Max: n, Window: time.Hour})
-	}
-	b := descriptors.NewBuilder()
-	for path, rule := range map[string]descriptors.Rule{
-		"full":           {Limits: []descriptors.RateLimit{perHour(0)}},
-		"quota_full":     {Limits: []descriptors.RateLimit{perHour(0)}, QuotaMode: true},
-		"free":           {Limits: []descriptors.RateLimit{perHour(100)}},
-		"user lease":     {Limits: []descriptors.RateLimit{slots(2)}},
-		"quota lease":    {Limits: []descriptors.RateLimit{slots(2)}, QuotaMode: true},
-		"shadowed lease": {Limits: []descriptors.RateLimit{slots(1)}, ShadowMode: true},
-		"both lease":     {Limits: []descriptors.RateLimit{slots(2), perHour(7)}},
-		"second lease":   {Limits: []descriptors.RateLimit{perHour(7), slots(2)}},
-		"named lease":    {Limits: []descriptors.RateLimit{{Limit: slots(2).Limit, RequestsPerUnit: 2, Name: "slots"}}},
-		"replacing":      {Limits: []descriptors.RateLimit{perHour(70)}, Replaces: []string{"slots"}},
-		"budget lease": {Limits: []descriptors.RateLimit{limit(limiters.Spec{
-			Algorithm: "fixed_window", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}},
-		})}},
-		"ordinary":       {Limits: []descriptors.RateLimit{perHour(50)}},
-		"marked release": {Limits: []descriptors.RateLimit{perHour(60)}},
-	} {
-		node := b.Domain("modes")
-		for key := range strings.FieldsSeq(path) {
-			node = node.Add(descriptors.NodeSpec{Entry: descriptors.Entry{Key: key}})
-		}
-		node.SetRule(rule)
-	}
-	rules := b.Build()
-	return New(func() *descriptors.Rules { return rules }, store, o)
+	return newDeciderOn(t, store, leaseRules, o)
 }
 
 // A leaseStore is a testStore whose calls a test intercepts. It keeps the operations of each call.
