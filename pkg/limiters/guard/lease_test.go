@@ -182,6 +182,22 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 	}
 }
 
+// A Take of such ends alone calls the wrapped store not at all, because an empty call could fail and
+// so report an outage.
+func TestEndOfALocalLeaseMakesNoStoreCall(t *testing.T) {
+	store := &faultyLink{Store: memory()}
+	f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.OnErrorLocal)
+	store.set(0, 0, limiters.Uncharged(errUnreachable))
+	holder := takeGroups(t, f, limiters.Group{lease("a")})[0].Holder
+	before := store.calls.Load()
+	if v := takeGroups(t, f, limiters.Group{lease("a", end, func(op *limiters.Op) { op.Holder = holder })})[0]; !v.Allowed || v.Err != nil {
+		t.Errorf("the end: %+v, want allowed", v)
+	}
+	if calls := store.calls.Load() - before; calls != 0 {
+		t.Errorf("%d calls of the wrapped store, want none", calls)
+	}
+}
+
 // A canceling store cancels the context of each call.
 type canceling struct {
 	limiters.Store

@@ -16,20 +16,26 @@ import (
 // do not go to the wrapped store: during an outage, an EndRetrier there would retry them for
 // nothing.
 func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	var ends, others split.Subset
+	store, local := &takeFunc{f.takeFromStore}, &takeFunc{f.local.takeEnds}
+	var parts split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
-			f.local.addEnd(&ends, g[0], first)
+			parts.Add(local, g, first)
 		} else {
-			others.Add(g, first)
+			parts.Add(store, g, first)
 		}
 	}
-	endErr := f.local.takeEnds(ctx, now, &ends)
-	others.Verdicts = make([]limiters.Verdict, others.Len())
-	err := f.takeFromStore(ctx, now, others.Groups, others.Verdicts)
-	ends.Scatter(out)
-	others.Scatter(out)
-	return split.ErrorOfAll([]error{err, endErr})
+	return parts.Take(ctx, now, out)
+}
+
+// A takeFunc is a function as a [split.Taker]. A pointer to it is comparable.
+type takeFunc struct {
+	take func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+}
+
+// Take implements [split.Taker].
+func (t *takeFunc) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	return t.take(ctx, now, groups, out)
 }
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
@@ -45,24 +51,23 @@ func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	var ends split.Subset
 	for i, op := range limiters.EachOp(args.groups) {
 		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
-			l.addEnd(&ends, *op, i)
+			ends.AddOps(limiters.Group{*op}, i)
 		}
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = l.takeEnds(ctx, args.now, &ends)
+		_ = ends.Take(ctx, &takeFunc{l.takeEnds}, args.now)
 	}
 }
 
-// addEnd adds an end for the local store, with this process's share of its limit. index is that of
-// its verdict in the whole Take.
-func (l *localFallback) addEnd(ends *split.Subset, end limiters.Op, index int) {
-	l.scale(&end)
-	ends.AddOps(limiters.Group{end}, index)
-}
-
-// takeEnds ends leases in the local store, even if ctx is canceled, because the slots would stay
-// occupied.
-func (l *localFallback) takeEnds(ctx context.Context, now time.Time, ends *split.Subset) error {
-	return ends.Take(context.WithoutCancel(ctx), l.store, now)
+// takeEnds ends leases in the local store, under this process's shares of their limits. It ignores a
+// canceled ctx, which must not keep a slot occupied.
+func (l *localFallback) takeEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
+	for _, op := range limiters.EachOp(groups) {
+		end := *op
+		l.scale(&end)
+		ends = append(ends, end)
+	}
+	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
 }
