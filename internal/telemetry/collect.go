@@ -14,15 +14,19 @@ type stat[S any] struct {
 }
 
 func gaugeOf[S any](name, help string, value func(S) int64) stat[S] {
-	return stat[S]{prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, func(s S) float64 { return float64(value(s)) }}
+	return statOf(prometheus.GaugeValue, name, help, nil, value)
 }
 
 func counterOf[S any](name, help string, value func(S) int64) stat[S] {
-	return labeledCounterOf(name, help, nil, value)
+	return statOf(prometheus.CounterValue, name, help, nil, value)
 }
 
 func labeledCounterOf[S any](name, help string, labels prometheus.Labels, value func(S) int64) stat[S] {
-	return stat[S]{prometheus.NewDesc(name, help, nil, labels), prometheus.CounterValue, func(s S) float64 { return float64(value(s)) }}
+	return statOf(prometheus.CounterValue, name, help, labels, value)
+}
+
+func statOf[S any](kind prometheus.ValueType, name, help string, labels prometheus.Labels, value func(S) int64) stat[S] {
+	return stat[S]{prometheus.NewDesc(name, help, nil, labels), kind, func(s S) float64 { return float64(value(s)) }}
 }
 
 // A statsCollector reads the statistics once at each scrape, because reading them may take locks.

@@ -16,7 +16,7 @@ func countingChecks(a algorithm) []check {
 		{id("group"), "Do requests of 32 concurrent clients under two limits admit exactly the smaller limit?",
 			func(t *trial) { checkConcurrentGroup(t, a) }},
 		{id("linearizable"), "Do single calls in some order explain each history of concurrent charges and peeks?",
-			func(t *trial) { checkHistories(t, a, chargeOrPeek, staleRemaining) }},
+			func(t *trial) { checkHistories(t, t.steadyChoices(a), a, chargeOrPeek, staleRemaining) }},
 		{id("refunds"), "Do single calls in some order explain each history of concurrent charges, peeks and refunds?",
 			func(t *trial) { checkRefundHistories(t, a) }},
 	}
@@ -120,8 +120,7 @@ func checkExactness(t *trial, a algorithm) {
 
 func checkCosts(t *trial, a algorithm) {
 	const limit, maximum = 100, 7
-	t.steady(minSteady)
-	c := t.choices(a)
+	c := t.steadyChoices(a)
 	d := t.key(a.rule("day_100"))
 	ops := t.perform(d, 64, 4, func(i, call int) int64 { return int64((i+call)%maximum) + 1 })
 	lost := t.countErrors(ops)
@@ -145,8 +144,7 @@ func checkCosts(t *trial, a algorithm) {
 }
 
 func checkConcurrentGroup(t *trial, a algorithm) {
-	t.steady(minSteady)
-	c := t.choices(a)
+	c := t.steadyChoices(a)
 	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
 	all := make([]op, 32)
 	concurrently(len(all), func(i int) {
@@ -187,9 +185,7 @@ const (
 
 // checkHistories checks histories of calls with random hits. Answers may have any staleness up to
 // maxStale.
-func checkHistories(t *trial, a algorithm, hits func() int64, maxStale staleness) {
-	t.steady(minSteady)
-	c := t.choices(a)
+func checkHistories(t *trial, c choices, a algorithm, hits func() int64, maxStale staleness) {
 	all := make([][]op, historyKeys)
 	requests := make([]string, historyKeys)
 	for first := 0; first < historyKeys; first += connections {
@@ -235,12 +231,12 @@ func checkHistories(t *trial, a algorithm, hits func() int64, maxStale staleness
 
 // checkRefundHistories is checkHistories with refunds, if the service refunds.
 func checkRefundHistories(t *trial, a algorithm) {
-	t.steady(minSteady)
-	if !t.choices(a).refunds {
+	c := t.steadyChoices(a)
+	if !c.refunds {
 		t.skip("the service does not refund")
 		return
 	}
-	checkHistories(t, a, chargePeekOrRefund, staleDenialsToo)
+	checkHistories(t, c, a, chargePeekOrRefund, staleDenialsToo)
 }
 
 // stalenessOf returns the lowest staleness that explains a history. If none up to maxStale does, it

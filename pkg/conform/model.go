@@ -34,6 +34,12 @@ func (t *trial) choices(a algorithm) choices {
 	return c
 }
 
+// steadyChoices returns the choices, and waits until no window will end soon, see minSteady.
+func (t *trial) steadyChoices(a algorithm) choices {
+	t.steady(minSteady)
+	return t.choices(a)
+}
+
 func (t *trial) findChoices(a algorithm) (c choices, err error) {
 	one := func(all ...*descriptor) answer {
 		got := t.call(newRequest(all...))

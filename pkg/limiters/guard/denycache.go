@@ -204,8 +204,9 @@ func (c *DenyCache) routeOps(
 			// forwarded one.
 			r.forward = !mayBeCached(g) || keyIsForwarded(routes[:first+i], r.hash)
 			c.shard(r.hash).locked(func(s *denyShard) {
-				if r.forward || !s.answer(now, op, &out[first+i]) {
-					renewals = s.markForwarded(now, op, r, renewals)
+				e := s.find(op.Key, op.Limit)
+				if r.forward || e == nil || !s.answer(now, e, op, &out[first+i]) {
+					renewals = s.markForwarded(now, e, op, r, renewals)
 				}
 				if isLookup(op) {
 					s.lookups++

@@ -846,17 +846,26 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 	})
 }
 
+// replicaWithRenewalUnderWay returns a replica whose call with a debt of 5 hits of "k" is under way. It
+// will fail, and will have charged nothing. The store has counted 4 hits of "k" in its window, which
+// began 700 ms ago.
+func (f *fixture) replicaWithRenewalUnderWay() *replica {
+	f.Helper()
+	a := f.replica(defaults)
+	a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
+	a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
+	a.mustTake("k", counted, 5, "cached: denied used=9 remaining=0 retry=never reset=60s")
+	a.link.set(500*time.Millisecond, 0, limiters.Uncharged(errors.New("the wait in the queue was too long")))
+	time.Sleep(700 * time.Millisecond)
+	a.link.set(0, 0, nil)
+	return a
+}
+
 // A debt whose call fails after a reset of its key belongs to the state before the reset, even if
 // the key is denied again.
 func TestDebtIsNotCountedAfterAReset(t *testing.T) {
 	withFixture(t, func(f *fixture) {
-		a := f.replica(defaults)
-		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.mustTake("k", counted, 5, "cached: denied used=9 remaining=0 retry=never reset=60s")
-		a.link.set(500*time.Millisecond, 0, limiters.Uncharged(errors.New("the wait in the queue was too long")))
-		time.Sleep(700 * time.Millisecond) // the call is under way
-		a.link.set(0, 0, nil)
+		a := f.replicaWithRenewalUnderWay()
 		if _, err := a.Reset(f.Context(), []limiters.StateName{counted.StateName("k")}); err != nil {
 			t.Fatal(err)
 		}
@@ -874,13 +883,7 @@ func TestDebtIsNotCountedAfterAReset(t *testing.T) {
 // key is denied again.
 func TestDebtIsRestoredAfterItsDenialIsForgotten(t *testing.T) {
 	withFixture(t, func(f *fixture) {
-		a := f.replica(defaults)
-		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
-		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
-		a.mustTake("k", counted, 5, "cached: denied used=9 remaining=0 retry=never reset=60s")
-		a.link.set(500*time.Millisecond, 0, limiters.Uncharged(errors.New("the wait in the queue was too long")))
-		time.Sleep(700 * time.Millisecond) // the call is under way
-		a.link.set(0, 0, nil)
+		a := f.replicaWithRenewalUnderWay()
 		a.ForgetDenials()
 		a.mustTake("k", counted, 1, "denied used=5 remaining=0 retry=59.3s reset=59.3s")
 		time.Sleep(5 * time.Second)

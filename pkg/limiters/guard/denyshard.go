@@ -89,10 +89,9 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// answer denies op from memory, or returns false.
-func (s *denyShard) answer(now time.Duration, op *limiters.Op, v *limiters.Verdict) bool {
-	e := s.find(op.Key, op.Limit)
-	if e == nil || !e.denies(now, op.N) {
+// answer denies op from its entry e, or returns false.
+func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
+	if !e.denies(now, op.N) {
 		return false
 	}
 	s.answered++
@@ -101,9 +100,9 @@ func (s *denyShard) answer(now time.Duration, op *limiters.Op, v *limiters.Verdi
 	return true
 }
 
-// markForwarded marks op to be forwarded, and appends renewals with the debts of its key.
-func (s *denyShard) markForwarded(now time.Duration, op *limiters.Op, r *route, renewals []renewal) []renewal {
-	e := s.find(op.Key, op.Limit)
+// markForwarded marks op to be forwarded, and appends renewals with the debts of its key. e is its
+// entry, or nil.
+func (s *denyShard) markForwarded(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
 	r.forward, r.generation = true, s.generation
 	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)
