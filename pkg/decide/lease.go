@@ -130,8 +130,8 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 			case op.Lease.IsZero():
 			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
 				ends = append(ends, op)
-			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err) || v.Holder == limiters.HeldByNone:
-				// It opened no lease.
+			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err) || v.LeaseAlreadyOpen || v.Holder == limiters.HeldByNone:
+				// It opened no lease. A lease that was already open belongs to another request.
 			default:
 				op.N, op.Kind, op.Holder = 0, limiters.OpEnd, v.Holder
 				ends = append(ends, op)

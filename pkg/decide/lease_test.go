@@ -316,6 +316,46 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 	}
 }
 
+// A second request with the id of a running one shares its lease. If the second is denied or
+// canceled, the first still runs, and keeps the lease.
+func TestSecondRequestOfAnIDDoesNotEndItsLease(t *testing.T) {
+	for _, c := range []struct {
+		first, second string
+		cancel        bool // the second request is canceled; otherwise another descriptor denies it
+		free          string
+	}{
+		{"user=u lease=a", "user=u lease=a", false, "0 user=u lease=z: 1"},
+		{"user=u lease=a", "user=u lease=a", true, "0 user=u lease=z: 1"},
+		{"40 budget=u lease=a", "30 budget=u lease=a", false, "0 budget=u lease=z: 60"},
+		{"40 budget=u lease=a", "30 budget=u lease=a", true, "0 budget=u lease=z: 60"},
+	} {
+		t.Run(fmt.Sprintf("%s, canceled %t", c.second, c.cancel), func(t *testing.T) {
+			store := newLeaseStore()
+			d := newLeaseDecider(t, store, Options{})
+			decideReasons(t, d, c.first)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			request := leaseRequest(c.second, "full")
+			if c.cancel {
+				request = leaseRequest(c.second)
+				store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+					err := take(ctx)
+					cancel()
+					return err
+				}
+			}
+			var result Result
+			_ = d.Decide(ctx, request, &result)
+			if result.GivenUpLeases != 0 || result.EndErr != nil || len(store.calls) != 2 {
+				t.Errorf("%d ended, error %v, %d calls of the store, want none ended, and 2 calls", result.GivenUpLeases, result.EndErr, len(store.calls))
+			}
+			store.intercept = nil
+			peek, free, _ := strings.Cut(c.free, ": ")
+			wantReasons(t, d, "allowed: within_limit("+free+")", peek)
+		})
+	}
+}
+
 // A request that a limit with leases denies holds no lease, so Weir ends none.
 func TestRequestDeniedByALeaseLimitEndsNoLease(t *testing.T) {
 	store := newLeaseStore()

@@ -217,8 +217,9 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 func (d *groupDecision) charge() {
 	for i := range d.group {
 		s := d.state(i)
-		d.group[i].apply(s, d.now)
+		effect := d.group[i].apply(s, d.now)
 		d.out[i] = d.group[i].Limit.allowedVerdict(s, d.now)
+		d.out[i].LeaseAlreadyOpen = effect == leaseAlreadyOpen
 	}
 }
 

@@ -67,11 +67,12 @@ func (op *Op) expireLeases(s *State, now int64) {
 	s.removeEmptyExtraState()
 }
 
-// apply charges the hits of an allowed operation and opens its lease.
-func (op *Op) apply(s *State, now int64) {
+// apply charges the hits of an allowed operation and opens its lease. It returns the effect on the
+// lease.
+func (op *Op) apply(s *State, now int64) leaseEffect {
 	l, n := op.Limit, ClampHits(op.N)
-	charged := int64(0)
-	switch op.leaseEffect(s, now) {
+	charged, effect := int64(0), op.leaseEffect(s, now)
+	switch effect {
 	case leaseNone:
 		charged = n
 	case leaseAlreadyOpen:
@@ -89,6 +90,7 @@ func (op *Op) apply(s *State, now int64) {
 	if charged != 0 && l.counter != nil {
 		l.counter.charge(s, now, charged)
 	}
+	return effect
 }
 
 // endLease ends the open lease of op or settles its reservation. It returns false if there is none.

@@ -12,8 +12,11 @@ type Verdict struct {
 	PenaltyBegan bool // Penalized, and the penalty began with this operation
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
 	TooManyLeases bool
-	By            DecidedBy
-	Holder        LeaseHolder // of an allowed charge: who may hold its lease
+	// LeaseAlreadyOpen reports an allowed charge whose id had a lease already. The charge opened no
+	// lease and charged nothing.
+	LeaseAlreadyOpen bool
+	By               DecidedBy
+	Holder           LeaseHolder // of an allowed charge: who may hold its lease
 	// Order orders verdicts of one key with equal At if the store used its own clock. It is below
 	// [OrderAfterStore] if the store decided.
 	Order uint16

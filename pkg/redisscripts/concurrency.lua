@@ -11,13 +11,13 @@ function M.limit(text, from)
   return { module = 0, max = max_slots, ttl = ttl }, after
 end
 
--- Opens a lease of n slots, or peeks. It returns whether the operation is allowed, and the wait.
+-- Opens a lease of n slots, or peeks. It returns whether the operation is allowed, the wait, and whether the id has a lease already.
 function M.open_or_peek(s, id, l, now, n, server)
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
     return M.fits(s, l, now, n)
   end
-  if leases.find(s, id) then return true, 0 end
+  if leases.find(s, id) then return true, 0, true end
   local fits, retry = M.fits(s, l, now, n)
   if fits and leases.has_ended(s, id, now) then
     leases.forget_end(s, id)

@@ -4,7 +4,7 @@
 -- shared_keys.lua.
 return function(now, server, known_keys, packed, limits)
 
-  -- Changes the state of a key by an operation with a lease or without one. It returns whether the operation is allowed, and the wait.
+  -- Changes the state of a key by an operation with a lease or without one. It returns the same as open_or_peek in concurrency.lua.
   local function decide(leases, s, id, limit, n, ends)
     local lease = id ~= $NO_ID and id
     leases.expire(s, now, id)
@@ -20,7 +20,8 @@ return function(now, server, known_keys, packed, limits)
       run.current_op = op
       local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
       local limit = limits[limit_index]
-      local leases, name, key, allowed, retry, scores, used, reset = limit.module.leases, KEYS[key_index], known_keys[key_index], true, 0
+      local leases, name, key, allowed, retry = limit.module.leases, KEYS[key_index], known_keys[key_index], true, 0
+      local already_open, scores, used, reset
       if not key and id ~= $NO_ID then
         scores = leases.scores(name, id)
         used, reset = leases.quick(name, id, limit, now, n, op_kind == $END, scores, server)
@@ -29,10 +30,11 @@ return function(now, server, known_keys, packed, limits)
         key = key or { name = name }
         key.state = key.state or leases.load(name, id, false, scores)
         known_keys[key_index] = key
-        allowed, retry = decide(leases, key.state, id, limit, n, op_kind == $END)
+        allowed, retry, already_open = decide(leases, key.state, id, limit, n, op_kind == $END)
         used, reset = limit.module.usage(key.state, limit, now)
       end
-      set_verdict(run.first + op - 1, allowed and $ALLOWED or $DENIED, used, retry, reset)
+      local result = already_open and $LEASE_ALREADY_OPEN or allowed and $ALLOWED or $DENIED
+      set_verdict(run.first + op - 1, result, used, retry, reset)
     end
   end
 end

@@ -97,6 +97,14 @@ return function(now, server, shared)
     end
   end
 
+  -- Changes the result of the reported verdict i.
+  local function set_result(i, result) set_verdict(i, result, select(2, verdict_of(i))) end
+
+  local function report_allowed(op)
+    report(op.target, op.first, op.limit, true, 0)
+    if op.lease_effect == 'already_open' then set_result(op.first, $LEASE_ALREADY_OPEN) end
+  end
+
   -- Opens the leases of an allowed group. They are written together: if the first write fails, nothing is written, and Redis
   -- rejects only the first write of a script.
   local function open_leases(group)
@@ -111,7 +119,7 @@ return function(now, server, shared)
         op.charged_at = op.limit.reserves and settler_of(op.limit).charged_at(op.target.state, op.limit, now)
         leases.module.open(leases, op.id, op.limit, now, op.n, op.charged_at, server)
       end
-      if op.limit.module.is_concurrency then report(op.target, op.first, op.limit, true, 0) end
+      if op.limit.module.is_concurrency then report_allowed(op) end
     end
   end
 
@@ -130,7 +138,7 @@ return function(now, server, shared)
       charged = op.limit.module.charge(key.state, op.limit, now, n)
     end
     if charged then key.charged = op.limit end
-    report(key, op.first, op.limit, true, 0)
+    report_allowed(op)
   end
 
   local function deny(key, op)
@@ -157,7 +165,7 @@ return function(now, server, shared)
       _, retry = op.limit.module.fits(key.state, op.limit, now, key.sum)
     end
     report(key, op.first, op.limit, op.allowed, retry)
-    if op.too_many then set_verdict(op.first, $TOO_MANY_LEASES, select(2, verdict_of(op.first))) end
+    if op.too_many then set_result(op.first, $TOO_MANY_LEASES) end
     local left = penalty_left(op)
     if not op.allowed and left > 0 then op.limit.penalty.module.add_to_denial(op.first, left, op.began) end
   end

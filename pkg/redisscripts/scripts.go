@@ -39,6 +39,7 @@ var constants = map[string]any{
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_LEASES": ResultTooManyLeases, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
+	"LEASE_ALREADY_OPEN": ResultLeaseAlreadyOpen,
 
 	"MAX_HITS":            int64(limiters.MaxHits),
 	"MAX_LEASES":          limiters.MaxLeases,

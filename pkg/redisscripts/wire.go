@@ -181,7 +181,8 @@ const (
 	ResultFailed    // used is the index of the reason, from 1
 	ResultPenalized // denied, and the penalty of the key ends at retry
 	ResultTooManyLeases
-	ResultPenaltyBegan // as ResultPenalized, and the penalty began with this operation
+	ResultPenaltyBegan     // as ResultPenalized, and the penalty began with this operation
+	ResultLeaseAlreadyOpen // allowed, and the id had a lease already
 
 	ResultDuringPenalty = 8 // added to a denial during a penalty that ends before retry
 )

@@ -34,7 +34,8 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 // ends it, and `settle ID N` settles a reservation. An OP may have `of KEY` and `under LIMIT`. A
 // VERDICT is "ok used=N remaining=N reset=D" or "denied used=N remaining=N retry=D reset=D", where
 // a retry may be "never". A denial whose retry is the end of a penalty is "penalized". An
-// inspection during a penalty adds "penalty=D".
+// inspection during a penalty adds "penalty=D", and a charge whose lease is open already adds
+// "already_open".
 func RunTraces(t *testing.T, store limiters.Store) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -238,6 +239,9 @@ func Format(v limiters.Verdict) string {
 		text = fmt.Sprintf("denied used=%d remaining=%d retry=%s", v.Used, v.Remaining, span(v.RetryAfter))
 	}
 	text += " reset=" + span(v.ResetAfter)
+	if v.LeaseAlreadyOpen {
+		text += " already_open"
+	}
 	if v.PenaltyLeft > 0 {
 		text += " penalty=" + span(v.PenaltyLeft)
 	}

@@ -63,8 +63,9 @@ func (b *batch) decode(r reply, out []limiters.Verdict) error {
 // verdict decodes the verdict of operation i, with which text begins.
 func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
 	result, used, retry, reset := redisscripts.DecodeVerdict(text)
-	v := limiters.NewVerdict(b.ops[i].Limit, result == redisscripts.ResultAllowed, used, retry, reset)
-	v.At = r.time
+	alreadyOpen := result == redisscripts.ResultLeaseAlreadyOpen
+	v := limiters.NewVerdict(b.ops[i].Limit, alreadyOpen || result == redisscripts.ResultAllowed, used, retry, reset)
+	v.At, v.LeaseAlreadyOpen = r.time, alreadyOpen
 	if b.now.IsZero() {
 		v.Order = uint16(i)
 	} else {

@@ -379,8 +379,14 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	}
 	groups = []limiters.Group{append(groups[0], lease)}
 	call := splitBySlot(callTimes{notAfter: time.Now().Add(-time.Second)}, groups, s.namer.keys(groups))[0]
-	call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, {Allowed: true}}
-	n.makeCalls(t.Context(), refundsOf(call, time.Now()))
+	undo := func(ofLease limiters.Verdict) {
+		call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, ofLease}
+		n.makeCalls(t.Context(), refundsOf(call, time.Now()))
+	}
+	undo(limiters.Verdict{Allowed: true, LeaseAlreadyOpen: true})
+	used("refunded", week, 0)
+	used("the lease of an earlier request", slots, 1)
+	undo(limiters.Verdict{Allowed: true})
 	used("refunded", week, 0)
 	used("refunded", slots, 0)
 }
