@@ -65,7 +65,7 @@ func (p *process) rulesLoaded(warn func(*descriptors.Rules)) func(*descriptors.R
 
 // rulesReplaced discards everything that was cached under the old rules. The store must be open.
 func (p *process) rulesReplaced(rules *descriptors.Rules) {
-	p.store.denyCache.ForgetDenials()
+	p.store.denyCache.DropDenials()
 	p.store.fallback.ForgetShares()
 	if p.shadow != nil {
 		p.shadow.candidate.Reload() // the overlay may have changed

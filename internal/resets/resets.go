@@ -133,7 +133,7 @@ func (s *Service) Run(ctx context.Context) {
 	for failures := 0; ; failures++ {
 		err := s.PubSub.Receive(ctx, func() {
 			failures = 0
-			s.DenyCache.Clear()
+			s.DenyCache.ForgetAll()
 		}, s.received)
 		if ctx.Err() != nil {
 			return

@@ -72,8 +72,8 @@ func (d *Decision) setOutcome() {
 	d.Outcome, d.Reason = outcome, reason
 }
 
-// outcomeOf returns the outcome of a descriptor by its deciding verdict, apart from shadow mode.
-// The reason of an allowing limit is the planned one.
+// outcomeOf returns the outcome of a descriptor without its shadow mode. v is the verdict of its
+// deciding limit, and planned the reason if that limit allows the hits.
 func outcomeOf(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 	switch {
 	case v.Err != nil:

@@ -78,7 +78,8 @@ func (h handler) receive(ctx context.Context, decode func(any) error, c *call) e
 	return h.receiver.Receive(ctx, c)
 }
 
-// An encodedResponse is a RateLimitResponse in wire format, which gRPC frees after sending.
+// An encodedResponse is a RateLimitResponse in wire format. It holds the buffer and the slice of
+// buffers that gRPC expects, so that an answer needs one allocation for both.
 type encodedResponse struct {
 	buffers [1]mem.Buffer
 	wire    mem.SliceBuffer

@@ -92,14 +92,14 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 func (c *DenyCache) Close(ctx context.Context) error {
 	release := c.stopWorker(ctx)
 	defer release()
-	c.ForgetDenials()
+	c.DropDenials()
 	_, err := c.flush(ctx, forever)
 	return err
 }
 
-// ForgetDenials removes all denials, including those that calls in flight will return. Debts are
+// DropDenials removes all denials, including those that calls in flight will return. Debts are
 // still sent.
-func (c *DenyCache) ForgetDenials() {
+func (c *DenyCache) DropDenials() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
 		for key := range s.entries {
@@ -108,9 +108,9 @@ func (c *DenyCache) ForgetDenials() {
 	})
 }
 
-// Clear removes all denials and unsent debts, and counts the debts as lost hits. Call it if another
-// process may have reset any key: a debt belongs to the state before the reset.
-func (c *DenyCache) Clear() {
+// ForgetAll removes all denials and unsent debts, and counts the debts as lost hits. Call it if
+// another process may have reset any key: a debt belongs to the state before the reset.
+func (c *DenyCache) ForgetAll() {
 	c.eachShard(func(s *denyShard) {
 		s.generation++
 		s.resets++

@@ -250,7 +250,7 @@ func TestForgottenDenialIsNotRenewed(t *testing.T) {
 		a.link.set(0, 0, nil)
 		a.mustTake("k", logOfTwo, -1, "ok used=1 remaining=1 reset=59.45s")
 		a.mustTake("debtor", counted, 1, "cached: denied used=6 remaining=0 retry=59.45s reset=59.45s")
-		a.ForgetDenials()
+		a.DropDenials()
 		time.Sleep(100 * time.Millisecond)
 		a.mustTake("k", logOfTwo, 1, "ok used=2 remaining=0 reset=60s")
 		a.mustTake("debtor", counted, 1, "denied used=7 remaining=0 retry=59.35s reset=59.35s")
@@ -603,7 +603,7 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 		go a.mustTake("under way", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		synctest.Wait()
 		a.link.set(0, 0, nil)
-		a.ForgetDenials()
+		a.DropDenials()
 		if got := a.Stats(); got.Entries != 1 {
 			t.Errorf("%+v, want the debtors", got)
 		}
@@ -622,7 +622,7 @@ func TestClearRemovesDenialsAndCountsDebtsAsLost(t *testing.T) {
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
-		a.Clear()
+		a.ForgetAll()
 		if got := a.Stats(); got.Entries != 0 || got.Bytes != 0 || got.LostHits != 1 {
 			t.Errorf("%+v, want no entries and one lost hit", got)
 		}
@@ -879,12 +879,12 @@ func TestDebtIsNotCountedAfterAReset(t *testing.T) {
 	})
 }
 
-// ForgetDenials removes denials, but no debts: also not the debt of a call that is under way, if the
+// DropDenials removes denials, but no debts: also not the debt of a call that is under way, if the
 // key is denied again.
 func TestDebtIsRestoredAfterItsDenialIsForgotten(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replicaWithRenewalUnderWay()
-		a.ForgetDenials()
+		a.DropDenials()
 		a.mustTake("k", counted, 1, "denied used=5 remaining=0 retry=59.3s reset=59.3s")
 		time.Sleep(5 * time.Second)
 		f.mustHaveUsage("k", counted, 10)

@@ -97,7 +97,7 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if f.local.hasLeases.Load() && slices.ContainsFunc(groups, isLocalEnd) {
+	if f.local.mayHaveLeases(now) && slices.ContainsFunc(groups, isLocalEnd) {
 		return f.takeWithLocalEnds(ctx, now, groups, out)
 	}
 	return f.takeFromStore(ctx, now, groups, out)
@@ -108,7 +108,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 func (f *Fallback) takeFromStore(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
 	args := takeArgs{now, groups, out}
-	if f.local.hasLeases.Load() {
+	if f.local.mayHaveLeases(now) {
 		f.local.mirrorEnds(ctx, args)
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -61,14 +62,28 @@ func TestEndGoesToBothStores(t *testing.T) {
 	}
 }
 
-// Every release in normal operation would otherwise be remembered by the local store, too.
+// Every end in normal operation would otherwise be remembered by the local store, too: before an
+// outage, and when the leases of an outage have expired.
 func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
-	local := &faultyLink{Store: memory()}
-	f := withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
-	takeGroups(t, f, limiters.Group{lease("a")}, limiters.Group{lease("a", end)})
-	if got := local.calls.Load(); got != 0 {
-		t.Errorf("%d calls of the local store", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store, local := &limiterstest.FailingStore{Store: memory()}, &faultyLink{Store: memory()}
+		f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+		wantCalls := func(when string, want int64) {
+			t.Helper()
+			local.calls.Store(0)
+			takeGroups(t, f, limiters.Group{lease("a")}, limiters.Group{lease("a", end)})
+			if got := local.calls.Load(); got != want {
+				t.Errorf("%s: %d calls of the local store, want %d", when, got, want)
+			}
+		}
+		wantCalls("before an outage", 0)
+		store.Err = errUnreachable
+		takeGroups(t, f, limiters.Group{lease("b")})
+		store.Err = nil
+		wantCalls("after an outage", 1)
+		time.Sleep(lease("b").Limit.LeaseTTL() + 2*time.Minute)
+		wantCalls("when the lease has expired", 0)
+	})
 }
 
 func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {

@@ -1,9 +1,10 @@
 package guard
 
 import (
+	"cmp"
 	"context"
-	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -16,7 +17,22 @@ type localFallback struct {
 	replicas func() int
 	shares   shareCache
 
-	hasLeases atomic.Bool // store has decided an operation with a lease
+	leasesUntil atomic.Int64 // when the last lease in store has expired, in µs since 1970
+}
+
+// mayHaveLeases reports whether a lease in the local store may be open at now.
+func (l *localFallback) mayHaveLeases(now time.Time) bool {
+	until := l.leasesUntil.Load()
+	return until > 0 && cmp.Or(now, time.Now()).UnixMicro() < until
+}
+
+// noteLease notes that the local store may open a lease at now, which expires after ttl.
+func (l *localFallback) noteLease(now time.Time, ttl time.Duration) {
+	// The store reads its clock later.
+	until := cmp.Or(now, time.Now()).Add(ttl + time.Minute).UnixMicro()
+	for before := l.leasesUntil.Load(); before < until && !l.leasesUntil.CompareAndSwap(before, until); {
+		before = l.leasesUntil.Load()
+	}
 }
 
 // decideByShare decides the failed operations of args under OnErrorLocal. A verdict keeps its error
@@ -55,16 +71,16 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	if len(failed) == 0 {
 		return
 	}
-	if slices.ContainsFunc(failed, hasLease) {
-		l.hasLeases.Store(true)
+	for i := range failed {
+		if !failed[i].Lease.IsZero() {
+			l.noteLease(args.now, failed[i].Limit.LeaseTTL())
+		}
 	}
 	if denied {
 		failed, indices = append(failed, limiters.DenyingOp(failed[0].Key)), append(indices, -1)
 	}
 	subset.AddOps(failed, indices...)
 }
-
-func hasLease(op limiters.Op) bool { return !op.Lease.IsZero() }
 
 // scale replaces the limit of op by this process's share of it. It reports whether the operation
 // can be decided.

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// This file routes the ends of leases, once the local store has decided an operation with a lease.
+// This file routes the ends of leases while the local store may have open ones.
 // An end goes to the local store alone if only that store holds the lease. Any other end goes to the
 // wrapped store and then, under OnErrorLocal, to the local one too.
 

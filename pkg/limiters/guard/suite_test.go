@@ -96,7 +96,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 							t.Error(err)
 						}
 						if rnd.IntN(1000) == 0 {
-							replicas[g%2].ForgetDenials()
+							replicas[g%2].DropDenials()
 						}
 					}
 				})
@@ -147,7 +147,7 @@ func TestDenyCacheIsSafeForConcurrentUse(t *testing.T) {
 				}
 				switch rnd.IntN(100) {
 				case 0:
-					c.ForgetDenials()
+					c.DropDenials()
 				case 1:
 					c.Stats()
 				}

@@ -256,6 +256,18 @@ func (w *waiter) setGroups(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
+// answer gives w its result if it is in the state from, and reports whether it was. From then on, w
+// may be reused.
+func (w *waiter) answer(from int32, err error, verdicts []limiters.Verdict) bool {
+	if !w.state.CompareAndSwap(from, stateDone) {
+		return false
+	}
+	w.err = err
+	copy(w.verdicts, verdicts)
+	w.done <- struct{}{}
+	return true
+}
+
 // result returns the error of w, and copies the verdicts to out unless w was abandoned. A waiter
 // that was not abandoned goes back to the pool, because the queue refers to it no longer.
 func (w *waiter) result(out []limiters.Verdict) error {
@@ -295,10 +307,8 @@ func (q *queue) record(err error) {
 		return
 	}
 	for _, w := range q.waiters {
-		if w.state.CompareAndSwap(stateWaiting, stateDone) {
-			q.stats.breakerRejected.Add(int64(len(w.ops)))
-			w.err = ErrBreakerOpen
-			w.done <- struct{}{}
+		if n := int64(len(w.ops)); w.answer(stateWaiting, ErrBreakerOpen, nil) {
+			q.stats.breakerRejected.Add(n)
 		}
 	}
 	clear(q.waiters)
@@ -378,11 +388,7 @@ func (q *queue) callNext() {
 	q.mu.Unlock()
 	for _, w := range waiters {
 		n := len(w.ops)
-		if w.state.CompareAndSwap(stateSent, stateDone) {
-			w.err = err
-			copy(w.verdicts, verdicts)
-			w.done <- struct{}{} // w may be reused from now on
-		}
+		w.answer(stateSent, err, verdicts)
 		verdicts = verdicts[n:]
 	}
 	clear(next.verdicts)
