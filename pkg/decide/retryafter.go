@@ -22,8 +22,9 @@ func (r *Result) RetryAfter() (wait time.Duration) {
 	return wait
 }
 
-// DenyingDescriptor returns the index of the descriptor that explains why a request is denied: the first that
-// waiting does not help, or else the one with the longest wait. It is -1 if none denies the request.
+// DenyingDescriptor returns the index of the descriptor that explains why a request is denied: the
+// first that no wait can help, or else the one with the longest wait. It is -1 if none denies the
+// request.
 func (r *Result) DenyingDescriptor() int {
 	denier := -1
 	for i := range r.deniers {

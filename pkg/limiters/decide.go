@@ -239,6 +239,7 @@ func (d *groupDecision) deny() {
 		case d.out[i].Err != nil:
 		case d.out[i].Allowed:
 			d.out[i] = l.allowedVerdict(s, d.now)
+			d.out[i].LeaseAlreadyOpen = d.group[i].leaseEffect(s, d.now) == leaseAlreadyOpen
 		default:
 			began := d.isFirstOffence(i) && d.grow(i) == nil && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
 			d.out[i] = d.denial(i).WithPenalty(l.penaltyLeft(s, d.now))

@@ -12,8 +12,8 @@ type Verdict struct {
 	PenaltyBegan bool // Penalized, and the penalty began with this operation
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
 	TooManyLeases bool
-	// LeaseAlreadyOpen reports an allowed charge whose id had a lease already. The charge opened no
-	// lease and charged nothing.
+	// LeaseAlreadyOpen reports an allowed charge whose id has a lease of an earlier charge, so it
+	// opens none and charges nothing. It is set too if another operation of the group is denied.
 	LeaseAlreadyOpen bool
 	By               DecidedBy
 	Holder           LeaseHolder // of an allowed charge: who may hold its lease

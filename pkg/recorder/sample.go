@@ -1,6 +1,8 @@
 package recorder
 
 import (
+	"slices"
+
 	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -97,7 +99,8 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 // leasesOf selects the descriptors of a selection that may have opened leases.
 func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	for i := range result.Decisions {
-		if d := &result.Decisions[i]; selected.has(i) && !d.EndsLease() && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() {
+		if d := &result.Decisions[i]; selected.has(i) && !d.EndsLease() && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() &&
+			!slices.ContainsFunc(d.Verdicts, func(v limiters.Verdict) bool { return v.LeaseAlreadyOpen }) {
 			leases.add(i)
 		}
 	}

@@ -100,6 +100,7 @@ return function(now, server, shared)
   -- Changes the result of the reported verdict i.
   local function set_result(i, result) set_verdict(i, result, select(2, verdict_of(i))) end
 
+  -- Reports an operation that is allowed, even if its group is not.
   local function report_allowed(op)
     report(op.target, op.first, op.limit, true, 0)
     if op.lease_effect == 'already_open' then set_result(op.first, $LEASE_ALREADY_OPEN) end
@@ -158,16 +159,17 @@ return function(now, server, shared)
   end
 
   local function report_denied(key, op)
-    local retry, _ = 0
+    if op.allowed then return report_allowed(op) end
+    local retry, _
     if op.too_many then
       retry = op.leases.module.wait(op.leases, now, op.limit.ttl)
-    elseif not op.allowed then
+    else
       _, retry = op.limit.module.fits(key.state, op.limit, now, key.sum)
     end
-    report(key, op.first, op.limit, op.allowed, retry)
+    report(key, op.first, op.limit, false, retry)
     if op.too_many then set_result(op.first, $TOO_MANY_LEASES) end
     local left = penalty_left(op)
-    if not op.allowed and left > 0 then op.limit.penalty.module.add_to_denial(op.first, left, op.began) end
+    if left > 0 then op.limit.penalty.module.add_to_denial(op.first, left, op.began) end
   end
 
   -- Moves the charge of an open reservation to the actual cost.

@@ -22,7 +22,7 @@ import (
 // raised limits and data loss in the store take effect within MaxAge. Under a limit with leases,
 // the cache answers no operation, because a lease may end at any time.
 //
-// On a nil DenyCache, Clear and the Forget methods do nothing.
+// On a nil DenyCache, DropDenials and the Forget methods do nothing.
 //
 // Take works in three steps: routeOps denies operations from memory, forward sends the others to the
 // store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, and
@@ -54,7 +54,7 @@ type DenyCacheStats struct {
 	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
 	SentHits       int64 // denied hits that were sent to the store
-	LostHits       int64 // denied hits that may not have been counted: the call that sent them failed, or Clear removed them
+	LostHits       int64 // denied hits that may not have been counted: the call that sent them failed, or ForgetAll removed them
 }
 
 const (

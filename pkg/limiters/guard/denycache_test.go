@@ -616,7 +616,7 @@ func TestForgetRemovesAllDenials(t *testing.T) {
 	})
 }
 
-func TestClearRemovesDenialsAndCountsDebtsAsLost(t *testing.T) {
+func TestForgetAllRemovesDenialsAndCountsDebtsAsLost(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
 		a.mustTake("k", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
