@@ -216,11 +216,15 @@ func (d *groupDecision) sums(i int) (sum int64, opens int) {
 // charge charges an allowed group. Each verdict shows the state after its own operation.
 func (d *groupDecision) charge() {
 	for i := range d.group {
-		s := d.state(i)
-		effect := d.group[i].apply(s, d.now)
-		d.out[i] = d.group[i].Limit.allowedVerdict(s, d.now)
-		d.out[i].LeaseAlreadyOpen = effect == leaseAlreadyOpen
+		effect := d.group[i].apply(d.state(i), d.now)
+		d.reportAllowed(i, effect)
 	}
+}
+
+// reportAllowed writes the verdict of operation i, which is allowed, even if its group is not.
+func (d *groupDecision) reportAllowed(i int, effect leaseEffect) {
+	d.out[i] = d.group[i].Limit.allowedVerdict(d.state(i), d.now)
+	d.out[i].LeaseAlreadyOpen = effect == leaseAlreadyOpen
 }
 
 // deny charges the denied hits whose limit counts them, records offences, and completes the
@@ -238,8 +242,7 @@ func (d *groupDecision) deny() {
 		switch {
 		case d.out[i].Err != nil:
 		case d.out[i].Allowed:
-			d.out[i] = l.allowedVerdict(s, d.now)
-			d.out[i].LeaseAlreadyOpen = d.group[i].leaseEffect(s, d.now) == leaseAlreadyOpen
+			d.reportAllowed(i, d.group[i].leaseEffect(s, d.now))
 		default:
 			began := d.isFirstOffence(i) && d.grow(i) == nil && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
 			d.out[i] = d.denial(i).WithPenalty(l.penaltyLeft(s, d.now))

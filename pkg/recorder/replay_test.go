@@ -400,17 +400,24 @@ func (s firstStore) Take(ctx context.Context, now time.Time, groups []limiters.G
 	return s.Store.Take(ctx, now, groups[1:], out[1:])
 }
 
-// A lease that Weir ended is also free in the replay, if the line of its request does not show the
-// denial.
-func TestReplayFreesEndedLeases(t *testing.T) {
-	t.Parallel()
-	rules := rulesfiletest.Parse(t, `
+const leaseRules = `
 domain: shop
 descriptors:
   - {key: closed, rate_limit: {unit: day, requests_per_unit: 0}}
   - {key: user, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 1, lease_ttl: 1h}}]}
   - {key: team, descriptors: [{key: lease, rate_limit: {unit: day, requests_per_unit: 1, reserve: {ttl: 1h, unsettled: charge}}}]}
-`)
+`
+
+// leaseOf returns a descriptor of a request with an id, under leaseRules.
+func leaseOf(key, value, id string) decide.Descriptor {
+	return decide.Descriptor{Hits: 1, Entries: []descriptors.Entry{{Key: key, Value: value}, {Key: "lease", Value: id}}}
+}
+
+// A lease that Weir ended is also free in the replay, if the line of its request does not show the
+// denial.
+func TestReplayFreesEndedLeases(t *testing.T) {
+	t.Parallel()
+	rules := rulesfiletest.Parse(t, leaseRules)
 	const at = int64(1_795_373_037_431_903)
 	for name, tt := range map[string]struct {
 		closed   bool // the first request has a descriptor that is denied
@@ -433,17 +440,14 @@ descriptors:
 				canceled := func() {}
 				store := firstStore{memstore.New(memstore.Options{Now: func() time.Time { return now }}), tt.cachedAt, func() { canceled() }}
 				d := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
-				lease := func(user, id string) decide.Descriptor {
-					return decide.Descriptor{Hits: 1, Entries: []descriptors.Entry{{Key: key, Value: user}, {Key: "lease", Value: id}}}
-				}
 				for i := range 20 { // in a sample, about a quarter have the lease and not the denial
 					user := fmt.Sprint("user-", i)
 					first := decide.Request{Domain: "shop"}
 					if tt.closed {
 						first.Descriptors = append(first.Descriptors, decide.Descriptor{Hits: 1, Entries: []descriptors.Entry{{Key: "closed", Value: user}}})
 					}
-					first.Descriptors = append(first.Descriptors, lease(user, "first"))
-					second := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{lease(user, "second")}}
+					first.Descriptors = append(first.Descriptors, leaseOf(key, user, "first"))
+					second := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{leaseOf(key, user, "second")}}
 					var result decide.Result
 					ctx, cancel := context.WithCancel(t.Context())
 					if tt.cancels {
@@ -470,6 +474,39 @@ descriptors:
 			})
 		}
 	}
+}
+
+// A canceled request gives up only the lease that it opened, not that of an earlier request.
+func TestReplayKeepsTheLeaseOfAnEarlierRequest(t *testing.T) {
+	t.Parallel()
+	rules := rulesfiletest.Parse(t, leaseRules)
+	dir := t.TempDir()
+	r := New(Options{Path: dir, Sample: 1, Secret: []byte("0123456789abcdef")})
+	now := time.UnixMicro(1_795_373_037_431_903)
+	var canceled func()
+	store := firstStore{memstore.New(memstore.Options{Now: func() time.Time { return now }}), 0, func() { canceled() }}
+	d := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
+	step := func(cancels bool, ds ...decide.Descriptor) {
+		var result decide.Result
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		canceled = func() {}
+		if cancels {
+			canceled = cancel
+		}
+		_ = d.Decide(ctx, &decide.Request{Domain: "shop", Descriptors: ds}, &result)
+		r.Record(&result)
+		now = now.Add(time.Millisecond)
+	}
+	step(false, leaseOf("user", "u", "a"))
+	step(true, leaseOf("user", "u", "a"), leaseOf("team", "u", "a"))
+	step(false, leaseOf("user", "u", "b"))
+	must.Succeed(t, r.Close(context.Background()))
+	all, _ := lines(t, dir)
+	if len(all) != 4 {
+		t.Errorf("%d lines, want three requests and the release of a lease", len(all))
+	}
+	expectOutcomes(t, rules, all)
 }
 
 // expectOutcomes replays lines under rules, and expects the outcome of each line.

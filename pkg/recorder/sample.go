@@ -99,12 +99,18 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 // leasesOf selects the descriptors of a selection that may have opened leases.
 func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	for i := range result.Decisions {
-		if d := &result.Decisions[i]; selected.has(i) && !d.EndsLease() && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() &&
-			!slices.ContainsFunc(d.Verdicts, func(v limiters.Verdict) bool { return v.LeaseAlreadyOpen }) {
+		if selected.has(i) && mayHaveOpenedLeases(&result.Decisions[i]) {
 			leases.add(i)
 		}
 	}
 	return leases
+}
+
+// mayHaveOpenedLeases reports whether d may have opened leases. A lease that was open already belongs
+// to another request.
+func mayHaveOpenedLeases(d *decide.Decision) bool {
+	wasOpen := func(v limiters.Verdict) bool { return v.LeaseAlreadyOpen }
+	return !d.EndsLease() && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() && !slices.ContainsFunc(d.Verdicts, wasOpen)
 }
 
 // releaseOf returns the head of the release of the leases that a request opened. The store ends

@@ -17,19 +17,26 @@ type localFallback struct {
 	replicas func() int
 	shares   shareCache
 
+	start       time.Time    // when this process began to use store
 	leasesUntil atomic.Int64 // when the last lease in store has expired, in µs since 1970
+}
+
+// clock returns now, or if it is zero the current time, which does not jump when the system clock is
+// set: the local store expires its leases by such a clock.
+func (l *localFallback) clock(now time.Time) time.Time {
+	return cmp.Or(now, l.start.Add(time.Since(l.start)))
 }
 
 // mayHaveLeases reports whether a lease in the local store may be open at now.
 func (l *localFallback) mayHaveLeases(now time.Time) bool {
 	until := l.leasesUntil.Load()
-	return until > 0 && cmp.Or(now, time.Now()).UnixMicro() < until
+	return until > 0 && l.clock(now).UnixMicro() < until
 }
 
 // noteLease notes that the local store may open a lease at now, which expires after ttl.
 func (l *localFallback) noteLease(now time.Time, ttl time.Duration) {
 	// The store reads its clock later.
-	until := cmp.Or(now, time.Now()).Add(ttl + time.Minute).UnixMicro()
+	until := l.clock(now).Add(ttl + time.Minute).UnixMicro()
 	for before := l.leasesUntil.Load(); before < until && !l.leasesUntil.CompareAndSwap(before, until); {
 		before = l.leasesUntil.Load()
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// This file routes the ends of leases while the local store may have open ones.
-// An end goes to the local store alone if only that store holds the lease. Any other end goes to the
-// wrapped store and then, under OnErrorLocal, to the local one too.
+// This file routes the ends of leases while the local store may have open ones. An end goes to the
+// local store alone if only that store holds the lease. Any other end goes to the wrapped store and
+// then, under OnErrorLocal, to the local one too.
 
 // takeWithLocalEnds decides groups of which some end leases that only the local store holds. These
 // do not go to the wrapped store: during an outage, an EndRetrier there would retry them for
