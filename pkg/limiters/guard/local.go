@@ -21,8 +21,8 @@ type localFallback struct {
 	leasesUntil atomic.Int64 // when the last lease in store has expired, in µs since 1970
 }
 
-// clock returns now, or if it is zero the current time, which does not jump when the system clock is
-// set: the local store expires its leases by such a clock.
+// clock returns now, or the current time if now is zero. This time does not jump when the system
+// clock is set, because the local store expires its leases by such a clock.
 func (l *localFallback) clock(now time.Time) time.Time {
 	return cmp.Or(now, l.start.Add(time.Since(l.start)))
 }
