@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
@@ -78,7 +79,7 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 		if o.Err == nil {
 			return
 		}
-		fields := []zap.Field{zap.Stringer("code", o.Code), zap.Error(o.Err), zap.Duration("took_seconds", o.Duration)}
+		fields := []zap.Field{zap.Stringer("code", o.Code), zap.String("error", errorText(o.Err)), zap.Duration("took_seconds", o.Duration)}
 		// A key contains data of users, so it is logged only at level debug.
 		if keyed := (interface{ StoreKey() string })(nil); log.Core().Enabled(zap.DebugLevel) && errors.As(o.Err, &keyed) {
 			fields = append(fields, zap.String("key", keyed.StoreKey()))
@@ -89,6 +90,14 @@ func RequestLog(log *zap.Logger) func(*rls.Observation) {
 		}
 		withError[min(o.Code, codes.Unauthenticated)]().Warn(message, fields...)
 	}
+}
+
+// errorText returns the text of err. It omits the code of a gRPC status, which has its own field.
+func errorText(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
 }
 
 // logUnmatched logs the keys of descriptors without a limit. It omits the values, which users sent.

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/must"
@@ -37,7 +38,7 @@ func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	log := NewLog(&out, zapcore.InfoLevel, "json")
 	logRequest := RequestLog(log)
 	for range 1000 {
-		logRequest(&rls.Observation{Code: codes.InvalidArgument, Err: errors.New("bad client")})
+		logRequest(&rls.Observation{Code: codes.InvalidArgument, Err: status.Error(codes.InvalidArgument, "bad client")})
 	}
 	for range 1000 {
 		logRequest(&rls.Observation{Code: codes.Unavailable, Err: errors.New("no redis")})
@@ -47,7 +48,7 @@ func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	if lines := strings.Count(out.String(), `"error":"no redis"`); lines < 1 || lines > 5 {
 		t.Errorf("%d lines for 1000 equal failures, want one a second, whatever else fails", lines)
 	}
-	for _, want := range []string{`"@timestamp":`, `"code":"Unavailable"`, `"code":"InvalidArgument"`, `"@message":"request not decided"`} {
+	for _, want := range []string{`"@timestamp":`, `"code":"Unavailable"`, `"code":"InvalidArgument","error":"bad client"`, `"@message":"request not decided"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the log lacks %s: %.200s", want, &out)
 		}

@@ -56,11 +56,12 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // Decide decides r and writes the outcome to result, which it clears first.
 //
 // The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little
-// more than the key of each descriptor. Result refers to the Request and to that memory, also by the
-// Plan of a Decision, so copy what must outlive the next call.
+// more than the key of each descriptor. Result refers to the Request and to that memory, and so does
+// the Plan of a Decision. Copy what must outlive the next call.
 //
 // If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in
-// a store call that is independent of ctx, before it returns.
+// a store call that is independent of ctx, before it returns. An allowed request whose leases it
+// ends gets an error of kind [ContextEnded].
 //
 // A non-nil error is an [*Error], and means that the request is undecided. Result is then only for
 // metrics and logs.
@@ -87,8 +88,12 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	}
 	result.setOutcomes(d.options.ShadowMode)
 	d.endLeases(ctx, r.Now, result)
-	if result.combined.Undecided() && !d.options.ShadowMode {
+	switch {
+	case result.combined.Undecided() && !d.options.ShadowMode:
 		return undecidedError(ctx, failure, result.StoreErr)
+	case result.GivenUpLeases > 0 && !result.Denied:
+		// The request is allowed, but ctx has ended, and the request has no lease any more.
+		return contextEnded(ctx.Err())
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ const (
 	InvalidRequest ErrorKind = iota + 1 // the caller must change the request
 	NoRules                             // no rules have been loaded yet
 	StoreFailed                         // the store could not decide a descriptor that matters
-	ContextEnded                        // the context was canceled, or its deadline passed, before the store decided
+	ContextEnded                        // the context was canceled, or its deadline passed, before the request was decided
 )
 
 // An Error reports why a request could not be decided.
@@ -31,7 +31,9 @@ func (e *Error) Unwrap() error { return e.cause }
 // probably caused the failure.
 func undecidedError(ctx context.Context, text string, cause error) error {
 	if err := ctx.Err(); err != nil {
-		return &Error{Kind: ContextEnded, text: err.Error(), cause: err}
+		return contextEnded(err)
 	}
 	return &Error{Kind: StoreFailed, text: text, cause: cause}
 }
+
+func contextEnded(err error) error { return &Error{Kind: ContextEnded, text: err.Error(), cause: err} }

@@ -130,9 +130,7 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 			case op.Lease.IsZero():
 			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
 				ends = append(ends, op)
-			case denied || !op.MayOpenLease() || limiters.IsUncharged(v.Err) || v.LeaseAlreadyOpen || v.Holder == limiters.HeldByNone:
-				// It opened no lease. A lease that was already open belongs to another request.
-			default:
+			case !denied && mayHaveOpened(&op, v):
 				op.N, op.Kind, op.Holder = 0, limiters.OpEnd, v.Holder
 				ends = append(ends, op)
 				opened++
@@ -140,6 +138,13 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 		}
 	}
 	return ends, opened
+}
+
+// mayHaveOpened reports whether op, in a group that the store has not denied, may have opened a
+// lease. It did not open one that was open already, which belongs to another request. Under
+// [limiters.HeldByNone], on_store_error allowed the request without a lease.
+func mayHaveOpened(op *limiters.Op, v *limiters.Verdict) bool {
+	return op.MayOpenLease() && !limiters.IsUncharged(v.Err) && !v.LeaseAlreadyOpen && v.Holder != limiters.HeldByNone
 }
 
 // deniedByStore reports whether the store denied an operation, so that its group opened no leases.

@@ -345,7 +345,7 @@ func TestSecondRequestOfAnIDDoesNotEndItsLease(t *testing.T) {
 				}
 			}
 			var result Result
-			_ = d.Decide(ctx, request, &result)
+			must.Succeed(t, d.Decide(ctx, request, &result))
 			if result.GivenUpLeases != 0 || result.EndErr != nil || len(store.calls) != 2 {
 				t.Errorf("%d ended, error %v, %d calls of the store, want none ended, and 2 calls", result.GivenUpLeases, result.EndErr, len(store.calls))
 			}
@@ -395,9 +395,9 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 			}
 			d := newLeaseDecider(t, store, Options{EndTimeout: time.Hour})
 			var result Result
-			_ = d.Decide(ctx, leaseRequest("user=u lease=a"), &result)
-			if result.GivenUpLeases != 1 || result.EndErr != nil || ofEnd == nil {
-				t.Fatalf("%d ended, error %v, want 1 by a second call", result.GivenUpLeases, result.EndErr)
+			err := d.Decide(ctx, leaseRequest("user=u lease=a"), &result)
+			if kindOf(err) != ContextEnded || result.GivenUpLeases != 1 || result.EndErr != nil || ofEnd == nil {
+				t.Fatalf("error %v, %d ended, error of the end %v: want ContextEnded, and 1 ended by a second call", err, result.GivenUpLeases, result.EndErr)
 			}
 			if deadline, bounded := ofEnd.Deadline(); !bounded || time.Until(deadline) < time.Minute || !errors.Is(ofEnd.Err(), context.Canceled) {
 				t.Errorf("the call has the deadline %v, and %v: want EndTimeout, and an end when Decide returns", deadline, ofEnd.Err())
@@ -464,7 +464,14 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 				return nil
 			}
 			var result Result
-			_ = newLeaseDecider(t, store, Options{}).Decide(ctx, leaseRequest("user=u lease=a", "free"), &result)
+			wantError := ContextEnded
+			if c.denied {
+				wantError = 0
+			}
+			err := newLeaseDecider(t, store, Options{}).Decide(ctx, leaseRequest("user=u lease=a", "free"), &result)
+			if kindOf(err) != wantError {
+				t.Errorf("error %v, want the kind %d", err, wantError)
+			}
 			if result.GivenUpLeases != c.want || len(store.calls) != 1+c.want {
 				t.Fatalf("%d ended in %d calls, want %d", result.GivenUpLeases, len(store.calls)-1, c.want)
 			}

@@ -45,9 +45,9 @@ var reasonNames = [...]string{
 	StorePolicy: "store_policy", StoreError: "store_error", BadLeaseID: "bad_lease_id", Released: "released", Settled: "settled",
 }
 
-// PenaltyReason names a denial by a penalty in receipts and responses. Elsewhere the Reason of such
+// PenaltyText names a denial by a penalty in receipts and responses. Elsewhere the Reason of such
 // a denial is OverLimit, and its verdict is Penalized.
-const PenaltyReason = "penalty"
+const PenaltyText = "penalty"
 
 // ReasonNames returns all reasons in snake_case.
 func ReasonNames() []string { return slices.Clone(reasonNames[:]) }

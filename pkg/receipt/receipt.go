@@ -28,12 +28,12 @@ type Receipt struct {
 	Time         time.Time // when the request was denied, in whole milliseconds
 	Replica      string    // the last 8 bytes of the replica's name
 	Used, Max    int64     // the usage of the key and its bound, each at most 2^56 - 1
-	Reason       string    // decide.PenaltyReason, or that of the decision; "" for an unknown one
+	Reason       string    // decide.PenaltyText, or that of the decision; "" for an unknown one
 }
 
 // reasons are the reasons of a denial. Their order is part of the format.
 var reasons = []string{
-	"", decide.OverLimit.String(), decide.NeverFits.String(), decide.PenaltyReason, decide.StorePolicy.String(), decide.BadLeaseID.String(),
+	"", decide.OverLimit.String(), decide.NeverFits.String(), decide.PenaltyText, decide.StorePolicy.String(), decide.BadLeaseID.String(),
 	decide.TooManyLeases.String(),
 }
 

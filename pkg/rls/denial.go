@@ -33,7 +33,7 @@ func (d *denial) penalized() bool { return d.limitIndex >= 0 && d.Verdicts[d.lim
 
 func (d *denial) reason() string {
 	if d.penalized() {
-		return decide.PenaltyReason
+		return decide.PenaltyText
 	}
 	return d.Reason.String()
 }

@@ -24,10 +24,10 @@ type Gate interface {
 	Done()
 }
 
-// ServiceDesc returns the description of the service for a gRPC server with [Codec]. It uses this
-// package's decoder instead of the generated one. Without a Receiver, grpc-go receives messages.
-// Without a Gate, every request is admitted. Unary interceptors do not see ShouldRateLimit, because
-// none would see a request that ends before it is decoded: use [Options].Observe.
+// ServiceDesc returns the description of the service for a gRPC server with [Codec]. Its method
+// skips unary interceptors, because none would see a request that ends before it is decoded: use
+// [Options].Observe. It uses this package's decoder instead of the generated one. Without a
+// Receiver, grpc-go receives messages. Without a Gate, every request is admitted.
 func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{

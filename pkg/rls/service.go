@@ -149,8 +149,8 @@ func (s *Service) decide(ctx context.Context, c *call) error {
 // statusOf converts an error of package decide to a gRPC status.
 func statusOf(err error) error {
 	var failed *decide.Error
-	if !errors.As(err, &failed) {
-		return err
+	if !errors.As(err, &failed) { // Decide returns no other error
+		return status.Error(codes.Internal, err.Error())
 	}
 	switch failed.Kind {
 	case decide.InvalidRequest:
