@@ -3,7 +3,7 @@ package limiters
 // MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency,
 // and elsewhere a reservation with an estimate of 0.
 func (op *Op) MayOpenLease() bool {
-	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
+	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpAddHits && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
 
 // A leaseEffect is the effect of an allowed operation on its lease.
