@@ -110,8 +110,8 @@ func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	return step, ok
 }
 
-// divisorsOf returns the divisors of n > 0, unsorted. To try each number up to n instead would take
-// seconds for a long window.
+// divisorsOf returns the divisors of n > 0, unsorted. It does not try each number up to n, because
+// that would take seconds for a long window.
 func divisorsOf(n int64) []int64 {
 	divisors := []int64{1}
 	for factor := int64(2); n > 1; factor++ {
