@@ -7,8 +7,7 @@ import (
 )
 
 // Type concurrency bounds the slots that requests hold at one time. A charge of n > 0 hits with a
-// [LeaseID] takes n slots until the id ends or its lease expires. There are four kinds of
-// operations:
+// [LeaseID] takes n slots until the id ends or its lease expires. There are four cases:
 //
 //   - with a new id: it opens a lease of n slots if they are free
 //   - with the id of an open lease: it is allowed and changes nothing

@@ -31,7 +31,8 @@ type Spec struct {
 }
 
 // Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of
-// scale. The maximum is rounded up if the algorithm needs it. A parameter of 0 becomes its default.
+// scale. The maximum is rounded up if the algorithm needs it. If scale returns 0 for a parameter,
+// its default applies.
 func (s Spec) Scaled(scale func(int64) int64) Spec {
 	s.Max = scale(s.Max)
 	d := definitionOf(s.Algorithm)

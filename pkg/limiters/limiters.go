@@ -179,7 +179,7 @@ func (l *Limit) StateName(key string) StateName { return StateName{key, l.stateI
 
 // A Progress is the result of one call of ResetMatching.
 type Progress struct {
-	Scanned int64  // entries that the call has seen; the store may keep one state of a key in up to three
+	Scanned int64  // entries that the call has seen; a state may have up to three
 	Reset   int64  // states that the call has reset
 	Cursor  string // continues the pass; empty when it is complete
 }

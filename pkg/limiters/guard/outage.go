@@ -20,7 +20,7 @@ type outageDetector struct {
 
 	began       atomic.Pointer[time.Time] // the start of the outage; nil while the store works
 	lastFailure atomic.Pointer[time.Time]
-	ops         atomic.Int64 // operations of an outage, which no Outage has reported yet
+	ops         atomic.Int64 // undecided operations that no Outage has reported yet
 }
 
 func (d *outageDetector) isDown() bool { return d.began.Load() != nil }
