@@ -220,8 +220,8 @@ func (c *DenyCache) routeOps(
 	return forwarded, renewals
 }
 
-// mayBeCached reports whether g is one charge or peek, so that the cache may answer it and record its
-// denial.
+// mayBeCached reports whether g is one charge or peek, so that the cache may answer it and record
+// its denial.
 func mayBeCached(g limiters.Group) bool { return len(g) == 1 && isLookup(&g[0]) }
 
 // isLookup reports whether [DenyCacheStats].Lookups counts op: a charge or a peek.
