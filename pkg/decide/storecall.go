@@ -78,7 +78,7 @@ func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain
 	}
 	var stack [256]byte // a longer key allocates twice
 	plan.Key = string(plan.appendKey(stack[:0]))
-	kind := limiters.OpCharge
+	kind := limiters.OpAddHits
 	if plan.EndsLease() {
 		kind = limiters.OpEnd
 	}

@@ -7,8 +7,7 @@ import (
 )
 
 // Type concurrency bounds the slots that requests hold at one time. A charge of n > 0 hits with a
-// [LeaseID] takes n slots until the id ends or its lease expires. There are four kinds of
-// operations:
+// [LeaseID] takes n slots until the id ends or its lease expires. There are four cases:
 //
 //   - with a new id: it opens a lease of n slots if they are free
 //   - with the id of an open lease: it is allowed and changes nothing
@@ -23,7 +22,8 @@ import (
 // clock stepped back or the TTL was shortened, each operation shortens at most [LeasesPerOp] later
 // expiries to now plus the TTL.
 //
-// A State under this limit has only leases, which [Decide] opens and ends.
+// A State under this limit has only leases, which [Decide] opens and ends. So the methods that count
+// hits do nothing.
 type concurrency struct {
 	max, ttl int64 // ttl in µs
 }
@@ -101,3 +101,15 @@ func (a *concurrency) usage(s *State, now int64) (used, resetAfter int64) {
 	}
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, a.ttl))
 }
+
+func (a *concurrency) charge(*State, int64, int64) {}
+
+func (a *concurrency) reserve(*State, int64, int64) (chargedAt int64) { return 0 }
+
+func (a *concurrency) settle(*State, int64, []correction) {}
+
+func (a *concurrency) resetTime(*State) int64 { return 0 }
+
+func (a *concurrency) extraWait(int64) int64 { return 0 }
+
+func (a *concurrency) maxAdmitted() int64 { return 0 }

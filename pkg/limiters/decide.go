@@ -66,7 +66,7 @@ func decideSingle(now int64, op *Op, stateIndex int, states []State, v *Verdict,
 		}
 	}
 	if charged != 0 {
-		l.counter.charge(s, now, charged)
+		l.algorithm.charge(s, now, charged)
 		if !ok {
 			// The retry-after must include the hits that were just added.
 			_, retryAfter = l.fits(s, now, n)
@@ -234,7 +234,7 @@ func (d *groupDecision) deny() {
 		l, s := d.group[i].Limit, d.state(i)
 		counted := l.countedIfDenied(ClampHits(d.group[i].N))
 		if d.out[i].Denied() && counted > 0 && l.penaltyLeft(s, d.now) == 0 && d.grow(i) == nil {
-			l.counter.charge(s, d.now, counted)
+			l.algorithm.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// This file declares what stores need that wrap another store, such as those of package guard. Other
-// stores ignore these fields of an operation, and leave those of a verdict zero.
+// This file declares types for stores that wrap another store, such as those of package guard.
+// Other stores ignore the fields of these types in an operation, and leave those in a verdict zero.
 
 // An OnError is the on_store_error of an operation: it decides the operation if the store cannot.
 // It may differ within one Take.

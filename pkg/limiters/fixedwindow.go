@@ -12,11 +12,10 @@ import (
 // Around a boundary, twice the maximum may be admitted at once. A sliding log avoids this at the
 // cost of memory for each hit.
 //
-// If the limit counts denied hits, a denied charge of any size is added to the count. Under a limit
-// of 100, one denied charge of 150 uses up the window. Such a limit has peek=over by default, as in
-// envoyproxy/ratelimit: a peek is allowed while the count is at most the maximum, that is, until
-// the first denied charge. Gateways that charge afterwards rely on this. For other limits, a peek
-// is denied by default if one more hit would be.
+// A limit that counts denied hits has peek=over by default, as in envoyproxy/ratelimit. A peek is
+// then allowed while the count is at most the maximum, that is, until the first denied charge.
+// Gateways that charge afterwards rely on this. For other limits, a peek is denied by default if
+// one more hit would be.
 type fixedWindow struct {
 	max, window int64     // window in µs
 	firstHit    bool      // windows start with a key's first hit, not by the clock

@@ -94,8 +94,8 @@ var funnelDefinition = definition{
 	},
 }
 
-// stepOf returns the smallest step whose multiples up to maximum are valid maximums, which requires
-// denominators of at most maxDen. It returns false if there is none.
+// stepOf returns the smallest divisor of window whose multiples, up to maximum, are valid maximums:
+// their hit times have denominators of at most maxDen. It returns false if there is none.
 func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	us := window.Microseconds()
 	smallest := max(1, (maximum+maxDen-1)/maxDen)
@@ -110,8 +110,8 @@ func stepOf(maximum int64, window time.Duration) (step int64, ok bool) {
 	return step, ok
 }
 
-// divisorsOf returns the divisors of n > 0, unsorted. To try each number up to n instead would take
-// seconds for a long window.
+// divisorsOf returns the divisors of n > 0, unsorted. It does not try each number up to n, because
+// that would take seconds for a long window.
 func divisorsOf(n int64) []int64 {
 	divisors := []int64{1}
 	for factor := int64(2); n > 1; factor++ {
@@ -143,8 +143,8 @@ func impreciseError(spec Spec) error {
 
 func (a *funnel) idPrefix() string { return "f" }
 
-// level returns the level, as the time to drain, at a time: the later of now and the time of the
-// state.
+// level returns the level, as the time to drain, and the time at which it has this level: the later
+// of now and the time of the state.
 func (a *funnel) level(s *State, now int64) (level span, at int64) {
 	f := funnelStateOf(s)
 	if f.time-now > a.window {

@@ -3,7 +3,7 @@ package limiters
 // MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency,
 // and elsewhere a reservation with an estimate of 0.
 func (op *Op) MayOpenLease() bool {
-	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpCharge && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
+	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpAddHits && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
 
 // A leaseEffect is the effect of an allowed operation on its lease.
@@ -56,7 +56,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.counter.settle(s, now, expired)
+		l.algorithm.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -81,14 +81,11 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 		s.removeEmptyExtraState()
 		charged = ended.n
 	case leaseOpens:
-		opened := lease{expires: now + l.ttl, n: n}
-		if l.counter != nil {
-			opened.chargedAt = l.counter.reserve(s, now, n)
-		}
-		s.ensureExtraState().leases.open.set(op.Lease, opened)
+		chargedAt := l.algorithm.reserve(s, now, n)
+		s.ensureExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
 	}
-	if charged != 0 && l.counter != nil {
-		l.counter.charge(s, now, charged)
+	if charged != 0 {
+		l.algorithm.charge(s, now, charged)
 	}
 	return effect
 }
@@ -97,7 +94,7 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 func (op *Op) endLease(s *State, now int64) (found bool) {
 	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
 	if found && op.Limit.Reserves() {
-		op.Limit.counter.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.N)) - held.n}})
+		op.Limit.algorithm.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.N)) - held.n}})
 	}
 	s.removeEmptyExtraState()
 	return found

@@ -64,7 +64,7 @@ type keyLeases struct {
 type lease struct {
 	expires   int64 // µs since 1970: it has expired at this time
 	n         int64 // slots, or the estimate
-	chargedAt int64 // the time at which a reservation was charged, as its algorithm needs it; see hitCounter.reserve
+	chargedAt int64 // of a reservation: the result of algorithm.reserve
 }
 
 func (ls *keyLeases) sets() [2]*leaseSet { return [...]*leaseSet{&ls.open, &ls.ended} }

@@ -107,18 +107,18 @@ func TestLeasesAreBounded(t *testing.T) {
 		return out[0]
 	}
 	for i := range MaxLeases {
-		if v := take(OpCharge, i, 1); !v.Allowed {
+		if v := take(OpAddHits, i, 1); !v.Allowed {
 			t.Fatalf("lease %d: %+v, want it allowed", i, v)
 		}
 	}
 	size := s.HeapBytes()
-	if v := take(OpCharge, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
+	if v := take(OpAddHits, MaxLeases, 1); v.Allowed || v.RetryAfter != time.Second {
 		t.Errorf("lease %d: %+v, want a denial until a lease expires after %s", MaxLeases+1, v, time.Second)
 	}
-	if v := take(OpCharge, 1, 1); !v.Allowed || v.Used != MaxLeases {
+	if v := take(OpAddHits, 1, 1); !v.Allowed || v.Used != MaxLeases {
 		t.Errorf("a charge with a held id: %+v, want it allowed with %d used", v, MaxLeases)
 	}
-	if v := take(OpCharge, MaxLeases, MaxLeases+1); v.Allowed || v.Err != nil {
+	if v := take(OpAddHits, MaxLeases, MaxLeases+1); v.Allowed || v.Err != nil {
 		t.Errorf("%d slots: %+v, want a denial without an error", MaxLeases+1, v)
 	}
 	for i := MaxLeases; i < 3*MaxLeases; i++ {

@@ -31,7 +31,8 @@ type Spec struct {
 }
 
 // Scaled returns s with its maximum, and each parameter that counts hits, replaced by the result of
-// scale. The maximum is rounded up if the algorithm needs it. A parameter of 0 becomes its default.
+// scale. The maximum is rounded up if the algorithm needs it. If scale returns 0 for a parameter,
+// its default applies.
 func (s Spec) Scaled(scale func(int64) int64) Spec {
 	s.Max = scale(s.Max)
 	d := definitionOf(s.Algorithm)
@@ -55,7 +56,6 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
-	counter        hitCounter // the algorithm; nil for a concurrency limit, whose leases are its whole state
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -74,8 +74,9 @@ const (
 	reservations               // the limit reserves: a charge is an estimate, which an end corrects
 )
 
-// An algorithm decides whether hits fit, from the [State] of a key. The methods of an algorithm and
-// of a hitCounter do no I/O and read no clock. Times and durations are in µs.
+// An algorithm decides whether hits fit, and counts them in the words or the log of a [State]. Type
+// concurrency counts none. An algorithm does not change the extra state, does no I/O and reads no
+// clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -86,14 +87,6 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
-	// appendArgs appends the numbers of [Limit.AppendArgs].
-	appendArgs(b []byte, now int64) []byte
-}
-
-// A hitCounter is an algorithm that counts hits in the words or the log of a [State]. It does not
-// change the extra state.
-type hitCounter interface {
-	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.
 	charge(s *State, now, n int64)
 	// resetTime returns [Limit.ResetTime] of a state without extra state.
@@ -107,6 +100,9 @@ type hitCounter interface {
 	reserve(s *State, now, n int64) (chargedAt int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s *State, now int64, corrections []correction)
+	// appendArgs appends the numbers of [Limit.AppendArgs]. Only redisstore sends them, to the twin
+	// in Lua. They are here because only the algorithm knows its parameters.
+	appendArgs(b []byte, now int64) []byte
 }
 
 // A definition declares an algorithm.
@@ -205,7 +201,6 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
-	l.counter, _ = l.algorithm.(hitCounter)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -297,12 +292,7 @@ func (l *Limit) CountsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
-func (l *Limit) MaxAdmitted() int64 {
-	if l.counter == nil {
-		return 0
-	}
-	return l.counter.maxAdmitted()
-}
+func (l *Limit) MaxAdmitted() int64 { return l.algorithm.maxAdmitted() }
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under
 // other limits with a window, a hit counts until the window ends or, in a log, has passed.

@@ -37,8 +37,9 @@ const MaxHits = 1 << 52
 type OpKind uint8
 
 const (
-	// OpCharge charges N > 0 hits, peeks (checks without charging) if N = 0, or refunds if N < 0.
-	OpCharge OpKind = iota
+	// OpAddHits adds N hits to the usage of the key: it charges N > 0 hits, peeks (checks without
+	// charging) if N = 0, or refunds -N if N < 0.
+	OpAddHits OpKind = iota
 	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit
 	// ignores N. An end is always allowed. It must be alone in its group, and its limit must use
 	// leases. The store remembers the end of an unknown id for [EndedTTL]: within that time, a
@@ -67,16 +68,19 @@ type Op struct {
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for
 	// other limits.
 	Lease LeaseID
-	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
-	// guard.Fallback routes the end by it, and other stores ignore it.
-	Holder LeaseHolder
-	// OnError decides the operation if the store fails. guard.Fallback applies it, and other stores
-	// ignore it. It is a field of the operation so that one Take, and one group, may mix policies.
+
+	// Only guard.Fallback reads the fields below. They belong to the operation so that one Take,
+	// and one group, may mix them.
+
+	// OnError decides the operation if the store fails.
 	OnError OnError
+	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease. It
+	// routes the end.
+	Holder LeaseHolder
 }
 
 // IsRefund reports whether op refunds hits. A refund is always allowed.
-func (op *Op) IsRefund() bool { return op.Kind == OpCharge && op.N < 0 }
+func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.N < 0 }
 
 // A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise
 // the group is denied. Charges of one key are checked by the sum of their hits. If the group is
@@ -175,7 +179,7 @@ func (l *Limit) StateName(key string) StateName { return StateName{key, l.stateI
 
 // A Progress is the result of one call of ResetMatching.
 type Progress struct {
-	Scanned int64  // entries that the call has seen; the store may keep one state of a key in up to three
+	Scanned int64  // entries that the call has seen; a state may have up to three
 	Reset   int64  // states that the call has reset
 	Cursor  string // continues the pass; empty when it is complete
 }

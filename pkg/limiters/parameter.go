@@ -189,7 +189,7 @@ func (d *definition) validateParams(params *Params) error {
 	return nil
 }
 
-// validateObject returns an error if p is a key of an object without its required key.
+// validateObject returns an error if p is a key of an object whose required key is not set.
 func (d *definition) validateObject(p *Parameter, params *Params) error {
 	object, _, inObject := strings.Cut(p.Key, ".")
 	if !inObject {

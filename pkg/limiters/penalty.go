@@ -18,12 +18,12 @@ type penaltyState struct {
 
 // A PenaltySpec configures a penalty; the zero value means none. Durations are whole microseconds.
 type PenaltySpec struct {
-	After   int64         // denied requests that begin a penalty
-	Within  time.Duration // the window of those requests, from the first of them
-	For     time.Duration // length of the first penalty
-	Factor  int64         // multiplies the length with each further penalty; 1 by default
-	Longest time.Duration // maximum length of a penalty; 24h by default
-	Forget  time.Duration // time after a penalty until earlier penalties are forgotten; Longest by default
+	After  int64         // denied requests that begin a penalty
+	Within time.Duration // the window of those requests, from the first of them
+	For    time.Duration // length of the first penalty
+	Factor int64         // multiplies the length with each further penalty; 1 by default
+	Max    time.Duration // maximum length of a penalty; 24h by default
+	Forget time.Duration // time after a penalty until earlier penalties are forgotten; Max by default
 }
 
 const (
@@ -53,7 +53,7 @@ var penaltyParameters = []Parameter{
 		number: func(p *Params) *int64 { return &p.Penalty.Factor },
 		About:  "the factor by which each further penalty is longer."},
 	{Key: "penalty.max", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, Default: "24h",
-		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Longest) },
+		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Max) },
 		About:  "the length of the longest penalty."},
 	{Key: "penalty.forget", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, DefaultText: "max",
 		number: func(p *Params) *int64 { return (*int64)(&p.Penalty.Forget) },
@@ -65,11 +65,11 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 		return nil
 	}
 	defaults := defaultParams().Penalty
-	p.Factor, p.Longest = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Longest, defaults.Longest)
-	p.Forget = cmp.Or(p.Forget, p.Longest)
-	if p.For > p.Longest {
+	p.Factor, p.Max = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Max, defaults.Max)
+	p.Forget = cmp.Or(p.Forget, p.Max)
+	if p.For > p.Max {
 		return &SpecError{
-			Problem: fmt.Sprintf("a penalty of %v is longer than its 'max' of %v", p.For, p.Longest),
+			Problem: fmt.Sprintf("a penalty of %v is longer than its 'max' of %v", p.For, p.Max),
 			Remedy:  "set a longer 'max' or a shorter 'for'",
 		}
 	}
@@ -78,9 +78,9 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 }
 
 // left returns how long the penalty p still lasts at now; 0 outside of a penalty. It is at most
-// spec.Longest, in case a clock stepped back or the maximum was lowered.
+// spec.Max, in case a clock stepped back or the maximum was lowered.
 func (p *penaltyState) left(spec *PenaltySpec, now int64) int64 {
-	return max(0, min(p.until-now, spec.Longest.Microseconds()))
+	return max(0, min(p.until-now, spec.Max.Microseconds()))
 }
 
 // addOffence updates p for a denied request, which is an offence unless a penalty denied it. It
@@ -108,11 +108,11 @@ func (p *penaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
 
 // duration returns the length of a penalty after begun earlier penalties, in µs.
 func (spec *PenaltySpec) duration(begun int64) int64 {
-	d, longest := spec.For.Microseconds(), spec.Longest.Microseconds()
-	for ; begun > 0 && spec.Factor > 1 && d < longest; begun-- {
+	d, maximum := spec.For.Microseconds(), spec.Max.Microseconds()
+	for ; begun > 0 && spec.Factor > 1 && d < maximum; begun-- {
 		d *= spec.Factor
 	}
-	return min(d, longest)
+	return min(d, maximum)
 }
 
 // resetTime returns when p becomes equivalent to the zero penaltyState, in µs since 1970.

@@ -27,13 +27,13 @@ func TestPenaltyParametersAreChecked(t *testing.T) {
 		err     string
 	}{
 		{base(func(*PenaltySpec) {}), ""},
-		{base(func(p *PenaltySpec) { p.Factor, p.Longest, p.Forget = 1000, MaxWindow, MaxWindow }), ""},
+		{base(func(p *PenaltySpec) { p.Factor, p.Max, p.Forget = 1000, MaxWindow, MaxWindow }), ""},
 		{PenaltySpec{After: 20, Within: minute}, "'penalty' needs 'for': set 'for' in 'penalty'"},
 		{PenaltySpec{Within: minute, For: 10 * minute}, "'penalty' needs 'after': set 'after' in 'penalty'"},
 		{base(func(p *PenaltySpec) { p.After = -1 }), "a 'penalty.after' of -1 is out of range: want 1 to 1000000"},
 		{base(func(p *PenaltySpec) { p.Factor = 1001 }), "a 'penalty.factor' of 1001 is out of range: want 1 to 1000"},
 		{base(func(p *PenaltySpec) { p.Within = 1500 * time.Nanosecond }), "a 'penalty.within' of 1.5µs is not a duration in whole microseconds"},
-		{base(func(p *PenaltySpec) { p.Longest = 5 * minute }), "a penalty of 10m0s is longer than its 'max' of 5m0s: set a longer 'max' or a shorter 'for'"},
+		{base(func(p *PenaltySpec) { p.Max = 5 * minute }), "a penalty of 10m0s is longer than its 'max' of 5m0s: set a longer 'max' or a shorter 'for'"},
 		{base(func(p *PenaltySpec) { p.For = 48 * time.Hour }), "a penalty of 48h0m0s is longer than its 'max' of 24h0m0s"},
 	} {
 		for _, algorithm := range []string{"fixed_window", "sliding_log", "funnel"} {
@@ -50,10 +50,10 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 		penalty PenaltySpec
 		want    []time.Duration // the lengths of penalties that follow each other without a pause
 	}{
-		{PenaltySpec{For: 10 * time.Minute, Factor: 2, Longest: time.Hour}, []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour}},
+		{PenaltySpec{For: 10 * time.Minute, Factor: 2, Max: time.Hour}, []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour}},
 		{PenaltySpec{For: 10 * time.Minute}, []time.Duration{10 * time.Minute, 10 * time.Minute, 10 * time.Minute}},
 		{PenaltySpec{For: 24 * time.Hour, Factor: 9}, []time.Duration{24 * time.Hour, 24 * time.Hour}},
-		{PenaltySpec{For: time.Millisecond, Factor: 1000, Longest: MaxWindow}, []time.Duration{
+		{PenaltySpec{For: time.Millisecond, Factor: 1000, Max: MaxWindow}, []time.Duration{
 			time.Millisecond, time.Second, 1000 * time.Second, 1_000_000 * time.Second, MaxWindow, MaxWindow}},
 	} {
 		c.penalty.After, c.penalty.Within = 1, time.Minute
@@ -71,7 +71,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 
 // The time to compute a penalty does not grow with the number of earlier penalties.
 func TestBegunPenaltiesAreBounded(t *testing.T) {
-	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Longest: MaxWindow})
+	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
 	p, now := penaltyState{}, int64(1)
 	for range 1000 {
 		p.addOffence(spec, now)

@@ -4,7 +4,7 @@ import "time"
 
 // A correction changes the charge of a reservation by delta, the actual cost minus the estimate.
 type correction struct {
-	chargedAt int64 // the time that hitCounter.reserve returned
+	chargedAt int64 // the result of algorithm.reserve
 	delta     int64
 }
 

@@ -221,8 +221,8 @@ func (log *Log) correct(live liveRange, maximum int64, corrections []correction)
 	for _, c := range corrections {
 		earliest = min(earliest, c.chargedAt)
 	}
-	isLate := func(i int) bool { return log.entries.get(live.first+i).time >= earliest }
-	from := live.first + sort.Search(log.entries.len()-live.first, isLate)
+	isAffected := func(i int) bool { return log.entries.get(live.first+i).time >= earliest }
+	from := live.first + sort.Search(log.entries.len()-live.first, isAffected)
 	before := live.base
 	if from > live.first {
 		before = log.entries.get(from - 1).sum
@@ -258,8 +258,8 @@ func (log *Log) hitsFrom(from int, before uint32) []hitsAt {
 }
 
 // applyCorrections applies corrections in order to hits, which are in the order of their times. It
-// adds at most free hits, unless it has removed some before. It reports whether a correction has an
-// effect.
+// may add as many hits as are free, and as many more as it has removed before. It reports whether a
+// correction has an effect.
 func applyCorrections(hits []hitsAt, free int64, corrections []correction) (corrected []hitsAt, changed bool) {
 	byTime := func(h hitsAt, time int64) int { return cmp.Compare(h.time, time) }
 	for _, c := range corrections {

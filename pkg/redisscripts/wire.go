@@ -162,7 +162,7 @@ func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
 	}
 	if l.HasPenalty() {
 		p := l.Penalty()
-		b = limiters.AppendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Longest.Microseconds(), p.Forget.Microseconds())
+		b = limiters.AppendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Max.Microseconds(), p.Forget.Microseconds())
 	}
 	return b
 }

@@ -50,7 +50,7 @@ type DenyCacheOptions struct {
 // DenyCacheStats are the size and the counters of a DenyCache.
 type DenyCacheStats struct {
 	Entries, Bytes int64
-	Lookups        int64 // operations, without refunds, ends of leases and inspections
+	Lookups        int64 // charges and peeks
 	Answered       int64 // lookups answered from memory
 	NotCached      int64 // denials, because the cache was full
 	SentHits       int64 // denied hits that were sent to the store
@@ -220,12 +220,12 @@ func (c *DenyCache) routeOps(
 	return forwarded, renewals
 }
 
-// mayBeCached reports whether the cache may answer g and record its denial. The store decides all
-// refunds, groups of several operations, and operations that are no charges.
+// mayBeCached reports whether g is one charge or peek, so that the cache may answer it and record
+// its denial.
 func mayBeCached(g limiters.Group) bool { return len(g) == 1 && isLookup(&g[0]) }
 
-// isLookup reports whether [DenyCacheStats].Lookups counts op.
-func isLookup(op *limiters.Op) bool { return op.Kind == limiters.OpCharge && !op.IsRefund() }
+// isLookup reports whether [DenyCacheStats].Lookups counts op: a charge or a peek.
+func isLookup(op *limiters.Op) bool { return op.Kind == limiters.OpAddHits && !op.IsRefund() }
 
 // keyIsForwarded reports whether one of routes forwards an operation on a key.
 func keyIsForwarded(routes []route, hash uint64) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,14 @@ var (
 	// counted counts denied hits, as a fixed window does by default.
 	counted = limit(limiters.Spec{Max: 2, CountDenied: true})
 )
+
+// A limitCase is a limit for a subtest.
+type limitCase struct {
+	name  string
+	limit *limiters.Limit
+}
+
+var logAndCounted = []limitCase{{"a log", logOfTwo}, {"a window that counts", counted}}
 
 func TestDenyCacheAnswersRepeatedDenials(t *testing.T) {
 	withFixture(t, func(f *fixture) {
@@ -50,16 +59,15 @@ func TestDenialIsRememberedForMaxAge(t *testing.T) {
 // The cache renews the denial of a key in use before it expires, so that no request waits for the
 // store. A renewal detects a refund by another replica.
 func TestDenialInUseIsRenewed(t *testing.T) {
-	for name, l := range map[string]*limiters.Limit{
-		"a log": logOfTwo, "a funnel": limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}}), "a window that counts": counted,
-	} {
-		t.Run(name, func(t *testing.T) {
+	funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 2, Window: time.Hour, Params: limiters.Params{Capacity: 2}})
+	for _, c := range append(slices.Clone(logAndCounted), limitCase{"a funnel", funnel}) {
+		t.Run(c.name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				const every, keys = 70*time.Millisecond + 1, 40 // no request is at the time of a renewal
 				a, b := f.replica(defaults), f.replica(defaults)
 				ops := func(n int64) (all []limiters.Op) {
 					for i := range keys {
-						all = append(all, limiters.Op{Key: fmt.Sprint(i), Limit: l, N: n})
+						all = append(all, limiters.Op{Key: fmt.Sprint(i), Limit: c.limit, N: n})
 					}
 					return all
 				}
@@ -129,13 +137,13 @@ func TestDenialEndsIfTheStoreAllowsTheRenewal(t *testing.T) {
 // A client that retries slightly more often than once in MaxAge waits for the store only once: one
 // answer in MaxAge is enough for a renewal.
 func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
-	for name, l := range map[string]*limiters.Limit{"a log": logOfTwo, "a window that counts": counted} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range logAndCounted {
+		t.Run(c.name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(defaults)
-				take(t, a, limiters.Op{Key: "k", Limit: l, N: 2})
+				take(t, a, limiters.Op{Key: "k", Limit: c.limit, N: 2})
 				for i := range 50 {
-					v := take(t, a, limiters.Op{Key: "k", Limit: l, N: 1})[0]
+					v := take(t, a, limiters.Op{Key: "k", Limit: c.limit, N: 1})[0]
 					if v.Allowed || (v.By == limiters.ByCache) != (i > 0) {
 						t.Errorf("at %v: %s", time.Now().Format("05.000"), describe(v))
 					}
@@ -212,12 +220,12 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 
 // Denials that have answered and expired are evicted without a renewal.
 func TestExpiredDenialsAreEvicted(t *testing.T) {
-	for name, l := range map[string]*limiters.Limit{"a log": logOfTwo, "a window that counts": counted} {
-		t.Run(name, func(t *testing.T) {
+	for _, c := range logAndCounted {
+		t.Run(c.name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
 				for i := range 500 {
-					op := limiters.Op{Key: fmt.Sprint(i), Limit: l, N: 1}
+					op := limiters.Op{Key: fmt.Sprint(i), Limit: c.limit, N: 1}
 					take(t, a, op, op, op)
 					take(t, a, op)
 				}
@@ -225,7 +233,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 					t.Fatalf("%+v: it is not full", got)
 				}
 				time.Sleep(2 * time.Minute)
-				late := limiters.Op{Key: "late", Limit: l, N: 1}
+				late := limiters.Op{Key: "late", Limit: c.limit, N: 1}
 				take(t, a, late, late, late)
 				if v := take(t, a, late)[0]; v.By != limiters.ByCache {
 					t.Errorf("%s, want a cached denial", describe(v))
@@ -408,13 +416,11 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 
 // A debt that is on its way when its window ends must not use up the next window.
 func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
-	for name, key := range map[string]limiters.Spec{
-		"by the clock":       {Max: 1000, CountDenied: true},
-		"from the first hit": {Max: 1000, CountDenied: true, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, start := range []string{limiters.StartByClock, limiters.StartByFirstHit} {
+		t.Run(start, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
-				a, held, more := f.replica(defaults), limit(key), key
+				spec := limiters.Spec{Max: 1000, CountDenied: true, Params: limiters.Params{WindowStart: start}}
+				a, held, more := f.replica(defaults), limit(spec), spec
 				more.Max++
 				take(f, a, limiters.Op{Key: "k", Limit: held, N: 1000})
 				time.Sleep(59900 * time.Millisecond)
@@ -879,8 +885,8 @@ func TestDebtIsNotCountedAfterAReset(t *testing.T) {
 	})
 }
 
-// DropDenials removes denials, but no debts: also not the debt of a call that is under way, if the
-// key is denied again.
+// DropDenials removes denials, but no debts, not even that of a call under way, if the key is
+// denied again.
 func TestDebtIsRestoredAfterItsDenialIsForgotten(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replicaWithRenewalUnderWay()

@@ -42,7 +42,7 @@ type denyEntry struct {
 	prev, next *denyEntry // the neighbors in its list
 }
 
-// A denial says that minHits or more hits are denied until expires. Times are by the cache's clock.
+// A denial denies minHits or more hits until expires. Times are by the cache's clock.
 type denial struct {
 	minHits  int64         // 0: peeks are denied too
 	used     int64         // the key's usage
@@ -89,13 +89,22 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// answer denies op from its entry e, or returns false.
+// answer denies op from its entry e, and updates the debt and the renewal of e. It returns false if
+// e does not deny op.
 func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
 	if !e.denies(now, op.N) {
 		return false
 	}
 	s.answered++
-	s.deny(now, e, op)
+	if e.countsDenied {
+		e.debt += op.N
+	}
+	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
+	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
+	// because a denied peek could be an offence.
+	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
+		s.markPending(e, now)
+	}
 	*v = e.verdict(now, op)
 	return true
 }
@@ -115,19 +124,6 @@ func (s *denyShard) markForwarded(now time.Duration, e *denyEntry, op *limiters.
 // denies reports whether the store would certainly deny n hits, and e can hold them as its debt.
 func (e *denyEntry) denies(now time.Duration, n int64) bool {
 	return now < e.expires && n >= e.minHits && (!e.countsDenied || n == 0 || n <= maxDebtHits-e.debt)
-}
-
-// deny adds the hits of op to the debt of e, and has the denial renewed.
-func (s *denyShard) deny(now time.Duration, e *denyEntry, op *limiters.Op) {
-	if e.countsDenied {
-		e.debt += op.N
-	}
-	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
-	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
-	// because a denied peek could be an offence.
-	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
-		s.markPending(e, now)
-	}
 }
 
 // verdict returns the verdict on op, which e denies.

@@ -35,7 +35,7 @@ func (l *localFallback) mayHaveLeases(now time.Time) bool {
 
 // noteLease notes that the local store may open a lease at now, which expires after ttl.
 func (l *localFallback) noteLease(now time.Time, ttl time.Duration) {
-	// The store reads its clock later.
+	// A minute is added because the store reads its clock later.
 	until := l.clock(now).Add(ttl + time.Minute).UnixMicro()
 	for before := l.leasesUntil.Load(); before < until && !l.leasesUntil.CompareAndSwap(before, until); {
 		before = l.leasesUntil.Load()

@@ -16,26 +16,15 @@ import (
 // do not go to the wrapped store: during an outage, an EndRetrier there would retry them for
 // nothing.
 func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	store, local := &takeFunc{f.takeFromStore}, &takeFunc{f.local.takeEnds}
-	var parts split.FanOut
+	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
-			parts.Add(local, g, first)
+			both.Add(&f.local, g, first)
 		} else {
-			parts.Add(store, g, first)
+			both.Add(f, g, first) // without local ends, f.Take is takeFromStore
 		}
 	}
-	return parts.Take(ctx, now, out)
-}
-
-// A takeFunc is a function as a [split.Taker]. A pointer to it is comparable.
-type takeFunc struct {
-	take func(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
-}
-
-// Take implements [split.Taker].
-func (t *takeFunc) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	return t.take(ctx, now, groups, out)
+	return both.Take(ctx, now, out)
 }
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
@@ -56,13 +45,13 @@ func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, &takeFunc{l.takeEnds}, args.now)
+		_ = ends.Take(ctx, l, args.now)
 	}
 }
 
-// takeEnds ends leases in the local store, under this process's shares of their limits. It ignores a
-// canceled ctx, which must not keep a slot occupied.
-func (l *localFallback) takeEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// Take implements [split.Taker] for ends of leases. It ends them in the local store, under this
+// process's shares of their limits. It ignores a canceled ctx, which must not keep a slot occupied.
+func (l *localFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
 		end := *op

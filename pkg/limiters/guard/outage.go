@@ -9,7 +9,7 @@ import (
 // An Outage is the time from a failure of the store to its recovery.
 type Outage struct {
 	Duration time.Duration
-	Ops      int64 // operations that the store failed to decide, also under OnErrorFail
+	Ops      int64 // operations that the store failed to decide, including those under OnErrorFail
 }
 
 // An outageDetector notices the start and the end of outages from the results of store calls, and
@@ -20,7 +20,7 @@ type outageDetector struct {
 
 	began       atomic.Pointer[time.Time] // the start of the outage; nil while the store works
 	lastFailure atomic.Pointer[time.Time]
-	ops         atomic.Int64 // operations of an outage, which no Outage has reported yet
+	ops         atomic.Int64 // undecided operations that no Outage has reported yet
 }
 
 func (d *outageDetector) isDown() bool { return d.began.Load() != nil }

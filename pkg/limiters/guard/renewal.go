@@ -59,8 +59,8 @@ func (c *DenyCache) applyVerdicts(began time.Duration, renewals []renewal, out [
 		if v.Err != nil {
 			continue
 		}
-		denial, certain := c.denialOf(began, now, r.entry.limit, 0, v)
-		c.shardOf(r.entry.key).locked(func(s *denyShard) { s.renew(r, denial, certain) })
+		d, certain := c.denialOf(began, now, r.entry.limit, 0, v)
+		c.shardOf(r.entry.key).locked(func(s *denyShard) { s.renew(r, d, certain) })
 	}
 }
 

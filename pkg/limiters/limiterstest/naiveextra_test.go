@@ -67,7 +67,7 @@ func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
 		m.ended = slices.Delete(m.ended, ended, ended+1)
 	}
 	v := m.counter.fits(now, 0)
-	v.Allowed, v.RetryAfter, v.LeaseAlreadyOpen = true, 0, open >= 0 && op.Kind == limiters.OpCharge
+	v.Allowed, v.RetryAfter, v.LeaseAlreadyOpen = true, 0, open >= 0 && op.Kind == limiters.OpAddHits
 	return v
 }
 

@@ -22,7 +22,7 @@ func NewPenaltyGenerator(algorithm string, seed uint64) *Generator {
 	}
 	g.addReloaded(spec)
 	p := g.limits[0].Spec().Params.Penalty
-	longest := cmp.Or(p.Longest, 24*time.Hour)
+	longest := cmp.Or(p.Max, 24*time.Hour)
 	for _, d := range []time.Duration{p.Within, p.For, longest, cmp.Or(p.Forget, longest)} {
 		// Longer times would carry the clock of a sequence beyond 2^53 µs.
 		g.spans = append(g.spans, min(d.Microseconds(), maxSpanMicros))
@@ -40,7 +40,7 @@ func randomPenalty(rnd *rand.Rand) limiters.PenaltySpec {
 		p.Factor = pick[int64](rnd, 1, 2, 3, 1000)
 	}
 	if rnd.IntN(2) == 0 {
-		p.Longest = pick(rnd, lasts, 3*lasts, limiters.MaxWindow)
+		p.Max = pick(rnd, lasts, 3*lasts, limiters.MaxWindow)
 	}
 	if rnd.IntN(2) == 0 {
 		p.Forget = pick(rnd, durations...)

@@ -28,7 +28,7 @@ func newPenalized(s limiters.Spec, limit model) *penalized {
 	p := &penalized{
 		limit: limit,
 		after: rule.After, within: rule.Within.Microseconds(), lasts: rule.For.Microseconds(), factor: max(1, rule.Factor),
-		longest: rule.Longest.Microseconds(), forget: rule.Forget.Microseconds(),
+		longest: rule.Max.Microseconds(), forget: rule.Forget.Microseconds(),
 	}
 	if p.longest == 0 {
 		p.longest = (24 * time.Hour).Microseconds()

@@ -46,7 +46,7 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 		limit := MustLimit(limiters.Spec{
 			Algorithm: name, Max: maximum, Window: limiters.MaxWindow,
 			Params: limiters.Params{Penalty: limiters.PenaltySpec{
-				After: after, Within: time.Hour, For: limiters.MaxWindow, Longest: limiters.MaxWindow,
+				After: after, Within: time.Hour, For: limiters.MaxWindow, Max: limiters.MaxWindow,
 			}},
 		})
 		t.Run(name, func(t *testing.T) {

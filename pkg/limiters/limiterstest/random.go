@@ -344,7 +344,7 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 	var groups []limiters.Group
 	for len(ops) > 0 {
 		n := min(len(ops), pick(g.rnd, 1, 2, 3, 4))
-		if ungrouped := slices.IndexFunc(ops[:n], func(op limiters.Op) bool { return op.Kind != limiters.OpCharge }); ungrouped >= 0 {
+		if ungrouped := slices.IndexFunc(ops[:n], func(op limiters.Op) bool { return op.Kind != limiters.OpAddHits }); ungrouped >= 0 {
 			n = max(1, ungrouped)
 		}
 		groups, ops = append(groups, ops[:n]), ops[n:]

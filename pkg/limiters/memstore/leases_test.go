@@ -19,7 +19,7 @@ func endOrCharge(end bool) limiters.OpKind {
 	if end {
 		return limiters.OpEnd
 	}
-	return limiters.OpCharge
+	return limiters.OpAddHits
 }
 
 func leaseOp(l *limiters.Limit, id string, n int64, end bool) limiters.Op {

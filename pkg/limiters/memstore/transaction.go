@@ -66,8 +66,8 @@ type locatedOp struct {
 	heapBytes int      // [limiters.State.HeapBytes] of the state when it was read
 }
 
-// locatedOps are the operations of a Take. Each has the position of its record, also after the
-// removal of another record moved it.
+// locatedOps are the operations of a Take. Each has the position of its record, even if the
+// removal of another record has moved it.
 type locatedOps []locatedOp
 
 // use reports whether an operation uses a record.

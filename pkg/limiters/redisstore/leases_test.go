@@ -20,7 +20,7 @@ func endOrCharge(end bool) limiters.OpKind {
 	if end {
 		return limiters.OpEnd
 	}
-	return limiters.OpCharge
+	return limiters.OpAddHits
 }
 
 func slotsOfKey(maximum int64, ttl time.Duration) *limiters.Limit {
