@@ -62,11 +62,11 @@ type Entry [2]string
 type Step struct {
 	Level      int     `json:"level" doc:"The position of the entry, from 1."`
 	Entry      Entry   `json:"entry" doc:"The entry of the request."`
-	Result     string  `json:"result" enum:"matched,no_match" doc:"Whether the entry selects a descriptor of the rules."`
-	Kind       string  `json:"kind" enum:"value,list,prefix,wildcard,key,marker,no_child,no_key,no_value,no_wildcard,no_prefix,no_address" doc:"How the entry selects a descriptor, or why it selects none."`
-	Descriptor string  `json:"descriptor,omitempty" doc:"The selected descriptor, such as path=/a*."`
+	Result     string  `json:"result" enum:"matched,no_match" doc:"Whether the entry selects a rule."`
+	Kind       string  `json:"kind" enum:"value,list,prefix,wildcard,key,marker,no_child,no_key,no_value,no_wildcard,no_prefix,no_address" doc:"How the entry selects a rule, or why it selects none."`
+	Descriptor string  `json:"descriptor,omitempty" doc:"The selected rule, such as path=/a*."`
 	Reason     string  `json:"reason" doc:"The reason as a clause."`
-	Source     string  `json:"source" doc:"The file and line of the selected descriptor, or the name of its xDS resource. Empty if there is none."`
+	Source     string  `json:"source" doc:"The file and line of the selected rule, or the name of its xDS resource. Empty if there is none."`
 	Hides      *Hidden `json:"hides,omitempty" doc:"A more general selection that this one prevents."`
 
 	brief string
@@ -74,7 +74,7 @@ type Step struct {
 
 // Hidden is a more general selection that a final selection prevents.
 type Hidden struct {
-	Descriptor string `json:"descriptor" doc:"The more general descriptor."`
+	Descriptor string `json:"descriptor" doc:"The more general rule."`
 	Source     string `json:"source" doc:"Its file and line."`
 	Rule       string `json:"rule" doc:"The path of the rule that would have matched."`
 	RuleSource string `json:"rule_source" doc:"The file and line of that rule."`

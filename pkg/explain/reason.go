@@ -28,7 +28,7 @@ func briefReason(s *descriptors.Step) string {
 	return ""
 }
 
-// stepReason returns a clause that explains how the entry selects a node, or why it selects none.
+// stepReason returns how the entry selects a node, or why it selects none, as a clause.
 func stepReason(s *descriptors.Step) string {
 	reason := selectionReason(s)
 	if h := s.Hides; h != nil {
@@ -52,15 +52,15 @@ func selectionReason(s *descriptors.Step) string {
 		return "the key matches any value"
 	case descriptors.NoChild:
 		if s.Above == "" {
-			return "the domain has no descriptors"
+			return "the domain has no rules"
 		}
-		return "no child: " + s.Above + " has no descriptors below it"
+		return "no child: " + s.Above + " has no rules below it"
 	case descriptors.NoKey:
-		below := ""
+		level := "at the top level"
 		if s.Above != "" {
-			below = "below " + s.Above + " "
+			level = "below " + s.Above
 		}
-		return fmt.Sprintf("no descriptor %shas the key %s: %s", below, short(s.Entry.Key),
+		return fmt.Sprintf("no rule %s matches the key %s: %s", level, short(s.Entry.Key),
 			alternatives(s, s.Entry.Key, "the keys are", "the key is"))
 	case descriptors.NoValue:
 		return "the value differs: " + otherValues(s)
@@ -80,12 +80,12 @@ func otherValues(s *descriptors.Step) string {
 	return alternatives(s, s.Entry.Value, "the values of "+key+" are", "the value of "+key+" is")
 }
 
-// missing returns the entry that a request lacks if it ends at the node of s, which has no rule.
+// missing returns the reason why a descriptor that ends at the node of s has no limit.
 func missing(s *descriptors.Step) string {
 	if len(s.Alternatives) == 0 {
-		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"
+		return "the rule has neither a limit nor rules below it, which exempts the request"
 	}
-	return "the descriptor has no limit, and the request has no further entry: " +
+	return "the rule has no limit, and the descriptor has no further entry: " +
 		alternatives(s, "", "the keys below are", "the key below is")
 }
 
