@@ -89,7 +89,7 @@ func match(all []described, entries []descriptors.Entry) string {
 			}
 		}
 	}
-	fits := func(pattern, text string) bool { ok, _ := path.Match(pattern, text); return ok }
+	fits := func(wildcard, text string) bool { ok, _ := path.Match(wildcard, text); return ok }
 	for i := range all {
 		d := &all[i]
 		if chosen == nil && d.values == nil && d.cidr == nil && strings.Contains(d.key+d.value, "*") && fits(d.key, e.Key) && (d.value == "" || fits(d.value, e.Value)) {

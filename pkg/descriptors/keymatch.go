@@ -26,7 +26,7 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 		}
 		parts, ok := cutKeyParts(rest)
 		return ok && slices.ContainsFunc(parts, func(p keyPart) bool {
-			return p.key == name && strings.IndexByte(notOneValue, p.kind) < 0 && (p.value == value || p.kind == byte(Addresses) && p.value == address)
+			return p.key == name && strings.IndexByte(notOneValue, p.kind) < 0 && (p.value == value || p.kind == byte(Prefixes) && p.value == address)
 		})
 	}
 }

@@ -28,11 +28,11 @@ type StepResult uint8
 
 // The results. The first five are selections, in the order of [Domain.Match].
 const (
-	MatchedValue    StepResult = iota // key and value are equal
-	MatchedList                       // the value is in a list of values
+	MatchedExact    StepResult = iota // key and value are equal
+	MatchedValues                     // the value is in a list of values
 	MatchedPrefix                     // the address is in a prefix
 	MatchedWildcard                   // the wildcard fits
-	MatchedKey                        // the key is equal, and the node has no value
+	MatchedKeyOnly                    // the key is equal, and the node has no value
 	NoChild                           // the node above has no children, or the domain no nodes
 	NoKey                             // no node at this level has the key
 	NoValue                           // nodes have the key, each with another value
@@ -42,7 +42,7 @@ const (
 )
 
 var stepResultNames = [...]string{
-	MatchedValue: "value", MatchedList: "list", MatchedPrefix: "prefix", MatchedWildcard: "wildcard", MatchedKey: "key",
+	MatchedExact: "value", MatchedValues: "list", MatchedPrefix: "prefix", MatchedWildcard: "wildcard", MatchedKeyOnly: "key",
 	NoChild: "no_child", NoKey: "no_key", NoValue: "no_value", NoWildcard: "no_wildcard", NoPrefix: "no_prefix", NoAddress: "no_address",
 }
 
@@ -50,7 +50,7 @@ var stepResultNames = [...]string{
 func (r StepResult) String() string { return stepResultNames[r] }
 
 // Matched reports whether r is a selection.
-func (r StepResult) Matched() bool { return r <= MatchedKey }
+func (r StepResult) Matched() bool { return r <= MatchedKeyOnly }
 
 // A Hidden is a more general node that leads to a rule. Match does not try it, because its
 // selection is final.
@@ -176,27 +176,27 @@ func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 func (n *pathNode) match(e Entry) (StepResult, netip.Prefix) {
 	none := netip.Prefix{}
 	switch {
-	case n.list == nil && n.value != "" && n.entry() == e: // the text of a wildcard itself, too
-		return MatchedValue, none
+	case n.list == nil && n.value != "" && n.entry() == e: // or the text of a wildcard itself
+		return MatchedExact, none
 	case n.kind == Wildcard:
-		return newPattern(n.entry()).result(e), none
+		return newWildcard(n.entry()).result(e), none
 	case n.key != e.Key:
 		return NoKey, none
 	case n.kind == KeyOnly:
-		return MatchedKey, none
-	case n.kind == OneOf && slices.Contains(n.list.values, e.Value):
-		return MatchedList, none
-	case n.kind == Addresses:
+		return MatchedKeyOnly, none
+	case n.kind == Values && slices.Contains(n.list.values, e.Value):
+		return MatchedValues, none
+	case n.kind == Prefixes:
 		return n.list.match(e.Value)
 	}
 	return NoValue, none
 }
 
-func (p pattern) result(e Entry) StepResult {
+func (w wildcard) result(e Entry) StepResult {
 	switch {
-	case !p.key.match(e.Key):
+	case !w.key.match(e.Key):
 		return NoKey
-	case !p.matches(e):
+	case !w.matches(e):
 		return NoWildcard
 	}
 	return MatchedWildcard
@@ -251,7 +251,7 @@ func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.kind == Addresses {
+		if n.kind == Prefixes {
 			keys[n.key] = true
 		}
 	}
@@ -264,7 +264,7 @@ func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.key == key && (n.kind == Exact || n.kind == OneOf) {
+		if n.key == key && (n.kind == Exact || n.kind == Values) {
 			for value := range n.values() {
 				values[value] = true
 			}

@@ -53,7 +53,7 @@ func TestWalkAgreesWithMatch(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests match, %d are hidden, %v", matched, hidden, seen)
-	for r := descriptors.MatchedValue; r <= descriptors.NoAddress; r++ {
+	for r := descriptors.MatchedExact; r <= descriptors.NoAddress; r++ {
 		if seen[r] < 10 {
 			t.Errorf("%v occurs in %d steps only", r, seen[r])
 		}

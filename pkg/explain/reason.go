@@ -40,15 +40,15 @@ func stepReason(s *descriptors.Step) string {
 
 func selectionReason(s *descriptors.Step) string {
 	switch s.Result {
-	case descriptors.MatchedValue:
+	case descriptors.MatchedExact:
 		return "key and value are equal"
-	case descriptors.MatchedList:
+	case descriptors.MatchedValues:
 		return "the value is in the list"
 	case descriptors.MatchedPrefix:
 		return "the address is in " + s.Prefix.String()
 	case descriptors.MatchedWildcard:
 		return "the wildcard fits"
-	case descriptors.MatchedKey:
+	case descriptors.MatchedKeyOnly:
 		return "the key matches any value"
 	case descriptors.NoChild:
 		if s.Above == "" {
