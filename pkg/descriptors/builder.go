@@ -85,9 +85,15 @@ func (s NodeSpec) IsShareable() bool {
 // tree.
 //
 // Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more memory
-// for each rule. The index decides requests, and finds only the node that a request selects.
-// [Domain.Walk] explains the decision, and rebuilds the nodes to compare all that match. The linter
-// of package rulesfile has a third tree: it compares rules with each other, not with a request.
+// for each rule. So the order of [Domain.Match] is implemented three times, and tests compare the
+// results:
+//
+//   - ruleIndex.next decides requests, and finds only the node that an entry selects. See
+//     TestMatchAgreesWithLinearSearch.
+//   - [Domain.Walk] explains decisions. It rebuilds the nodes, and finds all that match, for
+//     [Step.Hides]. See TestWalkAgreesWithMatch.
+//   - The linter of package rulesfile compares rules with each other, not with a request. See
+//     TestUnreachableRulesNeverMatch.
 type Node struct {
 	builder  *Builder
 	domain   string

@@ -81,7 +81,7 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 		if c.kind == Prefixes {
 			continue
 		}
-		// A wildcard matches its own text as an exact value, before all wildcards.
+		// c may be a wildcard, which matches its own text like an exact value.
 		for value := range c.values() {
 			ids = append(ids, x.add(c, n.record, Entry{c.key, value}))
 		}

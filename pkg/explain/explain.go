@@ -4,10 +4,10 @@
 //	explanation := explain.ForRequest(explain.Options{}, rules, &request)
 //	fmt.Print(explanation.Text(false))
 //
-// An explanation comes from the code that decides live requests: package decide plans the request,
-// and package descriptors walks the rules. So a server with the same rules and settings decides as
-// the explanation reports. The JSON of an [Explanation] is a contract: fields may be added, but not
-// renamed.
+// The rule, the limits and the result come from [decide.Planner], which plans live requests too. So
+// a server with the same rules and settings decides as the explanation reports. The steps come from
+// [descriptors.Domain.Walk], which tests compare with the matching of live requests. The JSON of an
+// [Explanation] is a contract: fields may be added, but not renamed.
 package explain
 
 import (
