@@ -158,7 +158,7 @@ type pathNode struct {
 	list          *list  // nil without Values and Prefixes
 }
 
-// A MatchKind is how a node matches an entry: the byte that stands for it in a [Key].
+// A MatchKind classifies how a node matches an entry. It is the byte for this match in a [Key].
 type MatchKind byte
 
 // The kinds of nodes.

@@ -13,14 +13,16 @@ type Step struct {
 	Entry    Entry // the request's entry
 	Result   StepResult
 
-	Node   string // the selected node, such as "path=/a*"; "" if there is none
-	Source string // the node's position, as in [Rule.Source]
-	Rule   *Rule  // the node's rule; nil: it has no limit
-	Hides  *Hidden
+	Node   string  // the selected node, such as "path=/a*"; "" if there is none
+	Source string  // the node's position, as in [Rule.Source]
+	Rule   *Rule   // the node's rule; nil: it has no limit
+	Hides  *Hidden // set if Match finds no rule because of this selection
 
-	Above        string       // the node at the level above, "" at the top
-	Prefix       netip.Prefix // set for MatchedPrefix
-	Alternatives []string     // sorted keys or values of nodes, if the entry selects nothing, or the node ends the walk without a rule
+	Above  string       // the node at the level above, "" at the top
+	Prefix netip.Prefix // set for MatchedPrefix
+	// Alternatives are sorted: the keys or values at this level, if the entry selects nothing; the keys
+	// below the node, if the walk ends there without a rule.
+	Alternatives []string
 }
 
 // A StepResult classifies how an entry selects a node, or the reason why it selects none.

@@ -80,8 +80,8 @@ func otherValues(s *descriptors.Step) string {
 	return alternatives(s, s.Entry.Value, "the values of "+key+" are", "the value of "+key+" is")
 }
 
-// missing returns the reason why a descriptor that ends at the node of s has no limit.
-func missing(s *descriptors.Step) string {
+// whyNoLimit returns the reason why a descriptor that ends at the node of s has no limit.
+func whyNoLimit(s *descriptors.Step) string {
 	if len(s.Alternatives) == 0 {
 		return "the rule has neither a limit nor rules below it, which exempts the request"
 	}
@@ -94,8 +94,8 @@ const (
 	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
 )
 
-// alternatives returns the first alternatives of s after a verb phrase, and the one that the
-// request probably misspells. plural and singular are the phrases.
+// alternatives returns the first alternatives of s, after plural or singular, such as "the keys are"
+// or "the key is". It adds the alternative that misspelled probably means.
 func alternatives(s *descriptors.Step, misspelled, plural, singular string) string {
 	all := s.Alternatives
 	texts := make([]string, min(len(all), maxAlternatives))
