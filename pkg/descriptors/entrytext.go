@@ -43,8 +43,8 @@ func EntriesText(entries []Entry) string {
 
 const escapable = `,=\`
 
-// splitUnescaped splits text at unescaped separators into at most n parts, or any number if n < 0. The
-// parts keep their escapes.
+// splitUnescaped splits text at unescaped separators into at most n parts, or any number if n < 0.
+// The parts keep their escapes.
 func splitUnescaped(text string, separator byte, n int) []string {
 	var parts []string
 	start := 0

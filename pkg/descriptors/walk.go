@@ -20,8 +20,8 @@ type Step struct {
 
 	Above  string       // the node at the level above, "" at the top
 	Prefix netip.Prefix // set for MatchedPrefix
-	// Alternatives are sorted: the keys or values at this level, if the entry selects nothing; the keys
-	// below the node, if the walk ends there without a rule.
+	// Alternatives are sorted: the keys or values at this level, if the entry selects nothing; the
+	// keys below the node, if the walk ends there without a rule.
 	Alternatives []string
 }
 

@@ -261,8 +261,8 @@ func (e *explainer) whyLimited(planned *decide.Plan) string {
 	return limitedReason
 }
 
-// whyUnknownDomain returns the reason for a domain without rules. It names the nearest domain and the
-// first ones.
+// whyUnknownDomain returns the reason for a domain without rules. It names the nearest domain and
+// the first ones.
 func whyUnknownDomain(rules *descriptors.Rules, e *Explanation) string {
 	reason := "no rules have the domain " + shown(e.Domain)
 	domains, _ := rules.Counts()
