@@ -85,9 +85,15 @@ func (s NodeSpec) IsShareable() bool {
 // tree.
 //
 // Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more memory
-// for each rule. The index decides requests, and finds only the node that a request selects.
-// [Domain.Walk] explains the decision, and rebuilds the nodes to compare all that match. The linter
-// of package rulesfile has a third tree: it compares rules with each other, not with a request.
+// for each rule. So the order of [Domain.Match] is implemented three times, and tests compare the
+// results:
+//
+//   - ruleIndex.next decides requests, and finds only the node that an entry selects. See
+//     TestMatchAgreesWithLinearSearch.
+//   - [Domain.Walk] explains decisions. It rebuilds the nodes, and finds all that match, for
+//     [Step.Hides]. See TestWalkAgreesWithMatch.
+//   - The linter of package rulesfile compares rules with each other, not with a request. See
+//     TestUnreachableRulesNeverMatch.
 type Node struct {
 	builder  *Builder
 	domain   string
@@ -100,15 +106,14 @@ type Node struct {
 	children      []*Node
 	prefixesByKey map[string]*prefixTable
 	wildcards     []wildcardChild  // in file order
-	keyOnly       map[string]*Node // by the key of an entry: the children that match every value
+	keyOnly       map[string]*Node // by key
 
 	record recordID // in an index; 0: not in one yet
 }
 
-// A wildcardChild is a child with a '*' in its key or value.
 type wildcardChild struct {
-	pattern pattern
-	node    *Node
+	wildcard wildcard
+	node     *Node
 }
 
 // Add adds a node below n. Siblings must not have the same entry, including those of Values, or the
@@ -122,9 +127,9 @@ func (n *Node) Add(s NodeSpec) *Node {
 	}}
 	n.children, b.nodes = append(n.children, added), append(b.nodes, added)
 	switch added.kind {
-	case OneOf:
+	case Values:
 		added.list, added.value = &list{values: slices.Clone(s.Values)}, intern.string(slices.Min(s.Values))
-	case Addresses:
+	case Prefixes:
 		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, intern.string(s.Prefixes[0].String())
 		if n.prefixesByKey == nil {
 			n.prefixesByKey = map[string]*prefixTable{}
@@ -132,7 +137,7 @@ func (n *Node) Add(s NodeSpec) *Node {
 		siblings := interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
 		siblings.nodes, added.list.siblings = append(siblings.nodes, added), siblings
 	case Wildcard:
-		n.wildcards = append(n.wildcards, wildcardChild{newPattern(added.entry()), added})
+		n.wildcards = append(n.wildcards, wildcardChild{newWildcard(added.entry()), added})
 	case KeyOnly:
 		if n.keyOnly == nil {
 			n.keyOnly = map[string]*Node{}
@@ -154,7 +159,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	for i := range min(len(r.path), len(r.keyKinds)) {
-		if node := &r.path[i]; node.kind != Wildcard && node.kind != Addresses && !node.isShared {
+		if node := &r.path[i]; node.kind != Wildcard && node.kind != Prefixes && !node.isShared {
 			r.keyKinds[i] = node.kind
 		}
 	}
@@ -183,10 +188,9 @@ func (n *Node) IsEmpty() bool {
 	return n.rule == nil && len(n.children) == 0
 }
 
-// Exempts reports whether n matches requests that a list of prefixes, a wildcard or the key alone
-// would otherwise match at its level. It is meant for a node that IsEmpty. With more than 100
-// wildcards, and for lists, it returns true without a complete search, so that loading stays
-// linear.
+// Exempts reports whether n matches requests that prefixes, a wildcard or a key-only node would
+// otherwise match at its level. It is meant for a node that IsEmpty. With more than 100 wildcards,
+// and for lists, it returns true without a complete search, so that loading stays linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	parent, key := n.parent, n.key
@@ -197,20 +201,6 @@ func (n *Node) Exempts() bool {
 		return true
 	}
 	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {
-		return w.node != n && (w.pattern.matches(n.entry()) || n.list != nil && w.pattern.key.match(key))
+		return w.node != n && (w.wildcard.matches(n.entry()) || n.list != nil && w.wildcard.key.match(key))
 	})
-}
-
-// A pattern is a node's key and value, at least one of which has a '*'.
-type pattern struct {
-	key, value glob
-	anyValue   bool
-}
-
-func newPattern(e Entry) pattern {
-	return pattern{newGlob(e.Key), newGlob(e.Value), e.Value == ""}
-}
-
-func (p *pattern) matches(e Entry) bool {
-	return p.key.match(e.Key) && (p.anyValue || p.value.match(e.Value))
 }

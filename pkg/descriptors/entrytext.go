@@ -12,8 +12,8 @@ func ParseEntries(text string) ([]Entry, error) {
 		return nil, nil
 	}
 	var entries []Entry
-	for i, part := range cutAll(text, ',', -1) {
-		pair := cutAll(part, '=', 2)
+	for i, part := range splitUnescaped(text, ',', -1) {
+		pair := splitUnescaped(part, '=', 2)
 		pair[0] = strings.TrimSpace(pair[0]) // people write a space after a comma
 		switch {
 		case part == "":
@@ -43,9 +43,9 @@ func EntriesText(entries []Entry) string {
 
 const escapable = `,=\`
 
-// cutAll splits text at unescaped separators into at most n parts, or any number if n < 0. The
-// parts keep their escapes.
-func cutAll(text string, separator byte, n int) []string {
+// splitUnescaped splits text at unescaped separators into at most n parts, or any number if n < 0.
+// The parts keep their escapes.
+func splitUnescaped(text string, separator byte, n int) []string {
 	var parts []string
 	start := 0
 	for i := 0; i < len(text); i++ {
@@ -78,8 +78,8 @@ func unescape(text string) string {
 // The escapes are those of [ParseEntries].
 func ParsePath(text string) ([]NodeSpec, error) {
 	var nodes []NodeSpec
-	for i, part := range cutAll(text, ',', -1) {
-		pair := append(cutAll(part, '=', 2), "")
+	for i, part := range splitUnescaped(text, ',', -1) {
+		pair := append(splitUnescaped(part, '=', 2), "")
 		entry := Entry{Key: unescape(strings.TrimSpace(pair[0])), Value: unescape(pair[1])}
 		if entry.Key == "" {
 			return nil, fmt.Errorf("entry %d has no key: want keys such as user_id,action=login", i+1)

@@ -8,8 +8,8 @@ import (
 
 // A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among
 // many rules. Each level costs a bucket and a record with its texts; a map in each node would cost
-// a dozen cache lines. The record of an only child follows that of its parent. Only patterns and
-// prefixes contain pointers, so the garbage collector has little to mark.
+// a dozen cache lines. The record of an only child follows that of its parent. Only inexactChildren
+// contain pointers, so the garbage collector has little to mark.
 //
 // A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a
 // record; 0 is an empty bucket.
@@ -22,16 +22,17 @@ type ruleIndex struct {
 	root    recordID
 }
 
-// inexactChildren are the children of a node that match more than their own key and value.
+// inexactChildren are the children of a node that match more than their own keys and values: those
+// of the kinds Prefixes, Wildcard and KeyOnly.
 type inexactChildren struct {
 	prefixesByKey map[string]*prefixTable
 	wildcards     []wildcardRecord
-	keyOnly       map[string]recordID // by the key of an entry: the children that match every value
+	keyOnly       map[string]recordID // by key
 }
 
 type wildcardRecord struct {
-	pattern pattern
-	record  recordID
+	wildcard wildcard
+	record   recordID
 }
 
 // An indexer adds the nodes of a tree to an index.
@@ -62,10 +63,10 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	return id
 }
 
-// add adds n and the nodes below it and returns n's record. It is called several times for a
-// pattern (as a wildcard and by its own text) and for a node with Values (once for each value).
+// add adds n and the nodes below it and returns n's record. It is called several times for a node
+// of the kind Wildcard (for its own text, and as a wildcard) and of Values (for each value).
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.record > 0 && n.kind == OneOf {
+	if n.record > 0 && n.kind == Values {
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.record)
 		return id
@@ -77,10 +78,10 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	child := recordID(0)
 	var ids []recordID
 	for _, c := range n.children {
-		if c.kind == Addresses {
+		if c.kind == Prefixes {
 			continue
 		}
-		// A pattern also matches its own text exactly, and an exact match precedes all patterns.
+		// c may be a wildcard, which matches its own text like an exact value.
 		for value := range c.values() {
 			ids = append(ids, x.add(c, n.record, Entry{c.key, value}))
 		}
@@ -108,7 +109,7 @@ func (x *indexer) addInexact(n *Node) uint32 {
 	}
 	for i := range n.wildcards {
 		w := &n.wildcards[i]
-		r.wildcards = append(r.wildcards, wildcardRecord{w.pattern, x.add(w.node, n.record, w.node.entry())})
+		r.wildcards = append(r.wildcards, wildcardRecord{w.wildcard, x.add(w.node, n.record, w.node.entry())})
 	}
 	for key, c := range n.keyOnly {
 		r.keyOnly[key] = x.add(c, n.record, c.entry())
@@ -171,7 +172,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 		}
 	}
 	for i := range inexact.wildcards {
-		if w := &inexact.wildcards[i]; w.pattern.matches(*e) {
+		if w := &inexact.wildcards[i]; w.wildcard.matches(*e) {
 			return w.record
 		}
 	}

@@ -13,17 +13,16 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 )
 
-// A described is a descriptor of a file.
-type described struct {
+// A fileRule is a rule in a file.
+type fileRule struct {
 	key, value   string
 	values, cidr []string
 	limited      bool
-	below        []described
+	below        []fileRule
 }
 
-// claims returns the identities of a descriptor. Two descriptors at one level must not share any of
-// them.
-func (d described) claims() []string {
+// claims returns the identities of d. Two rules at one level must not share any of them.
+func (d fileRule) claims() []string {
 	var all []string
 	for _, prefix := range d.cidr {
 		all = append(all, d.key+" in "+prefix)
@@ -38,7 +37,7 @@ func (d described) claims() []string {
 }
 
 // name returns the text for d in the name of a rule.
-func (d described) name() string {
+func (d fileRule) name() string {
 	switch value := d.value + strings.Join(d.values, ",") + strings.Join(d.cidr, ","); value {
 	case "":
 		return d.key
@@ -47,8 +46,8 @@ func (d described) name() string {
 	}
 }
 
-// write writes descriptors as YAML.
-func write(b *strings.Builder, all []described, pad string) {
+// write writes rules as YAML.
+func write(b *strings.Builder, all []fileRule, pad string) {
 	if len(all) == 0 {
 		return
 	}
@@ -70,10 +69,10 @@ func write(b *strings.Builder, all []described, pad string) {
 	}
 }
 
-// match returns the name of the rule for entries, by a search of one descriptor after the other.
-func match(all []described, entries []descriptors.Entry) string {
+// match returns the name of the rule for entries, by a search of one rule after the other.
+func match(all []fileRule, entries []descriptors.Entry) string {
 	e, rest := entries[0], entries[1:]
-	var chosen *described
+	var chosen *fileRule
 	for i := range all {
 		d := &all[i]
 		if d.key == e.Key && e.Value != "" && (d.value == e.Value || slices.Contains(d.values, e.Value)) {
@@ -89,7 +88,7 @@ func match(all []described, entries []descriptors.Entry) string {
 			}
 		}
 	}
-	fits := func(pattern, text string) bool { ok, _ := path.Match(pattern, text); return ok }
+	fits := func(wildcard, text string) bool { ok, _ := path.Match(wildcard, text); return ok }
 	for i := range all {
 		d := &all[i]
 		if chosen == nil && d.values == nil && d.cidr == nil && strings.Contains(d.key+d.value, "*") && fits(d.key, e.Key) && (d.value == "" || fits(d.value, e.Value)) {
@@ -127,8 +126,8 @@ func naiveAddress(text string) netip.Addr {
 	return address.WithZone("").Unmap()
 }
 
-// For random trees and requests, the index finds the same rule as a search of one descriptor after
-// the other.
+// For random trees and requests, the index finds the same rule as a search of one rule after the
+// other.
 func TestMatchAgreesWithLinearSearch(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -143,11 +142,11 @@ func TestMatchAgreesWithLinearSearch(t *testing.T) {
 		random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		return list[:1+random.IntN(3)]
 	}
-	var grow func(depth int) []described
-	grow = func(depth int) (all []described) {
+	var grow func(depth int) []fileRule
+	grow = func(depth int) (all []fileRule) {
 		taken := map[string]bool{}
 		for range random.IntN(6) {
-			d := described{key: keys[random.IntN(len(keys))], value: values[random.IntN(len(values))], limited: random.IntN(2) == 0}
+			d := fileRule{key: keys[random.IntN(len(keys))], value: values[random.IntN(len(values))], limited: random.IntN(2) == 0}
 			switch kind := random.IntN(3); {
 			case d.key == "a*":
 			case kind == 1:

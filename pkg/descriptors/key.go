@@ -87,9 +87,9 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 // counter.
 func (n *pathNode) appendValue(b []byte, value string, shared bool) []byte {
 	switch {
-	case n.kind == Addresses:
+	case n.kind == Prefixes:
 		return n.appendAddress(b, value, shared)
-	case n.kind == OneOf && shared:
+	case n.kind == Values && shared:
 		return appendText(append(b, sharedValues), n.value)
 	case shared:
 		b = append(appendText(append(b, sharedWildcard), n.key), '=')
@@ -105,11 +105,11 @@ func (n *pathNode) appendValue(b []byte, value string, shared bool) []byte {
 func (n *pathNode) appendAddress(b []byte, value string, shared bool) []byte {
 	address, ok := parseAddress(value)
 	if !ok {
-		return appendText(append(b, byte(Addresses)), value) // n does not match it
+		return appendText(append(b, byte(Prefixes)), value) // n does not match it
 	}
 	var stack [64]byte // longer than any address or prefix
 	if !shared {
-		return appendShort(append(b, byte(Addresses)), address.AppendTo(stack[:0]))
+		return appendShort(append(b, byte(Prefixes)), address.AppendTo(stack[:0]))
 	}
 	return appendShort(append(b, sharedPrefix), n.list.siblings.longest(address).AppendTo(stack[:0]))
 }

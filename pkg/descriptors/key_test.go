@@ -43,7 +43,7 @@ func TestKeyEncodesDomainAndMatch(t *testing.T) {
 }
 
 // A rule names a value if it matches the value exactly, or by a wildcard with more than *. It does
-// not if it matches by the key alone, or if the entry is below the rule.
+// not if it is key only, or if the entry is below the rule.
 func TestMatchesValueReportsHowAValueMatched(t *testing.T) {
 	rules := rulesfiletest.Parse(t, tree("user_id\n  action=reply!\n  action=s*!\n  any=*!\n  plan!"))
 	for _, tt := range []struct {
@@ -208,7 +208,7 @@ func FuzzKey(f *testing.F) {
 }
 
 // A subject is a request under a file with one rule, which may match both its entries, or neither.
-// A rule whose value begins with ',' has a list of values, and with '/' a list of prefixes.
+// A rule whose value begins with ',' has a list of values, and with '/' prefixes.
 type subject struct {
 	domain   string
 	rule     descriptors.Entry

@@ -9,8 +9,8 @@ import (
 const notOneValue = string(sharedWildcard) + string(sharedValues) + string(sharedPrefix) + string(leaseMark)
 
 // EntryMatcher returns a function that reports whether a [Key] belongs to the domain and contains
-// e. Under a rule with prefixes, it compares canonical addresses. A counter that several values
-// share does not match by them. Lease ids are in no key and never match.
+// e. Under a rule with prefixes, it compares canonical addresses. Lease ids, and values that share
+// a counter, never match.
 func EntryMatcher(domain string, e Entry) func(key string) bool {
 	// Comparing encoded texts keeps a hashed text distinct from the same hash sent as plain text.
 	start := string(appendText(nil, domain))
@@ -26,7 +26,7 @@ func EntryMatcher(domain string, e Entry) func(key string) bool {
 		}
 		parts, ok := cutKeyParts(rest)
 		return ok && slices.ContainsFunc(parts, func(p keyPart) bool {
-			return p.key == name && strings.IndexByte(notOneValue, p.kind) < 0 && (p.value == value || p.kind == byte(Addresses) && p.value == address)
+			return p.key == name && strings.IndexByte(notOneValue, p.kind) < 0 && (p.value == value || p.kind == byte(Prefixes) && p.value == address)
 		})
 	}
 }

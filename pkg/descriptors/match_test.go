@@ -47,18 +47,18 @@ func tree(lines string) string {
 	return b.String()
 }
 
-func TestMatchPrefersValueThenPatternThenKey(t *testing.T) {
+func TestMatchPrefersExactThenWildcardThenKeyOnly(t *testing.T) {
 	for _, tt := range []struct {
 		name, rules string
 		want        map[string]string // the rule's name by entries; "" if no rule matches
 	}{
-		{"a value before a pattern before the key alone", "k!\nk=v*!\nk=vw!", map[string]string{
+		{"exact before wildcard before key only", "k!\nk=v*!\nk=vw!", map[string]string{
 			"k=vw": "k=vw", "k=vx": "k=v*", "k=v": "k=v*", "k=x": "k", "k=": "k", "x=vw": "", "": "",
 		}},
-		{"patterns in file order, not the most specific", "k=a*!\nk=ab*!\nk=*c!", map[string]string{
+		{"wildcards in file order, not the most specific", "k=a*!\nk=ab*!\nk=*c!", map[string]string{
 			"k=abc": "k=a*", "k=ab": "k=a*", "k=xc": "k=*c", "k=x": "",
 		}},
-		{"a pattern's own text is a value like any other", "k=*!\nk=a*!", map[string]string{
+		{"a wildcard's own text is a value like any other", "k=*!\nk=a*!", map[string]string{
 			"k=a*": "k=a*", "k=ab": "k=*", "k=*": "k=*", "k=": "k=*",
 		}},
 		{"stars anywhere, each zero or more", "k=/api/*/users/*!\nk=*x*y*!\nk=a**b!", map[string]string{
@@ -68,10 +68,10 @@ func TestMatchPrefersValueThenPatternThenKey(t *testing.T) {
 		{"prefix and suffix do not overlap", "k=aba*aba!", map[string]string{
 			"k=aba": "", "k=ababa": "", "k=abaaba": "k=aba*aba",
 		}},
-		{"a pattern in the key", "x-*!\nx-*=on!\nx-a!", map[string]string{
+		{"a wildcard in the key", "x-*!\nx-*=on!\nx-a!", map[string]string{
 			"x-a=on": "x-*", "x-b=off": "x-*", "x-=": "x-*", "y=on": "",
 		}},
-		{"a pattern in the key with a value", "x-*=on!\nx-a!", map[string]string{
+		{"a wildcard in the key with a value", "x-*=on!\nx-a!", map[string]string{
 			"x-a=on": "x-*=on", "x-a=off": "x-a", "x-b=off": "", "x-*=on": "x-*=on",
 		}},
 		{"the last entry must reach the rule", "a!\n  b!\n    c\n      d!", map[string]string{

@@ -10,11 +10,11 @@ import (
 //
 //	key_value     for a node with a value
 //	key           for a node without a value; with value_to_metric the key_value of the request
-//	key_pattern*  for a wildcard; with value_to_metric the key_value of the request
+//	key_wildcard  for a wildcard; with value_to_metric the key_value of the request
 //	key_a,b       for a list of values or prefixes; with value_to_metric the key_value of the request
 //
 // With detailed_metric every name is the key_value of the request. With share_threshold the name of
-// a wildcard is always key_pattern*, and the name of a list key_a,b. A list of more than 64 bytes
+// a wildcard is always key_wildcard, and the name of a list key_a,b. A list of more than 64 bytes
 // is cut and ends with ",...". Names never contain the lease id of a request. Names that contain a
 // value of the request are unbounded.
 func (r *Rule) AppendMetricNames(dst []string, entries []Entry) []string {
@@ -49,7 +49,7 @@ func (r *Rule) metricName(n *pathNode, e Entry) string {
 	if n.kind != Wildcard || hasKey && strings.HasPrefix(rest, "_") {
 		return n.metricName
 	}
-	return e.Key + "_" + n.metricName // the key of n is a pattern
+	return e.Key + "_" + n.metricName // the key of n is a wildcard
 }
 
 // Joined returns key_value, or the key if the value is empty. envoyproxy/ratelimit compares entries

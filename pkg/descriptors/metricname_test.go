@@ -44,10 +44,10 @@ func TestMetricNamesFollowMatchedRule(t *testing.T) {
 	rules := rulesfiletest.Parse(t, metricRules)
 	for _, tt := range []struct{ name, request, want string }{
 		{"an explicit value", "k=v", "k_v"},
-		{"the key alone", "k=1", "k"},
-		{"the key alone, no value", "k=", "k"},
-		{"the key alone, value_to_metric", "m=1", "m_1"},
-		{"the key alone, value_to_metric, no value", "m=", "m"},
+		{"key only", "k=1", "k"},
+		{"key only, no value", "k=", "k"},
+		{"key only, value_to_metric", "m=1", "m_1"},
+		{"key only, value_to_metric, no value", "m=", "m"},
 		{"a wildcard", "w=a1", "w_a*"},
 		{"a wildcard's own text", "w=a*", "w_a*"},
 		{"a wildcard, value_to_metric", "w=b1", "w_b1"},

@@ -95,7 +95,7 @@ type Rule struct {
 	path      []pathNode
 }
 
-// A RuleID names the metrics of a rule, also after a reload. Rules that share a name share a RuleID.
+// A RuleID names the metrics of a rule across reloads. Rules that share a name share a RuleID.
 // Limits in requests that no rule matches have the RuleID of their domain without a name.
 type RuleID struct{ Domain, Name string }
 
@@ -127,8 +127,8 @@ func (r *Rule) isLeaseID(i int, entries []Entry) bool {
 	return r != nil && r.hasLeases && i == len(entries)-1
 }
 
-// MatchesValue reports whether r restricts the value of entry i: exactly, by a list, a prefix or a
-// wildcard other than "*". It returns false beyond the path of r.
+// MatchesValue reports whether r restricts the value of entry i: a KeyOnly node and the wildcard
+// "*" do not. It returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
 	if i >= len(r.path) {
 		return false
@@ -153,31 +153,31 @@ type pathNode struct {
 	fileOrder     uint32 // from 1; unique in a Builder
 	line          uint32 // see SetSource
 	from          *source
-	key, value    string // the value is the smallest of a list of values, or the first of a list of prefixes
+	key, value    string // the value is the smallest of Values, or the first of Prefixes
 	metricName    string // the name in metrics: key, key_value, or key_ and the name of the list
 	list          *list  // nil without Values and Prefixes
 }
 
-// A MatchKind is how a node matches an entry: the byte that stands for it in a [Key].
+// A MatchKind classifies how a node matches an entry. It is the byte for this match in a [Key].
 type MatchKind byte
 
 // The kinds of nodes.
 const (
-	Exact     MatchKind = '='
-	OneOf     MatchKind = ',' // NodeSpec.Values
-	Addresses MatchKind = '/' // NodeSpec.Prefixes
-	Wildcard  MatchKind = '~'
-	KeyOnly   MatchKind = '*'
-	unruled   MatchKind = '?' // no rule has a node for the entry
+	Exact    MatchKind = '=' // the key and the value
+	Values   MatchKind = ',' // the key and one of NodeSpec.Values
+	Prefixes MatchKind = '/' // the key and an address in one of NodeSpec.Prefixes
+	Wildcard MatchKind = '~' // a key or a value with a '*'
+	KeyOnly  MatchKind = '*' // the key and any value
+	unruled  MatchKind = '?' // no rule has a node for the entry
 )
 
 // Kind returns how a node with s matches an entry.
 func (s NodeSpec) Kind() MatchKind {
 	switch {
 	case len(s.Values) > 0:
-		return OneOf
+		return Values
 	case len(s.Prefixes) > 0:
-		return Addresses
+		return Prefixes
 	case strings.Contains(s.Key, "*") || strings.Contains(s.Value, "*"):
 		return Wildcard
 	case s.Value == "":

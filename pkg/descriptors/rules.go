@@ -98,14 +98,10 @@ func (r *Rules) Match(domain string, entries []Entry) *Rule { return r.Domain(do
 // rule. It does not allocate. Each entry selects the first of these nodes at its level, and Match
 // never tries another one:
 //
-//  1. the node with its key and value, alone or in a list of values
-//  2. the node with its key and the longest prefix that contains the address
-//  3. the first in the file whose wildcards match
-//  4. the node with its key and no value
-//
-// ruleIndex.next implements this order for requests. Node.childrenMatching repeats it for
-// [Domain.Walk], and the linter of package rulesfile for whole rules. TestWalkAgreesWithMatch,
-// TestMatchAgreesWithLinearSearch and TestUnreachableRulesNeverMatch compare them.
+//  1. [Exact] or [Values], or a wildcard whose own text is the entry
+//  2. [Prefixes], with the longest prefix that contains the address
+//  3. [Wildcard], the first in the file that matches
+//  4. [KeyOnly]
 func (d *Domain) Match(entries []Entry) *Rule {
 	if d == nil {
 		return nil

@@ -2,7 +2,8 @@ package descriptors
 
 import "strconv"
 
-// A source is where nodes come from: a file, and the position in an overlay that sets keys of them.
+// A source is the origin of nodes: the file, and the position of the overlay entry that sets keys
+// of their rules.
 type source struct{ file, overlay string }
 
 // SetSource sets the file and the line of n, from 1. Line 0 is for generated text without lines,

@@ -13,14 +13,16 @@ type Step struct {
 	Entry    Entry // the request's entry
 	Result   StepResult
 
-	Node   string // the selected node, such as "path=/a*"; "" if there is none
-	Source string // the node's position, as in [Rule.Source]
-	Rule   *Rule  // the node's rule; nil: it has no limit
-	Hides  *Hidden
+	Node   string  // the selected node, such as "path=/a*"; "" if there is none
+	Source string  // the node's position, as in [Rule.Source]
+	Rule   *Rule   // the node's rule; nil: it has no limit
+	Hides  *Hidden // set if Match finds no rule because of this selection
 
-	Above        string       // the node at the level above, "" at the top
-	Prefix       netip.Prefix // set for MatchedPrefix
-	Alternatives []string     // sorted keys or values of nodes, if the entry selects nothing, or the node ends the walk without a rule
+	Above  string       // the node at the level above, "" at the top
+	Prefix netip.Prefix // set for MatchedPrefix
+	// Alternatives are sorted: the keys or values at this level, if the entry selects nothing; the
+	// keys below the node, if the walk ends there without a rule.
+	Alternatives []string
 }
 
 // A StepResult classifies how an entry selects a node, or the reason why it selects none.
@@ -28,11 +30,11 @@ type StepResult uint8
 
 // The results. The first five are selections, in the order of [Domain.Match].
 const (
-	MatchedValue    StepResult = iota // key and value are equal
-	MatchedList                       // the value is in a list of values
+	MatchedExact    StepResult = iota // key and value are equal
+	MatchedValues                     // the value is in a list of values
 	MatchedPrefix                     // the address is in a prefix
 	MatchedWildcard                   // the wildcard fits
-	MatchedKey                        // the key is equal, and the node has no value
+	MatchedKeyOnly                    // the key is equal, and the node has no value
 	NoChild                           // the node above has no children, or the domain no nodes
 	NoKey                             // no node at this level has the key
 	NoValue                           // nodes have the key, each with another value
@@ -42,7 +44,7 @@ const (
 )
 
 var stepResultNames = [...]string{
-	MatchedValue: "value", MatchedList: "list", MatchedPrefix: "prefix", MatchedWildcard: "wildcard", MatchedKey: "key",
+	MatchedExact: "value", MatchedValues: "list", MatchedPrefix: "prefix", MatchedWildcard: "wildcard", MatchedKeyOnly: "key",
 	NoChild: "no_child", NoKey: "no_key", NoValue: "no_value", NoWildcard: "no_wildcard", NoPrefix: "no_prefix", NoAddress: "no_address",
 }
 
@@ -50,7 +52,7 @@ var stepResultNames = [...]string{
 func (r StepResult) String() string { return stepResultNames[r] }
 
 // Matched reports whether r is a selection.
-func (r StepResult) Matched() bool { return r <= MatchedKey }
+func (r StepResult) Matched() bool { return r <= MatchedKeyOnly }
 
 // A Hidden is a more general node that leads to a rule. Match does not try it, because its
 // selection is final.
@@ -176,27 +178,27 @@ func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 func (n *pathNode) match(e Entry) (StepResult, netip.Prefix) {
 	none := netip.Prefix{}
 	switch {
-	case n.list == nil && n.value != "" && n.entry() == e: // the text of a wildcard itself, too
-		return MatchedValue, none
+	case n.list == nil && n.value != "" && n.entry() == e: // or the text of a wildcard itself
+		return MatchedExact, none
 	case n.kind == Wildcard:
-		return newPattern(n.entry()).result(e), none
+		return newWildcard(n.entry()).result(e), none
 	case n.key != e.Key:
 		return NoKey, none
 	case n.kind == KeyOnly:
-		return MatchedKey, none
-	case n.kind == OneOf && slices.Contains(n.list.values, e.Value):
-		return MatchedList, none
-	case n.kind == Addresses:
+		return MatchedKeyOnly, none
+	case n.kind == Values && slices.Contains(n.list.values, e.Value):
+		return MatchedValues, none
+	case n.kind == Prefixes:
 		return n.list.match(e.Value)
 	}
 	return NoValue, none
 }
 
-func (p pattern) result(e Entry) StepResult {
+func (w wildcard) result(e Entry) StepResult {
 	switch {
-	case !p.key.match(e.Key):
+	case !w.key.match(e.Key):
 		return NoKey
-	case !p.matches(e):
+	case !w.matches(e):
 		return NoWildcard
 	}
 	return MatchedWildcard
@@ -251,7 +253,7 @@ func (d *Domain) PrefixKeys() map[string]bool {
 	keys := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.kind == Addresses {
+		if n.kind == Prefixes {
 			keys[n.key] = true
 		}
 	}
@@ -264,7 +266,7 @@ func (d *Domain) ExactValues(key string) []string {
 	values := map[string]bool{}
 	_, nodes := d.tree()
 	for _, n := range nodes {
-		if n.key == key && (n.kind == Exact || n.kind == OneOf) {
+		if n.key == key && (n.kind == Exact || n.kind == Values) {
 			for value := range n.values() {
 				values[value] = true
 			}

@@ -53,7 +53,7 @@ func TestWalkAgreesWithMatch(t *testing.T) {
 		}
 	}
 	t.Logf("%d requests match, %d are hidden, %v", matched, hidden, seen)
-	for r := descriptors.MatchedValue; r <= descriptors.NoAddress; r++ {
+	for r := descriptors.MatchedExact; r <= descriptors.NoAddress; r++ {
 		if seen[r] < 10 {
 			t.Errorf("%v occurs in %d steps only", r, seen[r])
 		}
@@ -69,7 +69,7 @@ func check(s *descriptors.Step, request []descriptors.Entry, i int, unmatched bo
 	case s.Position != i+1 || s.Entry != request[i]:
 		return "the position or the entry is another"
 	case s.Result.Matched() != (s.Node != "") || s.Result.Matched() != (s.Source != ""):
-		return "a selection without a descriptor and its source, or the other way round"
+		return "a selection without a rule and its source, or the other way round"
 	case !s.Result.Matched() && s.Rule != nil:
 		return "no selection"
 	case s.Hides != nil && (!unmatched || s.Hides.Rule == nil || s.Hides.Node == s.Node):

@@ -43,8 +43,7 @@ func ForEnvoy(o Options, rules *descriptors.Rules, envoy *Envoy, before, atEnd *
 	return explanation
 }
 
-// covered reports whether Envoy sends a descriptor, and each one is known. No Envoy covers any
-// request.
+// covered reports whether Envoy sends a descriptor, and each one is known. For nil it returns true.
 func (e *Envoy) covered() bool {
 	if e == nil {
 		return true

@@ -4,10 +4,10 @@
 //	explanation := explain.ForRequest(explain.Options{}, rules, &request)
 //	fmt.Print(explanation.Text(false))
 //
-// An explanation comes from the code that decides live requests: package decide plans the request,
-// and package descriptors walks the rules. So a server with the same rules and settings decides as
-// the explanation reports. The JSON of an [Explanation] is a contract: fields may be added, but not
-// renamed.
+// The rule, the limits and the result come from [decide.Planner], which plans live requests too. So
+// a server with the same rules and settings decides as the explanation reports. The steps come from
+// [descriptors.Domain.Walk], which tests compare with the matching of live requests. The JSON of an
+// [Explanation] is a contract: fields may be added, but not renamed.
 package explain
 
 import (
@@ -62,19 +62,19 @@ type Entry [2]string
 type Step struct {
 	Level      int     `json:"level" doc:"The position of the entry, from 1."`
 	Entry      Entry   `json:"entry" doc:"The entry of the request."`
-	Result     string  `json:"result" enum:"matched,no_match" doc:"Whether the entry selects a descriptor of the rules."`
-	Kind       string  `json:"kind" enum:"value,list,prefix,wildcard,key,marker,no_child,no_key,no_value,no_wildcard,no_prefix,no_address" doc:"How the entry selects a descriptor, or why it selects none."`
-	Descriptor string  `json:"descriptor,omitempty" doc:"The selected descriptor, such as path=/a*."`
+	Result     string  `json:"result" enum:"matched,no_match" doc:"Whether the entry selects a rule."`
+	Kind       string  `json:"kind" enum:"value,list,prefix,wildcard,key,marker,no_child,no_key,no_value,no_wildcard,no_prefix,no_address" doc:"How the entry selects a rule, or why it selects none."`
+	Descriptor string  `json:"descriptor,omitempty" doc:"The selected rule, such as path=/a*."`
 	Reason     string  `json:"reason" doc:"The reason as a clause."`
-	Source     string  `json:"source" doc:"The file and line of the selected descriptor, or the name of its xDS resource. Empty if there is none."`
-	Hides      *Hidden `json:"hides,omitempty" doc:"A more general selection that this one prevents."`
+	Source     string  `json:"source" doc:"The file and line of the selected rule, or the name of its xDS resource. Empty if there is none."`
+	Hides      *Hidden `json:"hides,omitempty" doc:"A more general rule that this selection hides."`
 
 	brief string
 }
 
-// Hidden is a more general selection that a final selection prevents.
+// Hidden is a more general rule that would have led to a match, if a step had not selected another.
 type Hidden struct {
-	Descriptor string `json:"descriptor" doc:"The more general descriptor."`
+	Descriptor string `json:"descriptor" doc:"The more general rule."`
 	Source     string `json:"source" doc:"Its file and line."`
 	Rule       string `json:"rule" doc:"The path of the rule that would have matched."`
 	RuleSource string `json:"rule_source" doc:"The file and line of that rule."`
@@ -201,7 +201,7 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimi
 		}
 		d.Walk = append(d.Walk, step)
 		if s.Result.Matched() && s.Rule == nil && s.Position == len(planned) {
-			noLimit = missing(&s)
+			noLimit = whyNoLimit(&s)
 		}
 	}
 	if e.domain != nil && len(planned) < len(sent) {
@@ -223,11 +223,11 @@ func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Ex
 	case decide.NoEntries:
 		return "the descriptor has no entries, as if Envoy skipped all actions"
 	case decide.UnknownDomain:
-		return unknownDomain(e.rules, explanation)
+		return whyUnknownDomain(e.rules, explanation)
 	case decide.Unlimited:
 		return "the rule is unlimited"
 	case decide.Replaced:
-		return e.replacedBy(i)
+		return e.whyReplaced(i)
 	case decide.BadLeaseID:
 		return fmt.Sprintf("the id of the lease must have 1 to %d bytes", decide.MaxLeaseIDBytes)
 	case decide.Released:
@@ -244,7 +244,7 @@ func (e *explainer) reason(d *Descriptor, i int, noLimit string, explanation *Ex
 	return reason
 }
 
-// whyLimited returns the reason for the result limited.
+// whyLimited returns the reason for a limited descriptor.
 func (e *explainer) whyLimited(planned *decide.Plan) string {
 	switch {
 	case len(planned.Limits) == 0:
@@ -261,9 +261,9 @@ func (e *explainer) whyLimited(planned *decide.Plan) string {
 	return limitedReason
 }
 
-// unknownDomain returns the reason for a domain without rules. It names the nearest domain and the
-// first ones.
-func unknownDomain(rules *descriptors.Rules, e *Explanation) string {
+// whyUnknownDomain returns the reason for a domain without rules. It names the nearest domain and
+// the first ones.
+func whyUnknownDomain(rules *descriptors.Rules, e *Explanation) string {
 	reason := "no rules have the domain " + shown(e.Domain)
 	domains, _ := rules.Counts()
 	switch {
@@ -293,8 +293,8 @@ func DomainNames(rules *descriptors.Rules) string {
 	return strings.Join(names, ", ") + more
 }
 
-// replacedBy returns the name of the rule that replaces the rule of descriptor i.
-func (e *explainer) replacedBy(i int) string {
+// whyReplaced returns the reason for descriptor i, whose rule another descriptor replaces.
+func (e *explainer) whyReplaced(i int) string {
 	replaced := e.plans[i].Rule
 	for j := range e.plans {
 		p := &e.plans[j]

@@ -28,7 +28,7 @@ func briefReason(s *descriptors.Step) string {
 	return ""
 }
 
-// stepReason returns a clause that explains how the entry selects a node, or why it selects none.
+// stepReason returns how the entry selects a node, or why it selects none, as a clause.
 func stepReason(s *descriptors.Step) string {
 	reason := selectionReason(s)
 	if h := s.Hides; h != nil {
@@ -40,27 +40,27 @@ func stepReason(s *descriptors.Step) string {
 
 func selectionReason(s *descriptors.Step) string {
 	switch s.Result {
-	case descriptors.MatchedValue:
+	case descriptors.MatchedExact:
 		return "key and value are equal"
-	case descriptors.MatchedList:
+	case descriptors.MatchedValues:
 		return "the value is in the list"
 	case descriptors.MatchedPrefix:
 		return "the address is in " + s.Prefix.String()
 	case descriptors.MatchedWildcard:
 		return "the wildcard fits"
-	case descriptors.MatchedKey:
+	case descriptors.MatchedKeyOnly:
 		return "the key matches any value"
 	case descriptors.NoChild:
 		if s.Above == "" {
-			return "the domain has no descriptors"
+			return "the domain has no rules"
 		}
-		return "no child: " + s.Above + " has no descriptors below it"
+		return "no child: " + s.Above + " has no rules below it"
 	case descriptors.NoKey:
-		below := ""
+		level := "at the top level"
 		if s.Above != "" {
-			below = "below " + s.Above + " "
+			level = "below " + s.Above
 		}
-		return fmt.Sprintf("no descriptor %shas the key %s: %s", below, short(s.Entry.Key),
+		return fmt.Sprintf("no rule %s matches the key %s: %s", level, short(s.Entry.Key),
 			alternatives(s, s.Entry.Key, "the keys are", "the key is"))
 	case descriptors.NoValue:
 		return "the value differs: " + otherValues(s)
@@ -80,12 +80,12 @@ func otherValues(s *descriptors.Step) string {
 	return alternatives(s, s.Entry.Value, "the values of "+key+" are", "the value of "+key+" is")
 }
 
-// missing returns the entry that a request lacks if it ends at the node of s, which has no rule.
-func missing(s *descriptors.Step) string {
+// whyNoLimit returns the reason why a descriptor that ends at the node of s has no limit.
+func whyNoLimit(s *descriptors.Step) string {
 	if len(s.Alternatives) == 0 {
-		return "the descriptor has neither a limit nor descriptors below it, which exempts the request"
+		return "the rule has neither a limit nor rules below it, which exempts the request"
 	}
-	return "the descriptor has no limit, and the request has no further entry: " +
+	return "the rule has no limit, and the descriptor has no further entry: " +
 		alternatives(s, "", "the keys below are", "the key below is")
 }
 
@@ -94,8 +94,8 @@ const (
 	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
 )
 
-// alternatives returns the first alternatives of s after a verb phrase, and the one that the
-// request probably misspells. plural and singular are the phrases.
+// alternatives returns the first alternatives of s, after plural or singular, such as "the keys are"
+// or "the key is". It adds the alternative that misspelled probably means.
 func alternatives(s *descriptors.Step, misspelled, plural, singular string) string {
 	all := s.Alternatives
 	texts := make([]string, min(len(all), maxAlternatives))

@@ -105,11 +105,11 @@ func (p *painter) wrap(color, first, rest, text string) {
 	p.lines(color, first, rest, strings.Fields(printable(text)))
 }
 
-// path writes a summary in lines. It breaks lines before arrows, and within a part only if the part
+// summary writes a summary in lines. It breaks lines before arrows, and within a part only if the part
 // is too long.
-func (p *painter) path(color, summary string) {
+func (p *painter) summary(color, text string) {
 	var words []string
-	for i, part := range strings.Split(printable(summary), " → ") {
+	for i, part := range strings.Split(printable(text), " → ") {
 		if i > 0 {
 			part = "→ " + part
 		}
@@ -173,7 +173,7 @@ func (p *painter) descriptor(number int, d *Descriptor) {
 	if !d.covered() {
 		color = red
 	}
-	p.path(color, d.Summary)
+	p.summary(color, d.Summary)
 	for i := range d.Limits {
 		p.limit(&d.Limits[i])
 	}

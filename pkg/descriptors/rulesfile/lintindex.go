@@ -18,7 +18,7 @@ type branchIndex struct {
 	exact         map[descriptors.Entry]*branch // nil until it is needed
 	prefixesByKey map[string]*bart.Table[*branch]
 	wildcards     []*branch          // in file order
-	keyOnly       map[string]*branch // by the key of an entry: the branches that match every value
+	keyOnly       map[string]*branch // by key
 	hides         bool               // a branch of prefixesByKey, wildcards or keyOnly has limits below it
 }
 
@@ -30,7 +30,7 @@ func (b *branch) childIndex() *branchIndex {
 	b.index = ix
 	for _, c := range b.children {
 		switch c.spec.Kind() {
-		case descriptors.Addresses:
+		case descriptors.Prefixes:
 			ix.addPrefixes(c)
 		case descriptors.Wildcard:
 			ix.wildcards = append(ix.wildcards, c)
@@ -85,13 +85,13 @@ func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 		add(l.generalOfPrefix(ix, b.spec.Key, p, b))
 	}
 	if i := slices.Index(ix.wildcards, b); i >= 0 {
-		add(l.patternFor(ix, ix.wildcards[i+1:], b.spec.Entry))
+		add(l.wildcardOrKeyOnly(ix, ix.wildcards[i+1:], b.spec.Entry))
 	}
 	return all
 }
 
-// entries returns the value or the values of b as entries. It returns none for prefixes, for a
-// wildcard and for the key alone.
+// entries returns the value or the values of b as entries. It returns none for prefixes, a wildcard
+// and a key-only branch.
 func (b *branch) entries() (all []descriptors.Entry) {
 	for _, v := range b.spec.Values {
 		all = append(all, descriptors.Entry{Key: b.spec.Key, Value: v})
@@ -109,7 +109,7 @@ func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *
 		address = address.WithZone("").Unmap()
 		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
 	}
-	return l.patternFor(ix, ix.wildcards, e)
+	return l.wildcardOrKeyOnly(ix, ix.wildcards, e)
 }
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
@@ -124,12 +124,11 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 			}
 		}
 	}
-	return l.patternFor(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
+	return l.wildcardOrKeyOnly(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
 }
 
-// patternFor returns the branch that covers e: the first of wildcards, else the key without a
-// value.
-func (l *linter) patternFor(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
+// wildcardOrKeyOnly returns the first of wildcards that covers e, else the key-only branch.
+func (l *linter) wildcardOrKeyOnly(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
 	if w := l.firstWildcard(wildcards, e); w != nil {
 		return w
 	}
@@ -150,8 +149,8 @@ func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	for _, p := range c.spec.Prefixes {
 		all = append(all, l.generalOfPrefix(ix, c.spec.Key, p, nil))
 	}
-	if all == nil { // a wildcard, or the key alone
-		all = append(all, l.patternFor(ix, ix.wildcards, c.spec.Entry))
+	if all == nil { // a wildcard, or key only
+		all = append(all, l.wildcardOrKeyOnly(ix, ix.wildcards, c.spec.Entry))
 	}
 	return all
 }

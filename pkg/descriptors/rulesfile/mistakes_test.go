@@ -113,7 +113,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have 'values': remove it, because every request has another id"},
 		{"an id with prefixes", lease("cidr: [10.0.0.0/8]"),
 			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have 'cidr': remove it, because every request has another id"},
-		{"an id whose key is a pattern", "domain: d\ndescriptors:\n  - {key: 'id-*', rate_limit: {" + slots + "}}\n",
+		{"an id whose key is a wildcard", "domain: d\ndescriptors:\n  - {key: 'id-*', rate_limit: {" + slots + "}}\n",
 			"3:11: the value of 'id-*' is the id of a request, so its key cannot have a '*': write the whole key"},
 		{"an id in metrics", lease("value_to_metric: true"),
 			"3:17: the value of 'user' is the id of a request, so its descriptor cannot have 'value_to_metric': remove it, because each id would make a series"},

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestEntryCoversTheTextsOfItsPattern(t *testing.T) {
+func TestEntryCoversTheTextsOfItsWildcard(t *testing.T) {
 	for _, tt := range []struct {
 		e, other Entry
 		want     bool
@@ -30,7 +30,7 @@ func TestEntryCoversTheTextsOfItsPattern(t *testing.T) {
 	}
 }
 
-// A pattern covers another if it matches every text that the other matches. The test tries all
+// A wildcard covers another if it matches every text that the other matches. The test tries all
 // texts of up to five characters.
 func TestCoversEqualsMatchesOfAllTexts(t *testing.T) {
 	texts := []string{""}
@@ -39,19 +39,19 @@ func TestCoversEqualsMatchesOfAllTexts(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
-		pattern, other := randomPattern(random), randomPattern(random)
-		g, h, all := newGlob(pattern), newGlob(other), true
+		wildcard, other := randomWildcard(random), randomWildcard(random)
+		w, o, all := newStarText(wildcard), newStarText(other), true
 		for _, text := range texts {
-			all = all && (!h.match(text) || g.match(text))
+			all = all && (!o.match(text) || w.match(text))
 		}
-		if got := covers(pattern, other); got != all {
-			t.Fatalf("%q covers %q: %v, want %v", pattern, other, got, all)
+		if got := covers(wildcard, other); got != all {
+			t.Fatalf("%q covers %q: %v, want %v", wildcard, other, got, all)
 		}
 	}
 }
 
-// randomPattern returns a pattern without the letter c, which then only a star matches.
-func randomPattern(random *rand.Rand) string {
+// randomWildcard returns a text without the letter c, which then only a '*' matches.
+func randomWildcard(random *rand.Rand) string {
 	b := make([]byte, 1+random.IntN(3))
 	for i := range b {
 		b[i] = "ab*"[random.IntN(3)]
