@@ -106,7 +106,7 @@ end
 
 function M.fits(s, l, now, n)
   if n == 0 and not l.peek_over then n = 1 end
-  if max(n, 1) > l.max then return false, -1 end
+  if n > l.max or l.max == 0 then return false, -1 end
   if s.used + n <= l.max then return true, 0 end
   return false, entry(s, index_of_hit(s, now, s.used + n - l.max), now) + l.window - now
 end
