@@ -89,7 +89,10 @@ do
       }
     elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
       local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
-      run = { kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = from, op_index = 1, count_denied = count_denied }
+      run = {
+        kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = from, op_index = 1,
+        count_denied = count_denied,
+      }
       from = from + size * op_count
     else
       run = {

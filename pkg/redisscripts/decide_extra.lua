@@ -142,7 +142,7 @@ return function(now, server, shared)
     report_allowed(run)
   end
 
-  local function deny(key, run)
+  local function charge_denied(key, run)
     if run.allowed or run.n <= 0 or not run.limit.counts_denied or penalty_left(run) > 0 then return end
     if run.limit.module.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
@@ -232,6 +232,6 @@ return function(now, server, shared)
       end
       return
     end
-    for _, f in ipairs({ deny, add_offence, report_denied }) do each(group, f) end
+    for _, f in ipairs({ charge_denied, add_offence, report_denied }) do each(group, f) end
   end
 end

@@ -39,12 +39,12 @@ return function(now, server, known_keys, packed, limits, load_shared)
   -- new one. The hash is absent, or has no ended ids, and its leases expire after now and not after ttl_end.
   local function read_hash()
     local found = redis.pcall('HMGET', op.name, $HEAD_FIELD, op.id)
-    local head, lease, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
+    local head, lease, key_expiry, counts, first, latest = found[1], found[2], 0, 0, op.ttl_end
     if head == nil or op.ends == not lease then return end -- head is nil after an error
     if head then
       if #head ~= 24 then return end
-      key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
-      if counts % $ONE_LEASE > 0 or first <= now or last > op.ttl_end then return end
+      key_expiry, counts, first, latest = struct_unpack('>I4I4I8I8', head)
+      if counts % $ONE_LEASE > 0 or first <= now or latest > op.ttl_end then return end
       if counts >= $MAX_HASH_LEASES * $ONE_LEASE and not op.ends then
         counts = (call('HLEN', op.name) - 1) * $ONE_LEASE
         if counts >= $MAX_HASH_LEASES * $ONE_LEASE then return end
