@@ -7,28 +7,29 @@
 --   kind          decider                  operations
 --   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
 --   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
---   GROUPED       decide_group             of a group without extra state
+--   GROUPED       decide_group             one of a group without extra state
 --   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
 --   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
---   EXTRA         decide_extra.lua         any others, and the whole group of an EXTRA operation
+--   EXTRA         decide_extra.lua         one of any others; with it, decide_extra.lua decides its whole group
 --
--- A file returns a module, a table of functions. limit.module is that of the limit's algorithm. It has these members:
+-- The file of an algorithm returns its module. limit.module is the module of the limit's algorithm. It has these members:
 --   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
 --                                                       after them
 --   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
---   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit. n = 0 is a peek. Each algorithm treats it itself,
---                                                       because a call of a shared function would cost time
+--   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit. n = 0 is a peek, which checks 1 hit, or 0 hits if
+--                                                       limit.peek_over. Each fits has this rule in its first line, because a call of a
+--                                                       shared function would cost time
 --   charge(s, limit, now, n) -> changed                 charges n > 0 hits, or refunds -n
 --   usage(s, limit, now) -> used, reset
 --   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
 --   quick(key, limit, now, value, n, server) -> used, reset
 --                                                       charges and saves n hits that fit in an existing state, the most frequent case. In
 --                                                       any other case it changes nothing and returns nil
---   settles_at_once, check(value)                       for decide_reservations.lua, only if a settle does not need the time of the charge:
---                                                       true, and a function that fails for a value that load cannot read
+--   settles_at_once                                     true if a settle does not need the time of the charge, for decide_reservations.lua
+--   check(value)                                        fails for a value that load cannot read; only with settles_at_once
 -- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its
--- module is penalty.lua. A limit with reserves = true reserves, and its ttl is that of a reservation.
+-- module is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation.
 --
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = struct_unpack('>I8I8', ARGV[1])
@@ -57,17 +58,18 @@ for i = 2, #ARGV - 1 do
   limits[i - 1] = limit
 end
 
--- The fields of a run; an index begins at 1:
---   kind, group_number   see wire.go
---   first                the index of its first verdict
---   key_index            the index of the key of its first operation
---   op_count, ops_at     ALONE, CONCURRENCY and RESERVATIONS: the number of operations, and the byte of packed at which their layouts begin
---   current_op           of these kinds: the operation that is decided
---   last, limit, n       other kinds: the index of its last verdict, and the limit and n of its operations
---   denied_n             SAME_KEY: the hits that a denied peek charges; nil for other operations
---   op_kind, id, reservations_index, penalty_index   EXTRA: see wire.go
--- A GROUPED or EXTRA run has one operation. Its table is that of the operation too, and is then called op. A group is a list of these. Runs
--- of the other kinds are ungrouped. count is the number of verdicts so far.
+-- Each run has kind, first and key_index, and the fields of its kind:
+--   ALONE         op_count, ops_at, op_index, count_denied
+--   SAME_KEY      last, limit, n, denied_n
+--   GROUPED       last, limit, n, group_number
+--   CONCURRENCY   op_count, ops_at, op_index
+--   RESERVATIONS  op_count, ops_at, op_index
+--   EXTRA         last, limit, n, group_number, op_kind, id, reservations_index, penalty_index
+-- first and last are the indices of its first and its last verdict. The layouts of its operations begin at byte ops_at of packed. op_index
+-- is the index of the operation that is decided now. An operation charges n hits if it is allowed, and denied_n if it is denied and the
+-- limit counts denied hits. The other fields are those of wire.go. A GROUPED or EXTRA run has one operation. A group is a list of such runs.
+--
+-- count is the number of verdicts so far.
 local runs, count, packed = { nil }, 0, ARGV[#ARGV]
 do
   local from = 1
@@ -81,19 +83,22 @@ do
       op_kind, id, reservations_index, penalty_index, from = struct_unpack($EXTRA_LAYOUT, packed, from)
       if op_kind == $INSPECT and penalty_index > 0 then verdict_count = 2 end
       run = {
-        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index], group_number = group_number, n = n,
+        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index],
+        group_number = group_number, n = n,
         op_kind = op_kind, id = id, reservations_index = reservations_index, penalty_index = penalty_index,
       }
     elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
       local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
-      run = { kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = from, current_op = 1, count_denied = count_denied }
+      run = {
+        kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = from, op_index = 1,
+        count_denied = count_denied,
+      }
       from = from + size * op_count
     else
       run = {
-        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index], group_number = group_number, n = n,
-        denied_n = nil,
+        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index],
+        group_number = group_number, n = count_denied and 0 or n, denied_n = n,
       }
-      if count_denied then run.n, run.denied_n = 0, n end
     end
     runs[#runs + 1] = run
     count = count + verdict_count
@@ -119,9 +124,9 @@ local function failures()
     set_verdict(i, $FAILED, #reply - 1, 0, 0)
   end
 
-  -- Sets the verdict of operation i, whose key could not be saved. A denial stays a denial even if it could not be
-  -- counted. The verdict then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But
-  -- if the hits fit that usage, they were denied only because of charges that are now lost, so the operation fails.
+  -- Sets verdict i of an operation whose key could not be saved. A denial stays a denial even if it could not be counted. The verdict
+  -- then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But if the hits fit that
+  -- usage, they were denied only because of charges that are now lost, so the operation fails.
   local function set_unsaved(i, key, limit, n, problem, penalty_index)
     local result = verdict_of(i) % $DURING_PENALTY
     if result == $TOO_MANY_LEASES then return end
@@ -143,47 +148,47 @@ local function failures()
   return { text_of = text_of, fail = fail, set_unsaved = set_unsaved }
 end
 
--- Charges n checked hits on a state. If they are denied and the limit counts denied hits, it charges denied hits: n, or for a peek those
--- that its caller has denied. It returns the wait, and whether the state has changed.
-local function charge_checked(s, limit, n, denied, allowed, retry)
+-- Charges the hits of an operation: n, or denied_n if it is denied. fits returned allowed and retry for n. It returns the wait, and whether
+-- the state has changed.
+local function charge_checked(s, limit, n, denied_n, allowed, retry)
   local algorithm = limit.module
   if allowed then return 0, algorithm.charge(s, limit, now, n) end
-  if denied <= 0 or not limit.counts_denied then return retry, false end
-  local charged = algorithm.charge(s, limit, now, denied)
+  if denied_n <= 0 or not limit.counts_denied then return retry, false end
+  local charged = algorithm.charge(s, limit, now, denied_n)
   -- The wait includes the hits that were just counted.
   local _
   _, retry = algorithm.fits(s, limit, now, n)
   return retry, charged
 end
 
--- Decides the operations of a run from run.current_op to a last one with a function of decide_alone, decide_concurrency.lua or
--- decide_reservations.lua. The function sets run.current_op to the operation that it decides now, from 1. An error fails this operation,
--- and the function continues with the next one. The reply of MGET for KEYS[i] is values[i - base]: false if the key is absent or
--- no string. It is nil if an ACL forbids MGET, and for a key that was not read.
-local function decide_each(decide, run, to, values, base)
-  while run.current_op <= to do
-    local ok, problem = pcall(decide, run, to, values, base)
-    if not ok then failures().fail(run.first + run.current_op - 1, problem) end
-    run.current_op = ok and to + 1 or run.current_op + 1
+-- Decides the operations of a run from run.op_index to last_op. decide is decide_alone, or the function of decide_concurrency.lua or
+-- decide_reservations.lua. It sets run.op_index to the operation that it decides now. An error fails this operation, and decide is
+-- called again for the next one. The reply of MGET for KEYS[i] is values[i - base]: false if the key is absent or no string. It is nil
+-- if an ACL forbids MGET, and for a key that was not read.
+local function decide_each(decide, run, last_op, values, base)
+  while run.op_index <= last_op do
+    local ok, problem = pcall(decide, run, last_op, values, base)
+    if not ok then failures().fail(run.first + run.op_index - 1, problem) end
+    run.op_index = ok and last_op + 1 or run.op_index + 1
   end
 end
 
 -- Decides operations of an ALONE run, see decide_each. The functions of the algorithm are locals, because Lua reads a local faster than a
 -- field. The body of set_verdict is inline, because its call would cost 2 % of an operation.
-local function decide_alone(run, to, values, base)
+local function decide_alone(run, last_op, values, base)
   local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key_index - 1
   local names, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
-  for op = run.current_op, to do
-    run.current_op = op
-    local limit_index, n = struct_unpack($ALONE_LAYOUT, packed, ops_at + $ALONE_SIZE * (op - 1))
-    local limit, denied = limits[limit_index], n
+  for op_index = run.op_index, last_op do
+    run.op_index = op_index
+    local limit_index, n = struct_unpack($ALONE_LAYOUT, packed, ops_at + $ALONE_SIZE * (op_index - 1))
+    local limit, denied_n = limits[limit_index], n
     if count_denied then n = 0 end
     if limit.module ~= algorithm then
       algorithm, s = limit.module, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value = names[offset + op], values[offset + op - base]
+    local key, value = names[offset + op_index], values[offset + op_index - base]
     if not value then value = redis.pcall('GET', key) end
     local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
@@ -191,24 +196,24 @@ local function decide_alone(run, to, values, base)
       s = load(key, limit, now, value, s)
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
       if allowed and n ~= 0 or not allowed and limit.counts_denied then
-        retry, charged = charge_checked(s, limit, n, denied, allowed, retry)
+        retry, charged = charge_checked(s, limit, n, denied_n, allowed, retry)
       end
       used, reset = usage(s, limit, now)
     end
-    local i = 4 * (first + op - 1)
+    local i = 4 * (first + op_index - 1)
     out[i - 3], out[i - 2], out[i - 1], out[i] = allowed and $ALLOWED or $DENIED, used, retry, reset
     if charged then
       if allowed then
         algorithm.save(key, s, limit, reset, now, server)
       else
         local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-        if not ok then failures().set_unsaved(first + op - 1, key, limit, n, problem) end
+        if not ok then failures().set_unsaved(first + op_index - 1, key, limit, n, problem) end
       end
     end
   end
 end
 
--- The functions for keys whose states several operations share, and these keys by index.
+-- The functions of shared_keys.lua, and its keys by index.
 local shared
 local known_keys = {}
 local function load_shared()
@@ -216,7 +221,7 @@ local function load_shared()
   return shared
 end
 
--- The deciders of two kinds of runs, created on demand.
+-- The functions of decide_concurrency.lua and decide_reservations.lua, created on demand.
 local concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then

@@ -11,7 +11,8 @@ function M.limit(text, from)
   return { module = 0, max = max_slots, ttl = ttl }, after
 end
 
--- Opens a lease of n slots, or peeks. It returns whether the operation is allowed, the wait, and whether the id has a lease already.
+-- Opens a lease of n slots, or peeks. id is false without a lease. It returns whether the operation is allowed, the wait, and whether the
+-- id has a lease already.
 function M.open_or_peek(s, id, l, now, n, server)
   if n <= 0 or not id then
     if n < 0 then return true, 0 end

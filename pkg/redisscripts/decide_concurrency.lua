@@ -6,19 +6,19 @@ return function(now, server, known_keys, packed, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns the same as open_or_peek in concurrency.lua.
   local function decide(leases, s, id, limit, n, ends)
-    local lease = id ~= $NO_ID and id
+    local lease_id = id ~= $NO_ID and id
     leases.expire(s, now, id)
     leases.shorten(s, now + limit.ttl)
-    if not ends then return limit.module.open_or_peek(s, lease, limit, now, n, server) end
-    if lease then leases.end_lease(s, id, now, server) end
+    if not ends then return limit.module.open_or_peek(s, lease_id, limit, now, n, server) end
+    if lease_id then leases.end_lease(s, id, now, server) end
     return true, 0
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
-  return function(run, to)
-    for op = run.current_op, to do
-      run.current_op = op
-      local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op - 1))
+  return function(run, last_op)
+    for op_index = run.op_index, last_op do
+      run.op_index = op_index
+      local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op_index - 1))
       local limit = limits[limit_index]
       local leases, name, key, allowed, retry = limit.module.leases, KEYS[key_index], known_keys[key_index], true, 0
       local already_open, scores, used, reset
@@ -34,7 +34,7 @@ return function(now, server, known_keys, packed, limits)
         used, reset = limit.module.usage(key.state, limit, now)
       end
       local result = already_open and $LEASE_ALREADY_OPEN or allowed and $ALLOWED or $DENIED
-      set_verdict(run.first + op - 1, result, used, retry, reset)
+      set_verdict(run.first + op_index - 1, result, used, retry, reset)
     end
   end
 end

@@ -15,16 +15,16 @@ return function(now, server, known_keys, packed, limits, load_shared)
   --   key_index, name            the index of the key of the usage, and the name of the key of the reservations
   --   limit                      the limit
   --   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
-  --   lease                      the stored lease of the reservation; false if it is not open
+  --   lease                      the value of the lease in the hash; false if it is absent
   --   key_expiry, counts, first  as in the head
   local op = {
     id = 0, n = 0, ends = 0, key_index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
     counts = 0, first = 0,
   }
 
-  -- Reads operation i of a run. It returns whether it is frequent as far as known without its hash.
-  local function read_op(run, i)
-    local at, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
+  -- Reads an operation of a run. It returns whether the operation may be frequent, which depends on its hash.
+  local function read_op(run, op_index)
+    local at, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
     op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
     op.ends, op.name = op_kind == $END, KEYS[reservations_index]
     if op.limit ~= limits[limit_index] then
@@ -35,16 +35,16 @@ return function(now, server, known_keys, packed, limits, load_shared)
     return op.n >= 0 and op.id ~= $NO_ID and not known_keys[reservations_index] and not (key and key.failed)
   end
 
-  -- Reads the head and the lease in a hash. It returns true for a frequent operation, which settles an open reservation or opens a new
-  -- one. The hash is then absent, or its leases are all open and expire after now and not after ttl_end.
+  -- Reads the head and the lease in a hash. It returns true if the operation is frequent. Then it settles an open reservation or opens a
+  -- new one. The hash is absent, or has no ended ids, and its leases expire after now and not after ttl_end.
   local function read_hash()
     local found = redis.pcall('HMGET', op.name, $HEAD_FIELD, op.id)
-    local head, lease, key_expiry, counts, first, last = found[1], found[2], 0, 0, op.ttl_end
+    local head, lease, key_expiry, counts, first, latest = found[1], found[2], 0, 0, op.ttl_end
     if head == nil or op.ends == not lease then return end -- head is nil after an error
     if head then
       if #head ~= 24 then return end
-      key_expiry, counts, first, last = struct_unpack('>I4I4I8I8', head)
-      if counts % $ONE_LEASE > 0 or first <= now or last > op.ttl_end then return end
+      key_expiry, counts, first, latest = struct_unpack('>I4I4I8I8', head)
+      if counts % $ONE_LEASE > 0 or first <= now or latest > op.ttl_end then return end
       if counts >= $MAX_HASH_LEASES * $ONE_LEASE and not op.ends then
         counts = (call('HLEN', op.name) - 1) * $ONE_LEASE
         if counts >= $MAX_HASH_LEASES * $ONE_LEASE then return end
@@ -77,7 +77,7 @@ return function(now, server, known_keys, packed, limits, load_shared)
     return key
   end
 
-  -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation.
+  -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation. It sets verdict i.
   local function charge_state(i, value, delta)
     local limit, shared, key = op.limit, load_shared(), load_usage(value)
     local settler, s, allowed, retry, charged = shared.settler_of(limit), key.state, true, 0, false
@@ -94,8 +94,8 @@ return function(now, server, known_keys, packed, limits, load_shared)
     shared.report(key, i, limit, allowed, retry)
   end
 
-  -- Decides a frequent operation, whose verdict is verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes
-  -- nil when the operation changes it.
+  -- Decides a frequent operation and sets verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes nil when
+  -- the operation changes the usage.
   local function decide_frequent(i, values, v)
     local limit, name, value, delta, used, reset = op.limit, KEYS[op.key_index], values[v], op.n
     local algorithm = limit.module
@@ -117,15 +117,15 @@ return function(now, server, known_keys, packed, limits, load_shared)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
-  return function(run, to, values, base)
-    for i = run.current_op, to do
-      run.current_op = i
-      if read_op(run, i) and read_hash() then
-        decide_frequent(run.first + i - 1, values, op.key_index - base)
+  return function(run, last_op, values, base)
+    for op_index = run.op_index, last_op do
+      run.op_index = op_index
+      if read_op(run, op_index) and read_hash() then
+        decide_frequent(run.first + op_index - 1, values, op.key_index - base)
       else
         load_usage(values[op.key_index - base])
         local shared = load_shared()
-        shared.decide_extra({ shared.op_of(run, i) })
+        shared.decide_extra({ shared.as_extra_run(run, op_index) })
       end
     end
   end

@@ -162,12 +162,13 @@ function M.shorten(s, latest)
   call('HSET', s.key, $HEAD_FIELD, head_of(s, s.key_expiry))
 end
 
--- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state.
+-- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state. It returns the
+-- corrections that settle the removed reservations to 0, see settle.lua.
 function M.expire(s, now)
   if s.first > now or s.count + s.count_ended == 0 then return NONE end
-  local expired, fields = {}, {}
+  local corrections, fields = {}, {}
   for id, r in pairs(s.open) do
-    if r.expires <= now then expired[#expired + 1], fields[#fields + 1] = { charged_at = r.charged_at, delta = -r.n }, id end
+    if r.expires <= now then corrections[#corrections + 1], fields[#fields + 1] = { charged_at = r.charged_at, delta = -r.n }, id end
   end
   for id, r in pairs(s.ended) do
     if r.expires <= now then fields[#fields + 1] = id .. 'e' end
@@ -178,7 +179,7 @@ function M.expire(s, now)
   end
   sum_up(s)
   pcall(delete, s, unpack(fields))
-  return expired
+  return corrections
 end
 
 return M

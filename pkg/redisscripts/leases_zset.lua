@@ -39,22 +39,23 @@ local function time_of(score) return number(score) * 2 ^ 54 end
 local function on_many(command, key, members)
   local replies = {}
   for i = 1, #members, $KEYS_PER_COMMAND do
-    local some = redis.pcall(command, key, unpack(members, i, min(i + $KEYS_PER_COMMAND - 1, #members)))
-    if type(some) == 'table' then for _, reply in ipairs(some) do replies[#replies + 1] = reply end end
+    local part = redis.pcall(command, key, unpack(members, i, min(i + $KEYS_PER_COMMAND - 1, #members)))
+    if type(part) == 'table' then for _, reply in ipairs(part) do replies[#replies + 1] = reply end end
   end
   return replies
 end
 
 -- Writes the counters, and pairs of a score and a member in members. If keep is set, the key stays for keep µs at least.
-local function write(s, count, excess, ended, first, latest, members, keep, server)
+local function write(s, count, excess, count_ended, first, latest, members, keep, server)
   local key_expiry, n, px = s.key_expiry, #members
   if keep and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
-  for i, value in ipairs({ key_expiry * $EXPIRY_FACTOR + 2 * count + (excess + ended > 0 and 1 or 0), excess, ended, first, latest }) do
+  local counts = key_expiry * $EXPIRY_FACTOR + 2 * count + (excess + count_ended > 0 and 1 or 0)
+  for i, value in ipairs({ counts, excess, count_ended, first, latest }) do
     members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
   end
   call('ZADD', s.key, unpack(members))
   if px then call('PEXPIRE', s.key, px) end
-  s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = count, excess, ended, first, latest, key_expiry
+  s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = count, excess, count_ended, first, latest, key_expiry
 end
 
 -- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at key_expiry.
@@ -84,8 +85,8 @@ local function clear(s)
 end
 
 -- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
-local function remove_members(s, count, excess, ended, expires, ...)
-  if count + ended == 0 then
+local function remove_members(s, count, excess, count_ended, expires, ...)
+  if count + count_ended == 0 then
     call('DEL', s.key)
     s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
   else
@@ -94,7 +95,7 @@ local function remove_members(s, count, excess, ended, expires, ...)
     if expires >= latest and not s.reserves then
       latest = count > 0 and number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) or 0
     end
-    write(s, count, excess, ended, s.first, latest, {})
+    write(s, count, excess, count_ended, s.first, latest, {})
   end
 end
 
@@ -104,56 +105,56 @@ local function first_score(key, low, high)
 end
 
 -- Removes $LEASES_PER_OP expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_OP ended ids.
--- Later operations remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the estimate
--- and the time of each removed reservation.
+-- Later operations remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the
+-- corrections that settle the removed reservations to 0, see settle.lua.
 local function remove_expired(s, now, id)
-  local key, excess, ended, members, expired = s.key, s.excess, s.count_ended, {}, {}
-  local open = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_OP))
-  local backlog = #open >= $LEASES_PER_OP
+  local key, excess, count_ended, members, corrections = s.key, s.excess, s.count_ended, {}, {}
+  local expired = call('ZRANGEBYSCORE', key, '1', digits(now), 'LIMIT', '0', digits($LEASES_PER_OP))
+  local backlog = #expired >= $LEASES_PER_OP
   if backlog and (M.find(s, id) or math.huge) <= now then
     local named = id
-    for _, expired_id in ipairs(open) do if expired_id == id then named = nil end end
-    open[$LEASES_PER_OP + 1] = named
+    for _, expired_id in ipairs(expired) do if expired_id == id then named = nil end end
+    expired[$LEASES_PER_OP + 1] = named
   end
   if excess > 0 or s.reserves then
     local costs, times = {}, {}
-    for i, expired_id in ipairs(open) do
+    for i, expired_id in ipairs(expired) do
       costs[i], times[i] = member(expired_id, 'n'), member(expired_id, 'a')
       members[2 * i - 1], members[2 * i] = costs[i], times[i]
     end
     costs, times = on_many('ZMSCORE', key, costs), s.reserves and on_many('ZMSCORE', key, times)
-    for i, expired_id in ipairs(open) do
+    for i, expired_id in ipairs(expired) do
       local n = -number(costs[i])
       if times then
-        expired[i] = { charged_at = -number(times[i]), delta = -n }
+        corrections[i] = { charged_at = -number(times[i]), delta = -n }
       elseif n > 1 then
         excess = excess - (n - 1)
       end
     end
   end
-  for _, expired_id in ipairs(open) do members[#members + 1] = expired_id end
-  local count = s.count - #open
-  if ended > 0 then
-    for _, ended_id in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($LEASES_PER_OP))) do
-      ended = ended - 1
-      members[#members + 1] = ended_id
-      members[#members + 1] = member(string.sub(ended_id, 1, 16), 'm')
+  for _, expired_id in ipairs(expired) do members[#members + 1] = expired_id end
+  local count = s.count - #expired
+  if count_ended > 0 then
+    for _, end_member in ipairs(call('ZRANGEBYSCORE', key, '(0', ended_score(now), 'LIMIT', '0', digits($LEASES_PER_OP))) do
+      count_ended = count_ended - 1
+      members[#members + 1] = end_member
+      members[#members + 1] = member(string.sub(end_member, 1, 16), 'm')
     end
   end
   if s.expires and s.expires <= now then s.expires = false end
-  if count + ended == 0 then
+  if count + count_ended == 0 then
     clear(s)
-    return expired
+    return corrections
   end
   on_many('ZREM', key, members)
   local first = math.huge
   if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
   if first == 0 then first = math.huge end
-  if ended > 0 then first = min(first, time_of(first_score(key, '(0', '(1'))) end
+  if count_ended > 0 then first = min(first, time_of(first_score(key, '(0', '(1'))) end
   local latest = count > 0 and s.latest or 0
-  pcall(write, s, count, excess, ended, first, latest, {})
-  s.count, s.excess, s.count_ended, s.first, s.latest = count, excess, ended, first, latest
-  return expired
+  pcall(write, s, count, excess, count_ended, first, latest, {})
+  s.count, s.excess, s.count_ended, s.first, s.latest = count, excess, count_ended, first, latest
+  return corrections
 end
 
 -- Whether a key of leases has fully reset: the last lease and the last ended id have expired.
@@ -173,11 +174,11 @@ end
 function M.shorten(s, latest)
   if s.count == 0 or s.latest <= latest then return end
   local members = {}
-  local open = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_OP + 1))
-  local rest = table.remove(open, $LEASES_PER_OP + 1)
-  for i, id in ipairs(open) do members[2 * i - 1], members[2 * i] = digits(latest), id end
+  local late = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_OP + 1))
+  local rest = table.remove(late, $LEASES_PER_OP + 1)
+  for i, id in ipairs(late) do members[2 * i - 1], members[2 * i] = digits(latest), id end
   if not pcall(write, s, s.count, s.excess, s.count_ended, min(s.first, latest), rest and s.latest or latest, members) then return end
-  for _, id in ipairs(open) do
+  for _, id in ipairs(late) do
     if id == s.id then s.expires = latest end
   end
 end

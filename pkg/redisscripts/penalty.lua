@@ -13,31 +13,31 @@ function M.limit(text, from)
 end
 
 function M.load(key)
-  local v, since, until_, offences, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
-  if v then since, until_, offences, begun, expiry = whole_numbers(v, 28, '>I8I8I4I4I4') end
-  return { since = since, until_ = until_, offences = offences, begun = begun, expiry = expiry }
+  local v, since, penalty_end, offences, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
+  if v then since, penalty_end, offences, begun, expiry = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  return { since = since, penalty_end = penalty_end, offences = offences, begun = begun, expiry = expiry }
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
-function M.left(s, l, now) return max(0, min(s.until_ - now, l.longest)) end
+function M.left(s, l, now) return max(0, min(s.penalty_end - now, l.longest)) end
 
--- Records in s that a penalty denied a request, or otherwise its limit, which is an offence. It returns whether s has changed.
+-- Counts a denial as an offence, unless a penalty denied the request. It returns whether s has changed.
 function M.add_offence(s, l, now)
   local left = M.left(s, l, now)
   if left > 0 then
-    local changed = s.until_ ~= now + left
-    s.until_ = now + left
+    local changed = s.penalty_end ~= now + left
+    s.penalty_end = now + left
     return changed
   end
   if s.offences == 0 or now - s.since >= l.within or s.since - now > l.within then s.offences, s.since = 0, now end
   s.offences = s.offences + 1
   if s.offences >= l.after then
-    if now >= s.until_ + l.forget then s.begun = 0 end
+    if now >= s.penalty_end + l.forget then s.begun = 0 end
     local lasts, begun = l.lasts, s.begun
     while begun > 0 and l.factor > 1 and lasts < l.longest do
       lasts, begun = lasts * l.factor, begun - 1
     end
-    s.offences, s.since, s.until_, s.begun = 0, 0, now + min(lasts, l.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
+    s.offences, s.since, s.penalty_end, s.begun = 0, 0, now + min(lasts, l.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
   end
   return true
 end
@@ -58,14 +58,14 @@ end
 function M.reset(s, l, now)
   local reset = now
   if s.offences > 0 then reset = s.since + l.within end
-  if s.begun > 0 then reset = max(reset, s.until_ + l.forget) end
+  if s.begun > 0 then reset = max(reset, s.penalty_end + l.forget) end
   return max(0, reset - now)
 end
 
 function M.save(key, s, _, reset, _, server)
   local expiry, px = s.expiry
   if expiry < least_expiry(reset, server) then expiry, px = renew_expiry(reset, server) end
-  local value = struct_pack('>I8I8I4I4I4', s.since, s.until_, s.offences, s.begun, expiry)
+  local value = struct_pack('>I8I8I4I4I4', s.since, s.penalty_end, s.offences, s.begun, expiry)
   if px then call('SET', key, value, 'PX', px) else call('SETRANGE', key, '0', value) end
 end
 

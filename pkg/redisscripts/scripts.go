@@ -52,7 +52,7 @@ var constants = map[string]any{
 	"NO_ID":               "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease
 
 	"HEAD_FIELD":      "'h'",   // the field of a hash of reservations that has its counts
-	"ONE_LEASE":       1 << 16, // added to the counts of a hash for each reservation and ended id, see leases_hash.lua
+	"ONE_LEASE":       1 << 16, // added to the counts of a hash for each reservation and ended id, see decide_reservations.lua
 	"MAX_HASH_LEASES": 64,      // the most reservations and ended ids of a hash
 	"EXPIRY_FACTOR":   1 << 15, // the factor of the expiry in the counts of a sorted set of leases
 

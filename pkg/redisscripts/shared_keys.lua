@@ -1,7 +1,7 @@
 -- shared_keys: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
 -- after all runs.
 --
--- known_keys contains the keys of the runs so far by index, except those of ALONE runs. The fields of a key:
+-- known_keys contains the keys with a state, by index. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
@@ -40,64 +40,65 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
 
   -- Decides the operations of a SAME_KEY run.
   local function decide_same_key(key, run)
-    local limit, n, denied = run.limit, run.n, run.denied_n or run.n
+    local limit, n, denied_n = run.limit, run.n, run.denied_n
     local s, fits = state_of(key, limit), limit.module.fits
     for i = run.first, run.last do
       local allowed, retry, charged = true, 0, false
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
-      if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied, allowed, retry) end
+      if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied_n, allowed, retry) end
       if charged then key.charged = limit end
       report(key, i, limit, allowed, retry)
     end
   end
 
-  -- Checks an operation of a group together with the others of the group on its key.
-  local function check_op(key, op)
-    local s = state_of(key, op.limit)
-    op.allowed, op.retry = true, 0
-    if op.n >= 0 then op.allowed, op.retry = op.limit.module.fits(s, op.limit, now, key.sum) end
+  -- Checks a run of a group together with the others of the group on its key.
+  local function check(key, run)
+    local s = state_of(key, run.limit)
+    run.allowed, run.retry = true, 0
+    if run.n >= 0 then run.allowed, run.retry = run.limit.module.fits(s, run.limit, now, key.sum) end
   end
 
-  local function charge_op(key, op)
-    if op.limit.module.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
+  local function charge(key, run)
+    if run.limit.module.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
 
-  local function report_op(key, op) report(key, op.first, op.limit, op.allowed, op.retry) end
+  local function report_decided(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
 
-  -- Decides a group, a list of operations. They are charged only if all of them are allowed.
+  -- Decides a group. Its runs are charged only if all of them are allowed.
   local function decide_group(group)
-    local allowed, on = true, {}
-    for i, op in ipairs(group) do
-      local key = key_at(op.key_index)
-      on[i] = key
+    local allowed, keys = true, {}
+    for i, run in ipairs(group) do
+      local key = key_at(run.key_index)
+      keys[i] = key
       if key.group ~= group then key.group, key.sum = group, 0 end
-      key.sum = math.min(key.sum + math.max(op.n, 0), $MAX_HITS)
+      key.sum = math.min(key.sum + math.max(run.n, 0), $MAX_HITS)
     end
-    for i, op in ipairs(group) do
-      guarded(check_op, on[i], op)
-      allowed = allowed and op.allowed and not on[i].failed
+    for i, run in ipairs(group) do
+      guarded(check, keys[i], run)
+      allowed = allowed and run.allowed and not keys[i].failed
     end
-    for i, op in ipairs(group) do
-      local counts = op.n > 0 and not op.allowed and op.limit.counts_denied
-      if allowed and op.n ~= 0 or counts then guarded(charge_op, on[i], op) end
-      if allowed then guarded(report_op, on[i], op) end
+    for i, run in ipairs(group) do
+      local counts = run.n > 0 and not run.allowed and run.limit.counts_denied
+      if allowed and run.n ~= 0 or counts then guarded(charge, keys[i], run) end
+      if allowed then guarded(report_decided, keys[i], run) end
     end
     if allowed then return end
-    for i, op in ipairs(group) do
-      if not op.allowed then
-        guarded(check_op, on[i], op)
-        op.allowed = false
+    for i, run in ipairs(group) do
+      if not run.allowed then
+        guarded(check, keys[i], run)
+        run.allowed = false
       end
-      guarded(report_op, on[i], op)
+      guarded(report_decided, keys[i], run)
     end
   end
 
-  -- Operation i of a RESERVATIONS run, as decide_extra.lua needs it.
-  local function op_of(run, i)
-    local at = run.ops_at + $RESERVATIONS_SIZE * (i - 1)
+  -- An operation of a RESERVATIONS run as an EXTRA run.
+  local function as_extra_run(run, op_index)
+    local at = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
     local op_kind, id, key_index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
     return {
-      first = run.first + i - 1, op_kind = op_kind, id = id, key_index = key_index, limit = limits[limit_index], n = n, reservations_index = reservations_index,
+      first = run.first + op_index - 1, key_index = key_index, limit = limits[limit_index], n = n,
+      op_kind = op_kind, id = id, reservations_index = reservations_index,
     }
   end
 
@@ -113,10 +114,10 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     extra(group)
   end
 
-  -- The operations so far of a group that is not complete, and the function that decides it.
+  -- The runs so far of a group that is not complete, and the function that decides it.
   local group, decide = {}, decide_group
 
-  -- Decides a run. A group is decided when its last run is reached, the one before a run of another group or of none.
+  -- Decides a run. after is the run after it, or nil. A group is decided at its last run.
   local function decide_run(run, after)
     if run.kind == $EXTRA then
       decide = decide_extra
@@ -130,9 +131,9 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     end
   end
 
-  -- Saves the charged keys. Redis rejects that if it is full or a replica; then the operations that charged fail, and so does the
-  -- rest of their group. Nothing of that group has been written, because Redis rejects the first write of a script or none. It returns whether
-  -- all keys were decided and saved.
+  -- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the
+  -- operations that charged fail, and so does the rest of their group. Nothing of that group has been written, because Redis rejects the
+  -- first write of a script or none.
   local function save_keys()
     local complete = true
     for _, key in pairs(known_keys) do
@@ -149,7 +150,7 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     return complete
   end
 
-  -- Reports operation i of a run as failed if its key or its penalty could not be decided or saved.
+  -- Corrects verdict i of a run if the key of the run or its penalty could not be decided or saved.
   local function report_failure(i, run)
     local key = known_keys[run.key_index]
     if not key then return end
@@ -164,7 +165,7 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     if save_keys() then return end
     for _, run in ipairs(runs) do
       if run.kind == $RESERVATIONS then
-        for i = 1, run.op_count do report_failure(run.first + i - 1, op_of(run, i)) end
+        for op_index = 1, run.op_count do report_failure(run.first + op_index - 1, as_extra_run(run, op_index)) end
       elseif run.kind == $SAME_KEY or run.kind == $GROUPED or run.kind == $EXTRA then
         for i = run.first, run.last do report_failure(i, run) end
       end
@@ -172,7 +173,7 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
   end
 
   return {
-    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, op_of = op_of,
+    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, as_extra_run = as_extra_run,
     decide_run = decide_run, finish = finish,
   }
 end

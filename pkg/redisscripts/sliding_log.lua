@@ -10,9 +10,12 @@
 -- The cost of a call does not grow with the number of hits. One LTRIM removes expired entries of a list, and a binary search
 -- with LINDEX finds the others.
 --
--- A state has the stored entries from first to tail, followed by the unstored entries in pend. Its base is the sum before the
--- first of them, used is their number of hits, and newest the time of the last one. When the oldest entries expire, the last of
--- these becomes entry 0.
+-- A state has the entries from first to tail of those in Redis, followed by the entries of the list unstored. Its other fields:
+--   stored   the number of entries in Redis, with entry 0 and expired ones
+--   base     the sum before the first entry of the state
+--   used     the hits of the entries of the state
+--   newest   the time of the last one
+-- When the oldest entries expire, the last of these becomes entry 0.
 local M = {
   name = 'sliding_log', limit = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0, search = 0, is_after = 0, entry = 0,
   last = 0, expire = 0,
@@ -36,7 +39,7 @@ end
 -- The time and the sum of entry i.
 local function entry(s, i, now)
   if i > s.tail then
-    local r = s.pend[i - s.tail]
+    local r = s.unstored[i - s.tail]
     return r.at, r.sum
   end
   local text, from = s.text, i * $LOG_ENTRY_SIZE + 1
@@ -51,7 +54,7 @@ local function entry(s, i, now)
   return decode(text, from, now)
 end
 
-local function last(s) return s.tail + #s.pend end
+local function last(s) return s.tail + #s.unstored end
 
 -- The first index from low to high for which f(s, time, sum, x) is true, or high + 1. f must be monotonic.
 local function search(s, low, high, now, f, x)
@@ -78,7 +81,7 @@ end
 -- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
 function M.load(key, l, now, text)
   if text == nil then text = redis.pcall('GET', key) end
-  local s = { text = text or '', stored = 0, first = 1, tail = 0, pend = NONE, base = 0, used = 0, newest = 0 }
+  local s = { text = text or '', stored = 0, first = 1, tail = 0, unstored = NONE, base = 0, used = 0, newest = 0 }
   if not text then return s end
   if type(text) == 'table' then
     s.text, s.list, s.stored = nil, { key = key, entries = {} }, call('LLEN', key)
@@ -106,40 +109,40 @@ end
 
 function M.fits(s, l, now, n)
   if n == 0 and not l.peek_over then n = 1 end
-  if max(n, 1) > l.max then return false, -1 end
+  if n > l.max or l.max == 0 then return false, -1 end
   if s.used + n <= l.max then return true, 0 end
   return false, entry(s, index_of_hit(s, now, s.used + n - l.max), now) + l.window - now
 end
 
 local function add(s, at, sum)
   local r = { at = at, sum = sum }
-  if s.pend == NONE then s.pend = { r } else s.pend[#s.pend + 1] = r end
+  if s.unstored == NONE then s.unstored = { r } else s.unstored[#s.unstored + 1] = r end
 end
 
--- Moves the last stored entry into pend, where it can be changed.
+-- Moves the last stored entry into unstored, where it can be changed.
 local function pull_last(s, now)
-  if #s.pend == 0 then
+  if #s.unstored == 0 then
     add(s, entry(s, s.tail, now))
     s.tail = s.tail - 1
   end
-  return s.pend[#s.pend]
+  return s.unstored[#s.unstored]
 end
 
--- Removes the entries of pend that are before the first valid one.
+-- Removes the entries of unstored that are before the first valid one.
 local function remove_front(s)
   if s.first > s.tail + 1 then
-    for _ = 1, s.first - s.tail - 1 do table.remove(s.pend, 1) end
+    for _ = 1, s.first - s.tail - 1 do table.remove(s.unstored, 1) end
     s.tail, s.first = 0, 1
   end
 end
 
 local function refund(s, now, n)
   if n == s.used then
-    s.first, s.tail, s.pend, s.base, s.used, s.newest = 1, 0, NONE, 0, 0, 0
+    s.first, s.tail, s.unstored, s.base, s.used, s.newest = 1, 0, NONE, 0, 0, 0
     return
   end
   local keep = index_of_hit(s, now, s.used - n)
-  while last(s) > keep and #s.pend > 0 do table.remove(s.pend) end
+  while last(s) > keep and #s.unstored > 0 do table.remove(s.unstored) end
   if s.tail > keep then s.tail = keep end
   s.used = s.used - n
   local newest = pull_last(s, now)
@@ -225,13 +228,13 @@ local function save_list(key, s, rest, px, l, now)
 end
 
 function M.save(key, s, l, reset, now)
-  if #s.pend == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_ENTRIES and expires_late_enough(s, l, now) then
-    call('APPEND', key, encode(s.pend[1].at, s.pend[1].sum))
+  if #s.unstored == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_ENTRIES and expires_late_enough(s, l, now) then
+    call('APPEND', key, encode(s.unstored[1].at, s.unstored[1].sum))
     return
   end
   local px = expiry_ms(reset) + floor(l.window / 4000)
   local rest, retained = {}, max(s.tail - s.first + 1, 0)
-  for i, r in ipairs(s.pend) do rest[i] = encode(r.at, r.sum) end
+  for i, r in ipairs(s.unstored) do rest[i] = encode(r.at, r.sum) end
   if retained + #rest == 0 then
     call('DEL', key)
   elseif retained + #rest > $MAX_STRING_ENTRIES or s.list and retained > 0 then

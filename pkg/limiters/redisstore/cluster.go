@@ -41,9 +41,9 @@ func newCluster(client *redis.ClusterClient, address string, namer keyNamer, que
 // most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 
-// Take decides groups on the nodes that own their slots.
+// Take decides groups on the nodes that own their hash slots.
 func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	// Loading the slots may take a timeout of its own.
+	// Loading the hash slots may take a timeout of its own.
 	ctx, cancel := context.WithTimeout(ctx, c.queues.timeout)
 	defer cancel()
 	queues, err := c.route(ctx, groups)
@@ -68,8 +68,8 @@ func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 	return fanOut.Take(ctx, now, out)
 }
 
-// route returns the queue of each group, that of the node that owns the group's slot. A group whose
-// keys are in several slots has none.
+// route returns the queue of each group, that of the node that owns the group's hash slot. A group
+// whose keys are in several hash slots has none.
 func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue, error) {
 	queues, slots := make([]*queue, len(groups)), make([]uint16, len(groups))
 	keys := c.namer.keys(groups)
@@ -81,7 +81,7 @@ func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue,
 			continue
 		}
 		if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
-			queues[i] = queues[j] // keep the order of operations of one slot
+			queues[i] = queues[j] // keep the order of operations of one hash slot
 			continue
 		}
 		n, err := c.nodeOf(ctx, own[0])
@@ -113,7 +113,7 @@ func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
 	return n, nil
 }
 
-// masterOf returns a client of the node that owns key, loading the slots if they are unknown.
+// masterOf returns a client of the node that owns key, loading the hash slots if they are unknown.
 func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	var master *redis.Client
 	err := c.slots.try(ctx, func() (err error) {
@@ -122,7 +122,7 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 			err = errNoHosts
 		}
 		if err != nil {
-			return limiters.Uncharged(err) // the slots are unknown, so nothing was sent
+			return limiters.Uncharged(err) // the hash slots are unknown, so nothing was sent
 		}
 		return nil
 	})

@@ -30,7 +30,7 @@ func openCluster(t *testing.T, c *redistest.Cluster, change ...func(*connect.Opt
 
 func oneSlot(_ *connect.Options, o *Options) { o.Tag = func(string) string { return "tag" } }
 
-// keysOn returns keys in different slots of one node.
+// keysOn returns keys in different hash slots of one node.
 func keysOn(c *redistest.Cluster, node, count int) []string {
 	var keys []string
 	seen := map[uint16]bool{}
@@ -55,7 +55,7 @@ func opsOf(keys ...string) []limiters.Op {
 func TestClusterPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
-	// The suite has groups over several keys. The tag puts them into one slot.
+	// The suite has groups over several keys. The tag puts them into one hash slot.
 	t.Run("suite", func(t *testing.T) {
 		limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
 			c.FlushAll(t)
@@ -108,7 +108,7 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	keys := append(keysOn(c, 0, 2), keysOn(c, 1, 2)...)
 	ops := opsOf(keys[0], keys[2], keys[1], keys[3], keys[0], keys[0])
 	spanning := limiters.Group(ops[:2])
-	// A group over one key is in one slot, even with several limits.
+	// A group over one key is in one hash slot, even with several limits.
 	ops[5].Limit = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 5, Window: time.Hour})
 	out, err := limiterstest.Take(s, spanning, ops[2:3], ops[3:4], ops[4:])
 	must.Succeed(t, err)
@@ -226,7 +226,7 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 	}
 }
 
-// The timeout of a Take includes loading the slots.
+// The timeout of a Take includes loading the hash slots.
 func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
@@ -242,8 +242,8 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	})
 }
 
-// After an attempt to learn the slots with an open breaker, another attempt is possible, whatever
-// ended the first one.
+// After an attempt to learn the hash slots with an open breaker, another attempt is possible,
+// whatever ended the first one.
 func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
 	fail := func() error { return errNoSlots }
 	for _, c := range []struct {
@@ -280,7 +280,7 @@ func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
 	}
 }
 
-// While the breaker is open, one attempt to learn the slots is made at a time.
+// While the breaker is open, one attempt to learn the hash slots is made at a time.
 func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &slotLearner{breaker: breaker{timeout: time.Second}}
@@ -302,7 +302,7 @@ func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
 }
 
 // A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for
-// each slot.
+// each hash slot.
 func TestManySlotsAreFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 1)

@@ -18,9 +18,9 @@ var (
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.
 	ErrAuth = errors.New("the password was rejected")
-	// ErrGroupSpansSlots is the error of a group whose keys are in several slots of a cluster,
+	// ErrGroupSpansSlots is the error of a group whose keys are in several hash slots of a cluster,
 	// which no script can charge atomically. Nothing was charged. Options.Tag can put keys into one
-	// slot.
+	// hash slot.
 	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several slots of the cluster: " +
 		"set Options.Tag"))
 )

@@ -27,8 +27,8 @@ func withExtraState(maximum int64) (limits []*limiters.Limit) {
 	return limits
 }
 
-// The extra keys of an operation are in the slot of its key, have an expiry, and are hashed with
-// it.
+// The extra keys of an operation are in the hash slot of its key, have an expiry, and are hashed
+// with it.
 func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 	server := redistest.Start(t)
 	c := server.Client(t)

@@ -243,8 +243,8 @@ func TestSentinelFailoverIsFollowed(t *testing.T) {
 }
 
 // A master of a cluster dies, or hands over, with calls in flight. The store follows to its
-// replica. Each call that fails lets it read the slots, so only a few calls go to the old master.
-// By itself, go-redis reads the slots once a minute, after hundreds of calls.
+// replica. Each call that fails lets it read the hash slots, so only a few calls go to the old
+// master. By itself, go-redis reads the hash slots once a minute, after hundreds of calls.
 func TestClusterFailoverIsFollowed(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(t *testing.T, c *redistest.Cluster, replica *redistest.Server) request{
@@ -294,7 +294,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 }
 
 // awaitMasterAt waits until a node of a cluster regards another as a master, and so replies with
-// its slots.
+// its hash slots.
 func awaitMasterAt(t *testing.T, node, master *redistest.Server) {
 	t.Helper()
 	c := node.Client(t)
@@ -320,7 +320,8 @@ func failedCalls(s *Store, addr string) int {
 	return q.breaker.failures
 }
 
-// A node replies CLUSTERDOWN while other slots are not served, and answers again when they are.
+// A node replies CLUSTERDOWN while other hash slots are not served, and answers again when they
+// are.
 func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -379,8 +380,8 @@ func TestLateConnectionsAreNotKept(t *testing.T) {
 	l.verify()
 }
 
-// go-redis asks for the slots without a deadline. Without a bound, a node that accepts a connection
-// and does not answer would delay the question to the next node by DialTimeout.
+// go-redis asks for the hash slots without a deadline. Without a bound, a node that accepts a
+// connection and does not answer would delay the question to the next node by DialTimeout.
 func TestLoadingSlotsHasATimeout(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -397,7 +398,7 @@ func TestLoadingSlotsHasATimeout(t *testing.T) {
 	})
 }
 
-// The timeout of a Take includes the reading of slots, however many nodes are asked for them.
+// The timeout of a Take includes the reading of hash slots, however many nodes are asked for them.
 func TestTimeoutIncludesLoadingSlotsFromEveryNode(t *testing.T) {
 	t.Parallel()
 	const nodes, timeout = 30, 500 * time.Millisecond

@@ -90,8 +90,8 @@ func TestOtherSecretMakesOtherKeys(t *testing.T) {
 	}
 }
 
-// A hashed key still contains the limit, has the slot of its key or tag, and differs from every
-// readable key.
+// A hashed key still contains the limit, has the hash slot of its key or tag, and differs from
+// every readable key.
 func TestHashedKeyKeepsItsSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}

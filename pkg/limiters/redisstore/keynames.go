@@ -20,7 +20,7 @@ type keyNamer struct {
 
 // appendKey appends the key of an operation's state to text:
 //
-//	keyPrefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one slot
+//	keyPrefix keyFormat {opKey} limit               the operation's key is the hash tag, so its limits are in one hash slot
 //	keyPrefix keyFormat length {tag} opKey } limit  with a tag; its length keeps tag and opKey apart
 //	keyPrefix keyFormat h{MAC of opKey} limit       hashed; with a tag, the MAC of the tag is the hash tag
 //

@@ -139,7 +139,8 @@ func TestManagedClusterPassesTheSuite(t *testing.T) {
 	}
 }
 
-// openEndpoint opens a store on a cluster of the user weir. One tag puts all keys into one slot.
+// openEndpoint opens a store on a cluster of the user weir. One tag puts all keys into one hash
+// slot.
 func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *Store {
 	t.Helper()
 	config, err := files.Config()
@@ -182,7 +183,7 @@ func TestClusterThatAnnouncesNoHostIsReported(t *testing.T) {
 }
 
 // Some services have one endpoint for a cluster. As the type single it decides no call over several
-// slots.
+// hash slots.
 func TestClusterAsSingleIsReported(t *testing.T) {
 	t.Parallel()
 	one, two := redistest.StartCluster(t, 1), redistest.StartCluster(t, 2)

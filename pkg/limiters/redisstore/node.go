@@ -23,8 +23,8 @@ func (c *cluster) newNode() *node {
 	return n
 }
 
-// call is the [callFunc] of the queue. It makes a call for each slot, and returns an error only
-// if all of them failed.
+// call is the [callFunc] of the queue. It makes a call for each hash slot, and returns an error
+// only if all of them failed.
 func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
 	calls := splitBySlot(times, groups, keys)
@@ -68,14 +68,14 @@ func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
 	sc.reply, sc.err = n.script.call(ctx, sc.batch)
 }
 
-// send sends each call to the current owner of its slot, concurrently. A panic becomes an error of
-// the calls to that owner.
+// send sends each call to the current owner of its hash slot, concurrently. A panic becomes an
+// error of the calls to that owner.
 func (n *node) send(ctx context.Context, calls []*slotCall) {
 	byMaster := map[*redis.Client][]*slotCall{}
 	for _, sc := range calls {
 		master, err := n.cluster.client.MasterForKey(ctx, sc.keys[0])
 		if err != nil {
-			failCalls(calls, limiters.Uncharged(err)) // the slots are unknown, so nothing was sent
+			failCalls(calls, limiters.Uncharged(err)) // the hash slots are unknown, so nothing was sent
 			return
 		}
 		byMaster[master] = append(byMaster[master], sc)
@@ -92,9 +92,9 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 	sending.Wait()
 }
 
-// sendTo sends calls in one pipeline to the master that should own their slots. If it lacks the
-// script or its time is unknown, the calls do not run. Then one of them is sent alone, which fixes
-// both, and the others in a second pipeline. Calls that still did not run are sent alone too.
+// sendTo sends calls in one pipeline to the master that should own their hash slots. If it lacks
+// the script or its time is unknown, the calls do not run. Then one of them is sent alone, which
+// fixes both, and the others in a second pipeline. Calls that still did not run are sent alone too.
 func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCall) {
 	if len(calls) > 1 {
 		calls = n.pipeline(ctx, master, calls)

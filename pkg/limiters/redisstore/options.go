@@ -7,8 +7,8 @@ type Options struct {
 	// KeySecret, if not empty, replaces keys and tags by their HMAC-SHA256. Counters do not survive
 	// a change of the secret.
 	KeySecret string
-	// Tag returns the part of an operation's key that selects the slot in a cluster. If nil or "",
-	// the whole key does. The keys of a group must have the same tag. Counters do not survive a
+	// Tag returns the part of an operation's key that selects the hash slot in a cluster. If nil or
+	// "", the whole key does. The keys of a group must have the same tag. Counters do not survive a
 	// change of the tag, even without a cluster.
 	Tag func(key string) string
 

@@ -134,7 +134,7 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 }
 
 // takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of
-// ctx. It returns within the timeout or, if a charge of a moving slot must be refunded, within
+// ctx. It returns within the timeout or, if a charge of a moving hash slot must be refunded, within
 // twice the timeout.
 func (q *queue) takeAlone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))

@@ -18,16 +18,16 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-// slotAndOwner returns the slot of the tag of oneSlot, and the node that has it.
+// slotAndOwner returns the hash slot of the tag of oneSlot, and the node that has it.
 func slotAndOwner(c *redistest.Cluster) (slot, home int) {
 	op := limiters.Op{Limit: hourly}
 	slot = int(slotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&op)))
 	return slot, c.Owner(slot)
 }
 
-// A slot moves while operations arrive from three stores. No operation fails, none is lost, and
-// none is charged twice. A call contains keys that have not moved yet, keys that have moved, and
-// new ones.
+// A hash slot moves while operations arrive from three stores. No operation fails, none is lost,
+// and none is charged twice. A call contains keys that have not moved yet, keys that have moved,
+// and new ones.
 func TestMovingSlotLosesNoHit(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -126,7 +126,7 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	want(out, err, 2, 1, 1, 1, 2)
 	out, err = limiterstest.Take(s, together("old"))
 	want(out, err, 3)
-	// The same in a call over several slots.
+	// The same in a call over several hash slots.
 	untagged := openCluster(t, c, func(c *connect.Options, o *Options) {
 		o.Tag = func(key string) string {
 			if strings.HasPrefix(key, "k") {
@@ -141,7 +141,7 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 	out, err = limiterstest.Take(s, together("old", "new"))
 	want(out, err, 6, 3)
 	c.MoveKeys(t, slot, home, away)
-	// One slot of the pipeline gets ASK, and then MOVED.
+	// One hash slot of the pipeline gets ASK, and then MOVED.
 	out, err = take(untagged, opsOf(keys[0], "alone", keys[1])...)
 	want(out, err, 2, 4, 2)
 	c.AssignSlot(t, slot, away)
@@ -219,7 +219,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 	look(4, 2, 2)
 }
 
-// An unreachable node fails the operations in its slots and delays no others.
+// An unreachable node fails the operations in its hash slots and delays no others.
 func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")

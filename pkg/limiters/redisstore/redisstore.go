@@ -8,10 +8,10 @@
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a call, or
-//     in a cluster those of one slot, by default at the server's time.
+//     in a cluster those of one hash slot, by default at the server's time.
 //
-// This package chooses the keys of a limit and the decider of an operation. A slot here is always a
-// slot of a cluster.
+// This package chooses the keys of a limit and the decider of an operation. Only in Go names, slot
+// alone means a hash slot.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it
 // runs later.
@@ -113,8 +113,8 @@ func (s *Store) enter() bool {
 }
 
 // Take implements [limiters.Store]. It returns about a millisecond after [connect.Options].Timeout
-// at the latest. In a cluster, it may take another Timeout to load the slots first, and another to
-// refund a charge of a moving slot.
+// at the latest. In a cluster, it may take another Timeout to load the hash slots first, and
+// another to refund a charge of a moving hash slot.
 func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)

@@ -340,7 +340,7 @@ func TestBracesInKeyDoNotChangeSlot(t *testing.T) {
 	}
 }
 
-// A tag decides the slot. Different tags or keys make different keys in Redis.
+// A tag decides the hash slot. Different tags or keys make different keys in Redis.
 func TestTagDecidesTheSlot(t *testing.T) {
 	funnel := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour})
 	seen := map[string]string{}

@@ -31,9 +31,9 @@ func (s *Store) Reset(ctx context.Context, names []limiters.StateName) (found []
 }
 
 // unlink removes the keys of states and their extra keys, in one round trip to each node. It
-// reports for each state whether it had a key. The keys of a state share a slot. While the slot
-// moves, Redis answers TRYAGAIN unless one master has all of them, so each key is then removed by
-// itself.
+// reports for each state whether it had a key. The keys of a state share a hash slot. While the
+// hash slot moves, Redis answers TRYAGAIN unless one master has all of them, so each key is then
+// removed by itself.
 func (s *Store) unlink(ctx context.Context, keys []string) (found []bool, err error) {
 	pipeline, commands := s.client.Pipeline(), make([]unlinkCommand, len(keys))
 	for i, key := range keys {
@@ -83,8 +83,9 @@ func stateKeys(key string) []string {
 // An unlinkCommand removes the keys of a state.
 type unlinkCommand struct{ *redis.IntCmd }
 
-// NoRetry prevents go-redis' cluster client from repeating the command while the slot moves. It
-// would pause before each attempt, and one step of a pass may remove hundreds of keys of the slot.
+// NoRetry prevents go-redis' cluster client from repeating the command while the hash slot moves.
+// It would pause before each attempt, and one step of a pass may remove hundreds of keys of the
+// hash slot.
 func (c unlinkCommand) NoRetry() bool { return redis.IsTryAgainError(c.Err()) }
 
 // Bounds of one call of ResetMatching.
@@ -95,8 +96,8 @@ const (
 )
 
 // ResetMatching implements [limiters.Store]. One call visits about 10,000 keys in up to about 1 s.
-// In a cluster, it visits the masters in the order of their addresses. It may miss a key whose slot
-// moves to another master meanwhile.
+// In a cluster, it visits the masters in the order of their addresses. It may miss a key whose hash
+// slot moves to another master meanwhile.
 func (s *Store) ResetMatching(ctx context.Context, match func(opKey string) bool, cursor string) (progress limiters.Progress, err error) {
 	if s.namer.hasher != nil {
 		return progress, limiters.ErrHashedKeys

@@ -46,7 +46,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 }
 
 // In a cluster too, operations that reach their node after the deadline of their client are not
-// charged, with one slot and with several.
+// charged, with one hash slot and with several.
 func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	t.Parallel()
 	const roundTrip = 20 * time.Millisecond
@@ -101,7 +101,7 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	}
 }
 
-// The same holds for the calls of several slots, which share a pipeline.
+// The same holds for the calls of several hash slots, which share a pipeline.
 func TestLateSlotsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A slotCall is a call with operations whose keys share a slot. It fails independently of other
-// calls.
+// A slotCall is a call with operations whose keys share a hash slot. It fails independently of
+// other calls.
 type slotCall struct {
 	split.Subset
 	callTimes
@@ -61,12 +61,12 @@ func (sc *slotCall) setVerdicts() {
 	sc.batch = nil
 }
 
-// spansSlots reports whether keys are in several slots.
+// spansSlots reports whether keys are in several hash slots.
 func spansSlots(keys []string) bool {
 	return slices.ContainsFunc(keys[1:], func(key string) bool { return slotOf(key) != slotOf(keys[0]) })
 }
 
-// splitBySlot makes a call for each slot, with groups in their order.
+// splitBySlot makes a call for each hash slot, with groups in their order.
 func splitBySlot(times callTimes, groups []limiters.Group, keys []string) []*slotCall {
 	bySlot := callSet[uint16]{callTimes: times}
 	for first, g := range limiters.EachGroup(groups) {
@@ -93,8 +93,8 @@ func (c *cluster) scatter(calls []*slotCall, out []limiters.Verdict) error {
 	return split.ErrorOfAll(errs)
 }
 
-// slotsMayHaveMoved reports whether err may mean that another node owns the slots now. go-redis
-// itself handles MOVED and ASK.
+// slotsMayHaveMoved reports whether err may mean that another node owns the hash slots now.
+// go-redis itself handles MOVED and ASK.
 func slotsMayHaveMoved(err error) bool {
 	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)

@@ -33,8 +33,8 @@ func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {
 	}
 }
 
-// If all slots of a Take fail, the Take is uncharged only if each slot is. Slots that fail alike
-// have one error.
+// If all hash slots of a Take fail, the Take is uncharged only if each hash slot is. Hash slots
+// that fail alike have one error.
 func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{redistest.FreeAddr(t)}, Timeout: time.Second})
 	for _, c := range []struct {
@@ -65,7 +65,7 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	}
 }
 
-// A lease under concurrency has one key, so it is opened and released while its slot moves. A
+// A lease under concurrency has one key, so it is opened and released while its hash slot moves. A
 // denied group ends the lease that it opened.
 func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
@@ -102,8 +102,8 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	keysExpire(t, c, 25*time.Hour)
 }
 
-// While a slot moves, an operation with extra keys of which some do not exist fails with TRYAGAIN.
-// It charges nothing, and neither does its group. A settle that failed can be repeated.
+// While a hash slot moves, an operation with extra keys of which some do not exist fails with
+// TRYAGAIN. It charges nothing, and neither does its group. A settle that failed can be repeated.
 func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -145,7 +145,8 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// If the slots become unknown after a node was chosen, no call is sent, so nothing was charged.
+// If the hash slots become unknown after a node was chosen, no call is sent, so nothing was
+// charged.
 func TestCallsOfUnknownSlotsAreUncharged(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,8 +14,8 @@ var errNoHosts = errors.New("the cluster announces no host of its nodes: set clu
 
 var errNoSlots = errors.New("the cluster does not report its slots")
 
-// A slotLearner guards the attempts to learn the slots of a cluster. While they are unknown, its
-// breaker rejects operations that would wait for them.
+// A slotLearner guards the attempts to learn the hash slots of a cluster. While they are unknown,
+// its breaker rejects operations that would wait for them.
 type slotLearner struct {
 	unknown atomic.Bool // the last attempt failed
 
@@ -24,7 +24,7 @@ type slotLearner struct {
 	trying  bool // an attempt is under way, and the breaker is open
 }
 
-// try calls lookUp, which learns the slots if they are unknown. While the breaker is open, try
+// try calls lookUp, which learns the hash slots if they are unknown. While the breaker is open, try
 // calls it for one caller at a time, and returns ErrBreakerOpen to all others.
 func (l *slotLearner) try(ctx context.Context, lookUp func() error) error {
 	if l.unknown.Load() {
@@ -66,7 +66,7 @@ func (l *slotLearner) endTrying() {
 // record records the result of an attempt. budget is the time from its start to its deadline.
 func (l *slotLearner) record(err error, budget time.Duration) {
 	if replyOf(err) != nil {
-		err = errNoSlots // a reply without the slots is a failure too
+		err = errNoSlots // a reply without the hash slots is a failure too
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

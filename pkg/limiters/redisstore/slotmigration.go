@@ -11,10 +11,10 @@ import (
 )
 
 // repeatKeyByKey repeats calls that got TRYAGAIN, because a call over several keys fails while
-// their slot moves, see ADR 5. It charges a group key by key, and refunds it if one of its operations
-// is denied or fails. A group with both charges and refunds keeps the error, because refunds cannot
-// be undone. An operation with a penalty or a reservation has extra keys; it keeps the error unless
-// one node has all of them.
+// their hash slot moves, see ADR 5. It charges a group key by key, and refunds it if one of its
+// operations is denied or fails. A group with both charges and refunds keeps the error, because
+// refunds cannot be undone. An operation with a penalty or a reservation has extra keys; it keeps
+// the error unless one node has all of them.
 func (n *node) repeatKeyByKey(ctx context.Context, calls []*slotCall) {
 	start := time.Now()
 	charges, refunds := make([][]*slotCall, len(calls)), make([][]*slotCall, len(calls))

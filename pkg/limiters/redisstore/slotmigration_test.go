@@ -26,8 +26,8 @@ func window(max int64, d time.Duration) *limiters.Limit {
 	return limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: d, CountDenied: true})
 }
 
-// A user under two limits has only one of its two keys when the slot begins to move, so no node can
-// decide both in one call.
+// A user under two limits has only one of its two keys when the hash slot begins to move, so no
+// node can decide both in one call.
 func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -58,7 +58,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	decide("moved")
 }
 
-// A key is reset while its slot moves, although the master that has the key has no extra keys.
+// A key is reset while its hash slot moves, although the master that has the key has no extra keys.
 func TestKeysAreResetWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -98,7 +98,7 @@ func TestKeysAreResetWhileASlotMoves(t *testing.T) {
 	resets("moved")
 }
 
-// A group that one limit denies is not charged under the others, while the slot moves too.
+// A group that one limit denies is not charged under the others, while the hash slot moves too.
 func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -129,8 +129,8 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// A group is charged key by key while its slot moves. If the second charge uses up the timeout, the
-// first is refunded, and on_store_error decides without a second charge.
+// A group is charged key by key while its hash slot moves. If the second charge uses up the
+// timeout, the first is refunded, and on_store_error decides without a second charge.
 func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	t.Parallel()
 	for _, onError := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorFail} {
@@ -164,8 +164,8 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	}
 }
 
-// Whatever happens while a slot moves back and forth, groups are admitted at most as often as each
-// of their limits allows.
+// Whatever happens while a hash slot moves back and forth, groups are admitted at most as often as
+// each of their limits allows.
 func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -214,7 +214,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	}
 }
 
-// TRYAGAIN says nothing about the node: operations in its other slots must be decided.
+// TRYAGAIN says nothing about the node: operations in its other hash slots must be decided.
 func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3)
@@ -238,15 +238,15 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// In a cluster that continues without all slots, operations in a slot that no node has must not
-// affect other slots.
+// In a cluster that continues without all hash slots, operations in a hash slot that no node has
+// must not affect other hash slots.
 func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
 	s := openCluster(t, c)
 	lost := opsOf(keysOn(c, 0, 2)[0])[0]
 	for _, server := range c.Servers {
-		// A node that has not heard of the slot's loss yet may refuse the second command.
+		// A node that has not heard of the hash slot's loss yet may refuse the second command.
 		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.namer.key(&lost))).Err()
 	}
 	for i := range 6 * failuresToOpen {
@@ -262,8 +262,8 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// A cluster whose slots are unknown has no queue, and still a breaker: operations do not wait for a
-// timeout each.
+// A cluster whose hash slots are unknown has no queue, and still a breaker: operations do not wait
+// for a timeout each.
 func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
@@ -343,8 +343,8 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	}
 }
 
-// While a slot moves, the operations of a group are charged key by key until the deadline of the
-// client. An operation that was charged in a denied group is refunded, even if the deadline has
+// While a hash slot moves, the operations of a group are charged key by key until the deadline of
+// the client. An operation that was charged in a denied group is refunded, even if the deadline has
 // passed since.
 func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	t.Parallel()
