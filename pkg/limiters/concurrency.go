@@ -22,9 +22,9 @@ import (
 // clock stepped back or the TTL was shortened, each operation shortens at most [LeasesPerOp] later
 // expiries to now plus the TTL.
 //
-// A State under this limit has only leases, which [Decide] opens and ends. So the methods that count
-// hits do nothing.
+// A State under this limit has only leases, which [Decide] opens and ends.
 type concurrency struct {
+	noHits
 	max, ttl int64 // ttl in µs
 }
 
@@ -101,15 +101,3 @@ func (a *concurrency) usage(s *State, now int64) (used, resetAfter int64) {
 	}
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, a.ttl))
 }
-
-func (a *concurrency) charge(*State, int64, int64) {}
-
-func (a *concurrency) reserve(*State, int64, int64) (chargedAt int64) { return 0 }
-
-func (a *concurrency) settle(*State, int64, []correction) {}
-
-func (a *concurrency) resetTime(*State) int64 { return 0 }
-
-func (a *concurrency) extraWait(int64) int64 { return 0 }
-
-func (a *concurrency) maxAdmitted() int64 { return 0 }

@@ -74,9 +74,8 @@ const (
 	reservations               // the limit reserves: a charge is an estimate, which an end corrects
 )
 
-// An algorithm decides whether hits fit, and counts them in the words or the log of a [State]. Type
-// concurrency counts none. An algorithm does not change the extra state, does no I/O and reads no
-// clock. Times and durations are in µs.
+// An algorithm decides whether hits fit, and counts them in the words or the log of a [State]. It
+// does not change the extra state, does no I/O and reads no clock. Times and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -104,6 +103,16 @@ type algorithm interface {
 	// in Lua. They are here because only the algorithm knows its parameters.
 	appendArgs(b []byte, now int64) []byte
 }
+
+// noHits is the part of an [algorithm] that counts hits, for one that counts only leases.
+type noHits struct{}
+
+func (noHits) charge(*State, int64, int64)        {}
+func (noHits) reserve(*State, int64, int64) int64 { return 0 }
+func (noHits) settle(*State, int64, []correction) {}
+func (noHits) resetTime(*State) int64             { return 0 }
+func (noHits) extraWait(int64) int64              { return 0 }
+func (noHits) maxAdmitted() int64                 { return 0 }
 
 // A definition declares an algorithm.
 type definition struct {

@@ -246,7 +246,7 @@ func (c *DenyCache) forward(
 		}
 	}
 	err := forwarded.Take(ctx, c.store, time.Time{})
-	c.countSent(renewals, forwarded.Verdicts)
+	c.closeDebts(renewals, forwarded.Verdicts)
 	forwarded.Scatter(out)
 	return err
 }

@@ -31,9 +31,9 @@ func (r *renewal) op() limiters.Op {
 	return limiters.Op{Key: r.entry.key, Limit: r.entry.limit, Kind: limiters.OpCountDenied, N: r.debt}
 }
 
-// countSent updates the statistics after a call. It restores debts that the store certainly did not
-// charge.
-func (c *DenyCache) countSent(renewals []renewal, out []limiters.Verdict) {
+// closeDebts counts the debts of a call as sent or lost. A debt that the store certainly did not
+// charge is restored, if its window is still open.
+func (c *DenyCache) closeDebts(renewals []renewal, out []limiters.Verdict) {
 	for i := range renewals {
 		r, err := &renewals[i], out[i].Err
 		if err == nil {
@@ -139,7 +139,7 @@ func (c *DenyCache) sendRenewals(renewals []renewal) error {
 	}
 	began := c.clock()
 	out, err := c.send(c.store, ops)
-	c.countSent(renewals, out)
+	c.closeDebts(renewals, out)
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(renewals), err)
 	}

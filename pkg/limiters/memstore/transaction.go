@@ -45,7 +45,7 @@ func (t *transaction) begin(s *Store, n int) {
 	t.ops, t.states, t.stateIndex = t.ops[:n], t.states[:n], t.stateIndex[:n]
 }
 
-// release clears the transaction and returns it to the pool.
+// release clears the transaction and returns it to the pool, unless it is unusually large.
 func (t *transaction) release() {
 	if cap(t.ops) > maxPooledOps {
 		return

@@ -46,7 +46,7 @@ func (b *breaker) rejects(busy bool) bool {
 // deadline, at most the timeout.
 func (b *breaker) record(err error, budget time.Duration) {
 	switch {
-	case err == nil, errors.Is(err, errLate), concernsOneCall(err): // Redis replied
+	case err == nil, errors.Is(err, errLate), concernsOneCall(err):
 		b.failures = 0
 	case b.isFailure(err, budget):
 		b.failures++
@@ -54,9 +54,9 @@ func (b *breaker) record(err error, budget time.Duration) {
 	}
 }
 
-// isFailure reports whether err means that Redis fails. A cancellation or a panic does not. A timeout
-// does only if Redis had at least a third of b.timeout to reply. A timeout within a third of
-// b.timeout after the last failure does not, because both may have one cause.
+// isFailure reports whether err means that Redis fails. A cancellation or a panic never does. A
+// timeout does if two conditions hold: Redis had at least a third of b.timeout to reply, and the last
+// failure was at least a third of b.timeout ago, because two timeouts at once may have one cause.
 func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
@@ -83,6 +83,9 @@ func concernsOneCall(err error) bool {
 	}
 	return false
 }
+
+// redisReplied reports whether a failed call got a reply, so that its connection is intact.
+func redisReplied(err error) bool { return errors.Is(err, errLate) || replyOf(err) != nil }
 
 // replyOf returns the Redis error reply that err wraps, or nil.
 func replyOf(err error) redis.Error {

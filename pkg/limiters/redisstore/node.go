@@ -92,9 +92,10 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 	sending.Wait()
 }
 
-// sendTo sends calls in one pipeline to the master that should own their hash slots. If it lacks
-// the script or its time is unknown, the calls do not run. Then one of them is sent alone, which
-// fixes both, and the others in a second pipeline. Calls that still did not run are sent alone too.
+// sendTo sends calls in one pipeline to the master that should own their hash slots. If the master
+// lacks the script or its time is unknown, the calls charge nothing. Then one of them is sent alone,
+// which fixes both, and the others in a second pipeline. Calls that still failed in this way are sent
+// alone too.
 func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCall) {
 	if len(calls) > 1 {
 		calls = n.pipeline(ctx, master, calls)
@@ -108,8 +109,8 @@ func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCa
 	}
 }
 
-// pipeline sends calls to a master in one pipeline and returns those to send again, because they
-// did not run. It does not use the cluster client's pipeline, which waits for unreachable nodes and
+// pipeline sends calls to a master in one pipeline. It returns those to send again, which certainly
+// charged nothing. It does not use the cluster client's pipeline, which waits for unreachable nodes and
 // then overwrites other replies with its error.
 func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := master.Pipeline()

@@ -23,7 +23,7 @@ type reconnector struct {
 // Redis replied, the connection is intact; it is closed only after MASTERDOWN.
 func (r *reconnector) afterError(err error, c redis.UniversalClient) {
 	masterDown := redis.IsMasterDownError(err)
-	if replyOf(err) != nil && !masterDown || !r.busy.CompareAndSwap(false, true) {
+	if redisReplied(err) && !masterDown || !r.busy.CompareAndSwap(false, true) {
 		return
 	}
 	r.running.Go(func() {

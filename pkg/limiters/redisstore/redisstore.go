@@ -16,10 +16,14 @@
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it
 // runs later.
 //
-// A call is sent again only if it charged nothing: after NOSCRIPT and, in a cluster, after MOVED,
-// ASK or TRYAGAIN. It is also sent again if the script rejected it as late although its deadline
-// has not passed by the local clock. The estimate of the server's clock was then wrong. After a
-// lost connection or a timeout, the operations get an error, and their hits may have been charged.
+// A call is sent again only if it charged nothing, which is certain in two cases:
+//
+//   - Redis did not run the script: NOSCRIPT and, in a cluster, MOVED, ASK or TRYAGAIN.
+//   - The script rejected the call as late, but by the local clock the deadline has not passed. The
+//     estimate of the server's clock was then wrong.
+//
+// After a lost connection or a timeout, the operations get an error, and their hits may have been
+// charged.
 package redisstore
 
 import (

@@ -32,9 +32,9 @@ var batchScript = sync.OnceValue(func() script {
 	return script{source, hex.EncodeToString(sum[:])}
 })
 
-// call calls the script for a batch. It repeats a call only if the call certainly did not run. The
-// second call carries the source if the server did not have the script, and a new deadline if the
-// clock was wrong or unknown.
+// call calls the script for a batch. It repeats a call only if the call certainly charged nothing.
+// The second call carries the source if the server did not have the script, and a new deadline if
+// the clock was wrong or unknown.
 func (s scriptCaller) call(ctx context.Context, b *batch) (reply, error) {
 	r, err := s.callOnce(ctx, b)
 	if b.rejectedTooEarly(r, err) {

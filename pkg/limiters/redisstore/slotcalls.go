@@ -96,7 +96,7 @@ func (c *cluster) scatter(calls []*slotCall, out []limiters.Verdict) error {
 // slotsMayHaveMoved reports whether err may mean that another node owns the hash slots now.
 // go-redis itself handles MOVED and ASK.
 func slotsMayHaveMoved(err error) bool {
-	return replyOf(err) == nil || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
+	return !redisReplied(err) || redis.IsReadOnlyError(err) || redis.IsClusterDownError(err) ||
 		redis.IsMasterDownError(err) || redis.IsLoadingError(err)
 }
 

@@ -65,6 +65,25 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	}
 }
 
+// A failed call reloads the hash slots unless Redis replied, or if the reply says that the owner has
+// changed.
+func TestSlotsAreReloadedUnlessRedisReplied(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{io.EOF, true},
+		{redisError("READONLY You can't write against a read only replica."), true},
+		{redisError("CLUSTERDOWN The cluster is down"), true},
+		{redisError("ERR of this call"), false},
+		{errLate, false},
+	} {
+		if got := slotsMayHaveMoved(c.err); got != c.want {
+			t.Errorf("after %q: %t, want %t", c.err, got, c.want)
+		}
+	}
+}
+
 // A lease under concurrency has one key, so it is opened and released while its hash slot moves. A
 // denied group ends the lease that it opened.
 func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
