@@ -73,7 +73,7 @@ func (s *Stream) Publish(r *decide.Result) {
 		d := &r.Decisions[i]
 		denying := -1
 		if !d.EndsLease() {
-			denying = d.DenyingLimit()
+			denying = d.DenyingIndex()
 		}
 		if denying >= 0 && logsDenials {
 			s.logDenial(r, i, denying)
@@ -167,8 +167,8 @@ func (s *Stream) decision(now time.Time, r *decide.Result, i, denying int, outco
 	}
 	var v limiters.Verdict
 	if _, deciding := d.Deciding(); denying >= 0 || deciding != nil {
-		v = d.Verdicts[d.DecidingLimit]
-		made.Limit, made.Algorithm, made.By = d.LimitLabel(d.DecidingLimit), d.Limits[d.DecidingLimit].Algorithm(), v.By.String()
+		v = d.Verdicts[d.DecidingIndex]
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(d.DecidingIndex), d.Limits[d.DecidingIndex].Algorithm(), v.By.String()
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, explain.WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made

@@ -20,8 +20,8 @@ import (
 
 // A Decider decides requests with the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
-	Planner
-	store limiters.Store
+	planner Planner
+	store   limiters.Store
 }
 
 // Options configures a [Decider] or a [Planner]. The zero value is the default configuration.
@@ -50,7 +50,7 @@ type Options struct {
 // yet. An operation that store cannot decide fails, unless store is a guard.Fallback, which applies
 // its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
-	return &Decider{Planner: Planner{rules: rules, options: o}, store: store}
+	return &Decider{planner: Planner{rules: rules, options: o}, store: store}
 }
 
 // Decide decides r and writes the outcome to result, which it clears first.
@@ -68,11 +68,11 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	result.Clear()
-	if err := d.plan(r, &result.PlannedRequest); err != nil {
+	if err := d.planner.plan(r, &result.PlannedRequest); err != nil {
 		result.Duration = monotonic() - start
 		return err
 	}
-	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
+	result.verdicts = extended(result.verdicts, len(result.call.ops))
 	called := monotonic()
 	answered := called
 	var storeErr error
@@ -86,10 +86,10 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 		limiters.FailAll(result.verdicts, storeErr)
 		failure = "the store failed"
 	}
-	result.setOutcomes(d.options.ShadowMode)
+	result.setOutcomes(d.planner.options.ShadowMode)
 	d.endLeases(ctx, r.Now, result)
 	switch {
-	case result.combined.Undecided() && !d.options.ShadowMode:
+	case result.combined.Undecided() && !d.planner.options.ShadowMode:
 		return undecidedError(ctx, failure, result.StoreErr)
 	case result.GivenUpLeases > 0 && !result.Denied:
 		// The request is allowed, but ctx has ended, and the request has no lease any more.

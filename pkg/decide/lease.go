@@ -13,8 +13,9 @@ import (
 // MaxLeaseIDBytes is the maximum length of a lease id.
 const MaxLeaseIDBytes = 256
 
-// Keys of an additional last entry, directly after the lease id, that makes a descriptor end its
-// lease. Its value is ignored. Elsewhere they are ordinary keys.
+// Keys of an entry that makes a descriptor end its lease, if it follows the lease id as the last
+// entry, such as (user, alice), (lease, ID), (release, 1). Its value is ignored. In other places they
+// are ordinary keys.
 const (
 	ReleaseKey = "release"
 	SettleKey  = "settle"
@@ -48,10 +49,10 @@ func (p *Plan) matchEnd(domain *descriptors.Domain) {
 // release makes p end its lease, which charges no hits.
 func (p *Plan) release() { p.Kind, p.PlannedReason, p.Hits = EndLease, Released, 0 }
 
-// setLease completes the plan of a descriptor under a rule with leases. A refund of any size is a
-// release. An end keeps only the limits with leases, so that it refunds nothing else. A descriptor
+// applyLeaseRules completes the plan of a descriptor under a rule with leases. A refund of any size
+// is a release. An end keeps only the limits with leases, so that it refunds nothing else. A descriptor
 // whose lease id is empty or too long has no limits.
-func (p *Plan) setLease() {
+func (p *Plan) applyLeaseRules() {
 	if p.Kind == Refund {
 		p.release()
 	}
@@ -83,9 +84,9 @@ const defaultEndTimeout = time.Second
 
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// endLeases ends the leases that a denied or canceled request may have opened, because Envoy's second
-// call for it may never come. If ctx is canceled, it also repeats ends with an unknown outcome. It
-// waits for the store and sets GivenUpLeases and EndErr.
+// endLeases ends the leases that a denied or canceled request may have opened, because Envoy's
+// second call for it may never come. If ctx is canceled, it also repeats the end operations of the
+// request whose outcome is unknown. It waits for the store and sets GivenUpLeases and EndErr.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
 	if !result.call.hasLeases {
 		return
@@ -99,7 +100,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	if len(ends) == 0 {
 		return
 	}
-	timeout := d.options.EndTimeout
+	timeout := d.planner.options.EndTimeout
 	if timeout <= 0 {
 		timeout = defaultEndTimeout
 	}
@@ -120,7 +121,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 }
 
 // ends returns operations that end the leases that r may have opened, and the number of these
-// leases. With retryEnds, it adds the ends of r that the store may not have decided.
+// leases. With retryEnds, it adds the end operations of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 	for first, g := range limiters.EachGroup(r.call.groups) {
 		verdicts := r.verdicts[first : first+len(g)]

@@ -213,7 +213,7 @@ func TestEndNamesItsLimitByTheIndexInTheRule(t *testing.T) {
 	var r Result
 	must.Succeed(t, d.Decide(t.Context(), leaseRequest("second=u lease=a release"), &r))
 	end := &r.Decisions[0]
-	if got := end.LimitLabel(end.DecidingLimit); len(end.Limits) != 1 || got != "1" {
+	if got := end.LimitLabel(end.DecidingIndex); len(end.Limits) != 1 || got != "1" {
 		t.Errorf("limit %s of %d, want 1 of 1", got, len(end.Limits))
 	}
 	request := leaseRequest("user=u lease=a release")

@@ -61,8 +61,8 @@ func (d *Decision) setOutcome() {
 	outcome, reason := Allowed, d.PlannedReason
 	switch {
 	case len(d.Verdicts) > 0:
-		d.DecidingLimit = decidingVerdict(d.Verdicts)
-		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingLimit], d.PlannedReason)
+		d.DecidingIndex = decidingVerdict(d.Verdicts)
+		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingIndex], d.PlannedReason)
 	case d.hasBadLeaseID():
 		outcome = Denied
 	}
@@ -123,7 +123,7 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.nonQuotas[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// decidingVerdict returns [Decision.DecidingLimit].
+// decidingVerdict returns [Decision.DecidingIndex].
 func decidingVerdict(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {

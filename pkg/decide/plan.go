@@ -115,7 +115,7 @@ func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 // planDescriptors matches each descriptor of r to its limits and lists the operations of the store
 // call. Without rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
-	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
+	planned.Plans = extended(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
 	planned.UnknownDomain = domain == nil
 	replaces := false
@@ -147,9 +147,9 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	return p.listOps(domain, planned)
 }
 
-// zeroed returns a slice of n zero elements, in the memory of s if they fit. s must be empty, and
-// its memory must be zero.
-func zeroed[T any](s []T, n int) []T {
+// extended returns a slice of n zero elements, in the memory of s if they fit. s must be cleared and
+// empty.
+func extended[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}
@@ -186,7 +186,7 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 		}
 	}
 	if rule != nil && rule.UsesLeases() {
-		plan.setLease()
+		plan.applyLeaseRules()
 	}
 	if plan.Kind == Refund && plan.Hits == 0 {
 		plan.Limits = nil // it changes nothing, and the store would decide it as a peek

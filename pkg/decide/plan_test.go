@@ -20,7 +20,8 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 		made := randomrules.New(random)
 		rules, err := rulesfile.Parse(rulesfile.File{Name: "r.yaml", Data: []byte(made.Text)})
 		must.Succeed(t, err)
-		decider := New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), Options{QuotaMode: random.IntN(5) == 0})
+		inForce, options := func() *descriptors.Rules { return rules }, Options{QuotaMode: random.IntN(5) == 0}
+		planner, decider := NewPlanner(inForce, options), New(inForce, memstore.New(memstore.Options{}), options)
 		var planned PlannedRequest // reused for each request
 		for range 20 {
 			request := &Request{Domain: "d"}
@@ -28,7 +29,7 @@ func TestPlanFindsTheLimitsOfDecide(t *testing.T) {
 				request.Descriptors = append(request.Descriptors, Descriptor{Entries: made.Entries(), Hits: 1})
 			}
 			var decided Result
-			must.Succeed(t, decider.Plan(request, &planned))
+			must.Succeed(t, planner.Plan(request, &planned))
 			must.Succeed(t, decider.Decide(t.Context(), request, &decided))
 			for i := range planned.Plans {
 				p, d := &planned.Plans[i], &decided.Decisions[i]

@@ -49,32 +49,32 @@ type Decision struct {
 	Outcome  Outcome
 	Reason   Reason
 	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
-	// DecidingLimit is the index of the limit whose verdict decides the outcome: the denial with
+	// DecidingIndex is the index of the limit whose verdict decides the outcome: the denial with
 	// the longest wait, else the first error, else the verdict with the fewest remaining hits. Of
 	// equal verdicts it is the first. It is 0 without limits.
-	DecidingLimit int
+	DecidingIndex int
 }
 
-// Deciding returns the limit at DecidingLimit and its verdict. It returns nil if no limit's state
+// Deciding returns the limit at DecidingIndex and its verdict. It returns nil if no limit's state
 // is known, see Reason.
 func (d *Decision) Deciding() (*descriptors.RateLimit, *limiters.Verdict) {
 	if len(d.Verdicts) == 0 {
 		return nil, nil
 	}
-	v := &d.Verdicts[d.DecidingLimit]
+	v := &d.Verdicts[d.DecidingIndex]
 	if v.Err != nil || v.By == limiters.ByPolicy {
 		return nil, nil
 	}
-	return &d.Limits[d.DecidingLimit], v
+	return &d.Limits[d.DecidingIndex], v
 }
 
-// DenyingLimit returns the index of the denying limit with the longest wait, even in shadow mode;
+// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;
 // -1 if none denies.
-func (d *Decision) DenyingLimit() int {
-	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingLimit].Denied() {
+func (d *Decision) DenyingIndex() int {
+	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingIndex].Denied() {
 		return -1
 	}
-	return d.DecidingLimit
+	return d.DecidingIndex
 }
 
 // Remaining returns how many further hits fit under the deciding limit: [limiters.MaxHits] if the
@@ -103,7 +103,7 @@ func (r *Result) Cap() int { return max(cap(r.Plans), cap(r.call.ops)) }
 // setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
-	r.Decisions = zeroed(r.Decisions, len(r.Plans))
+	r.Decisions = extended(r.Decisions, len(r.Plans))
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		d.Plan = &r.Plans[i]

@@ -25,7 +25,7 @@ func denialOf(r *decide.Result) (denial, bool) {
 		return denial{}, false
 	}
 	d := &r.Decisions[denier]
-	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingLimit(), wait: r.RetryAfter()}, true
+	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingIndex(), wait: r.RetryAfter()}, true
 }
 
 // penalized reports whether a penalty denies the key.

@@ -269,7 +269,7 @@ func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict
 	if limit == nil {
 		return "none", "", nil
 	}
-	index := d.IndexInRule(d.DecidingLimit)
+	index := d.IndexInRule(d.DecidingIndex)
 	return limit.Label(index), strconv.Itoa(index), verdict
 }
 
