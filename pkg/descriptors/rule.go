@@ -53,7 +53,8 @@ func RateText(requests int64, multiplier uint32, unit string) string {
 	return fmt.Sprintf("%d per %s", requests, unit)
 }
 
-// A Rule is a node of the tree that has limits or is unlimited. It is immutable.
+// A Rule is a rule of a rules file that sets limits or is unlimited. A rule of the file that does
+// neither is only a [Node]. A Rule is immutable.
 //
 // The fields that every request reads come first and close together, because a large set of rules
 // exceeds the CPU caches.

@@ -61,9 +61,16 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// tree rebuilds the nodes of d, see [Node]. It returns the root, and the other nodes by fileOrder.
-func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
-	root, byFileOrder = &Node{}, map[uint32]*Node{}
+// A walkNode is a node of the tree that [Domain.Walk] rebuilds, see [Node].
+type walkNode struct {
+	pathNode       // zero at the root
+	rule     *Rule // nil if the node has none
+	children []*walkNode
+}
+
+// tree rebuilds the tree of d. It returns the root, and the other nodes by fileOrder.
+func (d *Domain) tree() (root *walkNode, byFileOrder map[uint32]*walkNode) {
+	root, byFileOrder = &walkNode{}, map[uint32]*walkNode{}
 	if d == nil {
 		return root, byFileOrder
 	}
@@ -72,7 +79,7 @@ func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
 		for i := range path {
 			child := byFileOrder[path[i].fileOrder]
 			if child == nil {
-				child = &Node{parent: n, pathNode: path[i]}
+				child = &walkNode{pathNode: path[i]}
 				byFileOrder[path[i].fileOrder], n.children = child, append(n.children, child)
 			}
 			n = child
@@ -92,7 +99,7 @@ func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
 
 // A matchingNode is a node that matches an entry.
 type matchingNode struct {
-	*Node
+	*walkNode
 	result StepResult
 	prefix netip.Prefix // set for MatchedPrefix
 }
@@ -106,7 +113,7 @@ func (d *Domain) Walk(entries []Entry) []Step {
 		return nil
 	}
 	root, _ := d.tree()
-	at := matchingNode{Node: root}
+	at := matchingNode{walkNode: root}
 	var steps []Step
 	var untried [][]matchingNode // at each level, the nodes that match but that Match does not try
 	for i, e := range entries {
@@ -148,7 +155,7 @@ func hidden(nodes []matchingNode, entries []Entry) *Hidden {
 
 // findAny returns a rule that entries reach from n through any matching nodes, not only through
 // those that [Domain.Match] selects; nil if there is none.
-func (n *Node) findAny(entries []Entry) *Rule {
+func (n *walkNode) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return n.rule
 	}
@@ -162,7 +169,7 @@ func (n *Node) findAny(entries []Entry) *Rule {
 
 // childrenMatching returns the nodes below n that match e, in the order of [Domain.Match], which
 // tries only the first.
-func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
+func (n *walkNode) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
 		if result, prefix := child.match(e); result.Matched() {
 			all = append(all, matchingNode{child, result, prefix})
@@ -220,7 +227,7 @@ func (l *list) match(value string) (StepResult, netip.Prefix) {
 }
 
 // explainNone sets the reason why the entry of s selects no node below n.
-func (n *Node) explainNone(s *Step) {
+func (n *walkNode) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
 	for _, child := range n.children {
@@ -239,7 +246,7 @@ func (n *Node) explainNone(s *Step) {
 }
 
 // keysBelow returns the sorted keys of the nodes below n.
-func (n *Node) keysBelow() []string {
+func (n *walkNode) keysBelow() []string {
 	keys := map[string]bool{}
 	for _, child := range n.children {
 		keys[child.key] = true
