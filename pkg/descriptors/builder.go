@@ -99,7 +99,7 @@ type Node struct {
 	domain   string
 	parent   *Node // nil at the root
 	pathNode       // zero at the root
-	rule     *Rule // nil if n has no limits
+	rule     *Rule // nil if n has neither limits nor unlimited: true
 
 	// children are in file order. The fields after it hold some of them again, for Exempts and the
 	// index.

@@ -8,7 +8,7 @@ import "encoding/binary"
 //	| rule | inexact | child | parent | length | length   | key, value, padding |
 //	                                    of key   of value
 //
-//	rule     the number of the rule; 0: no limits
+//	rule     the number of the rule; 0: neither limits nor unlimited: true
 //	inexact  the number of the inexactChildren, from 1; 0: none. In an alias: the id of the record
 //	         whose children this record shares
 //	child    the id of the exact child; 0: none; manyChildren: several, in the buckets of the index;

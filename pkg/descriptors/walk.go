@@ -15,7 +15,7 @@ type Step struct {
 
 	Node   string  // the selected node, such as "path=/a*"; "" if there is none
 	Source string  // the node's position, as in [Rule.Source]
-	Rule   *Rule   // the node's rule; nil: it has no limit
+	Rule   *Rule   // the node's rule; nil: it has neither limits nor unlimited: true
 	Hides  *Hidden // set if Match finds no rule because of this selection
 
 	Above  string       // the node at the level above, "" at the top

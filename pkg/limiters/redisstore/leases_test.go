@@ -286,7 +286,7 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 	}
 }
 
-// The key of leases expires after the last of them, also if the TTL of the rule becomes longer.
+// The key of leases expires after the last of them, even if the TTL of the rule becomes longer.
 func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -377,7 +377,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	}
 }
 
-// The hash of a key expires after its last reservation, also if the TTL of the rule becomes longer.
+// The hash of a key expires after its last reservation, even if the TTL of the rule becomes longer.
 // That is so for each operation, with and without a penalty.
 func TestReservationsHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
@@ -566,7 +566,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 	}
 }
 
-// The work of a group grows with its operations, also if all of them are on one key.
+// The work of a group grows with its operations, even if all of them are on one key.
 func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)

@@ -148,7 +148,7 @@ func TestResetOfAnUnreachableRedisIsAnError(t *testing.T) {
 	}
 }
 
-// Messages reach every replica, also after a lost connection. Under a secret, Redis sees only
+// Messages reach every replica, even after a lost connection. Under a secret, Redis sees only
 // sealed ones.
 func TestMessagesReachEveryReplica(t *testing.T) {
 	server := redistest.Start(t)

@@ -86,7 +86,7 @@ func (k *storedKey) read(t *testing.T, c *redis.Client) (values []string) {
 }
 
 // In a rolling upgrade, replicas of the version before and of this one share the keys in Redis.
-// This version writes the same bytes, and decides the same by them, also under limits with a
+// This version writes the same bytes, and decides the same by them, even under limits with a
 // penalty or reservations.
 func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 	text := must.Read(t, "testdata/keys_w2.json")
