@@ -12,10 +12,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// An EndRetrier is a Store that retries ends of leases that the wrapped store failed to decide.
-// Otherwise, each request that ends during an outage would hold its slot until its lease expires. A
-// goroutine retries each end until the store decides it or the lease has expired, but the verdict
-// of the failed end remains an error.
+// An EndRetrier is a Store that retries operations of kind [limiters.OpEnd], here called ends, that
+// the wrapped store failed to decide. Otherwise, each request that ends during an outage would hold
+// its slot until its lease expires. A goroutine retries each end until the store decides it or the
+// lease has expired, but the verdict of the failed end remains an error.
 //
 // At most 50,000 ends are pending in memory, each once, and a restart loses them. A reset keeps
 // pending ends, because it may fail, and a retry of an end that the store has already decided is
