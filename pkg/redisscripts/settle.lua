@@ -80,8 +80,8 @@ function sliding_log.settle(s, limit, now, corrections)
     room, changed = room - delta, changed or delta ~= 0
   end
   if not changed then return false end
-  -- The log may hold more than the maximum allows, if that was lowered.
-  local wide = { max = 2 ^ 20, window = limit.window }
+  -- The log may hold more than the maximum allows, if that was lowered, but not more than the largest maximum allows.
+  local wide = { max = $MAX_LOG_LIMIT, window = limit.window }
   if total > 0 then log.charge(s, wide, now, -total) end
   for _, e in ipairs(entries) do
     if e.hits > 0 then log.charge(s, wide, e.time, e.hits) end

@@ -223,7 +223,7 @@ local function save_list(key, s, rest, px, limit, now)
     if s.first > 1 or s.tail < s.stored - 1 then call('LTRIM', key, digits(s.first - 1), digits(s.tail)) end
     if s.base ~= base then call('LSET', key, '0', encode(0, s.base)) end
   end
-  for i = 1, #rest, 4000 do call('RPUSH', key, unpack(rest, i, min(i + 3999, #rest))) end
+  for i = 1, #rest, $KEYS_PER_COMMAND do call('RPUSH', key, unpack(rest, i, min(i + $KEYS_PER_COMMAND - 1, #rest))) end
   if not has_expiry then call('PEXPIRE', key, digits(px)) end
 end
 
@@ -232,6 +232,7 @@ function M.save(key, s, limit, reset, now)
     call('APPEND', key, encode(s.unstored[1].at, s.unstored[1].sum))
     return
   end
+  -- Later by a quarter of the window, in ms, see expires_late_enough.
   local px = expiry_ms(reset) + floor(limit.window / 4000)
   local rest, retained = {}, max(s.tail - s.first + 1, 0)
   for i, r in ipairs(s.unstored) do rest[i] = encode(r.at, r.sum) end
