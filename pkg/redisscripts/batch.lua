@@ -3,7 +3,7 @@
 --
 -- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_extra.lua
 -- could decide every operation. Each other decider leaves out steps that its operations do not need, and so saves CPU of Redis: ADR 3 has
--- the measurements. decide_same_key and decide_group are in shared_keys.lua.
+-- the measurements. decide_same_key and decide_group are in decide_shared.lua.
 --   kind          decider                  operations
 --   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
 --   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
@@ -213,11 +213,11 @@ local function decide_alone(run, last_op, values, base)
   end
 end
 
--- The functions of shared_keys.lua, and its keys by index.
+-- The functions of decide_shared.lua, and its keys by index.
 local shared
 local known_keys = {}
 local function load_shared()
-  shared = shared or module_of('shared_keys')(now, server, known_keys, runs, packed, limits, charge_checked, failures)
+  shared = shared or module_of('decide_shared')(now, server, known_keys, runs, packed, limits, charge_checked, failures)
   return shared
 end
 

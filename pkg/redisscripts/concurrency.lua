@@ -13,31 +13,31 @@ end
 
 -- Opens a lease of n slots, or peeks. id is false without a lease. It returns whether the operation is allowed, the wait, and whether the
 -- id has a lease already.
-function M.open_or_peek(s, id, l, now, n, server)
+function M.open_or_peek(s, id, limit, now, n, server)
   if n <= 0 or not id then
     if n < 0 then return true, 0 end
-    return M.fits(s, l, now, n)
+    return M.fits(s, limit, now, n)
   end
   if leases.find(s, id) then return true, 0, true end
-  local fits, retry = M.fits(s, l, now, n)
+  local fits, retry = M.fits(s, limit, now, n)
   if fits and leases.has_ended(s, id, now) then
     leases.forget_end(s, id)
   elseif fits then
-    leases.open(s, id, l, now, n, now, server)
+    leases.open(s, id, limit, now, n, now, server)
   end
   return fits, retry
 end
 
-function M.fits(s, l, now, n)
+function M.fits(s, limit, now, n)
   if n == 0 then n = 1 end
-  if n > l.max then return false, -1 end
-  if s.count + s.excess + n <= l.max then return true, 0 end
-  return false, leases.wait(s, now, l.ttl)
+  if n > limit.max then return false, -1 end
+  if s.count + s.excess + n <= limit.max then return true, 0 end
+  return false, leases.wait(s, now, limit.ttl)
 end
 
-function M.usage(s, l, now)
+function M.usage(s, limit, now)
   if s.count == 0 then return 0, 0 end
-  return s.count + s.excess, math.max(1, math.min(s.latest - now, l.ttl))
+  return s.count + s.excess, math.max(1, math.min(s.latest - now, limit.ttl))
 end
 
 return M

@@ -1,7 +1,7 @@
 -- decide_concurrency: decides CONCURRENCY runs, see wire.go.
 --
 -- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. For keys, see
--- shared_keys.lua.
+-- decide_shared.lua.
 return function(now, server, known_keys, packed, limits)
 
   -- Changes the state of a key by an operation with a lease or without one. It returns the same as open_or_peek in concurrency.lua.

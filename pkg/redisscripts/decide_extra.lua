@@ -1,5 +1,5 @@
 -- decide_extra: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
--- pkg/limiters. shared_keys.lua calls it and passes its own functions.
+-- pkg/limiters. decide_shared.lua calls it and passes its own functions.
 --
 -- A run of a group has one operation. It gets these fields in addition to those of an EXTRA or GROUPED run in batch.lua:
 --   key             its key
@@ -13,7 +13,7 @@
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
--- A key gets these in addition to those that shared_keys.lua lists:
+-- A key gets these in addition to those that decide_shared.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
 --   offended    the last group with an offence on the key
 

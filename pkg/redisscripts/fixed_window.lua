@@ -13,14 +13,14 @@ local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, us
 -- key was charged, that is the window of the charge, which is at most one ahead.
 function M.limit(text, from)
   local max, window, counts_denied, peek_over, start, after = struct_unpack('>I8I8I8I8I8', text, from)
-  local l = {
+  local limit = {
     module = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
     first_hit = start == 1, peek_over = peek_over == 1,
   }
-  if start < 2 then return l, after end
+  if start < 2 then return limit, after end
   local starts = { struct_unpack('>I8I8I8I8', text, after) }
-  l.starts = starts
-  function l.window_at(now, charged)
+  limit.starts = starts
+  function limit.window_at(now, charged)
     for i = 1, 3 do
       if starts[i] <= now and now < starts[i + 1] then
         if charged == starts[i + 1] and charged > starts[i] then i = i + 1 end
@@ -29,56 +29,56 @@ function M.limit(text, from)
     end
     error('the clocks of Weir and Redis differ by more than a window of this limit', 0)
   end
-  return l, starts[5]
+  return limit, starts[5]
 end
 
-function M.load(key, l, now, v, s)
+function M.load(key, limit, now, value, s)
   local start, count, stored = 0, 0
-  if v == nil then v = call('GET', key) end
-  if v then
-    start, count = whole_numbers(v, 16, '>I8I8')
+  if value == nil then value = call('GET', key) end
+  if value then
+    start, count = whole_numbers(value, 16, '>I8I8')
     stored = start
   end
   local stop
-  if l.window_at then
+  if limit.window_at then
     local current
-    current, stop = l.window_at(now, start)
+    current, stop = limit.window_at(now, start)
     if current ~= start then start, count = current, 0 end
   else
-    if start - now > l.window then start, count = 0, 0 end
+    if start - now > limit.window then start, count = 0, 0 end
     if start > now then now = start end
-    if l.first_hit then
-      if now - start >= l.window then start, count = 0, 0 end
+    if limit.first_hit then
+      if now - start >= limit.window then start, count = 0, 0 end
     else
-      local current = now - now % l.window
+      local current = now - now % limit.window
       if current ~= start then start, count = current, 0 end
     end
-    stop = start + l.window
+    stop = start + limit.window
   end
   if not s then return { start = start, stop = stop, count = count, stored = stored } end
   s.start, s.stop, s.count, s.stored = start, stop, count, stored
   return s
 end
 
-function M.fits(s, l, now, n)
-  if n == 0 and not l.peek_over then n = 1 end
-  if n > l.max or l.max == 0 then return false, -1 end
-  if s.count + n <= l.max then return true, 0 end
+function M.fits(s, limit, now, n)
+  if n == 0 and not limit.peek_over then n = 1 end
+  if n > limit.max or limit.max == 0 then return false, -1 end
+  if s.count + n <= limit.max then return true, 0 end
   return false, s.stop - now
 end
 
-function M.charge(s, l, now, n)
+function M.charge(s, limit, now, n)
   local count = s.count
   if n < 0 and count == 0 then return false end
-  if s.start == 0 and l.first_hit then s.start, s.stop = now, now + l.window end
+  if s.start == 0 and limit.first_hit then s.start, s.stop = now, now + limit.window end
   count = count + n
   if count < 0 then count = 0 elseif count > $MAX_HITS then count = $MAX_HITS end
   s.count = count
   return true
 end
 
-function M.usage(s, l, now)
-  if s.start == 0 and l.first_hit then return 0, 0 end
+function M.usage(s, limit, now)
+  if s.start == 0 and limit.first_hit then return 0, 0 end
   return s.count, s.stop - now
 end
 
@@ -90,20 +90,20 @@ function M.save(key, s, _, reset)
 end
 
 -- For hits that fit in the stored window, if that is the window at now.
-function M.quick(key, l, now, v, n)
-  if #v ~= 16 then return end
-  local start, count = struct_unpack('>I8I8', v)
-  local open, stop = false, start + l.window
-  if l.by_clock then
-    open = start == now - now % l.window
-  elseif l.first_hit then
+function M.quick(key, limit, now, value, n)
+  if #value ~= 16 then return end
+  local start, count = struct_unpack('>I8I8', value)
+  local open, stop = false, start + limit.window
+  if limit.by_clock then
+    open = start == now - now % limit.window
+  elseif limit.first_hit then
     open = start <= now and now < stop
   else
-    stop = l.starts[3]
-    open = start == l.starts[2] and start <= now and now < stop
+    stop = limit.starts[3]
+    open = start == limit.starts[2] and start <= now and now < stop
   end
   count = count + n
-  if not open or count > l.max then return end
+  if not open or count > limit.max then return end
   call('SETRANGE', key, '0', struct_pack('>I8I8', start, count))
   return count, stop - now
 end

@@ -117,14 +117,14 @@ function M.find(s, id) return s.open[id] end
 
 function M.cost(s, id) return s.open[id].n, s.open[id].charged_at end
 
-function M.open(s, id, l, now, n, charged_at, server)
+function M.open(s, id, limit, now, n, charged_at, server)
   if is_full(s) then
     become_set(s, server)
-    return s.module.open(s, id, l, now, n, charged_at, server)
+    return s.module.open(s, id, limit, now, n, charged_at, server)
   end
-  local expires = now + l.ttl
+  local expires = now + limit.ttl
   local value = struct_pack('>I8I8I8', expires, n, charged_at)
-  change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, l.ttl, server)
+  change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, limit.ttl, server)
 end
 
 function M.remove(s, id) change(s, s.open, id, nil, delete, id) end

@@ -201,8 +201,8 @@ end
 
 -- For the most frequent operations under concurrency, without a state: a lease of one slot is opened or ended. The key has further
 -- leases of one slot and no ended ids. None of the leases has expired, or expires after the one that is opened.
-function M.quick(key, id, l, now, n, ends, scores, server)
-  local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + l.ttl
+function M.quick(key, id, limit, now, n, ends, scores, server)
+  local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + limit.ttl
   if not counts then return end
   counts, first, latest = -counts, -first, -latest
   local count = counts % $EXPIRY_FACTOR / 2
@@ -213,9 +213,9 @@ function M.quick(key, id, l, now, n, ends, scores, server)
     call('ZADD', key, digits(2 - counts), 'c') -- one lease fewer
     return count - 1, latest - now
   end
-  if expires or n ~= 1 or count >= l.max or floor(counts / $EXPIRY_FACTOR) < least_expiry(l.ttl, server) then return end
+  if expires or n ~= 1 or count >= limit.max or floor(counts / $EXPIRY_FACTOR) < least_expiry(limit.ttl, server) then return end
   call('ZADD', key, digits(ttl_end), id, digits(-counts - 2), 'c', digits(-ttl_end), 'l') -- one lease more
-  return count + 1, l.ttl
+  return count + 1, limit.ttl
 end
 
 -- The wait of an operation until a lease ends, which may be at any time: until the first one expires, and at most $MAX_LEASE_WAIT µs.
@@ -239,8 +239,8 @@ function M.cost(s, id)
 end
 
 -- Opens a lease of n slots, or a reservation of n charged at charged_at.
-function M.open(s, id, l, now, n, charged_at, server)
-  local expires = now + l.ttl
+function M.open(s, id, limit, now, n, charged_at, server)
+  local expires = now + limit.ttl
   local members, excess, first = { digits(expires), id }, s.excess, s.first
   if s.reserves then
     members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }
@@ -248,7 +248,7 @@ function M.open(s, id, l, now, n, charged_at, server)
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end
   if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), members, l.ttl, server)
+  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), members, limit.ttl, server)
   s.id, s.expires = id, expires
 end
 

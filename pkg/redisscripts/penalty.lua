@@ -13,31 +13,31 @@ function M.limit(text, from)
 end
 
 function M.load(key)
-  local v, since, penalty_end, offences, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
-  if v then since, penalty_end, offences, begun, expiry = whole_numbers(v, 28, '>I8I8I4I4I4') end
+  local value, since, penalty_end, offences, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
+  if value then since, penalty_end, offences, begun, expiry = whole_numbers(value, 28, '>I8I8I4I4I4') end
   return { since = since, penalty_end = penalty_end, offences = offences, begun = begun, expiry = expiry }
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
-function M.left(s, l, now) return max(0, min(s.penalty_end - now, l.longest)) end
+function M.left(s, penalty, now) return max(0, min(s.penalty_end - now, penalty.longest)) end
 
 -- Counts a denial as an offence, unless a penalty denied the request. It returns whether s has changed.
-function M.add_offence(s, l, now)
-  local left = M.left(s, l, now)
+function M.add_offence(s, penalty, now)
+  local left = M.left(s, penalty, now)
   if left > 0 then
     local changed = s.penalty_end ~= now + left
     s.penalty_end = now + left
     return changed
   end
-  if s.offences == 0 or now - s.since >= l.within or s.since - now > l.within then s.offences, s.since = 0, now end
+  if s.offences == 0 or now - s.since >= penalty.within or s.since - now > penalty.within then s.offences, s.since = 0, now end
   s.offences = s.offences + 1
-  if s.offences >= l.after then
-    if now >= s.penalty_end + l.forget then s.begun = 0 end
-    local lasts, begun = l.lasts, s.begun
-    while begun > 0 and l.factor > 1 and lasts < l.longest do
-      lasts, begun = lasts * l.factor, begun - 1
+  if s.offences >= penalty.after then
+    if now >= s.penalty_end + penalty.forget then s.begun = 0 end
+    local lasts, begun = penalty.lasts, s.begun
+    while begun > 0 and penalty.factor > 1 and lasts < penalty.longest do
+      lasts, begun = lasts * penalty.factor, begun - 1
     end
-    s.offences, s.since, s.penalty_end, s.begun = 0, 0, now + min(lasts, l.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
+    s.offences, s.since, s.penalty_end, s.begun = 0, 0, now + min(lasts, penalty.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
   end
   return true
 end
@@ -55,10 +55,10 @@ function M.add_to_denial(i, left, began)
 end
 
 -- The time until s has fully reset, in µs.
-function M.reset(s, l, now)
+function M.reset(s, penalty, now)
   local reset = now
-  if s.offences > 0 then reset = s.since + l.within end
-  if s.begun > 0 then reset = max(reset, s.penalty_end + l.forget) end
+  if s.offences > 0 then reset = s.since + penalty.within end
+  if s.begun > 0 then reset = max(reset, s.penalty_end + penalty.forget) end
   return max(0, reset - now)
 end
 

@@ -21,7 +21,7 @@ var files embed.FS
 
 // extraFiles are the files for limits with extra state.
 var extraFiles = []string{
-	"decide_concurrency", "decide_extra", "decide_reservations", "leases_hash", "leases_zset", "penalty", "settle", "shared_keys",
+	"decide_concurrency", "decide_extra", "decide_reservations", "decide_shared", "leases_hash", "leases_zset", "penalty", "settle",
 }
 
 // verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four
@@ -47,6 +47,7 @@ var constants = map[string]any{
 	"ENDED_TTL":           limiters.EndedTTL.Microseconds(),
 	"MAX_LEASE_WAIT":      limiters.MaxLeaseWait.Microseconds(),
 	"MAX_FUNNEL_USED":     int64(limiters.MaxFunnelUsed),
+	"MAX_LOG_LIMIT":       limiters.MaxLogLimit, // the largest maximum of a sliding log
 	"MAX_MOVED_ENTRIES":   limiters.MaxMovedEntries,
 	"MAX_PENALTIES_BEGUN": limiters.MaxPenaltiesBegun,
 	"NO_ID":               "'" + strings.Repeat(`\0`, 16) + "'", // the lease id of an operation without a lease

@@ -7,22 +7,22 @@ local min, max = math.min, math.max
 
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
 local fixed_window = {}
-function fixed_window.charged_at(s, l, now) return s.start == 0 and l.first_hit and now or s.start end
-function fixed_window.charge(s, l, now, n) return l.module.charge(s, l, now, n) end
-function fixed_window.settle(s, l, now, corrections)
+function fixed_window.charged_at(s, limit, now) return s.start == 0 and limit.first_hit and now or s.start end
+function fixed_window.charge(s, limit, now, n) return limit.module.charge(s, limit, now, n) end
+function fixed_window.settle(s, limit, now, corrections)
   local changed = false
   for _, c in ipairs(corrections) do
-    if c.delta ~= 0 and c.charged_at == s.start then changed = l.module.charge(s, l, now, c.delta) or changed end
+    if c.delta ~= 0 and c.charged_at == s.start then changed = limit.module.charge(s, limit, now, c.delta) or changed end
   end
   return changed
 end
 
 local funnel = {}
 function funnel.charged_at() return 0 end
-function funnel.charge(s, l, now, n) return n > 0 and l.module.charge(s, l, now, n) end
-function funnel.settle(s, l, now, corrections)
+function funnel.charge(s, limit, now, n) return n > 0 and limit.module.charge(s, limit, now, n) end
+function funnel.settle(s, limit, now, corrections)
   local changed = false
-  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and l.module.charge(s, l, now, c.delta) or changed end
+  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and limit.module.charge(s, limit, now, c.delta) or changed end
   return changed
 end
 
@@ -60,13 +60,13 @@ local function correct(entries, c, room)
   return delta
 end
 
-function sliding_log.settle(s, l, now, corrections)
+function sliding_log.settle(s, limit, now, corrections)
   if #corrections == 0 then return false end
-  local log, newest, first, due = l.module, max(now, s.newest), math.huge, {}
-  local after, beyond = newest - l.window, log.last(s) - $MAX_MOVED_ENTRIES
+  local log, newest, first, due = limit.module, max(now, s.newest), math.huge, {}
+  local after, beyond = newest - limit.window, log.last(s) - $MAX_MOVED_ENTRIES
   if beyond >= s.first then after = max(after, (log.entry(s, beyond, now))) end
   for _, c in ipairs(corrections) do
-    if c.delta ~= 0 and c.charged_at > after and c.charged_at - l.window <= newest then
+    if c.delta ~= 0 and c.charged_at > after and c.charged_at - limit.window <= newest then
       due[#due + 1], first = c, min(first, c.charged_at)
     end
   end
@@ -74,19 +74,19 @@ function sliding_log.settle(s, l, now, corrections)
   local entries = entries_from(s, log, first, now)
   local total, changed = 0, false
   for _, e in ipairs(entries) do total = total + e.hits end
-  local room = 2 * l.max - s.used
+  local room = 2 * limit.max - s.used
   for _, c in ipairs(due) do
     local delta = correct(entries, c, room)
     room, changed = room - delta, changed or delta ~= 0
   end
   if not changed then return false end
-  -- The log may hold more than the maximum allows, if that was lowered.
-  local wide = { max = 2 ^ 20, window = l.window }
+  -- The log may hold more than the maximum allows, if that was lowered, but not more than the largest maximum allows.
+  local wide = { max = $MAX_LOG_LIMIT, window = limit.window }
   if total > 0 then log.charge(s, wide, now, -total) end
   for _, e in ipairs(entries) do
     if e.hits > 0 then log.charge(s, wide, e.time, e.hits) end
   end
-  log.expire(s, l, now)
+  log.expire(s, limit, now)
   return true
 end
 

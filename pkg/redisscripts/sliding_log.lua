@@ -78,15 +78,15 @@ function M.limit(text, from)
   return { module = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }, after
 end
 
--- text is the value of the key: false if it is absent, nil if it is unknown. For a list, GET is an error.
-function M.load(key, l, now, text)
-  if text == nil then text = redis.pcall('GET', key) end
-  local s = { text = text or '', stored = 0, first = 1, tail = 0, unstored = NONE, base = 0, used = 0, newest = 0 }
-  if not text then return s end
-  if type(text) == 'table' then
+-- For a list, value is the error of GET.
+function M.load(key, limit, now, value)
+  if value == nil then value = redis.pcall('GET', key) end
+  local s = { text = value or '', stored = 0, first = 1, tail = 0, unstored = NONE, base = 0, used = 0, newest = 0 }
+  if not value then return s end
+  if type(value) == 'table' then
     s.text, s.list, s.stored = nil, { key = key, entries = {} }, call('LLEN', key)
   else
-    s.stored = #text / $LOG_ENTRY_SIZE
+    s.stored = #value / $LOG_ENTRY_SIZE
     if s.stored % 1 > 0 then error('an unreadable log', 0) end
   end
   local _, sum
@@ -94,11 +94,11 @@ function M.load(key, l, now, text)
   _, s.base = entry(s, 0, now)
   if s.tail == 0 then return s end
   s.newest, sum = entry(s, s.tail, now)
-  if s.newest - now > l.window then
+  if s.newest - now > limit.window then
     s.first, s.base, s.newest = s.stored, sum, 0
     return s
   end
-  local edge = max(now, s.newest) - l.window
+  local edge = max(now, s.newest) - limit.window
   if entry(s, 1, now) <= edge then
     s.first = search(s, 2, s.tail, now, is_after, edge)
     _, s.base = entry(s, s.first - 1, now)
@@ -107,11 +107,11 @@ function M.load(key, l, now, text)
   return s
 end
 
-function M.fits(s, l, now, n)
-  if n == 0 and not l.peek_over then n = 1 end
-  if n > l.max or l.max == 0 then return false, -1 end
-  if s.used + n <= l.max then return true, 0 end
-  return false, entry(s, index_of_hit(s, now, s.used + n - l.max), now) + l.window - now
+function M.fits(s, limit, now, n)
+  if n == 0 and not limit.peek_over then n = 1 end
+  if n > limit.max or limit.max == 0 then return false, -1 end
+  if s.used + n <= limit.max then return true, 0 end
+  return false, entry(s, index_of_hit(s, now, s.used + n - limit.max), now) + limit.window - now
 end
 
 local function add(s, at, sum)
@@ -152,22 +152,22 @@ local function refund(s, now, n)
 end
 
 -- Removes the entries before the window, after a charge at a time beyond the newest hit.
-function M.expire(s, l, now)
-  local first = search(s, s.first, last(s), now, is_after, max(now, s.newest) - l.window)
+function M.expire(s, limit, now)
+  local first = search(s, s.first, last(s), now, is_after, max(now, s.newest) - limit.window)
   if first == s.first then return end
   local _, base = entry(s, first - 1, now)
   s.first, s.base, s.used = first, base, s.used - (base - s.base + $LOG_SUMS) % $LOG_SUMS
   remove_front(s)
 end
 
-function M.charge(s, l, now, n)
+function M.charge(s, limit, now, n)
   if n < 0 then
     n = min(-n, s.used)
     if n > 0 then refund(s, now, n) end
     return n > 0
   end
-  n = min(n, 2 * l.max)
-  local over = min(s.used + n - max(2 * l.max, s.used), s.used)
+  n = min(n, 2 * limit.max)
+  local over = min(s.used + n - max(2 * limit.max, s.used), s.used)
   if over > 0 then
     s.first = index_of_hit(s, now, over + 1)
     s.base = (s.base + over) % $LOG_SUMS
@@ -187,15 +187,15 @@ function M.charge(s, l, now, n)
   return true
 end
 
-function M.usage(s, l, now)
+function M.usage(s, limit, now)
   if s.used == 0 then return 0, 0 end
-  return s.used, s.newest + l.window - now
+  return s.used, s.newest + limit.window - now
 end
 
 -- The expiry is set by the first hit of each quarter of a window, and is a quarter of a window longer than needed.
-local function expires_late_enough(s, l, now)
+local function expires_late_enough(s, limit, now)
   if s.stored < 2 or s.first > 1 or s.tail == 0 then return false end
-  local quarter = l.window / 4
+  local quarter = limit.window / 4
   return floor(entry(s, s.tail, now) / quarter) == floor(s.newest / quarter)
 end
 
@@ -210,8 +210,8 @@ local function save_text(key, s, rest, px)
   call('SET', key, table.concat({ encode(0, s.base), retained, table.concat(rest) }), 'PX', digits(px))
 end
 
-local function save_list(key, s, rest, px, l, now)
-  local has_expiry = expires_late_enough(s, l, now)
+local function save_list(key, s, rest, px, limit, now)
+  local has_expiry = expires_late_enough(s, limit, now)
   if s.text or s.tail < s.first then
     -- A new key, without the expiry of the old one.
     has_expiry = false
@@ -223,22 +223,23 @@ local function save_list(key, s, rest, px, l, now)
     if s.first > 1 or s.tail < s.stored - 1 then call('LTRIM', key, digits(s.first - 1), digits(s.tail)) end
     if s.base ~= base then call('LSET', key, '0', encode(0, s.base)) end
   end
-  for i = 1, #rest, 4000 do call('RPUSH', key, unpack(rest, i, min(i + 3999, #rest))) end
+  for i = 1, #rest, $KEYS_PER_COMMAND do call('RPUSH', key, unpack(rest, i, min(i + $KEYS_PER_COMMAND - 1, #rest))) end
   if not has_expiry then call('PEXPIRE', key, digits(px)) end
 end
 
-function M.save(key, s, l, reset, now)
-  if #s.unstored == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_ENTRIES and expires_late_enough(s, l, now) then
+function M.save(key, s, limit, reset, now)
+  if #s.unstored == 1 and s.text and is_untouched(s, now) and s.stored < $MAX_STRING_ENTRIES and expires_late_enough(s, limit, now) then
     call('APPEND', key, encode(s.unstored[1].at, s.unstored[1].sum))
     return
   end
-  local px = expiry_ms(reset) + floor(l.window / 4000)
+  -- Later by a quarter of the window, in ms, see expires_late_enough.
+  local px = expiry_ms(reset) + floor(limit.window / 4000)
   local rest, retained = {}, max(s.tail - s.first + 1, 0)
   for i, r in ipairs(s.unstored) do rest[i] = encode(r.at, r.sum) end
   if retained + #rest == 0 then
     call('DEL', key)
   elseif retained + #rest > $MAX_STRING_ENTRIES or s.list and retained > 0 then
-    save_list(key, s, rest, px, l, now)
+    save_list(key, s, rest, px, limit, now)
   else
     if s.list then
       call('DEL', key)
@@ -249,16 +250,16 @@ function M.save(key, s, l, reset, now)
 end
 
 -- For hits that fit in a short log, if none of its entries has expired and its expiry was set in this quarter of a window.
-function M.quick(key, l, now, v, n)
-  local size = #v
+function M.quick(key, limit, now, value, n)
+  local size = #value
   if size < 2 * $LOG_ENTRY_SIZE or size >= $MAX_STRING_ENTRIES * $LOG_ENTRY_SIZE or size % $LOG_ENTRY_SIZE > 0 then return end
-  local newest, sum = decode(v, size - $LOG_ENTRY_SIZE + 1, now)
-  if newest >= now or decode(v, $LOG_ENTRY_SIZE + 1, now) <= now - l.window then return end
-  local _, base = decode(v, 1, now)
-  local used, quarter = (sum - base + $LOG_SUMS) % $LOG_SUMS + n, l.window / 4
-  if used > l.max or floor(newest / quarter) ~= floor(now / quarter) then return end
+  local newest, sum = decode(value, size - $LOG_ENTRY_SIZE + 1, now)
+  if newest >= now or decode(value, $LOG_ENTRY_SIZE + 1, now) <= now - limit.window then return end
+  local _, base = decode(value, 1, now)
+  local used, quarter = (sum - base + $LOG_SUMS) % $LOG_SUMS + n, limit.window / 4
+  if used > limit.max or floor(newest / quarter) ~= floor(now / quarter) then return end
   call('APPEND', key, encode(now, (base + used) % $LOG_SUMS))
-  return used, l.window
+  return used, limit.window
 end
 
 -- For settle.lua.

@@ -1,4 +1,4 @@
--- shared_keys: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
+-- decide_shared: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
 -- after all runs.
 --
 -- known_keys contains the keys with a state, by index. The fields of a key:
