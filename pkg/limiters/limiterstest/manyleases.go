@@ -25,6 +25,9 @@ func testManyLeases(t *testing.T, store limiters.Store) {
 				testExpiredReservations(p, limit)
 				testMaxReservations(p, limit)
 			}
+			if name == "sliding_log" {
+				testSettlementInALongLog(p)
+			}
 		})
 	}
 }
@@ -187,5 +190,41 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 	further.Lease = held.Lease
 	if v := p.takeSingles(now, further); !v.Penalized || v.TooManyLeases {
 		p.t.Errorf("the third offence: %+v, want a penalty", v)
+	}
+}
+
+// testSettlementInALongLog checks that a settlement keeps the order of the entries that it moves, and
+// that it changes nothing if they are more than [limiters.MaxMovedEntries].
+func testSettlementInALongLog(p *pair) {
+	p.t.Helper()
+	params := limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}
+	limit := MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1_000_000, Window: time.Hour, Params: params})
+	for _, c := range []struct {
+		entries int64
+		charged int64 // what the reservation of 100 hits is charged after its settlement to 7
+	}{
+		{2500, 7},
+		{limiters.MaxMovedEntries + 1, 100},
+	} {
+		at := func(entry int64) time.Time { return traceStart.Add(time.Duration(entry) * time.Microsecond) }
+		hit := limiters.Op{Key: fmt.Sprint("log ", c.entries), Limit: limit, N: 1}
+		reserved := hit
+		reserved.N, reserved.Lease = 100, limiters.NewLeaseID(nil, "a")
+		p.takeSingles(traceStart, reserved)
+		for entry := range c.entries {
+			p.takeSingles(at(1+entry), hit)
+		}
+		reserved.N, reserved.Kind = 7, limiters.OpEnd
+		p.takeSingles(at(1+c.entries), reserved)
+		peek := hit
+		peek.N = 0
+		if v := p.takeSingles(at(1+c.entries), peek); v.Used != c.charged+c.entries {
+			p.t.Errorf("after the settlement: %s, want %d used", Format(v), c.charged+c.entries)
+		}
+		for left := c.entries; left >= 0; left -= c.entries / 2500 {
+			if v := p.takeSingles(at(c.entries-left).Add(limit.Window()), peek); v.Used != left {
+				p.t.Errorf("%d µs after the window of the reservation: %s, want %d used", c.entries-left, Format(v), left)
+			}
+		}
 	}
 }
