@@ -140,8 +140,8 @@ var sections = []struct {
 		{"weir_statsd_sent_lines_total", ""},
 		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
 	}},
-	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences. If a limit has\n" +
-		"no effect, look at `ratelimit_service_rate_limit_domain_not_found`, because Envoy may send another domain.", []struct{ name, use string }{
+	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences. If a limit has no effect,\n" +
+		"look at `ratelimit_service_rate_limit_domain_not_found`, because Envoy may send another domain.", []struct{ name, use string }{
 		{"ratelimit_service_rate_limit_total_hits", ""},
 		{"ratelimit_service_rate_limit_over_limit", ""},
 		{"ratelimit_service_rate_limit_near_limit", ""},
