@@ -14,7 +14,7 @@ const (
 	barHeight = 22
 )
 
-var colours = []string{"#3b6ea5", "#d08c2f", "#5a9367", "#a5483b"}
+var colors = []string{"#3b6ea5", "#d08c2f", "#5a9367", "#a5483b"}
 
 // A bar is a line of a bar chart, stacked from its parts.
 type bar struct {
@@ -31,7 +31,7 @@ func bars(title string, all []bar, parts ...string) string {
 	s := newSVG(title, 60+barHeight*len(all)+10)
 	for i, name := range parts {
 		x := leftEdge + 110*i
-		s.rect(float64(x), 34, 10, 10, colours[i])
+		s.rect(float64(x), 34, 10, 10, colors[i])
 		s.text(x+15, 43, "start", name)
 	}
 	for i, b := range all {
@@ -39,7 +39,7 @@ func bars(title string, all []bar, parts ...string) string {
 		s.text(leftEdge-8, y+14, "end", b.name)
 		for k, part := range b.parts {
 			w := part / maxTotal * (rightEdge - leftEdge)
-			s.rect(x, y+2, w, barHeight-6, colours[k])
+			s.rect(x, y+2, w, barHeight-6, colors[k])
 			x += w
 		}
 		s.text(int(x)+6, y+14, "start", short(total(b.parts)))
@@ -87,7 +87,7 @@ func lines(title, xName string, all []line) string {
 				s.text(int(x), bottom+18, "middle", fmt.Sprintf("%g", l.x[i]))
 			}
 		}
-		s.polyline(points, colours[k])
+		s.polyline(points, colors[k])
 		x, y := at(l.x[len(l.x)-1], l.y[len(l.y)-1])
 		s.text(int(x)+6, int(y)+4, "start", l.name)
 	}
@@ -110,16 +110,16 @@ func (s *svg) text(x, y int, anchor, text string) {
 	fmt.Fprintf(s, `<text x="%d" y="%d" text-anchor="%s">%s</text>`+"\n", x, y, anchor, html.EscapeString(text))
 }
 
-func (s *svg) rect(x float64, y int, w float64, h int, colour string) {
-	fmt.Fprintf(s, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", x, y, w, h, colour)
+func (s *svg) rect(x float64, y int, w float64, h int, color string) {
+	fmt.Fprintf(s, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", x, y, w, h, color)
 }
 
 func (s *svg) rule(x1, y1, x2, y2 float64) {
 	fmt.Fprintf(s, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/>`+"\n", x1, y1, x2, y2)
 }
 
-func (s *svg) polyline(points []string, colour string) {
-	fmt.Fprintf(s, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(points, " "), colour)
+func (s *svg) polyline(points []string, color string) {
+	fmt.Fprintf(s, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(points, " "), color)
 }
 
 func (s *svg) end() string { return s.String() + "</svg>\n" }

@@ -215,7 +215,7 @@ func table(r *results, row *row) string {
 }
 
 // draw returns the SVG of a row, or "" if the row has no picture or more lines than there are
-// colours.
+// colors.
 func draw(r *results, row *row) string {
 	if len(row.subjects) == 0 && row.x == "" {
 		return ""
@@ -252,7 +252,7 @@ func draw(r *results, row *row) string {
 			all[k].x, all[k].y = append(all[k].x, m.X), append(all[k].y, v)
 		}
 	}
-	if len(all) == 0 || len(all) > len(colours) {
+	if len(all) == 0 || len(all) > len(colors) {
 		return ""
 	}
 	return lines(row.title+": "+what, row.x, all)

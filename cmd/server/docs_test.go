@@ -84,10 +84,10 @@ func settingsTable(t *testing.T) string {
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
 	}
-	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. If `GOGC` is unset, Weir bounds garbage to 512 MB or half of the live bytes, whichever is\n"+
-		"more. If `GOMEMLIMIT` is unset, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT=0.8` sets another fraction, and `AUTOMEMLIMIT=off` no limit.\n"+
+	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. If `GOGC` is unset, Weir bounds garbage to 512 MB or half of the live bytes, whichever is more. If\n"+
+		"`GOMEMLIMIT` is unset, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT=0.8` sets another fraction, and `AUTOMEMLIMIT=off` no limit.\n"+
 		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change. It ignores them, "+
-		"and logs each\none that is set.\n\n| variables | why |\n|---|---|\n")
+		"and logs each one that is set.\n\n| variables | why |\n|---|---|\n")
 	var reasons []string
 	variables := map[string][]string{}
 	for _, v := range settings.IgnoredVariables {

@@ -144,7 +144,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 		{sets["ai-gateway"], build(t, k8s+"/overlays/ai-gateway")},
 	} {
 		t.Run(pair.built.name, func(t *testing.T) {
-			chart, built := normalised(t, render(t, pair.values)), normalised(t, pair.built)
+			chart, built := normalized(t, render(t, pair.values)), normalized(t, pair.built)
 			for _, name := range slices.Sorted(maps.Keys(built)) {
 				if chart[name] != built[name] {
 					t.Errorf("%s\n%s", name, difference(chart[name], built[name]))
@@ -173,10 +173,10 @@ func kustomization(t *testing.T, name, component string) overlay {
 // hashed matches the name of a ConfigMap that kustomize ends with a hash.
 var hashed = regexp.MustCompile(`\bweir-(settings|store)-[a-z0-9]{10}\b`)
 
-// normalised returns each object as JSON, by kind and name, without the parts that only one of the
+// normalized returns each object as JSON, by kind and name, without the parts that only one of the
 // two can have. These are the labels that Helm needs, the Namespace, and the checksum that restarts
 // pods. kustomize has names with hashes instead of the checksum. Files of YAML lose their comments.
-func normalised(t *testing.T, all overlay) map[string]string {
+func normalized(t *testing.T, all overlay) map[string]string {
 	t.Helper()
 	objects := map[string]string{}
 	for _, o := range all.objects {

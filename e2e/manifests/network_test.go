@@ -63,7 +63,7 @@ func TestNetworkPoliciesAllowOnlyNeededTraffic(t *testing.T) {
 	})
 }
 
-// Some objects name others in plain text, which no tool recognises as a reference.
+// Some objects name others in plain text, which no tool recognizes as a reference.
 func TestReferencesInTextExist(t *testing.T) {
 	address := func(t *testing.T, all overlay, host, port string) {
 		t.Helper()

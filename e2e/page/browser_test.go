@@ -130,7 +130,7 @@ var closeBrowser = func() error { return nil }
 // must not look like an outage.
 const callsLast = "AbortSignal.timeout = ((timeout) => (ms) => timeout.call(AbortSignal, 20 * ms))(AbortSignal.timeout)"
 
-// open opens a page of a width and a colour scheme in a tab with a profile of its own. A script may
+// open opens a page of a width and a color scheme in a tab with a profile of its own. A script may
 // run before those of the page.
 func open(t *testing.T, url string, width int64, scheme string, scripts ...string) *tab {
 	t.Helper()
@@ -180,7 +180,7 @@ func open(t *testing.T, url string, width int64, scheme string, scripts ...strin
 	return b
 }
 
-// window sets the width and the colour scheme of a tab.
+// window sets the width and the color scheme of a tab.
 func window(width int64, scheme string) chromedp.Tasks {
 	return chromedp.Tasks{
 		emulation.SetDeviceMetricsOverride(width, 900, 1, width < 500),
@@ -188,7 +188,7 @@ func window(width int64, scheme string) chromedp.Tasks {
 	}
 }
 
-// restart loads the page again, signed out, in a window of another width and colour scheme. It
+// restart loads the page again, signed out, in a window of another width and color scheme. It
 // costs less than another tab.
 func (t *tab) restart(width int64, scheme string) {
 	t.t.Helper()

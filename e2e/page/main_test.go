@@ -15,7 +15,7 @@ import (
 // binary is Weir, built once for all tests.
 var binary, removeBinary = harness.BuildOnce(nil)
 
-// shots is a folder for screenshots of each view at three widths and in both colour schemes.
+// shots is a folder for screenshots of each view at three widths and in both color schemes.
 var shots = flag.String("shots", "", "write screenshots into this folder")
 
 func TestMain(m *testing.M) {

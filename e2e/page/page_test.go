@@ -177,7 +177,7 @@ func TestPageWorksWithAKeyboard(t *testing.T) {
 	}
 }
 
-// At three widths and in both colour schemes the page is no wider than the window, and no text
+// At three widths and in both color schemes the page is no wider than the window, and no text
 // touches its background in contrast.
 func TestPageFitsEachWindow(t *testing.T) {
 	s := serve(t, "")

@@ -94,7 +94,7 @@ func report(t *testing.T, args ...string) string {
 	return "file://" + page
 }
 
-// At three widths and in both colour schemes the report fits its window and has enough contrast. It
+// At three widths and in both color schemes the report fits its window and has enough contrast. It
 // asks for no other file, and shows the keys of clients as text.
 func TestReportFitsEachWindow(t *testing.T) {
 	url := report(t, "--sample-share", "0.5")

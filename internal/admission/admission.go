@@ -25,7 +25,7 @@ var (
 	errStopping   = status.Error(codes.Unavailable, "the server is stopping")
 )
 
-// A Gate bounds the requests decided at a time. It sheds further requests instead of queueing them,
+// A Gate bounds the requests decided at a time. It sheds further requests instead of queuing them,
 // because a queued request would outlive its client's timeout and delay others.
 type Gate struct {
 	limit     int64

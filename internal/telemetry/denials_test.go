@@ -148,7 +148,7 @@ descriptors:
 func TestPenaltiesAreCountedByLimit(t *testing.T) {
 	m, rules := NewMetrics("test"), loaded(t, twoLimits)
 	began, during := limiters.Verdict{Penalized: true, PenaltyBegan: true}, limiters.Verdict{Penalized: true}
-	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // an offence
+	m.Observe(observed(rules, 1, true, limiters.Verdict{}, limiters.Verdict{Allowed: true})) // an offense
 	m.Observe(observed(rules, 1, true, began, limiters.Verdict{Allowed: true}))
 	m.Observe(observed(rules, 1, true, during, limiters.Verdict{Allowed: true}))
 	m.Observe(observed(rules, 0, true, during, limiters.Verdict{Allowed: true}))

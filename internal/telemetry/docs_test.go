@@ -106,8 +106,8 @@ var sections = []struct {
 	{"Leases and reservations", "", []struct{ name, use string }{
 		{"weir_lease_ends_total", "If a rule has fewer ends than allowed hits, releases are lost, and their slots stay held until their TTL."},
 		{"weir_leases_given_up_total", ""},
-		{"weir_lease_ends_pending", "These leases end when Redis answers again."},
-		{"weir_lease_ends_repeated_total", "These leases ended late because of an outage of Redis."},
+		{"weir_lease_ends_pending", "The leases and reservations end when Redis answers again."},
+		{"weir_lease_ends_repeated_total", "The leases and reservations ended late because of an outage of Redis."},
 		{"weir_lease_ends_lost_total", "Redis failed for too long. These slots stay held until their TTL."},
 		{"weir_too_many_leases_total", "Settlements are lost, or one key has the reservations of many clients."},
 		{"weir_bad_lease_ids_total", "Correct the lease id, the last entry of the descriptor, in Envoy."},
@@ -140,8 +140,8 @@ var sections = []struct {
 		{"weir_statsd_sent_lines_total", ""},
 		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
 	}},
-	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences. If a limit has\n" +
-		"no effect, look at `ratelimit_service_rate_limit_domain_not_found`, because Envoy may send another domain.", []struct{ name, use string }{
+	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences. If a limit has no effect,\n" +
+		"look at `ratelimit_service_rate_limit_domain_not_found`, because Envoy may send another domain.", []struct{ name, use string }{
 		{"ratelimit_service_rate_limit_total_hits", ""},
 		{"ratelimit_service_rate_limit_over_limit", ""},
 		{"ratelimit_service_rate_limit_near_limit", ""},
@@ -171,7 +171,7 @@ var labels = []struct{ name, meaning, example, bound string }{
 	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
 	{"outcome", "the outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`; `shadowed` for denials in shadow mode", "`newly_denied`", "5"},
 	{"reason", "the reason why the recording lacks a line: `queue_full`, `rate`, `too_long`, `unwritten`", "`rate`", "4"},
-	{"result", "the result of a load of rules, of a push by xDS, or of the end of a lease", "`ok`, `error`, `rejected`", "5"},
+	{"result", "the result of a load of rules, of a push by xDS, or of the end of a lease or a reservation", "`ok`, `error`, `rejected`", "5"},
 	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
 	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
 	{"version", "the version of Weir, or of the rules in `weir_rules_info`", "`v0.1.0`, `6f1ed002ab559585`", "1"},

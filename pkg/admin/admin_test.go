@@ -286,7 +286,7 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	}
 }
 
-// A denied peek of Envoy is an offence. A denied peek of an operator is not, however often it is
+// A denied peek of Envoy is an offense. A denied peek of an operator is not, however often it is
 // repeated.
 func TestInspectAddsNoPenalty(t *testing.T) {
 	f := newFixture(t, nil)
@@ -301,7 +301,7 @@ func TestInspectAddsNoPenalty(t *testing.T) {
 		t.Fatal("the second hit: allowed, want denied")
 	}
 	if l := f.peek(`[["banned","x"]]`).Limits[0]; l.State.Penalty != "0s" {
-		t.Fatalf("a penalty after the first offence: %+v", l)
+		t.Fatalf("a penalty after the first offense: %+v", l)
 	}
 	f.hit(1, "banned", "x")
 	l := f.peek(`[["banned","x"]]`).Limits[0]

@@ -466,7 +466,7 @@ func TestHitsAreChargedPeekedAndRefunded(t *testing.T) {
 }
 
 // An upstream may refund 0 hits at the end of a request. As a peek, this would be denied under a
-// full limit. Then it would count as an offence, and keep the other limits of the request from
+// full limit. Then it would count as an offense, and keep the other limits of the request from
 // being charged.
 func TestRefundOfNoHitsIsNeverDenied(t *testing.T) {
 	const rules = `

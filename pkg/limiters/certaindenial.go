@@ -21,7 +21,7 @@ func (l *Limit) CertainDenial(n int64, v *Verdict) (minHits int64, certain bool)
 		return 0, false
 	case l.HasPenalty():
 		// During a penalty everything is denied and nothing counted. Every other denial is an
-		// offence, which the store must count.
+		// offense, which the store must count.
 		return minHits, v.Penalized && (n > 0 || !l.peekOver)
 	case n < minHits:
 		return 0, false

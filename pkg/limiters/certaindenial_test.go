@@ -39,7 +39,7 @@ func TestOnlyCertainDenialsAreReported(t *testing.T) {
 		"a peek over the limit":                {over, 0, Verdict{Used: 6, RetryAfter: 1}, none},
 		"a peek of a full window":              {strict, 0, Verdict{Used: 5, RetryAfter: 1}, none},
 		"a peek of an overfull window":         {strict, 0, Verdict{Used: 6, RetryAfter: 1}, 0},
-		"an offence":                           {penal, 1, Verdict{Used: 5, RetryAfter: 1}, none},
+		"an offense":                           {penal, 1, Verdict{Used: 5, RetryAfter: 1}, none},
 		"a penalty":                            {penal, 9, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},
 		"a peek over, during a penalty":        {penalOver, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, none},
 		"a peek during a penalty":              {penal, 0, Verdict{Used: 5, RetryAfter: 1, Penalized: true}, 0},

@@ -227,7 +227,7 @@ func (d *groupDecision) reportAllowed(i int, effect leaseEffect) {
 	d.out[i].LeaseAlreadyOpen = effect == leaseAlreadyOpen
 }
 
-// deny charges the denied hits whose limit counts them, records offences, and completes the
+// deny charges the denied hits whose limit counts them, records offenses, and completes the
 // verdicts.
 func (d *groupDecision) deny() {
 	for i := range d.group {
@@ -244,7 +244,7 @@ func (d *groupDecision) deny() {
 		case d.out[i].Allowed:
 			d.reportAllowed(i, d.group[i].leaseEffect(s, d.now))
 		default:
-			began := d.isFirstOffence(i) && d.grow(i) == nil && s.ensureExtraState().penalty.addOffence(l.penalty, d.now)
+			began := d.isFirstOffense(i) && d.grow(i) == nil && s.ensureExtraState().penalty.addOffense(l.penalty, d.now)
 			d.out[i] = d.denial(i).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}
@@ -264,8 +264,8 @@ func (d *groupDecision) denial(i int) Verdict {
 	return l.verdict(s, d.now, false, retryAfter)
 }
 
-// isFirstOffence reports whether operation i is the first offence of the group on its key.
-func (d *groupDecision) isFirstOffence(i int) bool {
+// isFirstOffense reports whether operation i is the first offense of the group on its key.
+func (d *groupDecision) isFirstOffense(i int) bool {
 	for j := range i + 1 {
 		if d.stateIndex[j] == d.stateIndex[i] && d.out[j].Denied() && d.group[j].Limit.HasPenalty() {
 			return j == i

@@ -48,7 +48,7 @@ func AppendState(b []byte, l *Limit, s *State) []byte {
 	s.PutWords(b[start:])
 	if l.HasPenalty() {
 		p := &s.extraOrEmpty().penalty
-		for _, n := range [...]int64{p.offences, p.since, p.until, p.begun} {
+		for _, n := range [...]int64{p.offenses, p.since, p.until, p.begun} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(n))
 		}
 	}
@@ -168,7 +168,7 @@ func readPenalty(b []byte) (penaltyState, error) {
 			return penaltyState{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}
-	return penaltyState{offences: n[0], since: n[1], until: n[2], begun: n[3]}, nil
+	return penaltyState{offenses: n[0], since: n[1], until: n[2], begun: n[3]}, nil
 }
 
 // readLog decodes a log and checks that times and counts ascend, which searches rely on.

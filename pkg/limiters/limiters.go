@@ -45,7 +45,7 @@ const (
 	// leases. The store remembers the end of an unknown id for [EndedTTL]: within that time, a
 	// charge with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
-	// OpInspect reads the state of the key: it charges nothing, never counts as an offence, and is
+	// OpInspect reads the state of the key: it charges nothing, never counts as an offense, and is
 	// never answered by a cache. N and Lease are ignored. An inspection is allowed if one more hit
 	// would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// A penaltyState records the offences and penalties of a key. An offence is a request that the
-// limit itself denies. Enough offences within a window begin a penalty, which denies every request.
-// Times are in µs since 1970. The zero value has no offences.
+// A penaltyState records the offenses and penalties of a key. An offense is a request that the
+// limit itself denies. Enough offenses within a window begin a penalty, which denies every request.
+// Times are in µs since 1970. The zero value has no offenses.
 type penaltyState struct {
-	offences int64 // offences since the last penalty, in their window
+	offenses int64 // offenses since the last penalty, in their window
 	since    int64 // the time of the first of them, where their window starts
 	until    int64 // the end of the last penalty
 	begun    int64 // penalties begun since Forget last passed
@@ -27,7 +27,7 @@ type PenaltySpec struct {
 }
 
 const (
-	maxOffences      = 1_000_000
+	maxOffenses      = 1_000_000
 	maxFactor        = 1000
 	minPenaltyMicros = int64(time.Millisecond / time.Microsecond)
 )
@@ -40,7 +40,7 @@ var maxWindowMicros = MaxWindow.Microseconds()
 
 var penaltyParameters = []Parameter{
 	{Key: "penalty", Type: Object, About: "deny every request for a while after repeated denials."},
-	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffences, Required: true,
+	{Key: "penalty.after", Type: Integer, Min: 1, Max: maxOffenses, Required: true,
 		number: func(p *Params) *int64 { return &p.Penalty.After },
 		About:  "the number of denied requests that begins a penalty."},
 	{Key: "penalty.within", Type: Duration, Min: minPenaltyMicros, Max: maxWindowMicros, Required: true,
@@ -83,20 +83,20 @@ func (p *penaltyState) left(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.until-now, spec.Max.Microseconds()))
 }
 
-// addOffence updates p for a denied request, which is an offence unless a penalty denied it. It
+// addOffense updates p for a denied request, which is an offense unless a penalty denied it. It
 // reports whether a penalty began.
-func (p *penaltyState) addOffence(spec *PenaltySpec, now int64) (began bool) {
+func (p *penaltyState) addOffense(spec *PenaltySpec, now int64) (began bool) {
 	if left := p.left(spec, now); left > 0 {
 		p.until = now + left
 		return false
 	}
 	within := spec.Within.Microseconds()
 	// A window that starts more than its length ahead was recorded before a clock was corrected.
-	if p.offences == 0 || now-p.since >= within || p.since-now > within {
-		p.offences, p.since = 0, now
+	if p.offenses == 0 || now-p.since >= within || p.since-now > within {
+		p.offenses, p.since = 0, now
 	}
-	p.offences++
-	if p.offences < spec.After {
+	p.offenses++
+	if p.offenses < spec.After {
 		return false
 	}
 	if now >= p.until+spec.Forget.Microseconds() {
@@ -118,7 +118,7 @@ func (spec *PenaltySpec) duration(begun int64) int64 {
 // resetTime returns when p becomes equivalent to the zero penaltyState, in µs since 1970.
 func (p *penaltyState) resetTime(spec *PenaltySpec) int64 {
 	resetTime := int64(0)
-	if p.offences > 0 {
+	if p.offenses > 0 {
 		resetTime = p.since + spec.Within.Microseconds()
 	}
 	if p.begun > 0 {

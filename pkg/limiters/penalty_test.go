@@ -60,7 +60,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 		spec := mustPenalty(t, c.penalty)
 		p, now := penaltyState{}, int64(1_700_000_000_000_000)
 		for i, want := range c.want {
-			p.addOffence(spec, now)
+			p.addOffense(spec, now)
 			if got := micros(p.left(spec, now)); got != want {
 				t.Errorf("%+v: penalty %d lasts %v, want %v", c.penalty, i+1, got, want)
 			}
@@ -74,7 +74,7 @@ func TestBegunPenaltiesAreBounded(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond, Factor: 2, Max: MaxWindow})
 	p, now := penaltyState{}, int64(1)
 	for range 1000 {
-		p.addOffence(spec, now)
+		p.addOffense(spec, now)
 		now = p.until
 	}
 	if p.begun != MaxPenaltiesBegun || spec.duration(p.begun) != maxWindowMicros {
@@ -86,9 +86,9 @@ func TestPenaltyResetTimeIncludesForget(t *testing.T) {
 	spec := mustPenalty(t, PenaltySpec{After: 2, Within: 10 * time.Millisecond, For: 20 * time.Millisecond, Forget: 30 * time.Millisecond})
 	const now = int64(1_000_000)
 	var once penaltyState
-	once.addOffence(spec, now)
+	once.addOffense(spec, now)
 	twice := once
-	twice.addOffence(spec, now+5)
+	twice.addOffense(spec, now+5)
 	for _, c := range []struct {
 		p    penaltyState
 		want int64

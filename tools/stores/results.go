@@ -180,8 +180,8 @@ func table(all []*result) string {
 			fmt.Fprintf(&b, " %s |", r.Columns[name])
 		}
 		again := ""
-		if n := len(r.Again); n > 0 {
-			again = fmt.Sprintf("; %d passed only when run alone", n)
+		if len(r.Again) > 0 {
+			again = "; passed only when run alone: `" + strings.Join(r.Again, "`, `") + "`"
 		}
 		fmt.Fprintf(&b, " %s, %s, %s%s |\n", r.Date, r.Commit, r.System, again)
 	}

@@ -101,7 +101,7 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 	}
 	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
 	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
-	// because a denied peek could be an offence.
+	// because a denied peek could be an offense.
 	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
 		s.markPending(e, now)
 	}

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
-// twoAPenalty allows two hits a minute. The third offence begins a penalty of 90 s.
+// twoAPenalty allows two hits a minute. The third offense begins a penalty of 90 s.
 var twoAPenalty = limiterstest.MustLimit(limiters.Spec{
 	Algorithm: "fixed_window", Max: 2, Window: time.Minute, CountDenied: true,
 	Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 3, Within: time.Hour, For: 90 * time.Second}},
 })
 
-// Each offence reaches the store. During the penalty the cache answers, until MaxAge or the
+// Each offense reaches the store. During the penalty the cache answers, until MaxAge or the
 // penalty's end.
-func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
+func TestOffensesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a, b := f.replica(defaults), f.replica(defaults)
 		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
@@ -36,7 +36,7 @@ func TestOffencesAreForwardedAndPenaltiesRemembered(t *testing.T) {
 }
 
 // The goroutine renews no penalty: a peek that arrives after its end could be denied, and would be
-// an offence.
+// an offense.
 func TestPenaltyIsNotRenewed(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)

@@ -20,8 +20,8 @@ import (
 // short, except for hits charged after the denial was cached.
 func TestDenyCacheChangesNoDecision(t *testing.T) { changesNoDecision(t, limiterstest.NewGenerator) }
 
-// With penalties, no offence is hidden: every penalty begins with the same request.
-func TestDenyCacheHidesNoOffence(t *testing.T) {
+// With penalties, no offense is hidden: every penalty begins with the same request.
+func TestDenyCacheHidesNoOffense(t *testing.T) {
 	changesNoDecision(t, limiterstest.NewPenaltyGenerator)
 }
 

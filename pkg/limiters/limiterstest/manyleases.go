@@ -161,7 +161,7 @@ func testExpiredReservations(p *pair, limit *limiters.Limit) {
 }
 
 // testMaxReservations checks a key with as many open reservations as it may have. A further one is
-// denied, which is an offence. The group of the operation is denied with it.
+// denied, which is an offense. The group of the operation is denied with it.
 func testMaxReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	now := traceStart.Add(500 * time.Millisecond)
@@ -189,7 +189,7 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 	}
 	further.Lease = held.Lease
 	if v := p.takeSingles(now, further); !v.Penalized || v.TooManyLeases {
-		p.t.Errorf("the third offence: %+v, want a penalty", v)
+		p.t.Errorf("the third offense: %+v, want a penalty", v)
 	}
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A penalized is a limit with a penalty as the definition has it: a list of all offences and one of
+// A penalized is a limit with a penalty as the definition has it: a list of all offenses and one of
 // all penalties.
 type penalized struct {
 	limit                                         model
 	after, within, lasts, factor, longest, forget int64
-	offences                                      []int64 // the time of each since the last penalty
+	offenses                                      []int64 // the time of each since the last penalty
 	penalties                                     []period
 }
 
@@ -47,7 +47,7 @@ func (p *penalized) take(now, n, _ int64) limiters.Verdict {
 			return v
 		}
 		penalties := len(p.penalties)
-		p.addOffence(now)
+		p.addOffense(now)
 		v = p.deny(now, v)
 		v.PenaltyBegan = v.Penalized && len(p.penalties) > penalties
 		return v
@@ -67,11 +67,11 @@ func (p *penalized) end(now int64) int64 {
 	return min(last.until, now+p.longest)
 }
 
-func (p *penalized) addOffence(now int64) {
-	p.offences = append(p.offences, now)
-	// Walks the windows from the first offence.
+func (p *penalized) addOffense(now int64) {
+	p.offenses = append(p.offenses, now)
+	// Walks the windows from the first offense.
 	start, count := int64(0), int64(0)
-	for _, at := range p.offences {
+	for _, at := range p.offenses {
 		if count == 0 || at >= start+p.within || at < start-p.within {
 			start, count = at, 0
 		}
@@ -96,7 +96,7 @@ func (p *penalized) addOffence(now int64) {
 	if longest := big.NewInt(p.longest); length.Cmp(longest) > 0 {
 		length = longest
 	}
-	p.offences, p.penalties = nil, append(p.penalties, period{now, now + length.Int64()})
+	p.offenses, p.penalties = nil, append(p.penalties, period{now, now + length.Int64()})
 }
 
 // deny completes a verdict that denies: the penalty's end, if it is the later one.

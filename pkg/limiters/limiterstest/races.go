@@ -39,7 +39,7 @@ func RunRaces(t *testing.T, replicas []limiters.Store) {
 }
 
 // testPenaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a penalty.
-// Exactly the limit is admitted, and exactly the offences before the penalty are denied without it.
+// Exactly the limit is admitted, and exactly the offenses before the penalty are denied without it.
 func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	const goroutines, calls, maximum, after = 64, 12, 500, 100
 	for _, name := range WindowedAlgorithms() {
@@ -50,7 +50,7 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 			}},
 		})
 		t.Run(name, func(t *testing.T) {
-			var admitted, offences, penalized, began atomic.Int64
+			var admitted, offenses, penalized, began atomic.Int64
 			race(replicas, goroutines, calls, func(store limiters.Store, _, _ int) {
 				v := takeOne(t, store, limiters.Op{Key: "offended", Limit: limit, N: 1})
 				switch {
@@ -59,7 +59,7 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 				case v.Penalized:
 					penalized.Add(1)
 				default:
-					offences.Add(1)
+					offenses.Add(1)
 				}
 				if v.PenaltyBegan {
 					began.Add(1)
@@ -68,9 +68,9 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 			if n := began.Load(); n != 1 {
 				t.Errorf("%d operations began a penalty, want 1", n)
 			}
-			// The last offence is denied by the penalty that it begins.
+			// The last offense is denied by the penalty that it begins.
 			want := [3]int64{maximum, after - 1, int64(len(replicas)*goroutines*calls) - maximum - after + 1}
-			if got := [3]int64{admitted.Load(), offences.Load(), penalized.Load()}; got != want {
+			if got := [3]int64{admitted.Load(), offenses.Load(), penalized.Load()}; got != want {
 				t.Errorf("%v operations were admitted, denied by the limit and denied by the penalty: want %v", got, want)
 			}
 		})

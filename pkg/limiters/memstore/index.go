@@ -73,7 +73,7 @@ func (x *index) move(hash uint32, from, to position) {
 	x.cells[x.find(hash, from)] = uint64(hash)<<32 | uint64(to)
 }
 
-// remove removes a record and shifts following cells towards their home cells.
+// remove removes a record and shifts following cells toward their home cells.
 func (x *index) remove(hash uint32, p position) {
 	hole := x.find(hash, p)
 	for i := x.next(hole); x.cells[i] != 0; i = x.next(i) {

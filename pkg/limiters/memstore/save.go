@@ -108,7 +108,7 @@ func (w *snapshotWriter) write(b []byte) error {
 }
 
 // A copier copies the records of one length in a shard, a few at a time, from last to first.
-// Records move only towards the first, so a record may be copied twice but is never missed.
+// Records move only toward the first, so a record may be copied twice but is never missed.
 type copier struct {
 	algorithms []string
 	storeNow   int64
