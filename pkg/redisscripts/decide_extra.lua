@@ -15,7 +15,7 @@
 --
 -- A key gets these in addition to those that decide_shared.lua lists:
 --   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
---   offended    the last group with an offence on the key
+--   offended    the last group with an offense on the key
 
 return function(now, server, shared)
   local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
@@ -147,12 +147,12 @@ return function(now, server, shared)
     if run.limit.module.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
   end
 
-  -- Counts an offence. The denied operations of a group on one key are one offence.
-  local function add_offence(key, run)
+  -- Counts an offense. The denied operations of a group on one key are one offense.
+  local function add_offense(key, run)
     if run.allowed or not run.limit.penalty or key.offended == run.group then return end
     key.offended = run.group
     local penalty_key, penalty, had_begun = run.penalty_key, run.limit.penalty, penalty_left(run) > 0
-    if penalty.module.add_offence(penalty_key.state, penalty, now) then
+    if penalty.module.add_offense(penalty_key.state, penalty, now) then
       penalty_key.charged, penalty_key.reset = penalty, penalty.module.reset(penalty_key.state, penalty, now)
     end
     run.began = not had_begun and penalty_left(run) > 0
@@ -232,6 +232,6 @@ return function(now, server, shared)
       end
       return
     end
-    for _, f in ipairs({ charge_denied, add_offence, report_denied }) do each(group, f) end
+    for _, f in ipairs({ charge_denied, add_offense, report_denied }) do each(group, f) end
   end
 end

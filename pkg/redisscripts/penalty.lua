@@ -1,10 +1,10 @@
--- penalty: the offences and penalties of a key, which are a part of a state. Twin of pkg/limiters/penalty.go.
+-- penalty: the offenses and penalties of a key, which are a part of a state. Twin of pkg/limiters/penalty.go.
 --
--- KEYS    one string of 28 bytes: start of the window of offences, end of the last penalty, offences, penalties begun, expiry. The key
+-- KEYS    one string of 28 bytes: start of the window of offenses, end of the last penalty, offenses, penalties begun, expiry. The key
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
-local M = { limit = 0, load = 0, left = 0, add_offence = 0, add_to_denial = 0, reset = 0, save = 0 }
+local M = { limit = 0, load = 0, left = 0, add_offense = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
 function M.limit(text, from)
@@ -13,31 +13,31 @@ function M.limit(text, from)
 end
 
 function M.load(key)
-  local value, since, penalty_end, offences, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
-  if value then since, penalty_end, offences, begun, expiry = whole_numbers(value, 28, '>I8I8I4I4I4') end
-  return { since = since, penalty_end = penalty_end, offences = offences, begun = begun, expiry = expiry }
+  local value, since, penalty_end, offenses, begun, expiry = call('GET', key), 0, 0, 0, 0, 0
+  if value then since, penalty_end, offenses, begun, expiry = whole_numbers(value, 28, '>I8I8I4I4I4') end
+  return { since = since, penalty_end = penalty_end, offenses = offenses, begun = begun, expiry = expiry }
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
 function M.left(s, penalty, now) return max(0, min(s.penalty_end - now, penalty.longest)) end
 
--- Counts a denial as an offence, unless a penalty denied the request. It returns whether s has changed.
-function M.add_offence(s, penalty, now)
+-- Counts a denial as an offense, unless a penalty denied the request. It returns whether s has changed.
+function M.add_offense(s, penalty, now)
   local left = M.left(s, penalty, now)
   if left > 0 then
     local changed = s.penalty_end ~= now + left
     s.penalty_end = now + left
     return changed
   end
-  if s.offences == 0 or now - s.since >= penalty.within or s.since - now > penalty.within then s.offences, s.since = 0, now end
-  s.offences = s.offences + 1
-  if s.offences >= penalty.after then
+  if s.offenses == 0 or now - s.since >= penalty.within or s.since - now > penalty.within then s.offenses, s.since = 0, now end
+  s.offenses = s.offenses + 1
+  if s.offenses >= penalty.after then
     if now >= s.penalty_end + penalty.forget then s.begun = 0 end
     local lasts, begun = penalty.lasts, s.begun
     while begun > 0 and penalty.factor > 1 and lasts < penalty.longest do
       lasts, begun = lasts * penalty.factor, begun - 1
     end
-    s.offences, s.since, s.penalty_end, s.begun = 0, 0, now + min(lasts, penalty.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
+    s.offenses, s.since, s.penalty_end, s.begun = 0, 0, now + min(lasts, penalty.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
   end
   return true
 end
@@ -57,7 +57,7 @@ end
 -- The time until s has fully reset, in µs.
 function M.reset(s, penalty, now)
   local reset = now
-  if s.offences > 0 then reset = s.since + penalty.within end
+  if s.offenses > 0 then reset = s.since + penalty.within end
   if s.begun > 0 then reset = max(reset, s.penalty_end + penalty.forget) end
   return max(0, reset - now)
 end
@@ -65,7 +65,7 @@ end
 function M.save(key, s, _, reset, _, server)
   local expiry, px = s.expiry
   if expiry < least_expiry(reset, server) then expiry, px = renew_expiry(reset, server) end
-  local value = struct_pack('>I8I8I4I4I4', s.since, s.penalty_end, s.offences, s.begun, expiry)
+  local value = struct_pack('>I8I8I4I4I4', s.since, s.penalty_end, s.offenses, s.begun, expiry)
   if px then call('SET', key, value, 'PX', px) else call('SETRANGE', key, '0', value) end
 end
 

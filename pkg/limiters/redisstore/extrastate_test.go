@@ -61,9 +61,9 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 	}
 }
 
-// An offence that a full Redis cannot count begins no penalty, and denies no later request. A
+// An offense that a full Redis cannot count begins no penalty, and denies no later request. A
 // reservation fails, and charges nothing. A settle that cannot be written fails.
-func TestFullRedisCountsNoOffence(t *testing.T) {
+func TestFullRedisCountsNoOffense(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	for _, limit := range withExtraState(1) {
@@ -87,7 +87,7 @@ func TestFullRedisCountsNoOffence(t *testing.T) {
 		}
 		setFull(t, c, false)
 		if out, err := take(s, over); err != nil || !out[0].Penalized {
-			t.Errorf("%s: %+v %v: want the second offence", limit.Algorithm(), out, err)
+			t.Errorf("%s: %+v %v: want the second offense", limit.Algorithm(), out, err)
 		}
 		if n := c.Exists(t.Context(), s.namer.key(&other), s.namer.key(&other)+keySuffixes[reservationsKey]).Val(); n != 0 {
 			t.Errorf("%s: a reservation that failed has left %d keys, want 0", limit.Algorithm(), n)
