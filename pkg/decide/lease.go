@@ -14,8 +14,8 @@ import (
 const MaxLeaseIDBytes = 256
 
 // Keys of an entry that makes a descriptor end its lease, if it follows the lease id as the last
-// entry, such as (user, alice), (lease, ID), (release, 1). Its value is ignored. In other places they
-// are ordinary keys.
+// entry, such as (user, alice), (lease, ID), (release, 1). Its value is ignored. Elsewhere they are
+// ordinary keys.
 const (
 	ReleaseKey = "release"
 	SettleKey  = "settle"

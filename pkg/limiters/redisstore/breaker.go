@@ -55,8 +55,8 @@ func (b *breaker) record(err error, budget time.Duration) {
 }
 
 // isFailure reports whether err means that Redis fails. A cancellation or a panic never does. A
-// timeout does if two conditions hold: Redis had at least a third of b.timeout to reply, and the last
-// failure was at least a third of b.timeout ago, because two timeouts at once may have one cause.
+// timeout does, unless Redis had less than a third of b.timeout to reply, or the last failure was
+// less than that ago: two timeouts at once may have one cause.
 func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
