@@ -56,7 +56,7 @@ func (b *breaker) record(err error, budget time.Duration) {
 
 // isFailure reports whether err means that Redis fails. A cancellation or a panic never does. A
 // timeout does, unless Redis had less than a third of b.timeout to reply, or the last failure was
-// less than that ago: two timeouts at once may have one cause.
+// less than that ago. Two timeouts at once may have one cause.
 func (b *breaker) isFailure(err error, budget time.Duration) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
