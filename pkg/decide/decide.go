@@ -63,8 +63,9 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // a store call that is independent of ctx, before it returns. An allowed request whose leases it
 // ends gets an error of kind [ContextEnded].
 //
-// A non-nil error is an [*Error], and means that the request is undecided. Result is then only for
-// metrics and logs.
+// A non-nil error is an [*Error], and means that the request is neither allowed nor denied. Result is
+// then only for metrics and logs. Under [Options.ShadowMode], a failure of the store or the end of
+// ctx is no error.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	result.Clear()
@@ -91,7 +92,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	switch {
 	case result.combined.Undecided() && !d.planner.options.ShadowMode:
 		return undecidedError(ctx, failure, result.StoreErr)
-	case result.GivenUpLeases > 0 && !result.Denied:
+	case result.GivenUpLeases > 0 && !result.Denied && !d.planner.options.ShadowMode:
 		// The request is allowed, but ctx has ended, and the request has no lease any more.
 		return contextEnded(ctx.Err())
 	}

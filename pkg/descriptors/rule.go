@@ -128,8 +128,8 @@ func (r *Rule) isLeaseID(i int, entries []Entry) bool {
 	return r != nil && r.hasLeases && i == len(entries)-1
 }
 
-// MatchesValue reports whether r restricts the value of entry i: a KeyOnly node and the wildcard
-// "*" do not. It returns false beyond the path of r.
+// MatchesValue reports whether r restricts the value of entry i: a node without a value, or with the
+// value "*", does not. It returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
 	if i >= len(r.path) {
 		return false

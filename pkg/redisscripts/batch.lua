@@ -66,8 +66,9 @@ end
 --   RESERVATIONS  op_count, ops_at, op_index
 --   EXTRA         last, limit, n, group_number, op_kind, id, reservations_index, penalty_index
 -- first and last are the indices of its first and its last verdict. The layouts of its operations begin at byte ops_at of packed. op_index
--- is the index of the operation that is decided now. An operation charges n hits if it is allowed, and denied_n if it is denied and the
--- limit counts denied hits. The other fields are those of wire.go. A GROUPED or EXTRA run has one operation. A group is a list of such runs.
+-- is the index of the operation that is decided now. An operation charges n hits. If it is denied, it charges denied_n, or n without
+-- that field, and only if the limit counts denied hits. The other fields are those of wire.go. A GROUPED or EXTRA run has one
+-- operation. A group is a list of such runs.
 --
 -- count is the number of verdicts so far.
 local runs, count, packed = { nil }, 0, ARGV[#ARGV]

@@ -42,7 +42,9 @@ func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Grou
 	if err != nil {
 		// The node may have been replaced, so reconnect to the current owner.
 		if master, lookupErr := n.cluster.client.MasterForKey(ctx, keys[0]); lookupErr == nil {
-			n.reconnector.afterError(err, master)
+			for _, sc := range calls {
+				n.reconnector.afterError(sc.err, master)
+			}
 		}
 	}
 	return err
