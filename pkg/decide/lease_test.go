@@ -408,6 +408,21 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 	}
 }
 
+// SHADOW_MODE allows every request, so one that is canceled after the store's answer gets no error.
+func TestCanceledRequestInShadowModeGetsNoError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	store := newLeaseStore()
+	store.intercept = func(_ int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+		defer cancel()
+		return take(ctx)
+	}
+	var result Result
+	must.Succeed(t, newLeaseDecider(t, store, Options{ShadowMode: true}).Decide(ctx, leaseRequest("user=u lease=a"), &result))
+	if result.GivenUpLeases != 1 || result.EndErr != nil {
+		t.Errorf("%d ended, error %v, want 1", result.GivenUpLeases, result.EndErr)
+	}
+}
+
 // The store opens the lease after the end, for instance because another connection was faster.
 func TestRequestAfterItsEndOpensNoLease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
