@@ -17,7 +17,7 @@ type stopper struct {
 	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
-	saving    atomic.Bool
+	saves     atomic.Bool   // the save has begun
 	saved     chan struct{} // closed when the counters are saved
 	stopped   chan struct{} // closed when the process has stopped
 	abandoned chan struct{} // closed when a forced stop has timed out
@@ -67,8 +67,8 @@ func (s *stopper) forceAfter(timeout time.Duration) {
 }
 
 const (
-	// forcedStopTimeout bounds a forced stop without its save. A store call in flight may last
-	// longer, up to STORE_TIMEOUT.
+	// forcedStopTimeout bounds a forced stop before its save, and again after it. A store call in
+	// flight may last longer, up to STORE_TIMEOUT.
 	forcedStopTimeout = 2 * time.Second
 	// saveTimeout bounds a save after forcedStopTimeout. A slow disk needs more time than calls.
 	saveTimeout = 30 * time.Second
@@ -87,7 +87,7 @@ func (s *stopper) watch(timeout time.Duration) {
 	if closesWithin(s.stopped, forcedStopTimeout) {
 		return
 	}
-	if s.saving.Load() && closesWithin(s.saved, saveTimeout) && closesWithin(s.stopped, forcedStopTimeout) {
+	if s.saves.Load() && closesWithin(s.saved, saveTimeout) && closesWithin(s.stopped, forcedStopTimeout) {
 		return
 	}
 	close(s.abandoned)
@@ -105,9 +105,8 @@ func closesWithin(c <-chan struct{}, d time.Duration) bool {
 
 // save calls f, which saves the counters, once. A forced stop waits for f longer than for calls.
 func (s *stopper) save(f func()) {
-	s.saving.Store(true)
+	s.saves.Store(true)
 	f()
-	s.saving.Store(false)
 	close(s.saved)
 }
 

@@ -36,6 +36,7 @@ type Metrics struct {
 	unmatched   *counterMap
 	denials     denialMetrics
 	rulesInfo   *prometheus.GaugeVec
+	version     string // the label of rulesInfo
 	undecodable *prometheus.CounterVec
 	leases      leaseMetrics
 	handler     http.Handler
@@ -170,8 +171,11 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.loaded.Set(float64(now.UnixNano()) / 1e9)
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))
-	m.rulesInfo.Reset()
 	m.rulesInfo.WithLabelValues(rules.Version()).Set(1)
+	if m.version != rules.Version() {
+		m.rulesInfo.DeleteLabelValues(m.version)
+		m.version = rules.Version()
+	}
 	current := rules.ByID()
 	m.hits.removeStale(current)
 	m.hits.byRule.Reset(rules)

@@ -90,7 +90,7 @@ func (s NodeSpec) IsShareable() bool {
 //
 //   - ruleIndex.next decides requests, and finds only the node that an entry selects. See
 //     TestMatchAgreesWithLinearSearch.
-//   - [Domain.Walk] explains decisions. It rebuilds the tree from the rules, as walkNodes, and finds
+//   - [Walker.Walk] explains decisions. It rebuilds the tree from the rules, as walkNodes, and finds
 //     all nodes that match, for [Step.Hides]. See TestWalkAgreesWithMatch.
 //   - The linter of package rulesfile compares rules with each other, not with a request. See
 //     TestUnreachableRulesNeverMatch.

@@ -61,7 +61,7 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// A walkNode is a node of the tree that [Domain.Walk] rebuilds, see [Node].
+// A walkNode is a node of the tree that a [Walker] rebuilds, see [Node].
 type walkNode struct {
 	pathNode       // zero at the root
 	rule     *Rule // nil if the node has none
@@ -104,16 +104,26 @@ type matchingNode struct {
 	prefix netip.Prefix // set for MatchedPrefix
 }
 
-// Walk explains [Domain.Match]. It returns a step for each entry up to the first that selects
-// nothing. If all entries select a node, the Rule of the last step is the result of Match;
-// otherwise the result is nil. Walk reads every rule, so it is slow for many rules. Nil has no
-// steps.
-func (d *Domain) Walk(entries []Entry) []Step {
-	if d == nil || len(entries) == 0 {
-		return nil
+// A Walker explains [Domain.Match] for the descriptors of a request. It is safe for concurrent use.
+type Walker struct{ root *walkNode } // nil without a domain
+
+// Walker returns a Walker of d, which may be nil. It reads every rule, so it is slow for many rules.
+func (d *Domain) Walker() Walker {
+	if d == nil {
+		return Walker{}
 	}
 	root, _ := d.tree()
-	at := matchingNode{walkNode: root}
+	return Walker{root}
+}
+
+// Walk returns a step for each entry up to the first that selects nothing. If all entries select a
+// node, the Rule of the last step is the result of Match; otherwise the result is nil. Without a
+// domain or entries, there are no steps.
+func (w Walker) Walk(entries []Entry) []Step {
+	if w.root == nil || len(entries) == 0 {
+		return nil
+	}
+	at := matchingNode{walkNode: w.root}
 	var steps []Step
 	var untried [][]matchingNode // at each level, the nodes that match but that Match does not try
 	for i, e := range entries {

@@ -29,7 +29,7 @@ func TestWalkAgreesWithMatch(t *testing.T) {
 		domain := rules.Domain("d")
 		for range 100 {
 			request := made.Entries()
-			steps, want := domain.Walk(request), domain.Match(request)
+			steps, want := domain.Walker().Walk(request), domain.Match(request)
 			last := &steps[len(steps)-1]
 			got := last.Rule
 			if len(steps) < len(request) || !last.Result.Matched() {
@@ -97,17 +97,17 @@ func TestWalkReportsEachKindOfStep(t *testing.T) {
 		"x-plan=free":                "x-* rules.yaml:15 wildcard",
 	} {
 		var got []string
-		for _, s := range rules.Domain("d").Walk(entries(request)) {
+		for _, s := range rules.Domain("d").Walker().Walk(entries(request)) {
 			got = append(got, factsOf(&s))
 		}
 		if text := strings.Join(got, " | "); text != want {
 			t.Errorf("%s:\n got %s\nwant %s", request, text, want)
 		}
 	}
-	if steps := rules.Domain("e").Walk(entries("a=1")); steps != nil {
+	if steps := rules.Domain("e").Walker().Walk(entries("a=1")); steps != nil {
 		t.Errorf("an unknown domain has steps %v", steps)
 	}
-	if steps := rules.Domain("d").Walk(nil); steps != nil {
+	if steps := rules.Domain("d").Walker().Walk(nil); steps != nil {
 		t.Errorf("no entries have steps %v", steps)
 	}
 }

@@ -6,7 +6,7 @@
 //
 // The rule, the limits and the result come from [decide.Planner], which plans live requests too. So
 // a server with the same rules and settings decides as the explanation reports. The steps come from
-// [descriptors.Domain.Walk], which tests compare with the matching of live requests. The JSON of an
+// [descriptors.Walker.Walk], which tests compare with the matching of live requests. The JSON of an
 // [Explanation] is a contract: fields may be added, but not renamed.
 package explain
 
@@ -100,7 +100,7 @@ func ForRequest(o Options, rules *descriptors.Rules, request *decide.Request) *E
 		explanation.Error = err.Error()
 		return explanation
 	}
-	e := explainer{options: o, rules: rules, domain: domain, plans: planned.Plans}
+	e := explainer{options: o, rules: rules, domain: domain, walker: domain.Walker(), plans: planned.Plans}
 	for i := range planned.Plans {
 		d := e.descriptor(i)
 		d.Entries = EntriesOf(request.Descriptors[i].Entries)
@@ -155,6 +155,7 @@ type explainer struct {
 	options Options
 	rules   *descriptors.Rules
 	domain  *descriptors.Domain // nil: unknown
+	walker  descriptors.Walker
 	plans   []decide.Plan
 }
 
@@ -188,7 +189,7 @@ const (
 func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimit string) {
 	d.Walk = []Step{}
 	planned := e.plans[i].Entries
-	for _, s := range e.domain.Walk(planned) {
+	for _, s := range e.walker.Walk(planned) {
 		step := Step{
 			Level: s.Position, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
 			Descriptor: s.Node, Source: s.Source, Reason: stepReason(&s), brief: briefReason(&s),

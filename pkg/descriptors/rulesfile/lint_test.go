@@ -230,7 +230,7 @@ func TestUnreachableRulesNeverMatch(t *testing.T) {
 		unreachable += len(lines)
 		for range 100 {
 			request := made.Entries()
-			for _, step := range rules.Domain("d").Walk(request) {
+			for _, step := range rules.Domain("d").Walker().Walk(request) {
 				if lines[step.Source] {
 					t.Fatalf("%v selects %s at %s, which is unreachable in\n%s", request, step.Node, step.Source, made.Text)
 				}
