@@ -262,6 +262,7 @@ func TestForcedStopWaitsForTheSave(t *testing.T) {
 		"a slow save":                 {stopTimeout + 20*time.Second, 0, 0},
 		"a disk that does not answer": {time.Hour, 0, stopTimeout + forcedStopTimeout + saveTimeout},
 		"a rest that hangs":           {stopTimeout + 5*time.Second, time.Hour, stopTimeout + 5*time.Second + forcedStopTimeout},
+		"a rest after a short save":   {stopTimeout + forcedStopTimeout*9/10, forcedStopTimeout / 2, 0},
 		"a rest after a late save":    {stopTimeout + forcedStopTimeout + saveTimeout - time.Second, forcedStopTimeout - time.Millisecond, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

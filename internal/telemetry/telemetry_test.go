@@ -58,14 +58,20 @@ func TestScrapeReadsStatsOnce(t *testing.T) {
 	}
 }
 
+// decision returns the decision about hits under a limit of a rule in the domain d.
+func decision(rule string, hits int64, v limiters.Verdict) decide.Decision {
+	plan := decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limits: []descriptors.RateLimit{tenADay}, Hits: hits}
+	return decide.Decision{Plan: &plan, Verdicts: []limiters.Verdict{v}}
+}
+
 func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 	m := NewMetrics("test")
 	m.Observe(&rls.Observation{Code: codes.OK, Result: decide.Result{Denied: true, Decisions: []decide.Decision{
-		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 3}, Verdicts: []limiters.Verdict{{Allowed: true}}},
-		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 2}, Verdicts: []limiters.Verdict{{}}},
-		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 5}, Verdicts: []limiters.Verdict{{Err: errors.New("broken")}}},
-		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 0}, Verdicts: []limiters.Verdict{{}}},
-		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "a"}, Limits: []descriptors.RateLimit{tenADay}, Hits: -4}, Verdicts: []limiters.Verdict{{Allowed: true}}},
+		decision("a", 3, limiters.Verdict{Allowed: true}),
+		decision("a", 2, limiters.Verdict{}),
+		decision("a", 5, limiters.Verdict{Err: errors.New("broken")}),
+		decision("a", 0, limiters.Verdict{}),
+		decision("a", -4, limiters.Verdict{Allowed: true}),
 	}}})
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
 # HELP weir_hits_total `+hitsHelp+`
@@ -86,7 +92,7 @@ func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {
 		m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
-			{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: rule}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1}, Verdicts: []limiters.Verdict{{}}},
+			decision(rule, 1, limiters.Verdict{}),
 		}}})
 	}
 	const limit = `, rate_limit: {unit: day, requests_per_unit: 1}}`

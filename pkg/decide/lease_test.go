@@ -135,24 +135,40 @@ func wantReasons(t *testing.T, d *Decider, want string, texts ...string) {
 }
 
 func TestLeaseIsTakenAndReleased(t *testing.T) {
-	d := newLeaseDecider(t, newLeaseStore(), Options{})
-	for i, c := range []struct{ release, want string }{
-		{"-user=u lease=%d", "released"}, {"-0 user=u lease=%d", "released"}, {"-7 user=u lease=%d", "released"},
-		{"user=u lease=%d release", "released"}, {"-user=u lease=%d release", "released"}, {"-user=u lease=%d settle", "released"},
-		{"0 user=u lease=%d settle", "settled"},
+	for release, reason := range map[string]string{
+		"-user=u lease=a":         "released",
+		"-0 user=u lease=a":       "released",
+		"-7 user=u lease=a":       "released",
+		"user=u lease=a release":  "released",
+		"-user=u lease=a release": "released",
+		"-user=u lease=a settle":  "released",
+		"0 user=u lease=a settle": "settled",
 	} {
-		wantReasons(t, d, "allowed: within_limit(1)", fmt.Sprintf("user=u lease=%d", i))
-		wantReasons(t, d, "allowed: within_limit(1)", fmt.Sprintf("user=u lease=%d", i)) // held already
-		wantReasons(t, d, "allowed: within_limit(0)", fmt.Sprintf("user=u lease=b%d", i))
-		wantReasons(t, d, "denied: over_limit(0)", "user=u lease=c")
-		wantReasons(t, d, "allowed: within_limit(1)", "user=other lease=c")
-		wantReasons(t, d, "allowed: "+c.want+"(1)", fmt.Sprintf(c.release, i))
-		wantReasons(t, d, "allowed: "+c.want+"(1)", fmt.Sprintf(c.release, i))
-		wantReasons(t, d, "allowed: released(2)", fmt.Sprintf("user=u lease=b%d release", i))
-		wantReasons(t, d, "allowed: within_limit(1)", "user=other lease=c")
+		t.Run(release, func(t *testing.T) {
+			d := newLeaseDecider(t, newLeaseStore(), Options{})
+			wantReasons(t, d, "allowed: within_limit(1)", "user=u lease=a")
+			wantReasons(t, d, "allowed: within_limit(1)", "user=u lease=a") // held already
+			wantReasons(t, d, "allowed: within_limit(0)", "user=u lease=b")
+			wantReasons(t, d, "denied: over_limit(0)", "user=u lease=c")
+			wantReasons(t, d, "allowed: "+reason+"(1)", release)
+			wantReasons(t, d, "allowed: "+reason+"(1)", release)
+			wantReasons(t, d, "allowed: within_limit(0)", "user=u lease=c")
+		})
 	}
-	// A peek opens no lease.
-	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=e")
+}
+
+func TestLeasesOfUsersAreIndependent(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	wantReasons(t, d, "allowed: within_limit(1)", "user=u lease=a")
+	wantReasons(t, d, "allowed: within_limit(1)", "user=other lease=a")
+	wantReasons(t, d, "allowed: released(2)", "user=u lease=a release")
+	wantReasons(t, d, "allowed: within_limit(1)", "user=other lease=a") // held already
+}
+
+func TestPeekOpensNoLease(t *testing.T) {
+	d := newLeaseDecider(t, newLeaseStore(), Options{})
+	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=a")
+	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=c")
 }
 
 func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {

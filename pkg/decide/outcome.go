@@ -21,7 +21,8 @@ const (
 // A Reason explains an [Outcome].
 type Reason uint8
 
-// The reasons.
+// The reasons, with the outcome. In shadow mode and at the end of a lease, the outcome is always
+// Allowed.
 const (
 	NoEntries     Reason = iota // Allowed: the descriptor is empty. Envoy sends one when it skipped all actions.
 	UnknownDomain               // Allowed: no rules have the domain
@@ -29,14 +30,14 @@ const (
 	Unlimited                   // Allowed: the rule is unlimited
 	Replaced                    // Allowed: another descriptor's rule replaces this one by name
 	WithinLimit                 // Allowed: the hits fit under every limit
-	OverLimit                   // Denied, or Allowed in shadow mode: the hits fit under the deciding limit after a wait
-	NeverFits                   // as OverLimit, but the deciding limit can never hold that many hits: waiting does not help
-	TooManyLeases               // as OverLimit, but the hits fit: the key has [limiters.MaxLeases] open reservations
+	OverLimit                   // Denied: the hits fit under the deciding limit after a wait
+	NeverFits                   // Denied: the deciding limit can never hold that many hits, so waiting does not help
+	TooManyLeases               // Denied: the hits fit, but the key has [limiters.MaxLeases] open reservations
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
-	StoreError                  // Undecided, or Allowed in shadow mode and at the end of a lease: the store failed
-	BadLeaseID                  // Denied, or Allowed in shadow mode and at the end of a lease: the lease id is empty or too long
+	StoreError                  // Undecided: the store failed
+	BadLeaseID                  // Denied: the lease id is empty or too long
 	Released                    // Allowed: the lease or reservation has ended, or there was none
-	Settled                     // Allowed: as Released, with the actual cost of a reservation
+	Settled                     // Allowed: the reservation has ended with its actual cost, or there was none
 )
 
 var reasonNames = [...]string{

@@ -29,7 +29,9 @@ type Plan struct {
 	Limits  []descriptors.RateLimit // the limits to charge; for the end of a lease, those with leases
 	Key     string                  // the key of Limits, see [descriptors.Key], which may be retained; "" without limits
 	Kind    PlanKind
-	Hits    int64 // of a charge, 0 peeks; of a refund, 0 or less; of the end of a lease, the actual cost
+	// Hits is the number of hits to charge. If Kind is Charge, 0 peeks. If it is Refund, Hits is not
+	// positive. If it is EndLease, Hits is the actual cost.
+	Hits int64
 
 	HasOverride bool // the limit came with the request
 	ShadowMode  bool // the rule is in shadow mode, so its denials leave the outcome Allowed

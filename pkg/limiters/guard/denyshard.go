@@ -36,7 +36,7 @@ type denyEntry struct {
 
 	pending      bool          // a renewal is pending: the entry has answered operations since the last one
 	pendingSince time.Duration // when the first of them was answered
-	countsDenied bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
+	keepsDebt    bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
 	debt         int64         // answered hits that the store has not counted
 
 	prev, next *denyEntry // the neighbors in its list
@@ -96,7 +96,7 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 		return false
 	}
 	s.answered++
-	if e.countsDenied {
+	if e.keepsDebt {
 		e.debt += op.N
 	}
 	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
@@ -123,7 +123,7 @@ func (s *denyShard) markForwarded(now time.Duration, e *denyEntry, op *limiters.
 
 // denies reports whether the store would certainly deny n hits, and e can hold them as its debt.
 func (e *denyEntry) denies(now time.Duration, n int64) bool {
-	return now < e.expires && n >= e.minHits && (!e.countsDenied || n == 0 || n <= maxDebtHits-e.debt)
+	return now < e.expires && n >= e.minHits && (!e.keepsDebt || n == 0 || n <= maxDebtHits-e.debt)
 }
 
 // verdict returns the verdict on op, which e denies.
@@ -184,7 +184,7 @@ func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial, budget int
 func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial, budget int64) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
-		limit: op.Limit, countsDenied: op.Limit.Spec().CountDenied && !op.Limit.HasPenalty(),
+		limit: op.Limit, keepsDebt: op.Limit.CountsDenied() && !op.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)

@@ -46,22 +46,25 @@ func TestEndRetrierPassesTheSuite(t *testing.T) {
 // A stream ends while the store is down. Its slot is free soon after the store is back, long before
 // its TTL.
 func TestFailedEndIsRepeatedUntilTheStoreIsBack(t *testing.T) {
-	for name, fail := range map[string]func(f *fixture, yes bool){
-		"unreachable": func(f *fixture, yes bool) { f.store.set(0, 0, map[bool]error{true: errUnreachable}[yes]) },
-		"lost reply":  func(f *fixture, yes bool) { f.store.setReplyErr(map[bool]error{true: errUnreachable}[yes]) },
-		"one key":     func(f *fixture, yes bool) { f.store.setBadKey(map[bool]string{true: "k"}[yes]) },
+	for _, c := range []struct {
+		name            string
+		fails, recovers func(f *fixture)
+	}{
+		{"unreachable", func(f *fixture) { f.store.set(0, 0, errUnreachable) }, func(f *fixture) { f.store.set(0, 0, nil) }},
+		{"lost reply", func(f *fixture) { f.store.setReplyErr(errUnreachable) }, func(f *fixture) { f.store.setReplyErr(nil) }},
+		{"one key", func(f *fixture) { f.store.setBadKey("k") }, func(f *fixture) { f.store.setBadKey("") }},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				r := f.endRetrier()
 				f.mustTake(r, []limiters.Op{lease("a"), lease("b")}, "ok used=1 remaining=1 reset=10s", "ok used=2 remaining=0 reset=10s")
-				fail(f, true)
+				c.fails(f)
 				f.endFails(r, "a")
 				time.Sleep(3 * time.Second)
 				if got := r.Stats(); got != (guard.EndRetrierStats{Pending: 1}) {
 					t.Errorf("during the failure: %+v, want one pending", got)
 				}
-				fail(f, false)
+				c.recovers(f)
 				time.Sleep(time.Second)
 				if got := r.Stats(); got != (guard.EndRetrierStats{Retried: 1}) || f.usage() != 1 {
 					t.Errorf("after the failure: %+v and %d slots held, want one repeated and one slot of the other", got, f.usage())

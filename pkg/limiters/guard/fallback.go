@@ -13,14 +13,15 @@ import (
 
 // A Fallback is a Store that decides operations that the wrapped store failed to decide. It applies
 // the OnError of each: it allows the operation, denies it, or decides it under this process's share
-// of the limit. Every operation goes to the wrapped store first, so recovery is automatic.
+// of the limit. Every operation goes to the wrapped store first, so recovery is automatic. The only
+// exception is the end of a lease that only the share holds.
 //
 // Local and remote counts are never merged, so in one window the replicas together admit at most
 // the limit through the store plus replicas times the share. The share depends on the size of
 // charges, because a few large charges spread less evenly over the replicas than many small ones.
 //
-// Once the local store has decided an operation with a lease, ends under OnErrorLocal go to both
-// stores, because the lease may be in either. Ends are never denied, and FallbackStats does not
+// Once the local store has decided an operation with a lease, all other ends under OnErrorLocal go
+// to both stores, because the lease may be in either. Ends are never denied, and FallbackStats does not
 // count them. A canceled Take applies no OnError, but the local store still receives its lease
 // ends.
 type Fallback struct {

@@ -21,10 +21,18 @@ func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups 
 		if isLocalEnd(g) {
 			both.Add(&f.local, g, first)
 		} else {
-			both.Add(f, g, first) // without local ends, f.Take is takeFromStore
+			both.Add(fromStore{f}, g, first)
 		}
 	}
 	return both.Take(ctx, now, out)
+}
+
+// fromStore is the part of a Fallback that decides groups in the wrapped store first.
+type fromStore struct{ *Fallback }
+
+// Take implements [split.Taker].
+func (s fromStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.takeFromStore(ctx, now, groups, out)
 }
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
