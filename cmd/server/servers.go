@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
-	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/rls"
@@ -42,9 +41,6 @@ func (h *httpServer) serve() error {
 
 // openServers opens the servers, which serve starts. All other parts must be open.
 func (p *process) openServers(l listenerSet) (*servers, error) {
-	if err := grpcmessage.CheckTransport(); err != nil {
-		return nil, prefixError("grpc", err)
-	}
 	s := p.settings
 	service := rls.New(decide.New(p.loader.Rules, p.store.fallback, decideOptions(s)), p.rlsOptions())
 	options, err := grpcOptions(&s.Listeners, p.log)
