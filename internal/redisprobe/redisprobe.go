@@ -73,7 +73,7 @@ func (p *Prober) probe(ctx context.Context) (redisstore.ProbeResult, error) {
 	}
 	result.RoundTrip = result.RoundTrip.Round(10 * time.Microsecond)
 	if result.RoundTrip >= p.Timeout {
-		return result, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter above it",
+		return result, fmt.Errorf("%w: %v, want less than %v: raise STORE_TIMEOUT, and the timeout of Envoy's rate limit filter to more than six times that",
 			errRoundTripTooLong, result.RoundTrip, p.Timeout)
 	}
 	return result, nil
