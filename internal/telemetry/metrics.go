@@ -58,7 +58,7 @@ func NewMetrics(version string) *Metrics {
 			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Three kinds of requests are not included: those that Weir sheds, those that it rejects while it stops, and those that meet a bug in Weir.",
 		}, []string{"code", "overall"}),
 		requestTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It excludes the second call that ends the leases and reservations of a denied or canceled request.", Buckets: durationBuckets,
+			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It includes the second call that ends the leases and reservations of a denied or canceled request.", Buckets: durationBuckets,
 		}),
 		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: durationBuckets,

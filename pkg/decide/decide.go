@@ -88,7 +88,9 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 		failure = "the store failed"
 	}
 	result.setOutcomes(d.planner.options.ShadowMode)
-	d.endLeases(ctx, r.Now, result)
+	if d.endLeases(ctx, r.Now, result) {
+		result.Duration = monotonic() - start
+	}
 	switch {
 	case result.combined.Undecided() && !d.planner.options.ShadowMode:
 		return undecidedError(ctx, failure, result.StoreErr)

@@ -86,19 +86,19 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy's
 // second call for it may never come. If ctx is canceled, it also repeats the end operations of the
-// request whose outcome is unknown. It waits for the store and sets GivenUpLeases and EndErr.
-func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) {
+// request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr. It reports whether it called the store.
+func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) (called bool) {
 	if !result.call.hasLeases {
-		return
+		return false
 	}
 	canceled := ctx.Err() != nil
 	if !result.Denied && !canceled {
-		return
+		return false
 	}
 	ends, opened := result.ends(canceled)
 	result.GivenUpLeases = opened
 	if len(ends) == 0 {
-		return
+		return false
 	}
 	timeout := d.planner.options.EndTimeout
 	if timeout <= 0 {
@@ -118,6 +118,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 		}
 	}
 	result.EndErr = err
+	return true
 }
 
 // ends returns operations that end the leases that r may have opened, and the number of these

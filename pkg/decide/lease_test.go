@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/internal/must"
@@ -422,6 +423,21 @@ func TestCanceledRequestEndsItsLease(t *testing.T) {
 			wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=z")
 		})
 	}
+}
+
+func TestDurationIncludesTheEndOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLeaseStore()
+		store.intercept = func(call int, ctx context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+			time.Sleep(time.Duration(1+call) * time.Second)
+			return take(ctx)
+		}
+		var result Result
+		must.Succeed(t, newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "full"), &result))
+		if result.GivenUpLeases != 1 || result.StoreDuration != time.Second || result.Duration != 3*time.Second {
+			t.Errorf("%d ended, %v in the first call, %v in all, want 1, 1 s and 3 s", result.GivenUpLeases, result.StoreDuration, result.Duration)
+		}
+	})
 }
 
 // SHADOW_MODE allows every request, so one that is canceled after the store's answer gets no error.

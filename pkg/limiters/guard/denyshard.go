@@ -16,7 +16,7 @@ type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
 	resets        uint32                // incremented by resets of keys, to discard debts from before them
-	entries       map[string]*denyEntry // one entry of each key
+	entries       map[string]*denyEntry // the first entry of each key, see nextOfKey
 	idle, pending denyEntry             // heads of the lists
 	maxAge        time.Duration         // DenyCacheOptions.MaxAge
 	bytes         int64
