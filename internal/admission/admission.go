@@ -15,8 +15,8 @@ import (
 )
 
 // defaultPerCPU is the default limit for each CPU. A CPU decides this many requests in about 10 ms
-// with Redis and 5 ms in memory. A longer queue would only add latency, and Envoy times out after
-// 20 ms.
+// with Redis and 5 ms in memory. A longer queue would only add latency, and by default Envoy times
+// out after 20 ms.
 const defaultPerCPU = 256
 
 // The gRPC statuses of requests that a Gate does not admit.

@@ -427,6 +427,9 @@ func TestInvalidRequestsAreRejected(t *testing.T) {
 			t.Errorf("got error %v, %d calls, %d decisions, want InvalidRequest that says %q, without calls and decisions",
 				err, store.calls, len(result.Decisions), want)
 		}
+		if result.Domain != "" || result.Rules != nil || len(result.Plans) > 0 {
+			t.Errorf("%v: domain %q, rules %p, %d plans, want none", err, result.Domain, result.Rules, len(result.Plans))
+		}
 	}
 }
 

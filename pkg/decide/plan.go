@@ -107,8 +107,7 @@ func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"} // as envoyproxy/ratelimit says
 	}
 	if err := p.planDescriptors(r, planned); err != nil {
-		clear(planned.Plans)
-		planned.Plans = planned.Plans[:0]
+		planned.clear()
 		return err
 	}
 	return nil

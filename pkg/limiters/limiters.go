@@ -38,7 +38,8 @@ type OpKind uint8
 
 const (
 	// OpAddHits adds N hits to the usage of the key: it charges N > 0 hits, peeks (checks without
-	// charging) if N = 0, or refunds -N if N < 0.
+	// charging) if N = 0, or refunds -N if N < 0. With a Lease, under a limit that reserves, N = 0
+	// opens a reservation of 0.
 	OpAddHits OpKind = iota
 	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit
 	// ignores N. An end is always allowed. It must be alone in its group, and its limit must use

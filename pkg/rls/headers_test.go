@@ -143,6 +143,14 @@ func TestStandardHeadersNameTheSameLimits(t *testing.T) {
 	}
 }
 
+func TestRetryAfterJitterIsBounded(t *testing.T) {
+	for jitter, want := range map[float64]float64{-0.1: 0, 0.1: 0.1, 7: 1, math.Inf(1): 1, math.NaN(): 0} {
+		if got := New(nil, Options{RetryAfterJitter: jitter}).options.RetryAfterJitter; got != want {
+			t.Errorf("%v becomes %v, want %v", jitter, got, want)
+		}
+	}
+}
+
 // Jitter adds at most its share to a wait, and never shortens it. It differs between responses.
 func TestRetryAfterJitterOnlyAdds(t *testing.T) {
 	for _, c := range []struct {

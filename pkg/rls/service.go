@@ -25,8 +25,8 @@ type Service struct {
 
 // Options configures a [Service]. The zero value is the default configuration.
 type Options struct {
-	// Observe, if not nil, is called once for each finished request, unless it was not admitted or
-	// ended by a panic. It must not retain the Observation or anything reachable from it, because
+	// Observe, if not nil, is called once for each finished request. It is not called for a request
+	// that the [Gate] rejected, or whose decision panicked. It must not retain the Observation or anything reachable from it, because
 	// its memory is reused.
 	Observe func(*Observation)
 	// DynamicMetadata adds the request's descriptors and the metadata of the allowing rules to
@@ -37,8 +37,8 @@ type Options struct {
 	// StandardHeaders adds RateLimit-Policy and RateLimit to all responses, and Retry-After to
 	// denials, following draft-ietf-httpapi-ratelimit-headers-11.
 	StandardHeaders bool
-	// RetryAfterJitter is the maximum random part that Retry-After adds to a wait: 0.1 adds up to
-	// 10 %.
+	// RetryAfterJitter is the maximum random part that Retry-After adds to a wait, from 0 to 1: 0.1
+	// adds up to 10 %. Other values are replaced by the nearest of these.
 	RetryAfterJitter float64
 	// DeniedByHeader is the header of a denied request that names the limit. Empty disables it.
 	DeniedByHeader string
@@ -80,6 +80,10 @@ func New(d *decide.Decider, o Options) *Service {
 	if o.Observe == nil {
 		o.Observe = func(*Observation) {}
 	}
+	if !(o.RetryAfterJitter > 0) { // NaN too
+		o.RetryAfterJitter = 0
+	}
+	o.RetryAfterJitter = min(o.RetryAfterJitter, 1)
 	return &Service{decider: d, options: o}
 }
 

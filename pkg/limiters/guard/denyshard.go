@@ -9,9 +9,9 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denyShard holds the denials of some keys. Each entry is in one of two lists: idle, sorted by
-// age, or pending, sorted by the time at which the store must be called. Call its methods within
-// locked.
+// A denyShard holds the denials of some keys. Each entry is in one of two lists. The list idle has
+// the order in which entries were added to it, and the list pending that in which the store must be
+// called. Call its methods within locked.
 type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
@@ -263,8 +263,8 @@ func (s *denyShard) removeDenial(e *denyEntry) {
 	}
 }
 
-// sweep removes expired entries. The list is only nearly sorted by expiry, so an entry may stay
-// until the next sweep.
+// sweep removes expired entries of the idle list. Its order is only nearly that of expiry, because
+// some denials are short, so an entry may stay until a later sweep.
 func (s *denyShard) sweep(now time.Duration) {
 	for e := s.idle.next; e != &s.idle && now >= e.expires; e = s.idle.next {
 		s.remove(e)

@@ -193,11 +193,11 @@ func (s *denyShard) popDue(now, before time.Duration, maximum int, renewals []re
 }
 
 // renew applies the store's verdict on r, whose entry may have been removed or changed meanwhile.
-func (s *denyShard) renew(r *renewal, d denial, denied bool) {
+func (s *denyShard) renew(r *renewal, d denial, certain bool) {
 	e := s.find(r.entry.key, r.entry.limit)
 	switch {
 	case e == nil || s.generation != r.generation:
-	case !denied:
+	case !certain:
 		s.removeDenial(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
 		e.denial = d
