@@ -3,6 +3,7 @@ package failures
 import (
 	"bytes"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,8 +18,7 @@ import (
 // client. After they disconnect, Weir holds nothing for them.
 func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	t.Parallel()
-	// A busy machine would otherwise shed requests, because slow clients send thousands at once.
-	w := startWeir(t, rules(many), "MAX_IN_FLIGHT=100000")
+	w := startWeir(t, rules(many))
 	c := dial(t, w.GRPC)
 	if v, err := c.ask(t.Context(), counter{"first", 0}); v != allowed {
 		t.Fatal(v, err)
@@ -27,9 +27,10 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	must.Succeed(t, err)
 	const each = 50
 	said := wholeRequests(t, 100)
+	half := said[:len(wholeRequests(t, 50))+10] // 50 requests, and a part of the next
 	var slow []net.Conn
 	for range each {
-		for _, say := range [][]byte{nil, said[:10], said[:len(http2.ClientPreface)+20], said[:len(said)/2], said} {
+		for _, say := range [][]byte{nil, said[:10], said[:len(http2.ClientPreface)+20], half, said} {
 			conn, err := net.Dial("tcp", w.GRPC)
 			must.Succeed(t, err)
 			slow = append(slow, conn)
@@ -39,6 +40,12 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 			}
 		}
 	}
+	// While the whole requests are decided, Weir may shed others. After that, clients that do not read
+	// their responses must take nothing of MAX_IN_FLIGHT.
+	must.Until(t, "the whole requests are decided or shed", func() bool {
+		m, err := metrics(t.Context(), w)
+		return err == nil && ended(m) >= each*(50+100)
+	})
 	machine := watchStalls(t)
 	for n := range 500 {
 		begin, stalled := time.Now(), machine.stalls()
@@ -65,6 +72,16 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 		after, err := sizeOf(t.Context(), w)
 		return err == nil && after.goroutines <= before.goroutines+10 && after.files <= before.files+10
 	})
+}
+
+// ended returns the number of requests that Weir has decided or shed.
+func ended(m map[string]float64) (n float64) {
+	for series, value := range m {
+		if strings.HasPrefix(series, "weir_requests_total{") || series == "weir_refused_requests_total" {
+			n += value
+		}
+	}
+	return n
 }
 
 // wholeRequests returns the bytes of a client that sends as many requests as times and reads no
