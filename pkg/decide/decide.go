@@ -87,14 +87,16 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 		limiters.FailAll(result.verdicts, storeErr)
 		failure = "the store failed"
 	}
-	result.setOutcomes(d.planner.options.ShadowMode)
+	shadowMode := d.planner.options.ShadowMode
+	result.setOutcomes(shadowMode)
 	if d.endLeases(ctx, r.Now, result) {
 		result.Duration = monotonic() - start
 	}
 	switch {
-	case result.combined.Undecided() && !d.planner.options.ShadowMode:
+	case shadowMode:
+	case result.combined.Undecided():
 		return undecidedError(ctx, failure, result.StoreErr)
-	case result.GivenUpLeases > 0 && !result.Denied && !d.planner.options.ShadowMode:
+	case result.GivenUpLeases > 0 && !result.Denied:
 		// The request is allowed, but ctx has ended, and the request has no lease any more.
 		return contextEnded(ctx.Err())
 	}
