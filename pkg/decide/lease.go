@@ -144,9 +144,9 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 
 // mayHaveOpened reports whether op, in a group that the store has not denied, may have opened a
 // lease. It did not open one that was open already, which belongs to another request. Under
-// [limiters.HeldByNone], on_store_error allowed the request without a lease.
+// [limiters.NoneHolds], on_store_error allowed the request without a lease.
 func mayHaveOpened(op *limiters.Op, v *limiters.Verdict) bool {
-	return op.MayOpenLease() && !limiters.IsUncharged(v.Err) && !v.LeaseAlreadyOpen && v.Holder != limiters.HeldByNone
+	return op.MayOpenLease() && !limiters.IsUncharged(v.Err) && !v.LeaseAlreadyOpen && v.Holder != limiters.NoneHolds
 }
 
 // deniedByStore reports whether the store denied an operation, so that its group opened no leases.

@@ -63,15 +63,15 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	return id
 }
 
-// add adds n and the nodes below it and returns n's record. It is called several times for a node
-// of the kind Wildcard (for its own text, and as a wildcard) and of Values (for each value).
+// add adds n and the nodes below it, and returns n's record.
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
-	if n.record > 0 && n.kind == Values {
+	switch {
+	case n.record == 0:
+	case n.kind == Values: // a further value of n, whose record refers to that of the first
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.record)
 		return id
-	}
-	if n.record > 0 {
+	default: // a wildcard, which was added by its own text
 		return n.record
 	}
 	n.record = x.newRecord(n, parent, e)

@@ -42,9 +42,9 @@ type LeaseHolder uint8
 
 // The values of LeaseHolder.
 const (
-	HeldByStore LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
-	HeldByShare                    // only the share of this process holds the lease: the store has charged nothing
-	HeldByNone                     // there is no lease: [OnError] allowed the charge, and the store has charged nothing
+	StoreMayHold   LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
+	OnlyShareHolds                    // the share of this process holds the lease: the store has charged nothing
+	NoneHolds                         // there is no lease: [OnError] allowed the charge, and the store has charged nothing
 )
 
 // DecidedBy names the origin of a verdict: the store with the counters, or this process in place of

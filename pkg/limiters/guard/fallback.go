@@ -181,7 +181,7 @@ func applyPolicy(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
-	holder := leaseHolder(v.Err, limiters.HeldByNone)
+	holder := leaseHolder(v.Err, limiters.NoneHolds)
 	switch op.OnError {
 	case limiters.OnErrorAllow:
 		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
@@ -197,7 +197,7 @@ func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
 	if limiters.IsUncharged(err) {
 		return local
 	}
-	return limiters.HeldByStore
+	return limiters.StoreMayHold
 }
 
 // count counts the operations of args that the store did not decide, without ends.

@@ -234,10 +234,10 @@ func TestOnErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
 			}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 			for on, want := range map[limiters.OnError]limiters.LeaseHolder{
-				limiters.OnErrorAllow: limiters.HeldByNone, limiters.OnErrorDeny: limiters.HeldByNone, limiters.OnErrorLocal: limiters.HeldByShare,
+				limiters.OnErrorAllow: limiters.NoneHolds, limiters.OnErrorDeny: limiters.NoneHolds, limiters.OnErrorLocal: limiters.OnlyShareHolds,
 			} {
 				if !uncharged {
-					want = limiters.HeldByStore
+					want = limiters.StoreMayHold
 				}
 				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.Holder != want || v.Err != nil {
 					t.Errorf("%v, %v, the call as a whole: %t: %+v, want the holder %v", on, err, whole, v, want)

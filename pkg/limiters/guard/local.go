@@ -55,7 +55,7 @@ func (l *localFallback) decideByShare(ctx context.Context, args takeArgs) {
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.Holder = limiters.ByShare, leaseHolder(args.out[index].Err, limiters.HeldByShare)
+			v.By, v.Holder = limiters.ByShare, leaseHolder(args.out[index].Err, limiters.OnlyShareHolds)
 			args.out[index] = v
 		}
 	}

@@ -37,7 +37,7 @@ func (s fromStore) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
 func isLocalEnd(g limiters.Group) bool {
-	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.HeldByShare
+	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.OnlyShareHolds
 }
 
 // mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease
