@@ -109,7 +109,7 @@ var fromVariable = regexp.MustCompile(`^--[a-z0-9-]+: (.*) \(from envar ([A-Z0-9
 
 // aboutSubject matches an error about a command, flag or variable whose text continues the name:
 // kong puts a colon between them.
-var aboutSubject = regexp.MustCompile(`^([a-z ]+|-[a-z0-9-]+|[A-Z0-9_]+): (must|needs|cannot be used) `)
+var aboutSubject = regexp.MustCompile(`(?m)^([a-z ]+|-[a-z0-9-]+|[A-Z0-9_]+): (must|needs|cannot be used) `)
 
 // argumentError returns err as a message that names the flag or variable that the user set, and the
 // remedy.

@@ -3,34 +3,61 @@ package main
 import (
 	"errors"
 	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/internal/settings"
 )
 
-// checkSettings validates the environment as weir serve does.
-func checkSettings() cli.SettingsReport {
+// checkSettings validates the environment as weir serve does, but does not stop at the first fault.
+// Checks that depend on an unreadable variable use its default.
+func checkSettings() (report cli.SettingsReport) {
+	addFaults := func(text string) { report.Faults = append(report.Faults, strings.Split(text, "\n")...) }
 	var parsed commands
 	parser, err := newParser(&parsed)
 	if err != nil {
-		return cli.SettingsReport{Fault: err.Error()}
+		addFaults(err.Error())
+		return report
 	}
-	if _, err := parser.Parse([]string{"serve"}); err != nil {
-		return cli.SettingsReport{Fault: argumentError(err, nil)}
-	}
-	err = parseSettings(&parsed.Serve.Serve)
-	if err != nil {
-		return cli.SettingsReport{Fault: err.Error()}
+	// kong stops at an unreadable variable, and validates the settings once it has read all.
+	for unread := true; unread; {
+		_, err := parser.Parse([]string{"serve"})
+		if err != nil {
+			addFaults(argumentError(err, nil))
+		}
+		unread = ignoreUnreadable(parser, err)
 	}
 	ineffective, err := parsed.Serve.Ineffective(os.Environ())
-	if err != nil {
-		return cli.SettingsReport{Fault: err.Error()}
+	if err = errors.Join(parseSettings(&parsed.Serve.Serve), err); err != nil {
+		addFaults(err.Error())
 	}
-	report := cli.SettingsReport{InMemory: parsed.Serve.BackendType == settings.Memory}
 	for _, v := range ineffective {
 		report.Warnings = append(report.Warnings, v.Setting+" has no effect: "+v.Reason)
 	}
+	report.InMemory = parsed.Serve.BackendType == settings.Memory
 	return report
+}
+
+// ignoreUnreadable makes parser ignore the variable of err, and reports whether err is about one.
+func ignoreUnreadable(parser *kong.Kong, err error) bool {
+	if err == nil {
+		return false
+	}
+	match := fromVariable.FindStringSubmatch(err.Error())
+	if match == nil {
+		return false
+	}
+	for _, command := range parser.Model.Children {
+		for _, flag := range command.Flags {
+			if slices.Contains(flag.Tag.Envs, match[2]) {
+				flag.Tag.Envs = nil
+			}
+		}
+	}
+	return true
 }
 
 // parseSettings parses the settings that serve parses only when it opens the part that uses them.

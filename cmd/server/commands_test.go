@@ -144,6 +144,11 @@ func TestCheckSettings(t *testing.T) {
 		{"", commandTest{"check --settings " + good, 0, []string{"ok: settings\n", "ok: rules 1, domains 1, files 1\n"}, nil}},
 		{"LOG_LEVEL=loud BACKEND_TYPE=disk", commandTest{"check --settings " + good, 1, nil,
 			[]string{`BACKEND_TYPE: unknown store "disk": want memory or redis`, `LOG_LEVEL: unknown level "loud"`}}},
+		{"STORE_TIMEOUT=3 PORT=abc REDIS_TLS=abc REDIS_POOL_SIZE=-1 STORE_TIMOUT=1 BACKEND_TYPE=redis REDIS_URL=redis://h:99999 RUNTIME_WATCH_ROOT=perhaps",
+			commandTest{"check --settings", 1, nil, []string{
+				`STORE_TIMEOUT: "3" has no unit`, `PORT must be a whole number`, `REDIS_TLS: cannot read "abc"`, `REDIS_POOL_SIZE must be from 1`,
+				`REDIS_URL: the address`, `RUNTIME_WATCH_ROOT: cannot read "perhaps"`, "warning: STORE_TIMOUT has no effect: ",
+			}}},
 		{"RUNTIME_WATCH_ROOT=perhaps", commandTest{"check --settings", 1, nil, []string{`RUNTIME_WATCH_ROOT: cannot read "perhaps"`}}},
 		{"REDIS_AUHT=secret", commandTest{"check --settings", 0, []string{"ok: settings\n"},
 			[]string{"warning: REDIS_AUHT has no effect: unknown setting: did you mean REDIS_AUTH?\n"}}},

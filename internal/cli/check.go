@@ -25,7 +25,7 @@ type SettingsChecker func() SettingsReport
 
 // A SettingsReport is the result of a SettingsChecker.
 type SettingsReport struct {
-	Fault    string // why weir serve would not start; may have several lines; "" if it would
+	Faults   []string // why weir serve would not start
 	Warnings []string
 	InMemory bool // counters are in memory, so on_store_error: local has no effect
 }
@@ -72,9 +72,8 @@ func (c *Check) Run(to Streams, settings SettingsChecker) error {
 }
 
 func (c *Check) addSettings(report *checkReport, found SettingsReport) {
-	if found.Fault != "" {
-		report.add(finding{Severity: fault, ID: "setting", Message: found.Fault})
-		return
+	for _, message := range found.Faults {
+		report.add(finding{Severity: fault, ID: "setting", Message: message})
 	}
 	for _, message := range found.Warnings {
 		report.add(finding{Severity: warning, ID: "setting", Message: message})

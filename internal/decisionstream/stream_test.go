@@ -52,8 +52,8 @@ func streaming(tb testing.TB, o Options) *fixture {
 	return &fixture{New(o), tb, rules, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
 }
 
-// decide decides hits of one descriptor, such as "user_id=42 action=login", and publishes
-// the result.
+// decide decides hits of one descriptor, such as "user_id=42 action=login", and publishes the
+// result.
 func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
 	d := decide.Descriptor{Entries: rulesfiletest.Entries(text), Hits: hits}

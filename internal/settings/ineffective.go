@@ -9,8 +9,8 @@ type Ineffective struct {
 }
 
 // Ineffective returns the variables of environ, a list of name=value, and the settings that are set
-// without effect. It returns an error if envoyproxy/ratelimit would reject a variable of
-// [IgnoredVariables].
+// without effect. The error, if any, names the variables of [IgnoredVariables] that
+// envoyproxy/ratelimit would reject.
 func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 	values := map[string]string{}
 	for _, pair := range environ {
@@ -18,10 +18,7 @@ func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 		values[name] = value
 	}
 	found, err := ignored(values)
-	if err != nil {
-		return nil, err
-	}
-	return append(append(found, s.unused()...), misspelled(values)...), nil
+	return append(append(found, s.unused()...), misspelled(values)...), err
 }
 
 // unused returns the settings whose feature is off.

@@ -43,8 +43,7 @@ func counting(tb testing.TB, size int, keyHashSecret string) *fixture {
 	return &fixture{New(size, []byte(keyHashSecret)), tb, decide.New(load, memstore.New(memstore.Options{}), decide.Options{})}
 }
 
-// decide decides hits of one descriptor, such as "user_id=42 action=login", and counts the
-// result.
+// decide decides hits of one descriptor, such as "user_id=42 action=login", and counts the result.
 func (f *fixture) decide(hits int64, text string) *decide.Result {
 	f.tb.Helper()
 	d := decide.Descriptor{Entries: rulesfiletest.Entries(text), Hits: hits}
@@ -54,7 +53,6 @@ func (f *fixture) decide(hits int64, text string) *decide.Result {
 	return result
 }
 
-// The orders of the busiest keys, for [Counter.Top].
 // list returns the keys of a Top as "domain rule entries count±error".
 func (f *fixture) list(by api.TopOrder, domain string, n int) (lines []string) {
 	for _, k := range f.Top(by, domain, n).Keys {

@@ -86,7 +86,8 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy's
 // second call for it may never come. If ctx is canceled, it also repeats the end operations of the
-// request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr. It reports whether it called the store.
+// request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr. It
+// reports whether it called the store.
 func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) (called bool) {
 	if !result.call.hasLeases {
 		return false

@@ -52,7 +52,7 @@ func newLeaseDecider(t testing.TB, store limiters.Store, o Options) *Decider {
 // A leaseStore is a testStore whose calls a test intercepts. It keeps the operations of each call.
 type leaseStore struct {
 	*testStore
-	calls [][]limiters.Op
+	opsOfCalls [][]limiters.Op
 	// intercept, if not nil, decides the call of an index instead of take.
 	intercept func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error
 }
@@ -64,7 +64,7 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	for _, g := range groups {
 		ops = append(ops, g...)
 	}
-	s.calls = append(s.calls, ops)
+	s.opsOfCalls = append(s.opsOfCalls, ops)
 	take := func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	if s.intercept == nil {
 		return take(ctx)
 	}
-	return s.intercept(len(s.calls)-1, ctx, take, out)
+	return s.intercept(len(s.opsOfCalls)-1, ctx, take, out)
 }
 
 // leaseRequest returns a request with a descriptor for each text: [-][hits] key[=value]... The
@@ -183,7 +183,7 @@ func TestReleaseTouchesOnlyLimitsWithLeases(t *testing.T) {
 	if rate := result.Decisions[0].Verdicts[1]; rate.Used != 2 {
 		t.Errorf("the limit beside the leases has %d hits, want 2: no release refunds them", rate.Used)
 	}
-	if ops := store.calls[0]; ops[0].Key != ops[1].Key || strings.Contains(ops[0].Key, "1:a") {
+	if ops := store.opsOfCalls[0]; ops[0].Key != ops[1].Key || strings.Contains(ops[0].Key, "1:a") {
 		t.Errorf("keys %q and %q, want one key without the lease id", ops[0].Key, ops[1].Key)
 	}
 }
@@ -202,7 +202,7 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	store := newLeaseStore()
 	for _, allOrNothing := range []bool{false, true} {
 		d := newLeaseDecider(t, store, Options{AllOrNothing: allOrNothing})
-		store.calls = nil
+		store.opsOfCalls = nil
 		for text, want := range map[string]string{
 			"user=u lease=": "denied: bad_lease_id", "user=u lease=" + long: "denied: bad_lease_id", "0 user=u lease=": "denied: bad_lease_id",
 			"-user=u lease=": "allowed: bad_lease_id", "user=u lease= release": "allowed: bad_lease_id",
@@ -210,8 +210,8 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 		} {
 			wantReasons(t, d, want, text)
 		}
-		if len(store.calls) > 0 {
-			t.Errorf("the store got %v", store.calls)
+		if len(store.opsOfCalls) > 0 {
+			t.Errorf("the store got %v", store.opsOfCalls)
 		}
 		wantReasons(t, d, "allowed: within_limit(1)", fmt.Sprintf("user=%t lease=%s", allOrNothing, longest))
 	}
@@ -292,7 +292,7 @@ func TestEndSucceedsBesideADeniedDescriptor(t *testing.T) {
 		decideReasons(t, d, "both=u lease=a")
 		decideReasons(t, d, "both=u lease=b")
 		wantReasons(t, d, "denied: released(1) never_fits(0) released(2)", "both=u lease=a release", "full", "-both=u lease=b")
-		if groups := store.calls[2]; len(groups) != 3 {
+		if groups := store.opsOfCalls[2]; len(groups) != 3 {
 			t.Errorf("%+v: %d operations, want one of each descriptor", o, len(groups))
 		}
 	}
@@ -363,8 +363,8 @@ func TestSecondRequestOfAnIDDoesNotEndItsLease(t *testing.T) {
 			}
 			var result Result
 			must.Succeed(t, d.Decide(ctx, request, &result))
-			if result.GivenUpLeases != 0 || result.EndErr != nil || len(store.calls) != 2 {
-				t.Errorf("%d ended, error %v, %d calls of the store, want none ended, and 2 calls", result.GivenUpLeases, result.EndErr, len(store.calls))
+			if result.GivenUpLeases != 0 || result.EndErr != nil || len(store.opsOfCalls) != 2 {
+				t.Errorf("%d ended, error %v, %d calls of the store, want none ended, and 2 calls", result.GivenUpLeases, result.EndErr, len(store.opsOfCalls))
 			}
 			store.intercept = nil
 			wantReasons(t, d, "allowed: within_limit("+c.free+")", c.peek)
@@ -379,8 +379,8 @@ func TestRequestDeniedByALeaseLimitEndsNoLease(t *testing.T) {
 	decideReasons(t, d, "user=u lease=a")
 	decideReasons(t, d, "user=u lease=b")
 	wantReasons(t, d, "denied: over_limit(0)", "user=u lease=c")
-	if len(store.calls) != 3 {
-		t.Errorf("%d calls of the store, want 3", len(store.calls))
+	if len(store.opsOfCalls) != 3 {
+		t.Errorf("%d calls of the store, want 3", len(store.opsOfCalls))
 	}
 }
 
@@ -519,11 +519,11 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 			if kindOf(err) != wantError {
 				t.Errorf("error %v, want the kind %d", err, wantError)
 			}
-			if result.GivenUpLeases != c.want || len(store.calls) != 1+c.want {
-				t.Fatalf("%d ended in %d calls, want %d", result.GivenUpLeases, len(store.calls)-1, c.want)
+			if result.GivenUpLeases != c.want || len(store.opsOfCalls) != 1+c.want {
+				t.Fatalf("%d ended in %d calls, want %d", result.GivenUpLeases, len(store.opsOfCalls)-1, c.want)
 			}
 			if c.want > 0 {
-				opened, end := store.calls[0][0], store.calls[1][0]
+				opened, end := store.opsOfCalls[0][0], store.opsOfCalls[1][0]
 				if end.Kind != limiters.OpEnd || end.N != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
 					t.Errorf("got %+v, want the end of %+v with 0 hits", end, opened)
 				}
@@ -539,8 +539,8 @@ func TestUndecidedRequestKeepsItsLeases(t *testing.T) {
 	store.OfKey = failsOn("free")
 	var result Result
 	err := newLeaseDecider(t, store, Options{}).Decide(t.Context(), leaseRequest("user=u lease=a", "free"), &result)
-	if kindOf(err) != StoreFailed || result.GivenUpLeases != 0 || len(store.calls) != 1 {
-		t.Errorf("error %v, %d ended in %d calls, want StoreFailed, and 0 in 1", err, result.GivenUpLeases, len(store.calls))
+	if kindOf(err) != StoreFailed || result.GivenUpLeases != 0 || len(store.opsOfCalls) != 1 {
+		t.Errorf("error %v, %d ended in %d calls, want StoreFailed, and 0 in 1", err, result.GivenUpLeases, len(store.opsOfCalls))
 	}
 }
 
@@ -561,7 +561,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUpLeases != 0 || result.EndErr != nil {
 		t.Fatalf("%v, %d leases given up, %v: want none, because the request settled its own", err, result.GivenUpLeases, result.EndErr)
 	}
-	if again := store.calls[2][0]; again.Kind != limiters.OpEnd || again.N != 7 {
+	if again := store.opsOfCalls[2][0]; again.Kind != limiters.OpEnd || again.N != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
 	}
 	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=z")
@@ -625,7 +625,7 @@ func TestReservationIsSettledOnce(t *testing.T) {
 		wantReasons(t, d, "allowed: within_limit(70)", fmt.Sprintf("10 budget=b lease=%d", i))
 		wantReasons(t, d, "allowed: released(80)", fmt.Sprintf(release, i))
 	}
-	if first, second := store.calls[0][0], store.calls[1][0]; first.Lease != second.Lease || first.Lease == (limiters.LeaseID{}) {
+	if first, second := store.opsOfCalls[0][0], store.opsOfCalls[1][0]; first.Lease != second.Lease || first.Lease == (limiters.LeaseID{}) {
 		t.Errorf("leases %x and %x, want those of one id", first.Lease, second.Lease)
 	}
 }
@@ -648,7 +648,7 @@ func TestLeaseSecretChangesIDs(t *testing.T) {
 	for _, secret := range []string{"", "a secret of replicas"} {
 		decideReasons(t, newLeaseDecider(t, store, Options{LeaseSecret: []byte(secret)}), "user=u lease=a")
 	}
-	if plain, secret := store.calls[0][0].Lease, store.calls[1][0].Lease; plain == secret || secret != limiters.NewLeaseID([]byte("a secret of replicas"), "a") {
+	if plain, secret := store.opsOfCalls[0][0].Lease, store.opsOfCalls[1][0].Lease; plain == secret || secret != limiters.NewLeaseID([]byte("a secret of replicas"), "a") {
 		t.Errorf("leases %x without a secret and %x with one, want another, by NewLeaseID with the secret", plain, secret)
 	}
 }
@@ -685,12 +685,12 @@ func TestLeaseIsEndedAtItsHolder(t *testing.T) {
 		}
 		var result Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
-		ends := slices.Concat(store.calls[1:]...)
+		ends := slices.Concat(store.opsOfCalls[1:]...)
 		if !result.Denied || result.GivenUpLeases != want || result.EndErr != nil || len(ends) != want {
 			t.Errorf("%v: denied %t, %d ended, EndErr %v, ends %+v, want a denial with %d ended", holder, result.Denied, result.GivenUpLeases,
 				result.EndErr, ends, want)
 		}
-		if len(ends) > 0 && (ends[0].Kind != limiters.OpEnd || ends[0].Lease != store.calls[0][0].Lease || ends[0].Holder != holder) {
+		if len(ends) > 0 && (ends[0].Kind != limiters.OpEnd || ends[0].Lease != store.opsOfCalls[0][0].Lease || ends[0].Holder != holder) {
 			t.Errorf("%v: end %+v, want one of the open lease at its holder", holder, ends[0])
 		}
 	}

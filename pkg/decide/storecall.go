@@ -28,9 +28,7 @@ func (p *Planner) listOps(domain *descriptors.Domain, planned *PlannedRequest) e
 			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 	}
-	// The groups are slices of ops, so ops must not be reallocated. The additional one is for
-	// addRequestOps.
-	planned.call.ops = slices.Grow(planned.call.ops, limits+1)
+	planned.call.ops = slices.Grow(planned.call.ops, limits)
 	p.addGroups(&planned.call, planned.Plans, domain)
 	return nil
 }

@@ -148,14 +148,16 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 // next returns the child that e selects, in the order of [Domain.Match]; 0 if there is none.
 func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
+	if r.child() == alias {
+		id = r.original()
+		r = x.record(id)
+	}
 	switch child := r.child(); child {
 	case 0:
 	case manyChildren:
 		if child = x.findHashed(id, e); child > 0 {
 			return child
 		}
-	case alias:
-		return x.next(r.original(), e)
 	default:
 		if x.isChild(child, id, e) {
 			return child

@@ -4,12 +4,13 @@
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
+-- words   Lua reserves two words of the twin: For is duration here, and until is penalty_end
 local M = { limit = 0, load = 0, left = 0, add_offense = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
 function M.limit(text, from)
-  local after, within, lasts, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, from)
-  return { module = 0, after = after, within = within, lasts = lasts, factor = factor, longest = longest, forget = forget }
+  local after, within, duration, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, from)
+  return { module = 0, after = after, within = within, duration = duration, factor = factor, max = longest, forget = forget }
 end
 
 function M.load(key)
@@ -19,7 +20,7 @@ function M.load(key)
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
-function M.left(s, penalty, now) return max(0, min(s.penalty_end - now, penalty.longest)) end
+function M.left(s, penalty, now) return max(0, min(s.penalty_end - now, penalty.max)) end
 
 -- Counts a denial as an offense, unless a penalty denied the request. It returns whether s has changed.
 function M.add_offense(s, penalty, now)
@@ -33,11 +34,11 @@ function M.add_offense(s, penalty, now)
   s.offenses = s.offenses + 1
   if s.offenses >= penalty.after then
     if now >= s.penalty_end + penalty.forget then s.begun = 0 end
-    local lasts, begun = penalty.lasts, s.begun
-    while begun > 0 and penalty.factor > 1 and lasts < penalty.longest do
-      lasts, begun = lasts * penalty.factor, begun - 1
+    local duration, begun = penalty.duration, s.begun
+    while begun > 0 and penalty.factor > 1 and duration < penalty.max do
+      duration, begun = duration * penalty.factor, begun - 1
     end
-    s.offenses, s.since, s.penalty_end, s.begun = 0, 0, now + min(lasts, penalty.longest), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
+    s.offenses, s.since, s.penalty_end, s.begun = 0, 0, now + min(duration, penalty.max), min(s.begun + 1, $MAX_PENALTIES_BEGUN)
   end
   return true
 end

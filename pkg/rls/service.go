@@ -26,8 +26,8 @@ type Service struct {
 // Options configures a [Service]. The zero value is the default configuration.
 type Options struct {
 	// Observe, if not nil, is called once for each finished request. It is not called for a request
-	// that the [Gate] rejected, or whose decision panicked. It must not retain the Observation or anything reachable from it, because
-	// its memory is reused.
+	// that the [Gate] rejected, or whose decision panicked. It must not retain the Observation or
+	// anything reachable from it, because its memory is reused.
 	Observe func(*Observation)
 	// DynamicMetadata adds the request's descriptors and the metadata of the allowing rules to
 	// responses. The metadata of a denied request names the denying limit even without this option.

@@ -10,7 +10,8 @@
 //
 //   - fixed_window: the largest count of a window, counted by the code of the server
 //   - sliding_log: the largest count of the hits of one window, counted by the code of the server
-//   - funnel: the smallest N with which a funnel of N hits in a window denies no request, computed without a run; see [hull]
+//   - funnel: the smallest N with which a funnel of N hits in a window denies no request, computed
+//     without a run; see [hull]
 //
 // A limit of N affects exactly the keys whose smallest limit is above N, so these smallest limits
 // give the number of affected keys for every N at once. To count the denied requests, Report needs

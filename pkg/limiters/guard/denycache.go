@@ -206,7 +206,7 @@ func (c *DenyCache) routeOps(
 			c.shard(r.hash).locked(func(s *denyShard) {
 				e := s.find(op.Key, op.Limit)
 				if r.forward || e == nil || !s.answer(now, e, op, &out[first+i]) {
-					renewals = s.markForwarded(now, e, op, r, renewals)
+					renewals = s.forward(now, e, op, r, renewals)
 				}
 				if isLookup(op) {
 					s.lookups++

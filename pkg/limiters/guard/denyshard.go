@@ -109,9 +109,9 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 	return true
 }
 
-// markForwarded marks op to be forwarded, and appends renewals with the debts of its key. e is its
-// entry, or nil.
-func (s *denyShard) markForwarded(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
+// forward marks r to be forwarded: op with the entry e, or nil. It moves the debts of the key to
+// renewals, and a refund removes the key's denials.
+func (s *denyShard) forward(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
 	r.forward, r.generation = true, s.generation
 	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)

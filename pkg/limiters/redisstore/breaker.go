@@ -42,28 +42,25 @@ func (b *breaker) rejects(busy bool) bool {
 	return b.open() && (busy || time.Since(b.last) < openDuration)
 }
 
-// record records the result of a call. budget is the time from the start of the call to its
-// deadline, at most the timeout.
-func (b *breaker) record(err error, budget time.Duration) {
+// record records the result of a call.
+func (b *breaker) record(err error) {
 	switch {
 	case err == nil, errors.Is(err, errLate), concernsOneCall(err):
 		b.failures = 0
-	case b.isFailure(err, budget):
+	case b.isFailure(err):
 		b.failures++
 		b.last = time.Now()
 	}
 }
 
-// isFailure reports whether err means that Redis fails. A cancellation or a panic never does. A
-// timeout does, unless Redis had less than a third of b.timeout to reply, or the last failure was
-// less than that ago. Two timeouts at once may have one cause.
-func (b *breaker) isFailure(err error, budget time.Duration) bool {
+// isFailure reports whether err means that Redis fails. A cancellation or a panic does not. A timeout
+// within a third of b.timeout after another failure does not either, because both may have one cause.
+func (b *breaker) isFailure(err error) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):
 		return false
 	case isTimeout(err):
-		third := b.timeout / 3
-		return budget >= third && time.Since(b.last) >= third
+		return time.Since(b.last) >= b.timeout/3
 	default:
 		return true
 	}

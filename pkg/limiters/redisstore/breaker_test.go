@@ -209,10 +209,33 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	}
 }
 
-// A client that gives Redis no time, or cancels, cannot open the breaker.
-func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
+func TestBreakerCountsErrorsOfTheNode(t *testing.T) {
 	const timeout = 15 * time.Millisecond
 	wire := func(text string) error { return fmt.Errorf("take: %w", redisError(text)) }
+	for _, c := range []struct {
+		err   error
+		fails bool
+	}{
+		{context.DeadlineExceeded, true},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, true},
+		{context.Canceled, false},
+		{wire("LOADING Redis is loading the dataset in memory"), true},
+		{wire("READONLY You can't write against a read only replica."), true},
+		{wire("CLUSTERDOWN The cluster is down"), true},
+		{wire("ERR value is not an integer"), false},
+		{fmt.Errorf("%w: of ours", limiters.ErrPanic), false},
+	} {
+		b := breaker{timeout: timeout}
+		if b.record(c.err); b.failures > 0 != c.fails {
+			t.Errorf("%v: %d failures, want one: %v", c.err, b.failures, c.fails)
+		}
+	}
+}
+
+// A client that gives the cluster no time cannot open the breaker for others.
+func TestShortAttemptToLearnSlotsIsNoFailure(t *testing.T) {
+	const timeout = 15 * time.Millisecond
 	for _, c := range []struct {
 		err    error
 		budget time.Duration
@@ -221,45 +244,36 @@ func TestCanceledAndShortCallsOpenNoBreaker(t *testing.T) {
 		{context.DeadlineExceeded, timeout, true},
 		{context.DeadlineExceeded, timeout / 2, true},
 		{context.DeadlineExceeded, time.Millisecond, false},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, timeout, true},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, false},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, true},
-		{context.Canceled, timeout, false},
-		{wire("LOADING Redis is loading the dataset in memory"), timeout, true},
-		{wire("READONLY You can't write against a read only replica."), timeout, true},
-		{wire("CLUSTERDOWN The cluster is down"), timeout, true},
-		{wire("ERR value is not an integer"), timeout, false},
-		{fmt.Errorf("%w: of ours", limiters.ErrPanic), timeout, false},
 	} {
-		b := breaker{timeout: timeout}
-		if b.record(c.err, c.budget); b.failures > 0 != c.fails {
-			t.Errorf("%v within %v: %d failures, want one: %v", c.err, c.budget, b.failures, c.fails)
+		l := slotLearner{breaker: breaker{timeout: timeout}}
+		if l.record(c.err, c.budget); l.unknown.Load() != c.fails {
+			t.Errorf("%v within %v: the slots are unknown: %v, want %v", c.err, c.budget, l.unknown.Load(), c.fails)
 		}
 	}
 }
 
 // A late reply is a reply: clients with deadlines shorter than the round trip do not open the
 // breaker for others. Timeouts open it, and those within one timeout of each other count once,
-// because they may have one cause. A timeout of a call that had little time shows nothing about the
-// node.
+// because they may have one cause.
 func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	const timeout = time.Second
 	for _, c := range []struct {
-		what          string
-		err           error
-		budget, apart time.Duration
-		opens         bool
+		what  string
+		err   error
+		apart time.Duration
+		opens bool
 	}{
-		{"timeouts", context.DeadlineExceeded, timeout, timeout, true},
-		{"timeouts within one timeout", context.DeadlineExceeded, timeout, timeout / 1000, false},
-		{"timeouts of short calls", context.DeadlineExceeded, timeout / 4, timeout, false},
-		{"refused connections of short calls", syscall.ECONNREFUSED, timeout / 4, timeout / 1000, true},
-		{"late replies", errLate, timeout, timeout, false},
+		{"timeouts", context.DeadlineExceeded, timeout, true},
+		{"timeouts within one timeout", context.DeadlineExceeded, timeout / 1000, false},
+		{"refused connections within one timeout", syscall.ECONNREFUSED, timeout / 1000, true},
+		{"late replies", errLate, timeout, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := breaker{timeout: timeout}
 			for range 100 {
-				b.record(c.err, c.budget)
+				b.record(c.err)
 				time.Sleep(c.apart)
 			}
 			if b.open() != c.opens {
@@ -279,17 +293,17 @@ func TestReplyEndsTheFailuresOfTheBreaker(t *testing.T) {
 			fail := func(n int) {
 				for range n {
 					time.Sleep(timeout)
-					b.record(context.DeadlineExceeded, timeout)
+					b.record(context.DeadlineExceeded)
 				}
 			}
 			fail(failuresToOpen - 1)
-			b.record(reply, timeout)
+			b.record(reply)
 			if fail(1); b.open() {
 				t.Errorf("reply %v: one failure after it opens the breaker", reply)
 			}
 			fail(failuresToOpen)
 			time.Sleep(openDuration)
-			if b.record(reply, timeout); b.rejects(true) {
+			if b.record(reply); b.rejects(true) {
 				t.Errorf("reply %v: the breaker stays open after it", reply)
 			}
 		})

@@ -301,8 +301,7 @@ func (q *queue) finish(err error) {
 // record passes the result of a call to the breaker, and rejects all waiters if the breaker has
 // opened. The lock must be held.
 func (q *queue) record(err error) {
-	// The call had the whole timeout, even if the deadlines of its clients were earlier.
-	q.breaker.record(err, q.timeout)
+	q.breaker.record(err)
 	if !q.breaker.open() {
 		return
 	}
@@ -323,15 +322,15 @@ func (q *queue) idle() bool {
 
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
-	for q.awaitWaiters(); q.popWaiters(); q.awaitWaiters() {
+	for q.yieldWhileGrowing(); q.popWaiters(); q.yieldWhileGrowing() {
 		q.callNext()
 	}
 }
 
-// awaitWaiters yields the processor as long as new waiters arrive. On an idle processor it returns
+// yieldWhileGrowing yields the processor as long as the next batch grows. On an idle processor it returns
 // immediately. On a busy processor, larger batches need less CPU per decision, see
 // docs/adr/0003-batching.md.
-func (q *queue) awaitWaiters() {
+func (q *queue) yieldWhileGrowing() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {
 		before = n
 		runtime.Gosched()

@@ -63,13 +63,17 @@ func (l *slotLearner) endTrying() {
 	l.trying = false
 }
 
-// record records the result of an attempt. budget is the time from its start to its deadline.
+// record records the result of an attempt. budget is the time from its start to its deadline. If this
+// was too short, a timeout does not show that the cluster fails.
 func (l *slotLearner) record(err error, budget time.Duration) {
+	if isTimeout(err) && budget < l.breaker.timeout/3 {
+		return
+	}
 	if replyOf(err) != nil {
 		err = errNoSlots // a reply without the hash slots is a failure too
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.breaker.record(err, budget)
+	l.breaker.record(err)
 	l.unknown.Store(l.breaker.failures > 0)
 }

@@ -24,8 +24,8 @@ func ParseType(text string) (Type, error) {
 
 // ParseURL parses the address of Redis in the forms that envoyproxy/ratelimit accepts:
 //
-//   - single: host:port, redis://user:password@host:port/db, or the path of a unix socket if the network is unix or the
-//     path begins with a slash
+//   - single: host:port, redis://user:password@host:port/db, or the path of a unix socket if the
+//     network is unix or the path begins with a slash
 //   - sentinel: the name of the master, then the Sentinels: master,host:port,host:port
 //   - cluster: some of its nodes: host:port,host:port
 //
