@@ -73,7 +73,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 		result.Duration = monotonic() - start
 		return err
 	}
-	result.verdicts = extended(result.verdicts, len(result.call.ops))
+	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
 	called := monotonic()
 	answered := called
 	var storeErr error

@@ -116,7 +116,7 @@ func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 // planDescriptors matches each descriptor of r to its limits and lists the operations of the store
 // call. Without rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
-	planned.Plans = extended(planned.Plans, len(r.Descriptors))
+	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
 	planned.UnknownDomain = domain == nil
 	replaces := false
@@ -148,12 +148,12 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	return p.listOps(domain, planned)
 }
 
-// extended returns a slice of n zero elements, in the memory of s if they fit. s must be cleared and
-// empty.
-func extended[T any](s []T, n int) []T {
+// zeroed returns a slice of n zero elements, in the memory of s if they fit.
+func zeroed[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}
+	clear(s[:n])
 	return s[:n]
 }
 

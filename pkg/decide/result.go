@@ -103,7 +103,7 @@ func (r *Result) Cap() int { return max(cap(r.Plans), cap(r.call.ops)) }
 // setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
-	r.Decisions = extended(r.Decisions, len(r.Plans))
+	r.Decisions = zeroed(r.Decisions, len(r.Plans))
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		d.Plan = &r.Plans[i]

@@ -104,8 +104,12 @@ func baseStateLen(l *Limit) int {
 // this package.
 func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 	if hasLeases {
-		if b, err = s.ensureExtraState().leases.read(b); err != nil {
+		leases := &s.ensureExtraState().leases
+		if b, err = leases.read(b); err != nil {
 			return State{}, err
+		}
+		if l.IsConcurrency() && !leases.haveValidSlots() {
+			return State{}, errLeases
 		}
 		s.removeEmptyExtraState()
 	}
@@ -158,6 +162,17 @@ func (ls *keyLeases) read(b []byte) (rest []byte, err error) {
 		}
 	}
 	return b, nil
+}
+
+// haveValidSlots reports whether each open lease holds no more slots than a concurrency limit may
+// have.
+func (ls *keyLeases) haveValidSlots() bool {
+	for _, held := range ls.open.byID {
+		if held.n > MaxLeases {
+			return false
+		}
+	}
+	return true
 }
 
 func readPenalty(b []byte) (penaltyState, error) {

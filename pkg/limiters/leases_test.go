@@ -230,6 +230,19 @@ func TestLargeEstimatesAreRead(t *testing.T) {
 	}
 }
 
+// The held slots of a key are summed, so a lease with more slots than any limit has is invalid.
+func TestLeaseOfTooManySlotsIsInvalid(t *testing.T) {
+	l, err := NewLimit(Spec{Algorithm: "concurrency", Max: 2})
+	must.Succeed(t, err)
+	for n, valid := range map[int64]bool{MaxLeases: true, MaxLeases + 1: false, MaxHits: false} {
+		var s State
+		s.ensureExtraState().leases.open.set(NewLeaseID(nil, "a"), lease{expires: 5, n: n})
+		if _, err := ReadState(l, AppendState(nil, l, &s), true); valid != (err == nil) {
+			t.Errorf("a lease of %d slots: error %v, want a valid state: %v", n, err, valid)
+		}
+	}
+}
+
 // A key with as many open reservations as it may have denies each further one.
 func TestKeyWithMaxReservationsDenies(t *testing.T) {
 	l := reserving(t)

@@ -1,6 +1,8 @@
 -- decide_shared: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
 -- after all runs.
 --
+-- A run gets the fields allowed and retry, the result of the check of its group. decide_extra.lua lists further fields.
+--
 -- known_keys contains the keys with a state, by index. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
@@ -114,20 +116,17 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     extra(group)
   end
 
-  -- The runs so far of a group that is not complete, and the function that decides it.
-  local group, decide = {}, decide_group
+  -- The runs so far of a group that is not complete, and whether one of them is an EXTRA run.
+  local group, has_extra = {}, false
 
   -- Decides a run. after is the run after it, or nil. A group is decided at its last run.
   local function decide_run(run, after)
-    if run.kind == $EXTRA then
-      decide = decide_extra
-    elseif run.kind == $SAME_KEY then
-      return guarded(decide_same_key, key_at(run.key_index), run)
-    end
-    group[#group + 1] = run
+    if run.kind == $SAME_KEY then return guarded(decide_same_key, key_at(run.key_index), run) end
+    group[#group + 1], has_extra = run, has_extra or run.kind == $EXTRA
     if run.group_number == 0 or not after or after.group_number ~= run.group_number then
+      local decide = has_extra and decide_extra or decide_group
       decide(group)
-      group, decide = {}, decide_group
+      group, has_extra = {}, false
     end
   end
 

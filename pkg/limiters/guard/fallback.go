@@ -108,9 +108,9 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 // failed. No group may be an end that only the local store needs.
 func (f *Fallback) takeFromStore(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
-	args := takeArgs{now, groups, out}
+	t := take{now, groups, out}
 	if f.local.mayHaveLeases(now) {
-		f.local.mirrorEnds(ctx, args)
+		f.local.mirrorEnds(ctx, t)
 	}
 	switch {
 	case err == nil && !slices.ContainsFunc(out, isUndecided):
@@ -121,18 +121,17 @@ func (f *Fallback) takeFromStore(ctx context.Context, now time.Time, groups []li
 	case ctx.Err() != nil:
 		return err
 	}
-	f.noteOutage(err, args)
-	f.decideFailed(ctx, args)
-	f.chargeAllowed(ctx, args)
+	f.noteOutage(err, t)
+	f.decideFailed(ctx, t)
+	f.chargeAllowed(ctx, t)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
 	}
 	return nil
 }
 
-// takeArgs are the arguments of a Take. The verdicts are those of the wrapped store, until they are
-// replaced.
-type takeArgs struct {
+// A take is a Take under way. Its verdicts are those of the wrapped store, until they are replaced.
+type take struct {
 	now    time.Time
 	groups []limiters.Group
 	out    []limiters.Verdict
@@ -145,14 +144,14 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // noteOutage notes an outage if the store failed as a whole, with err, or in part. If it failed
 // only for some keys, noteOutage reports the first reason why on_store_error decides an operation.
-func (f *Fallback) noteOutage(err error, args takeArgs) {
+func (f *Fallback) noteOutage(err error, t take) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return
 	}
 	var reason error
-	for i, op := range limiters.EachOp(args.groups) {
-		failure := args.out[i].Err
+	for i, op := range limiters.EachOp(t.groups) {
+		failure := t.out[i].Err
 		if _, isPart := errors.AsType[*split.PartError](failure); isPart {
 			f.outages.noteFailure(failure)
 			return
@@ -166,13 +165,13 @@ func (f *Fallback) noteOutage(err error, args takeArgs) {
 	}
 }
 
-// decideFailed applies on_store_error to the failed operations of args, and counts them.
-func (f *Fallback) decideFailed(ctx context.Context, args takeArgs) {
-	for i, op := range limiters.EachOp(args.groups) {
-		applyPolicy(op, &args.out[i])
+// decideFailed applies on_store_error to the failed operations of t, and counts them.
+func (f *Fallback) decideFailed(ctx context.Context, t take) {
+	for i, op := range limiters.EachOp(t.groups) {
+		applyPolicy(op, &t.out[i])
 	}
-	f.local.decideByShare(ctx, args)
-	f.count(args)
+	f.local.decideByShare(ctx, t)
+	f.count(t)
 }
 
 // applyPolicy replaces a failed verdict if the OnError of op allows or denies operations regardless
@@ -200,11 +199,11 @@ func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
 	return limiters.StoreMayHold
 }
 
-// count counts the operations of args that the store did not decide, without ends.
-func (f *Fallback) count(args takeArgs) {
-	for i, op := range limiters.EachOp(args.groups) {
+// count counts the operations of t that the store did not decide, without ends.
+func (f *Fallback) count(t take) {
+	for i, op := range limiters.EachOp(t.groups) {
 		onError := op.OnError
-		switch v := &args.out[i]; {
+		switch v := &t.out[i]; {
 		case op.Kind == limiters.OpEnd:
 			continue
 		case v.Err != nil:
@@ -220,17 +219,17 @@ func (f *Fallback) count(args takeArgs) {
 // chargeAllowed retries operations that the store allowed but did not charge because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged
 // under the others.
-func (f *Fallback) chargeAllowed(ctx context.Context, args takeArgs) {
+func (f *Fallback) chargeAllowed(ctx context.Context, t take) {
 	var retried split.Subset
-	for first, g := range limiters.EachGroup(args.groups) {
-		addUncharged(&retried, first, g, args.out[first:first+len(g)])
+	for first, g := range limiters.EachGroup(t.groups) {
+		addUncharged(&retried, first, g, t.out[first:first+len(g)])
 	}
 	if retried.Len() == 0 {
 		return
 	}
-	_ = retried.Take(ctx, f.store, args.now) // the verdicts have the error
-	f.decideFailed(ctx, takeArgs{args.now, retried.Groups, retried.Verdicts})
-	retried.Scatter(args.out)
+	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
+	f.decideFailed(ctx, take{t.now, retried.Groups, retried.Verdicts})
+	retried.Scatter(t.out)
 }
 
 // addUncharged adds the operations of g that the store allowed to retried, if on_store_error

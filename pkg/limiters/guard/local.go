@@ -42,33 +42,33 @@ func (l *localFallback) noteLease(now time.Time, ttl time.Duration) {
 	}
 }
 
-// decideByShare decides the failed operations of args under OnErrorLocal. A verdict keeps its error
+// decideByShare decides the failed operations of t under OnErrorLocal. A verdict keeps its error
 // if store fails too.
-func (l *localFallback) decideByShare(ctx context.Context, args takeArgs) {
+func (l *localFallback) decideByShare(ctx context.Context, t take) {
 	var subset split.Subset
-	for first, g := range limiters.EachGroup(args.groups) {
-		l.addFailed(&subset, first, g, args)
+	for first, g := range limiters.EachGroup(t.groups) {
+		l.addFailed(&subset, first, g, t)
 	}
 	// The store does not block, and must end a lease even if ctx is canceled.
-	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store, args.now) != nil {
+	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store, t.now) != nil {
 		return
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.Holder = limiters.ByShare, leaseHolder(args.out[index].Err, limiters.OnlyShareHolds)
-			args.out[index] = v
+			v.By, v.Holder = limiters.ByShare, leaseHolder(t.out[index].Err, limiters.OnlyShareHolds)
+			t.out[index] = v
 		}
 	}
 }
 
 // addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g
 // was denied or failed, it adds a denying operation, so that no share is charged.
-func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, args takeArgs) {
+func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t take) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
 	for i, op := range g {
-		v := &args.out[first+i]
+		v := &t.out[first+i]
 		if v.Err != nil && op.OnError == limiters.OnErrorLocal && l.scale(&op) {
 			failed, indices = append(failed, op), append(indices, first+i)
 		} else {
@@ -80,7 +80,7 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	}
 	for i := range failed {
 		if !failed[i].Lease.IsZero() {
-			l.noteLease(args.now, failed[i].Limit.LeaseTTL())
+			l.noteLease(t.now, failed[i].Limit.LeaseTTL())
 		}
 	}
 	if denied {

@@ -43,17 +43,17 @@ func isLocalEnd(g limiters.Group) bool {
 // mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease
 // may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
 // else decides them.
-func (l *localFallback) mirrorEnds(ctx context.Context, args takeArgs) {
+func (l *localFallback) mirrorEnds(ctx context.Context, t take) {
 	canceled := ctx.Err() != nil
 	var ends split.Subset
-	for i, op := range limiters.EachOp(args.groups) {
-		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || args.out[i].Err == nil) {
+	for i, op := range limiters.EachOp(t.groups) {
+		if op.Kind == limiters.OpEnd && op.OnError == limiters.OnErrorLocal && (canceled || t.out[i].Err == nil) {
 			ends.AddOps(limiters.Group{*op}, i)
 		}
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, l, args.now)
+		_ = ends.Take(ctx, l, t.now)
 	}
 }
 

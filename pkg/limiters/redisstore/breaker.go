@@ -28,7 +28,7 @@ const (
 
 // A breaker rejects operations while Redis fails, so that they need not wait for a timeout. It
 // opens after consecutive failures. After openDuration it lets one call pass and rejects all other
-// operations until that call has ended. The lock of its owner guards it.
+// operations until that call has ended. queue.mu or slotLearner.mu guards it.
 type breaker struct {
 	timeout  time.Duration // of a call
 	failures int           // the number of consecutive failures
