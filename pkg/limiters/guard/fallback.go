@@ -99,14 +99,8 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 // Take implements [limiters.Store].
 func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if f.local.mayHaveLeases(now) && slices.ContainsFunc(groups, isLocalEnd) {
-		return f.takeWithLocalEnds(ctx, now, groups, out)
+		return f.splitLocalEnds(ctx, now, groups, out)
 	}
-	return f.takeFromStore(ctx, now, groups, out)
-}
-
-// takeFromStore sends groups to the wrapped store, and applies the OnError of the operations that
-// failed. No group may be an end that only the local store needs.
-func (f *Fallback) takeFromStore(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
 	t := take{now, groups, out}
 	if f.local.mayHaveLeases(now) {

@@ -92,9 +92,12 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 // scale replaces the limit of op by this process's share of it. It reports whether the operation
 // can be decided.
 func (l *localFallback) scale(op *limiters.Op) bool {
+	if l.store == nil {
+		return false
+	}
 	replicas := int64(l.replicas())
-	if l.store == nil || replicas <= 1 {
-		return l.store != nil
+	if replicas <= 1 {
+		return true
 	}
 	share, err := l.shares.replicaLimit(op.Limit, max(op.N, 1), replicas)
 	if err == nil {

@@ -12,27 +12,19 @@ import (
 // local store alone if only that store holds the lease. Any other end goes to the wrapped store and
 // then, under OnErrorLocal, to the local one too.
 
-// takeWithLocalEnds decides groups of which some end leases that only the local store holds. These
-// do not go to the wrapped store: during an outage, an EndRetrier there would retry them for
-// nothing.
-func (f *Fallback) takeWithLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// splitLocalEnds sends ends of leases that only the local store holds to that store, and the
+// other groups to another Take of f. The wrapped store does not get these ends, because during an
+// outage an EndRetrier there would retry them for nothing.
+func (f *Fallback) splitLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
 			both.Add(&f.local, g, first)
 		} else {
-			both.Add(fromStore{f}, g, first)
+			both.Add(f, g, first)
 		}
 	}
 	return both.Take(ctx, now, out)
-}
-
-// fromStore is the part of a Fallback that decides groups in the wrapped store first.
-type fromStore struct{ *Fallback }
-
-// Take implements [split.Taker].
-func (s fromStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	return s.takeFromStore(ctx, now, groups, out)
 }
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
