@@ -24,8 +24,8 @@ import (
 //
 // On a nil DenyCache, DropDenials and the Forget methods do nothing.
 //
-// Take works in three steps: routeOps denies operations from memory, forward sends the others to the
-// store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, and
+// Take works in three steps: routeOps denies operations from memory, sendToStore sends the others to
+// the store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, and
 // renewals in renewal.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
 	store  limiters.Store
@@ -112,8 +112,7 @@ func (c *DenyCache) DropDenials() {
 // another process may have reset any key: a debt belongs to the state before the reset.
 func (c *DenyCache) ForgetAll() {
 	c.eachShard(func(s *denyShard) {
-		s.generation++
-		s.resets++
+		s.beginReset()
 		for key := range s.entries {
 			for _, e := range s.entriesOf(key) {
 				c.lostHits.Add(e.debt)
@@ -166,18 +165,18 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	routes := make([]route, len(out))
 	began := c.clock()
-	forwarded, renewals := c.routeOps(began, groups, routes, out)
-	if forwarded == 0 {
+	toStore, renewals := c.routeOps(began, groups, routes, out)
+	if toStore == 0 {
 		return nil
 	}
 	var err error
-	if forwarded == len(out) && len(renewals) == 0 {
-		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // without the copies of forward
+	if toStore == len(out) && len(renewals) == 0 {
+		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // without the copies of sendToStore
 	} else {
-		err = c.forward(ctx, groups, routes, out, renewals)
+		err = c.sendToStore(ctx, groups, routes, out, renewals)
 	}
 	c.recordVerdicts(began, groups, routes, out)
-	if forwarded < len(out) {
+	if toStore < len(out) {
 		return nil // the others were answered from memory
 	}
 	return err
@@ -186,38 +185,38 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 // A route is where one operation is decided, in the cache or by the store.
 type route struct {
 	hash        uint64 // the hash of the key
-	forward     bool   // the operation goes to the store; otherwise the cache has denied it
+	toStore     bool   // the store decides the operation; otherwise the cache has denied it
 	generation  uint32 // the generation of the shard before the store was called
 	belowDenial bool   // the operation charges fewer hits than a cached denial covers
 }
 
-// routeOps denies operations from memory and marks the others to be forwarded. It returns the number
-// of marked operations, and renewals with the debts of their keys.
+// routeOps denies operations from memory and marks the others with toStore. It returns the number of
+// marked operations, and renewals with the debts of their keys.
 func (c *DenyCache) routeOps(
 	now time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict,
-) (forwarded int, renewals []renewal) {
+) (toStore int, renewals []renewal) {
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			op, r := &g[i], &routes[first+i]
 			r.hash = maphash.String(c.seed, op.Key)
-			// The store decides the operations on a key in order, so it also gets those after a
-			// forwarded one.
-			r.forward = !mayBeCached(g) || keyIsForwarded(routes[:first+i], r.hash)
+			// The store decides the operations on a key in order. So if it gets one, it also gets
+			// those after it.
+			r.toStore = !mayBeCached(g) || keyGoesToStore(routes[:first+i], r.hash)
 			c.shard(r.hash).locked(func(s *denyShard) {
 				e := s.find(op.Key, op.Limit)
-				if r.forward || e == nil || !s.answer(now, e, op, &out[first+i]) {
-					renewals = s.forward(now, e, op, r, renewals)
+				if r.toStore || e == nil || !s.answer(now, e, op, &out[first+i]) {
+					renewals = s.routeToStore(now, e, op, r, renewals)
 				}
 				if isLookup(op) {
 					s.lookups++
 				}
 			})
-			if r.forward {
-				forwarded++
+			if r.toStore {
+				toStore++
 			}
 		}
 	}
-	return forwarded, renewals
+	return toStore, renewals
 }
 
 // mayBeCached reports whether g is one charge or peek, so that the cache may answer it and record
@@ -227,27 +226,27 @@ func mayBeCached(g limiters.Group) bool { return len(g) == 1 && isLookup(&g[0]) 
 // isLookup reports whether [DenyCacheStats].Lookups counts op: a charge or a peek.
 func isLookup(op *limiters.Op) bool { return op.Kind == limiters.OpAddHits && !op.IsRefund() }
 
-// keyIsForwarded reports whether one of routes forwards an operation on a key.
-func keyIsForwarded(routes []route, hash uint64) bool {
-	return slices.ContainsFunc(routes, func(r route) bool { return r.forward && r.hash == hash })
+// keyGoesToStore reports whether the store decides an operation of routes on a key.
+func keyGoesToStore(routes []route, hash uint64) bool {
+	return slices.ContainsFunc(routes, func(r route) bool { return r.toStore && r.hash == hash })
 }
 
-// forward sends the marked operations to the store, after renewals with the debts of their keys.
-func (c *DenyCache) forward(
+// sendToStore sends the marked operations to the store, after renewals with the debts of their keys.
+func (c *DenyCache) sendToStore(
 	ctx context.Context, groups []limiters.Group, routes []route, out []limiters.Verdict, renewals []renewal,
 ) error {
-	var forwarded split.Subset
+	var subset split.Subset
 	for i := range renewals {
-		forwarded.AddOps(limiters.Group{renewals[i].op()}, -1)
+		subset.AddOps(limiters.Group{renewals[i].op()}, -1)
 	}
 	for first, g := range limiters.EachGroup(groups) {
-		if routes[first].forward { // the operations of a group are marked all or none
-			forwarded.Add(g, first)
+		if routes[first].toStore { // the operations of a group are marked all or none
+			subset.Add(g, first)
 		}
 	}
-	err := forwarded.Take(ctx, c.store, time.Time{})
-	c.closeDebts(renewals, forwarded.Verdicts)
-	forwarded.Scatter(out)
+	err := subset.Take(ctx, c.store, time.Time{})
+	c.closeDebts(renewals, subset.Verdicts)
+	subset.Scatter(out)
 	return err
 }
 
@@ -269,7 +268,7 @@ func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group,
 			if r.belowDenial && !v.Denied() {
 				shard.locked(func(s *denyShard) { s.removeLarger(op) })
 			}
-			if !r.forward || !mayBeCached(g) {
+			if !r.toStore || !mayBeCached(g) {
 				continue
 			}
 			if d, certain := c.denialOf(began, ended, op.Limit, op.N, v); certain {
@@ -320,8 +319,7 @@ func (c *DenyCache) ForgetKeys(keys []limiters.StateName) {
 	}
 	for _, k := range keys {
 		c.shardOf(k.Key).locked(func(s *denyShard) {
-			s.generation++
-			s.resets++
+			s.beginReset()
 			s.removeKey(k.Key)
 		})
 	}
@@ -338,8 +336,7 @@ func (c *DenyCache) ResetMatching(ctx context.Context, match func(key string) bo
 // ForgetMatching is [DenyCache.ForgetKeys] for all keys that match.
 func (c *DenyCache) ForgetMatching(match func(key string) bool) {
 	c.eachShard(func(s *denyShard) {
-		s.generation++
-		s.resets++
+		s.beginReset()
 		for key := range s.entries {
 			if match(key) {
 				s.removeKey(key)

@@ -9,15 +9,15 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A denyShard holds the denials of some keys. Each entry is in one of two lists. The list idle has
-// the order in which entries were added to it, and the list pending that in which the store must be
-// called. Call its methods within locked.
+// A denyShard holds the denials of some keys. Each entry is in one of two lists: in toRenew if the
+// store must be called for it, and otherwise in idle. Both have the order in which entries were added
+// to them. Only queueRenewal and makeIdle move an entry. Call the methods within locked.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32                // incremented by refunds and the Forget methods, to discard denials from calls before them
-	resets        uint32                // incremented by resets of keys, to discard debts from before them
+	generation    uint32                // incremented by refunds, DropDenials and beginReset: earlier calls record no denials
+	resets        uint32                // incremented by beginReset: earlier calls restore no debts
 	entries       map[string]*denyEntry // the first entry of each key, see nextOfKey
-	idle, pending denyEntry             // heads of the lists
+	idle, toRenew denyEntry             // heads of the lists
 	maxAge        time.Duration         // DenyCacheOptions.MaxAge
 	bytes         int64
 	count         int64
@@ -34,10 +34,10 @@ type denyEntry struct {
 	limit     *limiters.Limit
 	nextOfKey *denyEntry // the next entry of the key, under another limit
 
-	pending      bool          // a renewal is pending: the entry has answered operations since the last one
-	pendingSince time.Duration // when the first of them was answered
+	toRenew      bool          // the entry is in the list toRenew: it has answered operations since the last renewal
+	toRenewSince time.Duration // when it was put into the list
 	keepsDebt    bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
-	debt         int64         // answered hits that the store has not counted
+	debt         int64         // answered hits that the store has not counted; 0 unless toRenew
 
 	prev, next *denyEntry // the neighbors in its list
 }
@@ -67,7 +67,7 @@ func (s *denyShard) locked(f func(s *denyShard)) {
 
 func (s *denyShard) init(maxAge time.Duration) {
 	s.entries, s.maxAge = make(map[string]*denyEntry), maxAge
-	for _, list := range []*denyEntry{&s.idle, &s.pending} {
+	for _, list := range []*denyEntry{&s.idle, &s.toRenew} {
 		list.prev, list.next = list, list
 	}
 }
@@ -97,22 +97,22 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 	}
 	s.answered++
 	if e.keepsDebt {
-		e.debt += op.N
+		s.addDebt(now, e, op.N)
 	}
 	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
 	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
 	// because a denied peek could be an offense.
-	if !e.pending && e.minHits == 0 && !op.Limit.HasPenalty() {
-		s.markPending(e, now)
+	if e.minHits == 0 && !op.Limit.HasPenalty() {
+		s.queueRenewal(now, e)
 	}
 	*v = e.verdict(now, op)
 	return true
 }
 
-// forward marks r to be forwarded: op with the entry e, or nil. It moves the debts of the key to
-// renewals, and a refund removes the key's denials.
-func (s *denyShard) forward(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
-	r.forward, r.generation = true, s.generation
+// routeToStore marks r, the route of op, with toStore. e is the entry of op, or nil. It moves the
+// debts of the key to renewals, and a refund removes the key's denials.
+func (s *denyShard) routeToStore(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
+	r.toStore, r.generation = true, s.generation
 	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)
 	if op.IsRefund() {
@@ -153,9 +153,30 @@ func (e *denyEntry) verdict(now time.Duration, op *limiters.Op) limiters.Verdict
 	return v.WithPenalty(retryAfter)
 }
 
-func (s *denyShard) markPending(e *denyEntry, now time.Duration) {
-	e.pending, e.pendingSince = true, now
-	e.move(&s.pending)
+// addDebt adds n hits to the debt of e, which the next renewal of e sends.
+func (s *denyShard) addDebt(now time.Duration, e *denyEntry, n int64) {
+	e.debt += n
+	s.queueRenewal(now, e)
+}
+
+// queueRenewal moves e to the end of toRenew, unless e is in this list already.
+func (s *denyShard) queueRenewal(now time.Duration, e *denyEntry) {
+	if !e.toRenew {
+		e.toRenew, e.toRenewSince = true, now
+		e.move(&s.toRenew)
+	}
+}
+
+// makeIdle moves e, which must have no debt, to the end of idle.
+func (s *denyShard) makeIdle(e *denyEntry) {
+	e.toRenew = false
+	e.move(&s.idle)
+}
+
+// beginReset makes calls in flight record no denials and restore no debts.
+func (s *denyShard) beginReset() {
+	s.generation++
+	s.resets++
 }
 
 // ceilMicros rounds d up to microseconds.
@@ -176,8 +197,7 @@ func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial, budget int
 	}
 	e.denial = d
 	if e.debt == 0 {
-		e.pending = false
-		e.move(&s.idle)
+		s.makeIdle(e)
 	}
 }
 
@@ -201,13 +221,13 @@ func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial, budget 
 	s.count++
 }
 
-// victim returns the entry to evict. It returns nil if no entry is idle and the oldest pending one
+// victim returns the entry to evict. It returns nil if no entry is idle and the first of toRenew
 // needs the store.
 func (s *denyShard) victim(now time.Duration) *denyEntry {
 	if e := s.idle.next; e != &s.idle {
 		return e
 	}
-	if e := s.pending.next; e != &s.pending && now >= e.expires && !s.needsStore(e, now) {
+	if e := s.toRenew.next; e != &s.toRenew && now >= e.expires && !s.needsStore(e, now) {
 		return e
 	}
 	return nil

@@ -42,7 +42,7 @@ func (c *DenyCache) closeDebts(renewals []renewal, out []limiters.Verdict) {
 		}
 		restored := false
 		if limiters.IsUncharged(err) {
-			c.shardOf(r.entry.key).locked(func(s *denyShard) { restored = s.restore(c.clock(), r) })
+			c.shardOf(r.entry.key).locked(func(s *denyShard) { restored = s.restoreDebt(c.clock(), r) })
 		}
 		if !restored {
 			c.lostHits.Add(r.debt)
@@ -50,9 +50,9 @@ func (c *DenyCache) closeDebts(renewals []renewal, out []limiters.Verdict) {
 	}
 }
 
-// applyVerdicts renews or removes denials by the verdicts on their renewals, from a call that began
-// at the time began.
-func (c *DenyCache) applyVerdicts(began time.Duration, renewals []renewal, out []limiters.Verdict) {
+// renewDenials renews or removes denials by the verdicts on their renewals, from a call that began at
+// the time began.
+func (c *DenyCache) renewDenials(began time.Duration, renewals []renewal, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range renewals {
 		r, v := &renewals[i], &out[i]
@@ -60,7 +60,7 @@ func (c *DenyCache) applyVerdicts(began time.Duration, renewals []renewal, out [
 			continue
 		}
 		d, certain := c.denialOf(began, now, r.entry.limit, 0, v)
-		c.shardOf(r.entry.key).locked(func(s *denyShard) { s.renew(r, d, certain) })
+		c.shardOf(r.entry.key).locked(func(s *denyShard) { s.renewDenial(r, d, certain) })
 	}
 }
 
@@ -98,29 +98,29 @@ func (c *DenyCache) run(ctx context.Context) {
 	}
 }
 
-// flush removes expired denials and sends the renewals that are pending since before or earlier. It
-// stops when ctx ends and at the first call that fails. Without an error, oldest is when the oldest
-// remaining one became pending, or forever.
+// flush removes expired denials and sends the renewals of entries whose toRenewSince is at most
+// before. It stops when ctx ends and at the first call that fails. Without an error, oldest is the
+// earliest toRenewSince of the remaining entries, or forever.
 func (c *DenyCache) flush(ctx context.Context, before time.Duration) (oldest time.Duration, err error) {
 	oldest = forever
 	var renewals []renewal
 	for i := range c.shards {
-		var since time.Duration
-		for full := true; full && ctx.Err() == nil; {
+		for ctx.Err() == nil {
+			var since time.Duration
 			c.shards[i].locked(func(s *denyShard) {
 				now := c.clock()
 				s.sweep(now)
 				renewals, since = s.popDue(now, before, renewalsPerCall, renewals)
 			})
-			full = len(renewals) >= renewalsPerCall
-			if full {
-				if err := c.sendRenewals(renewals); err != nil {
-					return 0, err
-				}
-				renewals = renewals[:0]
+			if len(renewals) < renewalsPerCall {
+				oldest = min(oldest, since)
+				break
 			}
+			if err := c.sendRenewals(renewals); err != nil {
+				return 0, err
+			}
+			renewals = renewals[:0]
 		}
-		oldest = min(oldest, since)
 	}
 	if err := c.sendRenewals(renewals); err != nil {
 		return 0, err
@@ -143,7 +143,7 @@ func (c *DenyCache) sendRenewals(renewals []renewal) error {
 	if err != nil {
 		return fmt.Errorf("guard: denied hits of %d keys may not have been counted: %w", len(renewals), err)
 	}
-	c.applyVerdicts(began, renewals, out)
+	c.renewDenials(began, renewals, out)
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (s *denyShard) popDebts(now time.Duration, key string, renewals []renewal) 
 // needsStore reports whether the store must be called for e: to count its debt while the window may
 // be open, or to renew a denial that is still requested.
 func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
-	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.pendingSince < s.maxAge
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.toRenewSince < s.maxAge
 }
 
 // popRenewal appends a renewal with the debt of e if e needsStore. If e does not need the store, or
@@ -171,29 +171,30 @@ func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renew
 		renewals = append(renewals, renewal{e, e.debt, e.resetAt, s.generation, s.resets})
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
-	e.debt, e.pending = 0, false
+	e.debt = 0
 	if !needed || e.expires == noDenial {
 		s.remove(e)
-		return renewals
+	} else {
+		s.makeIdle(e)
 	}
-	e.move(&s.idle)
 	return renewals
 }
 
-// popDue appends the renewals that are pending since before or earlier, up to maximum in total. It
-// returns when the oldest remaining one became pending, or forever.
+// popDue appends the renewals of entries whose toRenewSince is at most before, up to maximum in
+// total. It returns the toRenewSince of the first remaining entry, or forever.
 func (s *denyShard) popDue(now, before time.Duration, maximum int, renewals []renewal) ([]renewal, time.Duration) {
-	for e := s.pending.next; e != &s.pending; e = s.pending.next {
-		if e.pendingSince > before || len(renewals) >= maximum {
-			return renewals, e.pendingSince
+	for e := s.toRenew.next; e != &s.toRenew; e = s.toRenew.next {
+		if e.toRenewSince > before || len(renewals) >= maximum {
+			return renewals, e.toRenewSince
 		}
 		renewals = s.popRenewal(now, e, renewals)
 	}
 	return renewals, forever
 }
 
-// renew applies the store's verdict on r, whose entry may have been removed or changed meanwhile.
-func (s *denyShard) renew(r *renewal, d denial, certain bool) {
+// renewDenial applies the store's verdict on r, whose entry may have been removed or changed
+// meanwhile.
+func (s *denyShard) renewDenial(r *renewal, d denial, certain bool) {
 	e := s.find(r.entry.key, r.entry.limit)
 	switch {
 	case e == nil || s.generation != r.generation:
@@ -204,18 +205,15 @@ func (s *denyShard) renew(r *renewal, d denial, certain bool) {
 	}
 }
 
-// restore returns the debt of r to the entry of its key, if there is one. A debt must not count
+// restoreDebt returns the debt of r to the entry of its key, if there is one. A debt must not count
 // after its window has ended, or after a reset. The shard does not know the keys of earlier resets,
 // so a reset of any key counts.
-func (s *denyShard) restore(now time.Duration, r *renewal) bool {
+func (s *denyShard) restoreDebt(now time.Duration, r *renewal) bool {
 	e := s.find(r.entry.key, r.entry.limit)
 	if e == nil || s.resets != r.resets || now >= r.resetAt {
 		return false
 	}
-	e.debt += r.debt
+	s.addDebt(now, e, r.debt)
 	e.used = max(0, e.used-r.debt)
-	if !e.pending {
-		s.markPending(e, now)
-	}
 	return true
 }
