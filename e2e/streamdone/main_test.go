@@ -1,4 +1,4 @@
-// Package streamdone tests concurrency leases and reservations behind a real Envoy, which calls
+// Package streamdone tests leases behind a real Envoy, which calls
 // Weir again when a stream ends. A recorder between Envoy and Weir keeps each call, and can lose
 // it. The package has tests only.
 package streamdone

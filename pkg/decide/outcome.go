@@ -36,7 +36,7 @@ const (
 	StorePolicy                 // Allowed or Denied: the store failed and on_store_error decided
 	StoreError                  // Undecided: the store failed
 	BadLeaseID                  // Denied: the lease id is empty or too long
-	Released                    // Allowed: the lease or reservation has ended, or there was none
+	Released                    // Allowed: the lease has ended, or there was none
 	Settled                     // Allowed: the reservation has ended with its actual cost, or there was none
 )
 

@@ -119,7 +119,7 @@ func (r *Rule) Mode() string {
 	return "enforced"
 }
 
-// UsesLeases reports whether a limit of r has leases or reservations. Then the last entry is the id
+// UsesLeases reports whether a limit of r has leases. Then the last entry is the id
 // of a request, which belongs to no [Key].
 func (r *Rule) UsesLeases() bool { return r.hasLeases }
 

@@ -81,7 +81,7 @@ func (r *Rules) UsesOnError(onError limiters.OnError) bool {
 	return false
 }
 
-// UsesLeases reports whether a limit has leases or reservations.
+// UsesLeases reports whether a limit has leases.
 func (r *Rules) UsesLeases() bool {
 	for rule := range r.All() {
 		if rule.hasLeases {

@@ -1,4 +1,4 @@
--- decide_extra: decides groups in which a limit has extra state, which is a penalty, leases or reservations. Twin of groupDecision in
+-- decide_extra: decides groups in which a limit has extra state, which is a penalty or leases. Twin of groupDecision in
 -- pkg/limiters. decide_shared.lua calls it and passes its own functions.
 --
 -- A run of a group has one operation. It gets these fields in addition to those of an EXTRA or GROUPED run in batch.lua:

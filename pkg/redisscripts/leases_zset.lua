@@ -17,7 +17,7 @@
 -- units   times in µs since 1970, durations in µs
 --
 -- The cost of a call does not grow with the open leases. An operation shortens at most $LEASES_PER_OP expiries, and removes as many
--- expired leases or reservations and as many ended ids. A state in Lua has only the counters; leases are read from and written
+-- expired leases and as many ended ids. A state in Lua has only the counters; leases are read from and written
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
 local M = {
@@ -104,7 +104,7 @@ local function first_score(key, low, high)
   return number(call('ZRANGEBYSCORE', key, low, high, 'WITHSCORES', 'LIMIT', '0', '1')[2])
 end
 
--- Removes $LEASES_PER_OP expired leases or reservations, the earliest first, the expired one of the id, and $LEASES_PER_OP ended ids.
+-- Removes $LEASES_PER_OP expired leases, the earliest first, the expired one of the id, and $LEASES_PER_OP ended ids.
 -- Later operations remove the others. On a replica, which rejects all writes, they are removed only from the state. It returns the
 -- corrections that settle the removed reservations to 0, see settle.lua.
 local function remove_expired(s, now, id)

@@ -109,7 +109,7 @@ func (c *Config) execute(name string) ([]byte, error) {
 		p.Cluster = p.Registry
 	}
 	if c.leaseTTL > 0 {
-		// A request must end before its lease or reservation expires.
+		// A request must end before its lease expires.
 		p.MaxStreamDuration = seconds(max((c.leaseTTL * 5 / 6).Truncate(time.Millisecond), time.Millisecond))
 	}
 	if name != "envoyfilter.yaml" {

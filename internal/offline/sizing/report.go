@@ -60,7 +60,7 @@ type Report struct {
 	FailoverHits float64 `json:"failover_hits"`
 	CPU          Cores   `json:"cores"`
 
-	leases bool // a rule has leases or reservations
+	leases bool // a rule has leases
 }
 
 // Calls are the calls to Redis that a request under one rule makes. One call carries all waiting

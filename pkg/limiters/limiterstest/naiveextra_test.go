@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A naiveLeases is a list of leases or reservations, and the model of the algorithm that they
+// A naiveLeases is a list of leases, and the model of the algorithm that they
 // charge.
 type naiveLeases struct {
 	counter        hitCounter

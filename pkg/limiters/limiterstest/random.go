@@ -80,7 +80,7 @@ func (s suite) random(t *testing.T, store limiters.Store, algorithms []string, g
 }
 
 // randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms,
-// with penalties, leases and reservations. A group may have any of them.
+// with penalties and leases. A group may have any of them.
 func (s suite) randomMixed(t *testing.T, store limiters.Store) {
 	for seed := range Seeds(3 * s.sequences) {
 		Agree(t, NewMixedGenerator(seed), sequenceSteps, store, s.newReference())

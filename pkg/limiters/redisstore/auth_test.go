@@ -60,8 +60,8 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	}
 }
 
-// An ACL of a version before leases and reservations suffices for all other limits, also with
-// penalties. It fails the operations of limits with leases or reservations, and no other operation
+// An ACL of a version before leases suffices for all other limits, also with
+// penalties. It fails the operations of limits with leases, and no other operation
 // of their call.
 func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	server := redistest.Start(t)
