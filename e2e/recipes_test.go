@@ -240,8 +240,8 @@ func startRecipeWeir(t *testing.T, redis string, recipes []recipe) *harness.Weir
 	})
 }
 
-// startRecipeEnvoy starts an Envoy with a listener for each page. It returns their addresses and the
-// URL of Envoy's admin page. Envoy merges listener.yaml into envoy.yaml in the same manner.
+// startRecipeEnvoy starts an Envoy with a listener for each page. It returns their addresses and
+// the URL of Envoy's admin page. Envoy merges listener.yaml into envoy.yaml in the same manner.
 func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []recipe) (addresses []string, admin string) {
 	t.Helper()
 	type bootstrap struct {

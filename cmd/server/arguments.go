@@ -49,8 +49,8 @@ func mustBe[T any](form string) kong.Option {
 	}))
 }
 
-// requireValue returns a mapper of flags and variables, which checks that there is a value before it
-// calls decode. kong puts the name of the flag before the errors.
+// requireValue returns a mapper of flags and variables, which checks that there is a value before
+// it calls decode. kong puts the name of the flag before the errors.
 func requireValue(decode kong.MapperFunc) kong.MapperFunc {
 	return func(ctx *kong.DecodeContext, into reflect.Value) error {
 		token, flag := ctx.Scan.Peek(), ctx.Value

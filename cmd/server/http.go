@@ -84,8 +84,8 @@ func newHTTPServer(h http.Handler, write time.Duration) *http.Server {
 	}
 }
 
-// stopHTTPServer rejects new connections and waits for the requests in flight. When ctx ends, it closes
-// all connections.
+// stopHTTPServer rejects new connections and waits for the requests in flight. When ctx ends, it
+// closes all connections.
 func stopHTTPServer(ctx context.Context, s *http.Server) {
 	if s.Shutdown(ctx) != nil {
 		_ = s.Close()

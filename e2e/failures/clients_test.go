@@ -40,8 +40,8 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 			}
 		}
 	}
-	// While the whole requests are decided, Weir may shed others. After that, clients that do not read
-	// their responses must take nothing of MAX_IN_FLIGHT.
+	// While the whole requests are decided, Weir may shed others. After that, clients that do not
+	// read their responses must take nothing of MAX_IN_FLIGHT.
 	must.Until(t, "the whole requests are decided or shed", func() bool {
 		m, err := metrics(t.Context(), w)
 		return err == nil && ended(m) >= each*(50+100)

@@ -42,8 +42,8 @@ func (f *genFlags) Validate() error {
 	return f.checkStdin(f.Config)
 }
 
-// write generates the configuration, and prints its notes and the result of text. It returns [Failed]
-// if Envoy could not limit as the rules say; it then prints only the problems.
+// write generates the configuration, and prints its notes and the result of text. It returns
+// [Failed] if Envoy could not limit as the rules say; it then prints only the problems.
 func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Config) ([]byte, error)) error {
 	rules, err := f.load(to.In)
 	if err != nil {

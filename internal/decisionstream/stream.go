@@ -1,5 +1,5 @@
-// Package decisionstream passes decisions to subscribers, and a sample of the denials to the log. It
-// never waits for a subscriber.
+// Package decisionstream passes decisions to subscribers, and a sample of the denials to the log.
+// It never waits for a subscriber.
 package decisionstream
 
 import (

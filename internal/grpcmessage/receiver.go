@@ -3,9 +3,10 @@
 // A [Receiver] reads large messages, such as rate limit requests, from the streams of grpc-go's
 // transport. The decode function that grpc-go passes to a handler lacks three bounds:
 //
-//   - Time: a handler waits for its message as long as the client likes, because only the client sets a deadline.
-//   - Memory: MaxRecvMsgSize bounds each message. The unfinished messages of one connection held 550 MB, and each further
-//     connection as much again.
+//   - Time: a handler waits for its message as long as the client likes, because only the client
+//     sets a deadline.
+//   - Memory: MaxRecvMsgSize bounds each message. The unfinished messages of one connection held
+//     550 MB, and each further connection as much again.
 //   - Compression: grpc-go inflates a message before the handler can reject it.
 //
 // Services with small messages, such as health checks, keep their decode functions: [ServerOptions]

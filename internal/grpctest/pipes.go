@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// Pipes is a listener of connections in memory. It needs no network, so that it can be in a bubble of
-// synctest. Unlike bufconn, it connects before Accept, and returns that connection after Close too.
+// Pipes is a listener of connections in memory. It needs no network, so that it can be in a bubble
+// of synctest. Unlike bufconn, it connects before Accept, and returns that connection after Close
+// too.
 type Pipes struct {
 	conns   chan net.Conn
 	closing sync.Once

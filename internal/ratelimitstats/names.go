@@ -25,8 +25,8 @@ func appendName(dst []byte, domain string, parts []string) []byte {
 	return dst
 }
 
-// partBound returns the bound of each part, in bytes: maxPartBytes, or less if the parts would exceed
-// maxNameBytes together.
+// partBound returns the bound of each part, in bytes: maxPartBytes, or less if the parts would
+// exceed maxNameBytes together.
 func partBound(parts []string) int {
 	sum := 0
 	for _, part := range parts {

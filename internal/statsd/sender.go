@@ -198,8 +198,8 @@ func (s *Sender) addLine(ctx context.Context, line []byte) {
 	s.lines++
 }
 
-// sendPacket writes the packet. If it fails, sendPacket drops the packet, because a part may have arrived, and
-// closes the connection.
+// sendPacket writes the packet. If it fails, sendPacket drops the packet, because a part may have
+// arrived, and closes the connection.
 func (s *Sender) sendPacket(ctx context.Context) {
 	packet, lines := s.packet, s.lines
 	s.packet, s.lines = s.packet[:0], 0
@@ -271,8 +271,8 @@ func (s *Sender) ensureConnected(ctx context.Context) bool {
 	return true
 }
 
-// checkOpen returns an error if the server has closed the connection. A write might not report that,
-// and its data would be lost.
+// checkOpen returns an error if the server has closed the connection. A write might not report
+// that, and its data would be lost.
 func (s *Sender) checkOpen() error {
 	var one [1]byte
 	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {

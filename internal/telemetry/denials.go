@@ -56,8 +56,8 @@ func (m *denialMetrics) count(o *rls.Observation, d *decide.Decision) {
 	}
 }
 
-// removeStale drops the series of limits that are not in current. A request that began under the old
-// rules may create a dropped series again; the next reload drops it.
+// removeStale drops the series of limits that are not in current. A request that began under the
+// old rules may create a dropped series again; the next reload drops it.
 func (m *denialMetrics) removeStale(current map[descriptors.RuleID][]*descriptors.Rule) {
 	for _, family := range []*counterMap{m.all, m.peeks, m.byPenalty, m.penalties} {
 		family.removeStaleLimits(current)

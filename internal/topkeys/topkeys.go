@@ -68,8 +68,8 @@ type sketch = spacesaving.Sketch[keyInfo]
 type keyInfo struct{ key, domain, rule string }
 
 // New returns a Counter that counts size keys in each sketch. A keyHashSecret that is not empty
-// replaces keys by their hashes in the result of [Counter.Top]. [Counter.Run] must be running to age
-// the counts.
+// replaces keys by their hashes in the result of [Counter.Top]. [Counter.Run] must be running to
+// age the counts.
 func New(size int, keyHashSecret []byte) *Counter {
 	shards := min(maxShards, 1<<bits.Len(uint(2*runtime.GOMAXPROCS(0)-1)))
 	seed, now := maphash.MakeSeed(), time.Now()

@@ -56,16 +56,16 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // Decide decides r and writes the outcome to result, which it clears first.
 //
 // The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little
-// more than the key of each descriptor. Result refers to the Request and to that memory, and so does
-// the Plan of a Decision. Copy what must outlive the next call.
+// more than the key of each descriptor. Result refers to the Request and to that memory, and so
+// does the Plan of a Decision. Copy what must outlive the next call.
 //
 // If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in
 // a store call that is independent of ctx, before it returns. An allowed request whose leases it
 // ends gets an error of kind [ContextEnded].
 //
-// A non-nil error is an [*Error], and means that the request is neither allowed nor denied. Result is
-// then only for metrics and logs. Under [Options.ShadowMode], a failure of the store or the end of
-// ctx is no error.
+// A non-nil error is an [*Error], and means that the request is neither allowed nor denied. Result
+// is then only for metrics and logs. Under [Options.ShadowMode], a failure of the store or the end
+// of ctx is no error.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	result.Clear()

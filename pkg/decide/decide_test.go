@@ -112,9 +112,10 @@ func decideKeys(t testing.TB, d *Decider, keys string) string {
 }
 
 // outcomesText returns a result as text: the outcome of the request, a colon, and the outcome of
-// each descriptor. In brackets are the remaining hits, the limit and its name. For example, "denied:
-// allowed(99/100 free) denied(0/0)" is a denied request of two descriptors. The first has 99 of the
-// 100 hits of the limit "free" left, and the second is denied by a limit of 0 without a name.
+// each descriptor. In brackets are the remaining hits, the limit and its name. For example,
+// "denied: allowed(99/100 free) denied(0/0)" is a denied request of two descriptors. The first has
+// 99 of the 100 hits of the limit "free" left, and the second is denied by a limit of 0 without a
+// name.
 func outcomesText(r *Result) string {
 	names := map[Outcome]string{Allowed: "allowed", Denied: "denied", Undecided: "undecided"}
 	text := requestText(r)

@@ -50,8 +50,8 @@ func (p *Plan) matchEnd(domain *descriptors.Domain) {
 func (p *Plan) release() { p.Kind, p.PlannedReason, p.Hits = EndLease, Released, 0 }
 
 // applyLeaseRules completes the plan of a descriptor under a rule with leases. A refund of any size
-// is a release. An end keeps only the limits with leases, so that it refunds nothing else. A descriptor
-// whose lease id is empty or too long has no limits.
+// is a release. An end keeps only the limits with leases, so that it refunds nothing else. A
+// descriptor whose lease id is empty or too long has no limits.
 func (p *Plan) applyLeaseRules() {
 	if p.Kind == Refund {
 		p.release()

@@ -223,8 +223,8 @@ func TestBadLeaseIDIsDenied(t *testing.T) {
 	wantReasons(t, d, "allowed: within_limit(1) bad_lease_id", "quota=u lease=a", "quota=u lease=")
 }
 
-// The end of a lease is under one of two limits. Metrics, weir tail and weir test name that limit by
-// its index in the rule.
+// The end of a lease is under one of two limits. Metrics, weir tail and weir test name that limit
+// by its index in the rule.
 func TestEndNamesItsLimitByTheIndexInTheRule(t *testing.T) {
 	d := newLeaseDecider(t, newLeaseStore(), Options{})
 	var r Result

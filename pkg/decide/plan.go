@@ -29,8 +29,8 @@ type Plan struct {
 	Limits  []descriptors.RateLimit // the limits to charge; for the end of a lease, those with leases
 	Key     string                  // the key of Limits, see [descriptors.Key], which may be retained; "" without limits
 	Kind    PlanKind
-	// Hits is the number of hits to charge. If Kind is Charge, 0 peeks. If it is Refund, Hits is not
-	// positive. If it is EndLease, Hits is the actual cost.
+	// Hits is the number of hits to charge. If Kind is Charge, 0 peeks. If it is Refund, Hits is
+	// not positive. If it is EndLease, Hits is the actual cost.
 	Hits int64
 
 	HasOverride bool // the limit came with the request

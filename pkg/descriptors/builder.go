@@ -90,8 +90,8 @@ func (s NodeSpec) IsShareable() bool {
 //
 //   - ruleIndex.next decides requests, and finds only the node that an entry selects. See
 //     TestMatchAgreesWithLinearSearch.
-//   - [Walker.Walk] explains decisions. It rebuilds the tree from the rules, as walkNodes, and finds
-//     all nodes that match, for [Step.Hides]. See TestWalkAgreesWithMatch.
+//   - [Walker.Walk] explains decisions. It rebuilds the tree from the rules, as walkNodes, and
+//     finds all nodes that match, for [Step.Hides]. See TestWalkAgreesWithMatch.
 //   - The linter of package rulesfile compares rules with each other, not with a request. See
 //     TestUnreachableRulesNeverMatch.
 type Node struct {

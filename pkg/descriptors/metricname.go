@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// AppendMetricNames appends to dst the name of each entry in metrics, unescaped. The entries must be
-// those that r matched. A name is
+// AppendMetricNames appends to dst the name of each entry in metrics, unescaped. The entries must
+// be those that r matched. A name is
 //
 //	key_value     for a node with a value
 //	key           for a node without a value; with value_to_metric the key_value of the request
@@ -61,9 +61,9 @@ func (e Entry) Joined() string {
 	return e.Key + "_" + e.Value
 }
 
-// AppendOverrideMetricNames appends to dst the metric names of entries under a limit in the request:
-// [Entry.Joined] of each, but the key alone of a lease id. The names are unbounded. A nil rule has
-// no leases.
+// AppendOverrideMetricNames appends to dst the metric names of entries under a limit in the
+// request: [Entry.Joined] of each, but the key alone of a lease id. The names are unbounded. A nil
+// rule has no leases.
 func AppendOverrideMetricNames(dst []string, rule *Rule, entries []Entry) []string {
 	for i, e := range entries {
 		if rule.isLeaseID(i, entries) {

@@ -21,8 +21,8 @@ type RateLimit struct {
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool
-	// SetsClockStart reports whether the rule sets window_start: clock, which Limit omits because it
-	// is the default.
+	// SetsClockStart reports whether the rule sets window_start: clock, which Limit omits because
+	// it is the default.
 	SetsClockStart bool
 	Name           string // optional; sent to Envoy, and referred to by replaces
 	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
@@ -63,9 +63,9 @@ type Rule struct {
 	// is Unlimited.
 	Limits []RateLimit
 	number uint32 // in the ruleTable, from 1
-	// keyKinds are the kinds of the first nodes of path, or 0 for a wildcard, for addresses and for a
-	// node with share_threshold. Key reads them instead of path, which would be a cache miss: with
-	// 100,000 rules, a request of one descriptor would take 19 % more CPU.
+	// keyKinds are the kinds of the first nodes of path, or 0 for a wildcard, for addresses and for
+	// a node with share_threshold. Key reads them instead of path, which would be a cache miss:
+	// with 100,000 rules, a request of one descriptor would take 19 % more CPU.
 	keyKinds [4]MatchKind
 	// Replaces names the limits of the domain that this rule disables for a request, see
 	// HasLimitNamed.
@@ -86,10 +86,10 @@ type Rule struct {
 	Metadata map[string]any
 	Domain   string
 	// Name is the path of the rule, such as "user_id.action=reply", for metric labels and logs. It
-	// joins the keys of the nodes by dots, each with "=" and the value if the node has one. A list of
-	// values or prefixes is joined by commas, and cut beyond 64 bytes. Name is valid UTF-8 of at most
-	// 200 bytes, see [TruncateWithHash]. It contains no text of a request, and is not the LimitName.
-	// Two rules whose keys or values contain dots or equals signs may share a name.
+	// joins the keys of the nodes by dots, each with "=" and the value if the node has one. A list
+	// of values or prefixes is joined by commas, and cut beyond 64 bytes. Name is valid UTF-8 of at
+	// most 200 bytes, see [TruncateWithHash]. It contains no text of a request, and is not the
+	// LimitName. Two rules whose keys or values contain dots or equals signs may share a name.
 	Name string
 	// LimitName is the name of the limit, or of the first limit that has one; it may be "".
 	LimitName string
@@ -128,8 +128,8 @@ func (r *Rule) isLeaseID(i int, entries []Entry) bool {
 	return r != nil && r.hasLeases && i == len(entries)-1
 }
 
-// MatchesValue reports whether r restricts the value of entry i: a node without a value, or with the
-// value "*", does not. It returns false beyond the path of r.
+// MatchesValue reports whether r restricts the value of entry i: a node without a value, or with
+// the value "*", does not. It returns false beyond the path of r.
 func (r *Rule) MatchesValue(i int) bool {
 	if i >= len(r.path) {
 		return false
@@ -145,8 +145,8 @@ func (r *Rule) HasLimitNamed(name string) bool {
 	return name != "" && (r.LimitName == name || slices.ContainsFunc(r.Limits, has))
 }
 
-// A pathNode is a node on the path to a rule: its [NodeSpec] in the form that requests need, and its
-// source.
+// A pathNode is a node on the path to a rule: its [NodeSpec] in the form that requests need, and
+// its source.
 type pathNode struct {
 	kind          MatchKind
 	isShared      bool   // NodeSpec.ShareThreshold: one counter for all matches

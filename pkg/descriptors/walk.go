@@ -107,7 +107,8 @@ type matchingNode struct {
 // A Walker explains [Domain.Match] for the descriptors of a request. It is safe for concurrent use.
 type Walker struct{ root *walkNode } // nil without a domain
 
-// Walker returns a Walker of d, which may be nil. It reads every rule, so it is slow for many rules.
+// Walker returns a Walker of d, which may be nil. It reads every rule, so it is slow for many
+// rules.
 func (d *Domain) Walker() Walker {
 	if d == nil {
 		return Walker{}

@@ -94,8 +94,8 @@ const (
 	maxNearest      = 10_000 // bounds the comparisons with a misspelled text
 )
 
-// alternatives returns the first alternatives of s, after plural or singular, such as "the keys are"
-// or "the key is". It adds the alternative that misspelled probably means.
+// alternatives returns the first alternatives of s, after plural or singular, such as "the keys
+// are" or "the key is". It adds the alternative that misspelled probably means.
 func alternatives(s *descriptors.Step, misspelled, plural, singular string) string {
 	all := s.Alternatives
 	texts := make([]string, min(len(all), maxAlternatives))

@@ -105,8 +105,8 @@ func (p *painter) wrap(color, first, rest, text string) {
 	p.lines(color, first, rest, strings.Fields(printable(text)))
 }
 
-// summary writes a summary in lines. It breaks lines before arrows, and within a part only if the part
-// is too long.
+// summary writes a summary in lines. It breaks lines before arrows, and within a part only if the
+// part is too long.
 func (p *painter) summary(color, text string) {
 	var words []string
 	for i, part := range strings.Split(printable(text), " → ") {

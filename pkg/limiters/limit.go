@@ -275,7 +275,8 @@ func (l *Limit) Algorithm() string { return l.definition.name }
 func (l *Limit) StateID() string { return l.stateID }
 
 // AppendArgs appends to b the numbers that only the algorithm of l has, see [AppendNumbers]. The
-// header of its twin in Lua lists them. Only windows by the calendar depend on now, in µs since 1970.
+// header of its twin in Lua lists them. Only windows by the calendar depend on now, in µs since
+// 1970.
 func (l *Limit) AppendArgs(b []byte, now int64) []byte { return l.algorithm.appendArgs(b, now) }
 
 // AppendNumbers appends numbers to b, each in 8 bytes, big endian.

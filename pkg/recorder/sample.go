@@ -106,8 +106,8 @@ func leasesOf(result *decide.Result, selected *selection) (leases selection) {
 	return leases
 }
 
-// mayHaveOpenedLeases reports whether d may have opened leases. A lease that was open already belongs
-// to another request.
+// mayHaveOpenedLeases reports whether d may have opened leases. A lease that was open already
+// belongs to another request.
 func mayHaveOpenedLeases(d *decide.Decision) bool {
 	wasOpen := func(v limiters.Verdict) bool { return v.LeaseAlreadyOpen }
 	return !d.EndsLease() && len(d.Limits) > 0 && d.Rule != nil && d.Rule.UsesLeases() && !slices.ContainsFunc(d.Verdicts, wasOpen)

@@ -129,8 +129,9 @@ func (w *writer) run() {
 	}
 }
 
-// endOnPanic, when deferred, ends the recording after a panic, which is a bug. The server continues. Further lines
-// count as unwritten; those already in a queue or in w are lost without a count.
+// endOnPanic, when deferred, ends the recording after a panic, which is a bug. The server
+// continues. Further lines count as unwritten; those already in a queue or in w are lost without a
+// count.
 func (w *writer) endOnPanic() {
 	p := recover()
 	if p == nil {

@@ -4,7 +4,8 @@
 --         expires at expiry, in s since 1970 by this server's clock.
 -- ARGV    the penalty: after, within, for, factor, max, forget
 -- units   times in µs since 1970, durations in µs
--- words   Lua reserves two words of the twin: For is duration here, and until is penalty_end
+--
+-- Lua reserves two words of the twin: For is duration here, and until is penalty_end.
 local M = { limit = 0, load = 0, left = 0, add_offense = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 

@@ -36,7 +36,8 @@ const (
 	KindExtra                       // an operation under a limit with other extra state, or an inspection; an extraLayout follows
 
 	// countDeniedFlag is added to KindSameKey or KindAlone if the operations are of the kind
-	// limiters.OpCountDenied. Then each is a peek, and n is the hits that it charges if it is denied.
+	// limiters.OpCountDenied. Then each is a peek, and n is the hits that it charges if it is
+	// denied.
 	countDeniedFlag RunKind = 8
 )
 
@@ -148,8 +149,8 @@ func (l layout) size() (bytes int) {
 //   - the name of the algorithm, the maximum and, except under concurrency, the window and two
 //     flags: whether denied hits count, and whether peeks are allowed at the limit
 //   - the numbers of [limiters.Limit.AppendArgs], which the algorithm's Lua file lists
-//   - if l reserves or has a penalty: the TTL of its reservations, or 0, and whether it refunds them
-//     when they expire (0|1)
+//   - if l reserves or has a penalty: the TTL of its reservations, or 0, and whether it refunds
+//     them when they expire (0|1)
 //   - if l has a penalty: the arguments of penalty.lua
 func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
 	b = limiters.AppendNumbers(append(append(b, l.Algorithm()...), 0), l.Spec().Max)

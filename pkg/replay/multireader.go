@@ -22,8 +22,8 @@ type FileSkipCount struct {
 	Error string `json:"error,omitempty"` // the error of the file, for Unreadable
 }
 
-// A MultiReader reads several recordings as one, in the order of the times. Lines of equal times are
-// in the order of the files. A regular file is closed until its first line is due, so that many
+// A MultiReader reads several recordings as one, in the order of the times. Lines of equal times
+// are in the order of the files. A regular file is closed until its first line is due, so that many
 // rotated files need little memory. A MultiReader is not safe for concurrent use.
 type MultiReader struct {
 	sources []*source

@@ -17,8 +17,8 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report, see [decide.Result.DenyingDescriptor]. It returns false if no
-// descriptor denies the request.
+// denialOf returns the denial to report, see [decide.Result.DenyingDescriptor]. It returns false if
+// no descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
 	denier := r.DenyingDescriptor()
 	if denier < 0 {

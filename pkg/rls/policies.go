@@ -27,9 +27,9 @@ type headerPolicy struct {
 	denies  bool // the request, see [decide.Result.CausesDenial]
 }
 
-// headerPolicies returns at most maxPolicies limits of a request, in request order. They include the
-// limit of denied, which is nil if the request is allowed. Limits in shadow mode and limits whose
-// state is unknown are omitted.
+// headerPolicies returns at most maxPolicies limits of a request, in request order. They include
+// the limit of denied, which is nil if the request is allowed. Limits in shadow mode and limits
+// whose state is unknown are omitted.
 func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	var shown []headerPolicy
 	var names []string

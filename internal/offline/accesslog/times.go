@@ -100,8 +100,8 @@ func parseTime(text string, zone *time.Location) (time.Time, Reason) {
 	return time.Time{}, BadTime
 }
 
-// parseDecimal returns a number of units, such as 1.25 seconds. It reports false for any other text,
-// and for more than 292 years.
+// parseDecimal returns a number of units, such as 1.25 seconds. It reports false for any other
+// text, and for more than 292 years.
 func parseDecimal(text, unit string) (time.Duration, bool) {
 	if strings.Trim(text, "0123456789.") != "" || strings.HasPrefix(text, ".") {
 		return 0, false

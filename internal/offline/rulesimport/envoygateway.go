@@ -120,7 +120,8 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 	}
 }
 
-// readSelector returns the descriptors of one of the clientSelectors, whose conditions must all hold.
+// readSelector returns the descriptors of one of the clientSelectors, whose conditions must all
+// hold.
 func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	f := g.checked(n, "headers", "methods", "path", "sourceCIDR", "queryParams")
 	for _, h := range f.Get("headers").Items() {

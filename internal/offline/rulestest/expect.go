@@ -167,8 +167,8 @@ func verdictOf(denied bool) string {
 }
 
 // deciding returns the decision that explains the answer to a request. If the request is denied,
-// see [decide.Result.DenyingDescriptor]. Otherwise it is a full quota, or else the decision with the
-// fewest remaining hits. Of equal decisions it is the first.
+// see [decide.Result.DenyingDescriptor]. Otherwise it is a full quota, or else the decision with
+// the fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
 	if denier := r.DenyingDescriptor(); denier >= 0 {
 		return &r.Decisions[denier]
@@ -273,9 +273,9 @@ func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict
 	return limit.Label(index), strconv.Itoa(index), verdict
 }
 
-// unlimitedReason returns the reason why no rule limits the requests of a step. It is empty if a rule
-// limits them, or if the step expects a reason, a rule or a limit. The first request represents the
-// others, which differ only in their number.
+// unlimitedReason returns the reason why no rule limits the requests of a step. It is empty if a
+// rule limits them, or if the step expects a reason, a rule or a limit. The first request
+// represents the others, which differ only in their number.
 func (s *Suite) unlimitedReason(step *Step) string {
 	names := func(w wanted) bool { return w.reason != nil || w.rule != nil || w.limit != nil }
 	if names(step.want.decision) || slices.ContainsFunc(step.want.descriptors, names) {

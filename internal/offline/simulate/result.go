@@ -143,7 +143,8 @@ type Range struct {
 	High float64 `json:"high"`
 }
 
-// A Timeline divides the time of the recording into at most 200 buckets of equal length. The series of limits use the same buckets.
+// A Timeline divides the time of the recording into at most 200 buckets of equal length. The series
+// of limits use the same buckets.
 type Timeline struct {
 	Start         time.Time `json:"start,omitzero"` // when the first bucket begins
 	BucketSeconds float64   `json:"bucket_seconds"`

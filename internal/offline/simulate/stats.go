@@ -118,8 +118,8 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	}
 }
 
-// compareRecorded counts the recorded verdict, and whether it differs from the simulated outcome. An
-// Undecided outcome, or a recorded verdict without the store, is not compared.
+// compareRecorded counts the recorded verdict, and whether it differs from the simulated outcome.
+// An Undecided outcome, or a recorded verdict without the store, is not compared.
 func (s *stats) compareRecorded(line *replay.Line, outcome decide.Outcome) {
 	r := &s.result.Recorded
 	switch line.By {

@@ -113,7 +113,8 @@ type split struct {
 // ratio returns how many times as much as an ordinary key an outlier needs, at least.
 func (s *split) ratio() float64 { return float64(s.least) / float64(max(1, s.ordinary)) }
 
-// splitOutliers finds the widest gap between two needs next to each other, above which there are few keys.
+// splitOutliers finds the widest gap between two needs next to each other, above which there are
+// few keys.
 func (d *distribution) splitOutliers() split {
 	s := split{ordinary: d.largestNeed()}
 	widest, above := float64(outlierRatio), int64(0)

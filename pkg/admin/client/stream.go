@@ -67,7 +67,8 @@ func queryOf(f api.Filter) url.Values {
 	return query
 }
 
-// dispatch calls the function for an event. It ignores other events, which a later version may send.
+// dispatch calls the function for an event. It ignores other events, which a later version may
+// send.
 func dispatch(event, data string, decided func(api.Decision) error, dropped func(int64) error) error {
 	switch event {
 	case "decision":

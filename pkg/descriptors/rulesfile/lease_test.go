@@ -96,8 +96,8 @@ func TestOverlaySetsConcurrency(t *testing.T) {
 	}
 }
 
-// An overlay sets keys of a rate_limit only. Beside a list with leases it has no effect, and no fault
-// of the list names it.
+// An overlay sets keys of a rate_limit only. Beside a list with leases it has no effect, and no
+// fault of the list names it.
 func TestOverlayHasNoEffectOnAListWithLeases(t *testing.T) {
 	const overlay = "domain: d\ndescriptors:\n- {key: lease, rate_limit: {algorithm: concurrency}}\n"
 	const rules = "domain: d\ndescriptors:\n- {key: lease, rate_limits: [{algorithm: concurrency, concurrent_requests: 4}]}\n"

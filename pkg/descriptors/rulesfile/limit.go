@@ -183,7 +183,8 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 	return r
 }
 
-// readRequests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack it.
+// readRequests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack
+// it.
 func (p *parser) readRequests(f fields, overlayRequests *requests) int64 {
 	if n := f.get("requests_per_unit"); !p.isUnset(n) {
 		return p.readNumber(n, 0, limiters.MaxLimit, 0)

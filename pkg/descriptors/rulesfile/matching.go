@@ -26,8 +26,8 @@ type claimAt struct {
 	list bool // the node is an item of a list
 }
 
-// recordClaims adds claims to taken, those of the siblings. It records a fault for each claim that a
-// sibling has, in which describe names the descriptor, and returns the other claims.
+// recordClaims adds claims to taken, those of the siblings. It records a fault for each claim that
+// a sibling has, in which describe names the descriptor, and returns the other claims.
 func (r *reader) recordClaims(claims []claimAt, taken map[claim]position, describe func(name string) string) (added []claimAt) {
 	for _, c := range claims {
 		first, twice := taken[c.claim]
@@ -92,7 +92,8 @@ func (r *reader) readNodeSpec(f fields) (spec descriptors.NodeSpec, claims []cla
 	return spec, claims
 }
 
-// readNodeValue is [reader.readText] for the value of a descriptor. A list belongs to its key 'values'.
+// readNodeValue is [reader.readText] for the value of a descriptor. A list belongs to its key
+// 'values'.
 func (r *reader) readNodeValue(f field) (string, bool) {
 	if n, ok := r.valueOf(f); ok && n.Kind == yaml.SequenceNode {
 		r.fault(n, "'value' is a list, not a text", "write 'values' for a list")

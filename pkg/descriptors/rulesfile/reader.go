@@ -135,8 +135,8 @@ func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
 	return n, !r.stopped
 }
 
-// readFields reads a map with the keys of schema. Of duplicate keys, the last one counts. Keys of the
-// map override keys merged by "<<".
+// readFields reads a map with the keys of schema. Of duplicate keys, the last one counts. Keys of
+// the map override keys merged by "<<".
 func (r *reader) readFields(n *yaml.Node, schema *MapSchema) (fields, bool) {
 	f := fields{at: n, byName: map[string]field{}, faultsBefore: r.faultCount}
 	return f, r.collect(n, schema, f.byName)

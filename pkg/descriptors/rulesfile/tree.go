@@ -105,8 +105,8 @@ func (p *parser) readDomainOnDeny(f field, tree *domainTree) {
 	}
 }
 
-// A location is a descriptor in the tree of its domain, or the root. In the path, a descriptor with a
-// list has only its key.
+// A location is a descriptor in the tree of its domain, or the root. In the path, a descriptor with
+// a list has only its key.
 type location struct {
 	node   *descriptors.Node
 	branch *branch
@@ -194,7 +194,8 @@ func (p *parser) readRule(f fields, at location) *descriptors.Rule {
 	return nil
 }
 
-// takeClaims is recordClaims for a set. It also warns about names that envoyproxy/ratelimit rejects.
+// takeClaims is recordClaims for a set. It also warns about names that envoyproxy/ratelimit
+// rejects.
 func (p *parser) takeClaims(claims []claimAt, below location, taken claimSet) {
 	added := p.recordClaims(claims, taken.claims, func(name string) string {
 		return "composite key '" + descriptors.Truncate(below.composite()+"."+name, maxComposite) + "'"

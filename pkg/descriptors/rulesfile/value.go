@@ -10,8 +10,8 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// readText reads a scalar as text, as it is written. An absent or empty value is "". It returns false
-// after a fault.
+// readText reads a scalar as text, as it is written. An absent or empty value is "". It returns
+// false after a fault.
 func (r *reader) readText(f field) (string, bool) {
 	n, ok := r.valueOf(f)
 	if !ok {
@@ -20,7 +20,8 @@ func (r *reader) readText(f field) (string, bool) {
 	return r.readTextOf(n, "'"+f.key.Value+"'")
 }
 
-// readTextOf is readText for a node that has been visited. Messages use name, which contains its quotes.
+// readTextOf is readText for a node that has been visited. Messages use name, which contains its
+// quotes.
 func (r *reader) readTextOf(n *yaml.Node, name string) (string, bool) {
 	switch tag := n.ShortTag(); {
 	case n.Kind != yaml.ScalarNode:
@@ -36,7 +37,8 @@ func (r *reader) readTextOf(n *yaml.Node, name string) (string, bool) {
 	return "", false
 }
 
-// readNumber reads an integer from minimum to maximum. It returns def if the key is absent or faulty.
+// readNumber reads an integer from minimum to maximum. It returns def if the key is absent or
+// faulty.
 func (r *reader) readNumber(f field, minimum, maximum, def int64) int64 {
 	n, ok := r.valueOf(f)
 	if !ok {
@@ -70,8 +72,8 @@ func (r *reader) readBool(f field) (v bool) {
 	return v
 }
 
-// readLenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or empty
-// value is false.
+// readLenientBool reads a boolean in any spelling that envoyproxy/ratelimit accepts. An absent or
+// empty value is false.
 func (r *reader) readLenientBool(f field) bool {
 	n, ok := r.valueOf(f)
 	if !ok || r.warnIfEmpty(f) {

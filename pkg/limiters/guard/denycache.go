@@ -24,9 +24,9 @@ import (
 //
 // On a nil DenyCache, DropDenials and the Forget methods do nothing.
 //
-// Take works in three steps: routeOps denies operations from memory, sendToStore sends the others to
-// the store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go, and
-// renewals in renewal.go. docs/adr/0008-deny-cache.md gives the reasons.
+// Take works in three steps: routeOps denies operations from memory, sendToStore sends the others
+// to the store, and recordVerdicts keeps the denials of the store. The entries are in denyshard.go,
+// and renewals in renewal.go. docs/adr/0008-deny-cache.md gives the reasons.
 type DenyCache struct {
 	store  limiters.Store
 	seed   maphash.Seed
@@ -190,8 +190,8 @@ type route struct {
 	belowDenial bool   // the operation charges fewer hits than a cached denial covers
 }
 
-// routeOps denies operations from memory and marks the others with toStore. It returns the number of
-// marked operations, and renewals with the debts of their keys.
+// routeOps denies operations from memory and marks the others with toStore. It returns the number
+// of marked operations, and renewals with the debts of their keys.
 func (c *DenyCache) routeOps(
 	now time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict,
 ) (toStore int, renewals []renewal) {
@@ -231,7 +231,8 @@ func keyGoesToStore(routes []route, hash uint64) bool {
 	return slices.ContainsFunc(routes, func(r route) bool { return r.toStore && r.hash == hash })
 }
 
-// sendToStore sends the marked operations to the store, after renewals with the debts of their keys.
+// sendToStore sends the marked operations to the store, after renewals with the debts of their
+// keys.
 func (c *DenyCache) sendToStore(
 	ctx context.Context, groups []limiters.Group, routes []route, out []limiters.Verdict, renewals []renewal,
 ) error {

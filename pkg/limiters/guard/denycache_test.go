@@ -852,9 +852,9 @@ func TestDebtCountsInNoLaterWindow(t *testing.T) {
 	})
 }
 
-// replicaWithRenewalUnderWay returns a replica whose call with a debt of 5 hits of "k" is under way. It
-// will fail, and will have charged nothing. The store has counted 4 hits of "k" in its window, which
-// began 700 ms ago.
+// replicaWithRenewalUnderWay returns a replica whose call with a debt of 5 hits of "k" is under
+// way. It will fail, and will have charged nothing. The store has counted 4 hits of "k" in its
+// window, which began 700 ms ago.
 func (f *fixture) replicaWithRenewalUnderWay() *replica {
 	f.Helper()
 	a := f.replica(defaults)

@@ -10,8 +10,8 @@ import (
 )
 
 // A denyShard holds the denials of some keys. Each entry is in one of two lists: in toRenew if the
-// store must be called for it, and otherwise in idle. Both have the order in which entries were added
-// to them. Only queueRenewal and makeIdle move an entry. Call the methods within locked.
+// store must be called for it, and otherwise in idle. Both have the order in which entries were
+// added to them. Only queueRenewal and makeIdle move an entry. Call the methods within locked.
 type denyShard struct {
 	mu            sync.Mutex
 	generation    uint32                // incremented by refunds, DropDenials and beginReset: earlier calls record no denials

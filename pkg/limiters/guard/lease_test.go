@@ -196,8 +196,8 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 	}
 }
 
-// A Take of such ends alone calls the wrapped store not at all, because an empty call could fail and
-// so report an outage.
+// A Take of such ends alone calls the wrapped store not at all, because an empty call could fail
+// and so report an outage.
 func TestEndOfALocalLeaseMakesNoStoreCall(t *testing.T) {
 	store := &faultyLink{Store: memory()}
 	f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.OnErrorLocal)

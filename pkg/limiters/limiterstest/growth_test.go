@@ -25,7 +25,8 @@ func TestStateGrowsOnlyByOpsThatNeedMemory(t *testing.T) {
 	}
 }
 
-// A growthCheck is a Reference that compares the growth of each state with the calls of its GrowFunc.
+// A growthCheck is a Reference that compares the growth of each state with the calls of its
+// GrowFunc.
 type growthCheck struct {
 	*Reference
 	t     *testing.T

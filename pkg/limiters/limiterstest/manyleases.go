@@ -193,8 +193,8 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 	}
 }
 
-// testSettlementInALongLog checks that a settlement keeps the order of the entries that it moves, and
-// that it changes nothing if they are more than [limiters.MaxMovedEntries].
+// testSettlementInALongLog checks that a settlement keeps the order of the entries that it moves,
+// and that it changes nothing if they are more than [limiters.MaxMovedEntries].
 func testSettlementInALongLog(p *pair) {
 	p.t.Helper()
 	params := limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}

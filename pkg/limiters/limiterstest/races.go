@@ -38,8 +38,9 @@ func RunRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// testPenaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a penalty.
-// Exactly the limit is admitted, and exactly the offenses before the penalty are denied without it.
+// testPenaltyRaces uses up one key of each algorithm as [RunRaces] does, under a limit with a
+// penalty. Exactly the limit is admitted, and exactly the offenses before the penalty are denied
+// without it.
 func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	const goroutines, calls, maximum, after = 64, 12, 500, 100
 	for _, name := range WindowedAlgorithms() {

@@ -12,8 +12,8 @@ const (
 	sampleShards = 8 // shards that are checked
 )
 
-// freeMemory frees memory for a new key or a growing one. It evicts records that inUse does not use.
-// It reports whether there is enough memory. The lock of sh must be held.
+// freeMemory frees memory for a new key or a growing one. It evicts records that inUse does not
+// use. It reports whether there is enough memory. The lock of sh must be held.
 func (s *Store) freeMemory(sh *shard, isNew bool, storeNow int64, inUse locatedOps) bool {
 	for range sampleShards {
 		if s.hasMemory(isNew) {

@@ -4,8 +4,8 @@ import "slices"
 
 // An index maps hashes of keys to records, by open addressing with linear probing and without
 // tombstones. A cell holds a hash and a position, and no pointer. Home cells are ordered by hash,
-// so the index is resized in one sequential pass without reading records. An index that is more than
-// 4/5 full grows to about 64 %. An index that is less than 2/5 full shrinks.
+// so the index is resized in one sequential pass without reading records. An index that is more
+// than 4/5 full grows to about 64 %. An index that is less than 2/5 full shrinks.
 //
 // A Go map from hash to position would be larger and slower, see docs/adr/0007-memory-layout.md. It
 // would also have to keep keys with equal hashes.

@@ -53,8 +53,9 @@ func (b *breaker) record(err error) {
 	}
 }
 
-// isFailure reports whether err means that Redis fails. A cancellation or a panic does not. A timeout
-// within a third of b.timeout after another failure does not either, because both may have one cause.
+// isFailure reports whether err means that Redis fails. A cancellation or a panic does not. A
+// timeout within a third of b.timeout after another failure does not either, because both may have
+// one cause.
 func (b *breaker) isFailure(err error) bool {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, limiters.ErrPanic):

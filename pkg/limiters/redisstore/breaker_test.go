@@ -283,8 +283,8 @@ func TestBreakerCountsTimeoutsThatAreATimeoutApart(t *testing.T) {
 	}
 }
 
-// A reply ends a series of failures and closes the breaker, even if it is late or an error about one
-// call.
+// A reply ends a series of failures and closes the breaker, even if it is late or an error about
+// one call.
 func TestReplyEndsTheFailuresOfTheBreaker(t *testing.T) {
 	const timeout = time.Second
 	for _, reply := range []error{nil, errLate, redisError("ERR of this call"), redisError("TRYAGAIN of this call")} {

@@ -95,9 +95,9 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 }
 
 // sendTo sends calls in one pipeline to the master that should own their hash slots. If the master
-// lacks the script or its time is unknown, the calls charge nothing. Then one of them is sent alone,
-// which fixes both, and the others in a second pipeline. Calls that still failed in this way are sent
-// alone too.
+// lacks the script or its time is unknown, the calls charge nothing. Then one of them is sent
+// alone, which fixes both, and the others in a second pipeline. Calls that still failed in this way
+// are sent alone too.
 func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCall) {
 	if len(calls) > 1 {
 		calls = n.pipeline(ctx, master, calls)
@@ -112,8 +112,8 @@ func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCa
 }
 
 // pipeline sends calls to a master in one pipeline. It returns those to send again, which certainly
-// charged nothing. It does not use the cluster client's pipeline, which waits for unreachable nodes and
-// then overwrites other replies with its error.
+// charged nothing. It does not use the cluster client's pipeline, which waits for unreachable nodes
+// and then overwrites other replies with its error.
 func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slotCall) (rest []*slotCall) {
 	pipe := master.Pipeline()
 	commands := make([]command, len(calls))

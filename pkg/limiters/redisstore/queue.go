@@ -327,8 +327,8 @@ func (q *queue) serve() {
 	}
 }
 
-// yieldWhileGrowing yields the processor as long as the next batch grows. On an idle processor it returns
-// immediately. On a busy processor, larger batches need less CPU per decision, see
+// yieldWhileGrowing yields the processor as long as the next batch grows. On an idle processor it
+// returns immediately. On a busy processor, larger batches need less CPU per decision, see
 // docs/adr/0003-batching.md.
 func (q *queue) yieldWhileGrowing() {
 	for n, before := q.countWaiting(), -1; n > before && n < q.maxBatch; n = q.countWaiting() {

@@ -7,8 +7,8 @@
 //     the next one. A cluster has a queue for each [node]; a [singleServer] Redis has one queue.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
-//   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a call, or
-//     in a cluster those of one hash slot, by default at the server's time.
+//   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a
+//     call, or in a cluster those of one hash slot, by default at the server's time.
 //
 // This package chooses the keys of a limit and the decider of an operation. Only in Go names, slot
 // alone means a hash slot.

@@ -65,8 +65,8 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 	}
 }
 
-// A failed call reloads the hash slots unless Redis replied, or if the reply says that the owner has
-// changed.
+// A failed call reloads the hash slots unless Redis replied, or if the reply says that the owner
+// has changed.
 func TestSlotsAreReloadedUnlessRedisReplied(t *testing.T) {
 	for _, c := range []struct {
 		err  error

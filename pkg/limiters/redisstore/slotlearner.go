@@ -63,8 +63,8 @@ func (l *slotLearner) endTrying() {
 	l.trying = false
 }
 
-// record records the result of an attempt. budget is the time from its start to its deadline. If this
-// was too short, a timeout does not show that the cluster fails.
+// record records the result of an attempt. budget is the time from its start to its deadline. If
+// this was too short, a timeout does not show that the cluster fails.
 func (l *slotLearner) record(err error, budget time.Duration) {
 	if isTimeout(err) && budget < l.breaker.timeout/3 {
 		return

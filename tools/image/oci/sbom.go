@@ -16,8 +16,8 @@ import (
 const cycloneDX = "application/vnd.cyclonedx+json"
 
 // BillOfMaterials lists the content of the binary: the modules that the linker recorded, and Go's
-// standard library. If authorities is not nil, it adds that module of CA certificates, which only an
-// image contains.
+// standard library. If authorities is not nil, it adds that module of CA certificates, which only
+// an image contains.
 func BillOfMaterials(b *Build, authorities *debug.Module) ([]byte, error) {
 	sum := sha256.Sum256(b.Binary)
 	weir := cdx.Component{

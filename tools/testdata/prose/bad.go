@@ -10,6 +10,9 @@ var a = 1 // whoever asks
 // A T has the fields of a row. A row has no bound.
 type T struct{}
 
+// B has a comment that is wider than the comments of this project are, which have at most a hundred columns.
+type B struct{}
+
 type flags struct {
 	Wait string `name:"wait" help:"The time that clients wait, for it is long."`
 }

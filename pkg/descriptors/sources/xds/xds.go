@@ -27,7 +27,8 @@ const (
 	defaultMaxWait = 10 * time.Second
 	// defaultConnectTimeout bounds opening a stream.
 	defaultConnectTimeout = 10 * time.Second
-	// defaultReplyTimeout is how long to wait for a reply to the first request if rules are in force.
+	// defaultReplyTimeout is how long to wait for a reply to the first request if rules are in
+	// force.
 	defaultReplyTimeout = 2 * time.Second
 	// quickWait bounds the first wait after a useful connection.
 	quickWait = time.Second
