@@ -85,15 +85,17 @@ func (s NodeSpec) IsShareable() bool {
 // tree.
 //
 // Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more memory
-// for each rule. So the order of [Domain.Match] is implemented three times, and tests compare the
-// results:
+// for each rule.
 //
-//   - ruleIndex.next decides requests, and finds only the node that an entry selects. See
+// Three searches follow the order of [Domain.Match]. They answer different questions, and tests
+// compare the answers:
+//
+//   - Which node does an entry select? ruleIndex.next decides requests. See
 //     TestMatchAgreesWithLinearSearch.
-//   - [Walker.Walk] explains decisions. It rebuilds the tree from the rules, as walkNodes, and
-//     finds all nodes that match, for [Step.Hides]. See TestWalkAgreesWithMatch.
-//   - The linter of package rulesfile compares rules with each other, not with a request. See
-//     TestUnreachableRulesNeverMatch.
+//   - Which nodes match an entry? [Walker.Walk] explains decisions, with [Step.Hides]. It rebuilds
+//     the tree from the rules, as walkNodes. See TestWalkAgreesWithMatch.
+//   - Which node would get the requests of another node, if that did not exist? The linter of
+//     package rulesfile compares rules with each other. See TestUnreachableRulesNeverMatch.
 type Node struct {
 	builder  *Builder
 	domain   string
