@@ -15,23 +15,26 @@ import (
 // reply.
 type batch struct {
 	callTimes
-	ops  []*limiters.Op
-	keys []string // the keys of the operations
-
-	uniqueKeys []string
-	limits     []*limiters.Limit
-	runs       []byte             // the encoded runs, see run.go
-	timeArgs   [2 * wordSize]byte // now and notAfter
+	ops      []batchOp
+	keys     []string // the keys of the operations, each once, and then extra keys
+	limits   []*limiters.Limit
+	runs     []byte             // the encoded runs, see run.go
+	timeArgs [2 * wordSize]byte // now and notAfter
 
 	buffer     keyBuffer
-	indexOfKey map[string]int // the index of each key in uniqueKeys
-	groupOf    []uint16       // the number of the group of each operation, from 1; 0: the operation is ungrouped
-	keyOf      []int          // the index of the key of each operation
-	limitOf    []int          // the index of the limit of each operation
-	opsOnKey   []int          // number of operations on the key with this index
+	indexOfKey map[string]int // the index of each key in keys
+	opsOnKey   []int          // the number of operations on the key with this index
 
 	argsBuffer   []any  // reused by commandArgs
 	limitsBuffer []byte // reused by commandArgs
+}
+
+// A batchOp is an operation of a batch.
+type batchOp struct {
+	*limiters.Op
+	group      uint16 // the number of its group, from 1; 0: it is ungrouped
+	keyIndex   int    // in batch.keys
+	limitIndex int    // in batch.limits
 }
 
 // callTimes are the times of a call.
@@ -69,62 +72,55 @@ func (b *batch) release() {
 	}
 	clear(b.indexOfKey)
 	clear(b.buffer.keys)
-	clear(b.uniqueKeys)
+	clear(b.keys)
 	clear(b.limits)
 	clear(b.argsBuffer)
 	clear(b.ops)
-	b.ops, b.groupOf, b.keys = b.ops[:0], b.groupOf[:0], nil
-	b.uniqueKeys, b.limits, b.limitOf, b.runs = b.uniqueKeys[:0], b.limits[:0], b.limitOf[:0], b.runs[:0]
+	b.ops, b.keys, b.limits, b.runs, b.opsOnKey = b.ops[:0], b.keys[:0], b.limits[:0], b.runs[:0], b.opsOnKey[:0]
 	batchPool.Put(b)
 }
 
-// encode adds the operations of groups, whose keys are keys, to a batch without operations. The
-// batch refers to keys until its release.
+// encode adds the operations of groups to a batch without operations, which refers to them until
+// its release. keys contains the key of each operation.
 func (b *batch) encode(groups []limiters.Group, keys []string) {
-	b.keys = keys
-	number := uint16(0)
-	for _, g := range groups {
-		groupNumber := uint16(0)
+	groupCount := uint16(0)
+	for first, g := range limiters.EachGroup(groups) {
+		group := uint16(0)
 		if len(g) > 1 {
-			number++
-			groupNumber = number
+			groupCount++
+			group = groupCount
 		}
 		for i := range g {
-			b.ops, b.groupOf = append(b.ops, &g[i]), append(b.groupOf, groupNumber)
+			key := b.addKey(keys[first+i])
+			b.opsOnKey[key]++
+			b.ops = append(b.ops, batchOp{Op: &g[i], group: group, keyIndex: key, limitIndex: b.addLimit(g[i].Limit)})
 		}
-	}
-	b.keyOf, b.opsOnKey = b.keyOf[:0], b.opsOnKey[:0]
-	for _, key := range keys {
-		i := b.keyIndex(key)
-		b.keyOf = append(b.keyOf, i)
-		b.opsOnKey[i]++
-	}
-	for i := range b.ops {
-		b.limitOf = append(b.limitOf, b.limitIndex(b.ops[i].Limit))
 	}
 	b.encodeRuns()
 }
 
-func (b *batch) keyIndex(key string) int {
+// addKey adds a key unless the batch has it, and returns its index.
+func (b *batch) addKey(key string) int {
 	i, found := b.indexOfKey[key]
 	if !found {
-		i = len(b.uniqueKeys)
-		b.uniqueKeys, b.opsOnKey = append(b.uniqueKeys, key), append(b.opsOnKey, 0)
+		i = len(b.keys)
+		b.keys, b.opsOnKey = append(b.keys, key), append(b.opsOnKey, 0)
 		b.indexOfKey[key] = i
 	}
 	return i
 }
 
-// verdictCount returns the number of verdicts of operation i. An inspection under a limit with a
-// penalty has a second one, of the penalty.
-func (b *batch) verdictCount(i int) int {
-	if op := b.ops[i]; op.Kind == limiters.OpInspect && op.Limit.HasPenalty() {
+// verdictCount returns the number of verdicts of op. An inspection under a limit with a penalty has
+// a second one, of the penalty.
+func (op *batchOp) verdictCount() int {
+	if op.Kind == limiters.OpInspect && op.Limit.HasPenalty() {
 		return 2
 	}
 	return 1
 }
 
-func (b *batch) limitIndex(l *limiters.Limit) int {
+// addLimit adds a limit unless the batch has it, and returns its index.
+func (b *batch) addLimit(l *limiters.Limit) int {
 	i := slices.Index(b.limits, l)
 	if i < 0 {
 		i = len(b.limits)
@@ -136,9 +132,9 @@ func (b *batch) limitIndex(l *limiters.Limit) int {
 // commandArgs returns the name and the arguments of the command for the batch. notAfter is its
 // deadline in the server's time; 0 means none.
 func (b *batch) commandArgs(name, text string, notAfter int64) []any {
-	args := append(b.argsBuffer[:0], name, text, len(b.uniqueKeys))
-	for i := range b.uniqueKeys {
-		args = append(args, &b.uniqueKeys[i]) // a string in an any would be an allocation; go-redis sends both alike
+	args := append(b.argsBuffer[:0], name, text, len(b.keys))
+	for i := range b.keys {
+		args = append(args, &b.keys[i]) // a string in an any would be an allocation; go-redis sends both alike
 	}
 	now, calendarsAt := int64(0), b.now
 	if b.now.IsZero() {

@@ -35,7 +35,7 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 		if ahead == -1 {
 			// The key was charged yesterday, in the window that is current by Weir's clock.
 			state := binary.BigEndian.AppendUint64(slices.Clone(numbers[len(numbers)-3*wordSize:len(numbers)-2*wordSize]), 1)
-			must.Succeed(t, server.Client(t).Set(context.Background(), b.uniqueKeys[0], state, time.Hour).Err())
+			must.Succeed(t, server.Client(t).Set(context.Background(), b.keys[0], state, time.Hour).Err())
 		}
 		value, err := server.Client(t).Do(context.Background(), args...).Result()
 		must.Succeed(t, err)

@@ -501,7 +501,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 				}
 				kinds = append(kinds, kind)
 				got = append(got, limiters.Op{
-					Key: b.uniqueKeys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
+					Key: b.keys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
 				gotGroup = append(gotGroup, binary.BigEndian.Uint16(run[7:]))

@@ -47,7 +47,7 @@ func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	}
 	count := 0
 	for i := range b.ops {
-		count += b.verdictCount(i)
+		count += b.ops[i].verdictCount()
 	}
 	if len(r.verdicts) != redisscripts.VerdictSize*count {
 		return fmt.Errorf("the script's reply has %d bytes of verdicts: want %d of %d bytes", len(r.verdicts), count, redisscripts.VerdictSize)
@@ -55,16 +55,17 @@ func (b *batch) decode(r reply, out []limiters.Verdict) error {
 	text := r.verdicts
 	for i := range b.ops {
 		out[i] = b.verdict(i, text, r)
-		text = text[redisscripts.VerdictSize*b.verdictCount(i):]
+		text = text[redisscripts.VerdictSize*b.ops[i].verdictCount():]
 	}
 	return nil
 }
 
 // verdict decodes the verdict of operation i, with which text begins.
 func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
+	op := &b.ops[i]
 	result, used, retry, reset := redisscripts.DecodeVerdict(text)
 	alreadyOpen := result == redisscripts.ResultLeaseAlreadyOpen
-	v := limiters.NewVerdict(b.ops[i].Limit, alreadyOpen || result == redisscripts.ResultAllowed, used, retry, reset)
+	v := limiters.NewVerdict(op.Limit, alreadyOpen || result == redisscripts.ResultAllowed, used, retry, reset)
 	v.At, v.LeaseAlreadyOpen = r.time, alreadyOpen
 	if b.now.IsZero() {
 		v.Order = uint16(i)
@@ -81,9 +82,9 @@ func (b *batch) verdict(i int, text string, r reply) limiters.Verdict {
 	case redisscripts.ResultTooManyLeases:
 		v.TooManyLeases = true
 	case redisscripts.ResultFailed:
-		return limiters.Verdict{Err: &KeyError{Key: b.keys[i], Reply: r.text(used)}}
+		return limiters.Verdict{Err: &KeyError{Key: b.keys[op.keyIndex], Reply: r.text(used)}}
 	}
-	if b.verdictCount(i) > 1 {
+	if op.verdictCount() > 1 {
 		_, _, micros, _ := redisscripts.DecodeVerdict(text[redisscripts.VerdictSize:])
 		left := time.Duration(micros) * time.Microsecond
 		v = v.WithPenalty(left)

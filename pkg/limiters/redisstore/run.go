@@ -25,9 +25,9 @@ func (b *batch) runFrom(first int) redisscripts.Run {
 
 // runOf returns the run of operation i alone.
 func (b *batch) runOf(i int) redisscripts.Run {
-	op := b.ops[i]
+	op := &b.ops[i]
 	return redisscripts.Run{
-		Kind: b.runKind(i), Ops: 1, Key: b.keyOf[i], Limit: b.limitOf[i], Group: b.groupOf[i],
+		Kind: b.runKind(op), Ops: 1, Key: op.keyIndex, Limit: op.limitIndex, Group: op.group,
 		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 	}
 }
@@ -47,10 +47,9 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 	}
 }
 
-// runKind returns the kind of a run of operation i.
-func (b *batch) runKind(i int) redisscripts.RunKind {
-	op, ungrouped := b.ops[i], b.groupOf[i] == 0
-	switch {
+// runKind returns the kind of a run of op.
+func (b *batch) runKind(op *batchOp) redisscripts.RunKind {
+	switch ungrouped := op.group == 0; {
 	case op.Kind == limiters.OpInspect:
 		return redisscripts.KindExtra
 	case ungrouped && op.Limit.IsConcurrency():
@@ -59,7 +58,7 @@ func (b *batch) runKind(i int) redisscripts.RunKind {
 		return redisscripts.KindReservations
 	case op.Limit.UsesExtraState():
 		return redisscripts.KindExtra
-	case ungrouped && b.opsOnKey[b.keyOf[i]] == 1:
+	case ungrouped && b.opsOnKey[op.keyIndex] == 1:
 		return redisscripts.KindAlone
 	case ungrouped:
 		return redisscripts.KindSameKey
@@ -72,26 +71,25 @@ func (b *batch) runKind(i int) redisscripts.RunKind {
 func (b *batch) appendRun(first int, r *redisscripts.Run) {
 	buf := redisscripts.AppendRun(b.runs, r)
 	for i := first; i < first+r.Ops; i++ {
-		switch op := b.ops[i]; r.Kind {
+		switch op := &b.ops[i]; r.Kind {
 		case redisscripts.KindAlone:
-			buf = redisscripts.AppendAlone(buf, op, b.limitOf[i])
+			buf = redisscripts.AppendAlone(buf, op.Op, op.limitIndex)
 		case redisscripts.KindConcurrency:
-			buf = redisscripts.AppendConcurrency(buf, op, b.keyOf[i], b.limitOf[i])
+			buf = redisscripts.AppendConcurrency(buf, op.Op, op.keyIndex, op.limitIndex)
 		case redisscripts.KindReservations:
-			buf = redisscripts.AppendReservations(buf, op, b.keyOf[i], b.limitOf[i], b.extraKey(i, reservationsKey))
+			buf = redisscripts.AppendReservations(buf, op.Op, op.keyIndex, op.limitIndex, b.addExtraKey(op, reservationsKey))
 		case redisscripts.KindExtra:
-			buf = redisscripts.AppendExtra(buf, op, b.extraKey(i, reservationsKey), b.extraKey(i, penaltyKey))
+			buf = redisscripts.AppendExtra(buf, op.Op, b.addExtraKey(op, reservationsKey), b.addExtraKey(op, penaltyKey))
 		}
 	}
 	b.runs = buf
 }
 
-// extraKey returns the index of an extra key of operation i, adding it if it is new. It returns
-// NoIndex if the limit has no key of the kind.
-func (b *batch) extraKey(i int, kind keyKind) int {
-	l := b.ops[i].Limit
-	if kind == reservationsKey && l.Reserves() || kind == penaltyKey && l.HasPenalty() {
-		return b.keyIndex(b.keys[i] + keySuffixes[kind])
+// addExtraKey is addKey for an extra key of op. It returns NoIndex if the limit has no key of the
+// kind.
+func (b *batch) addExtraKey(op *batchOp, kind keyKind) int {
+	if kind == reservationsKey && op.Limit.Reserves() || kind == penaltyKey && op.Limit.HasPenalty() {
+		return b.addKey(b.keys[op.keyIndex] + keySuffixes[kind])
 	}
 	return redisscripts.NoIndex
 }
