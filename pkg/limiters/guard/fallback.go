@@ -133,6 +133,7 @@ type take struct {
 
 func isDecided(v limiters.Verdict) bool    { return v.Err == nil }
 func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
+func isDenied(v limiters.Verdict) bool     { return v.Denied() }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
@@ -215,22 +216,31 @@ func (f *Fallback) count(t take) {
 // under the others.
 func (f *Fallback) chargeAllowed(ctx context.Context, t take) {
 	var retried split.Subset
+	var retriedGroups []take // the whole groups, of which retried contains parts
 	for first, g := range limiters.EachGroup(t.groups) {
-		addUncharged(&retried, first, g, t.out[first:first+len(g)])
+		verdicts := t.out[first : first+len(g)]
+		if addUncharged(&retried, first, g, verdicts) {
+			retriedGroups = append(retriedGroups, take{t.now, []limiters.Group{g}, verdicts})
+		}
 	}
-	if retried.Len() == 0 {
+	if len(retriedGroups) == 0 {
 		return
 	}
 	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
 	f.decideFailed(ctx, take{t.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(t.out)
+	for _, g := range retriedGroups {
+		if slices.ContainsFunc(g.out, isDenied) {
+			f.local.undo(ctx, g)
+		}
+	}
 }
 
 // addUncharged adds the operations of g that the store allowed to retried, if on_store_error
-// allowed the others.
-func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts []limiters.Verdict) {
+// allowed the others. It reports whether it has added some.
+func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts []limiters.Verdict) bool {
 	if slices.ContainsFunc(verdicts, isNotAllowed) {
-		return
+		return false
 	}
 	var allowed limiters.Group
 	var indices []int
@@ -239,9 +249,11 @@ func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts [
 			allowed, indices = append(allowed, g[i]), append(indices, first+i)
 		}
 	}
-	if 0 < len(allowed) && len(allowed) < len(g) {
-		retried.AddOps(allowed, indices...)
+	if len(allowed) == 0 || len(allowed) == len(g) {
+		return false
 	}
+	retried.AddOps(allowed, indices...)
+	return true
 }
 
 // Reset implements [limiters.Store]. It resets local counters even if the store fails.

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -216,6 +217,66 @@ func TestEndOfALocalLeaseMakesNoStoreCall(t *testing.T) {
 type canceling struct {
 	limiters.Store
 	cancel func()
+}
+
+// A filledStore is a store whose limits are used up by fill after its first Take.
+type filledStore struct {
+	limiters.Store
+	fill   limiters.Op
+	filled bool
+}
+
+func (s *filledStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := s.Store.Take(ctx, now, groups, out)
+	if !s.filled {
+		s.filled = true
+		err = errors.Join(err, s.Store.Take(ctx, now, limiters.Singles(s.fill), make([]limiters.Verdict, 1)))
+	}
+	return err
+}
+
+// A limit of a group fails, the share allows it, and then the store denies another limit. The group
+// is denied, so the share holds no lease of it, and no hits.
+func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
+	window := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: time.Hour})
+	reservation := lease("a")
+	reservation.Limit = reserves
+	for name, c := range map[string]struct {
+		failing  limiters.Op
+		wasOpen  bool // the lease was open before
+		wantUsed int64
+	}{
+		"a slot":               {lease("a"), false, 0},
+		"a slot that was open": {lease("a"), true, 1},
+		"a reservation":        {reservation, false, 0},
+		"hits":                 {limiters.Op{Key: "k", Limit: window, N: 3}, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			local := memory()
+			if c.wasOpen {
+				takeGroups(t, local, limiters.Group{c.failing})
+			}
+			store := &filledStore{
+				Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
+					if key == "k" {
+						return limiters.Uncharged(errUnreachable)
+					}
+					return nil
+				}},
+				fill: limiters.Op{Key: "rest", Limit: window, N: 9},
+			}
+			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, N: 1}})
+			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].Holder == limiters.OnlyShareHolds != c.wasOpen || !v[1].Denied() {
+				t.Errorf("verdicts %+v, want the first allowed by the share, and the second denied", v)
+			}
+			check := c.failing
+			check.N, check.Lease = 0, limiters.LeaseID{}
+			if got := takeGroups(t, local, limiters.Group{check})[0].Used; got != c.wantUsed {
+				t.Errorf("%d hits or slots are used in the share, want %d", got, c.wantUsed)
+			}
+		})
+	}
 }
 
 func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {

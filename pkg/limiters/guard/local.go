@@ -89,6 +89,34 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	subset.AddOps(failed, indices...)
 }
 
+// undo refunds the charges of t that were allowed by the share, and ends their leases, because the
+// store denied another operation of the group.
+func (l *localFallback) undo(ctx context.Context, t take) {
+	var undone split.Subset
+	for i, op := range limiters.EachOp(t.groups) {
+		v := &t.out[i]
+		if v.By != limiters.ByShare || !v.Allowed || v.LeaseAlreadyOpen {
+			continue
+		}
+		reverse := *op
+		switch {
+		case op.MayOpenLease():
+			reverse.N, reverse.Kind = 0, limiters.OpEnd
+		case op.N > 0:
+			reverse.N = -op.N
+		default:
+			continue
+		}
+		undone.AddOps(limiters.Group{reverse}, i)
+		if v.Holder == limiters.OnlyShareHolds {
+			v.Holder = limiters.NoneHolds
+		}
+	}
+	if undone.Len() > 0 {
+		_ = undone.Take(ctx, l, t.now) // the local store does not fail refunds and ends
+	}
+}
+
 // scale replaces the limit of op by this process's share of it. It reports whether the operation
 // can be decided.
 func (l *localFallback) scale(op *limiters.Op) bool {

@@ -12,9 +12,9 @@ import (
 // local store alone if only that store holds the lease. Any other end goes to the wrapped store and
 // then, under OnErrorLocal, to the local one too.
 
-// splitLocalEnds sends ends of leases that only the local store holds to that store, and the
-// other groups to another Take of f. The wrapped store does not get these ends, because during an
-// outage an EndRetrier there would retry them for nothing.
+// splitLocalEnds sends ends of leases that only the local store holds to that store. The other
+// groups contain no such end, and go to another Take of f. The wrapped store does not get these
+// ends, because during an outage an EndRetrier there would retry them for nothing.
 func (f *Fallback) splitLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
@@ -49,14 +49,15 @@ func (l *localFallback) mirrorEnds(ctx context.Context, t take) {
 	}
 }
 
-// Take implements [split.Taker] for ends of leases. It ends them in the local store, under this
-// process's shares of their limits. It ignores a canceled ctx, which must not keep a slot occupied.
+// Take implements [split.Taker] for ends of leases and for refunds, which are ungrouped. It decides
+// them in the local store, under this process's shares of their limits. It ignores a canceled ctx,
+// which must not keep a slot occupied.
 func (l *localFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	ends := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
+	ops := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
-		end := *op
-		l.scale(&end)
-		ends = append(ends, end)
+		scaled := *op
+		l.scale(&scaled)
+		ops = append(ops, scaled)
 	}
-	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ends...), out)
+	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ops...), out)
 }
