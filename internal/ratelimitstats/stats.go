@@ -107,8 +107,8 @@ func (s *Stats) register(registry prometheus.Registerer) {
 	}, func() float64 { return float64(s.byDescriptor.len()) })
 }
 
-// Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases
-// and reservations, which envoyproxy/ratelimit lacks, are not counted.
+// Observe counts a finished request. The limits of one descriptor count as one hit. Ends of leases,
+// which envoyproxy/ratelimit lacks, are not counted.
 func (s *Stats) Observe(o *rls.Observation) {
 	switch {
 	case o.Protocol != rls.GRPC:

@@ -12,8 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-// leaseMetrics counts ends of leases. The hits that open them are in
-// weir_hits_total.
+// leaseMetrics counts ends of leases. The hits that open leases are in weir_hits_total.
 type leaseMetrics struct {
 	ends          *counterMap
 	badIDs        *counterMap

@@ -30,7 +30,7 @@ type Plan struct {
 	Key     string                  // the key of Limits, see [descriptors.Key], which may be retained; "" without limits
 	Kind    PlanKind
 	// Hits is the number of hits to charge. If Kind is Charge, 0 peeks. If it is Refund, Hits is
-	// not positive. If it is EndLease, Hits is the actual cost.
+	// not positive. If it is EndLease, Hits is the actual cost of a reservation.
 	Hits int64
 
 	HasOverride bool // the limit came with the request
@@ -53,10 +53,10 @@ type PlanKind uint8
 const (
 	Charge   PlanKind = iota // charges hits, or peeks (checks without charging) if there are none
 	Refund                   // refunds hits, and is never denied
-	EndLease                 // ends a lease or settles a reservation, and is never denied
+	EndLease                 // ends a lease, and is never denied
 )
 
-// EndsLease reports whether the descriptor ends a lease or settles a reservation.
+// EndsLease reports whether the descriptor ends a lease.
 func (p *Plan) EndsLease() bool { return p.Kind == EndLease }
 
 // clear clears r and keeps its memory.

@@ -22,8 +22,8 @@ type Result struct {
 	StoreErr      error
 	Duration      time.Duration // the time from the call of Decide until the store had answered, including a call that ended leases
 	StoreDuration time.Duration // the time of the first store call; 0: no limit had to be charged
-	// GivenUpLeases counts the leases that Decide has tried to end because the
-	// request is denied or canceled.
+	// GivenUpLeases counts the leases that Decide has tried to end because the request is denied or
+	// canceled.
 	GivenUpLeases int
 	// EndErr is the first error of these ends, or of an end that was repeated because the request
 	// was canceled. It is for logs only. After an error, a lease may last until its TTL.

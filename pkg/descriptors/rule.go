@@ -119,8 +119,8 @@ func (r *Rule) Mode() string {
 	return "enforced"
 }
 
-// UsesLeases reports whether a limit of r has leases. Then the last entry is the id
-// of a request, which belongs to no [Key].
+// UsesLeases reports whether a limit of r has leases. Then the last entry is the id of a request,
+// which belongs to no [Key].
 func (r *Rule) UsesLeases() bool { return r.hasLeases }
 
 // isLeaseID reports whether the value of entry i is the id of a request. A nil rule has no leases.

@@ -90,7 +90,7 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 	return effect
 }
 
-// endLease ends the open lease of op or settles its reservation. It returns false if there is none.
+// endLease ends the open lease of op, and settles a reservation. It returns false if there is none.
 func (op *Op) endLease(s *State, now int64) (found bool) {
 	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
 	if found && op.Limit.Reserves() {

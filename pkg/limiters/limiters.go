@@ -41,7 +41,7 @@ const (
 	// charging) if N = 0, or refunds -N if N < 0. With a Lease, under a limit that reserves, N = 0
 	// opens a reservation of 0.
 	OpAddHits OpKind = iota
-	// OpEnd ends the lease, or settles the reservation to the actual cost N. A concurrency limit
+	// OpEnd ends the lease. It settles a reservation to the actual cost N; a concurrency limit
 	// ignores N. An end is always allowed. It must be alone in its group, and its limit must use
 	// leases. The store remembers the end of an unknown id for [EndedTTL]: within that time, a
 	// charge with the id opens no lease, and a reservation is charged its actual cost.

@@ -18,7 +18,7 @@ type Receiver interface {
 // A Gate admits or rejects gRPC requests that have been received.
 type Gate interface {
 	// Admit admits a request, or returns the gRPC status with which to reject it. If mayRefund is
-	// false, the request refunds no hits, ends no lease and settles no reservation.
+	// false, the request refunds no hits and ends no lease.
 	Admit(mayRefund bool) error
 	// Done ends an admitted request.
 	Done()

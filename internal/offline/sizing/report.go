@@ -227,7 +227,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	return o, nil
 }
 
-// growing returns the size of a key, including the leases of its reservations.
+// growing returns the size of a key, including its reservations.
 func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	s := sizes[l.Algorithm()]
 	if l.UsesLeases() {

@@ -5,5 +5,5 @@
 //   - [Fallback] applies on_store_error when the store fails.
 //   - [PerSecondRouter] divides operations between two stores.
 //
-// Each is a Store. An end is an operation with [limiters.OpEnd]: it releases or settles a lease.
+// Each is a Store. An end is an operation with [limiters.OpEnd]: it ends a lease.
 package guard

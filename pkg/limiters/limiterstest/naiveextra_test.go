@@ -10,8 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A naiveLeases is a list of leases, and the model of the algorithm that they
-// charge.
+// A naiveLeases is a list of leases, and the model of the algorithm that they charge.
 type naiveLeases struct {
 	counter        hitCounter
 	ttl            int64

@@ -78,8 +78,8 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 	}
 }
 
-// testLeaseRaces opens and ends leases of one key from many goroutines on each of
-// several stores that share their state.
+// testLeaseRaces opens and ends leases of one key from many goroutines on each of several stores
+// that share their state.
 func testLeaseRaces(t *testing.T, replicas []limiters.Store) {
 	t.Run("concurrency", func(t *testing.T) { testSlotRaces(t, replicas) })
 	for _, name := range WindowedAlgorithms() {

@@ -13,8 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// resettable are limits of which a key can use up every part: usage, penalty, leases and
-// reservations.
+// resettable are limits of which a key can use up every part: usage, penalty and leases.
 func resettable() []limiters.Spec {
 	specs := []limiters.Spec{{Algorithm: "concurrency", Max: 2, Params: limiters.Params{LeaseTTL: time.Hour}}}
 	for _, name := range WindowedAlgorithms() {

@@ -60,9 +60,8 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	}
 }
 
-// An ACL of a version before leases suffices for all other limits, also with
-// penalties. It fails the operations of limits with leases, and no other operation
-// of their call.
+// An ACL of a version before leases suffices for all other limits, also with penalties. It fails
+// the operations of limits with leases, and no other operation of their call.
 func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 	server := redistest.Start(t)
 	old := slices.DeleteFunc(slices.Clone(aclRules), func(rule string) bool {
