@@ -24,6 +24,7 @@ func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 // unused returns the settings whose feature is off.
 func (s *Serve) unused() (found []Ineffective) {
 	plainXDS := s.ConfigType == FromXDS && !s.XDS.UseTLS
+	noStatsd := !s.UseStatsd && !s.UseDogStatsd && !s.DisableStats
 	for _, v := range []struct {
 		variable string
 		unused   bool
@@ -40,6 +41,8 @@ func (s *Serve) unused() (found []Ineffective) {
 		{"RECORD_SECRET_FILE", s.RecordSecretFile != "" && s.RecordPath == "", "RECORD_PATH is not set: Weir records nothing"},
 		{"RETRY_AFTER_JITTER", s.RetryAfterJitter != "" && s.ResponseHeadersStandard == "", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"},
 		{"RECEIPT_KEYS_FILE", s.ReceiptKeysFile != "" && s.ReceiptHeader == "", "RECEIPT_HEADER is not set: Weir sends no receipts"},
+		{"STATSD_HOST", s.StatsdHost != defaultStatsdHost && noStatsd, withoutStatsd},
+		{"STATSD_PORT", s.StatsdPort != defaultStatsdPort && noStatsd, withoutStatsd},
 		{"TOP_KEYS", s.TopKeys != nil && *s.TopKeys > 0 && s.AdminAddr == "", noAdmin},
 		{"ADMIN_TOKEN_FILE", s.AdminTokenFile != "" && s.AdminAddr == "", noAdmin},
 		{"ADMIN_TLS_CERT", s.AdminCert != "" && s.AdminAddr == "", noAdmin},
@@ -54,6 +57,10 @@ func (s *Serve) unused() (found []Ineffective) {
 }
 
 const (
+	defaultStatsdHost, defaultStatsdPort = "localhost", 8125
+
+	withoutStatsd = "neither USE_STATSD nor USE_DOG_STATSD is set: Weir sends nothing to statsd, unlike envoyproxy/ratelimit"
+
 	noTLS    = "GRPC_SERVER_USE_TLS is not set: the rate limit service uses no TLS"
 	noXDSTLS = "CONFIG_GRPC_XDS_SERVER_USE_TLS is not set: the connection to the control plane is plaintext"
 	noAdmin  = "ADMIN_ADDR is not set: there is no admin API"

@@ -20,7 +20,7 @@ func defaults() Serve {
 		Store:       Store{Redis: RedisServer{Type: "SINGLE", Timeout: time.Second, PoolSize: 1}, StoreTimeout: time.Second, StoreMaxBatch: 1, StoreMaxWaiting: 1, MemoryMaxKeys: 1, MemoryMaxBytes: 1, MemorySnapshotInterval: time.Minute, DenyCacheMax: time.Second, LocalFalseLimit: .001},
 		PerSecond:   PerSecond{PerSecondRedis: RedisServer{Type: "SINGLE", PoolSize: 1, Timeout: time.Second}},
 		Responses:   Responses{NearLimitRatio: .8, LimitHeader: "a", RemainingHeader: "b", ResetHeader: "c"},
-		Stats:       Stats{StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
+		Stats:       Stats{StatsdHost: "localhost", StatsdPort: 8125, StatsdProtocol: "tcp", FlushInterval: time.Second, PrometheusPath: "/metrics"},
 		Tracing:     Tracing{TracingExporterProtocol: "http", TracingSamplingRate: 1},
 		Observation: Observation{DenialLogPerSecond: 1, RecordSample: 1, RecordPerSecond: 1, RecordFileBytes: 1 << 20, RecordMaxBytes: 2 << 20},
 		Process:     Process{LogLevel: "info", LogFormat: "text", StopTimeout: time.Second},
@@ -199,6 +199,26 @@ func TestJitterIsAPartOfTheWait(t *testing.T) {
 	s.RetryAfterJitter, s.ReceiptKeysFile = "10%", "keys"
 	if found := ineffective(t, &s); len(found) != 2 {
 		t.Errorf("without their headers: %+v", found)
+	}
+}
+
+// envoyproxy/ratelimit sends to statsd by default, so its manifests set only the address.
+func TestStatsdAddressWithoutStatsdHasNoEffect(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Serve)
+		want   int
+	}{
+		{func(*Serve) {}, 0},
+		{func(s *Serve) { s.StatsdHost, s.StatsdPort = "statsd", 9125 }, 2},
+		{func(s *Serve) { s.StatsdPort, s.UseStatsd = 9125, true }, 0},
+		{func(s *Serve) { s.StatsdHost, s.UseDogStatsd = "statsd", true }, 0},
+		{func(s *Serve) { s.StatsdHost, s.DisableStats = "statsd", true }, 0},
+	} {
+		s := defaults()
+		c.change(&s)
+		if found := ineffective(t, &s); len(found) != c.want {
+			t.Errorf("%+v: %+v, want %d", s.Stats, found, c.want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ type Result struct {
 }
 
 // CausesDenial reports whether d, an element of r.Decisions, is a cause of r.Denied or r.Shadowed.
-// In quota mode, it is one only if all others in quota mode are denied too.
+// A denied descriptor in quota mode is a cause only if all others in quota mode are denied too.
 func (r *Result) CausesDenial(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }

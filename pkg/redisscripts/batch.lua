@@ -24,8 +24,9 @@
 --   usage(s, limit, now) -> used, reset
 --   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
 --   quick(key, limit, now, value, n, server) -> used, reset
---                                                       charges and saves n hits that fit in an existing state, the most frequent case. In
---                                                       any other case it changes nothing and returns nil
+--                                                       charges and saves n > 0 hits that fit, the most frequent case. In a case that it does
+--                                                       not handle it changes nothing and returns nil. value is a string. With
+--                                                       settles_at_once, value may also be false, and n a refund
 --   settles_at_once                                     true if a settle does not need the time of the charge, for decide_reservations.lua
 --   check(value)                                        fails for a value that load cannot read; only with settles_at_once
 -- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its

@@ -24,7 +24,7 @@ type Gate interface {
 	Done()
 }
 
-// ServiceDesc returns the description of the service for a gRPC server with [Codec]. Its method
+// ServiceDesc describes a [*Service] for a gRPC server, which must have [Codec]. Its method
 // skips unary interceptors, because none would see a request that ends before it is decoded: use
 // [Options].Observe. It uses this package's decoder instead of the generated one. Without a
 // Receiver, grpc-go receives messages. Without a Gate, every request is admitted.
@@ -32,10 +32,16 @@ func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
 		ServiceName: string(file.Services().ByName("RateLimitService").FullName()),
-		HandlerType: (*ratelimitv3.RateLimitServiceServer)(nil),
+		HandlerType: (*server)(nil),
 		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler{r, g}.shouldRateLimit}},
 		Metadata:    file.Path(),
 	}
+}
+
+// A server is a [*Service]: grpc-go accepts no other type for a [ServiceDesc].
+type server interface {
+	answer(ctx context.Context, c *call) (wire []byte, err error)
+	observeUndecoded(err error, p Protocol)
 }
 
 type handler struct {
@@ -46,7 +52,7 @@ type handler struct {
 func (h handler) shouldRateLimit(
 	service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
 ) (any, error) {
-	s, c := service.(*Service), newCall()
+	s, c := service.(server), newCall()
 	if err := h.receive(ctx, decode, c); err != nil {
 		c.release()
 		s.observeUndecoded(err, GRPC)

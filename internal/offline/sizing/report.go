@@ -230,7 +230,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 // growing returns the size of a key, including its reservations.
 func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	s := sizes[l.Algorithm()]
-	if l.UsesLeases() {
+	if l.Reserves() {
 		leases := sizes["concurrency"].Hit
 		s.Hit = s.Hit.plus(leases)
 	}

@@ -221,3 +221,22 @@ func TestOutputsOfTheDocs(t *testing.T) {
 		t.Errorf("%s has other outputs: run go test ./internal/offline/sizing -update\n%s%s", path, localText, planText)
 	}
 }
+
+// A hit of a concurrency limit is a lease already, and a reservation needs a lease beside the counter.
+func TestReservationsNeedALeaseForEachHit(t *testing.T) {
+	sizes := Figures().Redis
+	lease := sizes["concurrency"].Hit
+	for rule, want := range map[string]Range{
+		"{algorithm: concurrency, concurrent_requests: 5}":                                 lease,
+		"{algorithm: funnel, unit: hour, requests_per_unit: 5}":                            sizes["funnel"].Hit,
+		"{algorithm: funnel, unit: hour, requests_per_unit: 5, reserve: {ttl: 10s}}":       sizes["funnel"].Hit.plus(lease),
+		"{algorithm: fixed_window, unit: hour, requests_per_unit: 5, reserve: {ttl: 10s}}": sizes["fixed_window"].Hit.plus(lease),
+	} {
+		rules := rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: user, descriptors: [{key: id, rate_limit: "+rule+"}]}]\n")
+		for r := range rules.All() {
+			if got := growing(sizes, r.Limits[0].Limit).Hit; got != want {
+				t.Errorf("%s: %+v for each hit, want %+v", rule, got, want)
+			}
+		}
+	}
+}

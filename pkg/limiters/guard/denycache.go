@@ -90,8 +90,8 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 // Close stops the goroutine and sends all debts. It returns shortly after ctx ends, with an error
 // if debts were not sent.
 func (c *DenyCache) Close(ctx context.Context) error {
-	release := c.stopWorker(ctx)
-	defer release()
+	cancelCalls := c.stopWorker(ctx)
+	defer cancelCalls()
 	c.DropDenials()
 	_, err := c.flush(ctx, forever)
 	return err

@@ -21,9 +21,8 @@ import (
 // pending ends, because it may fail, and a retry of an end that the store has already decided is
 // harmless.
 type EndRetrier struct {
-	limiters.Store // the wrapped store: Reset and ResetMatching go to it unchanged
-
-	wake chan struct{} // signals pending ends; capacity 1
+	store limiters.Store
+	wake  chan struct{} // signals pending ends; capacity 1
 
 	mu      sync.Mutex
 	pending []pendingEnd
@@ -63,7 +62,7 @@ var endBackoff = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its
 // goroutine. Call Close after the last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
-	r := &EndRetrier{Store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r := &EndRetrier{store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
@@ -71,8 +70,8 @@ func NewEndRetrier(store limiters.Store) *EndRetrier {
 // Close stops the goroutine and retries pending ends once more. It returns shortly after ctx ends.
 // The error states the number of remaining leases.
 func (r *EndRetrier) Close(ctx context.Context) error {
-	release := r.stopWorker(ctx)
-	defer release()
+	cancelCalls := r.stopWorker(ctx)
+	defer cancelCalls()
 	r.retryAll(ctx)
 	if remaining := r.Stats().Pending; remaining > 0 {
 		return fmt.Errorf("guard: %d leases have not ended before the stop", remaining)
@@ -91,11 +90,21 @@ func (r *EndRetrier) Stats() EndRetrierStats {
 
 // Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
 func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.TakeOrFailAll(ctx, r.Store, now, groups, out)
+	err := split.TakeOrFailAll(ctx, r.store, now, groups, out)
 	if now.IsZero() && slices.ContainsFunc(out, isUndecided) {
 		r.addFailed(groups, out)
 	}
 	return err
+}
+
+// Reset implements [limiters.Store].
+func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
+	return r.store.Reset(ctx, keys)
+}
+
+// ResetMatching implements [limiters.Store].
+func (r *EndRetrier) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
+	return r.store.ResetMatching(ctx, match, cursor)
 }
 
 func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict) {
@@ -195,7 +204,7 @@ func (r *EndRetrier) retry(ends []pendingEnd) (remaining []pendingEnd, err error
 	for i := range ends {
 		ops[i] = ends[i].op
 	}
-	out, err := r.send(r.Store, ops)
+	out, err := r.send(r.store, ops)
 	for i := range out {
 		if out[i].Err != nil {
 			remaining = append(remaining, ends[i])

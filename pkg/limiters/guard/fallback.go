@@ -102,7 +102,7 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 		return f.splitLocalEnds(ctx, now, groups, out)
 	}
 	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
-	t := take{now, groups, out}
+	t := pendingTake{now, groups, out}
 	if f.local.mayHaveLeases(now) {
 		f.local.mirrorEnds(ctx, t)
 	}
@@ -124,8 +124,8 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return nil
 }
 
-// A take is a Take under way. Its verdicts are those of the wrapped store, until they are replaced.
-type take struct {
+// A pendingTake is a Take under way. Its verdicts are those of the wrapped store, until they are replaced.
+type pendingTake struct {
 	now    time.Time
 	groups []limiters.Group
 	out    []limiters.Verdict
@@ -139,7 +139,7 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // noteOutage notes an outage if the store failed as a whole, with err, or in part. If it failed
 // only for some keys, noteOutage reports the first reason why on_store_error decides an operation.
-func (f *Fallback) noteOutage(err error, t take) {
+func (f *Fallback) noteOutage(err error, t pendingTake) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return
@@ -161,7 +161,7 @@ func (f *Fallback) noteOutage(err error, t take) {
 }
 
 // decideFailed applies on_store_error to the failed operations of t, and counts them.
-func (f *Fallback) decideFailed(ctx context.Context, t take) {
+func (f *Fallback) decideFailed(ctx context.Context, t pendingTake) {
 	for i, op := range limiters.EachOp(t.groups) {
 		applyPolicy(op, &t.out[i])
 	}
@@ -195,7 +195,7 @@ func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
 }
 
 // count counts the operations of t that the store did not decide, without ends.
-func (f *Fallback) count(t take) {
+func (f *Fallback) count(t pendingTake) {
 	for i, op := range limiters.EachOp(t.groups) {
 		onError := op.OnError
 		switch v := &t.out[i]; {
@@ -214,20 +214,20 @@ func (f *Fallback) count(t take) {
 // chargeAllowed retries operations that the store allowed but did not charge because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged
 // under the others.
-func (f *Fallback) chargeAllowed(ctx context.Context, t take) {
+func (f *Fallback) chargeAllowed(ctx context.Context, t pendingTake) {
 	var retried split.Subset
-	var retriedGroups []take // the whole groups, of which retried contains parts
+	var retriedGroups []pendingTake // the whole groups, of which retried contains parts
 	for first, g := range limiters.EachGroup(t.groups) {
 		verdicts := t.out[first : first+len(g)]
 		if addUncharged(&retried, first, g, verdicts) {
-			retriedGroups = append(retriedGroups, take{t.now, []limiters.Group{g}, verdicts})
+			retriedGroups = append(retriedGroups, pendingTake{t.now, []limiters.Group{g}, verdicts})
 		}
 	}
 	if len(retriedGroups) == 0 {
 		return
 	}
 	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
-	f.decideFailed(ctx, take{t.now, retried.Groups, retried.Verdicts})
+	f.decideFailed(ctx, pendingTake{t.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(t.out)
 	for _, g := range retriedGroups {
 		if slices.ContainsFunc(g.out, isDenied) {

@@ -44,7 +44,7 @@ func (l *localFallback) noteLease(now time.Time, ttl time.Duration) {
 
 // decideByShare decides the failed operations of t under OnErrorLocal. A verdict keeps its error
 // if store fails too.
-func (l *localFallback) decideByShare(ctx context.Context, t take) {
+func (l *localFallback) decideByShare(ctx context.Context, t pendingTake) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
 		l.addFailed(&subset, first, g, t)
@@ -63,7 +63,7 @@ func (l *localFallback) decideByShare(ctx context.Context, t take) {
 
 // addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g
 // was denied or failed, it adds a denying operation, so that no share is charged.
-func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t take) {
+func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t pendingTake) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
@@ -91,7 +91,7 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 
 // undo refunds the charges of t that were allowed by the share, and ends their leases, because the
 // store denied another operation of the group.
-func (l *localFallback) undo(ctx context.Context, t take) {
+func (l *localFallback) undo(ctx context.Context, t pendingTake) {
 	var undone split.Subset
 	for i, op := range limiters.EachOp(t.groups) {
 		v := &t.out[i]

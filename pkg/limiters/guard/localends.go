@@ -35,7 +35,7 @@ func isLocalEnd(g limiters.Group) bool {
 // mirrorEnds repeats ends under OnErrorLocal that the wrapped store has decided, because the lease
 // may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
 // else decides them.
-func (l *localFallback) mirrorEnds(ctx context.Context, t take) {
+func (l *localFallback) mirrorEnds(ctx context.Context, t pendingTake) {
 	canceled := ctx.Err() != nil
 	var ends split.Subset
 	for i, op := range limiters.EachOp(t.groups) {

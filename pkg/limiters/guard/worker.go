@@ -47,12 +47,12 @@ func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdi
 
 // stopWorker stops the goroutine and waits for it. Calls are canceled when ctx ends or the returned
 // function is called.
-func (w *worker) stopWorker(ctx context.Context) (done func()) {
-	release := context.AfterFunc(ctx, w.cancelCalls)
+func (w *worker) stopWorker(ctx context.Context) (cancelCalls func()) {
+	stopWatching := context.AfterFunc(ctx, w.cancelCalls)
 	w.stop()
 	<-w.stopped
 	return func() {
-		release()
+		stopWatching()
 		w.cancelCalls()
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrQueueFull is returned by a Take if MaxWaiting operations are waiting already. Nothing was
-// charged.
+// ErrQueueFull is returned by a Take with which more than MaxWaiting operations would wait. Nothing
+// was charged.
 var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
 // errEndedUnsent is returned by a Take that timed out or was canceled before its operations were
