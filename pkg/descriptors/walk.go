@@ -145,8 +145,10 @@ func (w Walker) Walk(entries []Entry) []Step {
 	if last.Result.Matched() {
 		last.Alternatives = at.keysBelow()
 	}
+	// Of several selections that hide a rule, the last is the one to report.
 	for i, others := range slices.Backward(untried) {
-		if steps[i].Hides = hidden(others, entries[i+1:]); steps[i].Hides != nil {
+		if found := hidden(others, entries[i+1:]); found != nil {
+			steps[i].Hides = found
 			break
 		}
 	}
