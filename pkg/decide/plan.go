@@ -119,10 +119,13 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
 	planned.UnknownDomain = domain == nil
+	if domain != nil {
+		planned.Domain = domain.Name() // the rules' copy does not retain the memory of the request
+	}
 	replaces := false
 	for i := range r.Descriptors {
 		descriptor, plan := &r.Descriptors[i], &planned.Plans[i]
-		plan.Domain, plan.Entries, plan.Hits = r.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
+		plan.Domain, plan.Entries, plan.Hits = planned.Domain, descriptor.Entries, limiters.ClampHits(descriptor.Hits)
 		if descriptor.Refund || descriptor.Hits < 0 {
 			plan.Kind = Refund
 		}
@@ -130,7 +133,6 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 			plan.PlannedReason = UnknownDomain
 			continue
 		}
-		plan.Domain = domain.Name()
 		if err := p.planDescriptor(domain, descriptor, plan); err != nil {
 			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
@@ -139,8 +141,6 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	if domain == nil {
 		return nil
 	}
-	// The rules' copy of the name does not retain the memory of the request.
-	planned.Domain = domain.Name()
 	if replaces {
 		removeReplaced(planned.Plans)
 	}
@@ -160,6 +160,7 @@ func zeroed[T any](s []T, n int) []T {
 // planDescriptor sets the rule and the limits of a descriptor.
 func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, plan *Plan) error {
 	if len(descriptor.Entries) == 0 {
+		plan.PlannedReason = NoEntries
 		return nil
 	}
 	plan.Rule, plan.PlannedReason = domain.Match(descriptor.Entries), WithinLimit

@@ -63,7 +63,9 @@ func (p *Planner) addRequestOps(call *storeCall, plans []Plan, domain *descripto
 		}
 	}
 	if denied {
-		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key)) // it has no plan
+		// The operation belongs to no plan. The plan for which addGroups calls addRequestOps has
+		// limits, so there is a first operation.
+		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key))
 	}
 	return call.groupSince(first)
 }

@@ -82,20 +82,8 @@ func (s NodeSpec) IsShareable() bool {
 }
 
 // A Node is one item of descriptors in a rules file, in the tree of its domain, or the root of the
-// tree.
-//
-// Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more memory
-// for each rule.
-//
-// Three searches follow the order of [Domain.Match]. They answer different questions, and tests
-// compare the answers:
-//
-//   - Which node does an entry select? ruleIndex.next decides requests. See
-//     TestMatchAgreesWithLinearSearch.
-//   - Which nodes match an entry? [Walker.Walk] explains decisions, with [Step.Hides]. It rebuilds
-//     the tree from the rules, as walkNodes. See TestWalkAgreesWithMatch.
-//   - Which node would get the requests of another node, if that did not exist? The linter of
-//     package rulesfile compares rules with each other. See TestUnreachableRulesNeverMatch.
+// tree. Build replaces the nodes by a ruleIndex, because Rules with the nodes would take 55 % more
+// memory for each rule.
 type Node struct {
 	builder  *Builder
 	domain   string
@@ -161,9 +149,7 @@ func (n *Node) SetRule(r Rule) *Rule {
 	r.path = b.intern.path(n.path())
 	r.Domain, r.Name = n.domain, b.intern.string(ruleName(r.path))
 	for i := range min(len(r.path), len(r.keyKinds)) {
-		if node := &r.path[i]; node.kind != Wildcard && node.kind != Prefixes && !node.isShared {
-			r.keyKinds[i] = node.kind
-		}
+		r.keyKinds[i] = r.path[i].keyKind()
 	}
 	for i := range r.Limits {
 		r.Limits[i].Limit = b.intern.limit(r.Limits[i].Limit)
@@ -195,14 +181,18 @@ func (n *Node) IsEmpty() bool {
 // and for lists, it returns true without a complete search, so that loading stays linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
-	parent, key := n.parent, n.key
-	if other := parent.keyOnly[key]; other != nil && other != n || len(parent.wildcards) > maxSearched {
+	isOther := func(sibling *Node) bool { return sibling != n }
+	keyOnly, prefixed := n.parent.keyOnly[n.key], n.parent.prefixesByKey[n.key]
+	switch {
+	case len(n.parent.wildcards) > maxSearched:
+		return true
+	case keyOnly != nil && isOther(keyOnly):
+		return true
+	case prefixed != nil && slices.ContainsFunc(prefixed.nodes, isOther):
 		return true
 	}
-	if prefixed := parent.prefixesByKey[key]; prefixed != nil && slices.ContainsFunc(prefixed.nodes, func(other *Node) bool { return other != n }) {
-		return true
-	}
-	return slices.ContainsFunc(parent.wildcards, func(w wildcardChild) bool {
-		return w.node != n && (w.wildcard.matches(n.entry()) || n.list != nil && w.wildcard.key.match(key))
+	return slices.ContainsFunc(n.parent.wildcards, func(w wildcardChild) bool {
+		matches := w.wildcard.matches(n.entry()) || n.list != nil && w.wildcard.key.match(n.key)
+		return isOther(w.node) && matches
 	})
 }

@@ -63,19 +63,26 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	return id
 }
 
-// add adds n and the nodes below it, and returns n's record.
+// add adds n under the entry e, with the nodes below it, and returns the record. Nodes of two kinds
+// are added more than once: one of the kind Values with each value, and a wildcard also by its
+// text.
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	switch {
 	case n.record == 0:
-	case n.kind == Values: // a further value of n, whose record refers to that of the first
+		n.record = x.newRecord(n, parent, e)
+		child, inexact := x.addExact(n), x.addInexact(n) // both may move the records
+		x.record(n.record).setChildren(child, inexact)
+	case n.kind == Values:
 		id := x.newRecord(n, parent, e)
 		x.record(id).setOriginal(n.record)
 		return id
-	default: // a wildcard, which was added by its own text
-		return n.record
 	}
-	n.record = x.newRecord(n, parent, e)
-	child := recordID(0)
+	return n.record
+}
+
+// addExact adds the children of n that match an exact entry. It returns the child field of the
+// record of n, see [nodeRecord].
+func (x *indexer) addExact(n *Node) recordID {
 	var ids []recordID
 	for _, c := range n.children {
 		if c.kind == Prefixes {
@@ -88,14 +95,12 @@ func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	}
 	switch len(ids) {
 	case 0:
+		return 0
 	case 1:
-		child = ids[0]
-	default:
-		child, x.hashed = manyChildren, append(x.hashed, ids...)
+		return ids[0]
 	}
-	inexact := x.addInexact(n)
-	x.record(n.record).setChildren(child, inexact)
-	return n.record
+	x.hashed = append(x.hashed, ids...)
+	return manyChildren
 }
 
 // addInexact adds the inexactChildren of n, which has a record, and returns their number.
@@ -146,6 +151,16 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 }
 
 // next returns the child that e selects, in the order of [Domain.Match]; 0 if there is none.
+//
+// Two other searches follow the same order. They answer other questions from other data, and tests
+// compare all three:
+//
+//   - next: which child decides a request? It stops at the first that matches, in an index that is
+//     laid out for speed. TestMatchAgreesWithLinearSearch compares it with a search of all nodes.
+//   - [Walker]: which further nodes match a request, for [Step.Hides]? It searches all nodes of a
+//     level. TestWalkAgreesWithMatch compares it with next.
+//   - rulesfile.branchIndex: which rule matches everything that another rule matches? It compares
+//     rules, without a request. TestUnreachableRulesNeverMatch compares it with Walker.
 func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
 	if r.child() == alias {
@@ -169,8 +184,8 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	}
 	inexact := &x.inexact[number-1]
 	if inexact.prefixesByKey != nil {
-		if id := inexact.prefixesByKey[e.Key].find(e.Value); id > 0 {
-			return id
+		if child := inexact.prefixesByKey[e.Key].find(e.Value); child > 0 {
+			return child
 		}
 	}
 	for i := range inexact.wildcards {

@@ -83,6 +83,15 @@ func appendKey(b []byte, domain string, rule *Rule, entries []Entry, mayShare bo
 	return b
 }
 
+// keyKind returns the kind of n if a key encodes a match of n as this kind and the value alone. For
+// other nodes, which need appendValue, it returns 0.
+func (n *pathNode) keyKind() MatchKind {
+	if n.kind == Wildcard || n.kind == Prefixes || n.isShared {
+		return 0
+	}
+	return n.kind
+}
+
 // appendValue appends the MatchKind of n, and the value or the shared name that identifies the
 // counter.
 func (n *pathNode) appendValue(b []byte, value string, shared bool) []byte {

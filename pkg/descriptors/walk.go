@@ -61,7 +61,7 @@ type Hidden struct {
 	Rule         *Rule  // at which the request would have ended
 }
 
-// A walkNode is a node of the tree that a [Walker] rebuilds, see [Node].
+// A walkNode is a [Node] in the tree that a [Walker] rebuilds from the rules.
 type walkNode struct {
 	pathNode       // zero at the root
 	rule     *Rule // nil if the node has none
@@ -146,8 +146,10 @@ func (w Walker) Walk(entries []Entry) []Step {
 	if last.Result.Matched() {
 		last.Alternatives = at.keysBelow()
 	}
+	// Of several selections that hide a rule, the last is the one to report.
 	for i, others := range slices.Backward(untried) {
-		if steps[i].Hides = hidden(others, entries[i+1:]); steps[i].Hides != nil {
+		if found := hidden(others, entries[i+1:]); found != nil {
+			steps[i].Hides = found
 			break
 		}
 	}
@@ -186,10 +188,13 @@ func (n *walkNode) childrenMatching(e Entry) (all []matchingNode) {
 			all = append(all, matchingNode{child, result, prefix})
 		}
 	}
-	slices.SortFunc(all, func(a, b matchingNode) int {
-		return cmp.Or(cmp.Compare(a.result, b.result), cmp.Compare(b.prefix.Bits(), a.prefix.Bits()), cmp.Compare(a.fileOrder, b.fileOrder))
-	})
+	slices.SortFunc(all, matchingNode.compare)
 	return all
+}
+
+// compare orders nodes as [Domain.Match] tries them. Of two prefixes, the longer is first.
+func (n matchingNode) compare(other matchingNode) int {
+	return cmp.Or(cmp.Compare(n.result, other.result), cmp.Compare(other.prefix.Bits(), n.prefix.Bits()), cmp.Compare(n.fileOrder, other.fileOrder))
 }
 
 // match returns how n matches e, or why it does not. The prefix is set for MatchedPrefix.
@@ -228,7 +233,7 @@ func (l *list) match(value string) (StepResult, netip.Prefix) {
 	if !ok {
 		return NoAddress, netip.Prefix{}
 	}
-	result, longest := NoPrefix, netip.Prefix{}
+	result, longest := NoPrefix, netip.Prefix{} // the zero Prefix has -1 bits
 	for _, prefix := range l.prefixes {
 		if prefix.Contains(address) && prefix.Bits() > longest.Bits() {
 			result, longest = MatchedPrefix, prefix

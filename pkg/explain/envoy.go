@@ -81,10 +81,10 @@ func (p *painter) envoy(e *Envoy) {
 			p.wrap(green, branch, below, fmt.Sprintf("%s: descriptor %s%s", r.Source, strings.Join(entries, ", "), when))
 		}
 		if r.Reason != "" {
-			p.wrap("0", below, below, r.Reason)
+			p.wrap(plain, below, below, r.Reason)
 		}
 		for _, field := range r.Ignored {
-			p.wrap("0", below, below, "Envoy ignores "+field)
+			p.wrap(plain, below, below, "Envoy ignores "+field)
 		}
 	}
 	if !sent {

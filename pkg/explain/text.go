@@ -91,6 +91,7 @@ const (
 	green  = "1;32"
 	yellow = "33"
 	dim    = "2"
+	plain  = "0"
 )
 
 func (p *painter) paint(color, text string) string {
@@ -178,7 +179,7 @@ func (p *painter) descriptor(number int, d *Descriptor) {
 		p.limit(&d.Limits[i])
 	}
 	if n := len(d.Walk); d.Reason != limitedReason && !d.Unlimited && (n == 0 || d.Reason != d.Walk[n-1].Reason) {
-		p.wrap("0", "  ", "  ", d.Reason)
+		p.wrap(plain, "  ", "  ", d.Reason)
 	}
 }
 
@@ -192,7 +193,7 @@ func (p *painter) step(s *Step, last bool) {
 		color, line = red, shown(s.Entry.String())+": no match"
 	}
 	p.wrap(color, branch, below, line)
-	p.wrap("0", below, below, s.Reason)
+	p.wrap(plain, below, below, s.Reason)
 }
 
 func (p *painter) limit(l *Limit) {
@@ -209,7 +210,7 @@ func (p *painter) limit(l *Limit) {
 	}
 	p.wrap(bold, pad, pad+"  ", line)
 	if text := parametersText(l.Parameters); text != "" {
-		p.wrap("0", pad+"  ", pad+"    ", text)
+		p.wrap(plain, pad+"  ", pad+"    ", text)
 	}
 	p.wrap(dim, pad+"  key  ", pad+"       ", shown(l.Key))
 	if l.KeyHash != l.Key {

@@ -89,21 +89,19 @@ func validateNoCalendar(params Params) error {
 // startAt is [fixedWindow.startAt] for a calendar.
 func (c *calendar) startAt(storedStart, now int64) int64 {
 	w := c.windows(now)
-	if storedStart == w.starts[2] {
+	if storedStart == w.next {
 		return storedStart // a clock stepped back into the window before that of the charge
 	}
-	return w.starts[1]
+	return w.current
 }
 
-// calendarWindows are three consecutive windows, in µs since 1970: previous [0, 1), current [1, 2)
-// and next [2, 3). Only the previous one may be empty, if the current one starts in 1970.
-type calendarWindows struct {
-	starts [4]int64
-}
+// calendarWindows are the starts of four consecutive windows, in µs since 1970. They ascend, except
+// that previous is equal to current if current is 0.
+type calendarWindows struct{ previous, current, next, afterNext int64 }
 
 // windows returns the windows around now, from the cache if possible.
 func (c *calendar) windows(now int64) *calendarWindows {
-	if w := c.cached.Load(); w != nil && w.starts[1] <= now && now < w.starts[2] {
+	if w := c.cached.Load(); w != nil && w.current <= now && now < w.next {
 		return w
 	}
 	w := c.compute(now)
@@ -115,13 +113,13 @@ func (c *calendar) windows(now int64) *calendarWindows {
 func (c *calendar) end(start int64) int64 {
 	if w := c.cached.Load(); w != nil {
 		switch start {
-		case w.starts[1]:
-			return w.starts[2]
-		case w.starts[2]:
-			return w.starts[3]
+		case w.current:
+			return w.next
+		case w.next:
+			return w.afterNext
 		}
 	}
-	return c.compute(start).starts[2] // the cache keeps the windows around now
+	return c.compute(start).next // the cache keeps the windows around now
 }
 
 // compute returns the windows around now. Times before 1970 are in the first window.
@@ -136,16 +134,14 @@ func (c *calendar) compute(now int64) *calendarWindows {
 	for c.startOf(i+1) <= now {
 		i++
 	}
-	w := &calendarWindows{starts: [4]int64{1: c.startOf(i), 2: c.startOf(i + 1)}}
+	w := &calendarWindows{current: c.startOf(i), next: c.startOf(i + 1)}
 	// Skipped days, such as 2011-12-30 in Pacific/Apia, have empty windows.
-	for j := i - 1; w.starts[1] > 0; j-- {
-		w.starts[0] = c.startOf(j)
-		if w.starts[0] < w.starts[1] {
-			break
-		}
+	w.previous, w.afterNext = w.current, w.next
+	for j := i - 1; w.previous == w.current && w.current > 0; j-- {
+		w.previous = c.startOf(j)
 	}
-	for j := i + 2; w.starts[3] <= w.starts[2]; j++ {
-		w.starts[3] = c.startOf(j)
+	for j := i + 2; w.afterNext == w.next; j++ {
+		w.afterNext = c.startOf(j)
 	}
 	return w
 }

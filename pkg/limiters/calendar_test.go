@@ -69,7 +69,7 @@ func TestCalendarWindowStartsAndEnds(t *testing.T) {
 		c := &calendar{zone: mustZone(t, tt.zone), unit: tt.unit, count: tt.count}
 		w := c.windows(now.UnixMicro())
 		format := func(us int64) string { return time.UnixMicro(us).UTC().Format(time.RFC3339) }
-		if start, end := format(w.starts[1]), format(w.starts[2]); start != tt.start || end != tt.end {
+		if start, end := format(w.current), format(w.next); start != tt.start || end != tt.end {
 			t.Errorf("%s: %s at %s: from %s to %s, want %s to %s", tt.name, tt.zone, tt.now, start, end, tt.start, tt.end)
 		}
 	}
@@ -86,21 +86,21 @@ func TestCalendarWindowsFollowEachOther(t *testing.T) {
 		c := &calendar{zone: mustZone(t, name), unit: calendarDay, count: 1}
 		for now := time.Date(2009, 12, 1, 0, 0, 0, 0, time.UTC).UnixMicro(); now < time.Date(2013, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(); {
 			w := c.compute(now)
-			if !slices.IsSorted(w.starts[:]) || w.starts[1] > now || w.starts[2] <= now {
-				t.Fatalf("%s: windows %v at %d", name, w.starts, now)
+			if !slices.IsSorted([]int64{w.previous, w.current, w.next, w.afterNext}) || w.current > now || w.next <= now {
+				t.Fatalf("%s: windows %v at %d", name, *w, now)
 			}
-			if last := c.compute(w.starts[2] - 1); last.starts != w.starts {
-				t.Fatalf("%s: windows %v at %d, and %v at their end", name, w.starts, now, last.starts)
+			if last := c.compute(w.next - 1); *last != *w {
+				t.Fatalf("%s: windows %v at %d, and %v at their end", name, *w, now, *last)
 			}
-			next := c.compute(w.starts[2])
-			if next.starts[0] != w.starts[1] || next.starts[1] != w.starts[2] || next.starts[2] != w.starts[3] {
-				t.Fatalf("%s: windows %v follow %v", name, next.starts, w.starts)
+			next := c.compute(w.next)
+			if next.previous != w.current || next.current != w.next || next.next != w.afterNext {
+				t.Fatalf("%s: windows %v follow %v", name, *next, *w)
 			}
-			at := time.UnixMicro(w.starts[1]).In(c.zone)
-			if before := time.UnixMicro(w.starts[1] - 1).In(c.zone); before.YearDay() == at.YearDay() {
+			at := time.UnixMicro(w.current).In(c.zone)
+			if before := time.UnixMicro(w.current - 1).In(c.zone); before.YearDay() == at.YearDay() {
 				t.Fatalf("%s: a window starts at %v, in the middle of a day", name, at)
 			}
-			now = w.starts[2]
+			now = w.next
 		}
 	}
 }
@@ -109,20 +109,20 @@ func TestCalendarIsComputedOncePerWindow(t *testing.T) {
 	c := &calendar{zone: mustZone(t, "Europe/Berlin"), unit: calendarDay, count: 1}
 	now := time.Date(2025, 3, 30, 12, 0, 0, 0, time.UTC).UnixMicro()
 	w := c.windows(now)
-	if c.windows(w.starts[1]) != w || c.windows(w.starts[2]-1) != w || c.windows(now) != w {
+	if c.windows(w.current) != w || c.windows(w.next-1) != w || c.windows(now) != w {
 		t.Error("times in one window computed it again")
 	}
 	if n := testing.AllocsPerRun(100, func() { c.windows(now) }); n > 0 {
 		t.Errorf("%v allocations for a known window", n)
 	}
-	if end := c.end(w.starts[1]); end != w.starts[2] {
-		t.Errorf("the window ends at %d, want %d", end, w.starts[2])
+	if end := c.end(w.current); end != w.next {
+		t.Errorf("the window ends at %d, want %d", end, w.next)
 	}
-	if end := c.end(w.starts[2]); end != w.starts[3] || c.windows(now) != w {
-		t.Errorf("the next window ends at %d, want %d without a new computation", end, w.starts[3])
+	if end := c.end(w.next); end != w.afterNext || c.windows(now) != w {
+		t.Errorf("the next window ends at %d, want %d without a new computation", end, w.afterNext)
 	}
-	if next := c.windows(w.starts[2]); next == w || next.starts[1] != w.starts[2] {
-		t.Errorf("the next window begins at %d, want %d", next.starts[1], w.starts[2])
+	if next := c.windows(w.next); next == w || next.current != w.next {
+		t.Errorf("the next window begins at %d, want %d", next.current, w.next)
 	}
 }
 
@@ -133,8 +133,8 @@ func TestCalendarIsSafeForConcurrentUse(t *testing.T) {
 		all.Go(func() {
 			for i := range int64(1000) {
 				now := 1_763_683_200_000_000 + (i%3+int64(g))*secondsPerDay*1e6
-				if w := c.windows(now); w.starts[1] > now || w.starts[2] <= now {
-					t.Errorf("windows %v at %d", w.starts, now)
+				if w := c.windows(now); w.current > now || w.next <= now {
+					t.Errorf("windows %v at %d", *w, now)
 				}
 			}
 		})

@@ -244,7 +244,7 @@ func (d *groupDecision) deny() {
 		case d.out[i].Allowed:
 			d.reportAllowed(i, d.group[i].leaseEffect(s, d.now))
 		default:
-			began := d.isFirstOffense(i) && d.grow(i) == nil && s.ensureExtraState().penalty.addOffense(l.penalty, d.now)
+			began := d.recordOffense(i)
 			d.out[i] = d.denial(i).WithPenalty(l.penaltyLeft(s, d.now))
 			d.out[i].PenaltyBegan = began && d.out[i].Penalized
 		}
@@ -262,6 +262,15 @@ func (d *groupDecision) denial(i int) Verdict {
 	sum, _ := d.sums(i)
 	_, retryAfter := l.fits(s, d.now, sum)
 	return l.verdict(s, d.now, false, retryAfter)
+}
+
+// recordOffense records the offense of the denied operation i, if it is the first of the group on
+// its key and there is memory. It reports whether a penalty began.
+func (d *groupDecision) recordOffense(i int) (began bool) {
+	if !d.isFirstOffense(i) || d.grow(i) != nil {
+		return false
+	}
+	return d.state(i).ensureExtraState().penalty.addOffense(d.group[i].Limit.penalty, d.now)
 }
 
 // isFirstOffense reports whether operation i is the first offense of the group on its key.

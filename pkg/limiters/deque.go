@@ -23,6 +23,16 @@ const (
 
 func (d *deque) len() int { return int(d.n) }
 
+// end returns the index after the newest entry, counted from the start of chunks[0].
+func (d *deque) end() int { return int(d.head + d.n) }
+
+// capacity returns the number of entries for which the chunks, of which there is at least one, have
+// room.
+func (d *deque) capacity() int {
+	last := len(d.chunks) - 1
+	return last*chunkLen + len(d.chunks[last])
+}
+
 func (d *deque) get(i int) entry { return *d.pointer(i) }
 
 func (d *deque) pointer(i int) *entry {
@@ -37,13 +47,13 @@ func (d *deque) setSum(sum uint32) {
 }
 
 func (d *deque) push(e entry) {
-	end := int(d.head + d.n)
 	switch {
 	case len(d.chunks) == 0:
 		d.chunks = [][]entry{make([]entry, firstLen)}
-	case end == chunkLen*(len(d.chunks)-1)+len(d.chunks[len(d.chunks)-1]):
-		end = d.grow(end)
+	case d.end() == d.capacity():
+		d.grow()
 	}
+	end := d.end()
 	d.chunks[end/chunkLen][end%chunkLen] = e
 	d.n++
 	if d.n == 1 {
@@ -52,13 +62,13 @@ func (d *deque) push(e entry) {
 	d.newest = e
 }
 
-// grow makes room for an entry after the last chunk is full, and returns its index.
-func (d *deque) grow(end int) int {
+// grow makes room for an entry when the last chunk is full.
+func (d *deque) grow() {
 	c := d.chunks[0]
 	switch {
 	case len(d.chunks) == 1 && d.len() <= len(c)/2:
 		// A short log at the end of its chunk moves to the start.
-		copy(c, c[d.head:end])
+		copy(c, c[d.head:])
 		d.head = 0
 	case len(c) < chunkLen:
 		grown := make([]entry, min(2*len(c), chunkLen))
@@ -67,11 +77,10 @@ func (d *deque) grow(end int) int {
 	default:
 		d.chunks = append(d.chunks, make([]entry, chunkLen))
 	}
-	return int(d.head + d.n)
 }
 
-// removeFront removes the n oldest entries. It keeps one chunk, so that a log in steady use does
-// not allocate.
+// removeFront removes the n oldest entries. It keeps one removed chunk at the end, unless the last
+// is empty already, so that a log in steady use does not allocate.
 func (d *deque) removeFront(n int) {
 	if n == 0 {
 		return
@@ -89,11 +98,11 @@ func (d *deque) removeFront(n int) {
 	if removed == 0 {
 		return
 	}
-	spare, hasSpare := d.chunks[0], int(d.head+d.n) <= chunkLen*(len(d.chunks)-1)
+	lastIsEmpty, spare := d.end() <= chunkLen*(len(d.chunks)-1), d.chunks[0]
 	remaining := copy(d.chunks, d.chunks[removed:])
 	clear(d.chunks[remaining:])
 	d.chunks = d.chunks[:remaining]
-	if !hasSpare {
+	if !lastIsEmpty {
 		d.chunks = append(d.chunks, spare)
 	}
 	d.head -= int32(removed * chunkLen)
@@ -109,7 +118,7 @@ func (d *deque) removeBack(n int) {
 		return
 	}
 	d.newest = d.get(d.len() - 1)
-	used := (int(d.head+d.n) + chunkLen - 1) / chunkLen
+	used := (d.end() + chunkLen - 1) / chunkLen // chunks, rounded up
 	clear(d.chunks[used:])
 	d.chunks = d.chunks[:used]
 }
@@ -118,5 +127,5 @@ func (d *deque) size() int {
 	if len(d.chunks) == 0 {
 		return 0
 	}
-	return cap(d.chunks)*24 + entrySize*(len(d.chunks[0])+(len(d.chunks)-1)*chunkLen)
+	return cap(d.chunks)*int(unsafe.Sizeof(d.chunks[0])) + entrySize*d.capacity()
 }

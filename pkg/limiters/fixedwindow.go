@@ -167,8 +167,8 @@ func (a *fixedWindow) maxAdmitted() int64 { return 2 * a.max }
 func (a *fixedWindow) appendArgs(b []byte, now int64) []byte {
 	switch {
 	case a.calendar != nil:
-		starts := a.calendar.windows(now).starts
-		return AppendNumbers(AppendNumbers(b, 2), starts[:]...)
+		w := a.calendar.windows(now)
+		return AppendNumbers(b, 2, w.previous, w.current, w.next, w.afterNext)
 	case a.firstHit:
 		return AppendNumbers(b, 1)
 	default:

@@ -183,7 +183,7 @@ func (s *leaseSet) shorten(latest int64, maximum int) {
 		l.expires, e.time = latest, latest
 		s.byID[e.id] = l
 	}
-	slices.SortFunc(s.order[equal:to], expiry.compare)
+	slices.SortFunc(s.order[equal:to], expiry.compare) // all expire at latest, so the order is by id
 }
 
 // earliest returns when the first of s expires, in µs since 1970. It may have expired already. It

@@ -40,8 +40,10 @@ func (s Spec) Scaled(scale func(int64) int64) Spec {
 		s.Max = d.nextValidMax(s)
 	}
 	for _, p := range d.parameters {
-		if p.Hits && *p.number(&s.Params) != 0 {
-			n := p.number(&s.Params)
+		if !p.Hits {
+			continue
+		}
+		if n := p.number(&s.Params); *n != 0 {
 			*n = scale(*n)
 		}
 	}

@@ -77,9 +77,9 @@ func (a *slidingLog) reserve(s *State, now, n int64) (chargedAt int64) {
 func (a *slidingLog) settle(s *State, now int64, corrections []correction) {
 	log := s.logOrEmpty()
 	live := log.live(a.window, now)
-	after := live.end - a.window
-	if beyond := log.entries.len() - MaxMovedEntries - 1; beyond >= live.first {
-		after = max(after, log.entries.get(beyond).time)
+	after := live.end - a.window // only later charges are corrected
+	if newestFixed := log.entries.len() - MaxMovedEntries - 1; newestFixed >= live.first {
+		after = max(after, log.entries.get(newestFixed).time)
 	}
 	var due []correction
 	for _, c := range corrections {

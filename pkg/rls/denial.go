@@ -28,6 +28,11 @@ func denialOf(r *decide.Result) (denial, bool) {
 	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingIndex(), wait: r.RetryAfter()}, true
 }
 
+// isBy reports whether the limit with an index in a descriptor is that of d. It is false for nil.
+func (d *denial) isBy(descriptor, limitIndex int) bool {
+	return d != nil && d.descriptor == descriptor && d.limitIndex == limitIndex
+}
+
 // penalized reports whether a penalty denies the key.
 func (d *denial) penalized() bool { return d.limitIndex >= 0 && d.Verdicts[d.limitIndex].Penalized }
 
@@ -92,7 +97,10 @@ func appendDeniedBy(b []byte, d *denial) []byte {
 	for name, text := range d.fields {
 		b = appendStructText(b, name, text)
 	}
-	return closeMessage(closeMessage(closeMessage(closeMessage(b, object), value), entry), metadata)
+	for _, start := range [...]int{object, value, entry, metadata} { // the innermost message first
+		b = closeMessage(b, start)
+	}
+	return b
 }
 
 // deniedByHeader returns a denial as a structured field: the rule as its item, the other fields as

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -14,25 +15,9 @@ import (
 // reset.
 type Headers struct{ Limit, Remaining, Reset string }
 
-// append appends the headers of one limit: of the last descriptor that is denied by itself, or else
-// of the first one with the fewest remaining hits. It skips descriptors that only end a lease or
-// whose limit is unknown. It appends nothing if none is left.
+// append appends the headers of the limit that decides shownDecision, if any.
 func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
-	var shown *decide.Decision
-	minimum := int64(math.MaxInt64)
-	for i := range decisions {
-		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
-		d := &decisions[i]
-		if _, v := d.Deciding(); v != nil && !d.EndsLease() && v.Remaining < minimum && v.Remaining != math.MaxUint32 {
-			shown, minimum = d, v.Remaining
-		}
-	}
-	for i := range decisions {
-		d := &decisions[i]
-		if _, v := d.Deciding(); v != nil && d.Outcome == decide.Denied && !d.QuotaMode {
-			shown = d
-		}
-	}
+	shown := shownDecision(decisions)
 	if shown == nil {
 		return b
 	}
@@ -40,6 +25,27 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	b = appendNumberHeader(b, h.Limit, int64(saturated(limit.RequestsPerUnit)))
 	b = appendNumberHeader(b, h.Remaining, int64(saturated(v.Remaining)))
 	return appendNumberHeader(b, h.Reset, seconds(untilReset(v)))
+}
+
+// shownDecision returns the last descriptor that is denied by itself, or else the first with the
+// fewest remaining hits. It skips descriptors that only end a lease or whose limit is unknown. It
+// returns nil if none is left.
+func shownDecision(decisions []decide.Decision) (shown *decide.Decision) {
+	for i := range slices.Backward(decisions) {
+		d := &decisions[i]
+		if _, v := d.Deciding(); v != nil && d.Outcome == decide.Denied && !d.QuotaMode {
+			return d
+		}
+	}
+	fewest := int64(math.MaxInt64)
+	for i := range decisions {
+		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
+		d := &decisions[i]
+		if _, v := d.Deciding(); v != nil && !d.EndsLease() && v.Remaining < fewest && v.Remaining != math.MaxUint32 {
+			shown, fewest = d, v.Remaining
+		}
+	}
+	return shown
 }
 
 // untilReset returns the value of Envoy's duration_until_reset: the time until denied hits fit, or

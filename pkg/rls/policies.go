@@ -32,7 +32,6 @@ type headerPolicy struct {
 // whose state is unknown are omitted.
 func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 	var shown []headerPolicy
-	var names []string
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		if d.EndsLease() || d.ShadowMode {
@@ -43,15 +42,16 @@ func headerPolicies(r *decide.Result, denied *denial) []headerPolicy {
 			if v.Err != nil || v.By == limiters.ByPolicy {
 				continue
 			}
-			if len(shown) == maxPolicies {
-				if denied == nil || denied.descriptor != i || denied.limitIndex != j {
-					continue
-				}
-				shown = shown[:maxPolicies-1]
+			full := len(shown) == maxPolicies
+			if full && !denied.isBy(i, j) {
+				continue
 			}
-			name := uniqueName(names, policyName(d, j))
-			names = append(names, name)
-			shown = append(shown, headerPolicy{name, &d.Limits[j], v, !v.Allowed && r.CausesDenial(d)})
+			policy := headerPolicy{uniqueName(shown, policyName(d, j)), &d.Limits[j], v, !v.Allowed && r.CausesDenial(d)}
+			if full {
+				shown[maxPolicies-1] = policy
+			} else {
+				shown = append(shown, policy)
+			}
 		}
 	}
 	return shown
@@ -74,10 +74,10 @@ func policyName(d *decide.Decision, i int) string {
 	return percentEncoded(descriptors.TruncateWithHash(name, maxSentNameBytes))
 }
 
-// uniqueName returns name, with a number appended if names already contains it.
-func uniqueName(names []string, name string) string {
+// uniqueName returns name, with a number appended if a policy of shown already has it.
+func uniqueName(shown []headerPolicy, name string) string {
 	unique := name
-	for n := 2; slices.Contains(names, unique); n++ {
+	for n := 2; slices.ContainsFunc(shown, func(p headerPolicy) bool { return p.name == unique }); n++ {
 		unique = name + "~" + strconv.Itoa(n)
 	}
 	return unique

@@ -135,7 +135,8 @@ func (r *reader) wrapped(n *uint64) error {
 	return r.err()
 }
 
-// fail marks the message as malformed and ends all loops.
+// fail marks the message as malformed, and ends the loop over the innermost one. The error that
+// this loop then returns ends the others.
 func (r *reader) fail() { r.at, r.bad = r.end, true }
 
 func (r *reader) err() error {

@@ -222,7 +222,8 @@ func TestOutputsOfTheDocs(t *testing.T) {
 	}
 }
 
-// A hit of a concurrency limit is a lease already, and a reservation needs a lease beside the counter.
+// A hit of a concurrency limit is a lease already, and a reservation needs a lease beside the
+// counter.
 func TestReservationsNeedALeaseForEachHit(t *testing.T) {
 	sizes := Figures().Redis
 	lease := sizes["concurrency"].Hit

@@ -132,20 +132,18 @@ func silence(warnings []Diagnostic, all []ignore, unchecked ...string) []Diagnos
 		return silenced || slices.Contains(unchecked, w.ID)
 	})
 	for _, i := range all[:min(len(all), maxWarnings)] {
-		w := Diagnostic{File: i.file, Line: i.line, Column: i.column, ID: unusedIgnore, Remedy: "remove it"}
-		switch {
-		case !slices.Contains(warningIDs, i.id):
-			w.ID, w.Message, w.Remedy = unknownIgnore, fmt.Sprintf("no warning has the id '%s'",
-				excerpt(strings.Map(printable, i.id))), suggestID(i.id)
-			if i.id == "" {
-				w.Message = "the comment " + ignoreWord + " names no id"
-			}
-		case used[key{i.file, i.silencedLine, i.id}] || slices.Contains(unchecked, i.id):
-			continue
-		default:
-			w.Message = fmt.Sprintf("the comment silences nothing: no warning %s is on this line or the next", i.id)
+		warn := func(id, message, remedy string) {
+			warnings = append(warnings, Diagnostic{i.file, i.line, i.column, id, message, remedy})
 		}
-		warnings = append(warnings, w)
+		switch {
+		case i.id == "":
+			warn(unknownIgnore, "the comment "+ignoreWord+" names no id", suggestID(i.id))
+		case !slices.Contains(warningIDs, i.id):
+			warn(unknownIgnore, fmt.Sprintf("no warning has the id '%s'", excerpt(strings.Map(printable, i.id))), suggestID(i.id))
+		case used[key{i.file, i.silencedLine, i.id}] || slices.Contains(unchecked, i.id):
+		default:
+			warn(unusedIgnore, fmt.Sprintf("the comment silences nothing: no warning %s is on this line or the next", i.id), "remove it")
+		}
 	}
 	slices.SortFunc(warnings, Diagnostic.compare)
 	return slices.Compact(warnings)

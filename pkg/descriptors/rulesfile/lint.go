@@ -54,16 +54,19 @@ func (b *branch) String() string {
 
 // A linter searches one domain for rules that never match and for rules that hide others.
 type linter struct {
-	stepsLeft int                    // see maxLintSteps; less than 0 after the last step
+	stepsLeft int                    // of maxLintSteps; less than 0 when they are used up
 	first     map[keyAtDepth]*branch // the first branch of each normalized key
 	warned    map[keyAtDepth]bool
 }
 
-// step takes n steps, and reports whether they were left.
-func (l *linter) step(n int) bool {
+// take takes n steps. It returns false if they are used up.
+func (l *linter) take(n int) bool {
 	l.stepsLeft -= n
-	return l.stepsLeft >= 0
+	return !l.isDone()
 }
+
+// isDone reports whether the steps are used up.
+func (l *linter) isDone() bool { return l.stepsLeft < 0 }
 
 // A keyAtDepth is a key at a level of the domain.
 type keyAtDepth struct {
@@ -87,7 +90,7 @@ func (l *linter) walk(b *branch, depth int) {
 		ix := b.childIndex()
 		l.warnUnreachable(ix)
 		l.warnCoveredPrefixes(ix)
-		if ix.hides {
+		if ix.hasGenerals {
 			for _, c := range b.children {
 				l.warnHiding(ix, c)
 			}
@@ -144,7 +147,7 @@ func (l *linter) warnUnreachable(ix *branchIndex) {
 // firstWildcard returns the first wildcard that covers e; nil if none does.
 func (l *linter) firstWildcard(wildcards []*branch, e descriptors.Entry) *branch {
 	for _, w := range wildcards {
-		if !l.step(1) {
+		if !l.take(1) {
 			return nil
 		}
 		if w.spec.Covers(e) {
@@ -200,7 +203,7 @@ func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 // isCovered reports whether every address of p has a prefix at least as long as p. It adds the
 // branches of these prefixes to covering.
 func (l *linter) isCovered(all *bart.Table[*branch], p netip.Prefix, covering map[*branch]bool) bool {
-	if !l.step(1) {
+	if !l.take(1) {
 		return false
 	}
 	if b, found := all.Get(p); found {
@@ -235,7 +238,7 @@ func (l *linter) warnHiding(ix *branchIndex, b *branch) {
 			continue
 		}
 		path := l.missing(b, general)
-		if path == nil || l.stepsLeft < 0 {
+		if path == nil || l.isDone() {
 			continue
 		}
 		var texts []string
@@ -265,7 +268,7 @@ func (b *branch) suffices(general *branch) bool {
 // missing returns the path of a limit below general that b lacks; nil if there is none.
 func (l *linter) missing(b, general *branch) []*branch {
 	for _, c := range general.children {
-		if !c.hasLimits || l.stepsLeft < 0 {
+		if !c.hasLimits || l.isDone() {
 			continue
 		}
 		for _, counterpart := range l.counterparts(b.childIndex(), c) {

@@ -9,17 +9,15 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// A branchIndex finds the branches of one level that cover the entries of another branch. Its order
-// of precedence is that of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch. Unlike
-// [descriptors.Node], it finds them for all requests of a wildcard or a prefix at once, and without
-// a search among all siblings.
+// A branchIndex finds the branches of one level that match everything that another branch matches.
+// It follows the order of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch.
 type branchIndex struct {
 	siblings      []*branch
 	exact         map[descriptors.Entry]*branch // nil until it is needed
 	prefixesByKey map[string]*bart.Table[*branch]
 	wildcards     []*branch          // in file order
 	keyOnly       map[string]*branch // by key
-	hides         bool               // a branch of prefixesByKey, wildcards or keyOnly has limits below it
+	hasGenerals   bool               // generals may find branches at this level
 }
 
 func (b *branch) childIndex() *branchIndex {
@@ -39,7 +37,7 @@ func (b *branch) childIndex() *branchIndex {
 		default:
 			continue
 		}
-		ix.hides = ix.hides || c.hasLimits && len(c.children) > 0
+		ix.hasGenerals = ix.hasGenerals || c.mayLimitBelow()
 	}
 	return ix
 }
@@ -71,10 +69,14 @@ func (ix *branchIndex) addPrefixes(b *branch) {
 	}
 }
 
-// generals returns the branches of the level that would match b's requests if b did not exist.
+// mayLimitBelow reports whether a branch below b may have limits.
+func (b *branch) mayLimitBelow() bool { return b.hasLimits && len(b.children) > 0 }
+
+// generals returns the branches of the level that would match b's requests if b did not exist, and
+// that mayLimitBelow.
 func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
 	add := func(found *branch) {
-		if found != nil && found != b && found.hasLimits && len(found.children) > 0 {
+		if found != nil && found != b && found.mayLimitBelow() {
 			all = append(all, found)
 		}
 	}
@@ -114,7 +116,8 @@ func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
 func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
-	if !l.step(100) {
+	const steps = 100 // the comparisons that take as long as a search of prefixes
+	if !l.take(steps) {
 		return nil
 	}
 	if all := ix.prefixesByKey[key]; all != nil {
@@ -124,6 +127,7 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 			}
 		}
 	}
+	// A wildcard matches all addresses of p only if it matches every value.
 	return l.wildcardOrKeyOnly(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
 }
 
@@ -139,7 +143,7 @@ func (l *linter) wildcardOrKeyOnly(ix *branchIndex, wildcards []*branch, e descr
 // It contains a nil for each part of c without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
 	for _, e := range c.entries() {
-		l.stepsLeft--
+		l.take(1)
 		b := ix.find(e)
 		if b == nil {
 			b = l.general(ix, e, nil)

@@ -106,8 +106,9 @@ func (r *reader) readParameter(f field, p *parameter) string {
 	case limiters.Zone:
 		return r.readZone(f)
 	default:
-		n := r.readNumber(f, p.Min, p.Max, p.Min-1)
-		if n < p.Min {
+		faulty := p.Min - 1
+		n := r.readNumber(f, p.Min, p.Max, faulty)
+		if n == faulty {
 			return ""
 		}
 		return strconv.FormatInt(n, 10)

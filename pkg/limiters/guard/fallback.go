@@ -124,7 +124,8 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 	return nil
 }
 
-// A pendingTake is a Take under way. Its verdicts are those of the wrapped store, until they are replaced.
+// A pendingTake is a Take under way. Its verdicts are those of the wrapped store, until they are
+// replaced.
 type pendingTake struct {
 	now    time.Time
 	groups []limiters.Group
