@@ -41,12 +41,13 @@ type queue struct {
 
 	mu         sync.Mutex
 	breaker    breaker
-	busy       bool // a call is under way
-	waiters    []*waiter
-	waitingOps int  // the number of operations of the waiters
-	timerSet   bool // timeOutWaiters will run
+	busy       bool      // a call is under way
+	sent       []*waiter // those of the call under way, in the order of timeoutAt
+	waiters    []*waiter // those that came later, in the order of timeoutAt
+	waitingOps int       // the number of operations of waiters
+	timerSet   bool      // timeOutWaiters will run
 
-	next combinedTake // owned by the queue's goroutine, except that timeOutWaiters reads next.waiters
+	combined combinedTake // used only by the goroutine of serve
 }
 
 // A queueConfig configures the queues of a Store.
@@ -64,11 +65,10 @@ func newQueue(config queueConfig, call callFunc) *queue {
 
 // A combinedTake contains the operations of several waiters, which one call decides.
 type combinedTake struct {
-	waiters  []*waiter        // written by the queue's goroutine under mu; timeOutWaiters reads it under mu
-	groups   []limiters.Group // the groups of the waiters
-	ops      int              // the number of operations in groups
-	verdicts []limiters.Verdict
-	deadline time.Time // the latest deadline of the waiters
+	callTimes // notAfter is the latest deadline of the waiters
+	groups    []limiters.Group
+	ops       int // the number of operations in groups
+	verdicts  []limiters.Verdict
 }
 
 // A waiter is a queued Take, with copies of its operations.
@@ -120,17 +120,23 @@ func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group
 		q.stats.queueRejected.Add(int64(len(out)))
 		return ErrQueueFull
 	}
+	w := q.addWaiter(ctx, now, groups, len(out))
+	q.mu.Unlock()
+	return q.await(ctx, w, out)
+}
+
+// addWaiter adds a waiter with groups of n operations. The lock must be held.
+func (q *queue) addWaiter(ctx context.Context, now time.Time, groups []limiters.Group, n int) *waiter {
 	w := waiterPool.Get().(*waiter)
 	w.now = now
-	w.setGroups(groups, len(out))
-	start := time.Now()
+	w.setGroups(groups, n)
+	start := time.Now() // under the lock, so that waiters is in the order of timeoutAt
 	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
 	w.state.Store(stateWaiting)
 	q.waiters = append(q.waiters, w)
-	q.waitingOps += len(out)
+	q.waitingOps += n
 	q.setTimer(q.timeout)
-	q.mu.Unlock()
-	return q.await(ctx, w, out)
+	return w
 }
 
 // takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of
@@ -213,7 +219,7 @@ func (q *queue) timeOutWaiters() {
 	defer q.mu.Unlock()
 	q.timerSet = false
 	now := time.Now()
-	q.timeOutFirst(q.next.waiters, now) // they came before the others
+	q.timeOutFirst(q.sent, now)
 	n := q.timeOutFirst(q.waiters, now)
 	for _, w := range q.waiters[:n] {
 		q.waitingOps -= len(w.ops)
@@ -323,7 +329,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.yieldWhileGrowing(); q.popWaiters(); q.yieldWhileGrowing() {
-		q.callNext()
+		q.callCombined()
 	}
 }
 
@@ -343,52 +349,58 @@ func (q *queue) countWaiting() int {
 	return q.waitingOps
 }
 
-// popWaiters moves waiters with the same now to q.next, up to maxBatch operations. If there are
-// none, it marks the queue as idle and returns false.
+// popWaiters moves waiters with the same now to q.sent and their operations to q.combined, up to
+// maxBatch operations. If there are none, it marks the queue as idle and returns false.
 func (q *queue) popWaiters() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	next := &q.next
-	clear(next.groups)
-	next.groups, next.ops, next.deadline = next.groups[:0], 0, time.Time{}
+	c := &q.combined
+	c.clear()
 	n := 0
 	for _, w := range q.waiters {
-		if len(next.waiters) > 0 && (next.ops+len(w.ops) > q.maxBatch || !w.now.Equal(next.waiters[0].now)) {
+		if len(q.sent) > 0 && (c.ops+len(w.ops) > q.maxBatch || !w.now.Equal(c.now)) {
 			break
 		}
 		n++
 		q.waitingOps -= len(w.ops)
 		if w.state.CompareAndSwap(stateWaiting, stateSent) {
-			next.add(w)
+			q.sent = append(q.sent, w)
+			c.add(w)
 		}
 	}
 	q.waiters = slices.Delete(q.waiters, 0, n)
-	q.busy = len(next.waiters) > 0
+	q.busy = len(q.sent) > 0
 	return q.busy
 }
 
+func (c *combinedTake) clear() {
+	clear(c.groups)
+	clear(c.verdicts)
+	*c = combinedTake{groups: c.groups[:0], verdicts: c.verdicts[:0]}
+}
+
+// add adds the operations of w, whose now must be that of the waiters added before.
 func (c *combinedTake) add(w *waiter) {
-	c.waiters = append(c.waiters, w)
-	if w.deadline.After(c.deadline) {
-		c.deadline = w.deadline
+	c.now = w.now
+	if w.deadline.After(c.notAfter) {
+		c.notAfter = w.deadline
 	}
 	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
-// callNext decides q.next, and gives each of its waiters the result.
-func (q *queue) callNext() {
-	next := &q.next
-	next.verdicts = slices.Grow(next.verdicts[:0], next.ops)[:next.ops]
-	err := q.callWithTimeout(callTimes{notAfter: next.deadline, now: next.waiters[0].now}, next.groups, next.verdicts)
+// callCombined decides q.combined, and gives each of the sent waiters its result.
+func (q *queue) callCombined() {
+	c := &q.combined
+	c.verdicts = slices.Grow(c.verdicts, c.ops)[:c.ops]
+	err := q.callWithTimeout(c.callTimes, c.groups, c.verdicts)
 	q.mu.Lock()
 	q.record(err)
-	waiters, verdicts := next.waiters, next.verdicts
-	next.waiters = make([]*waiter, 0, len(waiters))
+	sent, verdicts := q.sent, c.verdicts
+	q.sent = make([]*waiter, 0, len(sent)) // so that timeOutWaiters sees no waiter that answer lets others reuse
 	q.mu.Unlock()
-	for _, w := range waiters {
+	for _, w := range sent {
 		n := len(w.ops)
 		w.answer(stateSent, err, verdicts)
 		verdicts = verdicts[n:]
 	}
-	clear(next.verdicts)
 }

@@ -236,7 +236,7 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 			w.state.Store(state)
 			all = append(all, w)
 		}
-		q.next.waiters, q.waiters, q.waitingOps = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
+		q.sent, q.waiters, q.waitingOps = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
 		q.timeOutWaiters()
 		for i, w := range all {
 			if timedOut := len(w.done) > 0; timedOut != (i < due) {
@@ -315,7 +315,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()
-	q.callNext()
+	q.callCombined()
 	q.running.Wait()
 	if want := now.Add(3 * time.Second); !got.Equal(want) {
 		t.Errorf("the call charges until %v, want %v", got, want)
