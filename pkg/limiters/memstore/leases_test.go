@@ -92,7 +92,8 @@ func TestFullShardKeepsNoExtraStateSoReportsNone(t *testing.T) {
 		spec := limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour}
 		plain := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(spec), N: 2}
 		mustTake(t, s, plain)
-		sh := &s.shards[s.hash("k", spec.Window)%shardCount]
+		n, _ := s.locate("k", spec.Window)
+		sh := &s.shards[n]
 		full := make([]slab, maxSlabs)
 		copy(full, sh.slabs.table.items)
 		sh.slabs.table.items = full

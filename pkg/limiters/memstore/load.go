@@ -137,9 +137,9 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.Expired++
 		return
 	}
-	hash := s.hash(key, limit.Window())
-	sh := &s.shards[hash%shardCount]
-	if p := sh.find(uint32(hash>>32), key, limit.StateID()); p != 0 {
+	n, hash := s.locate(key, limit.Window())
+	sh := &s.shards[n]
+	if p := sh.find(hash, key, limit.StateID()); p != 0 {
 		// A record that moved during Save occurs twice. This is the later copy.
 		s.removeRecord(sh, p)
 	}
@@ -151,7 +151,7 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.NotLoaded++
 		return
 	}
-	p, ok := s.insertRecord(sh, uint32(hash>>32), key, limit, needsHeapState(limit) || state.Extra != nil)
+	p, ok := s.insertRecord(sh, hash, key, limit, needsHeapState(limit) || state.Extra != nil)
 	if !ok {
 		l.loaded.NotLoaded++
 		return

@@ -312,7 +312,7 @@ func TestMemoryPerKeyIsBounded(t *testing.T) {
 func keysOf(s *Store, n int, l *limiters.Limit) (keys []string) {
 	for i := 0; len(keys) < n; i++ {
 		key := fmt.Sprintf("%d%s", i, strings.Repeat("-", i%9))
-		if s.hash(key, l.Window())%shardCount == 0 {
+		if shard, _ := s.locate(key, l.Window()); shard == 0 {
 			keys = append(keys, key)
 		}
 	}

@@ -13,10 +13,10 @@ func (s *Store) Reset(ctx context.Context, keys []limiters.StateName) (found []b
 		if err := ctx.Err(); err != nil {
 			return found, err
 		}
-		hash := s.hash(k.Key, k.Window)
-		sh := &s.shards[hash%shardCount]
+		n, hash := s.locate(k.Key, k.Window)
+		sh := &s.shards[n]
 		sh.mu.Lock()
-		found[i] = s.resetKey(sh, uint32(hash>>32), k)
+		found[i] = s.resetKey(sh, hash, k)
 		sh.mu.Unlock()
 	}
 	return found, nil

@@ -91,6 +91,7 @@ func (ss *slabSet) add(words int) (position, bool) {
 func (ss *slabSet) remove(p position) (from position) {
 	length := ss.table.items[p.slab()].length
 	class := &ss.classes[length/8]
+	// If firstOpen has no record, the last record is in the full slab before it.
 	if class.firstOpen == len(class.slabs) || ss.table.items[class.slabs[class.firstOpen]].n == 0 {
 		class.firstOpen--
 	}

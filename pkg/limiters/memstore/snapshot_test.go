@@ -396,7 +396,10 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		s := New(Options{})
 		sh := &s.shards[0]
-		hash := func(key string) uint32 { return uint32(s.hash(key, limit.Window()) >> 32) }
+		hash := func(key string) uint32 {
+			_, hash := s.locate(key, limit.Window())
+			return hash
+		}
 		set := func(key string, count int64) {
 			p := sh.find(hash(key), key, limit.StateID())
 			if p == 0 {

@@ -105,10 +105,11 @@ func (set *shardSet) all() iter.Seq[int] {
 	}
 }
 
-// hash returns a hash of key and window. The factor, 2^64 over the golden ratio, separates the
-// records of one key.
-func (s *Store) hash(key string, window time.Duration) uint64 {
-	return maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
+// locate returns the number of the shard of a key under limits of a window, and its hash there. The
+// factor, 2^64 over the golden ratio, separates the records of one key.
+func (s *Store) locate(key string, window time.Duration) (shard uint64, hash uint32) {
+	h := maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
+	return h % shardCount, uint32(h >> 32)
 }
 
 // findShards finds the shard of each key.
@@ -117,9 +118,8 @@ func (t *transaction) findShards(groups []limiters.Group) {
 	for _, g := range groups {
 		for i := range g {
 			lo := &ops[i]
-			hash := t.store.hash(g[i].Key, g[i].Limit.Window())
-			n := hash % shardCount
-			lo.op, lo.shard, lo.hash = &g[i], &t.store.shards[n], uint32(hash>>32)
+			n, hash := t.store.locate(g[i].Key, g[i].Limit.Window())
+			lo.op, lo.shard, lo.hash = &g[i], &t.store.shards[n], hash
 			t.locked[n/64] |= 1 << (n % 64)
 		}
 		ops = ops[len(g):]
