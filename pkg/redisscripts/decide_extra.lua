@@ -13,7 +13,9 @@
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
 --
--- decide_shared.lua lists the fields of a key.
+-- A key gets these in addition to those that decide_shared.lua lists:
+--   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
+--   offended    the last group with an offense on the key
 
 return function(now, server, shared)
   local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
@@ -75,6 +77,7 @@ return function(now, server, shared)
 
   -- Adds a run to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
+    if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
     run.lease_effect = lease_effect_of(run)
     if run.lease_effect ~= 'already_open' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
     if run.lease_effect == 'opens' then key.opens = key.opens + 1 end
@@ -146,8 +149,8 @@ return function(now, server, shared)
 
   -- Counts an offense. The denied operations of a group on one key are one offense.
   local function add_offense(key, run)
-    if run.allowed or not run.limit.penalty or key.offended then return end
-    key.offended = true
+    if run.allowed or not run.limit.penalty or key.offended == run.group then return end
+    key.offended = run.group
     local penalty_key, penalty, had_begun = run.penalty_key, run.limit.penalty, penalty_left(run) > 0
     if penalty.module.add_offense(penalty_key.state, penalty, now) then
       penalty_key.charged, penalty_key.reset = penalty, penalty.module.reset(penalty_key.state, penalty, now)
@@ -205,9 +208,8 @@ return function(now, server, shared)
   -- Decides a group. All its runs are checked before one is charged.
   return function(group)
     for _, run in ipairs(group) do
-      local key = key_at(run.key_index)
-      run.key, run.group = key, group
-      if key.group ~= group then key.group, key.sum, key.opens, key.offended = group, 0, 0, false end
+      run.key, run.group = key_at(run.key_index), group
+      run.key.group = group
     end
     each(group, load)
     if group[1].op_kind == $INSPECT then return each(group, inspect) end

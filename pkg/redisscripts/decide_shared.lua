@@ -8,13 +8,9 @@
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
 --   reset     the reset under this limit
+--   group     the last group with an operation on the key, and sum, the hits of this group on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
---   group     the last group with an operation on the key or, for the key of a penalty, on the key of its usage
--- The first operation of a group on a key resets these. Only decide_extra.lua sets the last two:
---   sum       the hits that the group would charge to the key
---   opens     the leases that the group would open on the key
---   offended  whether the group has counted an offense on the key
 return function(now, server, known_keys, runs, packed, limits, charge_checked, failures)
 
   local function key_at(i)
