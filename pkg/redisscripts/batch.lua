@@ -71,6 +71,16 @@ end
 -- that field, and only if the limit counts denied hits. The other fields are those of wire.go. A GROUPED or EXTRA run has one
 -- operation. A group is a list of such runs.
 --
+-- The decision of a group adds the result of its check to each run: allowed, and the wait retry. decide_extra.lua adds no retry, but:
+--   key, group      its key and its group
+--   penalty_key     the key of its penalty
+--   leases          the state of its leases, whose module is leases_zset.lua or leases_hash.lua
+--   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
+--   charged_at      the time by which settle finds the charge of a reservation that the operation opens
+--   actual          the actual cost of an id that ended before it was opened
+--   too_many        whether it is denied because its key has too many reservations
+--   began           whether a penalty began with it
+--
 -- count is the number of verdicts so far.
 local runs, count, packed = { nil }, 0, ARGV[#ARGV]
 do
@@ -215,9 +225,21 @@ local function decide_alone(run, last_op, values, base)
   end
 end
 
--- The functions of decide_shared.lua, and its keys by index.
-local shared
+-- The keys with a state, by index. The fields of a key:
+--   name      the key in Redis
+--   state     its state, once it is loaded
+--   charged   the limit under which the state has changed
+--   reset     the reset under this limit
+--   group     the last group with an operation on the key
+--   sum       the hits that this group would charge to the key
+--   opens     the leases that this group would open on the key, only in decide_extra.lua
+--   offended  the last group with an offense on the key
+--   failed    the reason, if the key could not be decided
+--   unsaved   the reason, if the key could not be saved
 local known_keys = {}
+
+-- The functions of decide_shared.lua.
+local shared
 local function load_shared()
   shared = shared or module_of('decide_shared')(now, server, known_keys, runs, packed, limits, charge_checked, failures)
   return shared

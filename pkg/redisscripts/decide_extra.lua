@@ -1,21 +1,5 @@
 -- decide_extra: decides groups in which a limit has extra state, which is a penalty or leases. Twin of groupDecision in
--- pkg/limiters. decide_shared.lua calls it and passes its own functions.
---
--- A run of a group has one operation. It gets these fields in addition to those of an EXTRA or GROUPED run in batch.lua:
---   key             its key
---   group           its group
---   penalty_key     the key of its penalty
---   leases          the state of its leases, whose module is leases_zset.lua or leases_hash.lua
---   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
---   charged_at      the time by which settle finds the charge of a reservation that the operation opens
---   actual          the actual cost of an id that ended before it was opened
---   allowed         whether the operation is allowed
---   too_many        whether it is denied because its key has too many reservations
---   began           whether a penalty began with it
---
--- A key gets these in addition to those that decide_shared.lua lists:
---   counted     the last group whose hits were added to sum, and opens, the leases that this group would open on the key
---   offended    the last group with an offense on the key
+-- pkg/limiters. decide_shared.lua calls it and passes its own functions. batch.lua lists the fields of runs and keys.
 
 return function(now, server, shared)
   local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
@@ -77,7 +61,6 @@ return function(now, server, shared)
 
   -- Adds a run to the hits that its group would charge to its key, and to the leases that the group would open there.
   local function add(key, run)
-    if key.counted ~= run.group then key.counted, key.sum, key.opens = run.group, 0, 0 end
     run.lease_effect = lease_effect_of(run)
     if run.lease_effect ~= 'already_open' and run.n > 0 then key.sum = math.min(key.sum + run.n, $MAX_HITS) end
     if run.lease_effect == 'opens' then key.opens = key.opens + 1 end
@@ -208,8 +191,9 @@ return function(now, server, shared)
   -- Decides a group. All its runs are checked before one is charged.
   return function(group)
     for _, run in ipairs(group) do
-      run.key, run.group = key_at(run.key_index), group
-      run.key.group = group
+      local key = key_at(run.key_index)
+      run.key, run.group = key, group
+      if key.group ~= group then key.group, key.sum, key.opens = group, 0, 0 end
     end
     each(group, load)
     if group[1].op_kind == $INSPECT then return each(group, inspect) end

@@ -1,16 +1,5 @@
 -- decide_shared: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
--- after all runs.
---
--- A run gets the fields allowed and retry, the result of the check of its group. decide_extra.lua lists further fields.
---
--- known_keys contains the keys with a state, by index. The fields of a key:
---   name      the key in Redis
---   state     its state, once it is loaded
---   charged   the limit under which the state has changed
---   reset     the reset under this limit
---   group     the last group with an operation on the key, and sum, the hits of this group on the key
---   failed    the reason, if the key could not be decided
---   unsaved   the reason, if the key could not be saved
+-- after all runs. batch.lua lists the fields of runs and keys.
 return function(now, server, known_keys, runs, packed, limits, charge_checked, failures)
 
   local function key_at(i)
@@ -87,7 +76,7 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
     if allowed then return end
     for i, run in ipairs(group) do
       if not run.allowed then
-        guarded(check, keys[i], run)
+        guarded(check, keys[i], run) -- again, because the wait includes the denied hits that were just counted
         run.allowed = false
       end
       guarded(report_decided, keys[i], run)
