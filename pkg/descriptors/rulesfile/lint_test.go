@@ -104,6 +104,11 @@ func TestLintFindsHiddenBranches(t *testing.T) {
 			"  - {key: u, value: 10.1.1.1, descriptors: [{key: a, value: x, L}]}",
 			"  - {key: u, cidr: [10.0.0.0/8], descriptors: [{key: a, values: [x, y], L}]}",
 		}, []string{hidden(3, "'u: 10.1.1.1'", 4, "'a: [x, y]'", "'a: [x, y]'", 4) + " [hidden-branch]"}},
+		{"an address in no prefix hides a wildcard", []string{
+			"  - {key: u, value: 10.1.1.1, descriptors: [{key: a, value: x, L}]}",
+			"  - {key: u, value: 10.*, descriptors: [{key: a, value: y, L}]}",
+			"  - {key: u, cidr: [192.168.0.0/16], descriptors: [{key: a, L}]}",
+		}, []string{hidden(3, "'u: 10.1.1.1'", 4, "'a: y'", "'a: y'", 4) + " [hidden-branch]"}},
 		{"a prefix hides a shorter one", []string{
 			"  - {key: u, cidr: [10.1.0.0/16], descriptors: [{key: a, value: x, L}]}",
 			"  - {key: u, cidr: [10.0.0.0/8], descriptors: [{key: b, L}]}",

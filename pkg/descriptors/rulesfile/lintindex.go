@@ -109,13 +109,25 @@ func (b *branch) entries() (all []descriptors.Entry) {
 func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *branch {
 	if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil {
 		address = address.WithZone("").Unmap()
-		return l.generalOfPrefix(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except)
+		if b := l.containing(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except); b != nil {
+			return b
+		}
 	}
 	return l.wildcardOrKeyOnly(ix, ix.wildcards, e)
 }
 
 // generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
 func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
+	if b := l.containing(ix, key, p, except); b != nil {
+		return b
+	}
+	// A wildcard matches all addresses of p only if it matches every value.
+	return l.wildcardOrKeyOnly(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
+}
+
+// containing returns the branch with the longest prefix that contains p, ignoring except; nil if
+// there is none.
+func (l *linter) containing(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
 	const steps = 100 // the comparisons that take as long as a search of prefixes
 	if !l.take(steps) {
 		return nil
@@ -127,8 +139,7 @@ func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, ex
 			}
 		}
 	}
-	// A wildcard matches all addresses of p only if it matches every value.
-	return l.wildcardOrKeyOnly(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
+	return nil
 }
 
 // wildcardOrKeyOnly returns the first of wildcards that covers e, else the key-only branch.

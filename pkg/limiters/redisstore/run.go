@@ -38,7 +38,9 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 		return false
 	}
 	switch r.Kind {
-	case redisscripts.KindAlone, redisscripts.KindConcurrency, redisscripts.KindReservations:
+	case redisscripts.KindAlone:
+		return next.Key == r.Key+r.Ops // the script derives the keys from the first
+	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		return true
 	case redisscripts.KindSameKey:
 		return next.Key == r.Key && next.Limit == r.Limit && next.N == r.N
