@@ -148,12 +148,12 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	return p.listOps(domain, planned)
 }
 
-// zeroed returns a slice of n zero elements, in the memory of s if they fit.
+// zeroed returns a slice of n zero elements, in the memory of s if they fit. All of this memory
+// must be zero, as clear leaves it.
 func zeroed[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}
-	clear(s[:n])
 	return s[:n]
 }
 

@@ -99,7 +99,7 @@ func (s *Service) ShouldRateLimit(
 	return s.answerMessage(ctx, request, GRPC)
 }
 
-// answerMessage answers a request of Envoy's generated type, as ShouldRateLimit and /json need.
+// answerMessage answers a request of Envoy's generated type, for ShouldRateLimit and /json.
 func (s *Service) answerMessage(
 	ctx context.Context, request *ratelimitv3.RateLimitRequest, p Protocol,
 ) (*ratelimitv3.RateLimitResponse, error) {
