@@ -106,7 +106,7 @@ type algorithm interface {
 	appendArgs(b []byte, now int64) []byte
 }
 
-// noHits is the part of an [algorithm] that counts hits, for one that counts only leases.
+// noHits is embedded by an [algorithm] that counts leases and no hits. Its methods do nothing.
 type noHits struct{}
 
 func (noHits) charge(*State, int64, int64)        {}

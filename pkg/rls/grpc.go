@@ -38,7 +38,7 @@ func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
 	}
 }
 
-// A server is a [*Service]: grpc-go accepts no other type for a [ServiceDesc].
+// A server is a [*Service], or embeds one. grpc-go accepts no other type for a [ServiceDesc].
 type server interface {
 	answer(ctx context.Context, c *call) (wire []byte, err error)
 	observeUndecoded(err error, p Protocol)

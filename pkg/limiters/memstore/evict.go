@@ -96,8 +96,8 @@ func (sh *shard) randomRecord() position {
 	return positionOf(uint32(n), rand.IntN(int(slabs[n].n)))
 }
 
-// keepTightest sets the limit of r to l, the limit of an operation, if l denies first. Eviction
-// spares keys over a limit, but a record names only one of its limits.
+// keepTightest makes l, the limit of an operation on r, the limit of r if l denies earlier. A
+// record names only one of the limits of its key, and eviction must spare keys over any of them.
 func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow int64) {
 	entry := &sh.limits.table.items[r.limitIndex()]
 	held := entry.limit

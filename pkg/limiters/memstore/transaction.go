@@ -21,8 +21,8 @@ type transaction struct {
 	locked       shardSet
 	decidedAt    int64 // the time of the decision
 	expiryMargin int64 // the time added to expiries, in µs
-	// order exceeds that of every earlier Take of these shards with the same storeNow, but stays
-	// below limiters.OrderAfterStore.
+	// order exceeds that of every earlier Take of these shards with the same storeNow, or is the
+	// largest order below limiters.OrderAfterStore.
 	order uint16
 }
 
