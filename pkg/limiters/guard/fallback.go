@@ -217,11 +217,11 @@ func (f *Fallback) count(t pendingTake) {
 // under the others.
 func (f *Fallback) chargeAllowed(ctx context.Context, t pendingTake) {
 	var retried split.Subset
-	var retriedGroups []pendingTake // the whole groups, of which retried contains parts
+	var retriedGroups []retriedGroup
 	for first, g := range limiters.EachGroup(t.groups) {
 		verdicts := t.out[first : first+len(g)]
 		if addUncharged(&retried, first, g, verdicts) {
-			retriedGroups = append(retriedGroups, pendingTake{t.now, []limiters.Group{g}, verdicts})
+			retriedGroups = append(retriedGroups, retriedGroup{verdicts, reversal(first, g, verdicts)})
 		}
 	}
 	if len(retriedGroups) == 0 {
@@ -231,10 +231,16 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t pendingTake) {
 	f.decideFailed(ctx, pendingTake{t.now, retried.Groups, retried.Verdicts})
 	retried.Scatter(t.out)
 	for _, g := range retriedGroups {
-		if slices.ContainsFunc(g.out, isDenied) {
-			f.local.undo(ctx, g)
+		if slices.ContainsFunc(g.verdicts, isDenied) {
+			f.local.undo(ctx, g.reversal, t)
 		}
 	}
+}
+
+// A retriedGroup is a group of which chargeAllowed retries a part.
+type retriedGroup struct {
+	verdicts []limiters.Verdict // of the whole group
+	reversal split.Subset       // undoes the charges of the other part
 }
 
 // addUncharged adds the operations of g that the store allowed to retried, if on_store_error

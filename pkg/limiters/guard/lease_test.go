@@ -222,8 +222,9 @@ type canceling struct {
 // A filledStore is a store whose limits are used up by fill after its first Take.
 type filledStore struct {
 	limiters.Store
-	fill   limiters.Op
-	filled bool
+	fill       limiters.Op
+	filled     bool
+	afterFirst func() // may be nil
 }
 
 func (s *filledStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
@@ -231,6 +232,9 @@ func (s *filledStore) Take(ctx context.Context, now time.Time, groups []limiters
 	if !s.filled {
 		s.filled = true
 		err = errors.Join(err, s.Store.Take(ctx, now, limiters.Singles(s.fill), make([]limiters.Verdict, 1)))
+		if s.afterFirst != nil {
+			s.afterFirst()
+		}
 	}
 	return err
 }
@@ -276,6 +280,36 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 				t.Errorf("%d hits or slots are used in the share, want %d", got, c.wantUsed)
 			}
 		})
+	}
+}
+
+// As above, but the second attempt fails for a third limit, whose share is not charged because the
+// store denies the group.
+func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
+	window := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: time.Hour})
+	hits := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: window, N: n} }
+	var failing []string
+	store := &filledStore{
+		Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
+			if slices.Contains(failing, key) {
+				return limiters.Uncharged(errUnreachable)
+			}
+			return nil
+		}},
+		fill: hits("rest", 9),
+	}
+	store.afterFirst = func() { failing = append(failing, "later") }
+	local := memory()
+	takeGroups(t, local, limiters.Group{hits("first", 2), hits("later", 5)})
+	failing = []string{"first"}
+	f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+	if v := takeGroups(t, f, limiters.Group{hits("first", 3), hits("later", 3), hits("rest", 1)}); !v[0].Allowed || v[1].By != limiters.ByShare || !v[2].Denied() {
+		t.Errorf("verdicts %+v, want the first allowed, the second by the share, and the third denied", v)
+	}
+	for key, want := range map[string]int64{"first": 2, "later": 5} {
+		if got := takeGroups(t, local, limiters.Group{hits(key, 0)})[0].Used; got != want {
+			t.Errorf("%s: %d hits are used in the share, want %d", key, got, want)
+		}
 	}
 }
 

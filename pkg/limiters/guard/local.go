@@ -89,31 +89,37 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	subset.AddOps(failed, indices...)
 }
 
-// undo refunds the charges of t that were allowed by the share, and ends their leases, because the
-// store denied another operation of the group.
-func (l *localFallback) undo(ctx context.Context, t pendingTake) {
-	var undone split.Subset
-	for i, op := range limiters.EachOp(t.groups) {
-		v := &t.out[i]
-		if v.By != limiters.ByShare || !v.Allowed || v.LeaseAlreadyOpen {
+// reversal returns the operations that undo what the share has charged for g: they refund hits and
+// end leases.
+func reversal(first int, g limiters.Group, verdicts []limiters.Verdict) (s split.Subset) {
+	for i, op := range g {
+		v := &verdicts[i]
+		if v.By != limiters.ByShare || v.LeaseAlreadyOpen {
 			continue
 		}
-		reverse := *op
 		switch {
 		case op.MayOpenLease():
-			reverse.N, reverse.Kind = 0, limiters.OpEnd
+			op.N, op.Kind = 0, limiters.OpEnd
 		case op.N > 0:
-			reverse.N = -op.N
+			op.N = -op.N
 		default:
 			continue
 		}
-		undone.AddOps(limiters.Group{reverse}, i)
-		if v.Holder == limiters.OnlyShareHolds {
+		s.AddOps(limiters.Group{op}, first+i)
+	}
+	return s
+}
+
+// undo executes the reversal of a group of t, in which another operation has been denied.
+func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t pendingTake) {
+	if reversal.Len() == 0 {
+		return
+	}
+	_ = reversal.Take(ctx, l, t.now) // the local store does not fail refunds and ends
+	for i := range reversal.Verdicts {
+		if v := &t.out[reversal.Index(i)]; v.Holder == limiters.OnlyShareHolds {
 			v.Holder = limiters.NoneHolds
 		}
-	}
-	if undone.Len() > 0 {
-		_ = undone.Take(ctx, l, t.now) // the local store does not fail refunds and ends
 	}
 }
 
