@@ -41,8 +41,8 @@ func checkSettings() (report cli.SettingsReport) {
 	return report
 }
 
-// ignoreUnreadable makes parser ignore the variable of err, and reports whether err is about one.
-func ignoreUnreadable(parser *kong.Kong, err error) bool {
+// ignoreUnreadable makes parser ignore the variable of err. It returns false if err is about none.
+func ignoreUnreadable(parser *kong.Kong, err error) (ignored bool) {
 	if err == nil {
 		return false
 	}
@@ -53,11 +53,11 @@ func ignoreUnreadable(parser *kong.Kong, err error) bool {
 	for _, command := range parser.Model.Children {
 		for _, flag := range command.Flags {
 			if slices.Contains(flag.Tag.Envs, match[2]) {
-				flag.Tag.Envs = nil
+				flag.Tag.Envs, ignored = nil, true
 			}
 		}
 	}
-	return true
+	return ignored
 }
 
 // parseSettings parses the settings that serve parses only when it opens the part that uses them.

@@ -41,7 +41,7 @@ func (s *Serve) unused() (found []Ineffective) {
 		{"RECORD_SECRET_FILE", s.RecordSecretFile != "" && s.RecordPath == "", "RECORD_PATH is not set: Weir records nothing"},
 		{"RETRY_AFTER_JITTER", s.RetryAfterJitter != "" && s.ResponseHeadersStandard == "", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"},
 		{"RECEIPT_KEYS_FILE", s.ReceiptKeysFile != "" && s.ReceiptHeader == "", "RECEIPT_HEADER is not set: Weir sends no receipts"},
-		{"STATSD_HOST", s.StatsdHost != defaultStatsdHost && noStatsd, withoutStatsd},
+		{"STATSD_HOST", s.StatsdHost != "" && s.StatsdHost != defaultStatsdHost && noStatsd, withoutStatsd},
 		{"STATSD_PORT", s.StatsdPort != defaultStatsdPort && noStatsd, withoutStatsd},
 		{"TOP_KEYS", s.TopKeys != nil && *s.TopKeys > 0 && s.AdminAddr == "", noAdmin},
 		{"ADMIN_TOKEN_FILE", s.AdminTokenFile != "" && s.AdminAddr == "", noAdmin},

@@ -209,6 +209,7 @@ func TestStatsdAddressWithoutStatsdHasNoEffect(t *testing.T) {
 		want   int
 	}{
 		{func(*Serve) {}, 0},
+		{func(s *Serve) { s.StatsdHost = "" }, 0},
 		{func(s *Serve) { s.StatsdHost, s.StatsdPort = "statsd", 9125 }, 2},
 		{func(s *Serve) { s.StatsdPort, s.UseStatsd = 9125, true }, 0},
 		{func(s *Serve) { s.StatsdHost, s.UseDogStatsd = "statsd", true }, 0},
