@@ -83,6 +83,22 @@ type Op struct {
 // IsRefund reports whether op refunds hits. A refund is always allowed.
 func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.N < 0 }
 
+// Undo returns the operation that undoes op, which v allowed: the end of its lease, or a refund of
+// its hits. It returns false if op has charged no hits and opened no lease.
+func (op *Op) Undo(v *Verdict) (undo Op, needed bool) {
+	undo = *op
+	switch {
+	case v.LeaseAlreadyOpen:
+		return undo, false
+	case op.MayOpenLease():
+		undo.N, undo.Kind = 0, OpEnd
+		return undo, true
+	default:
+		undo.N = -op.N
+		return undo, op.Kind == OpAddHits && op.N > 0
+	}
+}
+
 // A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise
 // the group is denied. Charges of one key are checked by the sum of their hits. If the group is
 // denied, those limits that deny and count denied hits charge their hits; nothing else is charged

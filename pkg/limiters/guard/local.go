@@ -89,23 +89,13 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	subset.AddOps(failed, indices...)
 }
 
-// reversal returns the operations that undo what the share has charged for g: they refund hits and
-// end leases.
+// reversal returns the operations that undo what the share has charged for g.
 func reversal(first int, g limiters.Group, verdicts []limiters.Verdict) (s split.Subset) {
 	for i, op := range g {
 		v := &verdicts[i]
-		if v.By != limiters.ByShare || v.LeaseAlreadyOpen {
-			continue
+		if undo, needed := op.Undo(v); needed && v.By == limiters.ByShare {
+			s.AddOps(limiters.Group{undo}, first+i)
 		}
-		switch {
-		case op.MayOpenLease():
-			op.N, op.Kind = 0, limiters.OpEnd
-		case op.N > 0:
-			op.N = -op.N
-		default:
-			continue
-		}
-		s.AddOps(limiters.Group{op}, first+i)
 	}
 	return s
 }

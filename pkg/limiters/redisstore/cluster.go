@@ -129,7 +129,7 @@ func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, erro
 	return master, err
 }
 
-var errNoMaster = errors.New("no node of the cluster has slots")
+var errNoMaster = errors.New("no node of the cluster has hash slots")
 
 func (c *cluster) masters(ctx context.Context) ([]master, error) {
 	var mu sync.Mutex

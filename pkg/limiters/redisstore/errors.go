@@ -21,7 +21,7 @@ var (
 	// ErrGroupSpansSlots is the error of a group whose keys are in several hash slots of a cluster,
 	// which no script can charge atomically. Nothing was charged. Options.Tag can put keys into one
 	// hash slot.
-	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several slots of the cluster: " +
+	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several hash slots of the cluster: " +
 		"set Options.Tag"))
 )
 

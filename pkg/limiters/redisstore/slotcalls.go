@@ -83,7 +83,7 @@ func (c *cluster) scatter(calls []*slotCall, out []limiters.Verdict) error {
 	for i, sc := range calls {
 		errs[i] = sc.err
 		if sc.err != nil {
-			limiters.FailAll(sc.Verdicts, fmt.Errorf("redisstore: slot %d of %s: %w", slotOf(sc.keys[0]), c.address, sc.err))
+			limiters.FailAll(sc.Verdicts, fmt.Errorf("redisstore: hash slot %d of %s: %w", slotOf(sc.keys[0]), c.address, sc.err))
 			if slotsMayHaveMoved(sc.err) {
 				c.client.ReloadState(context.Background()) // go-redis does so only every minute and after redirections
 			}

@@ -12,7 +12,7 @@ import (
 // use.
 var errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
 
-var errNoSlots = errors.New("the cluster does not report its slots")
+var errNoSlots = errors.New("the cluster does not report its hash slots")
 
 // A slotLearner guards the attempts to learn the hash slots of a cluster. While they are unknown,
 // its breaker rejects operations that would wait for them.

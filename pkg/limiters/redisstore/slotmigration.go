@@ -83,7 +83,7 @@ func refundsOf(sc *slotCall, start time.Time) []*slotCall {
 			continue
 		}
 		for i, op := range g {
-			undo, needed := undoOf(op, &sc.Verdicts[first+i])
+			undo, needed := op.Undo(&sc.Verdicts[first+i])
 			if !needed || slices.Contains(notAllowedKeys, keys[i]) {
 				continue
 			}
@@ -97,19 +97,6 @@ func refundsOf(sc *slotCall, start time.Time) []*slotCall {
 		}
 	}
 	return refunds.calls
-}
-
-// undoOf returns the operation that undoes op, which v allowed: the end of its lease, or a refund.
-// It returns false if op has changed nothing.
-func undoOf(op limiters.Op, v *limiters.Verdict) (undo limiters.Op, needed bool) {
-	undo = op
-	if op.Limit.UsesLeases() {
-		undo.N, undo.Kind = 0, limiters.OpEnd
-	} else {
-		undo.N = -op.N
-	}
-	changed := op.N > 0 || op.MayOpenLease() // a reservation may have an estimate of 0
-	return undo, changed && !v.LeaseAlreadyOpen
 }
 
 func spansKeys(keys []string) bool {
