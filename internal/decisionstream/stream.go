@@ -73,7 +73,7 @@ func (s *Stream) Publish(r *decide.Result) {
 		d := &r.Decisions[i]
 		denying := -1
 		if !d.EndsLease() {
-			denying = d.DenyingIndex()
+			denying = d.DenyingLimitIndex()
 		}
 		if denying >= 0 && logsDenials {
 			s.logDenial(r, i, denying)
@@ -166,9 +166,9 @@ func (s *Stream) decision(now time.Time, r *decide.Result, i, denying int, outco
 		}
 	}
 	var v limiters.Verdict
-	if _, deciding := d.Deciding(); denying >= 0 || deciding != nil {
-		v = d.Verdicts[d.DecidingIndex]
-		made.Limit, made.Algorithm, made.By = d.LimitLabel(d.DecidingIndex), d.Limits[d.DecidingIndex].Algorithm(), v.By.String()
+	if _, deciding := d.DecidingLimit(); denying >= 0 || deciding != nil {
+		v = d.Verdicts[d.DecidingLimitIndex]
+		made.Limit, made.Algorithm, made.By = d.LimitLabel(d.DecidingLimitIndex), d.Limits[d.DecidingLimitIndex].Algorithm(), v.By.String()
 	}
 	made.Used, made.Remaining, made.RetryAfter, made.ResetAfter = v.Used, v.Remaining, explain.WaitText(v.RetryAfter), v.ResetAfter.String()
 	return made

@@ -130,7 +130,7 @@ func (d *denials) read(r *decide.Result) {
 		if decision.EndsLease() {
 			continue
 		}
-		limit := decision.DenyingIndex()
+		limit := decision.DenyingLimitIndex()
 		denies := d.denied && r.CausesDenial(decision)
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue

@@ -97,7 +97,7 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 		want := api.ShadowRequests{Compared: 5000}
 		limits, keys := map[string]*limitCounts{}, map[string]int64{} // keys by their hashes
 		row := func(d *decide.Decision) *limitCounts {
-			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(d.DenyingIndex()))
+			id := fmt.Sprint(d.RuleName(), " ", d.LimitLabel(d.DenyingLimitIndex()))
 			if limits[id] == nil {
 				limits[id] = &limitCounts{}
 			}

@@ -33,7 +33,7 @@ func observed(rules *descriptors.Rules, hits int64, denied bool, verdicts ...lim
 	rule := rules.Match("d", []descriptors.Entry{{Key: "user", Value: "alice"}})
 	d := decide.Decision{Plan: &decide.Plan{Domain: "d", Rule: rule, Hits: hits, Limits: rule.Limits}, Verdicts: verdicts, Outcome: decide.Allowed}
 	if i := slices.IndexFunc(verdicts, func(v limiters.Verdict) bool { return v.Denied() }); i >= 0 {
-		d.Outcome, d.DecidingIndex = decide.Denied, i
+		d.Outcome, d.DecidingLimitIndex = decide.Denied, i
 	}
 	return &rls.Observation{Result: decide.Result{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Denied: denied, Decisions: []decide.Decision{d}}}
 }

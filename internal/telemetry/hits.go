@@ -63,11 +63,11 @@ func newHitMetrics(registry prometheus.Registerer) *hitMetrics {
 // count counts the hits of a descriptor once, however many limits it has.
 func (h *hitMetrics) count(d *decide.Decision) {
 	verdict := hitAllowed
-	switch deciding := &d.Verdicts[d.DecidingIndex]; {
+	switch deciding := &d.Verdicts[d.DecidingLimitIndex]; {
 	case deciding.Err != nil:
 		verdict = hitError
 	case deciding.Denied() && len(d.Verdicts) > 1:
-		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DecidingIndex)}, uint64(d.Hits))
+		h.deniedByLimit.add(labelSet{domain: d.Domain, rule: d.RuleName(), limit: limitLabel(d, d.DecidingLimitIndex)}, uint64(d.Hits))
 		verdict = hitDeniedByLimit
 	case deciding.Denied():
 		verdict = hitDenied

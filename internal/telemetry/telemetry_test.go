@@ -225,7 +225,7 @@ func TestDurationsMeasureDecodedRequests(t *testing.T) {
 	m := NewMetrics("")
 	m.Observe(&rls.Observation{})
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
-	m.Observe(&rls.Observation{Code: codes.Canceled, ContextEnded: true})
+	m.Observe(&rls.Observation{Code: codes.Canceled, EndedUndecoded: true})
 	var read dto.Metric
 	must.Succeed(t, m.requestTime.Write(&read))
 	if n := read.GetHistogram().GetSampleCount(); n != 1 {

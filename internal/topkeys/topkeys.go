@@ -107,7 +107,7 @@ func (c *Counter) Run(ctx context.Context) {
 func (c *Counter) Add(r *decide.Result) {
 	for i := range r.Decisions {
 		if d := &r.Decisions[i]; len(d.Verdicts) > 0 && !d.EndsLease() {
-			c.add(d.Key, d, d.DenyingIndex() >= 0)
+			c.add(d.Key, d, d.DenyingLimitIndex() >= 0)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -52,8 +54,15 @@ func newWeir(t *testing.T, o decide.Options) *rls.Service {
 
 func weir(t *testing.T, o decide.Options) (target string) {
 	t.Helper()
+	return serveWeir(t, listen(t), o)
+}
+
+func serveWeir(t *testing.T, l net.Listener, o decide.Options) (target string) {
+	t.Helper()
 	service := newWeir(t, o)
-	return serve(t, listen(t), func(s *grpc.Server) { s.RegisterService(rls.ServiceDesc(nil, nil), service) }, grpc.ForceServerCodecV2(rls.Codec()))
+	return serve(t, l, func(s *grpc.Server) {
+		s.RegisterService(rls.ServiceDesc(&grpcmessage.Receiver{Codec: rls.Codec()}, admission.NewGate(1000)), service)
+	}, grpc.ForceServerCodecV2(rls.Codec()))
 }
 
 // The race detector makes the search in histories slow, so e2e/conform runs the checks of all

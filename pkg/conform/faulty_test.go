@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -35,7 +36,7 @@ type (
 // A faulty server is Weir with a fault in front of it.
 type faulty struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
-	next   ratelimitv3.RateLimitServiceServer
+	next   ratelimitv3.RateLimitServiceClient
 	answer func(r *request, next call) (*response, error)
 }
 
@@ -230,10 +231,14 @@ func startFaulty(t *testing.T, answer func(*request, call) (*response, error), o
 	if answer == nil {
 		answer = func(r *request, next call) (*response, error) { return next(r) }
 	}
+	conn, err := grpc.NewClient(weir(t, decide.Options{}), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	next := ratelimitv3.NewRateLimitServiceClient(conn)
 	var server *grpc.Server
 	target = serve(t, listen(t), func(s *grpc.Server) {
 		server = s
-		ratelimitv3.RegisterRateLimitServiceServer(s, &faulty{next: newWeir(t, decide.Options{}), answer: answer})
+		ratelimitv3.RegisterRateLimitServiceServer(s, &faulty{next: next, answer: answer})
 	}, options...)
 	return target, func() { server.Stop() }
 }
@@ -343,9 +348,7 @@ func TestCrashIsFoundAndEndsTheRun(t *testing.T) {
 func TestChecksDetectSilentConnections(t *testing.T) {
 	t.Parallel()
 	l := netutil.LimitListener(listen(t), 30)
-	target := serve(t, l, func(s *grpc.Server) {
-		ratelimitv3.RegisterRateLimitServiceServer(s, newWeir(t, decide.Options{}))
-	})
+	target := serveWeir(t, l, decide.Options{})
 	report, err := conform.Run(t.Context(), conform.Options{
 		Target: target, CallTimeout: 10 * time.Second, Timeout: 10 * time.Minute, Only: regexp.MustCompile(`clients.(silent|malformed)`),
 	})

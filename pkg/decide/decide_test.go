@@ -122,7 +122,7 @@ func outcomesText(r *Result) string {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + names[d.Outcome]
-		if l, v := d.Deciding(); l != nil {
+		if l, v := d.DecidingLimit(); l != nil {
 			text += "(" + strings.TrimSpace(fmt.Sprintf("%d/%d %s", v.Remaining, l.RequestsPerUnit, l.Name)) + ")"
 		} else if d.Reason == Unlimited {
 			text += "(unlimited)"
@@ -391,7 +391,7 @@ descriptors:
 		r.Descriptors[0].Hits = c.hits
 		must.Succeed(t, d.Decide(t.Context(), r, &result))
 		reason := result.Decisions[0].Reason
-		if _, v := result.Decisions[0].Deciding(); reason != c.want || v == nil || v.RetryAfter != c.retry || v.ResetAfter != c.reset {
+		if _, v := result.Decisions[0].DecidingLimit(); reason != c.want || v == nil || v.RetryAfter != c.retry || v.ResetAfter != c.reset {
 			t.Errorf("%d hits: %v by %+v, want %v, retry after %v and reset after %v", c.hits, reason, v, c.want, c.retry, c.reset)
 		}
 	}

@@ -121,7 +121,7 @@ func reasons(r *Result) string {
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		text += " " + d.Reason.String()
-		if _, v := d.Deciding(); v != nil {
+		if _, v := d.DecidingLimit(); v != nil {
 			text += fmt.Sprintf("(%d)", v.Remaining)
 		}
 	}
@@ -230,7 +230,7 @@ func TestEndNamesItsLimitByTheIndexInTheRule(t *testing.T) {
 	var r Result
 	must.Succeed(t, d.Decide(t.Context(), leaseRequest("second=u lease=a release"), &r))
 	end := &r.Decisions[0]
-	if got := end.LimitLabel(end.DecidingIndex); len(end.Limits) != 1 || got != "1" {
+	if got := end.LimitLabel(end.DecidingLimitIndex); len(end.Limits) != 1 || got != "1" {
 		t.Errorf("limit %s of %d, want 1 of 1", got, len(end.Limits))
 	}
 	request := leaseRequest("user=u lease=a release")
@@ -264,7 +264,7 @@ func TestRetryAfterOfBadLeaseID(t *testing.T) {
 	} {
 		var r Result
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest(c.texts...), &r))
-		wait, descriptor := r.RetryAfter(), r.DenyingDescriptor()
+		wait, descriptor := r.RetryAfter(), r.DenyingDescriptorIndex()
 		if descriptor != c.descriptor || wait > 0 != c.waits || descriptor >= 0 && r.Decisions[descriptor].MayFitLater() != c.canWait {
 			t.Errorf("%q: %s: wait %v by descriptor %d, want %+v", c.texts, reasons(&r), wait, descriptor, c)
 		}

@@ -62,8 +62,8 @@ func (d *Decision) setOutcome() {
 	outcome, reason := Allowed, d.PlannedReason
 	switch {
 	case len(d.Verdicts) > 0:
-		d.DecidingIndex = decidingVerdict(d.Verdicts)
-		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingIndex], d.PlannedReason)
+		d.DecidingLimitIndex = decidingVerdict(d.Verdicts)
+		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingLimitIndex], d.PlannedReason)
 	case d.hasBadLeaseID():
 		outcome = Denied
 	}
@@ -124,7 +124,7 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.nonQuotas[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// decidingVerdict returns [Decision.DecidingIndex].
+// decidingVerdict returns [Decision.DecidingLimitIndex].
 func decidingVerdict(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {

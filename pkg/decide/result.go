@@ -49,38 +49,39 @@ type Decision struct {
 	Outcome  Outcome
 	Reason   Reason
 	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
-	// DecidingIndex is the index of the limit whose verdict decides the outcome: the denial with
-	// the longest wait, else the first error, else the verdict with the fewest remaining hits. Of
-	// equal verdicts it is the first. It is 0 without limits.
-	DecidingIndex int
+	// DecidingLimitIndex is the index of the limit whose verdict decides the outcome: the denial
+	// with the longest wait, else the first error, else the verdict with the fewest remaining hits.
+	// Of equal verdicts it is the first. It is 0 without limits.
+	DecidingLimitIndex int
 }
 
-// Deciding returns the limit at DecidingIndex and its verdict. It returns nil if no limit's state
-// is known, see Reason.
-func (d *Decision) Deciding() (*descriptors.RateLimit, *limiters.Verdict) {
+// DecidingLimit returns the limit at DecidingLimitIndex and its verdict. It returns nil if no
+// limit's state is known, see Reason.
+func (d *Decision) DecidingLimit() (*descriptors.RateLimit, *limiters.Verdict) {
 	if len(d.Verdicts) == 0 {
 		return nil, nil
 	}
-	v := &d.Verdicts[d.DecidingIndex]
+	v := &d.Verdicts[d.DecidingLimitIndex]
 	if v.Err != nil || v.By == limiters.ByPolicy {
 		return nil, nil
 	}
-	return &d.Limits[d.DecidingIndex], v
+	return &d.Limits[d.DecidingLimitIndex], v
 }
 
-// DenyingIndex returns the index of the denying limit with the longest wait, even in shadow mode;
+// DenyingLimitIndex returns the index of the denying limit with the longest wait, even in shadow
+// mode;
 // -1 if none denies.
-func (d *Decision) DenyingIndex() int {
-	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingIndex].Denied() {
+func (d *Decision) DenyingLimitIndex() int {
+	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingLimitIndex].Denied() {
 		return -1
 	}
-	return d.DecidingIndex
+	return d.DecidingLimitIndex
 }
 
 // Remaining returns how many further hits fit under the deciding limit: [limiters.MaxHits] if the
 // rule is unlimited, and 0 if no limit's state is known.
 func (d *Decision) Remaining() int64 {
-	if _, v := d.Deciding(); v != nil {
+	if _, v := d.DecidingLimit(); v != nil {
 		return v.Remaining
 	}
 	if d.Reason == Unlimited {

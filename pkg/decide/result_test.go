@@ -35,7 +35,7 @@ func TestResultNamesKeyAndDenyingLimit(t *testing.T) {
 				if got := result.Decisions[i].Key; got != key {
 					t.Errorf("all or nothing %v, call %d: the key of descriptor %d is %q, want %q", allOrNothing, call, i, got, key)
 				}
-				if got := result.Decisions[i].DenyingIndex(); got != denying[i] {
+				if got := result.Decisions[i].DenyingLimitIndex(); got != denying[i] {
 					t.Errorf("all or nothing %v, call %d: limit %d denies descriptor %d, want %d", allOrNothing, call, got, i, denying[i])
 				}
 			}

@@ -22,10 +22,10 @@ func (r *Result) RetryAfter() (wait time.Duration) {
 	return wait
 }
 
-// DenyingDescriptor returns the index of the descriptor that explains why a request is denied: the
-// first that no wait can help, or else the one with the longest wait. It is -1 if none denies the
-// request.
-func (r *Result) DenyingDescriptor() int {
+// DenyingDescriptorIndex returns the index of the descriptor that explains why a request is denied:
+// the first that no wait can help, or else the one with the longest wait. It is -1 if none denies
+// the request.
+func (r *Result) DenyingDescriptorIndex() int {
 	denier := -1
 	for i := range r.deniers {
 		if denier < 0 || r.Decisions[i].wait() > r.Decisions[denier].wait() {
@@ -59,7 +59,7 @@ func (d *Decision) wait() time.Duration {
 	if !d.MayFitLater() {
 		return math.MaxInt64
 	}
-	if _, v := d.Deciding(); v != nil {
+	if _, v := d.DecidingLimit(); v != nil {
 		return v.Wait()
 	}
 	return 0

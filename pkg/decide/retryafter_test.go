@@ -41,7 +41,7 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		for i := range r.Decisions {
 			r.combined.Add(&r.Decisions[i])
 		}
-		if wait, descriptor := r.RetryAfter(), r.DenyingDescriptor(); wait != c.want || descriptor != c.descriptor {
+		if wait, descriptor := r.RetryAfter(), r.DenyingDescriptorIndex(); wait != c.want || descriptor != c.descriptor {
 			t.Errorf("%s: %v by descriptor %d, want %v by %d", name, wait, descriptor, c.want, c.descriptor)
 		}
 	}

@@ -62,7 +62,7 @@ func TestReplayDecidesAtTheTimesGiven(t *testing.T) {
 		{206 * time.Hour, "month", 1, false, 31 * 24 * time.Hour},
 	} {
 		must.Succeed(t, r.Decide(start.Add(step.at), request(step.key, "a", step.hits), &result))
-		_, v := result.Decisions[0].Deciding()
+		_, v := result.Decisions[0].DecidingLimit()
 		if wait := cmp.Or(v.RetryAfter, v.ResetAfter); result.Denied != step.denied || wait != step.wait {
 			t.Errorf("%v %s: denied %t, retry or reset after %v, want %t, %v", step.at, step.key, result.Denied, wait, step.denied, step.wait)
 		}

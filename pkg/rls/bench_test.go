@@ -56,23 +56,10 @@ func benchmark(b *testing.B, serve serveFunc, action string, n int, o rls.Option
 // A serveFunc serves a request in wire format.
 type serveFunc func(ctx context.Context, s *rls.Service, request []byte) (mem.BufferSlice, error)
 
-// messages decodes and encodes by Envoy's generated types.
-func messages(ctx context.Context, s *rls.Service, wire []byte) (mem.BufferSlice, error) {
-	var request ratelimitv3.RateLimitRequest
-	if err := proto.Unmarshal(wire, &request); err != nil {
-		return nil, err
-	}
-	response, err := s.ShouldRateLimit(ctx, &request)
-	if err != nil {
-		return nil, err
-	}
-	return rls.Codec().Marshal(response)
-}
-
 // BenchmarkRequest compares the two codecs, with one and five descriptors.
 func BenchmarkRequest(b *testing.B) {
 	for _, n := range []int{1, 5} {
-		for name, serve := range map[string]serveFunc{"wire": rls.ServeWire, "messages": messages} {
+		for name, serve := range map[string]serveFunc{"wire": rls.ServeWire, "messages": rls.ServeByGeneratedTypes} {
 			b.Run(fmt.Sprintf("%s/descriptors=%d", name, n), func(b *testing.B) { benchmark(b, serve, "reply", n, rls.Options{}) })
 		}
 	}

@@ -17,15 +17,15 @@ type denial struct {
 	wait       time.Duration // until the request may be allowed; 0: unknown
 }
 
-// denialOf returns the denial to report, see [decide.Result.DenyingDescriptor]. It returns false if
-// no descriptor denies the request.
+// denialOf returns the denial to report, see [decide.Result.DenyingDescriptorIndex]. It returns
+// false if no descriptor denies the request.
 func denialOf(r *decide.Result) (denial, bool) {
-	denier := r.DenyingDescriptor()
+	denier := r.DenyingDescriptorIndex()
 	if denier < 0 {
 		return denial{}, false
 	}
 	d := &r.Decisions[denier]
-	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingIndex(), wait: r.RetryAfter()}, true
+	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingLimitIndex(), wait: r.RetryAfter()}, true
 }
 
 // isBy reports whether the limit with an index in a descriptor is that of d. It is false for nil.

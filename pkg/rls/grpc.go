@@ -10,7 +10,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A Receiver receives the message of a gRPC request. Its error is a gRPC status.
+// A Receiver receives the message of a gRPC request, and decodes it with [Codec]. Its error is a
+// gRPC status. A malformed message is no error.
 type Receiver interface {
 	Receive(ctx context.Context, message any) error
 }
@@ -26,8 +27,7 @@ type Gate interface {
 
 // ServiceDesc describes a [*Service] for a gRPC server, which must have [Codec]. Its method
 // skips unary interceptors, because none would see a request that ends before it is decoded: use
-// [Options].Observe. It uses this package's decoder instead of the generated one. Without a
-// Receiver, grpc-go receives messages. Without a Gate, every request is admitted.
+// [Options].Observe. It uses this package's decoder instead of the generated one.
 func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
@@ -50,21 +50,19 @@ type handler struct {
 }
 
 func (h handler) shouldRateLimit(
-	service any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
+	service any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
 ) (any, error) {
 	s, c := service.(server), newCall()
-	if err := h.receive(ctx, decode, c); err != nil {
+	if err := h.receiver.Receive(ctx, c); err != nil {
 		c.release()
 		s.observeUndecoded(err, GRPC)
 		return nil, err
 	}
-	if h.gate != nil {
-		if err := h.gate.Admit(c.message.mayRefund()); err != nil {
-			c.release()
-			return nil, err
-		}
-		defer h.gate.Done()
+	if err := h.gate.Admit(c.message.mayRefund()); err != nil {
+		c.release()
+		return nil, err
 	}
+	defer h.gate.Done()
 	c.observation.Protocol = GRPC
 	wire, err := s.answer(ctx, c)
 	if err != nil {
@@ -73,15 +71,6 @@ func (h handler) shouldRateLimit(
 	e := &encodedResponse{wire: wire}
 	e.buffers[0] = &e.wire
 	return e, nil
-}
-
-// receive receives and decodes the message of c. A malformed message is no error, see
-// call.malformed.
-func (h handler) receive(ctx context.Context, decode func(any) error, c *call) error {
-	if h.receiver == nil {
-		return decode(c)
-	}
-	return h.receiver.Receive(ctx, c)
 }
 
 // An encodedResponse is a RateLimitResponse in wire format. It holds the buffer and the slice of

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -46,7 +47,7 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		observed = append(observed, Observation{Code: o.Code, Err: o.Err, Protocol: o.Protocol, Undecodable: o.Undecodable})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
-	server.RegisterService(ServiceDesc(nil, nil), s)
+	server.RegisterService(ServiceDesc(&grpcmessage.Receiver{Codec: Codec()}, openGate{}), s)
 	client := grpctest.Serve(t, server)
 	for wire, want := range map[string]string{
 		"\xff\xff":        "malformed request: invalid protobuf",

@@ -21,7 +21,7 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	if shown == nil {
 		return b
 	}
-	limit, v := shown.Deciding()
+	limit, v := shown.DecidingLimit()
 	b = appendNumberHeader(b, h.Limit, int64(saturated(limit.RequestsPerUnit)))
 	b = appendNumberHeader(b, h.Remaining, int64(saturated(v.Remaining)))
 	return appendNumberHeader(b, h.Reset, seconds(untilReset(v)))
@@ -33,7 +33,7 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 func shownDecision(decisions []decide.Decision) (shown *decide.Decision) {
 	for i := range slices.Backward(decisions) {
 		d := &decisions[i]
-		if _, v := d.Deciding(); v != nil && d.Outcome == decide.Denied && !d.QuotaMode {
+		if _, v := d.DecidingLimit(); v != nil && d.Outcome == decide.Denied && !d.QuotaMode {
 			return d
 		}
 	}
@@ -41,7 +41,7 @@ func shownDecision(decisions []decide.Decision) (shown *decide.Decision) {
 	for i := range decisions {
 		// envoyproxy/ratelimit omits a limit with 2^32 - 1 remaining hits.
 		d := &decisions[i]
-		if _, v := d.Deciding(); v != nil && !d.EndsLease() && v.Remaining < fewest && v.Remaining != math.MaxUint32 {
+		if _, v := d.DecidingLimit(); v != nil && !d.EndsLease() && v.Remaining < fewest && v.Remaining != math.MaxUint32 {
 			shown, fewest = d, v.Remaining
 		}
 	}

@@ -38,7 +38,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		badRequest(w, err.Error())
 		return
 	}
-	response, err := s.answerMessage(r.Context(), &request, JSON)
+	response, err := s.answerGenerated(r.Context(), &request)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

@@ -167,7 +167,7 @@ func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
 		f := newFixture(t)
 		w := httptest.NewRecorder()
 		f.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", io.MultiReader(strings.NewReader("{"), iotest.ErrReader(cause))))
-		if o := f.observed[0]; o.Code != want || o.ContextEnded != (want == codes.Canceled) || o.Undecodable == o.ContextEnded || w.Code != 400 {
+		if o := f.observed[0]; o.Code != want || o.EndedUndecoded != (want == codes.Canceled) || o.Undecodable == o.EndedUndecoded || w.Code != 400 {
 			t.Errorf("%v: %+v, status %d, want %v and status 400", cause, o, w.Code, want)
 		}
 	}

@@ -70,7 +70,7 @@ func (s *Service) appendResponse(b []byte, c *call) ([]byte, error) {
 func appendStatus(b []byte, d *decide.Decision) []byte {
 	b, start := openMessage(b, tagStatuses)
 	b = appendNumber(b, tagCode, uint64(codeOf[d.Outcome]))
-	l, v := d.Deciding()
+	l, v := d.DecidingLimit()
 	if l != nil {
 		var limit int
 		b, limit = openMessage(b, tagCurrentLimit)

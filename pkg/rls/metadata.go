@@ -49,7 +49,7 @@ func dynamicMetadata(m *message, r *decide.Result) *structpb.Struct {
 // addLargeNumbers adds the numbers of a decision that exceed 32 bits to the metadata of its
 // descriptor. A double represents them exactly.
 func addLargeNumbers(metadata map[string]any, d *decide.Decision) {
-	l, v := d.Deciding()
+	l, v := d.DecidingLimit()
 	if l == nil || max(l.RequestsPerUnit, v.Remaining) <= math.MaxUint32 {
 		return
 	}

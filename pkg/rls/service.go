@@ -17,8 +17,6 @@ import (
 
 // A Service answers Envoy's rate limit requests. It is safe for concurrent use.
 type Service struct {
-	ratelimitv3.UnimplementedRateLimitServiceServer
-
 	decider *decide.Decider
 	options Options
 }
@@ -55,9 +53,9 @@ type Observation struct {
 	Code     codes.Code // the gRPC status; also set for a request as JSON
 	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
 	Undecodable bool
-	// ContextEnded reports that the client left, or its deadline passed, before the message was
+	// EndedUndecoded reports that the client left, or its deadline passed, before the message was
 	// decoded, so that nothing was decided.
-	ContextEnded bool
+	EndedUndecoded bool
 	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain
 	// keys, and so data of users, and must only be logged.
 	Err error
@@ -73,7 +71,7 @@ const (
 )
 
 // Decoded reports whether the message was decoded. Otherwise Duration is 0 and measures nothing.
-func (o *Observation) Decoded() bool { return !o.Undecodable && !o.ContextEnded }
+func (o *Observation) Decoded() bool { return !o.Undecodable && !o.EndedUndecoded }
 
 // New returns a Service that decides with d.
 func New(d *decide.Decider, o Options) *Service {
@@ -87,24 +85,10 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o}
 }
 
-// ShouldRateLimit implements Envoy's RateLimitService with the generated types. A server with
-// [ServiceDesc] answers without them, and with the same responses and errors.
-//
-// The errors are INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed or no
-// rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's
-// failure_mode_deny decides.
-func (s *Service) ShouldRateLimit(
-	ctx context.Context, request *ratelimitv3.RateLimitRequest,
-) (*ratelimitv3.RateLimitResponse, error) {
-	return s.answerMessage(ctx, request, GRPC)
-}
-
-// answerMessage answers a request of Envoy's generated type, for ShouldRateLimit and /json.
-func (s *Service) answerMessage(
-	ctx context.Context, request *ratelimitv3.RateLimitRequest, p Protocol,
-) (*ratelimitv3.RateLimitResponse, error) {
+// answerGenerated answers a request of Envoy's generated type, which came as JSON.
+func (s *Service) answerGenerated(ctx context.Context, request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	c := newCall()
-	c.observation.Protocol = p
+	c.observation.Protocol = JSON
 	c.malformed = malformedStatus(c.message.readGenerated(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
@@ -115,7 +99,9 @@ func (s *Service) answerMessage(
 }
 
 // answer decides a decoded call, observes it and releases it. It returns the response in wire
-// format.
+// format. The error is a gRPC status: INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the
+// store failed or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an
+// error, Envoy's failure_mode_deny decides.
 func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
 	err = s.decide(ctx, c)
 	if err == nil {
@@ -173,7 +159,7 @@ func (s *Service) observeUndecoded(err error, p Protocol) {
 	c := newCall()
 	c.observation.Protocol = p
 	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
-		c.observation.ContextEnded = true
+		c.observation.EndedUndecoded = true
 	} else {
 		c.malformed = err
 	}

@@ -454,7 +454,7 @@ func TestLongestWaitDoesNotOverflow(t *testing.T) {
 func TestCallOfAClientThatLeftDoesNotMarkTheNext(t *testing.T) {
 	var givenUp []bool
 	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Observe: func(o *Observation) {
-		givenUp = append(givenUp, o.ContextEnded)
+		givenUp = append(givenUp, o.EndedUndecoded)
 	}})
 	for range 20 { // the pool may drop a call
 		givenUp = nil

@@ -319,7 +319,7 @@ func randomDecision(r *rand.Rand, names []string) decide.Decision {
 // statusMessage returns the status of a decision as Envoy's generated type.
 func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_DescriptorStatus {
 	m := &ratelimitv3.RateLimitResponse_DescriptorStatus{Code: codeOf[d.Outcome], LimitRemaining: saturated(d.Remaining())}
-	l, v := d.Deciding()
+	l, v := d.DecidingLimit()
 	if l == nil {
 		return m
 	}
@@ -362,7 +362,7 @@ func responseMessage(t *testing.T, r *decide.Result, full bool) *ratelimitv3.Rat
 // deniedByMessage returns the description of a denial by limits without a rule.
 func deniedByMessage(r *decide.Result) map[string]any {
 	shown := map[string]any{"domain": r.Domain, "reason": "over_limit"}
-	if d := &r.Decisions[r.DenyingDescriptor()]; d.Limits[0].Name != "" {
+	if d := &r.Decisions[r.DenyingDescriptorIndex()]; d.Limits[0].Name != "" {
 		shown["limit"] = descriptors.TruncateWithHash(d.Limits[0].Name, maxSentNameBytes)
 	} else {
 		shown["limit"] = "0"
@@ -378,7 +378,7 @@ func headerMessages(decisions []decide.Decision) []*corev3.HeaderValue {
 	var shown *decide.Decision
 	for i := range decisions {
 		d := &decisions[i]
-		_, v := d.Deciding()
+		_, v := d.DecidingLimit()
 		switch {
 		case isDenied(*d):
 			shown = d
@@ -390,7 +390,7 @@ func headerMessages(decisions []decide.Decision) []*corev3.HeaderValue {
 	if shown == nil {
 		return nil
 	}
-	l, v := shown.Deciding()
+	l, v := shown.DecidingLimit()
 	return []*corev3.HeaderValue{
 		{Key: "a", Value: fmt.Sprint(saturated(l.RequestsPerUnit))},
 		{Key: "b", Value: fmt.Sprint(saturated(v.Remaining))},
@@ -403,7 +403,7 @@ func descriptorMetadata(decisions []decide.Decision) []any {
 	all := make([]any, len(decisions))
 	for i, d := range decisions {
 		shown := map[string]any{"entries": []any{"k=v"}}
-		if l, v := d.Deciding(); l != nil && max(l.RequestsPerUnit, v.Remaining) > math.MaxUint32 {
+		if l, v := d.DecidingLimit(); l != nil && max(l.RequestsPerUnit, v.Remaining) > math.MaxUint32 {
 			shown["requestsPerUnit"], shown["limitRemaining"] = l.RequestsPerUnit, v.Remaining
 		}
 		all[i] = shown

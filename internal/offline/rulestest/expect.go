@@ -167,10 +167,10 @@ func verdictOf(denied bool) string {
 }
 
 // deciding returns the decision that explains the answer to a request. If the request is denied,
-// see [decide.Result.DenyingDescriptor]. Otherwise it is a full quota, or else the decision with
-// the fewest remaining hits. Of equal decisions it is the first.
+// see [decide.Result.DenyingDescriptorIndex]. Otherwise it is a full quota, or else the decision
+// with the fewest remaining hits. Of equal decisions it is the first.
 func deciding(r *decide.Result) *decide.Decision {
-	if denier := r.DenyingDescriptor(); denier >= 0 {
+	if denier := r.DenyingDescriptorIndex(); denier >= 0 {
 		return &r.Decisions[denier]
 	}
 	best := 0
@@ -186,8 +186,8 @@ func decidesMore(d, than *decide.Decision) bool {
 	if full := d.Outcome == decide.Denied; full != (than.Outcome == decide.Denied) {
 		return full
 	}
-	_, v := d.Deciding()
-	_, other := than.Deciding()
+	_, v := d.DecidingLimit()
+	_, other := than.DecidingLimit()
 	return v != nil && (other == nil || v.Remaining < other.Remaining)
 }
 
@@ -253,7 +253,7 @@ func retryAfter(d *decide.Decision) string {
 	case decide.NeverFits:
 		return "never"
 	case decide.OverLimit, decide.TooManyLeases:
-		_, v := d.Deciding()
+		_, v := d.DecidingLimit()
 		return v.RetryAfter.String()
 	case decide.BadLeaseID:
 		return "none, because the lease id is bad"
@@ -265,11 +265,11 @@ func retryAfter(d *decide.Decision) string {
 // limitOf returns the limit that explains a decision: its name, or its number if it has none; its
 // number within its rule, from 0; and its verdict. Without a limit it returns "none", "" and nil.
 func limitOf(d *decide.Decision) (name, number string, verdict *limiters.Verdict) {
-	limit, verdict := d.Deciding()
+	limit, verdict := d.DecidingLimit()
 	if limit == nil {
 		return "none", "", nil
 	}
-	index := d.IndexInRule(d.DecidingIndex)
+	index := d.IndexInRule(d.DecidingLimitIndex)
 	return limit.Label(index), strconv.Itoa(index), verdict
 }
 
@@ -306,7 +306,7 @@ func outcomeText(r *decide.Result, d *decide.Decision) string {
 		parts = append(parts, fmt.Sprintf("remaining: %d", d.Remaining()))
 	case decide.OverLimit, decide.TooManyLeases, decide.NeverFits:
 		parts = append(parts, "retry_after: "+retryAfter(d), "rule: "+rulesyaml.Quoted(d.RuleName()))
-		if limit, _ := d.Deciding(); limit.Name != "" || len(d.Limits) > 1 {
+		if limit, _ := d.DecidingLimit(); limit.Name != "" || len(d.Limits) > 1 {
 			name, _, _ := limitOf(d)
 			parts = append(parts, "limit: "+rulesyaml.Quoted(name))
 		}

@@ -192,7 +192,7 @@ func (w *stepWriter) sendAfterDenial(t int, d *decide.Decision) {
 		w.send(stepSpec{hits: 0, id: "id-1", end: "settle"})
 		w.send(stepSpec{hits: 1})
 	default:
-		_, v := d.Deciding()
+		_, v := d.DecidingLimit()
 		w.send(stepSpec{hits: 1, after: v.RetryAfter})
 	}
 }

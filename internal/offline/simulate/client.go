@@ -109,7 +109,7 @@ func (c *client) retry(r retry) {
 // retryAfter returns the wait that Retry-After gives a client, in whole seconds. It returns false
 // if waiting does not help, or if no descriptor denies the request.
 func retryAfter(result *decide.Result) (time.Duration, bool) {
-	denier := result.DenyingDescriptor()
+	denier := result.DenyingDescriptorIndex()
 	if denier < 0 {
 		return 0, false
 	}
