@@ -27,7 +27,7 @@ type Plan struct {
 	Entries []descriptors.Entry     // the entries of the descriptor, without a last entry that only ends a lease
 	Rule    *descriptors.Rule       // nil: no rule matches
 	Limits  []descriptors.RateLimit // the limits to charge; for the end of a lease, those with leases
-	Key     string                  // the key of Limits, see [descriptors.Key], which may be retained; "" without limits
+	Key     string                  // the key of Limits, see [descriptors.Key]; "" without limits. It may be retained
 	Kind    PlanKind
 	// Hits is the number of hits to charge. If Kind is Charge, 0 peeks. If it is Refund, Hits is
 	// not positive. If it is EndLease, Hits is the actual cost of a reservation.
