@@ -113,8 +113,8 @@ func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 	return nil
 }
 
-// planDescriptors matches each descriptor of r to its limits and lists the operations of the store
-// call. Without rules for the domain, there are no limits, not even overrides.
+// planDescriptors matches each descriptor of r to its limits and builds the store call. Without
+// rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
@@ -145,7 +145,7 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 		removeReplaced(planned.Plans)
 	}
 	p.setModes(planned.Plans)
-	return p.listOps(domain, planned)
+	return p.buildCall(domain, planned)
 }
 
 // zeroed returns a slice of n zero elements, in the memory of s if they fit. All of this memory
