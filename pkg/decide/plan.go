@@ -93,11 +93,6 @@ func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
 // error is that of [Decider.Decide] for an invalid request or missing rules.
 func (p *Planner) Plan(r *Request, planned *PlannedRequest) error {
 	planned.clear()
-	return p.plan(r, planned)
-}
-
-// plan is Plan for a cleared PlannedRequest.
-func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
