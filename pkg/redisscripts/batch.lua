@@ -165,25 +165,25 @@ local function charge_checked(s, limit, n, denied_n, allowed, retry)
   return retry, charged
 end
 
--- Decides the operations of a run from run.op_index to last_op. decide is decide_alone, or the function of decide_concurrency.lua or
+-- Decides the operations of a run from run.op_index on. decide is decide_alone, or the function of decide_concurrency.lua or
 -- decide_reservations.lua. It sets run.op_index to the operation that it decides now. An error fails this operation, and decide is
--- called again for the next one. The reply of MGET for KEYS[i] is values[i - base]: false if the key is absent or no string. It is nil
--- if an ACL forbids MGET, and for a key that was not read.
-local function decide_each(decide, run, last_op, values, base)
-  while run.op_index <= last_op do
-    local ok, problem = pcall(decide, run, last_op, values, base)
+-- called again for the next one. values is the reply of MGET for the keys from run.key_index on: false for a key that is absent or no
+-- string. It is empty if an ACL forbids MGET.
+local function decide_each(decide, run, values)
+  while run.op_index <= run.op_count do
+    local ok, problem = pcall(decide, run, values)
     if not ok then failures().fail(run.first + run.op_index - 1, problem) end
-    run.op_index = ok and last_op + 1 or run.op_index + 1
+    run.op_index = ok and run.op_count + 1 or run.op_index + 1
   end
 end
 
 -- Decides operations of an ALONE run, see decide_each. The functions of the algorithm are locals, because Lua reads a local faster than a
 -- field. The body of set_verdict is inline, because its call would cost 2 % of an operation.
-local function decide_alone(run, last_op, values, base)
+local function decide_alone(run, values)
   local count_denied, ops_at, first, offset = run.count_denied, run.ops_at, run.first, run.key_index - 1
   local names, out = KEYS, verdicts
   local algorithm, load, fits, usage, quick, s
-  for op_index = run.op_index, last_op do
+  for op_index = run.op_index, run.op_count do
     run.op_index = op_index
     local limit_index, n = struct_unpack($ALONE_LAYOUT, packed, ops_at + $ALONE_SIZE * (op_index - 1))
     local limit, denied_n = limits[limit_index], n
@@ -192,7 +192,7 @@ local function decide_alone(run, last_op, values, base)
       algorithm, s = limit.module, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
-    local key, value = names[offset + op_index], values[offset + op_index - base]
+    local key, value = names[offset + op_index], values[op_index]
     if not value then value = redis.pcall('GET', key) end
     local allowed, charged, retry, used, reset = true, false, 0
     if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
@@ -242,21 +242,16 @@ local concurrency, reservations
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
-    local base, last = run.key_index - 1, run.key_index - 1 + run.op_count
-    for from = base + 1, last, $KEYS_PER_COMMAND do
-      local to = math.min(from + $KEYS_PER_COMMAND - 1, last)
-      local values = to > from and redis.pcall('MGET', unpack(KEYS, from, to)) or {}
-      decide_each(decide_alone, run, to - base, values, from - 1)
-    end
+    local key_index, last = run.key_index, run.key_index - 1 + run.op_count
+    decide_each(decide_alone, run, last > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last)) or {})
   elseif run.kind == $CONCURRENCY then
     concurrency = concurrency or module_of('decide_concurrency')(now, server, known_keys, packed, limits)
-    decide_each(concurrency, run, run.op_count)
+    decide_each(concurrency, run)
   elseif run.kind == $RESERVATIONS then
     reservations = reservations or module_of('decide_reservations')(now, server, known_keys, packed, limits, load_shared)
     -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-    local read_count = math.min(run.op_count, $KEYS_PER_COMMAND, #KEYS - run.key_index + 1)
-    local values = redis.pcall('MGET', unpack(KEYS, run.key_index, run.key_index - 1 + read_count))
-    decide_each(reservations, run, run.op_count, values, run.key_index - 1)
+    local last = math.min(run.key_index - 1 + run.op_count, #KEYS)
+    decide_each(reservations, run, redis.pcall('MGET', unpack(KEYS, run.key_index, last)))
   else
     load_shared().decide_run(run, runs[r + 1])
   end

@@ -15,8 +15,8 @@ return function(now, server, known_keys, packed, limits)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
-  return function(run, last_op)
-    for op_index = run.op_index, last_op do
+  return function(run)
+    for op_index = run.op_index, run.op_count do
       run.op_index = op_index
       local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op_index - 1))
       local limit = limits[limit_index]

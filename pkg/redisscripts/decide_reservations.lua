@@ -117,8 +117,9 @@ return function(now, server, known_keys, packed, limits, load_shared)
   end
 
   -- Decides operations of a run, see decide_each in batch.lua.
-  return function(run, last_op, values, base)
-    for op_index = run.op_index, last_op do
+  return function(run, values)
+    local base = run.key_index - 1
+    for op_index = run.op_index, run.op_count do
       run.op_index = op_index
       if read_op(run, op_index) and read_hash() then
         decide_frequent(run.first + op_index - 1, values, op.key_index - base)

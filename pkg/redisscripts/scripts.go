@@ -62,7 +62,7 @@ var constants = map[string]any{
 	"LOG_TIMES":          int64(1 << 51), // the time in an entry of a log is modulo this number
 	"MAX_STRING_ENTRIES": 64,             // the most entries of a log that is a string
 
-	"KEYS_PER_COMMAND":  1000, // the most keys or members of a Redis command; unpack puts them on Lua's stack
+	"KEYS_PER_COMMAND":  MaxRunOps, // the most keys or members of a Redis command; unpack puts them on Lua's stack
 	"VERDICTS_PER_PACK": verdictsPerPack,
 	"PACK_FORMAT":       "'>I8" + strings.Repeat(verdictLayout.formats(), verdictsPerPack) + "'", // packs verdictsPerPack verdicts of a reply
 }

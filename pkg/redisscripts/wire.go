@@ -52,11 +52,14 @@ type field struct {
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1
 
+// MaxRunOps is the largest number of operations of a run, so that one MGET can read their keys.
+const MaxRunOps = 1000
+
 // A Run is consecutive operations that the script decides in one way. The runs of a group follow
 // each other.
 type Run struct {
 	Kind        RunKind
-	Ops         int    // the number of operations
+	Ops         int    // the number of operations, up to MaxRunOps
 	Key         int    // the key of the first operation
 	Limit       int    // the limit of all operations, unless the layout of each contains it
 	Group       uint16 // the number of the group, from 1; 0: the operations are ungrouped

@@ -161,7 +161,8 @@ func testExpiredReservations(p *pair, limit *limiters.Limit) {
 }
 
 // testMaxReservations checks a key with as many open reservations as it may have. A further one is
-// denied, which is an offense. The group of the operation is denied with it.
+// denied, which is an offense. The group of the operation is denied with it. A penalty that ends
+// before the first reservation does not change the reason.
 func testMaxReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	now := traceStart.Add(500 * time.Millisecond)
@@ -190,6 +191,14 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 	further.Lease = held.Lease
 	if v := p.takeSingles(now, further); !v.Penalized || v.TooManyLeases {
 		p.t.Errorf("the third offense: %+v, want a penalty", v)
+	}
+	spec := limit.Spec()
+	spec.Params.Penalty = limiters.PenaltySpec{After: 1, Within: time.Minute, For: time.Millisecond}
+	further.Key, further.Limit = "brief penalty", MustLimit(spec)
+	openLeases(p, further.Limit, further.Key, limiters.MaxLeases, 1)
+	further.Lease = limiters.NewLeaseID(nil, "further")
+	if v := p.takeSingles(now, further); !v.TooManyLeases || v.Penalized || v.Remaining != 0 || v.RetryAfter != want.RetryAfter {
+		p.t.Errorf("a penalty that ends before the first reservation: %+v, want too many leases", v)
 	}
 }
 

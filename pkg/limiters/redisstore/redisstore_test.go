@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,24 @@ func TestTooManyOpsChargeNothing(t *testing.T) {
 	}
 	if out, err := take(s, ops[1:]...); err != nil || out[len(out)-1].Used != int64(maxBatchOps) {
 		t.Errorf("one fewer: %v, want all charged, and none of the others", err)
+	}
+}
+
+// A Redis command has at most 1,000 keys, because Lua puts them on its stack.
+func TestManyKeysInOneCall(t *testing.T) {
+	s := open(t, redistest.Start(t))
+	ops := make([]limiters.Op, maxBatchOps)
+	for i := range ops {
+		ops[i] = limiters.Op{Key: strconv.Itoa(i), Limit: perHour(9), N: 1}
+	}
+	for used := range int64(3) {
+		out, err := take(s, ops...)
+		must.Succeed(t, err)
+		for i, v := range out {
+			if !v.Allowed || v.Used != used+1 {
+				t.Fatalf("key %d: %+v, want %d used", i, v, used+1)
+			}
+		}
 	}
 }
 

@@ -14,10 +14,10 @@ func (b *batch) encodeRuns() {
 	}
 }
 
-// runFrom returns the run whose first operation has the index first. It is as long as possible.
+// runFrom returns the longest run whose first operation has the index first.
 func (b *batch) runFrom(first int) redisscripts.Run {
 	r := b.runOf(first)
-	for i := first + 1; i < len(b.ops) && extends(&r, b.runOf(i)); i++ {
+	for i := first + 1; i < len(b.ops) && r.Ops < redisscripts.MaxRunOps && extends(&r, b.runOf(i)); i++ {
 		r.Ops++
 	}
 	return r
