@@ -17,6 +17,8 @@ type Reference struct {
 	grow    limiters.GrowFunc // nil: memory is not bounded
 	latest  int64             // the latest time of its own clock, in µs since 1970
 	order   uint16            // the number of the last Take at that time, from 0
+
+	Now func() time.Time // replaces the clock of the machine, if not nil
 }
 
 // NewReference returns an empty Reference.
@@ -60,6 +62,9 @@ func (r *Reference) stateIndex(op *limiters.Op) int {
 // clock reads the own clock, and returns how many Takes of the same time were before.
 func (r *Reference) clock() (now time.Time, order uint16) {
 	now = time.Now()
+	if r.Now != nil {
+		now = r.Now()
+	}
 	if now.UnixMicro() == r.latest {
 		r.order++
 	} else {
