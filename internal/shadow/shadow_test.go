@@ -187,7 +187,7 @@ type broken struct {
 	take func(context.Context) error
 }
 
-func (b broken) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+func (b broken) Take(ctx context.Context, _ []limiters.Group, _ []limiters.Verdict) error {
 	return b.take(ctx)
 }
 

@@ -78,7 +78,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	answered := called
 	var storeErr error
 	if len(result.call.ops) > 0 {
-		storeErr = d.store.Take(ctx, time.Time{}, result.call.groups, result.verdicts)
+		storeErr = d.store.Take(ctx, result.call.groups, result.verdicts)
 		answered = monotonic()
 	}
 	result.StoreDuration, result.Duration = answered-called, answered-start

@@ -56,9 +56,9 @@ func newStore() *testStore {
 	return s
 }
 
-func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *testStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	s.calls++
-	return s.FailingStore.Take(ctx, now, groups, out)
+	return s.FailingStore.Take(ctx, groups, out)
 }
 
 // failsOn returns a function that fails for keys with an entry of that name.
@@ -247,13 +247,13 @@ type onErrorRecorder struct {
 	got []string
 }
 
-func (r *onErrorRecorder) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *onErrorRecorder) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	var onErrors []limiters.OnError
 	for _, op := range slices.Concat(groups...) {
 		onErrors = append(onErrors, op.OnError)
 	}
 	r.got = append(r.got, fmt.Sprintf("%d: %v", len(out), onErrors))
-	return r.Store.Take(ctx, now, groups, out)
+	return r.Store.Take(ctx, groups, out)
 }
 
 func TestEachOpHasTheOnErrorOfItsLimit(t *testing.T) {
@@ -509,7 +509,7 @@ descriptors:
 // A noStore allows everything and allocates nothing.
 type noStore struct{ limiters.Store }
 
-func (noStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+func (noStore) Take(_ context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {
 		out[i] = limiters.Verdict{Allowed: true}
 	}

@@ -108,7 +108,7 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) (called bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
-	err := d.store.Take(ctx, time.Time{}, limiters.Singles(ends...), verdicts)
+	err := d.store.Take(ctx, limiters.Singles(ends...), verdicts)
 	for i := range verdicts {
 		switch v := &verdicts[i]; {
 		case err != nil:

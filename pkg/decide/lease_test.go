@@ -59,7 +59,7 @@ type leaseStore struct {
 
 func newLeaseStore() *leaseStore { return &leaseStore{testStore: newStore()} }
 
-func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *leaseStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	var ops []limiters.Op
 	for _, g := range groups {
 		ops = append(ops, g...)
@@ -69,7 +69,7 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return s.testStore.Take(ctx, now, groups, out)
+		return s.testStore.Take(ctx, groups, out)
 	}
 	if s.intercept == nil {
 		return take(ctx)

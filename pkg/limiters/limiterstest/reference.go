@@ -9,7 +9,7 @@ import (
 )
 
 // Reference is the simplest possible Store: the core's functions over a map that only grows. Every
-// store must return its verdicts. Pass it a now with each call.
+// store must return its verdicts.
 type Reference struct {
 	mu      sync.Mutex
 	indexOf map[limiters.StateName]int
@@ -25,7 +25,12 @@ type Reference struct {
 func NewReference() *Reference { return &Reference{indexOf: make(map[limiters.StateName]int)} }
 
 // Take implements [limiters.Store].
-func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *Reference) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return r.TakeAt(ctx, time.Time{}, groups, out)
+}
+
+// TakeAt implements [TimedStore].
+func (r *Reference) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}

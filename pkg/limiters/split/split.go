@@ -7,14 +7,13 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A Taker is the part of a [limiters.Store] that decides operations.
 type Taker interface {
-	Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+	Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error
 }
 
 // A Subset holds some of the operations of a Take. A decorator adds the groups that it does not
@@ -48,9 +47,9 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 func (s *Subset) Len() int { return len(s.indices) }
 
 // Take is [TakeOrFailAll] with the operations of s.
-func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
+func (s *Subset) Take(ctx context.Context, store Taker) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
-	return TakeOrFailAll(ctx, store, now, s.Groups, s.Verdicts)
+	return TakeOrFailAll(ctx, store, s.Groups, s.Verdicts)
 }
 
 // Scatter writes the verdicts of s to out, the verdicts of the whole Take.
@@ -63,8 +62,8 @@ func (s *Subset) Scatter(out []limiters.Verdict) {
 }
 
 // TakeOrFailAll calls store.Take. If that returns an error, each verdict gets it too.
-func TakeOrFailAll(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := store.Take(ctx, now, groups, out)
+func TakeOrFailAll(ctx context.Context, store Taker, groups []limiters.Group, out []limiters.Verdict) error {
+	err := store.Take(ctx, groups, out)
 	if err != nil {
 		limiters.FailAll(out, err)
 	}
@@ -126,14 +125,14 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see
 // [limiters.ErrPanic]) of a store becomes the error of its operations, in a [PartError] if another
 // store succeeds. Take returns an error, joined from all, only if every store fails.
-func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
+func (f *FanOut) Take(ctx context.Context, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
 	}
 	errs := make([]error, len(f.subsets))
 	take := func(i int) {
 		s := &f.subsets[i]
-		errs[i] = limiters.CatchPanic(func() error { return s.Take(ctx, s.store, now) })
+		errs[i] = limiters.CatchPanic(func() error { return s.Take(ctx, s.store) })
 	}
 	var others sync.WaitGroup
 	for i := range f.subsets[1:] {

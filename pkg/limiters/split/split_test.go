@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -18,7 +17,7 @@ type echo struct {
 	groups []limiters.Group
 }
 
-func (e *echo) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (e *echo) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if e.panics {
 		panic("out of order")
 	}
@@ -45,7 +44,7 @@ func divide(a, b split.Taker) ([]limiters.Verdict, error) {
 	s.Add(a, ops(4, 5), 4)
 	s.Add(b, ops(6), 6)
 	out := make([]limiters.Verdict, 7)
-	return out, s.Take(context.Background(), time.Time{}, out)
+	return out, s.Take(context.Background(), out)
 }
 
 func TestSplitScattersVerdicts(t *testing.T) {
@@ -111,7 +110,7 @@ func TestSubsetMayHaveOpsOfItsOwn(t *testing.T) {
 	var s split.Subset
 	s.AddOps(ops(10, 2, 11), -1, 2, -1)
 	s.Add(ops(0), 0)
-	if err := s.Take(context.Background(), &echo{}, time.Time{}); err != nil || s.Len() != 4 || s.Verdicts[0].Used != 10 {
+	if err := s.Take(context.Background(), &echo{}); err != nil || s.Len() != 4 || s.Verdicts[0].Used != 10 {
 		t.Fatal(err, s.Len(), s.Verdicts)
 	}
 	out := make([]limiters.Verdict, 3)
