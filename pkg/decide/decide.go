@@ -84,7 +84,6 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	result.StoreDuration, result.Duration = answered-called, answered-start
 	failure := "the store could not decide every descriptor"
 	if storeErr != nil {
-		limiters.FailAll(result.verdicts, storeErr)
 		failure = "the store failed"
 	}
 	shadowMode := d.planner.options.ShadowMode

@@ -67,14 +67,17 @@ func (s *leaseStore) Take(ctx context.Context, groups []limiters.Group, out []li
 	s.opsOfCalls = append(s.opsOfCalls, ops)
 	take := func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
-			return err
+			return limiters.FailAll(out, err)
 		}
 		return s.testStore.Take(ctx, groups, out)
 	}
 	if s.intercept == nil {
 		return take(ctx)
 	}
-	return s.intercept(len(s.opsOfCalls)-1, ctx, take, out)
+	if err := s.intercept(len(s.opsOfCalls)-1, ctx, take, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
 }
 
 // leaseRequest returns a request with a descriptor for each text: [-][hits] key[=value]... The

@@ -153,11 +153,13 @@ func EachOp(groups []Group) iter.Seq2[int, *Op] {
 	}
 }
 
-// FailAll sets the error of each verdict in out.
-func FailAll(out []Verdict, err error) {
+// FailAll sets the error of each verdict in out, and returns it. A failed [Store] returns the result
+// of FailAll.
+func FailAll(out []Verdict, err error) error {
 	for i := range out {
 		out[i] = Verdict{Err: err}
 	}
+	return err
 }
 
 // A Store decides operations and resets keys. It is safe for concurrent use.
@@ -167,7 +169,7 @@ type Store interface {
 	// number. Without groups, it returns nil unless ctx has ended or the store is closed.
 	//
 	// If a verdict has an error, its operation may or may not have taken effect, but never twice.
-	// If Take returns an error, this holds for every operation, and out is undefined. Take does not
+	// If Take returns an error, each verdict has an error too, the same or another. Take does not
 	// retain groups or out.
 	Take(ctx context.Context, groups []Group, out []Verdict) error
 	// Reset removes the states of keys, including penalties and leases, so that each key is as if

@@ -158,7 +158,7 @@ func (c *DenyCache) shardOf(key string) *denyShard { return c.shard(maphash.Stri
 // others carry the error.
 func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	routes := make([]route, len(out))
 	began := c.clock()
@@ -168,7 +168,7 @@ func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []lim
 	}
 	var err error
 	if toStore == len(out) && len(renewals) == 0 {
-		err = split.TakeOrFailAll(ctx, c.store, groups, out) // without the copies of sendToStore
+		err = c.store.Take(ctx, groups, out) // without the copies of sendToStore
 	} else {
 		err = c.sendToStore(ctx, groups, routes, out, renewals)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // An EndRetrier is a Store that retries operations of kind [limiters.OpEnd], here called ends, that
@@ -90,7 +89,7 @@ func (r *EndRetrier) Stats() EndRetrierStats {
 
 // Take implements [limiters.Store].
 func (r *EndRetrier) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.TakeOrFailAll(ctx, r.store, groups, out)
+	err := r.store.Take(ctx, groups, out)
 	if slices.ContainsFunc(out, isUndecided) {
 		r.addFailed(groups, out)
 	}

@@ -187,9 +187,9 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 // A deaf store answers no call before the call's context ends.
 type deaf struct{ limiters.Store }
 
-func (d deaf) Take(ctx context.Context, _ []limiters.Group, _ []limiters.Verdict) error {
+func (d deaf) Take(ctx context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	<-ctx.Done()
-	return ctx.Err()
+	return limiters.FailAll(out, ctx.Err())
 }
 
 // A muted store is deaf once mute is set.

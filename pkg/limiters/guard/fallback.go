@@ -100,7 +100,7 @@ func (f *Fallback) Take(ctx context.Context, groups []limiters.Group, out []limi
 	if f.local.mayHaveLeases() && slices.ContainsFunc(groups, isLocalEnd) {
 		return f.splitLocalEnds(ctx, groups, out)
 	}
-	err := split.TakeOrFailAll(ctx, f.store, groups, out)
+	err := f.store.Take(ctx, groups, out)
 	t := pendingTake{groups, out}
 	if f.local.mayHaveLeases() {
 		f.local.mirrorEnds(ctx, t)

@@ -57,7 +57,7 @@ func (l *faultyLink) Take(ctx context.Context, groups []limiters.Group, out []li
 	}
 	time.Sleep(callDelay)
 	if err != nil {
-		return err
+		return limiters.FailAll(out, err)
 	}
 	err = inner.Take(ctx, groups, out)
 	for i, op := range slices.Concat(groups...) {
@@ -67,7 +67,7 @@ func (l *faultyLink) Take(ctx context.Context, groups []limiters.Group, out []li
 	}
 	time.Sleep(replyDelay)
 	if lost != nil {
-		return lost
+		return limiters.FailAll(out, lost)
 	}
 	return err
 }

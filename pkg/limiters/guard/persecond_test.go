@@ -89,7 +89,10 @@ func (r *recorder) Take(_ context.Context, groups []limiters.Group, out []limite
 		r.keys = append(r.keys, op.Key)
 		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}
-	return r.err
+	if r.err != nil {
+		return limiters.FailAll(out, r.err)
+	}
+	return nil
 }
 
 var (

@@ -18,10 +18,10 @@ type FailingStore struct {
 // Take implements [limiters.Store].
 func (s *FailingStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	if s.Err != nil && len(groups) > 0 {
-		return s.Err
+		return limiters.FailAll(out, s.Err)
 	}
 	err := s.Store.Take(ctx, groups, out)
 	for i, op := range slices.Concat(groups...) {

@@ -80,7 +80,7 @@ func RunOwnClock(t *testing.T, openUnchecked func(t *testing.T) TimedStore) {
 }
 
 // A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied
-// operation waits.
+// operation waits. It also fails t if a Take fails and a verdict has no error.
 type checkedStore struct {
 	TimedStore
 	t *testing.T
@@ -97,8 +97,12 @@ func (s checkedStore) TakeAt(ctx context.Context, now time.Time, groups []limite
 // check checks the result of a Take, and returns its error.
 func (s checkedStore) check(err error, out []limiters.Verdict) error {
 	for i := range out {
-		if v := &out[i]; err == nil && v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyLeases || v.RetryAfter != 0 || v.Err != nil) {
+		v := &out[i]
+		if v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyLeases || v.RetryAfter != 0 || v.Err != nil) {
 			s.t.Errorf("a verdict contradicts itself: %+v", *v)
+		}
+		if err != nil && v.Err == nil {
+			s.t.Errorf("Take fails with %q, and a verdict has no error: %+v", err, *v)
 		}
 	}
 	return err

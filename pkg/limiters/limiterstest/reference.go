@@ -32,7 +32,7 @@ func (r *Reference) Take(ctx context.Context, groups []limiters.Group, out []lim
 // TakeAt implements [TimedStore].
 func (r *Reference) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

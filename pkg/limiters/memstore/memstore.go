@@ -98,7 +98,7 @@ func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiter
 // microseconds. If now is zero, TakeAt is Take.
 func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	t := transactionPool.Get().(*transaction)
 	defer t.release()

@@ -75,7 +75,10 @@ type queueAt struct {
 }
 
 func (q queueAt) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	return q.queue.takeAt(ctx, q.now, groups, out)
+	if err := q.queue.takeAt(ctx, q.now, groups, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
 }
 
 // route returns the queue of each group, that of the node that owns the group's hash slot. A group

@@ -57,7 +57,7 @@ type Store struct {
 
 // A topology decides operations on the servers of a Store: a [singleServer] Redis or a [cluster].
 type topology interface {
-	// takeAt is [Store.TakeAt] with at least one group.
+	// takeAt is [Store.TakeAt] with at least one group. After an error, out is undefined.
 	takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
 	masters(ctx context.Context) ([]master, error)
@@ -126,6 +126,14 @@ func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiter
 // TakeAt is Take at the time now, for tests. The time must be after 1970, and is truncated to
 // microseconds. If now is zero, TakeAt is Take.
 func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if err := s.takeAt(ctx, now, groups, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
+}
+
+// takeAt is TakeAt, except that out is undefined after an error.
+func (s *Store) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
@@ -139,14 +147,13 @@ func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Gro
 	if len(groups) == 0 {
 		return nil
 	}
-	err := s.topology.takeAt(ctx, now, groups, out)
+	if err := s.topology.takeAt(ctx, now, groups, out); err != nil {
+		return s.failure("take", err)
+	}
 	for i := range out {
 		if out[i].Err != nil {
 			out[i].Err = explainError(out[i].Err)
 		}
-	}
-	if err != nil {
-		return s.failure("take", err)
 	}
 	return nil
 }

@@ -46,10 +46,10 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 // Len returns the number of operations.
 func (s *Subset) Len() int { return len(s.indices) }
 
-// Take is [TakeOrFailAll] with the operations of s.
+// Take decides the operations of s by store.
 func (s *Subset) Take(ctx context.Context, store Taker) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
-	return TakeOrFailAll(ctx, store, s.Groups, s.Verdicts)
+	return store.Take(ctx, s.Groups, s.Verdicts)
 }
 
 // Scatter writes the verdicts of s to out, the verdicts of the whole Take.
@@ -59,15 +59,6 @@ func (s *Subset) Scatter(out []limiters.Verdict) {
 			out[index] = s.Verdicts[i]
 		}
 	}
-}
-
-// TakeOrFailAll calls store.Take. If that returns an error, each verdict gets it too.
-func TakeOrFailAll(ctx context.Context, store Taker, groups []limiters.Group, out []limiters.Verdict) error {
-	err := store.Take(ctx, groups, out)
-	if err != nil {
-		limiters.FailAll(out, err)
-	}
-	return err
 }
 
 // ErrorOfAll returns the error of a Take whose parts ended with errs: nil if a part succeeded, and
@@ -123,8 +114,8 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 }
 
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see
-// [limiters.ErrPanic]) of a store becomes the error of its operations, in a [PartError] if another
-// store succeeds. Take returns an error, joined from all, only if every store fails.
+// [limiters.ErrPanic]) of a store becomes the error of its operations, in a [PartError]. If every
+// store fails, Take returns an error, joined from all, which is also that of each verdict.
 func (f *FanOut) Take(ctx context.Context, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
@@ -140,15 +131,15 @@ func (f *FanOut) Take(ctx context.Context, out []limiters.Verdict) error {
 	}
 	take(0)
 	others.Wait()
-	err := ErrorOfAll(errs)
-	for i := range f.subsets {
-		if failure := errs[i]; failure != nil {
-			if err == nil {
-				failure = &PartError{failure}
-			}
-			limiters.FailAll(f.subsets[i].Verdicts, failure) // after a panic, they may be those of half a Take
-		}
-		f.subsets[i].Scatter(out)
+	if err := ErrorOfAll(errs); err != nil {
+		return limiters.FailAll(out, err)
 	}
-	return err
+	for i := range f.subsets {
+		s := &f.subsets[i]
+		if errs[i] != nil {
+			limiters.FailAll(s.Verdicts, &PartError{errs[i]})
+		}
+		s.Scatter(out)
+	}
+	return nil
 }

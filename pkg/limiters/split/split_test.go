@@ -21,11 +21,14 @@ func (e *echo) Take(_ context.Context, groups []limiters.Group, out []limiters.V
 	if e.panics {
 		panic("out of order")
 	}
+	if e.err != nil {
+		return limiters.FailAll(out, e.err)
+	}
 	e.groups = groups
 	for i, op := range slices.Concat(groups...) {
 		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}
-	return e.err
+	return nil
 }
 
 func ops(ns ...int64) limiters.Group {
@@ -95,13 +98,18 @@ func TestSplitStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	}
 }
 
-// If one store may have charged its hits, the Take as a whole may have.
+// If one store may have charged its hits, the Take as a whole may have, and so each operation.
 func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	busy, broken := limiters.Uncharged(errors.New("too busy")), errors.New("broken")
 	for _, other := range []error{busy, broken} {
-		_, err := divide(&echo{err: busy}, &echo{err: other})
+		out, err := divide(&echo{err: busy}, &echo{err: other})
 		if !errors.Is(err, busy) || !errors.Is(err, other) || limiters.IsUncharged(err) != limiters.IsUncharged(other) {
 			t.Errorf("with %q: %v", other, err)
+		}
+		for i, v := range out {
+			if limiters.IsUncharged(v.Err) != limiters.IsUncharged(other) {
+				t.Errorf("with %q: operation %d: %v", other, i, v.Err)
+			}
 		}
 	}
 }
