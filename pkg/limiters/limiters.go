@@ -153,8 +153,7 @@ func EachOp(groups []Group) iter.Seq2[int, *Op] {
 	}
 }
 
-// FailAll sets the error of each verdict in out, and returns it. A failed [Store] returns the result
-// of FailAll.
+// FailAll sets the error of each verdict in out to err, and returns err, as a failed Take does.
 func FailAll(out []Verdict, err error) error {
 	for i := range out {
 		out[i] = Verdict{Err: err}
