@@ -56,7 +56,7 @@ func simulate(t *testing.T, algorithm string) []request {
 		verdicts := make([]limiters.Verdict, 1)
 		op := limiters.Op{Key: "alice", Limit: l, N: 1}
 		// 1,000,000,000 s is a multiple of the window: a window begins at 0 in the picture.
-		must.Succeed(t, store.Take(t.Context(), time.Unix(1_000_000_000, 0).Add(at), []limiters.Group{{op}}, verdicts))
+		must.Succeed(t, store.TakeAt(t.Context(), time.Unix(1_000_000_000, 0).Add(at), []limiters.Group{{op}}, verdicts))
 		all = append(all, request{at, verdicts[0].Allowed})
 	}
 	return all

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // cell is the arithmetic of redis-cell 0.5.0 (src/cell/mod.rs), a module that an ordinary Redis
@@ -102,11 +103,11 @@ func cellSeconds(ns int64) int64 {
 
 // throttle is Weir's funnel with redis-cell's arguments.
 type throttle struct {
-	store limiters.Store
+	store limiterstest.TimedStore
 	limit *limiters.Limit
 }
 
-func newThrottle(t *testing.T, open func(*testing.T) limiters.Store, maxBurst, count, period int64) throttle {
+func newThrottle(t *testing.T, open func(*testing.T) limiterstest.TimedStore, maxBurst, count, period int64) throttle {
 	return throttle{open(t), newLimit(t, limiters.Spec{
 		Algorithm: "funnel", Max: count, Window: time.Duration(period) * time.Second, Params: limiters.Params{Capacity: maxBurst + 1},
 	})}
@@ -209,7 +210,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 					t.Fatalf("redis-cell, line %d: %s, want %s", i, got, l.reply)
 				}
 			}
-			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 				w := newThrottle(t, open, v.maxBurst, v.count, v.period)
 				for i, l := range v.lines {
 					r := w.reply(t, request{l.at, "laoqian", l.n})
@@ -257,7 +258,7 @@ func TestRedisCellThrottleMatchesFunnel(t *testing.T) {
 		last := func(verdicts []bool) []bool { return verdicts[len(verdicts)-3:] }
 		want(t, "redis-cell", last(play(trace, oracle.allow(t))), "yyy")
 		want(t, "redis-cell with an exact interval", last(play(trace, exact.allow(t))), "yyn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			spec := limiters.Spec{Algorithm: "funnel", Max: 3, Window: time.Second, Params: limiters.Params{Capacity: 4}}
 			want(t, "Weir", last(play(trace, weir(t, open, spec))), "yyn")
 		})
@@ -308,7 +309,7 @@ func cellTraffic(t *testing.T, maxBurst, count, period int64, model func(maxBurs
 			limited++
 		}
 	}
-	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+	onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 		w := newThrottle(t, open, maxBurst, count, period)
 		for i, y := range trace {
 			got := w.reply(t, y)

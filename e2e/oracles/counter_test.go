@@ -9,6 +9,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // countdown is a string that counts down from the limit and expires a period after the first hit.
@@ -102,7 +103,7 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 			t.Errorf("the article: key exists %v, ends %v, want a key without an end", exists, ends)
 		}
 		want(t, "the article", play(requests(time.Minute, time.Hour, 1000*time.Hour), allow), "nnn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			allow := weir(t, open, firstHit(5, time.Minute))
 			want(t, "Weir", play(requests(0, time.Minute, time.Hour, 1000*time.Hour), allow), "yyyy")
 		})
@@ -116,14 +117,14 @@ func TestStringThatCountsDownMatchesFixedWindow(t *testing.T) {
 		oracle := play(trace, countdown(newOracle(t), 60, 5))
 		want(t, "the article", oracle, "yyyyyyyyyyn")
 		parity(t, firstHit(5, time.Minute), trace, oracle)
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir's sliding log", play(trace, weir(t, open, fiveAMinute)), "yyyyyynnnnn")
 		})
 	})
 
 	t.Run("flaw: a limit of 0 admits one", func(t *testing.T) {
 		want(t, "the article", play(requests(0, 0), countdown(newOracle(t), 60, 0)), "yn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir", play(requests(0, 0), weir(t, open, firstHit(0, time.Minute))), "nn")
 		})
 	})
@@ -161,7 +162,7 @@ func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 			parity(t, byTheClock(1000, time.Minute), trace, oracle)
 		})
 		t.Run("sliding_log does not have the flaw", func(t *testing.T) {
-			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 				spec := limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Minute}
 				weir := play(trace, weir(t, open, spec))
 				if got := admitted(weir[:1000]); got != 1000 || admitted(weir) != 1000 {
@@ -175,7 +176,7 @@ func TestCounterPerMinuteMatchesFixedWindow(t *testing.T) {
 		if got := most(minutes, play(minutes, perMinute(newOracle(t), 5)), time.Minute); got <= 5 || got > 10 {
 			t.Errorf("the article admitted %d at most in a minute, want more than 5, up to 10", got)
 		}
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			if got := most(minutes, play(minutes, weir(t, open, fiveAMinute)), time.Minute); got != 5 {
 				t.Errorf("Weir admitted %d at most in a minute, want 5", got)
 			}
@@ -267,7 +268,7 @@ func tenASecond(
 	t.Run("flaw: a limit of 10 admits 11", func(t *testing.T) {
 		trace := requests(times(13, 0)...)
 		want(t, "the article", play(trace, article(newOracle(t), asWritten)), "yyyyyyyyyyynn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir", play(trace, weir(t, open, spec(10, time.Second))), "yyyyyyyyyynnn")
 		})
 	})
@@ -307,7 +308,7 @@ func TestCounterPerSecondMatchesFixedWindow(t *testing.T) {
 			t.Errorf("the article keeps %d keys for one user, want 2", n)
 		}
 		server := redistest.Start(t)
-		open := func(t *testing.T) limiters.Store { return openRedis(t, server) }
+		open := func(t *testing.T) limiterstest.TimedStore { return openRedis(t, server) }
 		play(trace, weir(t, open, byTheClock(10, time.Second)))
 		if n := resultOf(t, server.Client(t).DBSize(t.Context())); n != 1 {
 			t.Errorf("Weir keeps %d keys for one user, want 1", n)
@@ -328,7 +329,7 @@ func TestCounterWithExpiryMatchesFixedWindow(t *testing.T) {
 		allow := oneCounter(o, mended)
 		want(t, "the article, a second apart", play(everySecond(12), allow), "yyyyyyyyynnn")
 		want(t, "the article, later", play(requests(time.Hour, 1000*time.Hour), allow), "nn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir", play(everySecond(12), weir(t, open, firstHit(10, time.Second))), "yyyyyyyyyyyy")
 		})
 	})
@@ -421,7 +422,7 @@ func TestListLengthMatchesFixedWindow(t *testing.T) {
 		listAdd(o, "laoqian", seen) // admitted, but not in the list
 		more := requests(times(11, time.Second)...)
 		want(t, "the article, with one admitted already", play(more, list(o, mended)), "yyyyyyyyyyn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			trace := requests(append(times(1, 0), times(12, time.Second)...)...)
 			want(t, "Weir", play(trace, weir(t, open, firstHit(10, time.Second))), "yyyyyyyyyyynn")
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // pyFunnel is the class Funnel in Python. Its rate is per second.
@@ -221,7 +222,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 			{3500 * time.Millisecond, "liziba", 3}, {4 * time.Second, "liziba", 1},
 		}
 		want(t, "the article", play(early, python(3, 0.5, false)), "ynyy")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			allow := weir(t, open, halfASecond(3))
 			want(t, "Weir", play(late, allow), "yyyyy")
 			want(t, "Weir", play(early, allow), "ynyn")
@@ -248,7 +249,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 		if got := admitted(play(trace, java(2, 1.0/512).allow)); got != 502 {
 			t.Errorf("the article admitted %d of 1001, want 502", got)
 		}
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: 512 * time.Millisecond, Params: limiters.Params{Capacity: 2}}
 			if got := admitted(play(trace, weir(t, open, spec))); got != 752 {
 				t.Errorf("Weir admitted %d of 1001, want 752", got)
@@ -265,7 +266,7 @@ func TestFunnelClassMatchesFunnel(t *testing.T) {
 		if f.guarded != 0 || f.leftQuota >= 0 {
 			t.Errorf("the article: the guard acted %d times, %d left; want never, and less than nothing", f.guarded, f.leftQuota)
 		}
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			spec := limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Millisecond, Params: limiters.Params{Capacity: 3}}
 			want(t, "Weir", play(trace, weir(t, open, spec)), "yyyy")
 		})
@@ -342,7 +343,7 @@ func TestLeakyBucketMatchesFunnel(t *testing.T) {
 	}
 
 	t.Run("capacity 1 spaces requests evenly", func(t *testing.T) {
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			store, limit := open(t), newLimit(t, thirtyAMinute(1))
 			// The caller requests ten times a second and obeys retry delays.
 			for i := range 100 {
@@ -360,7 +361,7 @@ func TestLeakyBucketMatchesFunnel(t *testing.T) {
 	})
 
 	t.Run("capacity 1 never passes two within an interval", func(t *testing.T) {
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			if got := most(trace, play(trace, weir(t, open, thirtyAMinute(1))), 2*time.Second); got != 1 {
 				t.Errorf("Weir admitted %d within an interval, want 1", got)
 			}

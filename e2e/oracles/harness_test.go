@@ -14,6 +14,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // start is the start of every trace: a whole minute, so that clock windows begin with it.
@@ -161,18 +162,18 @@ func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
 	return limit
 }
 
-func take(t *testing.T, store limiters.Store, limit *limiters.Limit, y request) limiters.Verdict {
+func take(t *testing.T, store limiterstest.TimedStore, limit *limiters.Limit, y request) limiters.Verdict {
 	t.Helper()
 	var out [1]limiters.Verdict
 	groups := []limiters.Group{{{Key: y.key, Limit: limit, N: y.n}}}
-	if err := errors.Join(store.Take(t.Context(), start.Add(y.at), groups, out[:]), out[0].Err); err != nil {
+	if err := errors.Join(store.TakeAt(t.Context(), start.Add(y.at), groups, out[:]), out[0].Err); err != nil {
 		t.Fatalf("%+v: %v", y, err)
 	}
 	return out[0]
 }
 
 // weir returns Weir as a limiter with empty state.
-func weir(t *testing.T, open func(*testing.T) limiters.Store, spec limiters.Spec) limiter {
+func weir(t *testing.T, open func(*testing.T) limiterstest.TimedStore, spec limiters.Spec) limiter {
 	store, limit := open(t), newLimit(t, spec)
 	return func(y request) bool {
 		t.Helper()
@@ -181,7 +182,7 @@ func weir(t *testing.T, open func(*testing.T) limiters.Store, spec limiters.Spec
 }
 
 // onEach runs a test on every store of Weir.
-func onEach(t *testing.T, test func(t *testing.T, open func(*testing.T) limiters.Store)) {
+func onEach(t *testing.T, test func(t *testing.T, open func(*testing.T) limiterstest.TimedStore)) {
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) { test(t, s.open) })
 	}
@@ -189,7 +190,7 @@ func onEach(t *testing.T, test func(t *testing.T, open func(*testing.T) limiters
 
 // parity checks that Weir gives the oracle's verdicts on every store.
 func parity(t *testing.T, spec limiters.Spec, trace []request, oracle []bool) {
-	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+	onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 		wantSameVerdicts(t, trace, oracle, play(trace, weir(t, open, spec)))
 	})
 }
@@ -198,7 +199,7 @@ func parity(t *testing.T, spec limiters.Spec, trace []request, oracle []bool) {
 // It is Weir's side of an oracle with callers interleaved by hand: nothing can come between the
 // steps of one Take.
 func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
-	onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+	onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 		store, limit := open(t), newLimit(t, spec)
 		var passed atomic.Int64
 		var callers sync.WaitGroup
@@ -206,7 +207,7 @@ func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 			callers.Go(func() {
 				var out [1]limiters.Verdict
 				groups := []limiters.Group{{{Key: "laoqian", Limit: limit, N: 1}}}
-				if err := errors.Join(store.Take(t.Context(), start, groups, out[:]), out[0].Err); err != nil {
+				if err := errors.Join(store.TakeAt(t.Context(), start, groups, out[:]), out[0].Err); err != nil {
 					t.Error(err)
 				}
 				if out[0].Allowed {

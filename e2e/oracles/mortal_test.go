@@ -138,9 +138,9 @@ func TestNoDyingClientLeavesAKeyWithoutExpiry(t *testing.T) {
 		store := redisstore.New(connect.Options{Addr: wire.addr(), Timeout: time.Minute}, redisstore.Options{})
 		defer store.Close()
 		out := make([]limiters.Verdict, len(specs))
-		must.Succeed(t, store.Take(t.Context(), time.Time{}, groupsOn("warm"), out))
+		must.Succeed(t, store.Take(t.Context(), groupsOn("warm"), out))
 		arm(wire)
-		return store.Take(t.Context(), time.Time{}, groupsOn(key), out)
+		return store.Take(t.Context(), groupsOn(key), out)
 	}
 
 	var wire *mortal

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/internal/redistest"
-	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
@@ -14,13 +14,13 @@ import (
 // stores lists Weir's stores, each opened empty.
 var stores = []struct {
 	name string
-	open func(*testing.T) limiters.Store
+	open func(*testing.T) limiterstest.TimedStore
 }{
-	{"memory", func(*testing.T) limiters.Store { return memstore.New(memstore.Options{}) }},
-	{"redis", func(t *testing.T) limiters.Store { return openRedis(t, redistest.Start(t)) }},
+	{"memory", func(*testing.T) limiterstest.TimedStore { return memstore.New(memstore.Options{}) }},
+	{"redis", func(t *testing.T) limiterstest.TimedStore { return openRedis(t, redistest.Start(t)) }},
 }
 
-func openRedis(t *testing.T, server *redistest.Server) limiters.Store {
+func openRedis(t *testing.T, server *redistest.Server) limiterstest.TimedStore {
 	store := redisstore.New(connect.Options{Addr: server.Addr, Timeout: time.Minute}, redisstore.Options{})
 	t.Cleanup(func() { _ = store.Close() })
 	return store

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // zset is a sorted set of the milliseconds of all requests, in one pipelined transaction. Each flaw
@@ -104,7 +105,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 		trace := requests(at...)
 		want(t, "the article", play(trace, newZset(t).allow),
 			"yyyyynnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)),
 				"yyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyynyyyyyn")
 		})
@@ -121,7 +122,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 			parity(t, fiveAMinute, apart, play(apart, mended.allow))
 		})
 		t.Run("the article only denies more", func(t *testing.T) {
-			onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+			onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 				onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinute)))
 				if onlyOracle != 0 || onlyWeir == 0 {
 					t.Errorf("%d requests pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)
@@ -139,7 +140,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 		}
 		trace := requests(at...)
 		want(t, "the article", play(trace, newZset(t).allow), "yyyyyyyyyynnnnn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)), "yyyyynnnnnnnnnn")
 		})
 	})
@@ -166,7 +167,7 @@ func TestSortedSetMatchesSlidingLog(t *testing.T) {
 		month := &zset{oracle: newOracle(t), period: int64(30 * day / time.Second), max: 5, java: true}
 		trace := requests(0, day, 2*day, 3*day, 4*day, 5*day, 6*day, 30*day)
 		want(t, "the article", play(trace, month.allow), "yyyyyyyy")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			spec := limiters.Spec{Algorithm: "sliding_log", Max: 5, Window: 30 * day}
 			want(t, "Weir", play(trace, weir(t, open, spec)), "yyyyynny")
 		})
@@ -180,7 +181,7 @@ func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 		// that the script has not removed yet.
 		trace := requests(0, 1*time.Second, 2*time.Second, 3*time.Second, 50*time.Second, 100*time.Second)
 		want(t, "the article", play(trace, lua(newOracle(t), zsetLua, 60, 5)), "yyyyyn")
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			want(t, "Weir", play(trace, weir(t, open, fiveAMinute)), "yyyyyy")
 		})
 	})
@@ -198,7 +199,7 @@ func TestSortedSetInLuaMatchesSlidingLog(t *testing.T) {
 
 	t.Run("as written it only denies more", func(t *testing.T) {
 		oracle := play(apart, lua(newOracle(t), zsetLua, 60, 5))
-		onEach(t, func(t *testing.T, open func(*testing.T) limiters.Store) {
+		onEach(t, func(t *testing.T, open func(*testing.T) limiterstest.TimedStore) {
 			onlyOracle, onlyWeir := differences(oracle, play(apart, weir(t, open, fiveAMinuteDeniedToo)))
 			if onlyOracle != 0 || onlyWeir == 0 {
 				t.Errorf("%d requests pass with the article alone, want 0; %d with Weir alone, want some", onlyOracle, onlyWeir)

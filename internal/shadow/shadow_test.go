@@ -187,8 +187,8 @@ type broken struct {
 	take func(context.Context) error
 }
 
-func (b broken) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
-	return b.take(ctx)
+func (b broken) Take(ctx context.Context, _ []limiters.Group, out []limiters.Verdict) error {
+	return limiters.FailAll(out, b.take(ctx))
 }
 
 func TestPanicOfCandidateReachesNoRequest(t *testing.T) {

@@ -55,7 +55,7 @@ type scriptedStore struct {
 	calls [][]limiters.Verdict
 }
 
-func (s *scriptedStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+func (s *scriptedStore) Take(_ context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	copy(out, s.calls[0])
 	s.calls = s.calls[1:]
 	return nil

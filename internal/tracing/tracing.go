@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"time"
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
@@ -120,7 +119,7 @@ type tracedStore struct {
 }
 
 // Take implements [limiters.Store]. Its span ends even if the Take panics.
-func (s *tracedStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *tracedStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	ctx, span := s.tracer.Start(ctx, "store take", trace.WithAttributes(attribute.Int("weir.operations", len(out))))
 	failed := true // unless the Take returns
 	defer func() {
@@ -130,7 +129,7 @@ func (s *tracedStore) Take(ctx context.Context, now time.Time, groups []limiters
 		}
 		span.End()
 	}()
-	err := s.Store.Take(ctx, now, groups, out)
+	err := s.Store.Take(ctx, groups, out)
 	failed = err != nil
 	return err
 }

@@ -54,7 +54,7 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 	ctx, request := tracing.provider.Tracer("test").Start(context.Background(), "request")
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Second})
 	groups, out := []limiters.Group{{{Key: "alice", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
-	if err := tracing.Store(limiterstest.NewReference()).Take(ctx, time.Time{}, groups, out); err != nil || !out[0].Allowed {
+	if err := tracing.Store(limiterstest.NewReference()).Take(ctx, groups, out); err != nil || !out[0].Allowed {
 		t.Fatal(err, out)
 	}
 	request.End()
@@ -91,7 +91,7 @@ func TestMissingCollectorLosesOnlySpans(t *testing.T) {
 		tracing, err := Start(context.Background(), o)
 		must.Succeed(t, err)
 		failing := tracing.Store(&limiterstest.FailingStore{Err: errFailing})
-		if err := failing.Take(context.Background(), time.Time{}, make([]limiters.Group, 1), nil); !errors.Is(err, errFailing) {
+		if err := failing.Take(context.Background(), make([]limiters.Group, 1), nil); !errors.Is(err, errFailing) {
 			t.Errorf("%s: got error %v, want %v", protocol, err, errFailing)
 		}
 		if err := tracing.Stop(context.Background()); err == nil && len(reported) == 0 {
@@ -130,7 +130,7 @@ func TestPanicOfTheStoreEndsItsSpan(t *testing.T) {
 	tracing, stop := collected(t)
 	func() {
 		defer func() { _ = recover() }()
-		_ = tracing.Store(panicking{}).Take(context.Background(), time.Time{}, nil, nil)
+		_ = tracing.Store(panicking{}).Take(context.Background(), nil, nil)
 		t.Error("no panic")
 	}()
 	if all := stop(); len(all) != 1 || !strings.Contains(all[0].String(), "the store failed") || strings.Contains(all[0].String(), "alice") {
@@ -140,6 +140,6 @@ func TestPanicOfTheStoreEndsItsSpan(t *testing.T) {
 
 type panicking struct{ limiters.Store }
 
-func (panicking) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+func (panicking) Take(context.Context, []limiters.Group, []limiters.Verdict) error {
 	panic("the key alice")
 }

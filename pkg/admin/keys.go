@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -143,7 +142,7 @@ func inspect(ctx context.Context, store limiters.Store, key string, limits []des
 		group[i] = limiters.Op{Key: key, Limit: limits[i].Limit, Kind: limiters.OpInspect}
 	}
 	out := make([]limiters.Verdict, len(group))
-	if err := store.Take(ctx, time.Time{}, []limiters.Group{group}, out); err != nil {
+	if err := store.Take(ctx, []limiters.Group{group}, out); err != nil {
 		return nil, err
 	}
 	for i := range out {

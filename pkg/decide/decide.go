@@ -78,18 +78,17 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	answered := called
 	var storeErr error
 	if len(result.call.ops) > 0 {
-		storeErr = d.store.Take(ctx, r.Now, result.call.groups, result.verdicts)
+		storeErr = d.store.Take(ctx, result.call.groups, result.verdicts)
 		answered = monotonic()
 	}
 	result.StoreDuration, result.Duration = answered-called, answered-start
 	failure := "the store could not decide every descriptor"
 	if storeErr != nil {
-		limiters.FailAll(result.verdicts, storeErr)
 		failure = "the store failed"
 	}
 	shadowMode := d.planner.options.ShadowMode
 	result.setOutcomes(shadowMode)
-	if d.endLeases(ctx, r.Now, result) {
+	if d.endLeases(ctx, result) {
 		result.Duration = monotonic() - start
 	}
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
 const onStoreError = `
@@ -37,9 +38,10 @@ descriptors:
       - {unit: hour, requests_per_unit: 30, on_store_error: local}
 `
 
-// A testStore decides at a fixed time, and fails as the test chooses.
+// A testStore decides at the time that the test sets, and fails as the test chooses.
 type testStore struct {
 	limiterstest.FailingStore
+	now   time.Time
 	calls int
 }
 
@@ -49,15 +51,14 @@ var (
 )
 
 func newStore() *testStore {
-	return &testStore{FailingStore: limiterstest.FailingStore{Store: limiterstest.NewReference()}}
+	s := &testStore{now: start}
+	s.Store = memstore.New(memstore.Options{Now: func() time.Time { return s.now }})
+	return s
 }
 
-func (s *testStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *testStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	s.calls++
-	if now.IsZero() {
-		now = start
-	}
-	return s.FailingStore.Take(ctx, now, groups, out)
+	return s.FailingStore.Take(ctx, groups, out)
 }
 
 // failsOn returns a function that fails for keys with an entry of that name.
@@ -246,13 +247,13 @@ type onErrorRecorder struct {
 	got []string
 }
 
-func (r *onErrorRecorder) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *onErrorRecorder) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	var onErrors []limiters.OnError
 	for _, op := range slices.Concat(groups...) {
 		onErrors = append(onErrors, op.OnError)
 	}
 	r.got = append(r.got, fmt.Sprintf("%d: %v", len(out), onErrors))
-	return r.Store.Take(ctx, now, groups, out)
+	return r.Store.Take(ctx, groups, out)
 }
 
 func TestEachOpHasTheOnErrorOfItsLimit(t *testing.T) {
@@ -480,7 +481,8 @@ descriptors:
     rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 1, penalty: {after: 1, within: 1m, for: 10m}}
   - {key: tokens, rate_limit: {unit: day, requests_per_unit: 5, count_denied: false}}
 `
-	d := newDecider(t, rules, Options{AllOrNothing: true})
+	store := newStore()
+	d := newDeciderOn(t, store, rules, Options{AllOrNothing: true})
 	for _, step := range []struct {
 		after   time.Duration
 		keys    string
@@ -493,7 +495,7 @@ descriptors:
 		{2 * time.Minute, "penalized tokens", false, "allowed: allowed(0/1) allowed(3/5)"},
 	} {
 		r := request(step.keys)
-		r.Now = start.Add(step.after)
+		store.now = start.Add(step.after)
 		if step.refunds {
 			r.Descriptors[0].Hits, r.Descriptors[0].Refund = 0, true
 		}
@@ -504,22 +506,10 @@ descriptors:
 	}
 }
 
-func TestDecideUsesTheTimeOfTheRequest(t *testing.T) {
-	d := newDecider(t, modes, Options{})
-	var result Result
-	for i, want := range []int64{99, 98, 99} {
-		r := request("free")
-		r.Now = start.Add(time.Duration(i) * 30 * time.Minute)
-		if err := d.Decide(t.Context(), r, &result); err != nil || result.Decisions[0].Remaining() != want {
-			t.Errorf("%v: %d remaining, want %d (%v)", r.Now, result.Decisions[0].Remaining(), want, err)
-		}
-	}
-}
-
 // A noStore allows everything and allocates nothing.
 type noStore struct{ limiters.Store }
 
-func (noStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+func (noStore) Take(_ context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {
 		out[i] = limiters.Verdict{Allowed: true}
 	}

@@ -88,7 +88,7 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 // second call for it may never come. If ctx is canceled, it also repeats the end operations of the
 // request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr. It
 // reports whether it called the store.
-func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) (called bool) {
+func (d *Decider) endLeases(ctx context.Context, result *Result) (called bool) {
 	if !result.call.hasLeases {
 		return false
 	}
@@ -108,7 +108,7 @@ func (d *Decider) endLeases(ctx context.Context, now time.Time, result *Result) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
-	err := d.store.Take(ctx, now, limiters.Singles(ends...), verdicts)
+	err := d.store.Take(ctx, limiters.Singles(ends...), verdicts)
 	for i := range verdicts {
 		switch v := &verdicts[i]; {
 		case err != nil:

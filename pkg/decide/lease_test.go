@@ -59,7 +59,7 @@ type leaseStore struct {
 
 func newLeaseStore() *leaseStore { return &leaseStore{testStore: newStore()} }
 
-func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *leaseStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	var ops []limiters.Op
 	for _, g := range groups {
 		ops = append(ops, g...)
@@ -67,14 +67,17 @@ func (s *leaseStore) Take(ctx context.Context, now time.Time, groups []limiters.
 	s.opsOfCalls = append(s.opsOfCalls, ops)
 	take := func(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
-			return err
+			return limiters.FailAll(out, err)
 		}
-		return s.testStore.Take(ctx, now, groups, out)
+		return s.testStore.Take(ctx, groups, out)
 	}
 	if s.intercept == nil {
 		return take(ctx)
 	}
-	return s.intercept(len(s.opsOfCalls)-1, ctx, take, out)
+	if err := s.intercept(len(s.opsOfCalls)-1, ctx, take, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
 }
 
 // leaseRequest returns a request with a descriptor for each text: [-][hits] key[=value]... The

@@ -2,7 +2,6 @@ package decide
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
@@ -19,8 +18,6 @@ const (
 type Request struct {
 	Domain      string
 	Descriptors []Descriptor
-	// Now is the time of the decision. Zero means the store's own clock.
-	Now time.Time
 }
 
 // A Descriptor is a list of entries. At most one rule matches it.

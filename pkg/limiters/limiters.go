@@ -153,26 +153,24 @@ func EachOp(groups []Group) iter.Seq2[int, *Op] {
 	}
 }
 
-// FailAll sets the error of each verdict in out.
-func FailAll(out []Verdict, err error) {
+// FailAll sets the error of each verdict in out to err, and returns err, as a failed Take does.
+func FailAll(out []Verdict, err error) error {
 	for i := range out {
 		out[i] = Verdict{Err: err}
 	}
+	return err
 }
 
 // A Store decides operations and resets keys. It is safe for concurrent use.
 type Store interface {
-	// Take decides groups in order, all at the time now. It writes one verdict for each operation
-	// to out, in the order of the operations of all groups; len(out) must be their number. Without
-	// groups, it returns nil unless ctx has ended or the store is closed.
-	//
-	// If now is zero, the store uses its own clock. Otherwise now must be after 1970, and is
-	// truncated to microseconds.
+	// Take decides groups in order, all at the time of the store's clock. It writes one verdict for
+	// each operation to out, in the order of the operations of all groups; len(out) must be their
+	// number. Without groups, it returns nil unless ctx has ended or the store is closed.
 	//
 	// If a verdict has an error, its operation may or may not have taken effect, but never twice.
-	// If Take returns an error, this holds for every operation, and out is undefined. Take does not
+	// If Take returns an error, each verdict has an error too, the same or another. Take does not
 	// retain groups or out.
-	Take(ctx context.Context, now time.Time, groups []Group, out []Verdict) error
+	Take(ctx context.Context, groups []Group, out []Verdict) error
 	// Reset removes the states of keys, including penalties and leases, so that each key is as if
 	// never used. A concurrent operation takes effect either before or after. found reports for
 	// each key whether it had a state. On an error, some keys may have been reset.

@@ -343,7 +343,7 @@ type verdictStore struct {
 	verdicts []limiters.Verdict
 }
 
-func (s verdictStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+func (s verdictStore) Take(_ context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {
 		out[i] = s.verdicts[i%len(s.verdicts)]
 	}
@@ -391,13 +391,13 @@ type firstStore struct {
 	then     func()
 }
 
-func (s firstStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s firstStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	defer s.then()
 	if s.cachedAt == 0 || len(groups) == 1 {
-		return s.Store.Take(ctx, now, groups, out)
+		return s.Store.Take(ctx, groups, out)
 	}
 	out[0] = limiters.Verdict{By: limiters.ByCache, At: s.cachedAt, Order: limiters.OrderAfterStore}
-	return s.Store.Take(ctx, now, groups[1:], out[1:])
+	return s.Store.Take(ctx, groups[1:], out[1:])
 }
 
 const leaseRules = `

@@ -54,7 +54,6 @@ type Replayer struct {
 	now     time.Time // the last request's time, in whole microseconds
 	store   *memstore.Store
 	decider *decide.Decider
-	request decide.Request
 }
 
 // New returns a Replayer without counters.
@@ -68,8 +67,8 @@ func New(rules *descriptors.Rules, o Options) *Replayer {
 }
 
 // Decide decides a request at a time and writes the outcome to into. Requests of equal times are in
-// the order of the calls. Decide ignores the Now of the request, and cuts the time to whole
-// microseconds. The request and the result follow the rules of [decide.Decider.Decide].
+// the order of the calls. Decide cuts the time to whole microseconds. The request and the result
+// follow the rules of [decide.Decider.Decide].
 //
 // After [ErrEarlier] or [ErrOutOfRange], nothing was decided or charged, and the next request may
 // follow. Any other error is a [*decide.Error], such as that of a request without a domain.
@@ -83,11 +82,8 @@ func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Re
 		into.Clear()
 		return fmt.Errorf("%w: %s after %s", ErrEarlier, at.UTC().Format(time.RFC3339Nano), r.now.UTC().Format(time.RFC3339Nano))
 	}
-	r.now, r.request = at, *request
-	r.request.Now = time.Time{} // the store's clock, which is virtual
-	err := r.decider.Decide(context.Background(), &r.request, into)
-	r.request = decide.Request{} // keeps no memory of the caller's
-	return err
+	r.now = at
+	return r.decider.Decide(context.Background(), request, into)
 }
 
 // Stats returns the size of the counters. If a counter was evicted or an operation rejected,

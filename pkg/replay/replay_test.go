@@ -112,21 +112,22 @@ func TestReplayReportsInvalidRequests(t *testing.T) {
 	}
 }
 
-// The verdicts are those of the decider on the reference store, which has no clock, no expiry and
-// no eviction.
+// The verdicts are those of the decider on the reference store, which has no expiry and no
+// eviction.
 func TestReplayEqualsTheReference(t *testing.T) {
 	rules := rulesfiletest.Parse(t, threeAlgorithms)
 	r := replay.New(rules, replay.Options{})
-	reference := decide.New(func() *descriptors.Rules { return rules }, limiterstest.NewReference(), decide.Options{})
+	now, denied := start, 0
+	store := limiterstest.NewReference()
+	store.Now = func() time.Time { return now }
+	reference := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
 	random := rand.New(rand.NewPCG(1, 2))
 	var got, want decide.Result
-	now, denied := start, 0
 	for i := range 50_000 {
 		now = now.Add(time.Duration(random.IntN(2_000_000)) * time.Microsecond)
 		key := []string{"window", "log", "funnel", "month", "none"}[random.IntN(5)]
 		incoming := request(key, fmt.Sprint(random.IntN(20)), int64(random.IntN(5))-1)
 		must.Succeed(t, r.Decide(now, incoming, &got))
-		incoming.Now = now
 		must.Succeed(t, reference.Decide(context.Background(), incoming, &want))
 		g, w := got.Decisions[0], want.Decisions[0]
 		if g.Outcome != w.Outcome || g.Reason != w.Reason || !slices.Equal(g.Verdicts, w.Verdicts) {

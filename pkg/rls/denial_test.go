@@ -5,14 +5,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dunglas/httpsfv"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // headersOf returns the headers for the client. No header is sent twice.
@@ -41,15 +39,16 @@ func deniedBy(r *ratelimitv3.RateLimitResponse) string {
 // serviceOn returns a Service on a store of its own, and that store.
 func serviceOn(t *testing.T, text string, d decide.Options, o Options) (*Service, *clocked) {
 	t.Helper()
-	store := newClocked(closing{limiterstest.NewReference()})
+	store := newClocked()
+	store.Store = closing{store.Store}
 	return New(decide.New(parsed(t, text), store, d), o), store
 }
 
 // closing is a store that fails for the key "closed", whose on_store_error denies every operation.
 type closing struct{ limiters.Store }
 
-func (c closing) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := c.Store.Take(ctx, now, groups, out)
+func (c closing) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	err := c.Store.Take(ctx, groups, out)
 	for i, op := range slices.Concat(groups...) {
 		if strings.Contains(op.Key, "closed") {
 			out[i] = limiters.Verdict{By: limiters.ByPolicy}

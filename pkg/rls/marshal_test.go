@@ -16,7 +16,6 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 )
 
 // modes returns rules in every mode, those of the tests of package decide.
@@ -55,7 +54,7 @@ func request(t *testing.T, keys string) *ratelimitv3.RateLimitRequest {
 
 func serviceOf(t *testing.T, text string, o Options) *Service {
 	t.Helper()
-	return New(decide.New(parsed(t, text), newClocked(limiterstest.NewReference()), decide.Options{}), o)
+	return New(decide.New(parsed(t, text), newClocked(), decide.Options{}), o)
 }
 
 func TestResponseHeadersShowTightestLimit(t *testing.T) {

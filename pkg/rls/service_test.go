@@ -48,15 +48,11 @@ type clocked struct {
 	now time.Time
 }
 
-func newClocked(s limiters.Store) *clocked {
-	return &clocked{FailingStore: limiterstest.FailingStore{Store: s}, now: start}
-}
-
-func (c *clocked) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if !now.IsZero() {
-		return errors.New("the service set a time: want the zero time, which is the store's clock")
-	}
-	return c.FailingStore.Take(ctx, c.now, groups, out)
+func newClocked() *clocked {
+	c, reference := &clocked{now: start}, limiterstest.NewReference()
+	reference.Now = func() time.Time { return c.now }
+	c.Store = reference
+	return c
 }
 
 type fixture struct {
@@ -70,7 +66,7 @@ var start = time.Date(2025, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{store: newClocked(limiterstest.NewReference())}
+	f := &fixture{store: newClocked()}
 	f.Service = New(decide.New(parsed(t, rules), f.store, decide.Options{}), Options{Observe: func(o *Observation) {
 		kept := *o
 		kept.Decisions = slices.Clone(o.Decisions)
@@ -434,7 +430,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 // A slowStore denies all operations for the longest wait.
 type slowStore struct{ limiters.Store }
 
-func (slowStore) Take(_ context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+func (slowStore) Take(_ context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {
 		out[i] = limiters.Verdict{RetryAfter: math.MaxInt64}
 	}

@@ -15,7 +15,7 @@ import (
 // allows is a store that costs nothing. So a miss costs what the cache adds.
 type allows struct{ limiters.Store }
 
-func (allows) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (allows) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	for i := range out {
 		out[i] = limiters.Verdict{Allowed: true}
 	}
@@ -46,7 +46,7 @@ func BenchmarkDenyCache(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				_ = c.Take(context.Background(), time.Time{}, all[i%keys], out)
+				_ = c.Take(context.Background(), all[i%keys], out)
 				if out[0].By != limiters.ByCache {
 					b.Fatal("not from the cache")
 				}
@@ -59,7 +59,7 @@ func BenchmarkDenyCache(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				out := make([]limiters.Verdict, 1)
 				for i := 0; pb.Next(); i++ {
-					_ = c.Take(context.Background(), time.Time{}, all[i%keys], out)
+					_ = c.Take(context.Background(), all[i%keys], out)
 				}
 			})
 		})
@@ -69,7 +69,7 @@ func BenchmarkDenyCache(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				out := make([]limiters.Verdict, 1)
 				for pb.Next() {
-					_ = c.Take(context.Background(), time.Time{}, all[0], out)
+					_ = c.Take(context.Background(), all[0], out)
 				}
 			})
 		})
@@ -81,7 +81,7 @@ func BenchmarkDenyCache(b *testing.B) {
 		out := make([]limiters.Verdict, 1)
 		b.ReportAllocs()
 		for b.Loop() {
-			_ = c.Take(context.Background(), time.Time{}, groups, out)
+			_ = c.Take(context.Background(), groups, out)
 		}
 	})
 }
@@ -94,6 +94,6 @@ func BenchmarkFallback(b *testing.B) {
 	groups := limiters.Singles(op)
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = f.Take(context.Background(), time.Time{}, groups, out)
+		_ = f.Take(context.Background(), groups, out)
 	}
 }

@@ -20,7 +20,7 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	began := c.clock()
 	var denial [1]limiters.Verdict
 	for range 2 {
-		must.Succeed(t, c.Take(t.Context(), time.Time{}, limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1}), denial[:]))
+		must.Succeed(t, c.Take(t.Context(), limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1}), denial[:]))
 	}
 	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1})
 	var cached [1]limiters.Verdict

@@ -155,13 +155,10 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 func (c *DenyCache) shardOf(key string) *denyShard { return c.shard(maphash.String(c.seed, key)) }
 
 // Take implements [limiters.Store]. If the store fails, verdicts from memory are kept, and the
-// others carry the error. A call with a non-zero now bypasses the cache.
-func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if !now.IsZero() {
-		return c.store.Take(ctx, now, groups, out)
-	}
+// others carry the error.
+func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	routes := make([]route, len(out))
 	began := c.clock()
@@ -171,7 +168,7 @@ func (c *DenyCache) Take(ctx context.Context, now time.Time, groups []limiters.G
 	}
 	var err error
 	if toStore == len(out) && len(renewals) == 0 {
-		err = split.TakeOrFailAll(ctx, c.store, time.Time{}, groups, out) // without the copies of sendToStore
+		err = c.store.Take(ctx, groups, out) // without the copies of sendToStore
 	} else {
 		err = c.sendToStore(ctx, groups, routes, out, renewals)
 	}
@@ -245,7 +242,7 @@ func (c *DenyCache) sendToStore(
 			subset.Add(g, first)
 		}
 	}
-	err := subset.Take(ctx, c.store, time.Time{})
+	err := subset.Take(ctx, c.store)
 	c.closeDebts(renewals, subset.Verdicts)
 	subset.Scatter(out)
 	return err

@@ -687,21 +687,6 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 	})
 }
 
-func TestCallWithATimeBypassesTheCache(t *testing.T) {
-	withFixture(t, func(f *fixture) {
-		a := f.replica(defaults)
-		groups, out := []limiters.Group{{{Key: "k", Limit: logOfTwo, N: 2}}}, make([]limiters.Verdict, 1)
-		for i := range 4 {
-			if err := a.Take(f.Context(), time.Now(), groups, out); err != nil || out[0].Allowed != (i == 0) || out[0].By == limiters.ByCache {
-				t.Errorf("call %d: got %s, error %v, want a verdict of the store, allowed only in call 0", i, describe(out[0]), err)
-			}
-		}
-		if got := a.Stats(); got != (guard.DenyCacheStats{}) {
-			t.Errorf("%+v, want %+v", got, guard.DenyCacheStats{})
-		}
-	})
-}
-
 func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // An EndRetrier is a Store that retries operations of kind [limiters.OpEnd], here called ends, that
@@ -88,10 +87,10 @@ func (r *EndRetrier) Stats() EndRetrierStats {
 	return stats
 }
 
-// Take implements [limiters.Store]. It does not retry ends of a call with a non-zero now.
-func (r *EndRetrier) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := split.TakeOrFailAll(ctx, r.store, now, groups, out)
-	if now.IsZero() && slices.ContainsFunc(out, isUndecided) {
+// Take implements [limiters.Store].
+func (r *EndRetrier) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	err := r.store.Take(ctx, groups, out)
+	if slices.ContainsFunc(out, isUndecided) {
 		r.addFailed(groups, out)
 	}
 	return err

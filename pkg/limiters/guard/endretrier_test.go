@@ -24,7 +24,7 @@ func (f *fixture) endFails(r *guard.EndRetrier, ids ...string) {
 	f.Helper()
 	for _, id := range ids {
 		out := make([]limiters.Verdict, 1)
-		if err := r.Take(context.Background(), time.Time{}, limiters.Singles(lease(id, end)), out); err == nil && out[0].Err == nil {
+		if err := r.Take(context.Background(), limiters.Singles(lease(id, end)), out); err == nil && out[0].Err == nil {
 			f.Errorf("the end of %s did not fail: %+v", id, out[0])
 		}
 	}
@@ -36,10 +36,10 @@ func (f *fixture) usage() int64 {
 }
 
 func TestEndRetrierPassesTheSuite(t *testing.T) {
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.Run(t, func(t *testing.T) limiterstest.TimedStore {
 		r := guard.NewEndRetrier(memory())
 		t.Cleanup(func() { _ = r.Close(context.Background()) })
-		return r
+		return limiterstest.Decorated(r)
 	})
 }
 
@@ -88,7 +88,6 @@ func TestEndRetrierRetriesOnlyEnds(t *testing.T) {
 		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: logOfTwo, N: -1}, {Key: "k", Limit: logOfTwo, N: 1}} {
 			_ = takeError(context.Background(), r, op)
 		}
-		_ = r.Take(context.Background(), time.Now(), limiters.Singles(lease("a", end)), make([]limiters.Verdict, 1))
 		if got := r.Stats(); got != (guard.EndRetrierStats{}) {
 			t.Errorf("%+v, want nothing pending", got)
 		}
@@ -188,9 +187,9 @@ func TestEndRetrierHoldsEachEndOnce(t *testing.T) {
 // A deaf store answers no call before the call's context ends.
 type deaf struct{ limiters.Store }
 
-func (d deaf) Take(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+func (d deaf) Take(ctx context.Context, _ []limiters.Group, out []limiters.Verdict) error {
 	<-ctx.Done()
-	return ctx.Err()
+	return limiters.FailAll(out, ctx.Err())
 }
 
 // A muted store is deaf once mute is set.
@@ -199,11 +198,11 @@ type muted struct {
 	mute atomic.Bool
 }
 
-func (m *muted) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (m *muted) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if m.mute.Load() {
-		return deaf{}.Take(ctx, now, groups, out)
+		return deaf{}.Take(ctx, groups, out)
 	}
-	return m.Store.Take(ctx, now, groups, out)
+	return m.Store.Take(ctx, groups, out)
 }
 
 // Close returns when its context ends, even if a call is under way as it begins.

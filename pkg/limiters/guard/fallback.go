@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -72,7 +71,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	}
 	return &Fallback{
 		store:   store,
-		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimitProbability}, start: time.Now()},
+		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimitProbability}},
 		outages: outageDetector{reportFailure: o.Failed, reportRecovery: o.Recovered},
 	}
 }
@@ -97,13 +96,13 @@ func (f *Fallback) CheckIdle(ctx context.Context, check func(context.Context) er
 }
 
 // Take implements [limiters.Store].
-func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if f.local.mayHaveLeases(now) && slices.ContainsFunc(groups, isLocalEnd) {
-		return f.splitLocalEnds(ctx, now, groups, out)
+func (f *Fallback) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	if f.local.mayHaveLeases() && slices.ContainsFunc(groups, isLocalEnd) {
+		return f.splitLocalEnds(ctx, groups, out)
 	}
-	err := split.TakeOrFailAll(ctx, f.store, now, groups, out)
-	t := pendingTake{now, groups, out}
-	if f.local.mayHaveLeases(now) {
+	err := f.store.Take(ctx, groups, out)
+	t := pendingTake{groups, out}
+	if f.local.mayHaveLeases() {
 		f.local.mirrorEnds(ctx, t)
 	}
 	switch {
@@ -127,7 +126,6 @@ func (f *Fallback) Take(ctx context.Context, now time.Time, groups []limiters.Gr
 // A pendingTake is a Take under way. Its verdicts are those of the wrapped store, until they are
 // replaced.
 type pendingTake struct {
-	now    time.Time
 	groups []limiters.Group
 	out    []limiters.Verdict
 }
@@ -227,8 +225,8 @@ func (f *Fallback) chargeAllowed(ctx context.Context, t pendingTake) {
 	if len(retriedGroups) == 0 {
 		return
 	}
-	_ = retried.Take(ctx, f.store, t.now) // the verdicts have the error
-	f.decideFailed(ctx, pendingTake{t.now, retried.Groups, retried.Verdicts})
+	_ = retried.Take(ctx, f.store) // the verdicts have the error
+	f.decideFailed(ctx, pendingTake{retried.Groups, retried.Verdicts})
 	retried.Scatter(t.out)
 	for _, g := range retriedGroups {
 		if slices.ContainsFunc(g.verdicts, isDenied) {

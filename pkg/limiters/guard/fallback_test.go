@@ -33,7 +33,12 @@ func failsOn(text string) func(string) error {
 	return func(key string) error { return failure(strings.Contains(key, text)) }
 }
 
-func memory() limiters.Store { return memstore.New(memstore.Options{}) }
+func memory() limiters.Store { return limiterstest.Inner(memstore.New(memstore.Options{})) }
+
+// memoryAt returns a store whose clock is *now.
+func memoryAt(now *time.Time) limiters.Store {
+	return memstore.New(memstore.Options{Now: func() time.Time { return *now }})
+}
 
 var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, CountDenied: true})
 
@@ -50,7 +55,7 @@ type withOnErrors struct {
 	onErrors []limiters.OnError
 }
 
-func (u *withOnErrors) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (u *withOnErrors) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	set := make([]limiters.Group, len(groups))
 	next := 0
 	for i, g := range groups {
@@ -60,29 +65,29 @@ func (u *withOnErrors) Take(ctx context.Context, now time.Time, groups []limiter
 			next++
 		}
 	}
-	return u.Fallback.Take(ctx, now, set, out)
+	return u.Fallback.Take(ctx, set, out)
 }
 
 func TestFallbackPassesTheSuite(t *testing.T) {
-	limiterstest.Run(t, func(*testing.T) limiters.Store {
-		return withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorFail)
+	limiterstest.Run(t, func(*testing.T) limiterstest.TimedStore {
+		return limiterstest.Decorated(withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorFail))
 	})
 }
 
 // If the store is always down, the local store decides everything, by the whole share of one
 // replica.
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
-	limiterstest.Run(t, func(*testing.T) limiters.Store {
+	limiterstest.Run(t, func(*testing.T) limiterstest.TimedStore {
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
-		return sole{&withOnErrors{f, []limiters.OnError{limiters.OnErrorLocal}}}
+		return limiterstest.Decorated(sole{&withOnErrors{f, []limiters.OnError{limiters.OnErrorLocal}}})
 	})
 }
 
 // sole hides that operations are decided locally.
 type sole struct{ *withOnErrors }
 
-func (s sole) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := s.withOnErrors.Take(ctx, now, groups, out)
+func (s sole) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	err := s.withOnErrors.Take(ctx, groups, out)
 	for i := range out {
 		out[i].By = limiters.ByStore
 	}
@@ -118,13 +123,13 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	groups := limiters.Singles(op("a"), op("b"))
-	err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), time.Time{}, groups, out)
+	err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), groups, out)
 	if !errors.Is(err, errUnreachable) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := withOnError(f, limiters.OnErrorAllow).Take(ctx, time.Time{}, groups[:1], out[:1]); !errors.Is(err, context.Canceled) {
+	if err := withOnError(f, limiters.OnErrorAllow).Take(ctx, groups[:1], out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -340,15 +345,15 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 		for _, n := range []int64{1, 7, 60, 100, 101} {
 			whole := limit.Capacity() / n * n
 			var admitted, falsely int64
+			now := time.Now()
 			for range replicas {
 				f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
-					Local: memory(), Replicas: func() int { return replicas },
+					Local: memoryAt(&now), Replicas: func() int { return replicas },
 				})
-				now := time.Now()
 				for i := range int64(400) {
 					op := limiters.Op{Key: "k", Limit: limit, N: n}
 					var out [1]limiters.Verdict
-					must.Succeed(t, withOnError(f, limiters.OnErrorLocal).Take(t.Context(), now, []limiters.Group{{op}}, out[:]))
+					must.Succeed(t, withOnError(f, limiters.OnErrorLocal).Take(t.Context(), []limiters.Group{{op}}, out[:]))
 					if out[0].Allowed {
 						admitted += n
 					} else if i < whole/n/replicas {
@@ -453,14 +458,14 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 // A funnel may hold more than it leaks in a window. Rare charges of that size keep to the limit,
 // and may reach the same replica twice in succession.
 func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
-	f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{Local: memory(), Replicas: func() int { return 10 }})
-	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	now := time.Now()
+	f := guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{Local: memoryAt(&now), Replicas: func() int { return 10 }})
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	for i := range 3 {
 		var v [1]limiters.Verdict
 		op := limiters.Op{Key: "k", Limit: limit, N: 600}
-		at := now.Add(time.Duration(i) * 10 * time.Minute)
-		err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), at, []limiters.Group{{op}}, v[:])
+		err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), []limiters.Group{{op}}, v[:])
+		now = now.Add(10 * time.Minute)
 		if err != nil || !v[0].Allowed {
 			t.Errorf("operation %d: %+v, %v", i, v, err)
 		}

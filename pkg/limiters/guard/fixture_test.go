@@ -46,7 +46,7 @@ type faultyLink struct {
 	calls, ops atomic.Int64
 }
 
-func (l *faultyLink) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (l *faultyLink) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	l.calls.Add(1)
 	l.ops.Add(int64(len(out)))
 	l.mu.Lock()
@@ -57,9 +57,9 @@ func (l *faultyLink) Take(ctx context.Context, now time.Time, groups []limiters.
 	}
 	time.Sleep(callDelay)
 	if err != nil {
-		return err
+		return limiters.FailAll(out, err)
 	}
-	err = inner.Take(ctx, now, groups, out)
+	err = inner.Take(ctx, groups, out)
 	for i, op := range slices.Concat(groups...) {
 		if bad != "" && op.Key == bad {
 			out[i] = limiters.Verdict{Err: errors.New("a bad key")}
@@ -67,7 +67,7 @@ func (l *faultyLink) Take(ctx context.Context, now time.Time, groups []limiters.
 	}
 	time.Sleep(replyDelay)
 	if lost != nil {
-		return lost
+		return limiters.FailAll(out, lost)
 	}
 	return err
 }
@@ -182,5 +182,5 @@ func takeGroups(tb testing.TB, store limiters.Store, groups ...limiters.Group) [
 
 // takeError decides operations in one call, and returns the error of the call.
 func takeError(ctx context.Context, store limiters.Store, ops ...limiters.Op) error {
-	return store.Take(ctx, time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, len(ops)))
+	return store.Take(ctx, limiters.Singles(ops...), make([]limiters.Verdict, len(ops)))
 }

@@ -227,11 +227,11 @@ type filledStore struct {
 	afterFirst func() // may be nil
 }
 
-func (s *filledStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := s.Store.Take(ctx, now, groups, out)
+func (s *filledStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	err := s.Store.Take(ctx, groups, out)
 	if !s.filled {
 		s.filled = true
-		err = errors.Join(err, s.Store.Take(ctx, now, limiters.Singles(s.fill), make([]limiters.Verdict, 1)))
+		err = errors.Join(err, s.Store.Take(ctx, limiters.Singles(s.fill), make([]limiters.Verdict, 1)))
 		if s.afterFirst != nil {
 			s.afterFirst()
 		}
@@ -313,9 +313,9 @@ func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
 	}
 }
 
-func (c canceling) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (c canceling) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	defer c.cancel()
-	return c.Store.Take(ctx, now, groups, out)
+	return c.Store.Take(ctx, groups, out)
 }
 
 // on_store_error hides the error of the store, and must not hide that the store has certainly

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -17,28 +16,23 @@ type localFallback struct {
 	replicas func() int
 	shares   shareCache
 
-	start       time.Time    // when this process began to use store
-	leasesUntil atomic.Int64 // when the last lease in store has expired, in µs since 1970
+	leasesUntil atomic.Pointer[time.Time] // when the last lease in store has expired; nil: it has had none
 }
 
-// clock returns now, or the current time if now is zero. This time does not jump when the system
-// clock is set, because the local store expires its leases by such a clock.
-func (l *localFallback) clock(now time.Time) time.Time {
-	return cmp.Or(now, l.start.Add(time.Since(l.start)))
-}
-
-// mayHaveLeases reports whether a lease in the local store may be open at now.
-func (l *localFallback) mayHaveLeases(now time.Time) bool {
+// mayHaveLeases reports whether a lease in the local store may be open.
+func (l *localFallback) mayHaveLeases() bool {
 	until := l.leasesUntil.Load()
-	return until > 0 && l.clock(now).UnixMicro() < until
+	return until != nil && time.Now().Before(*until)
 }
 
-// noteLease notes that the local store may open a lease at now, which expires after ttl.
-func (l *localFallback) noteLease(now time.Time, ttl time.Duration) {
+// noteLease notes that the local store may open a lease now, which expires after ttl.
+func (l *localFallback) noteLease(ttl time.Duration) {
 	// A minute is added because the store reads its clock later.
-	until := l.clock(now).Add(ttl + time.Minute).UnixMicro()
-	for before := l.leasesUntil.Load(); before < until && !l.leasesUntil.CompareAndSwap(before, until); {
-		before = l.leasesUntil.Load()
+	until := time.Now().Add(ttl + time.Minute)
+	for before := l.leasesUntil.Load(); before == nil || before.Before(until); before = l.leasesUntil.Load() {
+		if l.leasesUntil.CompareAndSwap(before, &until) {
+			return
+		}
 	}
 }
 
@@ -50,7 +44,7 @@ func (l *localFallback) decideByShare(ctx context.Context, t pendingTake) {
 		l.addFailed(&subset, first, g, t)
 	}
 	// The store does not block, and must end a lease even if ctx is canceled.
-	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store, t.now) != nil {
+	if subset.Len() == 0 || subset.Take(context.WithoutCancel(ctx), l.store) != nil {
 		return
 	}
 	for i, v := range subset.Verdicts {
@@ -80,7 +74,7 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	}
 	for i := range failed {
 		if !failed[i].Lease.IsZero() {
-			l.noteLease(t.now, failed[i].Limit.LeaseTTL())
+			l.noteLease(failed[i].Limit.LeaseTTL())
 		}
 	}
 	if denied {
@@ -105,7 +99,7 @@ func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t pendi
 	if reversal.Len() == 0 {
 		return
 	}
-	_ = reversal.Take(ctx, l, t.now) // the local store does not fail refunds and ends
+	_ = reversal.Take(ctx, l) // the local store does not fail refunds and ends
 	for i := range reversal.Verdicts {
 		if v := &t.out[reversal.Index(i)]; v.Holder == limiters.OnlyShareHolds {
 			v.Holder = limiters.NoneHolds

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -15,7 +14,7 @@ import (
 // splitLocalEnds sends ends of leases that only the local store holds to that store. The other
 // groups contain no such end, and go to another Take of f. The wrapped store does not get these
 // ends, because during an outage an EndRetrier there would retry them for nothing.
-func (f *Fallback) splitLocalEnds(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (f *Fallback) splitLocalEnds(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
@@ -24,7 +23,7 @@ func (f *Fallback) splitLocalEnds(ctx context.Context, now time.Time, groups []l
 			both.Add(f, g, first)
 		}
 	}
-	return both.Take(ctx, now, out)
+	return both.Take(ctx, out)
 }
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
@@ -45,19 +44,19 @@ func (l *localFallback) mirrorEnds(ctx context.Context, t pendingTake) {
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, l, t.now)
+		_ = ends.Take(ctx, l)
 	}
 }
 
 // Take implements [split.Taker] for ends of leases and for refunds, which are ungrouped. It decides
 // them in the local store, under this process's shares of their limits. It ignores a canceled ctx,
 // which must not keep a slot occupied.
-func (l *localFallback) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (l *localFallback) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	ops := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
 		scaled := *op
 		l.scale(&scaled)
 		ops = append(ops, scaled)
 	}
-	return l.store.Take(context.WithoutCancel(ctx), now, limiters.Singles(ops...), out)
+	return l.store.Take(context.WithoutCancel(ctx), limiters.Singles(ops...), out)
 }

@@ -24,13 +24,13 @@ func NewPerSecondRouter(main, perSecond limiters.Store) *PerSecondRouter {
 }
 
 // Take implements [limiters.Store]. It calls both stores concurrently. If one fails, verdicts of
-// the other are kept. If now is zero, each store uses its own clock.
-func (r *PerSecondRouter) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// the other are kept.
+func (r *PerSecondRouter) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	switch {
 	case !slices.ContainsFunc(groups, isPerSecond):
-		return r.main.Take(ctx, now, groups, out)
+		return r.main.Take(ctx, groups, out)
 	case !slices.ContainsFunc(groups, isLonger):
-		return r.perSecond.Take(ctx, now, groups, out)
+		return r.perSecond.Take(ctx, groups, out)
 	}
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
@@ -40,7 +40,7 @@ func (r *PerSecondRouter) Take(ctx context.Context, now time.Time, groups []limi
 			both.Add(r.main, g, first)
 		}
 	}
-	return both.Take(ctx, now, out)
+	return both.Take(ctx, out)
 }
 
 // isPerSecond reports whether all windows of g are one second. Limits with extra state use the main

@@ -11,28 +11,32 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
 // A limit of one second that gets a penalty by a reload is counted in the other store from then on,
 // and so the reference has two stores too.
 func TestPerSecondPassesTheSuite(t *testing.T) {
-	limiterstest.RunAgainst(t, newTwoReferences, func(*testing.T) limiters.Store {
-		return guard.NewPerSecondRouter(memstore.New(memstore.Options{}), memstore.New(memstore.Options{}))
+	limiterstest.RunAgainst(t, newTwoReferences, func(*testing.T) limiterstest.TimedStore {
+		return limiterstest.Decorated(guard.NewPerSecondRouter(memory(), memory()))
 	})
 	t.Run("references", func(t *testing.T) {
-		limiterstest.RunRandom(t, guard.NewPerSecondRouter(limiterstest.NewReference(), limiterstest.NewReference()))
+		reference := func() limiters.Store { return limiterstest.Inner(limiterstest.NewReference()) }
+		limiterstest.RunRandom(t, limiterstest.Decorated(guard.NewPerSecondRouter(reference(), reference())))
 	})
 }
 
 // twoReferences is a naive [guard.PerSecondRouter], which decides group by group.
 type twoReferences struct{ main, second *limiterstest.Reference }
 
-func newTwoReferences() limiters.Store {
+func newTwoReferences() limiterstest.TimedStore {
 	return twoReferences{limiterstest.NewReference(), limiterstest.NewReference()}
 }
 
-func (r twoReferences) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r twoReferences) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return r.TakeAt(ctx, time.Time{}, groups, out)
+}
+
+func (r twoReferences) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	for _, g := range groups {
 		store := r.second
 		for _, op := range g {
@@ -41,7 +45,7 @@ func (r twoReferences) Take(ctx context.Context, now time.Time, groups []limiter
 				store = r.main
 			}
 		}
-		if err := store.Take(ctx, now, []limiters.Group{g}, out[:len(g)]); err != nil {
+		if err := store.TakeAt(ctx, now, []limiters.Group{g}, out[:len(g)]); err != nil {
 			return err
 		}
 		out = out[len(g):]
@@ -79,13 +83,16 @@ type recorder struct {
 	err   error
 }
 
-func (r *recorder) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *recorder) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	r.calls++
 	for i, op := range slices.Concat(groups...) {
 		r.keys = append(r.keys, op.Key)
 		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}
-	return r.err
+	if r.err != nil {
+		return limiters.FailAll(out, r.err)
+	}
+	return nil
 }
 
 var (
@@ -126,7 +133,7 @@ func TestPerSecondDividesOps(t *testing.T) {
 			}
 		}
 		out := make([]limiters.Verdict, n)
-		if err := guard.NewPerSecondRouter(&main, &seconds).Take(t.Context(), time.Time{}, c.groups, out); err != nil {
+		if err := guard.NewPerSecondRouter(&main, &seconds).Take(t.Context(), c.groups, out); err != nil {
 			t.Fatal(c.name, err)
 		}
 		if got := strings.Join(main.keys, " "); got != c.toMain {
@@ -150,15 +157,15 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	broken := errors.New("broken")
 	ops := []limiters.Op{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecondRouter(&recorder{}, &recorder{err: broken}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
+	if err := guard.NewPerSecondRouter(&recorder{}, &recorder{err: broken}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail, the second to stand", out, err)
 	}
-	if err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out); err != nil ||
+	if err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
 		out[0].Err != nil || out[0].Used != 1 || !errors.Is(out[1].Err, broken) {
 		t.Errorf("%+v, %v: want the second to fail, the first to stand", out, err)
 	}
-	err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), time.Time{}, limiters.Singles(ops...), out)
+	err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), limiters.Singles(ops...), out)
 	if !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want both errors", err)
 	}
@@ -168,7 +175,7 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecondRouter(&recorder{}, panicking{}).Take(t.Context(), time.Time{}, groups, out); err != nil ||
+	if err := guard.NewPerSecondRouter(&recorder{}, panicking{}).Take(t.Context(), groups, out); err != nil ||
 		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail with ErrPanic, the second to stand", out, err)
 	}
@@ -176,6 +183,6 @@ func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 
 type panicking struct{ limiters.Store }
 
-func (panicking) Take(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+func (panicking) Take(context.Context, []limiters.Group, []limiters.Verdict) error {
 	panic("out of order")
 }

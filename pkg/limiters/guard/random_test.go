@@ -92,8 +92,8 @@ func (c *comparison) step(t *testing.T) {
 	}
 	c.last = now
 	want, got := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-	must.Succeed(t, c.bare.Take(context.Background(), time.Time{}, groups, want))
-	must.Succeed(t, c.cached.Take(context.Background(), time.Time{}, groups, got))
+	must.Succeed(t, c.bare.Take(context.Background(), groups, want))
+	must.Succeed(t, c.cached.Take(context.Background(), groups, got))
 	for i, op := range ops {
 		c.ops[op.Key] = op
 		if !want[i].Allowed {

@@ -14,6 +14,7 @@ import (
 // charges, refunds and settlements are, a replica admits at most the whole limit at one time.
 func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 	const whole, replicas = 60, 10
+	now := time.Now()
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		for _, l := range []limiters.Spec{
 			{}, {CountDenied: true}, {Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute}}},
@@ -22,7 +23,7 @@ func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 			limit, most := limiterstest.MustLimit(l), int64(0)
 			for seed := range uint64(20) {
 				f := withOnError(guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
-					Local: memory(), Replicas: func() int { return replicas },
+					Local: memoryAt(&now), Replicas: func() int { return replicas },
 				}), limiters.OnErrorLocal)
 				most = max(most, mostAdmitted(t, f, limit, rand.New(rand.NewPCG(seed, 1))))
 			}
@@ -37,11 +38,11 @@ func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 // returns the highest sum of those admitted.
 func mostAdmitted(t *testing.T, store limiters.Store, limit *limiters.Limit, rnd *rand.Rand) int64 {
 	t.Helper()
-	sizes, now := []int64{1, 1, 1, 2, 7, 20, 30, 60}, time.Now()
+	sizes := []int64{1, 1, 1, 2, 7, 20, 30, 60}
 	decide := func(op limiters.Op) bool {
 		op.Key, op.Limit = "k", limit
 		var out [1]limiters.Verdict
-		if err := store.Take(t.Context(), now, limiters.Singles(op), out[:]); err != nil || out[0].Err != nil {
+		if err := store.Take(t.Context(), limiters.Singles(op), out[:]); err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
 		return out[0].Allowed

@@ -41,15 +41,21 @@ func onRedis(t testing.TB, server *redistest.Server) limiters.Store {
 
 func TestDenyCachePassesTheSuite(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
-		limiterstest.Run(t, func(t *testing.T) limiters.Store {
-			return cached(t, memstore.New(memstore.Options{}), guard.DenyCacheOptions{})
+		limiterstest.RunOwnClock(t, func(t *testing.T) limiterstest.TimedStore {
+			return limiterstest.Decorated(cached(t, memory(), guard.DenyCacheOptions{}))
+		})
+	})
+	// The cache uses the clock of the machine, so at given times it must not remember denials.
+	t.Run("without memory", func(t *testing.T) {
+		limiterstest.Run(t, func(t *testing.T) limiterstest.TimedStore {
+			return limiterstest.Decorated(cached(t, memory(), guard.DenyCacheOptions{MaxAge: time.Nanosecond}))
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Start(t)
-		limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+		limiterstest.RunOwnClock(t, func(t *testing.T) limiterstest.TimedStore {
 			must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
-			return cached(t, onRedis(t, server), guard.DenyCacheOptions{})
+			return limiterstest.Decorated(cached(t, onRedis(t, server), guard.DenyCacheOptions{}))
 		})
 	})
 }
@@ -64,8 +70,8 @@ func TestDenyCachesOfReplicasAdmitExactlyTheLimit(t *testing.T) {
 // only, and a busy machine needs longer.
 type noDeadlineStore struct{ limiters.Store }
 
-func (s noDeadlineStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	return s.Store.Take(context.WithoutCancel(ctx), now, groups, out)
+func (s noDeadlineStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.Store.Take(context.WithoutCancel(ctx), groups, out)
 }
 
 // Under concurrent use no denied hit is counted twice and none is lost: the count of a window is
@@ -92,7 +98,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 							ops[i] = limiters.Op{Key: fmt.Sprint(k), Limit: day, N: n}
 							want[k].Add(n)
 						}
-						if err := replicas[g%2].Take(context.Background(), time.Time{}, limiters.Singles(ops...), out[:len(ops)]); err != nil {
+						if err := replicas[g%2].Take(context.Background(), limiters.Singles(ops...), out[:len(ops)]); err != nil {
 							t.Error(err)
 						}
 						if rnd.IntN(1000) == 0 {
@@ -198,7 +204,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 	for i := range 200_000 {
 		ops[0] = limiters.Op{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
-		must.Succeed(t, c.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+		must.Succeed(t, c.Take(context.Background(), limiters.Singles(ops...), out))
 	}
 	taken, stats := heap()-before, c.Stats()
 	runtime.KeepAlive(c)
@@ -218,7 +224,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 // denies is a store that denies every operation.
 type denies struct{ limiters.Store }
 
-func (denies) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (denies) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	for i, op := range slices.Concat(groups...) {
 		out[i] = limiters.Verdict{Used: op.Limit.Capacity() + 1, RetryAfter: time.Hour, ResetAfter: time.Hour}
 	}

@@ -38,7 +38,7 @@ func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdi
 	ctx, cancel := context.WithTimeout(w.callCtx, callTimeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ops))
-	err := limiters.CatchPanic(func() error { return store.Take(ctx, time.Time{}, limiters.Singles(ops...), verdicts) })
+	err := limiters.CatchPanic(func() error { return store.Take(ctx, limiters.Singles(ops...), verdicts) })
 	if err != nil {
 		limiters.FailAll(verdicts, err)
 	}

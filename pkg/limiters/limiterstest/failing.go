@@ -3,7 +3,6 @@ package limiterstest
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
@@ -17,14 +16,14 @@ type FailingStore struct {
 }
 
 // Take implements [limiters.Store].
-func (s *FailingStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *FailingStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	if s.Err != nil && len(groups) > 0 {
-		return s.Err
+		return limiters.FailAll(out, s.Err)
 	}
-	err := s.Store.Take(ctx, now, groups, out)
+	err := s.Store.Take(ctx, groups, out)
 	for i, op := range slices.Concat(groups...) {
 		if s.OfKey == nil {
 			break

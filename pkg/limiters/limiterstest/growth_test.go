@@ -34,7 +34,7 @@ type growthCheck struct {
 	asked bool // the current operation needs memory
 }
 
-func (c *growthCheck) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (c *growthCheck) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	for first, g := range limiters.EachGroup(groups) {
 		if err := c.takeGroup(ctx, now, g, out[first:first+len(g)]); err != nil {
 			return err
@@ -44,7 +44,7 @@ func (c *growthCheck) Take(ctx context.Context, now time.Time, groups []limiters
 }
 
 func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.Group, out []limiters.Verdict) error {
-	take := func() error { return c.Reference.Take(ctx, now, []limiters.Group{g}, out) }
+	take := func() error { return c.Reference.TakeAt(ctx, now, []limiters.Group{g}, out) }
 	if len(g) > 1 {
 		return take() // its operations depend on each other
 	}

@@ -1,6 +1,6 @@
 // Package limiterstest is the conformance suite of [limiters.Store]. The test of a store calls
-// [Run] with a function that opens the store. A bug found in one store becomes a trace here, and so
-// a test of all stores.
+// [Run] with a function that opens the store. The store needs the method TakeAt, which [Decorated]
+// adds to a decorator. A bug found in one store becomes a trace here, and so a test of all stores.
 //
 // The first part is traces, in testdata:
 //
@@ -27,46 +27,52 @@ import (
 
 // Run runs the suite on stores that open returns. Each must be empty, and open must register its
 // cleanup.
-func Run(t *testing.T, open func(t *testing.T) limiters.Store) {
+func Run(t *testing.T, open func(t *testing.T) TimedStore) {
 	RunAgainst(t, newReference, open)
 }
 
 // RunAgainst is [Run] with another reference for random sequences. It is for a decorator that keeps
 // the limits of a key in several stores, so that a reload can move a limit to another store. The
 // reference must not use the decorator.
-func RunAgainst(t *testing.T, newReference func() limiters.Store, open func(t *testing.T) limiters.Store) {
+func RunAgainst(t *testing.T, newReference func() TimedStore, open func(t *testing.T) TimedStore) {
 	suite{newReference, fullSequences}.run(t, open)
 	t.Run("many leases", func(t *testing.T) { testManyLeases(t, open(t)) })
 }
 
 // RunReduced is [Run] with fewer random sequences, and without keys that have many leases. It is
-// for a store that differs only in its connection, in the names of its keys, or in a decorator,
-// from a store that passes Run.
-func RunReduced(t *testing.T, open func(t *testing.T) limiters.Store) {
+// for a store that differs only in its connection, or in the names of its keys, from a store that
+// passes Run.
+func RunReduced(t *testing.T, open func(t *testing.T) TimedStore) {
 	suite{newReference, fullSequences / 6}.run(t, open)
 }
 
-func newReference() limiters.Store { return NewReference() }
+func newReference() TimedStore { return NewReference() }
 
 // A suite is the conformance suite with a reference and a number of random sequences per algorithm.
 type suite struct {
-	newReference func() limiters.Store
+	newReference func() TimedStore
 	sequences    uint64
 }
 
-func (s suite) run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store) {
-	open := func(t *testing.T) limiters.Store { return checkedStore{openUnchecked(t), t} }
-	replicas := func(t *testing.T) []limiters.Store { return slices.Repeat([]limiters.Store{open(t)}, 3) }
+func (s suite) run(t *testing.T, openUnchecked func(t *testing.T) TimedStore) {
+	open := func(t *testing.T) TimedStore { return checkedStore{openUnchecked(t), t} }
 	t.Run("traces", func(t *testing.T) { RunTraces(t, open(t)) })
 	t.Run("random", func(t *testing.T) { s.random(t, open(t), WindowedAlgorithms(), NewGenerator) })
 	t.Run("random leases", func(t *testing.T) { s.random(t, open(t), limiters.Algorithms(), NewLeaseGenerator) })
 	t.Run("random mixed", func(t *testing.T) { s.randomMixed(t, open(t)) })
 	t.Run("reservations after a refund", func(t *testing.T) { testReservationsAfterRefund(t, open(t)) })
-	t.Run("races", func(t *testing.T) { RunRaces(t, replicas(t)) })
 	t.Run("random penalties", func(t *testing.T) { s.random(t, open(t), WindowedAlgorithms(), NewPenaltyGenerator) })
+	t.Run("random resets", func(t *testing.T) { s.randomResets(t, open(t)) })
+	RunOwnClock(t, openUnchecked)
+}
+
+// RunOwnClock is the part of [Run] in which the store uses its own clock.
+func RunOwnClock(t *testing.T, openUnchecked func(t *testing.T) TimedStore) {
+	open := func(t *testing.T) limiters.Store { return checkedStore{openUnchecked(t), t} }
+	replicas := func(t *testing.T) []limiters.Store { return slices.Repeat([]limiters.Store{open(t)}, 3) }
+	t.Run("races", func(t *testing.T) { RunRaces(t, replicas(t)) })
 	t.Run("races with penalties", func(t *testing.T) { testPenaltyRaces(t, replicas(t)) })
 	t.Run("resets", func(t *testing.T) { testResets(t, open(t)) })
-	t.Run("random resets", func(t *testing.T) { s.randomResets(t, open(t)) })
 	t.Run("canceled", func(t *testing.T) { testCanceled(t, open(t)) })
 	t.Run("no operations", func(t *testing.T) { testNoOps(t, open(t)) })
 	t.Run("own clock", func(t *testing.T) { testOwnClock(t, open(t)) })
@@ -74,17 +80,29 @@ func (s suite) run(t *testing.T, openUnchecked func(t *testing.T) limiters.Store
 }
 
 // A checkedStore fails t if a verdict contradicts itself: a penalty denies, and only a denied
-// operation waits.
+// operation waits. It also fails t if a Take fails and a verdict has no error.
 type checkedStore struct {
-	limiters.Store
+	TimedStore
 	t *testing.T
 }
 
-func (s checkedStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := s.Store.Take(ctx, now, groups, out)
+func (s checkedStore) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.check(s.TimedStore.Take(ctx, groups, out), out)
+}
+
+func (s checkedStore) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.check(s.TimedStore.TakeAt(ctx, now, groups, out), out)
+}
+
+// check checks the result of a Take, and returns its error.
+func (s checkedStore) check(err error, out []limiters.Verdict) error {
 	for i := range out {
-		if v := &out[i]; err == nil && v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyLeases || v.RetryAfter != 0 || v.Err != nil) {
+		v := &out[i]
+		if v.Allowed && (v.Penalized || v.PenaltyBegan || v.TooManyLeases || v.RetryAfter != 0 || v.Err != nil) {
 			s.t.Errorf("a verdict contradicts itself: %+v", *v)
+		}
+		if err != nil && v.Err == nil {
+			s.t.Errorf("Take fails with %q, and a verdict has no error: %+v", err, *v)
 		}
 	}
 	return err
@@ -98,7 +116,7 @@ func WindowedAlgorithms() []string {
 // Take decides groups in one call, by the clock of the store.
 func Take(store limiters.Store, groups ...limiters.Group) ([]limiters.Verdict, error) {
 	out := make([]limiters.Verdict, len(slices.Concat(groups...)))
-	return out, store.Take(context.Background(), time.Time{}, groups, out)
+	return out, store.Take(context.Background(), groups, out)
 }
 
 // testCanceled checks that a call whose context has ended charges nothing and returns the uncharged
@@ -109,7 +127,7 @@ func testCanceled(t *testing.T, store limiters.Store) {
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	groups := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}
 	out := make([]limiters.Verdict, 1)
-	if err := store.Take(ctx, time.Time{}, groups, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
+	if err := store.Take(ctx, groups, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
 		t.Errorf("Take of a canceled context: %v, want an uncharged %v", err, context.Canceled)
 	}
 	if out, err := Take(store, groups...); err != nil || !out[0].Allowed {
@@ -124,7 +142,7 @@ func testNoOps(t *testing.T, store limiters.Store) {
 	}
 }
 
-// testOwnClock checks that without a given now the store uses a clock that moves.
+// testOwnClock checks the times of verdicts by the clock of the store.
 func testOwnClock(t *testing.T, store limiters.Store) {
 	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})

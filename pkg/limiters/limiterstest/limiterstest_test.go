@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata as the reference answers; review the diff")
 
 func TestReferencePassesTheSuite(t *testing.T) {
-	Run(t, func(*testing.T) limiters.Store { return NewReference() })
+	Run(t, func(*testing.T) TimedStore { return NewReference() })
 }
 
 func TestUpdateRewritesTraces(t *testing.T) {

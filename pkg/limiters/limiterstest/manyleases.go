@@ -11,7 +11,7 @@ import (
 // testManyLeases checks keys with more leases than one operation shortens or removes. The race
 // tests run with -short, which skips it: with the race detector it takes ten times as long, and
 // finds no more.
-func testManyLeases(t *testing.T, store limiters.Store) {
+func testManyLeases(t *testing.T, store TimedStore) {
 	if testing.Short() {
 		t.Skip("-short: too slow for the race detector")
 	}

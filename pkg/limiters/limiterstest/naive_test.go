@@ -73,7 +73,7 @@ func agreeWithModels(
 			op := groups[0][0]
 			op.Key = "k"
 			out := make([]limiters.Verdict, 1)
-			must.Succeed(t, core.Take(context.Background(), now, limiters.Singles(op), out))
+			must.Succeed(t, core.TakeAt(context.Background(), now, limiters.Singles(op), out))
 			want := decide(now.UnixMicro(), op)
 			want.At = now.UnixMicro()
 			history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))

@@ -10,11 +10,11 @@ import (
 // A pair decides operations in a store and in a reference, and compares the verdicts.
 type pair struct {
 	t                *testing.T
-	store, reference limiters.Store
+	store, reference TimedStore
 	prefix           string // of all keys
 }
 
-func newPair(t *testing.T, store limiters.Store, prefix string) *pair {
+func newPair(t *testing.T, store TimedStore, prefix string) *pair {
 	return &pair{t, store, NewReference(), prefix}
 }
 

@@ -163,7 +163,7 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 					ops++
 					op := limiters.Op{Key: "k", Limit: g.limits[0], N: groups[0][0].N}
 					out := make([]limiters.Verdict, 1)
-					must.Succeed(t, core.Take(context.Background(), now, limiters.Singles(op), out))
+					must.Succeed(t, core.TakeAt(context.Background(), now, limiters.Singles(op), out))
 					want := m.take(now.UnixMicro(), clamp(op.N), 0)
 					want.At = now.UnixMicro()
 					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(op.N, 10)+" "+Format(want))

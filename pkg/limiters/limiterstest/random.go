@@ -64,12 +64,12 @@ func FirstSeed() uint64 {
 // RunRandom compares a store with the reference over random sequences. Calls have several
 // operations, some in groups, on a few keys, under limits whose maximum changes as in a reload.
 // Time stands still, goes on to an edge, jumps ahead and steps back.
-func RunRandom(t *testing.T, store limiters.Store) {
+func RunRandom(t *testing.T, store TimedStore) {
 	suite{newReference, fullSequences}.random(t, store, WindowedAlgorithms(), NewGenerator)
 }
 
 // random is [RunRandom] for some algorithms and a kind of sequences.
-func (s suite) random(t *testing.T, store limiters.Store, algorithms []string, generate func(algorithm string, seed uint64) *Generator) {
+func (s suite) random(t *testing.T, store TimedStore, algorithms []string, generate func(algorithm string, seed uint64) *Generator) {
 	for _, name := range algorithms {
 		t.Run(name, func(t *testing.T) {
 			for seed := range Seeds(s.sequences) {
@@ -81,7 +81,7 @@ func (s suite) random(t *testing.T, store limiters.Store, algorithms []string, g
 
 // randomMixed is [RunRandom] for calls whose operations are under limits of several algorithms,
 // with penalties and leases. A group may have any of them.
-func (s suite) randomMixed(t *testing.T, store limiters.Store) {
+func (s suite) randomMixed(t *testing.T, store TimedStore) {
 	for seed := range Seeds(3 * s.sequences) {
 		Agree(t, NewMixedGenerator(seed), sequenceSteps, store, s.newReference())
 	}
@@ -95,7 +95,7 @@ type CallSource interface {
 
 // Agree decides steps calls in a store and in a reference. If their verdicts differ, it logs the
 // last operations and ends the test. The keys should name the sequence, as those of a Generator do.
-func Agree(t *testing.T, calls CallSource, steps int, store, reference limiters.Store) {
+func Agree(t *testing.T, calls CallSource, steps int, store, reference TimedStore) {
 	t.Helper()
 	var history []func() string // formatted only if the stores disagree
 	for range steps {
@@ -119,14 +119,14 @@ func Agree(t *testing.T, calls CallSource, steps int, store, reference limiters.
 }
 
 // takeBoth decides groups in a store and in a reference.
-func takeBoth(t *testing.T, now time.Time, groups []limiters.Group, store, reference limiters.Store) (got, want []limiters.Verdict) {
+func takeBoth(t *testing.T, now time.Time, groups []limiters.Group, store, reference TimedStore) (got, want []limiters.Verdict) {
 	t.Helper()
 	n := len(slices.Concat(groups...))
 	got, want = make([]limiters.Verdict, n), make([]limiters.Verdict, n)
-	if err := reference.Take(context.Background(), now, groups, want); err != nil {
+	if err := reference.TakeAt(context.Background(), now, groups, want); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Take(context.Background(), now, groups, got); err != nil {
+	if err := store.TakeAt(context.Background(), now, groups, got); err != nil {
 		t.Fatal(err)
 	}
 	return got, want

@@ -9,7 +9,7 @@ import (
 )
 
 // Reference is the simplest possible Store: the core's functions over a map that only grows. Every
-// store must return its verdicts. Pass it a now with each call.
+// store must return its verdicts.
 type Reference struct {
 	mu      sync.Mutex
 	indexOf map[limiters.StateName]int
@@ -17,15 +17,22 @@ type Reference struct {
 	grow    limiters.GrowFunc // nil: memory is not bounded
 	latest  int64             // the latest time of its own clock, in µs since 1970
 	order   uint16            // the number of the last Take at that time, from 0
+
+	Now func() time.Time // replaces the clock of the machine, if not nil
 }
 
 // NewReference returns an empty Reference.
 func NewReference() *Reference { return &Reference{indexOf: make(map[limiters.StateName]int)} }
 
 // Take implements [limiters.Store].
-func (r *Reference) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *Reference) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return r.TakeAt(ctx, time.Time{}, groups, out)
+}
+
+// TakeAt implements [TimedStore].
+func (r *Reference) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,6 +67,9 @@ func (r *Reference) stateIndex(op *limiters.Op) int {
 // clock reads the own clock, and returns how many Takes of the same time were before.
 func (r *Reference) clock() (now time.Time, order uint16) {
 	now = time.Now()
+	if r.Now != nil {
+		now = r.Now()
+	}
 	if now.UnixMicro() == r.latest {
 		r.order++
 	} else {

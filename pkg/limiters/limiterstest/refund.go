@@ -11,7 +11,7 @@ import (
 // testReservationsAfterRefund checks a reservation in a group whose first operation refunds the
 // newest hits of its key, while the clock is behind these hits. A settle must find the time that
 // the reservation charged.
-func testReservationsAfterRefund(t *testing.T, store limiters.Store) {
+func testReservationsAfterRefund(t *testing.T, store TimedStore) {
 	for _, name := range WindowedAlgorithms() {
 		params := FirstHitParams(name)
 		params.Reserve.TTL = time.Hour

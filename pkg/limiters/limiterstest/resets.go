@@ -109,12 +109,12 @@ func MustResetMatching(t *testing.T, store limiters.Store, match func(key string
 }
 
 // randomResets is [RunRandom] with resets and inspections of keys between the calls.
-func (s suite) randomResets(t *testing.T, store limiters.Store) {
+func (s suite) randomResets(t *testing.T, store TimedStore) {
 	for n, generate := range []func(string, uint64) *Generator{NewGenerator, NewPenaltyGenerator, NewLeaseGenerator} {
 		for _, name := range WindowedAlgorithms() {
 			for seed := range Seeds(max(s.sequences/4, 1)) {
-				resetting := func(wrapped limiters.Store) *resettingStore {
-					return &resettingStore{Store: wrapped, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
+				resetting := func(wrapped TimedStore) *resettingStore {
+					return &resettingStore{TimedStore: wrapped, rnd: rand.New(rand.NewPCG(seed, 7)), canMatch: canMatch(store)}
 				}
 				tested, reference := resetting(store), resetting(s.newReference())
 				Agree(t, generate(name, 1000*uint64(n+1)+seed), sequenceSteps, tested, reference)
@@ -131,13 +131,13 @@ func (s suite) randomResets(t *testing.T, store limiters.Store) {
 // A resettingStore is a Store that resets and inspects some keys before a Take. Two of them with
 // equal seeds do the same.
 type resettingStore struct {
-	limiters.Store
+	TimedStore
 	rnd       *rand.Rand
 	canMatch  bool
 	inspected []limiters.Verdict
 }
 
-func (r *resettingStore) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *resettingStore) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	op := groups[r.rnd.IntN(len(groups))][0]
 	if r.rnd.IntN(3) == 0 {
 		inspection := slices.Clone(groups[r.rnd.IntN(len(groups))])
@@ -145,14 +145,14 @@ func (r *resettingStore) Take(ctx context.Context, now time.Time, groups []limit
 			inspection[i].Kind = limiters.OpInspect
 		}
 		verdicts := make([]limiters.Verdict, len(inspection))
-		if err := r.Store.Take(ctx, now, []limiters.Group{inspection}, verdicts); err != nil {
+		if err := r.TimedStore.TakeAt(ctx, now, []limiters.Group{inspection}, verdicts); err != nil {
 			return err
 		}
 		r.inspected = append(r.inspected, verdicts...)
 	}
 	switch r.rnd.IntN(8) {
 	case 0:
-		if _, err := r.Store.Reset(ctx, []limiters.StateName{op.Limit.StateName(op.Key)}); err != nil {
+		if _, err := r.TimedStore.Reset(ctx, []limiters.StateName{op.Limit.StateName(op.Key)}); err != nil {
 			return err
 		}
 	case 1:
@@ -162,7 +162,7 @@ func (r *resettingStore) Take(ctx context.Context, now time.Time, groups []limit
 		prefix := strings.Clone(op.Key[:len(op.Key)/2])
 		cursor := ""
 		for {
-			done, err := r.Store.ResetMatching(ctx, func(key string) bool { return strings.HasPrefix(key, prefix) }, cursor)
+			done, err := r.TimedStore.ResetMatching(ctx, func(key string) bool { return strings.HasPrefix(key, prefix) }, cursor)
 			if err != nil {
 				return err
 			}
@@ -172,5 +172,5 @@ func (r *resettingStore) Take(ctx context.Context, now time.Time, groups []limit
 			}
 		}
 	}
-	return r.Store.Take(ctx, now, groups, out)
+	return r.TimedStore.TakeAt(ctx, now, groups, out)
 }

@@ -36,7 +36,7 @@ var traceStart = time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 // a retry may be "never". A denial whose retry is the end of a penalty is "penalized". An
 // inspection during a penalty adds "penalty=D", and a charge whose lease is open already adds
 // "already_open".
-func RunTraces(t *testing.T, store limiters.Store) {
+func RunTraces(t *testing.T, store TimedStore) {
 	names, err := fs.Glob(traceFiles, "testdata/*.txt")
 	if err != nil || len(names) == 0 {
 		t.Fatal("no traces", err)
@@ -60,7 +60,7 @@ func RunTraces(t *testing.T, store limiters.Store) {
 
 // replay runs the traces of a file. It returns the text with the actual verdicts, and a message for
 // each verdict that differs.
-func replay(store limiters.Store, file, text string) (got string, mismatches []string, err error) {
+func replay(store TimedStore, file, text string) (got string, mismatches []string, err error) {
 	var out []string
 	r := replayer{store: store, prefix: file}
 	for i, line := range strings.Split(text, "\n") {
@@ -77,7 +77,7 @@ func replay(store limiters.Store, file, text string) (got string, mismatches []s
 }
 
 type replayer struct {
-	store         limiters.Store
+	store         TimedStore
 	prefix, trace string
 	now           time.Time
 	limits        map[string]*limiters.Limit
@@ -166,7 +166,7 @@ func (r *replayer) step(words []string) (string, error) {
 		groups = []limiters.Group{ops}
 	}
 	out := make([]limiters.Verdict, len(ops))
-	if err := r.store.Take(context.Background(), r.now, groups, out); err != nil {
+	if err := r.store.TakeAt(context.Background(), r.now, groups, out); err != nil {
 		return "", err
 	}
 	verdicts := make([]string, len(out))

@@ -52,7 +52,7 @@ func (k *keyOf) of(i int) string {
 }
 
 func charge(b *testing.B, s *Store, groups []limiters.Group, out []limiters.Verdict) {
-	if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil || out[0].Err != nil {
+	if err := s.Take(context.Background(), groups, out); err != nil || out[0].Err != nil {
 		b.Fatal(err, out[0].Err)
 	}
 }
@@ -115,7 +115,7 @@ func BenchmarkTakeOfMovingLog(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				now = now.Add(time.Second / time.Duration(held))
-				if err := s.Take(context.Background(), now, groups, out); err != nil || !out[0].Allowed {
+				if err := s.TakeAt(context.Background(), now, groups, out); err != nil || !out[0].Allowed {
 					b.Fatal(err, out[0])
 				}
 			}
@@ -325,7 +325,7 @@ func BenchmarkSave(b *testing.B) {
 	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
 	for i := range limiters.MaxLogLimit {
 		now := time.Now().Add(time.Duration(i) * time.Microsecond)
-		must.Succeed(b, log.Take(context.Background(), now, groups, out))
+		must.Succeed(b, log.TakeAt(context.Background(), now, groups, out))
 	}
 	for _, c := range []struct {
 		name  string

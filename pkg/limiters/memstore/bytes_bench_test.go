@@ -30,7 +30,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 				ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 				for i := range keys {
 					ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-					must.Succeed(b, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+					must.Succeed(b, s.Take(context.Background(), limiters.Singles(ops...), out))
 				}
 				b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
 				b.ReportMetric(float64(s.Stats().Bytes)/float64(keys), "accounted/key")
@@ -49,7 +49,7 @@ func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
 		ops, out := []limiters.Op{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
 		for i := range million {
 			now := time.UnixMicro(1_763_683_200_000_000 + int64(i)*50)
-			if err := s.Take(context.Background(), now, limiters.Singles(ops...), out); err != nil || !out[0].Allowed {
+			if err := s.TakeAt(context.Background(), now, limiters.Singles(ops...), out); err != nil || !out[0].Allowed {
 				b.Fatal(err, out[0])
 			}
 		}
@@ -65,7 +65,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 			for b.Loop() {
 				before, s := heap(), New(Options{})
 				err := c.Fill(c.Keys, func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-					return s.Take(b.Context(), now, groups, out)
+					return s.TakeAt(b.Context(), now, groups, out)
 				})
 				must.Succeed(b, err)
 				b.ReportMetric(float64(heap()-before)/float64(c.Keys), "bytes/key")

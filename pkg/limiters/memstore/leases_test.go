@@ -273,7 +273,7 @@ func BenchmarkLeases(b *testing.B) {
 				groups := limiters.Singles(ops...)
 				take := func(id limiters.LeaseID, end bool) {
 					ops[0].Lease, ops[0].Kind = id, endOrCharge(end)
-					if err := s.Take(context.Background(), time.Time{}, groups, out); err != nil || !out[0].Allowed {
+					if err := s.Take(context.Background(), groups, out); err != nil || !out[0].Allowed {
 						b.Fatal(err, out)
 					}
 				}

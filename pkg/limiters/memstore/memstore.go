@@ -90,9 +90,15 @@ func (s *Store) clock() int64 {
 }
 
 // Take implements [limiters.Store].
-func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.TakeAt(ctx, time.Time{}, groups, out)
+}
+
+// TakeAt is Take at the time now, for tests. The time must be after 1970, and is truncated to
+// microseconds. If now is zero, TakeAt is Take.
+func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		return limiters.Uncharged(err)
+		return limiters.FailAll(out, limiters.Uncharged(err))
 	}
 	t := transactionPool.Get().(*transaction)
 	defer t.release()

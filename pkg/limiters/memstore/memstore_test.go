@@ -14,7 +14,7 @@ import (
 )
 
 func TestStorePassesTheSuite(t *testing.T) {
-	limiterstest.Run(t, func(*testing.T) limiters.Store { return New(Options{}) })
+	limiterstest.Run(t, func(*testing.T) limiterstest.TimedStore { return New(Options{}) })
 }
 
 func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
@@ -131,8 +131,8 @@ func (c *forwardCalls) Next() (time.Time, []limiters.Group) {
 // because those of a reference that is given the time have none.
 type ownClock struct{ *Store }
 
-func (s ownClock) Take(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := s.Store.Take(ctx, time.Time{}, groups, out)
+func (s ownClock) TakeAt(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := s.Store.Take(ctx, groups, out)
 	for i := range out {
 		out[i].Order = 0
 	}
@@ -397,7 +397,7 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 				spec := limiters.Spec{Algorithm: algorithms[(g+i)%len(algorithms)], Max: 20, Window: time.Hour}
 				limit := limiterstest.MustLimit(spec)
 				ops := []limiters.Op{{Key: fmt.Sprint(i % 70), Limit: limit, N: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, N: -1}}
-				_ = s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), make([]limiters.Verdict, 2))
+				_ = s.Take(context.Background(), limiters.Singles(ops...), make([]limiters.Verdict, 2))
 			}
 		})
 	}
@@ -464,7 +464,7 @@ func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
 		if i == 0 {
 			op.Limit = later
 		}
-		must.Succeed(t, s.Take(t.Context(), time.Time{}, []limiters.Group{{op}}, out[:]))
+		must.Succeed(t, s.Take(t.Context(), []limiters.Group{{op}}, out[:]))
 	}
 	s.Sweep()
 	if n := s.Stats().Keys; n != keys {

@@ -266,7 +266,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 			now := time.Now()
 			take := func() {
 				now = now.Add(200 * time.Microsecond)
-				must.Succeed(t, s.Take(ctx, now, groups, out))
+				must.Succeed(t, s.TakeAt(ctx, now, groups, out))
 			}
 			for range 20 {
 				take()
@@ -295,7 +295,7 @@ func TestMemoryPerKeyIsBounded(t *testing.T) {
 		ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 		for i := range keys {
 			ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
-			must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+			must.Succeed(t, s.Take(context.Background(), limiters.Singles(ops...), out))
 		}
 		took := int64(heap() - before)
 		if took > keys*maxPerKey {
@@ -374,7 +374,7 @@ func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	ops = append(ops, limiters.Op{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
 	for i := range int64(3) {
 		out := make([]limiters.Verdict, len(ops))
-		must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+		must.Succeed(t, s.Take(context.Background(), limiters.Singles(ops...), out))
 		for j, v := range out {
 			if want := min(i+1, ops[j].Limit.Capacity()); v.Used != want {
 				t.Errorf("call %d, %s: %+v, want %d used", i, ops[j].Limit.StateID(), v, want)

@@ -108,7 +108,7 @@ func filledStore(t testing.TB) *Store {
 		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 			ops, out := []limiters.Op{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
-			if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil || !out[0].Allowed || out[1].Allowed {
+			if err := s.Take(context.Background(), limiters.Singles(ops...), out); err != nil || !out[0].Allowed || out[1].Allowed {
 				t.Fatal(err, out)
 			}
 		}
@@ -212,7 +212,7 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	for i := range ends {
 		ends[i] = limiters.Op{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Kind: limiters.OpEnd}
 	}
-	must.Succeed(t, s.Take(t.Context(), time.Time{}, limiters.Singles(ends...), make([]limiters.Verdict, len(ends))))
+	must.Succeed(t, s.Take(t.Context(), limiters.Singles(ends...), make([]limiters.Verdict, len(ends))))
 	var b bytes.Buffer
 	if _, err := s.Save(&b); err != nil {
 		t.Fatal(err)
@@ -378,7 +378,7 @@ func FuzzLoad(f *testing.F) {
 					for j, n := range []int64{0, 1, 4, -1} {
 						ops[j] = limiters.Op{Key: key, Limit: limit, N: n}
 					}
-					must.Succeed(t, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+					must.Succeed(t, s.Take(context.Background(), limiters.Singles(ops...), out))
 				}
 			}
 			if _, err := s.Save(io.Discard); err != nil {

@@ -32,7 +32,7 @@ func TestStoreByURLPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "secret")
 	server.Login("", "secret")
-	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		o, err := connect.ParseURL(connect.Single, "tcp", "redis://:secret@"+server.Addr+"/2")
 		must.Succeed(t, err)
@@ -47,7 +47,7 @@ func TestACLUserPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.SetUser(t, "weir", append(slices.Clone(aclRules), adminRules...)...)
-	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		o, err := connect.ParseURL(connect.Single, "tcp", server.Addr)
 		must.Succeed(t, err)
@@ -168,7 +168,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		o.SentinelLogin.Set("of sentinel")
 		return openAt(t, o)
 	}
-	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, w.Master.Client(t).FlushAll(context.Background()).Err())
 		return open(t, url)
 	})

@@ -59,7 +59,7 @@ func BenchmarkCall(b *testing.B) {
 					for i := range ops {
 						ops[i] = limiters.Op{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
 					}
-					must.Succeed(b, s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out))
+					must.Succeed(b, s.Take(context.Background(), limiters.Singles(ops...), out))
 					calls++
 				}
 				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(calls*size), "redis-ns/hit")
@@ -89,7 +89,7 @@ func BenchmarkGroups(b *testing.B) {
 						key := fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", rand.IntN(users))
 						groups[i] = limiters.Group{{Key: key + " minute", Limit: minute, N: 1}, {Key: key + " hour", Limit: hour, N: 1}}
 					}
-					must.Succeed(b, s.Take(context.Background(), time.Time{}, groups, out))
+					must.Succeed(b, s.Take(context.Background(), groups, out))
 					decided += len(out)
 				}
 				b.ReportMetric(float64(cpu(b, s.client)-before)/float64(decided), "redis-ns/hit")
@@ -118,7 +118,7 @@ func BenchmarkQueue(b *testing.B) {
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()
 					for i := client; i < b.N; i += clients {
-						if err := q.Take(ctx, time.Time{}, groups, out); err != nil {
+						if err := q.takeAt(ctx, time.Time{}, groups, out); err != nil {
 							b.Error(err)
 						}
 					}

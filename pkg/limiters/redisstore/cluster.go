@@ -41,8 +41,8 @@ func newCluster(client *redis.ClusterClient, address string, namer keyNamer, que
 // most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 
-// Take decides groups on the nodes that own their hash slots.
-func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// takeAt decides groups on the nodes that own their hash slots.
+func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	// Loading the hash slots may take a timeout of its own.
 	ctx, cancel := context.WithTimeout(ctx, c.queues.timeout)
 	defer cancel()
@@ -54,18 +54,31 @@ func (c *cluster) Take(ctx context.Context, now time.Time, groups []limiters.Gro
 		return err
 	}
 	if q := queues[0]; q != nil && !slices.ContainsFunc(queues, func(other *queue) bool { return other != q }) {
-		return q.Take(ctx, now, groups, out)
+		return q.takeAt(ctx, now, groups, out)
 	}
 	var fanOut split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if q := queues[0]; q != nil {
-			fanOut.Add(q, g, first)
+			fanOut.Add(queueAt{q, now}, g, first)
 		} else {
 			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
 		}
 		queues = queues[1:]
 	}
-	return fanOut.Take(ctx, now, out)
+	return fanOut.Take(ctx, out)
+}
+
+// A queueAt is a [split.Taker] that decides in a queue at a given time.
+type queueAt struct {
+	queue *queue
+	now   time.Time
+}
+
+func (q queueAt) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	if err := q.queue.takeAt(ctx, q.now, groups, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
 }
 
 // route returns the queue of each group, that of the node that owns the group's hash slot. A group

@@ -57,7 +57,7 @@ func TestClusterPassesTheSuite(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	// The suite has groups over several keys. The tag puts them into one hash slot.
 	t.Run("suite", func(t *testing.T) {
-		limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+		limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 			c.FlushAll(t)
 			return openCluster(t, c, oneSlot)
 		})
@@ -75,7 +75,7 @@ func TestClusterPassesTheSuite(t *testing.T) {
 	t.Run("policy", func(t *testing.T) { theWorstPolicyIsTold(t, c) })
 }
 
-func randomWithoutGroups(t *testing.T, store limiters.Store) {
+func randomWithoutGroups(t *testing.T, store limiterstest.TimedStore) {
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		for seed := range limiterstest.Seeds(20) {
 			limiterstest.Agree(t, ungrouped{limiterstest.NewGenerator(name, seed)}, 60, store, limiterstest.NewReference())

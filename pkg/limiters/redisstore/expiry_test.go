@@ -53,7 +53,7 @@ func (f *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
 	f.t.Helper()
 	op.N = 0
 	out := make([]limiters.Verdict, 1)
-	if err := s.Take(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
+	if err := s.TakeAt(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
 		f.t.Fatal(err, out[0].Err)
 	}
 	key := keyOf("", &op)
@@ -92,7 +92,7 @@ func TestKeysExpireAfterReset(t *testing.T) {
 				w.setTo(now)
 				ops := slices.Concat(groups...)
 				out := make([]limiters.Verdict, len(ops))
-				must.Succeed(t, s.Take(context.Background(), now, groups, out))
+				must.Succeed(t, s.TakeAt(context.Background(), now, groups, out))
 				for _, op := range ops {
 					w.mustExpire(s, now, limiters.Op{Key: op.Key, Limit: usual})
 				}
@@ -117,7 +117,7 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 		}
 		op := limiters.Op{Key: "k", Limit: limit, N: n}
 		w.setTo(now)
-		must.Succeed(t, s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
+		must.Succeed(t, s.TakeAt(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 		w.mustExpire(s, now, op)
 		now = now.Add(time.Duration(i) * time.Second)
 	}
@@ -151,7 +151,7 @@ func TestFirstWindowExpires(t *testing.T) {
 	w := newExpiryFixture(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
 	s, op, now := open(t, server), limiters.Op{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
-	must.Succeed(t, s.Take(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
+	must.Succeed(t, s.TakeAt(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 	w.mustExpire(s, now, op)
 }
 

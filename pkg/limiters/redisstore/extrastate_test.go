@@ -137,7 +137,7 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 		key := fmt.Sprint("k", i)
 		takeAt := func(now time.Time, ops ...limiters.Op) limiters.Verdict {
 			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-			must.Succeed(t, errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)))
+			must.Succeed(t, errors.Join(s.TakeAt(t.Context(), now, limiters.Singles(ops...), got), reference.TakeAt(t.Context(), now, limiters.Singles(ops...), want)))
 			if !slices.Equal(got, want) {
 				t.Fatalf("%d later entries: got %+v, want %+v", later, got[len(got)-1], want[len(want)-1])
 			}
@@ -186,7 +186,7 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 			if step.end {
 				op.N = 90
 			}
-			if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Used != step.used {
+			if err := s.TakeAt(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Used != step.used {
 				t.Errorf("%s, after %v: %+v, %v, want %d used", unsettled, step.after, out[0], err, step.used)
 			}
 		}

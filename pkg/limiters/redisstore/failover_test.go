@@ -54,7 +54,7 @@ func (s *stream) run() {
 	for !s.stop.Load() {
 		n := s.next.Add(1)
 		out := make([]limiters.Verdict, 1)
-		err := s.store.Take(context.Background(), time.Time{}, limiters.Singles(opsOf(fmt.Sprint("op ", n))...), out)
+		err := s.store.Take(context.Background(), limiters.Singles(opsOf(fmt.Sprint("op ", n))...), out)
 		if err == nil {
 			err = out[0].Err
 		}
@@ -139,7 +139,7 @@ func (s *stream) check(now *Store) (lost int) {
 		}
 		// A cluster with a short node timeout may be down for a moment on a busy machine.
 		redistest.Await(s.t, "the usage of all keys", func(ctx context.Context) error {
-			err := now.Take(ctx, time.Time{}, limiters.Singles(ops...), out)
+			err := now.Take(ctx, limiters.Singles(ops...), out)
 			for i := range out {
 				err = cmp.Or(err, out[i].Err)
 			}

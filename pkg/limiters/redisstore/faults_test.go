@@ -47,7 +47,7 @@ func newLedger(t *testing.T, s *Store, key string) *ledger {
 // charge charges one hit and records the result.
 func (l *ledger) charge() error {
 	out := make([]limiters.Verdict, 1)
-	err := l.store.Take(context.Background(), time.Time{}, []limiters.Group{{{Key: l.key, Limit: many, N: 1}}}, out)
+	err := l.store.Take(context.Background(), []limiters.Group{{{Key: l.key, Limit: many, N: 1}}}, out)
 	if err == nil {
 		err = out[0].Err
 	}
@@ -243,7 +243,7 @@ func TestKilledScriptChargesNothing(t *testing.T) {
 				}
 			}
 		})
-		err := s.Take(t.Context(), time.Time{}, limiters.Singles(peeks...), make([]limiters.Verdict, len(peeks)))
+		err := s.Take(t.Context(), limiters.Singles(peeks...), make([]limiters.Verdict, len(peeks)))
 		close(done)
 		kills.Wait()
 		if err == nil {
@@ -313,7 +313,7 @@ func TestUnixSocketPassesTheSuite(t *testing.T) {
 	server := start()
 	o, err := connect.ParseURL(connect.Single, "unix", socket)
 	must.Succeed(t, err)
-	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		return openAt(t, o)
 	})

@@ -36,10 +36,10 @@ func domainOfKey(key string) string {
 func TestHashedKeysPassTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	opened := func(t *testing.T) limiters.Store {
+	opened := func(t *testing.T) limiterstest.TimedStore {
 		return openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
 	}
-	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, server.Client(t).FlushAll(t.Context()).Err())
 		return opened(t)
 	})

@@ -79,7 +79,7 @@ func BenchmarkLeases(b *testing.B) {
 					for i := range ops {
 						ops[i] = l.next(i < ends)
 					}
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil || out[0].Err != nil {
+					if err := s.Take(context.Background(), limiters.Singles(ops...), out); err != nil || out[0].Err != nil {
 						b.Fatal(err, out[0].Err)
 					}
 				}

@@ -169,7 +169,7 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 	takeAll := func(ops ...limiters.Op) []limiters.Verdict {
 		t.Helper()
 		out := make([]limiters.Verdict, len(ops))
-		must.Succeed(t, s.Take(t.Context(), now, limiters.Singles(ops...), out))
+		must.Succeed(t, s.TakeAt(t.Context(), now, limiters.Singles(ops...), out))
 		return out
 	}
 	// A key with only ends would expire after EndedTTL. This reservation keeps it for an hour.
@@ -236,7 +236,7 @@ func TestOpDropsFewExpiredLeases(t *testing.T) {
 		}
 		takeAt := func(now time.Time, ops ...limiters.Op) int64 {
 			out := make([]limiters.Verdict, len(ops))
-			must.Succeed(t, s.Take(t.Context(), now, limiters.Singles(ops...), out))
+			must.Succeed(t, s.TakeAt(t.Context(), now, limiters.Singles(ops...), out))
 			return out[len(out)-1].Used
 		}
 		takeAt(logStart, fill[1:]...)
@@ -470,7 +470,7 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 	} {
 		op := limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), Kind: endOrCharge(step.end)}
 		out := make([]limiters.Verdict, 1)
-		if err := s.Take(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Err != nil {
+		if err := s.TakeAt(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
 		}
 		reads := commands(t, c)["hgetall"]

@@ -60,7 +60,7 @@ func TestHelperFillMatchesScript(t *testing.T) {
 	for i := range 100 {
 		out := make([]limiters.Verdict, 1)
 		now := logStart.Add(time.Duration(i) * 50 * time.Microsecond)
-		if err := s.Take(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
+		if err := s.TakeAt(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
 	}
@@ -98,7 +98,7 @@ func takeAfter(tb testing.TB, s *Store, n int64, after time.Duration) string {
 	tb.Helper()
 	now := logStart.Add((million-1)*50*time.Microsecond + after)
 	out := make([]limiters.Verdict, 1)
-	must.Succeed(tb, s.Take(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out))
+	must.Succeed(tb, s.TakeAt(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out))
 	return limiterstest.Format(out[0])
 }
 
@@ -197,7 +197,7 @@ func TestLongLogMatchesReference(t *testing.T) {
 				now = now.Add(time.Duration(rnd.Int64N(300_000)) * time.Microsecond)
 			}
 			got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-			must.Succeed(t, errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)))
+			must.Succeed(t, errors.Join(s.TakeAt(t.Context(), now, limiters.Singles(ops...), got), reference.TakeAt(t.Context(), now, limiters.Singles(ops...), want)))
 			if !slices.Equal(got, want) {
 				t.Fatalf("seed %d, step %d, %+v:\n got %+v\nwant %+v", seed, step, ops, got, want)
 			}
@@ -255,7 +255,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 			for b.Loop() {
 				for i := range 3 {
 					now := logStart.Add(time.Duration(i) * time.Second)
-					must.Succeed(b, s.Take(ctx, now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
+					must.Succeed(b, s.TakeAt(ctx, now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 				}
 				b.ReportMetric(float64(c.MemoryUsage(ctx, keyOf("", &op), 0).Val()), "bytes/key")
 			}

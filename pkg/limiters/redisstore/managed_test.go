@@ -13,7 +13,6 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/internal/tlsfiles"
-	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
@@ -30,7 +29,7 @@ var refusedCommands = []string{
 
 // passes runs the suite for make stores, and otherwise its traces: these servers differ only in
 // what they refuse and announce.
-func passes(t *testing.T, open func(t *testing.T) limiters.Store) {
+func passes(t *testing.T, open func(t *testing.T) limiterstest.TimedStore) {
 	t.Helper()
 	if os.Getenv("STORES_WHOLE_SUITE") == "1" {
 		limiterstest.RunReduced(t, open)
@@ -63,7 +62,7 @@ func TestServiceThatRefusesCommandsPassesTheSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := connect.Options{Addr: c.server.Addr}
 			at.Login.Set(c.auth)
-			passes(t, func(t *testing.T) limiters.Store {
+			passes(t, func(t *testing.T) limiterstest.TimedStore {
 				must.Succeed(t, c.server.Client(t).FlushAll(context.Background()).Err())
 				return openAt(t, at, Options{KeyPrefix: "weir:"})
 			})
@@ -130,7 +129,7 @@ func TestManagedClusterPassesTheSuite(t *testing.T) {
 		t.Helper()
 		return openEndpoint(t, "localhost:"+port, tlsfiles.Client{CA: authority.File})
 	}
-	passes(t, func(t *testing.T) limiters.Store {
+	passes(t, func(t *testing.T) limiterstest.TimedStore {
 		c.FlushAll(t)
 		return open(t)
 	})

@@ -27,7 +27,7 @@ func TestMGETIsOptional(t *testing.T) {
 			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
 		}
 		for used := int64(1); used <= 4; used++ {
-			must.Succeed(t, s.Take(t.Context(), now, limiters.Singles(ops...), verdicts))
+			must.Succeed(t, s.TakeAt(t.Context(), now, limiters.Singles(ops...), verdicts))
 			for i, v := range verdicts {
 				if v.Err != nil || v.Allowed != (used <= 3) || v.Used != min(used, 3) {
 					t.Fatalf("%s, operation %d of key %d: %+v", algorithm, used, i, v)

@@ -98,8 +98,8 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan stru
 // maxPooledOps bounds the operations of a waiter that is reused.
 const maxPooledOps = 256
 
-// Take decides groups, in a call of their own or shared with other Takes.
-func (q *queue) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// takeAt decides groups, in a call of their own or shared with other Takes.
+func (q *queue) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		q.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errEndedUnsent, err))

@@ -67,7 +67,7 @@ func (st *stalledRedis) join(ctx context.Context, now time.Time, ops []limiters.
 func (st *stalledRedis) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
 	st.t.Helper()
 	before := queueOf(st.store).countWaiting()
-	st.takes.Go(func() { *err = st.store.Take(ctx, now, groups, out) })
+	st.takes.Go(func() { *err = st.store.TakeAt(ctx, now, groups, out) })
 	must.Until(st.t, "a Take waits", func() bool { return queueOf(st.store).countWaiting() == before+len(out) })
 }
 
@@ -102,7 +102,7 @@ func TestWaitersShareOneCall(t *testing.T) {
 			ops += n
 			w := &waitingTake{groups: groups, want: make([]limiters.Verdict, n), got: make([]limiters.Verdict, n)}
 			takes = append(takes, w)
-			must.Succeed(t, reference.Take(t.Context(), now, groups, w.want))
+			must.Succeed(t, reference.TakeAt(t.Context(), now, groups, w.want))
 			q.joinGroups(t.Context(), now, groups, w.got, &w.err)
 		}
 		before := s.Stats()
@@ -293,7 +293,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				}
 				return ctx.Err()
 			}
-			if err := q.Take(ctx, time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			if err := q.takeAt(ctx, time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
 		})
@@ -333,7 +333,7 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 	q.join(t.Context(), time.Time{}, opsOf("a", "b"), out, &failed)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a bound of the queue, the Take would wait for resume
 	defer cancel()
-	if err := s.Take(ctx, time.Time{}, limiters.Singles(opsOf("c")...), make([]limiters.Verdict, 1)); !errors.Is(err, ErrQueueFull) {
+	if err := s.Take(ctx, limiters.Singles(opsOf("c")...), make([]limiters.Verdict, 1)); !errors.Is(err, ErrQueueFull) {
 		t.Errorf("%v, want %v", err, ErrQueueFull)
 	}
 	q.resume()
@@ -444,7 +444,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	}
 	var takes sync.WaitGroup
 	takeOf := func(key string) error {
-		return q.Take(t.Context(), time.Time{}, limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
+		return q.takeAt(t.Context(), time.Time{}, limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
 	}
 	takes.Go(func() { _ = takeOf("first") })
 	<-under
@@ -565,7 +565,7 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 			ops[i].N = random.Int64N(4) - 1
 		}
 		got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
-		must.Succeed(t, errors.Join(s.Take(t.Context(), now, limiters.Singles(ops...), got), reference.Take(t.Context(), now, limiters.Singles(ops...), want)))
+		must.Succeed(t, errors.Join(s.TakeAt(t.Context(), now, limiters.Singles(ops...), got), reference.TakeAt(t.Context(), now, limiters.Singles(ops...), want)))
 		for i := range ops {
 			switch failed := got[i].Err != nil; {
 			case failed != (i == foreign):
@@ -611,7 +611,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	var takes sync.WaitGroup
 	start := func() {
 		takes.Go(func() {
-			if err := q.Take(t.Context(), time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
+			if err := q.takeAt(t.Context(), time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
 				t.Error(err)
 			}
 		})

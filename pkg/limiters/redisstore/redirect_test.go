@@ -57,7 +57,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 						ops, keys = ops[:1], keys[:1]
 					}
 					out := make([]limiters.Verdict, len(ops))
-					if err := s.Take(context.Background(), time.Time{}, limiters.Singles(ops...), out); err != nil {
+					if err := s.Take(context.Background(), limiters.Singles(ops...), out); err != nil {
 						t.Errorf("take: %v", err)
 						return
 					}
@@ -256,7 +256,7 @@ func TestUnreachableNodeFailsOnlyItsSlots(t *testing.T) {
 	must.Succeed(t, c.Servers[0].Signal(syscall.SIGCONT))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Take(ctx, time.Time{}, limiters.Singles(opsOf(keys[:2]...)...), out[:2]); !errors.Is(err, context.Canceled) {
+	if err := s.Take(ctx, limiters.Singles(opsOf(keys[:2]...)...), out[:2]); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want %v", err, context.Canceled)
 	}
 }

@@ -37,7 +37,6 @@ import (
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A Store is a [limiters.Store] on Redis.
@@ -58,7 +57,8 @@ type Store struct {
 
 // A topology decides operations on the servers of a Store: a [singleServer] Redis or a [cluster].
 type topology interface {
-	split.Taker
+	// takeAt is [Store.TakeAt] with at least one group. After an error, out is undefined.
+	takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
 	masters(ctx context.Context) ([]master, error)
 }
@@ -119,7 +119,21 @@ func (s *Store) enter() bool {
 // Take implements [limiters.Store]. It returns about a millisecond after [connect.Options].Timeout
 // at the latest. In a cluster, it may take another Timeout to load the hash slots first, and
 // another to refund a charge of a moving hash slot.
-func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	return s.TakeAt(ctx, time.Time{}, groups, out)
+}
+
+// TakeAt is Take at the time now, for tests. The time must be after 1970, and is truncated to
+// microseconds. If now is zero, TakeAt is Take.
+func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	if err := s.takeAt(ctx, now, groups, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
+}
+
+// takeAt is TakeAt, except that out is undefined after an error.
+func (s *Store) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
@@ -133,14 +147,13 @@ func (s *Store) Take(ctx context.Context, now time.Time, groups []limiters.Group
 	if len(groups) == 0 {
 		return nil
 	}
-	err := s.topology.Take(ctx, now, groups, out)
+	if err := s.topology.takeAt(ctx, now, groups, out); err != nil {
+		return s.failure("take", err)
+	}
 	for i := range out {
 		if out[i].Err != nil {
 			out[i].Err = explainError(out[i].Err)
 		}
-	}
-	if err != nil {
-		return s.failure("take", err)
 	}
 	return nil
 }

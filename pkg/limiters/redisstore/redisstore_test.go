@@ -40,7 +40,7 @@ func (n keyNamer) key(op *limiters.Op) string {
 func TestStorePassesTheSuite(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	limiterstest.Run(t, func(t *testing.T) limiters.Store {
+	limiterstest.Run(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		return open(t, server)
 	})
@@ -289,7 +289,7 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 		for _, name := range []string{"funnel", "sliding_log", "fixed_window"} {
 			ops = append(ops, limiters.Op{Key: "k", Limit: limit(name), N: n})
 		}
-		must.Succeed(t, s.Take(context.Background(), now, []limiters.Group{ops}, out))
+		must.Succeed(t, s.TakeAt(context.Background(), now, []limiters.Group{ops}, out))
 		return out
 	}
 	for i := range 100 { // a log that is a list

@@ -31,7 +31,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		var out [1]limiters.Verdict
-		err := s.Take(ctx, time.Time{}, limiters.Singles(op), out[:])
+		err := s.Take(ctx, limiters.Singles(op), out[:])
 		if cancel(); err == nil && out[0].Err == nil {
 			t.Fatalf("an operation with a deadline of %v is decided after a round trip of %v: %+v", roundTrip/4, roundTrip, out[0])
 		}
@@ -63,7 +63,7 @@ func TestLateHitsAreNotChargedInACluster(t *testing.T) {
 	for _, ops := range [][]limiters.Op{opsOf(keys[0]), opsOf(keys...)} {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		out := make([]limiters.Verdict, len(ops))
-		if err := s.Take(ctx, time.Time{}, limiters.Singles(ops...), out); err == nil {
+		if err := s.Take(ctx, limiters.Singles(ops...), out); err == nil {
 			t.Errorf("%d operations with a deadline of %v are decided after a round trip of %v: %+v", len(ops), roundTrip/4, roundTrip, out)
 		}
 		cancel()
@@ -91,7 +91,7 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	for range takes {
 		ctx, cancel := context.WithTimeout(context.Background(), roundTrip/4)
 		var out [1]limiters.Verdict
-		if err := s.Take(ctx, time.Time{}, limiters.Singles(op), out[:]); err == nil && out[0].Err == nil {
+		if err := s.Take(ctx, limiters.Singles(op), out[:]); err == nil && out[0].Err == nil {
 			t.Errorf("%+v: the operation is decided after its deadline", out[0])
 		}
 		cancel()
@@ -148,7 +148,7 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	must.Until(t, "the breaker opens", func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 		defer cancel()
-		return errors.Is(s.Take(ctx, time.Time{}, limiters.Singles(op), make([]limiters.Verdict, 1)), ErrBreakerOpen)
+		return errors.Is(s.Take(ctx, limiters.Singles(op), make([]limiters.Verdict, 1)), ErrBreakerOpen)
 	})
 }
 

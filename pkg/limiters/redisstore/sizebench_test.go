@@ -28,7 +28,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 			admin := server.Client(b)
 			fill := func(keys int) {
 				err := c.Fill(keys, func(now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-					return s.Take(b.Context(), now, groups, out)
+					return s.TakeAt(b.Context(), now, groups, out)
 				})
 				must.Succeed(b, err)
 			}

@@ -151,7 +151,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			out := make([]limiters.Verdict, 2)
 			for range 3 {
 				// Undecided operations have errors, and so may the Take.
-				_ = f.Take(context.Background(), time.Time{}, []limiters.Group{group}, out)
+				_ = f.Take(context.Background(), []limiters.Group{group}, out)
 			}
 			v, err := take(longTimeout, limiters.Op{Key: user, Limit: week})
 			if err != nil || v[0].Used > 1+3 {
@@ -183,7 +183,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 		takes.Go(func() {
 			for !stop.Load() {
 				out := make([]limiters.Verdict, 3)
-				if err := s.Take(context.Background(), time.Time{}, []limiters.Group{ops}, out); err != nil {
+				if err := s.Take(context.Background(), []limiters.Group{ops}, out); err != nil {
 					t.Errorf("take: %v", err)
 					return
 				}

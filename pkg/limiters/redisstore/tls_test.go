@@ -37,7 +37,7 @@ func TestTLSPassesTheSuite(t *testing.T) {
 	authority := certtest.New(t)
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	trusted := authority.Issue(t, "weir")
-	limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+	limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 		must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 		return openTLS(t, server, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File})
 	})

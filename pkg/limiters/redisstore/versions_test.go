@@ -33,7 +33,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 				t.Helper()
 				return openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 			}
-			limiterstest.RunReduced(t, func(t *testing.T) limiters.Store {
+			limiterstest.RunReduced(t, func(t *testing.T) limiterstest.TimedStore {
 				must.Succeed(t, server.Client(t).FlushAll(context.Background()).Err())
 				return open(t, server)
 			})

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // A Taker is the part of a [limiters.Store] that decides operations.
 type Taker interface {
-	Take(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+	Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error
 }
 
 // A Subset holds some of the operations of a Take. A decorator adds the groups that it does not
@@ -47,10 +46,10 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 // Len returns the number of operations.
 func (s *Subset) Len() int { return len(s.indices) }
 
-// Take is [TakeOrFailAll] with the operations of s.
-func (s *Subset) Take(ctx context.Context, store Taker, now time.Time) error {
+// Take decides the operations of s by store.
+func (s *Subset) Take(ctx context.Context, store Taker) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
-	return TakeOrFailAll(ctx, store, now, s.Groups, s.Verdicts)
+	return store.Take(ctx, s.Groups, s.Verdicts)
 }
 
 // Scatter writes the verdicts of s to out, the verdicts of the whole Take.
@@ -60,15 +59,6 @@ func (s *Subset) Scatter(out []limiters.Verdict) {
 			out[index] = s.Verdicts[i]
 		}
 	}
-}
-
-// TakeOrFailAll calls store.Take. If that returns an error, each verdict gets it too.
-func TakeOrFailAll(ctx context.Context, store Taker, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := store.Take(ctx, now, groups, out)
-	if err != nil {
-		limiters.FailAll(out, err)
-	}
-	return err
 }
 
 // ErrorOfAll returns the error of a Take whose parts ended with errs: nil if a part succeeded, and
@@ -124,16 +114,16 @@ func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
 }
 
 // Take calls the stores concurrently and writes their verdicts to out. The error or panic (see
-// [limiters.ErrPanic]) of a store becomes the error of its operations, in a [PartError] if another
-// store succeeds. Take returns an error, joined from all, only if every store fails.
-func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict) error {
+// [limiters.ErrPanic]) of a store becomes the error of its operations, in a [PartError]. If every
+// store fails, Take returns an error, joined from all, which is also that of each verdict.
+func (f *FanOut) Take(ctx context.Context, out []limiters.Verdict) error {
 	if len(f.subsets) == 0 {
 		return nil
 	}
 	errs := make([]error, len(f.subsets))
 	take := func(i int) {
 		s := &f.subsets[i]
-		errs[i] = limiters.CatchPanic(func() error { return s.Take(ctx, s.store, now) })
+		errs[i] = limiters.CatchPanic(func() error { return s.Take(ctx, s.store) })
 	}
 	var others sync.WaitGroup
 	for i := range f.subsets[1:] {
@@ -141,15 +131,15 @@ func (f *FanOut) Take(ctx context.Context, now time.Time, out []limiters.Verdict
 	}
 	take(0)
 	others.Wait()
-	err := ErrorOfAll(errs)
-	for i := range f.subsets {
-		if failure := errs[i]; failure != nil {
-			if err == nil {
-				failure = &PartError{failure}
-			}
-			limiters.FailAll(f.subsets[i].Verdicts, failure) // after a panic, they may be those of half a Take
-		}
-		f.subsets[i].Scatter(out)
+	if err := ErrorOfAll(errs); err != nil {
+		return limiters.FailAll(out, err)
 	}
-	return err
+	for i := range f.subsets {
+		s := &f.subsets[i]
+		if errs[i] != nil {
+			limiters.FailAll(s.Verdicts, &PartError{errs[i]})
+		}
+		s.Scatter(out)
+	}
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
@@ -18,15 +17,18 @@ type echo struct {
 	groups []limiters.Group
 }
 
-func (e *echo) Take(_ context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (e *echo) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if e.panics {
 		panic("out of order")
+	}
+	if e.err != nil {
+		return limiters.FailAll(out, e.err)
 	}
 	e.groups = groups
 	for i, op := range slices.Concat(groups...) {
 		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}
-	return e.err
+	return nil
 }
 
 func ops(ns ...int64) limiters.Group {
@@ -45,7 +47,7 @@ func divide(a, b split.Taker) ([]limiters.Verdict, error) {
 	s.Add(a, ops(4, 5), 4)
 	s.Add(b, ops(6), 6)
 	out := make([]limiters.Verdict, 7)
-	return out, s.Take(context.Background(), time.Time{}, out)
+	return out, s.Take(context.Background(), out)
 }
 
 func TestSplitScattersVerdicts(t *testing.T) {
@@ -96,13 +98,18 @@ func TestSplitStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	}
 }
 
-// If one store may have charged its hits, the Take as a whole may have.
+// If one store may have charged its hits, the Take as a whole may have, and so each operation.
 func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	busy, broken := limiters.Uncharged(errors.New("too busy")), errors.New("broken")
 	for _, other := range []error{busy, broken} {
-		_, err := divide(&echo{err: busy}, &echo{err: other})
+		out, err := divide(&echo{err: busy}, &echo{err: other})
 		if !errors.Is(err, busy) || !errors.Is(err, other) || limiters.IsUncharged(err) != limiters.IsUncharged(other) {
 			t.Errorf("with %q: %v", other, err)
+		}
+		for i, v := range out {
+			if limiters.IsUncharged(v.Err) != limiters.IsUncharged(other) {
+				t.Errorf("with %q: operation %d: %v", other, i, v.Err)
+			}
 		}
 	}
 }
@@ -111,7 +118,7 @@ func TestSubsetMayHaveOpsOfItsOwn(t *testing.T) {
 	var s split.Subset
 	s.AddOps(ops(10, 2, 11), -1, 2, -1)
 	s.Add(ops(0), 0)
-	if err := s.Take(context.Background(), &echo{}, time.Time{}); err != nil || s.Len() != 4 || s.Verdicts[0].Used != 10 {
+	if err := s.Take(context.Background(), &echo{}); err != nil || s.Len() != 4 || s.Verdicts[0].Used != 10 {
 		t.Fatal(err, s.Len(), s.Verdicts)
 	}
 	out := make([]limiters.Verdict, 3)

@@ -1,0 +1,37 @@
+package limiterstest
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-rls/weir/pkg/limiters"
+)
+
+// A TimedStore is a Store that can also decide at a given time.
+type TimedStore interface {
+	limiters.Store
+	// TakeAt is Take at the time now. If now is zero, it is Take.
+	TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+}
+
+// Decorated returns a TimedStore for a decorator. The stores below the decorator must be from
+// [Inner]: they find the time of TakeAt in the context.
+func Decorated(decorator limiters.Store) TimedStore { return decorated{decorator} }
+
+// Inner returns store for a decorator that is tested by [Decorated].
+func Inner(store TimedStore) limiters.Store { return inner{store} }
+
+type nowKey struct{}
+
+type decorated struct{ limiters.Store }
+
+func (d decorated) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	return d.Take(context.WithValue(ctx, nowKey{}, now), groups, out)
+}
+
+type inner struct{ TimedStore }
+
+func (i inner) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	now, _ := ctx.Value(nowKey{}).(time.Time)
+	return i.TakeAt(ctx, now, groups, out)
+}
