@@ -69,37 +69,41 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	result.Clear()
+	err := d.decide(ctx, r, result)
+	result.Duration = monotonic() - start
+	return err
+}
+
+// decide is Decide for a cleared Result, whose Duration it does not set.
+func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
 	if err := d.planner.Plan(r, &result.PlannedRequest); err != nil {
-		result.Duration = monotonic() - start
 		return err
 	}
-	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
-	called := monotonic()
-	answered := called
-	var storeErr error
-	if len(result.call.ops) > 0 {
-		storeErr = d.store.Take(ctx, result.call.groups, result.verdicts)
-		answered = monotonic()
-	}
-	result.StoreDuration, result.Duration = answered-called, answered-start
-	failure := "the store could not decide every descriptor"
-	if storeErr != nil {
-		failure = "the store failed"
-	}
+	storeErr := d.callStore(ctx, result)
 	shadowMode := d.planner.options.ShadowMode
 	result.setOutcomes(shadowMode)
-	if d.endLeases(ctx, result) {
-		result.Duration = monotonic() - start
-	}
+	d.endLeases(ctx, result)
 	switch {
 	case shadowMode:
 	case result.combined.Undecided():
-		return undecidedError(ctx, failure, result.StoreErr)
+		return undecidedError(ctx, storeErr != nil, result.StoreErr)
 	case result.GivenUpLeases > 0 && !result.Denied:
 		// The request is allowed, but ctx has ended, and the request has no lease any more.
 		return contextEnded(ctx.Err())
 	}
 	return nil
+}
+
+// callStore decides the operations of a planned request, if there are any.
+func (d *Decider) callStore(ctx context.Context, result *Result) error {
+	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
+	if len(result.call.ops) == 0 {
+		return nil
+	}
+	called := monotonic()
+	err := d.store.Take(ctx, result.call.groups, result.verdicts)
+	result.StoreDuration = monotonic() - called
+	return err
 }
 
 var epoch = time.Now()

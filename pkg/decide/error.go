@@ -27,11 +27,15 @@ func (e *Error) Error() string { return e.text }
 // users.
 func (e *Error) Unwrap() error { return e.cause }
 
-// undecidedError returns the error for a failed store call. If ctx has ended, it blames ctx, which
-// probably caused the failure.
-func undecidedError(ctx context.Context, text string, cause error) error {
+// undecidedError returns the error for a store call that failed, as a whole or in part. If ctx has
+// ended, it blames ctx, which probably caused the failure.
+func undecidedError(ctx context.Context, whole bool, cause error) error {
 	if err := ctx.Err(); err != nil {
 		return contextEnded(err)
+	}
+	text := "the store could not decide every descriptor"
+	if whole {
+		text = "the store failed"
 	}
 	return &Error{Kind: StoreFailed, text: text, cause: cause}
 }

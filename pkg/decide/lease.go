@@ -86,20 +86,16 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy's
 // second call for it may never come. If ctx is canceled, it also repeats the end operations of the
-// request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr. It
-// reports whether it called the store.
-func (d *Decider) endLeases(ctx context.Context, result *Result) (called bool) {
-	if !result.call.hasLeases {
-		return false
-	}
+// request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr.
+func (d *Decider) endLeases(ctx context.Context, result *Result) {
 	canceled := ctx.Err() != nil
 	if !result.Denied && !canceled {
-		return false
+		return
 	}
 	ends, opened := result.ends(canceled)
 	result.GivenUpLeases = opened
 	if len(ends) == 0 {
-		return false
+		return
 	}
 	timeout := d.planner.options.EndTimeout
 	if timeout <= 0 {
@@ -119,7 +115,6 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) (called bool) {
 		}
 	}
 	result.EndErr = err
-	return true
 }
 
 // ends returns operations that end the leases that r may have opened, and the number of these

@@ -9,9 +9,8 @@ import (
 
 // A storeCall is the store call of a request.
 type storeCall struct {
-	ops       []limiters.Op
-	groups    []limiters.Group // slices of ops
-	hasLeases bool             // an operation has a lease
+	ops    []limiters.Op
+	groups []limiters.Group // slices of ops
 }
 
 // groupSince returns the group of the operations from first on.
@@ -84,7 +83,7 @@ func (p *Planner) addDescriptorOps(call *storeCall, plan *Plan, domain *descript
 	}
 	var lease limiters.LeaseID
 	if plan.Rule != nil && plan.Rule.UsesLeases() {
-		lease, call.hasLeases = limiters.NewLeaseID(p.options.LeaseSecret, plan.leaseID()), true
+		lease = limiters.NewLeaseID(p.options.LeaseSecret, plan.leaseID())
 	}
 	for i := range plan.Limits {
 		l := &plan.Limits[i]
