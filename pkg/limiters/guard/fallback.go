@@ -116,7 +116,7 @@ func (f *Fallback) Take(ctx context.Context, groups []limiters.Group, out []limi
 	}
 	f.noteOutage(err, t)
 	f.decideFailed(ctx, t)
-	f.chargeAllowed(ctx, t)
+	f.chargeRest(ctx, t)
 	if err != nil && !slices.ContainsFunc(out, isDecided) {
 		return err
 	}
@@ -208,57 +208,6 @@ func (f *Fallback) count(t pendingTake) {
 		f.opsByOnError[onError].Add(1)
 		f.outages.countOp()
 	}
-}
-
-// chargeAllowed retries operations that the store allowed but did not charge because another
-// operation of their group failed. Otherwise one failing limit would let a client pass uncharged
-// under the others.
-func (f *Fallback) chargeAllowed(ctx context.Context, t pendingTake) {
-	var retried split.Subset
-	var retriedGroups []retriedGroup
-	for first, g := range limiters.EachGroup(t.groups) {
-		verdicts := t.out[first : first+len(g)]
-		if addUncharged(&retried, first, g, verdicts) {
-			retriedGroups = append(retriedGroups, retriedGroup{verdicts, reversal(first, g, verdicts)})
-		}
-	}
-	if len(retriedGroups) == 0 {
-		return
-	}
-	_ = retried.Take(ctx, f.store) // the verdicts have the error
-	f.decideFailed(ctx, pendingTake{retried.Groups, retried.Verdicts})
-	retried.Scatter(t.out)
-	for _, g := range retriedGroups {
-		if slices.ContainsFunc(g.verdicts, isDenied) {
-			f.local.undo(ctx, g.reversal, t)
-		}
-	}
-}
-
-// A retriedGroup is a group of which chargeAllowed retries a part.
-type retriedGroup struct {
-	verdicts []limiters.Verdict // of the whole group
-	reversal split.Subset       // undoes the charges of the other part
-}
-
-// addUncharged adds the operations of g that the store allowed to retried, if on_store_error
-// allowed the others. It reports whether it has added some.
-func addUncharged(retried *split.Subset, first int, g limiters.Group, verdicts []limiters.Verdict) bool {
-	if slices.ContainsFunc(verdicts, isNotAllowed) {
-		return false
-	}
-	var allowed limiters.Group
-	var indices []int
-	for i := range g {
-		if isByStore(verdicts[i]) {
-			allowed, indices = append(allowed, g[i]), append(indices, first+i)
-		}
-	}
-	if len(allowed) == 0 || len(allowed) == len(g) {
-		return false
-	}
-	retried.AddOps(allowed, indices...)
-	return true
 }
 
 // Reset implements [limiters.Store]. It resets local counters even if the store fails.

@@ -83,30 +83,6 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	subset.AddOps(failed, indices...)
 }
 
-// reversal returns the operations that undo what the share has charged for g.
-func reversal(first int, g limiters.Group, verdicts []limiters.Verdict) (s split.Subset) {
-	for i, op := range g {
-		v := &verdicts[i]
-		if undo, needed := op.Undo(v); needed && v.By == limiters.ByShare {
-			s.AddOps(limiters.Group{undo}, first+i)
-		}
-	}
-	return s
-}
-
-// undo executes the reversal of a group of t, in which another operation has been denied.
-func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t pendingTake) {
-	if reversal.Len() == 0 {
-		return
-	}
-	_ = reversal.Take(ctx, l) // the local store does not fail refunds and ends
-	for i := range reversal.Verdicts {
-		if v := &t.out[reversal.Index(i)]; v.Holder == limiters.OnlyShareHolds {
-			v.Holder = limiters.NoneHolds
-		}
-	}
-}
-
 // scale replaces the limit of op by this process's share of it. It reports whether the operation
 // can be decided.
 func (l *localFallback) scale(op *limiters.Op) bool {
