@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -80,13 +79,14 @@ type waiter struct {
 	groups    []limiters.Group // slices of ops
 	verdicts  []limiters.Verdict
 	err       error
-	state     atomic.Int32
+	state     waiterState   // guarded by queue.mu; one of the last two is final
 	done      chan struct{} // buffered; receives a value when err is set, and the verdicts if it is nil
 }
 
-// The states of a waiter. The goroutine that sets one of the last two decides the result.
+type waiterState uint8
+
 const (
-	stateWaiting = iota
+	stateWaiting waiterState = iota
 	stateSent
 	stateDone      // answered, or rejected because the breaker has opened
 	stateAbandoned // timed out or canceled; the queue may refer to the waiter for longer than its Take
@@ -132,7 +132,7 @@ func (q *queue) addWaiter(ctx context.Context, now time.Time, groups []limiters.
 	w.setGroups(groups, n)
 	start := time.Now() // under the lock, so that waiters is in the order of timeoutAt
 	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
-	w.state.Store(stateWaiting)
+	w.state = stateWaiting
 	q.waiters = append(q.waiters, w)
 	q.waitingOps += n
 	q.setTimer(q.timeout)
@@ -177,7 +177,10 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		if err := q.abandon(w, ctx.Err()); err != nil {
+		q.mu.Lock()
+		err := q.abandon(w, ctx.Err())
+		q.mu.Unlock()
+		if err != nil {
 			return err
 		}
 		<-w.done // at the same time as the end of ctx
@@ -186,13 +189,15 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 }
 
 // abandon ends the wait of w, and returns its error with the cause, if there is one. It returns nil
-// if w has a result.
+// if the state of w is final. The lock must be held.
 func (q *queue) abandon(w *waiter, cause error) error {
-	switch {
-	case w.state.CompareAndSwap(stateWaiting, stateAbandoned):
+	switch w.state {
+	case stateWaiting:
+		w.state = stateAbandoned
 		q.stats.timedOut.Add(int64(len(w.ops)))
 		return limiters.Uncharged(withCause(errEndedUnsent, cause))
-	case w.state.CompareAndSwap(stateSent, stateAbandoned):
+	case stateSent:
+		w.state = stateAbandoned
 		return withCause(errEndedSent, cause)
 	default:
 		return nil
@@ -262,23 +267,18 @@ func (w *waiter) setGroups(groups []limiters.Group, n int) {
 	w.verdicts = slices.Grow(w.verdicts[:0], n)[:n]
 }
 
-// answer gives w its result if it is in the state from, and reports whether it was. From then on, w
-// may be reused.
-func (w *waiter) answer(from int32, err error, verdicts []limiters.Verdict) bool {
-	if !w.state.CompareAndSwap(from, stateDone) {
-		return false
-	}
+// answer gives w, whose state is stateDone, its result. From then on, w may be reused.
+func (w *waiter) answer(err error, verdicts []limiters.Verdict) {
 	w.err = err
 	copy(w.verdicts, verdicts)
 	w.done <- struct{}{}
-	return true
 }
 
 // result returns the error of w, and copies the verdicts to out unless w was abandoned. A waiter
 // that was not abandoned goes back to the pool, because the queue refers to it no longer.
 func (w *waiter) result(out []limiters.Verdict) error {
 	err := w.err
-	if w.state.Load() == stateAbandoned {
+	if w.state == stateAbandoned {
 		return err
 	}
 	copy(out, w.verdicts)
@@ -312,8 +312,10 @@ func (q *queue) record(err error) {
 		return
 	}
 	for _, w := range q.waiters {
-		if n := int64(len(w.ops)); w.answer(stateWaiting, ErrBreakerOpen, nil) {
-			q.stats.breakerRejected.Add(n)
+		if w.state == stateWaiting {
+			w.state = stateDone
+			q.stats.breakerRejected.Add(int64(len(w.ops)))
+			w.answer(ErrBreakerOpen, nil)
 		}
 	}
 	clear(q.waiters)
@@ -363,7 +365,8 @@ func (q *queue) popWaiters() bool {
 		}
 		n++
 		q.waitingOps -= len(w.ops)
-		if w.state.CompareAndSwap(stateWaiting, stateSent) {
+		if w.state == stateWaiting {
+			w.state = stateSent
 			q.sent = append(q.sent, w)
 			c.add(w)
 		}
@@ -393,14 +396,29 @@ func (q *queue) callCombined() {
 	c := &q.combined
 	c.verdicts = slices.Grow(c.verdicts, c.ops)[:c.ops]
 	err := q.callWithTimeout(c.callTimes, c.groups, c.verdicts)
-	q.mu.Lock()
-	q.record(err)
-	sent, verdicts := q.sent, c.verdicts
-	q.sent = make([]*waiter, 0, len(sent)) // so that timeOutWaiters sees no waiter that answer lets others reuse
-	q.mu.Unlock()
+	sent := q.endCall(err)
+	verdicts := c.verdicts
 	for _, w := range sent {
 		n := len(w.ops)
-		w.answer(stateSent, err, verdicts)
+		if w.state == stateDone {
+			w.answer(err, verdicts)
+		}
 		verdicts = verdicts[n:]
 	}
+	clear(sent)
+}
+
+// endCall records the result of a call with several Takes, and takes their waiters from q.sent.
+// Those that were not abandoned are done, but not answered.
+func (q *queue) endCall(err error) (sent []*waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.record(err)
+	for _, w := range q.sent {
+		if w.state == stateSent {
+			w.state = stateDone
+		}
+	}
+	sent, q.sent = q.sent, q.sent[:0] // popWaiters uses the memory again, after all are answered
+	return sent
 }

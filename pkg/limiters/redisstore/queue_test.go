@@ -198,7 +198,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
 		w.setGroups(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
-		w.state.Store(stateDone)
+		w.state = stateDone
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
 		w.done <- struct{}{}
 		if err := q.await(ctx, w, out); err != nil || !out[0].Allowed {
@@ -211,7 +211,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 func TestRejectedWaiterIsUncharged(t *testing.T) {
 	q := newQueue(testConfig(longTimeout, 1, 1), nil)
 	w := waiterPool.Get().(*waiter)
-	w.state.Store(stateDone)
+	w.state = stateDone
 	w.err = ErrBreakerOpen
 	w.done <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -227,13 +227,13 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 	for due := range 4 {
 		q := newQueue(testConfig(time.Hour, 1, 1), nil)
 		var all []*waiter
-		for i, state := range []int32{stateSent, stateSent, stateWaiting, stateWaiting} {
+		for i, state := range []waiterState{stateSent, stateSent, stateWaiting, stateWaiting} {
 			w := &waiter{done: make(chan struct{}, 1), timeoutAt: time.Now().Add(time.Hour)}
 			if i < due {
 				w.timeoutAt = time.Now()
 			}
 			w.setGroups(limiters.Singles(opsOf("k")...), 1)
-			w.state.Store(state)
+			w.state = state
 			all = append(all, w)
 		}
 		q.sent, q.waiters, q.waitingOps = slices.Clone(all[:2]), slices.Clone(all[2:]), 2
