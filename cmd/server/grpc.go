@@ -105,7 +105,8 @@ func (p *process) newGRPC(service *rls.Service, options ...grpc.ServerOption) *g
 		grpc.ChainUnaryInterceptor(p.stats.Unary, grpcrecovery.UnaryInterceptor(p.panicked)),
 		grpc.ChainStreamInterceptor(grpcrecovery.StreamInterceptor(p.panicked)),
 	}, grpcmessage.ServerOptions())...)
-	desc := rls.ServiceDesc(&grpcmessage.Receiver{Codec: rls.Codec()}, p.gate)
+	receiver := grpcmessage.Receiver{Codec: rls.Codec()}
+	desc := receiver.Wrap(service.ServiceDesc(p.gate))
 	grpcrecovery.WrapMethods(desc, func(method string, value any) {
 		p.stats.Panicked()
 		p.panicked(method, value)

@@ -28,7 +28,7 @@ import (
 func TestTooLargeRequestIsCountedInMetrics(t *testing.T) {
 	observed := make(chan codes.Code, 10)
 	conn := inMemory(t, rls.Options{Observe: func(o *rls.Observation) {
-		if !o.Undecodable || o.Protocol != rls.GRPC {
+		if !o.Undecodable() || o.Protocol != rls.GRPC {
 			t.Errorf("%+v: want an undecodable request by gRPC", o)
 		}
 		observed <- o.Code
@@ -61,7 +61,8 @@ func TestRequestAbandonedBeforeItIsReadIsCountedInMetrics(t *testing.T) {
 	for want, ctx := range map[codes.Code]context.Context{codes.Canceled: canceled, codes.DeadlineExceeded: expired} {
 		metrics := telemetry.NewMetrics("")
 		service := rls.New(nil, rls.Options{Observe: metrics.Observe})
-		desc := rls.ServiceDesc(&grpcmessage.Receiver{Codec: rls.Codec()}, nil)
+		receiver := grpcmessage.Receiver{Codec: rls.Codec()}
+		desc := receiver.Wrap(service.ServiceDesc(admission.NewGate(1)))
 		if _, err := desc.Methods[0].Handler(service, ctx, nil, nil); status.Code(err) != want {
 			t.Errorf("%v, want %v", err, want)
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/cli"
-	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -43,7 +42,8 @@ func graded(t *testing.T, text string, options ...grpc.ServerOption) (target str
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
 	server := grpc.NewServer(append(options, grpc.ForceServerCodecV2(rls.Codec()))...)
-	server.RegisterService(rls.ServiceDesc(&grpcmessage.Receiver{Codec: rls.Codec()}, admission.NewGate(100)), rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{}))
+	service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{})
+	server.RegisterService(service.ServiceDesc(admission.NewGate(100)), service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {

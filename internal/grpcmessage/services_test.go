@@ -18,19 +18,19 @@ import (
 )
 
 // serve returns a connection to a server with a bounded health service, and with the service
-// "received", whose method Check answers with the message of a Receiver.
+// "received", whose method Check answers with the message that a Receiver receives.
 func serve(t *testing.T) *grpc.ClientConn {
 	t.Helper()
 	server := grpc.NewServer(ServerOptions()...)
 	healthv1.RegisterHealthServer(Registrar{server}, HealthServer{Server: health.NewServer()})
 	receiver := &Receiver{Codec: encoding.GetCodecV2(proto.Name)}
-	server.RegisterService(&grpc.ServiceDesc{ServiceName: "received", Methods: []grpc.MethodDesc{{
+	server.RegisterService(receiver.Wrap(&grpc.ServiceDesc{ServiceName: "received", Methods: []grpc.MethodDesc{{
 		MethodName: "Check",
-		Handler: func(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			message := &healthv1.HealthCheckRequest{}
-			return message, receiver.Receive(ctx, message)
+			return message, decode(message)
 		},
-	}}}, nil)
+	}}}), nil)
 	return grpctest.Serve(t, server)
 }
 

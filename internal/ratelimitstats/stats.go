@@ -112,7 +112,7 @@ func (s *Stats) register(registry prometheus.Registerer) {
 func (s *Stats) Observe(o *rls.Observation) {
 	switch {
 	case o.Protocol != rls.GRPC:
-	case o.Decoded():
+	case !o.Undecoded:
 		s.methods.count(s.methods.shouldRateLimit, o.Duration)
 	default:
 		s.methods.shouldRateLimit.calls.n.Add(1)

@@ -117,10 +117,10 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	default:
 		m.ok.Inc()
 	}
-	if o.Undecodable {
+	if o.Undecodable() {
 		m.undecodable.WithLabelValues(string(o.Protocol)).Inc()
 	}
-	if o.Decoded() {
+	if !o.Undecoded {
 		m.requestTime.Observe(o.Duration.Seconds())
 	}
 	if o.StoreDuration > 0 && !decidedByCache(o.Decisions) {

@@ -224,8 +224,8 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 func TestDurationsMeasureDecodedRequests(t *testing.T) {
 	m := NewMetrics("")
 	m.Observe(&rls.Observation{})
-	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true})
-	m.Observe(&rls.Observation{Code: codes.Canceled, EndedUndecoded: true})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecoded: true})
+	m.Observe(&rls.Observation{Code: codes.Canceled, Undecoded: true})
 	var read dto.Metric
 	must.Succeed(t, m.requestTime.Write(&read))
 	if n := read.GetHistogram().GetSampleCount(); n != 1 {
@@ -235,9 +235,9 @@ func TestDurationsMeasureDecodedRequests(t *testing.T) {
 
 func TestUndecodableRequestsAreCounted(t *testing.T) {
 	m := NewMetrics("test")
-	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, Protocol: rls.GRPC})
-	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecodable: true, Protocol: rls.JSON})
-	m.Observe(&rls.Observation{Code: codes.ResourceExhausted, Undecodable: true, Protocol: rls.GRPC})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecoded: true, Protocol: rls.GRPC})
+	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Undecoded: true, Protocol: rls.JSON})
+	m.Observe(&rls.Observation{Code: codes.ResourceExhausted, Undecoded: true, Protocol: rls.GRPC})
 	m.Observe(&rls.Observation{Code: codes.InvalidArgument, Protocol: rls.GRPC}) // decoded, and without a domain
 	expectSeries(t, m.undecodable, "grpc 2", "json 1")
 }

@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
-	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -61,7 +60,7 @@ func serveWeir(t *testing.T, l net.Listener, o decide.Options) (target string) {
 	t.Helper()
 	service := newWeir(t, o)
 	return serve(t, l, func(s *grpc.Server) {
-		s.RegisterService(rls.ServiceDesc(&grpcmessage.Receiver{Codec: rls.Codec()}, admission.NewGate(1000)), service)
+		s.RegisterService(service.ServiceDesc(admission.NewGate(1000)), service)
 	}, grpc.ForceServerCodecV2(rls.Codec()))
 }
 

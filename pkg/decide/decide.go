@@ -69,7 +69,7 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	result.Clear()
-	if err := d.planner.plan(r, &result.PlannedRequest); err != nil {
+	if err := d.planner.Plan(r, &result.PlannedRequest); err != nil {
 		result.Duration = monotonic() - start
 		return err
 	}

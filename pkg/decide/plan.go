@@ -27,7 +27,7 @@ type Plan struct {
 	Entries []descriptors.Entry     // the entries of the descriptor, without a last entry that only ends a lease
 	Rule    *descriptors.Rule       // nil: no rule matches
 	Limits  []descriptors.RateLimit // the limits to charge; for the end of a lease, those with leases
-	Key     string                  // the key of Limits, see [descriptors.Key], which may be retained; "" without limits
+	Key     string                  // the key of Limits, see [descriptors.Key]; "" without limits. It may be retained
 	Kind    PlanKind
 	// Hits is the number of hits to charge. If Kind is Charge, 0 peeks. If it is Refund, Hits is
 	// not positive. If it is EndLease, Hits is the actual cost of a reservation.
@@ -93,11 +93,6 @@ func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
 // error is that of [Decider.Decide] for an invalid request or missing rules.
 func (p *Planner) Plan(r *Request, planned *PlannedRequest) error {
 	planned.clear()
-	return p.plan(r, planned)
-}
-
-// plan is Plan for a cleared PlannedRequest.
-func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 	if err := r.validate(); err != nil {
 		return err
 	}
@@ -113,8 +108,8 @@ func (p *Planner) plan(r *Request, planned *PlannedRequest) error {
 	return nil
 }
 
-// planDescriptors matches each descriptor of r to its limits and lists the operations of the store
-// call. Without rules for the domain, there are no limits, not even overrides.
+// planDescriptors matches each descriptor of r to its limits and builds the store call. Without
+// rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
@@ -145,7 +140,7 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 		removeReplaced(planned.Plans)
 	}
 	p.setModes(planned.Plans)
-	return p.listOps(domain, planned)
+	return p.buildCall(domain, planned)
 }
 
 // zeroed returns a slice of n zero elements, in the memory of s if they fit. All of this memory

@@ -19,8 +19,8 @@ func (c *storeCall) groupSince(first int) limiters.Group {
 	return c.ops[first:len(c.ops):len(c.ops)]
 }
 
-// listOps lists the operations under all limits, with a group for each descriptor.
-func (p *Planner) listOps(domain *descriptors.Domain, planned *PlannedRequest) error {
+// buildCall builds the store call of planned: the operations under all limits, in groups.
+func (p *Planner) buildCall(domain *descriptors.Domain, planned *PlannedRequest) error {
 	limits := 0
 	for i := range planned.Plans {
 		limits += len(planned.Plans[i].Limits)
@@ -42,36 +42,36 @@ func (p *Planner) addGroups(call *storeCall, plans []Plan, domain *descriptors.D
 		switch plan := &plans[i]; {
 		case len(plan.Limits) == 0:
 		case plan.EndsLease():
-			call.groups = append(call.groups, limiters.Singles(p.addOps(call, plan, domain)...)...)
+			call.groups = append(call.groups, limiters.Singles(p.addDescriptorOps(call, plan, domain)...)...)
 		case !plan.inRequestGroup:
-			call.groups = append(call.groups, p.addOps(call, plan, domain))
+			call.groups = append(call.groups, p.addDescriptorOps(call, plan, domain))
 		case !addedShared:
 			addedShared = true
-			call.groups = append(call.groups, p.addRequestOps(call, plans, domain))
+			call.groups = append(call.groups, p.addRequestGroup(call, plans, domain))
 		}
 	}
 }
 
-// addRequestOps appends the operations of all descriptors that can deny the request, and returns
+// addRequestGroup appends the operations of all descriptors that can deny the request, and returns
 // their group. A bad lease id adds an operation that denies the group.
-func (p *Planner) addRequestOps(call *storeCall, plans []Plan, domain *descriptors.Domain) limiters.Group {
+func (p *Planner) addRequestGroup(call *storeCall, plans []Plan, domain *descriptors.Domain) limiters.Group {
 	first, denied := len(call.ops), false
 	for i := range plans {
 		if plan := &plans[i]; plan.inRequestGroup {
-			p.addOps(call, plan, domain)
+			p.addDescriptorOps(call, plan, domain)
 			denied = denied || plan.hasBadLeaseID() // no rule of this group is in shadow mode
 		}
 	}
 	if denied {
-		// The operation belongs to no plan. The plan for which addGroups calls addRequestOps has
+		// The operation belongs to no plan. The plan for which addGroups calls addRequestGroup has
 		// limits, so there is a first operation.
 		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key))
 	}
 	return call.groupSince(first)
 }
 
-// addOps appends the operations of a descriptor, and returns their group.
-func (p *Planner) addOps(call *storeCall, plan *Plan, domain *descriptors.Domain) limiters.Group {
+// addDescriptorOps appends the operations of a descriptor, and returns their group.
+func (p *Planner) addDescriptorOps(call *storeCall, plan *Plan, domain *descriptors.Domain) limiters.Group {
 	plan.firstOp = len(call.ops)
 	if len(plan.Limits) == 0 {
 		return nil

@@ -94,7 +94,7 @@ type Node struct {
 	// children are in file order. The fields after it hold some of them again, for Exempts and the
 	// index.
 	children      []*Node
-	prefixesByKey map[string]*prefixTable
+	prefixesByKey map[string][]*Node
 	wildcards     []wildcardChild  // in file order
 	keyOnly       map[string]*Node // by key
 
@@ -122,10 +122,9 @@ func (n *Node) Add(s NodeSpec) *Node {
 	case Prefixes:
 		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, intern.string(s.Prefixes[0].String())
 		if n.prefixesByKey == nil {
-			n.prefixesByKey = map[string]*prefixTable{}
+			n.prefixesByKey = map[string][]*Node{}
 		}
-		siblings := interned(n.prefixesByKey, added.key, func() *prefixTable { return &prefixTable{} })
-		siblings.nodes, added.list.siblings = append(siblings.nodes, added), siblings
+		n.prefixesByKey[added.key] = append(n.prefixesByKey[added.key], added)
 	case Wildcard:
 		n.wildcards = append(n.wildcards, wildcardChild{newWildcard(added.entry()), added})
 	case KeyOnly:
@@ -182,13 +181,13 @@ func (n *Node) IsEmpty() bool {
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	isOther := func(sibling *Node) bool { return sibling != n }
-	keyOnly, prefixed := n.parent.keyOnly[n.key], n.parent.prefixesByKey[n.key]
+	keyOnly := n.parent.keyOnly[n.key]
 	switch {
 	case len(n.parent.wildcards) > maxSearched:
 		return true
 	case keyOnly != nil && isOther(keyOnly):
 		return true
-	case prefixed != nil && slices.ContainsFunc(prefixed.nodes, isOther):
+	case slices.ContainsFunc(n.parent.prefixesByKey[n.key], isOther):
 		return true
 	}
 	return slices.ContainsFunc(n.parent.wildcards, func(w wildcardChild) bool {

@@ -108,9 +108,11 @@ func (x *indexer) addInexact(n *Node) uint32 {
 	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) == 0 {
 		return 0
 	}
-	r := inexactChildren{prefixesByKey: n.prefixesByKey, keyOnly: make(map[string]recordID, len(n.keyOnly))}
-	for _, prefixes := range n.prefixesByKey {
-		prefixes.fill(func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
+	r := inexactChildren{
+		prefixesByKey: make(map[string]*prefixTable, len(n.prefixesByKey)), keyOnly: make(map[string]recordID, len(n.keyOnly)),
+	}
+	for key, siblings := range n.prefixesByKey {
+		r.prefixesByKey[key] = newPrefixTable(siblings, func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
 	}
 	for i := range n.wildcards {
 		w := &n.wildcards[i]
@@ -183,7 +185,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 		return 0
 	}
 	inexact := &x.inexact[number-1]
-	if inexact.prefixesByKey != nil {
+	if len(inexact.prefixesByKey) > 0 {
 		if child := inexact.prefixesByKey[e.Key].find(e.Value); child > 0 {
 			return child
 		}

@@ -13,7 +13,7 @@ import (
 type list struct {
 	values   []string
 	prefixes []netip.Prefix
-	siblings *prefixTable // the prefixes of this list and of its siblings with the same key; nil for values
+	siblings *prefixTable // the prefixes of this list and of its siblings with the same key; nil for values, and before Build
 }
 
 // name returns the items joined by commas. Beyond 64 bytes it is truncated and ends with ",...",
@@ -50,21 +50,21 @@ func (l *list) items() iter.Seq[string] {
 	}
 }
 
-// A prefixTable maps addresses to the children of a node, by the longest prefix that contains the
-// address. Nil is empty.
-type prefixTable struct {
-	nodes   []*Node               // the children with prefixes; nil once the index is built
-	records *bart.Table[recordID] // the record of each prefix in the index; nil before
-}
+// A prefixTable maps addresses to the records of siblings with the same key, by the longest prefix
+// that contains the address. Nil is empty.
+type prefixTable struct{ records *bart.Table[recordID] }
 
-// fill sets the records. record returns the record of a child.
-func (p *prefixTable) fill(record func(*Node) recordID) {
+// newPrefixTable returns the table of siblings with prefixes, and sets list.siblings of each.
+// record returns the record of a node.
+func newPrefixTable(siblings []*Node, record func(*Node) recordID) *prefixTable {
 	type recordOf struct {
 		netip.Prefix
 		id recordID
 	}
 	var sorted []recordOf
-	for _, n := range p.nodes {
+	table := new(prefixTable)
+	for _, n := range siblings {
+		n.list.siblings = table
 		id := record(n)
 		for _, prefix := range n.list.prefixes {
 			sorted = append(sorted, recordOf{prefix, id})
@@ -77,7 +77,8 @@ func (p *prefixTable) fill(record func(*Node) recordID) {
 	for _, prefix := range sorted {
 		records.Insert(prefix.Prefix, prefix.id)
 	}
-	p.nodes, p.records = nil, records.Clone()
+	table.records = records.Clone()
+	return table
 }
 
 // find returns the record of the longest prefix that contains value; 0 if there is none, or if

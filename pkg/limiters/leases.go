@@ -2,8 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
 	"maps"
 	"slices"
 	"time"
@@ -29,16 +27,6 @@ const MaxLeaseWait = time.Second
 
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
-
-// SecretSum returns the HMAC-SHA256 of text under secret or, if secret is empty, its SHA-256.
-func SecretSum(secret []byte, text string) [sha256.Size]byte {
-	if len(secret) == 0 {
-		return sha256.Sum256([]byte(text))
-	}
-	mac := hmac.New(sha256.New, secret)
-	mac.Write([]byte(text))
-	return [sha256.Size]byte(mac.Sum(nil))
-}
 
 // NewLeaseID returns the first 16 bytes of the [SecretSum] of id. It is never zero.
 func NewLeaseID(secret []byte, id string) LeaseID {

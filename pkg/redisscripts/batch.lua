@@ -71,15 +71,7 @@ end
 -- that field, and only if the limit counts denied hits. The other fields are those of wire.go. A GROUPED or EXTRA run has one
 -- operation. A group is a list of such runs.
 --
--- The decision of a group adds the result of its check to each run: allowed, and the wait retry. decide_extra.lua adds no retry, but:
---   key, group      its key and its group
---   penalty_key     the key of its penalty
---   leases          the state of its leases, whose module is leases_zset.lua or leases_hash.lua
---   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
---   charged_at      the time by which settle finds the charge of a reservation that the operation opens
---   actual          the actual cost of an id that ended before it was opened
---   too_many        whether it is denied because its key has too many reservations
---   began           whether a penalty began with it
+-- The decision of a group adds the result of its check to each run: allowed, and the wait retry. decide_extra.lua adds fields of its own.
 --
 -- count is the number of verdicts so far.
 local runs, count, packed = { nil }, 0, ARGV[#ARGV]

@@ -1,6 +1,15 @@
 -- decide_extra: decides groups in which a limit has extra state, which is a penalty or leases. Twin of groupDecision in
--- pkg/limiters. decide_shared.lua calls it and passes its own functions. batch.lua lists the fields of runs and keys.
-
+-- pkg/limiters. decide_shared.lua calls it and passes its own functions.
+--
+-- batch.lua lists the fields of runs and keys. This file adds allowed and these fields to each run of a group:
+--   key, group      its key and its group
+--   penalty_key     the key of its penalty
+--   leases          the state of its leases, whose module is leases_zset.lua or leases_hash.lua
+--   lease_effect    the effect of an allowed operation on its lease: none, opens, already_open or ended, as leaseEffect in pkg/limiters
+--   charged_at      the time by which settle finds the charge of a reservation that the operation opens
+--   actual          the actual cost of an id that ended before it was opened
+--   too_many        whether it is denied because its key has too many reservations
+--   began           whether a penalty began with it
 return function(now, server, shared)
   local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
   local failures = shared.failures

@@ -24,8 +24,8 @@ return function(now, server, known_keys, packed, limits, load_shared)
 
   -- Reads an operation of a run. It returns whether the operation may be frequent, which depends on its hash.
   local function read_op(run, op_index)
-    local at, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
-    op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
+    local from, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
+    op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, from)
     op.ends, op.name = op_kind == $END, KEYS[reservations_index]
     if op.limit ~= limits[limit_index] then
       op.limit = limits[limit_index]

@@ -85,8 +85,8 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
 
   -- An operation of a RESERVATIONS run as an EXTRA run.
   local function as_extra_run(run, op_index)
-    local at = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
-    local op_kind, id, key_index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, at)
+    local from = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
+    local op_kind, id, key_index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, from)
     return {
       first = run.first + op_index - 1, key_index = key_index, limit = limits[limit_index], n = n,
       op_kind = op_kind, id = id, reservations_index = reservations_index,
@@ -108,11 +108,11 @@ return function(now, server, known_keys, runs, packed, limits, charge_checked, f
   -- The runs so far of a group that is not complete, and whether one of them is an EXTRA run.
   local group, has_extra = {}, false
 
-  -- Decides a run. after is the run after it, or nil. A group is decided at its last run.
-  local function decide_run(run, after)
+  -- Decides a run. next_run is the run after it, or nil. A group is decided at its last run.
+  local function decide_run(run, next_run)
     if run.kind == $SAME_KEY then return guarded(decide_same_key, key_at(run.key_index), run) end
     group[#group + 1], has_extra = run, has_extra or run.kind == $EXTRA
-    if run.group_number == 0 or not after or after.group_number ~= run.group_number then
+    if run.group_number == 0 or not next_run or next_run.group_number ~= run.group_number then
       local decide = has_extra and decide_extra or decide_group
       decide(group)
       group, has_extra = {}, false

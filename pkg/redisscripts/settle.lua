@@ -63,10 +63,10 @@ end
 function sliding_log.settle(s, limit, now, corrections)
   if #corrections == 0 then return false end
   local log, newest, first, due = limit.module, max(now, s.newest), math.huge, {}
-  local after, beyond = newest - limit.window, log.last(s) - $MAX_MOVED_ENTRIES
-  if beyond >= s.first then after = max(after, (log.entry(s, beyond, now))) end
+  local edge, beyond = newest - limit.window, log.last(s) - $MAX_MOVED_ENTRIES
+  if beyond >= s.first then edge = max(edge, (log.entry(s, beyond, now))) end
   for _, c in ipairs(corrections) do
-    if c.delta ~= 0 and c.charged_at > after and c.charged_at - limit.window <= newest then
+    if c.delta ~= 0 and c.charged_at > edge and c.charged_at - limit.window <= newest then
       due[#due + 1], first = c, min(first, c.charged_at)
     end
   end

@@ -10,7 +10,7 @@ import (
 // release, nothing may refer to one.
 type call struct {
 	message     message        // decoded
-	malformed   error          // the gRPC status of a message that could not be decoded
+	undecoded   error          // the gRPC status of a request without a decoded message; set for each request
 	request     decide.Request // the request that the message denotes
 	observation Observation    // holds the decide.Result
 	wire        []byte         // scratch space for the response
@@ -40,7 +40,6 @@ func (c *call) release() {
 		}
 	}
 	c.message.clear()
-	c.malformed = nil
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
 	c.observation.Result.Clear()

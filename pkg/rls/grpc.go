@@ -10,12 +10,6 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A Receiver receives the message of a gRPC request, and decodes it with [Codec]. Its error is a
-// gRPC status. A malformed message is no error.
-type Receiver interface {
-	Receive(ctx context.Context, message any) error
-}
-
 // A Gate admits or rejects gRPC requests that have been received.
 type Gate interface {
 	// Admit admits a request, or returns the gRPC status with which to reject it. If mayRefund is
@@ -25,46 +19,39 @@ type Gate interface {
 	Done()
 }
 
-// ServiceDesc describes a [*Service] for a gRPC server, which must have [Codec]. Its method
-// skips unary interceptors, because none would see a request that ends before it is decoded: use
-// [Options].Observe. It uses this package's decoder instead of the generated one.
-func ServiceDesc(r Receiver, g Gate) *grpc.ServiceDesc {
+// ServiceDesc describes s, which answers the requests that g admits. The gRPC server must have
+// [Codec], which uses this package's decoder instead of the generated one. The method skips unary
+// interceptors, because none would see a request that ends before it is decoded: use
+// [Options].Observe.
+func (s *Service) ServiceDesc(g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
 		ServiceName: string(file.Services().ByName("RateLimitService").FullName()),
-		HandlerType: (*server)(nil),
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: handler{r, g}.shouldRateLimit}},
+		HandlerType: (*any)(nil), // the method knows its service
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: method{s, g}.shouldRateLimit}},
 		Metadata:    file.Path(),
 	}
 }
 
-// A server is a [*Service], or embeds one. grpc-go accepts no other type for a [ServiceDesc].
-type server interface {
-	answer(ctx context.Context, c *call) (wire []byte, err error)
-	observeUndecoded(err error, p Protocol)
+type method struct {
+	service *Service
+	gate    Gate
 }
 
-type handler struct {
-	receiver Receiver
-	gate     Gate
-}
-
-func (h handler) shouldRateLimit(
-	service any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
+func (m method) shouldRateLimit(
+	_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
 ) (any, error) {
-	s, c := service.(server), newCall()
-	if err := h.receiver.Receive(ctx, c); err != nil {
-		c.release()
-		s.observeUndecoded(err, GRPC)
-		return nil, err
-	}
-	if err := h.gate.Admit(c.message.mayRefund()); err != nil {
-		c.release()
-		return nil, err
-	}
-	defer h.gate.Done()
+	c := newCall()
 	c.observation.Protocol = GRPC
-	wire, err := s.answer(ctx, c)
+	if err := decode(c); err != nil {
+		c.undecoded = err
+	} else if err := m.gate.Admit(c.message.mayRefund()); err != nil {
+		c.release()
+		return nil, err
+	} else {
+		defer m.gate.Done()
+	}
+	wire, err := m.service.answer(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +74,7 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in
-// call.malformed: otherwise gRPC would answer INTERNAL before the service could count the request.
+// call.undecoded: otherwise gRPC would answer INTERNAL before the service could count the request.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	into, ours := v.(*call)
 	if !ours {
@@ -100,7 +87,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	} else {
 		wire = data.Materialize()
 	}
-	into.malformed = malformedStatus(into.message.unmarshal(wire))
+	into.undecoded = malformedStatus(into.message.unmarshal(wire))
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
-	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -44,10 +43,10 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 	s := New(decide.New(parsed(t, rules), limiterstest.NewReference(), decide.Options{}), Options{Observe: func(o *Observation) {
 		mu.Lock()
 		defer mu.Unlock()
-		observed = append(observed, Observation{Code: o.Code, Err: o.Err, Protocol: o.Protocol, Undecodable: o.Undecodable})
+		observed = append(observed, Observation{Code: o.Code, Err: o.Err, Protocol: o.Protocol, Undecoded: o.Undecoded})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
-	server.RegisterService(ServiceDesc(&grpcmessage.Receiver{Codec: Codec()}, openGate{}), s)
+	server.RegisterService(s.ServiceDesc(openGate{}), s)
 	client := grpctest.Serve(t, server)
 	for wire, want := range map[string]string{
 		"\xff\xff":        "malformed request: invalid protobuf",
@@ -64,8 +63,8 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		}
 		if len(observed) != 1 || observed[0].Code != codes.InvalidArgument || observed[0].Err == nil || observed[0].Protocol != GRPC {
 			t.Errorf("%q: observed %+v, want one INVALID_ARGUMENT", wire, observed)
-		} else if malformed := strings.HasPrefix(want, "malformed"); observed[0].Undecodable != malformed {
-			t.Errorf("%q: undecodable %v, want %v", wire, observed[0].Undecodable, malformed)
+		} else if malformed := strings.HasPrefix(want, "malformed"); observed[0].Undecodable() != malformed {
+			t.Errorf("%q: undecodable %v, want %v", wire, observed[0].Undecodable(), malformed)
 		}
 	}
 }

@@ -28,17 +28,19 @@ const MaxBodyBytes = 256 << 10
 // envoyproxy/ratelimit. The status is 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request
 // with the reason in the body, and 503 if there is no decision.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c := newCall()
+	c.observation.Protocol = JSON
 	var request ratelimitv3.RateLimitRequest
 	if err := readJSON(w, r, &request); err != nil {
-		cause := malformedStatus(err)
+		c.undecoded = malformedStatus(err)
 		if errors.Is(err, errBodyCanceled) {
-			cause = status.Error(codes.Canceled, err.Error())
+			c.undecoded = status.Error(codes.Canceled, err.Error())
 		}
-		s.observeUndecoded(cause, JSON)
+		_, _ = s.answer(r.Context(), c)
 		badRequest(w, err.Error())
 		return
 	}
-	response, err := s.answerGenerated(r.Context(), &request)
+	response, err := s.answerGenerated(r.Context(), c, &request)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

@@ -167,7 +167,7 @@ func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
 		f := newFixture(t)
 		w := httptest.NewRecorder()
 		f.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", io.MultiReader(strings.NewReader("{"), iotest.ErrReader(cause))))
-		if o := f.observed[0]; o.Code != want || o.EndedUndecoded != (want == codes.Canceled) || o.Undecodable == o.EndedUndecoded || w.Code != 400 {
+		if o := f.observed[0]; o.Code != want || !o.Undecoded || o.Undecodable() == (want == codes.Canceled) || w.Code != 400 {
 			t.Errorf("%v: %+v, status %d, want %v and status 400", cause, o, w.Code, want)
 		}
 	}
@@ -177,7 +177,7 @@ func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
 func TestObservationHasTheProtocolOfItsRequest(t *testing.T) {
 	f := newFixture(t)
 	for _, body := range []string{`{"domain":"ugc","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, "no JSON"} {
-		f.observeUndecoded(errors.New("too large"), GRPC)
+		serveUndecoded(f.Service, errors.New("too large"))
 		f.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/json", strings.NewReader(body)))
 	}
 	var got []Protocol

@@ -51,11 +51,9 @@ type Observation struct {
 	Request  *decide.Request
 	Protocol Protocol
 	Code     codes.Code // the gRPC status; also set for a request as JSON
-	// Undecodable reports that the message was malformed or too large, so that nothing was decided.
-	Undecodable bool
-	// EndedUndecoded reports that the client left, or its deadline passed, before the message was
-	// decoded, so that nothing was decided.
-	EndedUndecoded bool
+	// Undecoded reports that no message was decoded, so that nothing was decided and Duration
+	// measures nothing.
+	Undecoded bool
 	// Err explains a Code other than OK. With Code OK, it is the Result's StoreErr. It may contain
 	// keys, and so data of users, and must only be logged.
 	Err error
@@ -70,8 +68,11 @@ const (
 	JSON Protocol = "json"
 )
 
-// Decoded reports whether the message was decoded. Otherwise Duration is 0 and measures nothing.
-func (o *Observation) Decoded() bool { return !o.Undecodable && !o.EndedUndecoded }
+// Undecodable reports that the message was malformed or too large. Otherwise an Undecoded request
+// ended because its client left, or its deadline passed.
+func (o *Observation) Undecodable() bool {
+	return o.Undecoded && o.Code != codes.Canceled && o.Code != codes.DeadlineExceeded
+}
 
 // New returns a Service that decides with d.
 func New(d *decide.Decider, o Options) *Service {
@@ -85,11 +86,11 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o}
 }
 
-// answerGenerated answers a request of Envoy's generated type, which came as JSON.
-func (s *Service) answerGenerated(ctx context.Context, request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
-	c := newCall()
-	c.observation.Protocol = JSON
-	c.malformed = malformedStatus(c.message.readGenerated(request))
+// answerGenerated is answer for a call whose request has Envoy's generated type.
+func (s *Service) answerGenerated(
+	ctx context.Context, c *call, request *ratelimitv3.RateLimitRequest,
+) (*ratelimitv3.RateLimitResponse, error) {
+	c.undecoded = malformedStatus(c.message.readGenerated(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err
@@ -98,7 +99,7 @@ func (s *Service) answerGenerated(ctx context.Context, request *ratelimitv3.Rate
 	return r, proto.Unmarshal(wire, r)
 }
 
-// answer decides a decoded call, observes it and releases it. It returns the response in wire
+// answer decides a call, observes it and releases it. It returns the response in wire
 // format. The error is a gRPC status: INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the
 // store failed or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an
 // error, Envoy's failure_mode_deny decides.
@@ -121,11 +122,11 @@ func malformedStatus(err error) error {
 	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
 }
 
-// decide decides a decoded call unless it is malformed, and fills its Result. Its error is a gRPC
+// decide decides a call if its message was decoded, and fills its Result. Its error is a gRPC
 // status.
 func (s *Service) decide(ctx context.Context, c *call) error {
-	if c.malformed != nil {
-		return c.malformed
+	if c.undecoded != nil {
+		return c.undecoded
 	}
 	if err := c.message.toRequest(&c.request); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
@@ -152,26 +153,11 @@ func statusOf(err error) error {
 	}
 }
 
-// observeUndecoded observes a request that ended before it was decoded: its message is too large,
-// or its client left or was late. Envoy's failure mode may let such a request pass. err is a gRPC
-// status.
-func (s *Service) observeUndecoded(err error, p Protocol) {
-	c := newCall()
-	c.observation.Protocol = p
-	if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
-		c.observation.EndedUndecoded = true
-	} else {
-		c.malformed = err
-	}
-	s.observe(c, err)
-	c.release()
-}
-
 // observe reports a finished call. A nil err means that it has a response.
 func (s *Service) observe(c *call, err error) {
 	o := &c.observation
 	o.Request = &c.request
-	o.Code, o.Err, o.Undecodable = status.Code(err), o.StoreErr, c.malformed != nil
+	o.Code, o.Err, o.Undecoded = status.Code(err), o.StoreErr, c.undecoded != nil
 	if o.Err == nil {
 		o.Err = err
 	}

@@ -450,11 +450,11 @@ func TestLongestWaitDoesNotOverflow(t *testing.T) {
 func TestCallOfAClientThatLeftDoesNotMarkTheNext(t *testing.T) {
 	var givenUp []bool
 	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Observe: func(o *Observation) {
-		givenUp = append(givenUp, o.EndedUndecoded)
+		givenUp = append(givenUp, o.Undecoded)
 	}})
 	for range 20 { // the pool may drop a call
 		givenUp = nil
-		s.observeUndecoded(status.Error(codes.Canceled, "canceled"), GRPC)
+		serveUndecoded(s, status.Error(codes.Canceled, "canceled"))
 		decideKeys(t, s, "minute")
 		if !slices.Equal(givenUp, []bool{true, false}) {
 			t.Fatalf("given up: %v, want only the first", givenUp)

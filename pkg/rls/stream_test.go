@@ -10,13 +10,6 @@ import (
 
 var wireCodec = Codec()
 
-// A sentMessage is the Receiver of a request in wire format that has arrived.
-type sentMessage []byte
-
-func (m sentMessage) Receive(_ context.Context, message any) error {
-	return wireCodec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(m)}, message)
-}
-
 // An openGate admits every request.
 type openGate struct{}
 
@@ -25,11 +18,19 @@ func (openGate) Done()            {}
 
 // ServeWire serves a request in wire format as a gRPC server does, without a connection.
 func ServeWire(ctx context.Context, s *Service, request []byte) (mem.BufferSlice, error) {
-	response, err := ServiceDesc(sentMessage(request), openGate{}).Methods[0].Handler(s, ctx, nil, nil)
+	decode := func(message any) error {
+		return wireCodec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, message)
+	}
+	response, err := method{s, openGate{}}.shouldRateLimit(nil, ctx, decode, nil)
 	if err != nil {
 		return nil, err
 	}
 	return wireCodec.Marshal(response)
+}
+
+// serveUndecoded serves a request whose message is not received because of err.
+func serveUndecoded(s *Service, err error) {
+	_, _ = method{s, openGate{}}.shouldRateLimit(nil, context.Background(), func(any) error { return err }, nil)
 }
 
 // ServeByGeneratedTypes is ServeWire with the generated codec in place of this package's.
@@ -38,7 +39,7 @@ func ServeByGeneratedTypes(ctx context.Context, s *Service, wire []byte) (mem.Bu
 	if err := proto.Unmarshal(wire, &request); err != nil {
 		return nil, err
 	}
-	response, err := s.answerGenerated(ctx, &request)
+	response, err := s.answerGenerated(ctx, newCall(), &request)
 	if err != nil {
 		return nil, err
 	}

@@ -118,15 +118,15 @@ func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest
 	wantErr := proto.Unmarshal(wire, &want)
-	c.malformed = nil
+	c.undecoded = nil
 	if err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, c); err != nil {
 		t.Fatalf("%x: %v, want the error in the call", wire, err)
 	}
-	if c.malformed == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
+	if c.undecoded == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
 		return // in values: TestValueWithInvalidUTF8IsDecoded
 	}
-	if (c.malformed == nil) != (wantErr == nil) {
-		t.Fatalf("%x: error %v, where proto.Unmarshal has %v", wire, c.malformed, wantErr)
+	if (c.undecoded == nil) != (wantErr == nil) {
+		t.Fatalf("%x: error %v, where proto.Unmarshal has %v", wire, c.undecoded, wantErr)
 	}
 	if wantErr != nil {
 		return

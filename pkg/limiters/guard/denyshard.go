@@ -34,10 +34,10 @@ type denyEntry struct {
 	limit     *limiters.Limit
 	nextOfKey *denyEntry // the next entry of the key, under another limit
 
-	toRenew      bool          // the entry is in the list toRenew: it has answered operations since the last renewal
-	toRenewSince time.Duration // when it was put into the list
-	keepsDebt    bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
-	debt         int64         // answered hits that the store has not counted; 0 unless toRenew
+	queued    bool          // the entry is in the list toRenew: it has answered operations since the last renewal
+	queuedAt  time.Duration // when it was put into the list
+	keepsDebt bool          // answered hits add to the debt: the limit counts denied hits and has no penalty
+	debt      int64         // answered hits that the store has not counted; 0 unless queued
 
 	prev, next *denyEntry // the neighbors in its list
 }
@@ -161,15 +161,15 @@ func (s *denyShard) addDebt(now time.Duration, e *denyEntry, n int64) {
 
 // queueRenewal moves e to the end of toRenew, unless e is in this list already.
 func (s *denyShard) queueRenewal(now time.Duration, e *denyEntry) {
-	if !e.toRenew {
-		e.toRenew, e.toRenewSince = true, now
+	if !e.queued {
+		e.queued, e.queuedAt = true, now
 		e.move(&s.toRenew)
 	}
 }
 
 // makeIdle moves e, which must have no debt, to the end of idle.
 func (s *denyShard) makeIdle(e *denyEntry) {
-	e.toRenew = false
+	e.queued = false
 	e.move(&s.idle)
 }
 

@@ -60,9 +60,9 @@ func (d *outageDetector) endOutage() {
 	}
 }
 
-// idleTime is the time since the last failure after which checkIdle calls check. If the store gets
-// requests, Take notices the recovery earlier, and a store that fails only some operations stays
-// down.
+// idleTime is the time since the last failure after which checkIdle calls check. If there are
+// requests, Take notices the recovery earlier. If the store fails only some of them, each failure
+// starts this time again, so the store stays down.
 const idleTime = 10 * time.Second
 
 // checkIdle ends an outage without requests if check returns nil and no call fails meanwhile.

@@ -98,9 +98,9 @@ func (c *DenyCache) run(ctx context.Context) {
 	}
 }
 
-// flush removes expired denials and sends the renewals of entries whose toRenewSince is at most
+// flush removes expired denials and sends the renewals of entries whose queuedAt is at most
 // before. It stops when ctx ends and at the first call that fails. Without an error, oldest is the
-// earliest toRenewSince of the remaining entries, or forever.
+// earliest queuedAt of the remaining entries, or forever.
 func (c *DenyCache) flush(ctx context.Context, before time.Duration) (oldest time.Duration, err error) {
 	oldest = forever
 	var renewals []renewal
@@ -160,7 +160,7 @@ func (s *denyShard) popDebts(now time.Duration, key string, renewals []renewal) 
 // needsStore reports whether the store must be called for e: to count its debt while the window may
 // be open, or to renew a denial that is still requested.
 func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
-	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.toRenewSince < s.maxAge
+	return e.debt > 0 && now < e.resetAt || now < e.retryAt && now-e.queuedAt < s.maxAge
 }
 
 // popRenewal appends a renewal with the debt of e if e needsStore. If e does not need the store, or
@@ -180,12 +180,12 @@ func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renew
 	return renewals
 }
 
-// popDue appends the renewals of entries whose toRenewSince is at most before, up to maximum in
-// total. It returns the toRenewSince of the first remaining entry, or forever.
+// popDue appends the renewals of entries whose queuedAt is at most before, up to maximum in
+// total. It returns the queuedAt of the first remaining entry, or forever.
 func (s *denyShard) popDue(now, before time.Duration, maximum int, renewals []renewal) ([]renewal, time.Duration) {
 	for e := s.toRenew.next; e != &s.toRenew; e = s.toRenew.next {
-		if e.toRenewSince > before || len(renewals) >= maximum {
-			return renewals, e.toRenewSince
+		if e.queuedAt > before || len(renewals) >= maximum {
+			return renewals, e.queuedAt
 		}
 		renewals = s.popRenewal(now, e, renewals)
 	}
