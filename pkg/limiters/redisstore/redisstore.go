@@ -4,8 +4,8 @@
 // A Take goes through these types:
 //
 //   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share
-//     the next one. A [singleServer] Redis has one queue. A cluster has one for each [node], and one
-//     for Takes that come before the hash slots are known.
+//     the next one. A [singleServer] Redis has one queue. A cluster has one for each [node], and
+//     one for Takes that come before the hash slots are known.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a
