@@ -28,7 +28,7 @@ const (
 
 // A breaker rejects operations while Redis fails, so that they need not wait for a timeout. It
 // opens after consecutive failures. After openDuration it lets one call pass and rejects all other
-// operations until that call has ended. queue.mu or slotLearner.mu guards it.
+// operations until that call has ended. queue.mu guards it.
 type breaker struct {
 	timeout  time.Duration // of a call
 	failures int           // the number of consecutive failures
@@ -68,10 +68,10 @@ func (b *breaker) isFailure(err error) bool {
 }
 
 // concernsOneCall reports whether err is a reply about the keys or the command of one call rather
-// than about the node.
+// than about the node. A reply without the hash slots of a cluster is not.
 func concernsOneCall(err error) bool {
 	reply := replyOf(err)
-	if reply == nil {
+	if reply == nil || errors.Is(err, errNoSlots) {
 		return false
 	}
 	for _, prefix := range []string{"ERR ", "TRYAGAIN ", "MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN Hash slot not served"} {

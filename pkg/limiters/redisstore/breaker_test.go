@@ -233,27 +233,6 @@ func TestBreakerCountsErrorsOfTheNode(t *testing.T) {
 	}
 }
 
-// A client that gives the cluster no time cannot open the breaker for others.
-func TestShortAttemptToLearnSlotsIsNoFailure(t *testing.T) {
-	const timeout = 15 * time.Millisecond
-	for _, c := range []struct {
-		err    error
-		budget time.Duration
-		fails  bool
-	}{
-		{context.DeadlineExceeded, timeout, true},
-		{context.DeadlineExceeded, timeout / 2, true},
-		{context.DeadlineExceeded, time.Millisecond, false},
-		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, time.Millisecond, false},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, time.Millisecond, true},
-	} {
-		l := slotLearner{breaker: breaker{timeout: timeout}}
-		if l.record(c.err, c.budget); l.unknown.Load() != c.fails {
-			t.Errorf("%v within %v: the slots are unknown: %v, want %v", c.err, c.budget, l.unknown.Load(), c.fails)
-		}
-	}
-}
-
 // A late reply is a reply: clients with deadlines shorter than the round trip do not open the
 // breaker for others. Timeouts open it, and those within one timeout of each other count once,
 // because they may have one cause.

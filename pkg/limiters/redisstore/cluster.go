@@ -3,10 +3,12 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,19 +23,23 @@ type cluster struct {
 	client         *redis.ClusterClient
 	address        string // the address that errors name
 	namer          keyNamer
-	queues         queueConfig // of the nodes
+	queues         queueConfig
 	newReconnector func() *reconnector
-	slots          slotLearner
+
+	learned  atomic.Bool // the hash slots are known; go-redis never forgets them
+	learning *queue      // Takes wait in it while learned is false; its calls load the hash slots
 
 	mu    sync.Mutex
 	nodes map[string]*node // the nodes by address
 }
 
 func newCluster(client *redis.ClusterClient, address string, namer keyNamer, queues queueConfig, newReconnector func() *reconnector) *cluster {
-	return &cluster{
+	c := &cluster{
 		client: client, address: address, namer: namer, queues: queues, newReconnector: newReconnector,
-		slots: slotLearner{breaker: breaker{timeout: queues.timeout}}, nodes: map[string]*node{},
+		nodes: map[string]*node{},
 	}
+	c.learning = newQueue(queues, c.learn)
+	return c
 }
 
 // maxNodes is the number of nodes from which a new node drops the idle ones. A cluster is limited
@@ -43,13 +49,12 @@ const maxNodes = 1024
 
 // takeAt decides groups on the nodes that own their hash slots.
 func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	// Loading the hash slots may take a timeout of its own.
-	ctx, cancel := context.WithTimeout(ctx, c.queues.timeout)
-	defer cancel()
-	queues, err := c.route(ctx, groups)
-	if errors.Is(err, ErrBreakerOpen) {
-		c.queues.stats.breakerRejected.Add(int64(len(out)))
+	if !c.learned.Load() {
+		if err := c.awaitSlots(ctx, now, groups, out); err != nil {
+			return err
+		}
 	}
+	queues, err := c.route(ctx, groups)
 	if err != nil {
 		return err
 	}
@@ -66,6 +71,36 @@ func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.G
 		queues = queues[1:]
 	}
 	return fanOut.Take(ctx, out)
+}
+
+var (
+	errNoSlots = errors.New("the cluster does not report its hash slots")
+	// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot
+	// use.
+	errNoHosts = errors.New("its nodes announce no host: set cluster-preferred-endpoint-type to ip or hostname")
+)
+
+// awaitSlots waits until the hash slots are known. A timeout is [limiters.Uncharged], because only
+// the request for the hash slots was sent.
+func (c *cluster) awaitSlots(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	err := c.learning.takeAt(ctx, now, groups, out)
+	if errors.Is(err, errEndedSent) {
+		return limiters.Uncharged(withCause(errNoSlots, ctx.Err()))
+	}
+	return err
+}
+
+// learn is the [callFunc] of c.learning. It loads the hash slots and decides nothing.
+func (c *cluster) learn(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
+	_, err := c.client.MasterForKey(ctx, "")
+	if errors.Is(err, redis.Nil) {
+		err = errNoHosts
+	}
+	if err != nil {
+		return limiters.Uncharged(fmt.Errorf("%w: %w", errNoSlots, err))
+	}
+	c.learned.Store(true)
+	return nil
 }
 
 // A queueAt is a [split.Taker] that decides in a queue at a given time.
@@ -108,9 +143,9 @@ func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue,
 
 // nodeOf returns the node that owns key.
 func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
-	master, err := c.masterOf(ctx, key)
+	master, err := c.client.MasterForKey(ctx, key)
 	if err != nil {
-		return nil, err
+		return nil, limiters.Uncharged(err)
 	}
 	address := master.Options().Addr
 	c.mu.Lock()
@@ -124,22 +159,6 @@ func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
 		c.nodes[address] = n
 	}
 	return n, nil
-}
-
-// masterOf returns a client of the node that owns key, loading the hash slots if they are unknown.
-func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, error) {
-	var master *redis.Client
-	err := c.slots.try(ctx, func() (err error) {
-		master, err = c.client.MasterForKey(ctx, key)
-		if errors.Is(err, redis.Nil) {
-			err = errNoHosts
-		}
-		if err != nil {
-			return limiters.Uncharged(err) // the hash slots are unknown, so nothing was sent
-		}
-		return nil
-	})
-	return master, err
 }
 
 var errNoMaster = errors.New("no node of the cluster has hash slots")

@@ -6,8 +6,10 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weir-rls/weir/internal/must"
@@ -226,7 +228,8 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 	}
 }
 
-// The timeout of a Take includes loading the hash slots.
+// A Take waits for the hash slots for at most its timeout, even if it begins during an earlier
+// attempt to load them. It charges nothing.
 func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
@@ -235,70 +238,60 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: time.Hour,
 	}, Options{})
 	defer s.Close()
-	mustReturn(t, "a Take of 50 ms", func() {
-		if _, err := take(s, opsOf("k")...); !limiters.IsUncharged(err) {
-			t.Errorf("%v, want an error that nothing was charged", err)
-		}
-	})
-}
-
-// After an attempt to learn the hash slots with an open breaker, another attempt is possible,
-// whatever ended the first one.
-func TestEveryAttemptToLearnSlotsEnds(t *testing.T) {
-	fail := func() error { return errNoSlots }
-	for _, c := range []struct {
-		name  string
-		learn func(l *slotLearner) error
-	}{
-		{"it fails", func(*slotLearner) error { return errNoSlots }},
-		{"it panics", func(*slotLearner) error { panic("slots") }},
-		{"another attempt succeeds before it", func(l *slotLearner) error {
-			l.record(nil, l.breaker.timeout)
-			return nil
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := &slotLearner{breaker: breaker{timeout: time.Second}}
-				for attempt := range 2 {
-					for range failuresToOpen {
-						_ = l.try(t.Context(), fail)
-					}
-					if err := l.try(t.Context(), fail); !errors.Is(err, ErrBreakerOpen) {
-						t.Fatalf("after %d failures: %v, want ErrBreakerOpen", failuresToOpen, err)
-					}
-					time.Sleep(openDuration)
-					func() {
-						defer func() { _ = recover() }()
-						if err := l.try(t.Context(), func() error { return c.learn(l) }); errors.Is(err, ErrBreakerOpen) {
-							t.Errorf("attempt %d: %v", attempt, err)
-						}
-					}()
+	mustReturn(t, "two Takes of 50 ms each", func() {
+		var takes sync.WaitGroup
+		for _, delay := range []time.Duration{0, 25 * time.Millisecond} {
+			takes.Go(func() {
+				time.Sleep(delay)
+				if _, err := take(s, opsOf("k")...); !limiters.IsUncharged(err) {
+					t.Errorf("%v, want an error that nothing was charged", err)
 				}
 			})
-		})
-	}
+		}
+		takes.Wait()
+	})
 }
 
-// While the breaker is open, one attempt to learn the hash slots is made at a time.
-func TestOneAttemptToLearnSlotsAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &slotLearner{breaker: breaker{timeout: time.Second}}
-		for range failuresToOpen {
-			_ = l.try(t.Context(), func() error { return errNoSlots })
-		}
-		time.Sleep(openDuration)
-		err := l.try(t.Context(), func() error {
-			if err := l.try(t.Context(), func() error { return nil }); !errors.Is(err, ErrBreakerOpen) {
-				t.Errorf("during an attempt: %v, want ErrBreakerOpen", err)
-			}
-			return nil
-		})
-		must.Succeed(t, err)
-		if err := l.try(t.Context(), func() error { return errNoSlots }); errors.Is(err, ErrBreakerOpen) {
-			t.Errorf("after an attempt that succeeded: %v", err)
-		}
+// While the hash slots of a frozen cluster are unknown, the open breaker lets one Take at a time
+// wait for them, and nothing is charged. Once they are known, a Take makes one call.
+func TestFrozenClusterIsTriedByOneTakeAtATime(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: c.Addrs(), Timeout: 200 * time.Millisecond})
+	server := c.Servers[0]
+	must.Succeed(t, server.Signal(syscall.SIGSTOP))
+	defer func() { _ = server.Signal(syscall.SIGCONT) }()
+	must.Until(t, "the breaker opens", func() bool {
+		_, err := take(s, opsOf("k")...)
+		return errors.Is(err, ErrBreakerOpen)
 	})
+	time.Sleep(openDuration)
+	var takes sync.WaitGroup
+	var tried atomic.Int32
+	for range 20 {
+		takes.Go(func() {
+			if _, err := take(s, opsOf("k")...); !errors.Is(err, ErrBreakerOpen) {
+				tried.Add(1)
+			}
+		})
+	}
+	takes.Wait()
+	if n := tried.Load(); n != 1 {
+		t.Errorf("%d Takes tried to reach the cluster at the same time, want 1", n)
+	}
+	must.Succeed(t, server.Signal(syscall.SIGCONT))
+	must.Until(t, "a decision", func() bool {
+		_, err := take(s, opsOf("k")...)
+		return err == nil
+	})
+	before := s.Stats().Calls
+	out, err := take(s, opsOf("k")...)
+	if err != nil || out[0].Used != 2 {
+		t.Errorf("%+v, %v, want 2 used", out, err)
+	}
+	if n := s.Stats().Calls - before; n != 1 {
+		t.Errorf("a Take made %d calls, want 1", n)
+	}
 }
 
 // A node that lacks the script, or whose time is unknown, costs a few more round trips, not one for

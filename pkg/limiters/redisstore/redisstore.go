@@ -4,7 +4,8 @@
 // A Take goes through these types:
 //
 //   - A [queue] makes one call at a time to a Redis server. Takes that arrive during a call share
-//     the next one. A cluster has a queue for each [node]; a [singleServer] Redis has one queue.
+//     the next one. A [singleServer] Redis has one queue. A cluster has one for each [node], and
+//     one for Takes that come before the hash slots are known.
 //   - A [breaker] rejects operations immediately while Redis does not answer.
 //   - A [batch] is the arguments of a call, and a [reply] its verdicts.
 //   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a
@@ -117,8 +118,8 @@ func (s *Store) enter() bool {
 }
 
 // Take implements [limiters.Store]. It returns about a millisecond after [connect.Options].Timeout
-// at the latest. In a cluster, it may take another Timeout to load the hash slots first, and
-// another to refund a charge of a moving hash slot.
+// at the latest. In a cluster, it may take another Timeout if no Take has loaded the hash slots
+// yet, and another to refund a charge of a moving hash slot.
 func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	return s.TakeAt(ctx, time.Time{}, groups, out)
 }

@@ -262,8 +262,8 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// A cluster whose hash slots are unknown has no queue, and still a breaker: operations do not wait
-// for a timeout each.
+// While the hash slots of a cluster are unknown, a breaker rejects operations, so that they do not
+// wait for a timeout each. A reply without hash slots does not close it.
 func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 	address := redistest.FreeAddr(t)
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{address}, Timeout: 100 * time.Millisecond})
@@ -284,6 +284,9 @@ func TestUnknownSlotsOpenTheBreaker(t *testing.T) {
 		_, err := take(s, opsOf("k")...)
 		return strings.Contains(fmt.Sprint(err), "cluster support disabled")
 	})
+	if _, err := take(s, opsOf("k")...); !errors.Is(err, ErrBreakerOpen) {
+		t.Errorf("after this reply: %v, want %v", err, ErrBreakerOpen)
+	}
 }
 
 // A panic on a goroutine that a call has started must not end the process.
