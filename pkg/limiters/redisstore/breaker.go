@@ -71,7 +71,7 @@ func (b *breaker) isFailure(err error) bool {
 // than about the node. A reply without the hash slots of a cluster is not.
 func concernsOneCall(err error) bool {
 	reply := replyOf(err)
-	if reply == nil || errors.Is(err, errNoSlots) {
+	if reply == nil || errors.Is(err, errNoHashSlots) {
 		return false
 	}
 	for _, prefix := range []string{"ERR ", "TRYAGAIN ", "MOVED ", "ASK ", "CROSSSLOT ", "CLUSTERDOWN Hash slot not served"} {

@@ -50,7 +50,7 @@ const maxNodes = 1024
 // takeAt decides groups on the nodes that own their hash slots.
 func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	if !c.learned.Load() {
-		if err := c.awaitSlots(ctx, now, groups, out); err != nil {
+		if err := c.awaitHashSlots(ctx, now, groups, out); err != nil {
 			return err
 		}
 	}
@@ -66,7 +66,7 @@ func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.G
 		if q := queues[0]; q != nil {
 			fanOut.Add(queueAt{q, now}, g, first)
 		} else {
-			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansSlots)
+			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansHashSlots)
 		}
 		queues = queues[1:]
 	}
@@ -74,30 +74,26 @@ func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.G
 }
 
 var (
-	errNoSlots = errors.New("the cluster does not report its hash slots")
+	errNoHashSlots = errors.New("the cluster does not report its hash slots")
 	// errNoHosts is returned for a cluster that reports nodes without a host, which go-redis cannot
 	// use.
-	errNoHosts = errors.New("its nodes announce no host: set cluster-preferred-endpoint-type to ip or hostname")
+	errNoHosts = errors.New("the cluster announces no host of its nodes: set cluster-preferred-endpoint-type to ip or hostname")
 )
 
-// awaitSlots waits until the hash slots are known. A timeout is [limiters.Uncharged], because only
-// the request for the hash slots was sent.
-func (c *cluster) awaitSlots(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// awaitHashSlots waits until the hash slots are known. A timeout is [limiters.Uncharged], because
+// only the request for the hash slots was sent.
+func (c *cluster) awaitHashSlots(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := c.learning.takeAt(ctx, now, groups, out)
 	if errors.Is(err, errEndedSent) {
-		return limiters.Uncharged(withCause(errNoSlots, ctx.Err()))
+		return limiters.Uncharged(withCause(errNoHashSlots, ctx.Err()))
 	}
 	return err
 }
 
 // learn is the [callFunc] of c.learning. It loads the hash slots and decides nothing.
 func (c *cluster) learn(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
-	_, err := c.client.MasterForKey(ctx, "")
-	if errors.Is(err, redis.Nil) {
-		err = errNoHosts
-	}
-	if err != nil {
-		return limiters.Uncharged(fmt.Errorf("%w: %w", errNoSlots, err))
+	if _, err := c.masterOf(ctx, ""); err != nil {
+		return limiters.Uncharged(fmt.Errorf("%w: %w", errNoHashSlots, err))
 	}
 	c.learned.Store(true)
 	return nil
@@ -119,16 +115,16 @@ func (q queueAt) Take(ctx context.Context, groups []limiters.Group, out []limite
 // route returns the queue of each group, that of the node that owns the group's hash slot. A group
 // whose keys are in several hash slots has none.
 func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue, error) {
-	queues, slots := make([]*queue, len(groups)), make([]uint16, len(groups))
+	queues, hashSlots := make([]*queue, len(groups)), make([]uint16, len(groups))
 	keys := c.namer.keys(groups)
 	for i, g := range groups {
 		own := keys[:len(g)]
 		keys = keys[len(g):]
-		slots[i] = slotOf(own[0])
-		if spansSlots(own) {
+		hashSlots[i] = hashSlotOf(own[0])
+		if spansHashSlots(own) {
 			continue
 		}
-		if j := slices.Index(slots[:i], slots[i]); j >= 0 && queues[j] != nil {
+		if j := slices.Index(hashSlots[:i], hashSlots[i]); j >= 0 && queues[j] != nil {
 			queues[i] = queues[j] // keep the order of operations of one hash slot
 			continue
 		}
@@ -143,9 +139,9 @@ func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue,
 
 // nodeOf returns the node that owns key.
 func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
-	master, err := c.client.MasterForKey(ctx, key)
+	master, err := c.masterOf(ctx, key)
 	if err != nil {
-		return nil, limiters.Uncharged(err)
+		return nil, err
 	}
 	address := master.Options().Addr
 	c.mu.Lock()
@@ -159,6 +155,18 @@ func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
 		c.nodes[address] = n
 	}
 	return n, nil
+}
+
+// masterOf returns a client of the node that owns key.
+func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, error) {
+	master, err := c.client.MasterForKey(ctx, key)
+	if errors.Is(err, redis.Nil) {
+		err = errNoHosts
+	}
+	if err != nil {
+		return nil, limiters.Uncharged(err) // the hash slots are unknown, so nothing was sent
+	}
+	return master, nil
 }
 
 var errNoMaster = errors.New("no node of the cluster has hash slots")

@@ -38,7 +38,7 @@ func keysOn(c *redistest.Cluster, node, count int) []string {
 	seen := map[uint16]bool{}
 	for i := 0; len(keys) < count; i++ {
 		op := limiters.Op{Key: fmt.Sprint("k", i), Limit: hourly}
-		slot := slotOf(keyOf("", &op))
+		slot := hashSlotOf(keyOf("", &op))
 		if c.Owner(int(slot)) == node && !seen[slot] {
 			seen[slot], keys = true, append(keys, op.Key)
 		}
@@ -98,7 +98,7 @@ func slotsAreThoseOfRedis(t *testing.T, c *redistest.Cluster) {
 		"", "123456789", "a", "{a}b", "b{a}", "{}a", "a{}{b}", "{a", "a}", "{{a}}", "}{a}", "ä{ö}",
 		"w2{3:ugc|7:user_id=5:alice}h60",
 	} {
-		if got, want := int(slotOf(key)), c.Slot(t, key); got != want {
+		if got, want := int(hashSlotOf(key)), c.Slot(t, key); got != want {
 			t.Errorf("%q: slot %d, want %d", key, got, want)
 		}
 	}
@@ -116,7 +116,7 @@ func aGroupOverSlotsIsNotCharged(t *testing.T, c *redistest.Cluster) {
 	must.Succeed(t, err)
 	for i, v := range out {
 		spans := i < 2
-		if spans != errors.Is(v.Err, ErrGroupSpansSlots) || spans != limiters.IsUncharged(v.Err) || !spans && (v.Err != nil || v.Used != 1) {
+		if spans != errors.Is(v.Err, ErrGroupSpansHashSlots) || spans != limiters.IsUncharged(v.Err) || !spans && (v.Err != nil || v.Used != 1) {
 			t.Errorf("operation %d: %+v", i, v)
 		}
 	}

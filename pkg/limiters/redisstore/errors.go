@@ -18,10 +18,10 @@ var (
 	ErrClosed = limiters.Uncharged(errors.New("redisstore: the store is closed"))
 	// ErrAuth reports that Redis or a Sentinel rejected the password.
 	ErrAuth = errors.New("the password was rejected")
-	// ErrGroupSpansSlots is the error of a group whose keys are in several hash slots of a cluster,
-	// which no script can charge atomically. Nothing was charged. Options.Tag can put keys into one
-	// hash slot.
-	ErrGroupSpansSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several hash slots of the cluster: " +
+	// ErrGroupSpansHashSlots is the error of a group whose keys are in several hash slots of a
+	// cluster, which no script can charge atomically. Nothing was charged. Options.Tag can put keys
+	// into one hash slot.
+	ErrGroupSpansHashSlots = limiters.Uncharged(errors.New("redisstore: limits that are charged together have keys in several hash slots of the cluster: " +
 		"set Options.Tag"))
 )
 

@@ -47,7 +47,7 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 					if expiresIn := c.PTTL(t.Context(), name).Val(); expiresIn <= 0 {
 						t.Errorf("%s %q: expires in %v", limit.Algorithm(), name, expiresIn)
 					}
-					if slotOf(name) != slotOf(key) {
+					if hashSlotOf(name) != hashSlotOf(key) {
 						t.Errorf("%q is not in the slot of %q", name, key)
 					}
 				}

@@ -273,7 +273,7 @@ func TestClusterFailoverIsFollowed(t *testing.T) {
 			replica := c.AddReplica(t, 1)
 			s := openCluster(t, c, func(c *connect.Options, _ *Options) { c.Timeout, c.DialTimeout = timeout, time.Hour })
 			ops := startStream(t, s, func(n int64) bool {
-				return c.Owner(int(slotOf(keyOf("", &limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly})))) == 1
+				return c.Owner(int(hashSlotOf(keyOf("", &limiters.Op{Key: fmt.Sprint("op ", n), Limit: hourly})))) == 1
 			})
 			ops.awaitSuccesses(100)
 			awaitMaster(t, replica, fail(t, c, replica))
@@ -327,7 +327,7 @@ func TestClusterRecoversAfterClusterDown(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	s := openCluster(t, c)
 	mine, other := newLedger(t, s, keysOn(c, 1, 1)[0]), newLedger(t, s, keysOn(c, 2, 1)[0])
-	slot := int(slotOf(keyOf("", &limiters.Op{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
+	slot := int(hashSlotOf(keyOf("", &limiters.Op{Key: keysOn(c, 1, 2)[1], Limit: hourly})))
 	for _, l := range []*ledger{mine, other} {
 		must.Succeed(t, l.charge())
 	}

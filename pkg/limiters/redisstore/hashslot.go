@@ -5,10 +5,10 @@ import "strings"
 // slotCount is the number of hash slots of a cluster.
 const slotCount = 16384
 
-// slotOf returns the hash slot of a key: the CRC16 (XMODEM) of its hash tag, or of the whole key if
-// it has none. The hash tag is the text, if not empty, between the first { and the first } after
-// it.
-func slotOf(key string) uint16 {
+// hashSlotOf returns the hash slot of a key: the CRC16 (XMODEM) of its hash tag, or of the whole
+// key if it has none. The hash tag is the text, if not empty, between the first { and the first }
+// after it.
+func hashSlotOf(key string) uint16 {
 	if _, rest, found := strings.Cut(key, "{"); found {
 		if end := strings.IndexByte(rest, '}'); end > 0 {
 			key = rest[:end]

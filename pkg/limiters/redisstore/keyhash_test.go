@@ -113,10 +113,10 @@ func TestHashedKeyKeepsItsSlot(t *testing.T) {
 				if !strings.HasSuffix(hashed, "}"+limit.StateID()) || len(hashed) > 80 {
 					t.Errorf("%s is %q", what, hashed)
 				}
-				if got := int(slotOf(hashed)); slot >= 0 && got != slot {
+				if got := int(hashSlotOf(hashed)); slot >= 0 && got != slot {
 					t.Errorf("%s is in slot %d, another limit of its key in %d", what, got, slot)
 				}
-				slot = int(slotOf(hashed))
+				slot = int(hashSlotOf(hashed))
 			}
 			if tag != "" && slotOfTag >= 0 && slot != slotOfTag {
 				t.Errorf("%.20q of %q is in slot %d, others of its tag in %d", key, tag, slot, slotOfTag)

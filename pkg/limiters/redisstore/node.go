@@ -27,9 +27,9 @@ func (c *cluster) newNode() *node {
 // only if all of them failed.
 func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
-	calls := splitBySlot(times, groups, keys)
+	calls := splitByHashSlot(times, groups, keys)
 	n.makeCalls(ctx, calls)
-	var moving []*slotCall
+	var moving []*hashSlotCall
 	for _, sc := range calls {
 		if redis.IsTryAgainError(sc.err) {
 			moving = append(moving, sc)
@@ -52,7 +52,7 @@ func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Grou
 
 // makeCalls encodes and sends calls, and sets their verdicts. go-redis does not use a batch after
 // its call has returned, even with a timeout, so the batch can be released.
-func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
+func (n *node) makeCalls(ctx context.Context, calls []*hashSlotCall) {
 	for _, sc := range calls {
 		sc.encode()
 	}
@@ -66,14 +66,14 @@ func (n *node) makeCalls(ctx context.Context, calls []*slotCall) {
 	}
 }
 
-func (n *node) sendAlone(ctx context.Context, sc *slotCall) {
+func (n *node) sendAlone(ctx context.Context, sc *hashSlotCall) {
 	sc.reply, sc.err = n.script.call(ctx, sc.batch)
 }
 
 // send sends each call to the current owner of its hash slot, concurrently. A panic becomes an
 // error of the calls to that owner.
-func (n *node) send(ctx context.Context, calls []*slotCall) {
-	byMaster := map[*redis.Client][]*slotCall{}
+func (n *node) send(ctx context.Context, calls []*hashSlotCall) {
+	byMaster := map[*redis.Client][]*hashSlotCall{}
 	for _, sc := range calls {
 		master, err := n.cluster.client.MasterForKey(ctx, sc.keys[0])
 		if err != nil {
@@ -98,7 +98,7 @@ func (n *node) send(ctx context.Context, calls []*slotCall) {
 // lacks the script or its time is unknown, the calls charge nothing. Then one of them is sent
 // alone, which fixes both, and the others in a second pipeline. Calls that still failed in this way
 // are sent alone too.
-func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCall) {
+func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*hashSlotCall) {
 	if len(calls) > 1 {
 		calls = n.pipeline(ctx, master, calls)
 	}
@@ -114,7 +114,7 @@ func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*slotCa
 // pipeline sends calls to a master in one pipeline. It returns those to send again, which certainly
 // charged nothing. It does not use the cluster client's pipeline, which waits for unreachable nodes
 // and then overwrites other replies with its error.
-func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*slotCall) (rest []*slotCall) {
+func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*hashSlotCall) (rest []*hashSlotCall) {
 	pipe := master.Pipeline()
 	commands := make([]command, len(calls))
 	for i, sc := range calls {

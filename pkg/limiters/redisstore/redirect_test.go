@@ -21,7 +21,7 @@ import (
 // slotAndOwner returns the hash slot of the tag of oneSlot, and the node that has it.
 func slotAndOwner(c *redistest.Cluster) (slot, home int) {
 	op := limiters.Op{Limit: hourly}
-	slot = int(slotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&op)))
+	slot = int(hashSlotOf(keyNamer{tag: func(string) string { return "tag" }}.key(&op)))
 	return slot, c.Owner(slot)
 }
 

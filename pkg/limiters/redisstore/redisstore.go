@@ -11,8 +11,7 @@
 //   - A [scriptCaller] calls the script of pkg/redisscripts, which decides all operations of a
 //     call, or in a cluster those of one hash slot, by default at the server's time.
 //
-// This package chooses the keys of a limit and the decider of an operation. Only in Go names, slot
-// alone means a hash slot.
+// This package chooses the keys of a limit and the decider of an operation.
 //
 // A call carries its deadline in the server's time, see [serverClock], and charges nothing if it
 // runs later.

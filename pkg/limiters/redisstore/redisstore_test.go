@@ -374,10 +374,10 @@ func TestTagDecidesTheSlot(t *testing.T) {
 					t.Errorf("%s and %s are both %q", seen[name], what, name)
 				}
 				seen[name] = what
-				if got := int(slotOf(name)); tag != "" && slot >= 0 && got != slot {
+				if got := int(hashSlotOf(name)); tag != "" && slot >= 0 && got != slot {
 					t.Errorf("%s is in slot %d, others of its tag in %d", what, got, slot)
 				}
-				slot = int(slotOf(name))
+				slot = int(hashSlotOf(name))
 			}
 		}
 	}

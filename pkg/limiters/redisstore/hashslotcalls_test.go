@@ -48,9 +48,9 @@ func TestTakeIsUnchargedOnlyIfAllSlotsAre(t *testing.T) {
 		{[]error{errLate, ErrClosed}, true, errLate.Error() + "\n" + ErrClosed.Error()},
 		{[]error{io.EOF, io.EOF}, false, "EOF"},
 	} {
-		calls, verdicts := make([]*slotCall, len(c.errs)), make([]limiters.Verdict, len(c.errs))
+		calls, verdicts := make([]*hashSlotCall, len(c.errs)), make([]limiters.Verdict, len(c.errs))
 		for i, err := range c.errs {
-			calls[i], verdicts[i] = &slotCall{keys: []string{"k"}, err: err}, limiters.Verdict{Err: err}
+			calls[i], verdicts[i] = &hashSlotCall{keys: []string{"k"}, err: err}, limiters.Verdict{Err: err}
 		}
 		for what, got := range map[string]error{"scatter": s.topology.(*cluster).scatter(calls, nil), "errorOfVerdicts": errorOfVerdicts(verdicts)} {
 			if limiters.IsUncharged(got) != c.want || got.Error() != c.text {
@@ -78,7 +78,7 @@ func TestSlotsAreReloadedUnlessRedisReplied(t *testing.T) {
 		{redisError("ERR of this call"), false},
 		{errLate, false},
 	} {
-		if got := slotsMayHaveMoved(c.err); got != c.want {
+		if got := hashSlotsMayHaveMoved(c.err); got != c.want {
 			t.Errorf("after %q: %t, want %t", c.err, got, c.want)
 		}
 	}
@@ -111,7 +111,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 		used(state, 1, limiters.Group{lease(1, true)})
 	}
 	used("before", 1, limiters.Group{lease(0, false)})
-	slot := int(slotOf(s.namer.key(&limiters.Op{Key: user, Limit: slots})))
+	slot := int(hashSlotOf(s.namer.key(&limiters.Op{Key: user, Limit: slots})))
 	c.OpenSlot(t, slot, 0, 1)
 	testWhile("open")
 	c.MoveKeys(t, slot, 0, 1)
@@ -149,7 +149,7 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 					t.Errorf("%s: %+v, %v; want 1 used beside them", state, out, err)
 				}
 			}
-			slot := int(slotOf(s.namer.key(&settle)))
+			slot := int(hashSlotOf(s.namer.key(&settle)))
 			c.OpenSlot(t, slot, 0, 1)
 			fails("open")
 			c.MoveKeys(t, slot, 0, 1)

@@ -15,9 +15,9 @@ import (
 // operations is denied or fails. A group with both charges and refunds keeps the error, because
 // refunds cannot be undone. An operation with a penalty or a reservation has extra keys; it keeps
 // the error unless one node has all of them.
-func (n *node) repeatKeyByKey(ctx context.Context, calls []*slotCall) {
+func (n *node) repeatKeyByKey(ctx context.Context, calls []*hashSlotCall) {
 	start := time.Now()
-	charges, refunds := make([][]*slotCall, len(calls)), make([][]*slotCall, len(calls))
+	charges, refunds := make([][]*hashSlotCall, len(calls)), make([][]*hashSlotCall, len(calls))
 	for i, sc := range calls {
 		charges[i] = chargesOf(sc)
 	}
@@ -39,7 +39,7 @@ func (n *node) repeatKeyByKey(ctx context.Context, calls []*slotCall) {
 }
 
 // chargesOf returns a call for each key. Operations on one key keep their order and group.
-func chargesOf(sc *slotCall) []*slotCall {
+func chargesOf(sc *hashSlotCall) []*hashSlotCall {
 	charges := callSet[string]{callTimes: sc.callTimes}
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
@@ -68,7 +68,7 @@ func chargesOf(sc *slotCall) []*slotCall {
 // refundsOf returns refunds of the operations that were charged, after start, in groups that were
 // denied. The refunds do not have the deadline of the charges, because a charge must be refunded
 // even if its client has left.
-func refundsOf(sc *slotCall, start time.Time) []*slotCall {
+func refundsOf(sc *hashSlotCall, start time.Time) []*hashSlotCall {
 	refunds := callSet[string]{callTimes: callTimes{now: sc.now}}
 	for first, g := range limiters.EachGroup(sc.Groups) {
 		keys := sc.keys[first : first+len(g)]
@@ -121,7 +121,7 @@ func errorOfVerdicts(verdicts []limiters.Verdict) error {
 // scatterRefunds replaces the verdicts of operations that were allowed and then refunded. If the
 // refund was late, its window has ended, and the verdict of the charge stays. If it failed, the
 // operation gets an error that is not [limiters.Uncharged], so that nothing charges it again.
-func scatterRefunds(refunds []*slotCall, out []limiters.Verdict) {
+func scatterRefunds(refunds []*hashSlotCall, out []limiters.Verdict) {
 	for _, sc := range refunds {
 		if errors.Is(sc.err, errLate) {
 			continue

@@ -35,7 +35,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 	group := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}}
-	slot := int(slotOf(s.namer.key(&group[0])))
+	slot := int(hashSlotOf(s.namer.key(&group[0])))
 	if _, err := take(s, group[1]); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestKeysAreResetWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	day := window(100, 24*time.Hour)
 	op := limiters.Op{Key: user, Limit: day, N: 1}
-	slot := int(slotOf(s.namer.key(&op)))
+	slot := int(hashSlotOf(s.namer.key(&op)))
 	charge := func() {
 		t.Helper()
 		if out, err := take(s, op); err != nil || out[0].Err != nil || out[0].Used != 1 {
@@ -109,7 +109,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	if _, err := take(s, limiters.Op{Key: user, Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
+	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&group[0]))), 0, 1)
 	for i, want := range []struct {
 		allowed   bool
 		week, day int64
@@ -145,7 +145,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := guard.NewFallback(s, guard.FallbackOptions{})
-			c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
+			c.OpenSlot(t, int(hashSlotOf(s.namer.key(&group[0]))), 0, 1)
 			must.Succeed(t, c.Servers[1].Signal(syscall.SIGSTOP))
 			defer func() { _ = c.Servers[1].Signal(syscall.SIGCONT) }()
 			out := make([]limiters.Verdict, 2)
@@ -174,7 +174,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	day2 := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limit, Window: 24 * time.Hour})
 	user := keysOn(c, 0, 1)[0]
 	ops := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}, {Key: user, Limit: day2, N: 1}}
-	slot := int(slotOf(keyNamer{}.key(&ops[0])))
+	slot := int(hashSlotOf(keyNamer{}.key(&ops[0])))
 	var admitted, decided atomic.Int64
 	var stop atomic.Bool
 	var takes sync.WaitGroup
@@ -226,7 +226,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	if _, err := take(s, limiters.Op{Key: user[0], Limit: week, N: 1}); err != nil {
 		t.Fatal(err)
 	}
-	c.OpenSlot(t, int(slotOf(s.namer.key(&group[0]))), 0, 1)
+	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&group[0]))), 0, 1)
 	for i := range 2 * failuresToOpen {
 		if _, err := limiterstest.Take(s, group); !redis.IsTryAgainError(err) {
 			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)
@@ -247,7 +247,7 @@ func TestUnservedSlotDoesNotOpenTheBreaker(t *testing.T) {
 	lost := opsOf(keysOn(c, 0, 2)[0])[0]
 	for _, server := range c.Servers {
 		// A node that has not heard of the hash slot's loss yet may refuse the second command.
-		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", slotOf(s.namer.key(&lost))).Err()
+		_ = server.Client(t).Do(context.Background(), "cluster", "delslots", hashSlotOf(s.namer.key(&lost))).Err()
 	}
 	for i := range 6 * failuresToOpen {
 		if _, err := take(s, lost); err == nil || !strings.Contains(err.Error(), "CLUSTERDOWN Hash slot not served") {
@@ -295,7 +295,7 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
 	groups := limiters.Singles(opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0])...)
-	calls := splitBySlot(callTimes{}, groups, s.namer.keys(groups))
+	calls := splitByHashSlot(callTimes{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
 	good.encode()
 	bad.encode()
@@ -317,7 +317,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	day, week := window(10, 24*time.Hour), window(10, 7*24*time.Hour)
 	group := limiters.Group{{Key: "k", Limit: day, N: 2}, {Key: "k", Limit: week, N: 2}}
 	groups := []limiters.Group{group}
-	p := splitBySlot(callTimes{}, groups, s.namer.keys(groups))[0]
+	p := splitByHashSlot(callTimes{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start)
@@ -368,7 +368,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 		return n.call(t.Context(), callTimes{notAfter: notAfter}, groups, out)
 	}
 	must.Succeed(t, decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)))
-	c.OpenSlot(t, int(slotOf(s.namer.key(&groups[0][0]))), 0, 1)
+	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&groups[0][0]))), 0, 1)
 	if err := decide(groups, time.Now().Add(-time.Second)); !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
 		t.Errorf("after the deadline: %+v, %v; want %v", out, err, errLate)
 	}
@@ -381,7 +381,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	groups = []limiters.Group{append(groups[0], lease)}
-	call := splitBySlot(callTimes{notAfter: time.Now().Add(-time.Second)}, groups, s.namer.keys(groups))[0]
+	call := splitByHashSlot(callTimes{notAfter: time.Now().Add(-time.Second)}, groups, s.namer.keys(groups))[0]
 	undo := func(ofLease limiters.Verdict) {
 		call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, ofLease}
 		n.makeCalls(t.Context(), refundsOf(call, time.Now()))
