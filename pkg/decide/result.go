@@ -69,8 +69,7 @@ func (d *Decision) DecidingLimit() (*descriptors.RateLimit, *limiters.Verdict) {
 }
 
 // DenyingLimitIndex returns the index of the denying limit with the longest wait, even in shadow
-// mode;
-// -1 if none denies.
+// mode; -1 if none denies.
 func (d *Decision) DenyingLimitIndex() int {
 	if len(d.Verdicts) == 0 || !d.Verdicts[d.DecidingLimitIndex].Denied() {
 		return -1

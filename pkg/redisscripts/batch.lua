@@ -1,9 +1,9 @@
 -- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide. See wire.go for
 -- KEYS, ARGV, units and the reply.
 --
--- It reads the limits and the runs, decides run by run, and packs the verdicts. The kind of a run selects its decider. decide_extra.lua
--- could decide every operation. Each other decider leaves out steps that its operations do not need, and so saves CPU of Redis: ADR 3 has
--- the measurements. decide_same_key and decide_group are in decide_shared.lua.
+-- It reads the limits and the runs, decides run by run, and packs the verdicts. A run is consecutive operations that are decided in one
+-- way. The kind of a run selects its decider. decide_extra.lua could decide every operation. Each other decider leaves out steps that its
+-- operations do not need, and so saves CPU of Redis: ADR 3 has the measurements. decide_same_key and decide_group are in decide_shared.lua.
 --   kind          decider                  operations
 --   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
 --   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all

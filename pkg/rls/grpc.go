@@ -19,10 +19,10 @@ type Gate interface {
 	Done()
 }
 
-// ServiceDesc describes s, which answers the requests that g admits. The gRPC server must have
-// [Codec], which uses this package's decoder instead of the generated one. The method skips unary
-// interceptors, because none would see a request that ends before it is decoded: use
-// [Options].Observe.
+// ServiceDesc describes s, which answers the requests that g, which is required, admits. The gRPC
+// server must have [Codec], which uses this package's decoder instead of the generated one. The
+// method skips unary interceptors, because none would see a request that ends before it is decoded:
+// use [Options].Observe.
 func (s *Service) ServiceDesc(g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
@@ -45,12 +45,17 @@ func (m method) shouldRateLimit(
 	c.observation.Protocol = GRPC
 	if err := decode(c); err != nil {
 		c.undecoded = err
-	} else if err := m.gate.Admit(c.message.mayRefund()); err != nil {
+		return m.answer(ctx, c)
+	}
+	if err := m.gate.Admit(c.message.mayRefund()); err != nil {
 		c.release()
 		return nil, err
-	} else {
-		defer m.gate.Done()
 	}
+	defer m.gate.Done()
+	return m.answer(ctx, c)
+}
+
+func (m method) answer(ctx context.Context, c *call) (any, error) {
 	wire, err := m.service.answer(ctx, c)
 	if err != nil {
 		return nil, err

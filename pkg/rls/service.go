@@ -99,10 +99,10 @@ func (s *Service) answerGenerated(
 	return r, proto.Unmarshal(wire, r)
 }
 
-// answer decides a call, observes it and releases it. It returns the response in wire
-// format. The error is a gRPC status: INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the
-// store failed or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an
-// error, Envoy's failure_mode_deny decides.
+// answer decides a call, observes it and releases it. It returns the response in wire format. The
+// error is a gRPC status: INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed
+// or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's
+// failure_mode_deny decides.
 func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
 	err = s.decide(ctx, c)
 	if err == nil {

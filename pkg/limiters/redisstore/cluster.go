@@ -38,6 +38,7 @@ func newCluster(client *redis.ClusterClient, address string, namer keyNamer, que
 		client: client, address: address, namer: namer, queues: queues, newReconnector: newReconnector,
 		nodes: map[string]*node{},
 	}
+	queues.learns = true
 	c.learning = newQueue(queues, c.learn)
 	return c
 }
@@ -85,6 +86,7 @@ var (
 func (c *cluster) awaitHashSlots(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	err := c.learning.takeAt(ctx, now, groups, out)
 	if errors.Is(err, errEndedSent) {
+		c.queues.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errNoHashSlots, ctx.Err()))
 	}
 	return err
@@ -141,7 +143,7 @@ func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue,
 func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
 	master, err := c.masterOf(ctx, key)
 	if err != nil {
-		return nil, err
+		return nil, limiters.Uncharged(err)
 	}
 	address := master.Options().Addr
 	c.mu.Lock()
@@ -157,16 +159,14 @@ func (c *cluster) nodeOf(ctx context.Context, key string) (*node, error) {
 	return n, nil
 }
 
-// masterOf returns a client of the node that owns key.
+// masterOf returns a client of the node that owns key. An error means that its owner is unknown, so
+// nothing was sent.
 func (c *cluster) masterOf(ctx context.Context, key string) (*redis.Client, error) {
 	master, err := c.client.MasterForKey(ctx, key)
 	if errors.Is(err, redis.Nil) {
 		err = errNoHosts
 	}
-	if err != nil {
-		return nil, limiters.Uncharged(err) // the hash slots are unknown, so nothing was sent
-	}
-	return master, nil
+	return master, err
 }
 
 var errNoMaster = errors.New("no node of the cluster has hash slots")

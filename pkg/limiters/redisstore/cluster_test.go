@@ -252,6 +252,18 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	})
 }
 
+// Loading the hash slots is no call for operations.
+func TestFirstTakeOfAClusterCountsOneCall(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: c.Addrs(), Timeout: longTimeout})
+	_, err := take(s, opsOf("k")...)
+	must.Succeed(t, err)
+	if stats := s.Stats(); stats.Calls != 1 || stats.Ops != 1 {
+		t.Errorf("%d calls with %d operations, want 1 with 1", stats.Calls, stats.Ops)
+	}
+}
+
 // While the hash slots of a frozen cluster are unknown, the open breaker lets one Take at a time
 // wait for them, and nothing is charged. Once they are known, a Take makes one call.
 func TestFrozenClusterIsTriedByOneTakeAtATime(t *testing.T) {

@@ -29,7 +29,7 @@ func (sc *hashSlotCall) encode() {
 
 // A callSet contains one call for each K.
 type callSet[K comparable] struct {
-	callTimes             // of new calls
+	callTimes                 // of new calls
 	calls     []*hashSlotCall // in the order in which they were added
 	callOf    map[K]*hashSlotCall
 }

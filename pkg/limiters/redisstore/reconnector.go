@@ -11,7 +11,7 @@ import (
 
 // A reconnector reconnects in the background after a call has lost its connection. Connecting may
 // take longer than the timeout of a call, so without it a distant Redis would stay unreachable.
-// Each queue has one.
+// The single server and each node have one.
 type reconnector struct {
 	ctx     context.Context // ends with Close
 	timeout time.Duration
