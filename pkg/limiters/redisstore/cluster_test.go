@@ -252,7 +252,7 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	})
 }
 
-// Loading the hash slots is no call for operations.
+// Loading the hash slots is no call for operations, and later Takes do not wait for it.
 func TestFirstTakeOfAClusterCountsOneCall(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 1)
@@ -262,6 +262,9 @@ func TestFirstTakeOfAClusterCountsOneCall(t *testing.T) {
 	if stats := s.Stats(); stats.Calls != 1 || stats.Ops != 1 {
 		t.Errorf("%d calls with %d operations, want 1 with 1", stats.Calls, stats.Ops)
 	}
+	s.topology.(*cluster).learning = nil // a Take that waits in it panics
+	_, err = take(s, opsOf("k")...)
+	must.Succeed(t, err)
 }
 
 // While the hash slots of a frozen cluster are unknown, the open breaker lets one Take at a time
