@@ -294,10 +294,10 @@ func TestReplyEndsTheFailuresOfTheBreaker(t *testing.T) {
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := newQueue(testConfig(timeout, 5, 10_000), nil)
-	q.call = func(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.call = q.stats.counted(func(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
-	}
+	})
 	var takes sync.WaitGroup
 	defer takes.Wait()
 	begun := time.Now()

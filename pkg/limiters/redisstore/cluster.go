@@ -38,7 +38,6 @@ func newCluster(client *redis.ClusterClient, address string, namer keyNamer, que
 		client: client, address: address, namer: namer, queues: queues, newReconnector: newReconnector,
 		nodes: map[string]*node{},
 	}
-	queues.learns = true
 	c.learning = newQueue(queues, c.learn)
 	return c
 }

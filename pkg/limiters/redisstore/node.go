@@ -19,7 +19,7 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.newReconnector()}
-	n.queue = newQueue(c.queues, n.call)
+	n.queue = newQueue(c.queues, c.queues.stats.counted(n.call))
 	return n
 }
 
@@ -41,7 +41,7 @@ func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Grou
 	err := n.cluster.scatter(calls, out)
 	if err != nil {
 		// The node may have been replaced, so reconnect to the current owner.
-		if master, lookupErr := n.cluster.client.MasterForKey(ctx, keys[0]); lookupErr == nil {
+		if master, lookupErr := n.cluster.masterOf(ctx, keys[0]); lookupErr == nil {
 			for _, sc := range calls {
 				n.reconnector.afterError(sc.err, master)
 			}
@@ -75,7 +75,7 @@ func (n *node) sendAlone(ctx context.Context, sc *hashSlotCall) {
 func (n *node) send(ctx context.Context, calls []*hashSlotCall) {
 	byMaster := map[*redis.Client][]*hashSlotCall{}
 	for _, sc := range calls {
-		master, err := n.cluster.client.MasterForKey(ctx, sc.keys[0])
+		master, err := n.cluster.masterOf(ctx, sc.keys[0])
 		if err != nil {
 			failCalls(calls, limiters.Uncharged(err)) // the hash slots are unknown, so nothing was sent
 			return

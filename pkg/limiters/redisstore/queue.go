@@ -55,7 +55,6 @@ type queueConfig struct {
 	maxBatch   int             // operations in a call that carries several Takes
 	maxWaiting int             // operations that may wait
 	stats      *statCounters   // of the Store
-	learns     bool            // the calls load the hash slots of a cluster, and stats.calls and stats.ops leave them out
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
 
@@ -162,10 +161,6 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 // is earlier or its client has left, because a timeout closes the connection, which other clients
 // share. A panic becomes an error.
 func (q *queue) callWithTimeout(times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
-	if !q.learns {
-		q.stats.calls.Add(1)
-		q.stats.ops.Add(int64(len(out)))
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
 	err := limiters.CatchPanic(func() error { return q.call(ctx, times, groups, out) })

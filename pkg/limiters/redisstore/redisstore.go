@@ -180,6 +180,15 @@ type statCounters struct {
 	queueRejected, timedOut, breakerRejected atomic.Int64 // operations
 }
 
+// counted returns call, whose calls and operations s counts.
+func (s *statCounters) counted(call callFunc) callFunc {
+	return func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+		s.calls.Add(1)
+		s.ops.Add(int64(len(out)))
+		return call(ctx, times, groups, out)
+	}
+}
+
 // Stats returns the counters.
 func (s *Store) Stats() Stats {
 	return Stats{

@@ -19,7 +19,7 @@ type singleServer struct {
 
 func newSingleServer(client redis.UniversalClient, namer keyNamer, config queueConfig, r *reconnector) *singleServer {
 	s := &singleServer{namer: namer, script: newScriptCaller(client), reconnector: r}
-	s.queue = newQueue(config, s.call)
+	s.queue = newQueue(config, config.stats.counted(s.call))
 	return s
 }
 
