@@ -108,8 +108,9 @@ func (x *indexer) addInexact(n *Node) uint32 {
 	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) == 0 {
 		return 0
 	}
-	r := inexactChildren{
-		prefixesByKey: make(map[string]*prefixTable, len(n.prefixesByKey)), keyOnly: make(map[string]recordID, len(n.keyOnly)),
+	r := inexactChildren{keyOnly: make(map[string]recordID, len(n.keyOnly))}
+	if n.prefixesByKey != nil {
+		r.prefixesByKey = make(map[string]*prefixTable, len(n.prefixesByKey))
 	}
 	for key, siblings := range n.prefixesByKey {
 		r.prefixesByKey[key] = newPrefixTable(siblings, func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
@@ -185,7 +186,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 		return 0
 	}
 	inexact := &x.inexact[number-1]
-	if len(inexact.prefixesByKey) > 0 {
+	if inexact.prefixesByKey != nil {
 		if child := inexact.prefixesByKey[e.Key].find(e.Value); child > 0 {
 			return child
 		}
