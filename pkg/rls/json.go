@@ -28,10 +28,11 @@ const MaxBodyBytes = 256 << 10
 // envoyproxy/ratelimit. The status is 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request
 // with the reason in the body, and 503 if there is no decision.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := newCall()
-	c.observation.Protocol = JSON
 	var request ratelimitv3.RateLimitRequest
-	if err := readJSON(w, r, &request); err != nil {
+	err := readJSON(w, r, &request)
+	c := newCall() // after the body, which may arrive slowly
+	c.observation.Protocol = JSON
+	if err != nil {
 		c.undecoded = malformedStatus(err)
 		if errors.Is(err, errBodyCanceled) {
 			c.undecoded = status.Error(codes.Canceled, err.Error())
