@@ -106,7 +106,7 @@ func (p *process) newGRPC(service *rls.Service, options ...grpc.ServerOption) *g
 		grpc.ChainStreamInterceptor(grpcrecovery.StreamInterceptor(p.panicked)),
 	}, grpcmessage.ServerOptions())...)
 	receiver := grpcmessage.Receiver{Codec: rls.Codec()}
-	desc := receiver.Wrap(service.ServiceDesc(p.gate))
+	desc := service.ServiceDesc(receiver.Receive, p.gate)
 	grpcrecovery.WrapMethods(desc, func(method string, value any) {
 		p.stats.Panicked()
 		p.panicked(method, value)

@@ -62,7 +62,7 @@ func TestRequestAbandonedBeforeItIsReadIsCountedInMetrics(t *testing.T) {
 		metrics := telemetry.NewMetrics("")
 		service := rls.New(nil, rls.Options{Observe: metrics.Observe})
 		receiver := grpcmessage.Receiver{Codec: rls.Codec()}
-		desc := receiver.Wrap(service.ServiceDesc(admission.NewGate(1)))
+		desc := service.ServiceDesc(receiver.Receive, admission.NewGate(1))
 		if _, err := desc.Methods[0].Handler(service, ctx, nil, nil); status.Code(err) != want {
 			t.Errorf("%v, want %v", err, want)
 		}

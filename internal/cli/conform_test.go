@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/cli"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -43,7 +44,8 @@ func graded(t *testing.T, text string, options ...grpc.ServerOption) (target str
 	must.Succeed(t, err)
 	server := grpc.NewServer(append(options, grpc.ForceServerCodecV2(rls.Codec()))...)
 	service := rls.New(decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{}), rls.Options{})
-	server.RegisterService(service.ServiceDesc(admission.NewGate(100)), service)
+	receiver := grpcmessage.Receiver{Codec: rls.Codec()}
+	server.RegisterService(service.ServiceDesc(receiver.Receive, admission.NewGate(100)), service)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {

@@ -130,14 +130,10 @@ func (r *Receiver) stop(t *timedStream) (late bool) {
 	return false
 }
 
-// Wrap returns desc with unary methods that receive their messages with r.
-func (r *Receiver) Wrap(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
-	return withReceive(desc, func(ctx context.Context, _ func(any) error, message any) error { return r.receive(ctx, message) })
-}
-
-// receive receives the only message of the request with ctx. The error has the status that the
-// client should get. If ctx has ended, receive reads nothing.
-func (r *Receiver) receive(ctx context.Context, message any) (err error) {
+// Receive receives the only message of the request with ctx, which a gRPC server has passed to the
+// handler. The handler must not call its decode function. The error has the status that the client
+// should get. If ctx has ended, Receive reads nothing.
+func (r *Receiver) Receive(ctx context.Context, message any) (err error) {
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}

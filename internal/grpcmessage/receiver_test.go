@@ -106,7 +106,7 @@ func TestMessagesOfAnySizeArriveAsSent(t *testing.T) {
 		r := Receiver{Codec: rawCodec{}}
 		r.unfinished.Store(c.held)
 		var got []byte
-		err := r.receive(contextOf(t.Context(), &sentStream{sent: c.sent, err: c.err}), &got)
+		err := r.Receive(contextOf(t.Context(), &sentStream{sent: c.sent, err: c.err}), &got)
 		if !errors.Is(err, c.want) || err == nil && !bytes.Equal(got, large[:c.size]) {
 			t.Errorf("%s: %d bytes, %v, want %d and %v", name, len(got), err, c.size, c.want)
 		}
@@ -128,7 +128,7 @@ func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
 	for ctx, want := range map[context.Context]codes.Code{late: codes.DeadlineExceeded, gone: codes.Canceled} {
 		stream := &sentStream{sent: framed(0, 0, nil), err: io.EOF}
 		r := Receiver{Codec: rawCodec{}}
-		err := r.receive(contextOf(ctx, stream), new([]byte))
+		err := r.Receive(contextOf(ctx, stream), new([]byte))
 		if len(stream.sent) == 0 {
 			t.Error("the message was received")
 		}
@@ -140,7 +140,7 @@ func TestExpiredOrCanceledRequestIsNotDecoded(t *testing.T) {
 
 func TestUnknownTransportStreamIsInternalError(t *testing.T) {
 	r := Receiver{Codec: rawCodec{}}
-	err := r.receive(grpc.NewContextWithServerTransportStream(t.Context(), struct{ grpc.ServerTransportStream }{}), new([]byte))
+	err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), struct{ grpc.ServerTransportStream }{}), new([]byte))
 	if status.Code(err) != codes.Internal {
 		t.Errorf("%v, want INTERNAL", err)
 	}
@@ -153,11 +153,11 @@ func TestPartialRequestsTimeOut(t *testing.T) {
 		r := Receiver{Codec: rawCodec{}}
 		for range 3 {
 			whole := &sentStream{sent: framed(0, 0, nil), err: io.EOF}
-			must.Succeed(t, r.receive(contextOf(t.Context(), whole), new([]byte)))
+			must.Succeed(t, r.Receive(contextOf(t.Context(), whole), new([]byte)))
 			for _, sent := range [][]byte{nil, framed(0, 1, nil), framed(0, 2*pieceSize, make([]byte, pieceSize))} {
 				stream := &blockedStream{sentStream: sentStream{sent: sent}, ended: make(chan *status.Status, 1)}
 				start := time.Now()
-				err := r.receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
+				err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
 				if took := time.Since(start); status.Code(err) != codes.DeadlineExceeded || took != messageTimeout {
 					t.Errorf("%d bytes: %v after %v, want DEADLINE_EXCEEDED after %v", len(sent), err, took, messageTimeout)
 				}
@@ -171,7 +171,7 @@ func TestMessageOfAStreamThatEndedLateIsNotDecided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stream := &slowStream{sentStream{sent: framed(0, 0, nil), err: io.EOF}}
 		r := Receiver{Codec: rawCodec{}}
-		err := r.receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
+		err := r.Receive(grpc.NewContextWithServerTransportStream(t.Context(), stream), new([]byte))
 		if status.Code(err) != codes.DeadlineExceeded {
 			t.Errorf("%v, want DEADLINE_EXCEEDED", err)
 		}

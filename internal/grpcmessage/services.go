@@ -40,25 +40,17 @@ type Registrar struct{ grpc.ServiceRegistrar }
 
 // RegisterService implements grpc.ServiceRegistrar.
 func (r Registrar) RegisterService(desc *grpc.ServiceDesc, service any) {
-	r.ServiceRegistrar.RegisterService(withReceive(desc, decodeInTime), service)
-}
-
-// A receiveFunc receives the message of a request; decode is the decode function of grpc-go.
-type receiveFunc func(ctx context.Context, decode func(any) error, message any) error
-
-// withReceive returns desc with unary methods that receive their messages with receive.
-func withReceive(desc *grpc.ServiceDesc, receive receiveFunc) *grpc.ServiceDesc {
-	wrapped := *desc
-	wrapped.Methods = slices.Clone(desc.Methods)
-	for i := range wrapped.Methods {
-		handle := wrapped.Methods[i].Handler
-		wrapped.Methods[i].Handler = func(
+	bounded := *desc
+	bounded.Methods = slices.Clone(desc.Methods)
+	for i := range bounded.Methods {
+		handle := bounded.Methods[i].Handler
+		bounded.Methods[i].Handler = func(
 			service any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor,
 		) (any, error) {
-			return handle(service, ctx, func(message any) error { return receive(ctx, decode, message) }, interceptor)
+			return handle(service, ctx, func(message any) error { return decodeInTime(ctx, decode, message) }, interceptor)
 		}
 	}
-	return &wrapped
+	r.ServiceRegistrar.RegisterService(&bounded, service)
 }
 
 // decodeInTime decodes an uncompressed message, which must arrive within messageTimeout.

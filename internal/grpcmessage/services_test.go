@@ -24,13 +24,13 @@ func serve(t *testing.T) *grpc.ClientConn {
 	server := grpc.NewServer(ServerOptions()...)
 	healthv1.RegisterHealthServer(Registrar{server}, HealthServer{Server: health.NewServer()})
 	receiver := &Receiver{Codec: encoding.GetCodecV2(proto.Name)}
-	server.RegisterService(receiver.Wrap(&grpc.ServiceDesc{ServiceName: "received", Methods: []grpc.MethodDesc{{
+	server.RegisterService(&grpc.ServiceDesc{ServiceName: "received", Methods: []grpc.MethodDesc{{
 		MethodName: "Check",
-		Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+		Handler: func(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			message := &healthv1.HealthCheckRequest{}
-			return message, decode(message)
+			return message, receiver.Receive(ctx, message)
 		},
-	}}}), nil)
+	}}}, nil)
 	return grpctest.Serve(t, server)
 }
 

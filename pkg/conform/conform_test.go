@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/admission"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/conform"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -60,7 +61,8 @@ func serveWeir(t *testing.T, l net.Listener, o decide.Options) (target string) {
 	t.Helper()
 	service := newWeir(t, o)
 	return serve(t, l, func(s *grpc.Server) {
-		s.RegisterService(service.ServiceDesc(admission.NewGate(1000)), service)
+		receiver := grpcmessage.Receiver{Codec: rls.Codec()}
+		s.RegisterService(service.ServiceDesc(receiver.Receive, admission.NewGate(1000)), service)
 	}, grpc.ForceServerCodecV2(rls.Codec()))
 }
 

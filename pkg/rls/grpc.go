@@ -10,6 +10,10 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
+// A ReceiveFunc receives the message of the gRPC request with ctx, and decodes it by [Codec]. Its
+// error is a gRPC status. A malformed message is no error.
+type ReceiveFunc func(ctx context.Context, message any) error
+
 // A Gate admits or rejects gRPC requests that have been received.
 type Gate interface {
 	// Admit admits a request, or returns the gRPC status with which to reject it. If mayRefund is
@@ -19,31 +23,32 @@ type Gate interface {
 	Done()
 }
 
-// ServiceDesc describes s, which answers the requests that g, which is required, admits. The gRPC
-// server must have [Codec], which uses this package's decoder instead of the generated one. The
-// method skips unary interceptors, because none would see a request that ends before it is decoded:
-// use [Options].Observe.
-func (s *Service) ServiceDesc(g Gate) *grpc.ServiceDesc {
+// ServiceDesc describes s for a gRPC server, which must have [Codec]. s answers the requests that
+// receive receives and g admits; both are required. The method skips unary interceptors, because
+// none would see a request that ends before it is decoded: use [Options].Observe. It skips the
+// decode function of grpc-go too: one that calls receive would be an allocation for each request.
+func (s *Service) ServiceDesc(receive ReceiveFunc, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
 		ServiceName: string(file.Services().ByName("RateLimitService").FullName()),
 		HandlerType: (*any)(nil), // the method knows its service
-		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: method{s, g}.shouldRateLimit}},
+		Methods:     []grpc.MethodDesc{{MethodName: "ShouldRateLimit", Handler: method{s, receive, g}.shouldRateLimit}},
 		Metadata:    file.Path(),
 	}
 }
 
 type method struct {
 	service *Service
+	receive ReceiveFunc
 	gate    Gate
 }
 
 func (m method) shouldRateLimit(
-	_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
+	_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
 ) (any, error) {
 	c := newCall()
 	c.observation.Protocol = GRPC
-	if err := decode(c); err != nil {
+	if err := m.receive(ctx, c); err != nil {
 		c.undecoded = err
 		return m.answer(ctx, c)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -46,7 +47,8 @@ func TestMalformedRequestIsCountedAndInvalidArgument(t *testing.T) {
 		observed = append(observed, Observation{Code: o.Code, Err: o.Err, Protocol: o.Protocol, Undecoded: o.Undecoded})
 	}})
 	server := grpc.NewServer(grpc.ForceServerCodecV2(Codec()))
-	server.RegisterService(s.ServiceDesc(openGate{}), s)
+	receiver := grpcmessage.Receiver{Codec: Codec()}
+	server.RegisterService(s.ServiceDesc(receiver.Receive, openGate{}), s)
 	client := grpctest.Serve(t, server)
 	for wire, want := range map[string]string{
 		"\xff\xff":        "malformed request: invalid protobuf",

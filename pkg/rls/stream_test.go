@@ -18,10 +18,10 @@ func (openGate) Done()            {}
 
 // ServeWire serves a request in wire format as a gRPC server does, without a connection.
 func ServeWire(ctx context.Context, s *Service, request []byte) (mem.BufferSlice, error) {
-	decode := func(message any) error {
+	receive := func(_ context.Context, message any) error {
 		return wireCodec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(request)}, message)
 	}
-	response, err := method{s, openGate{}}.shouldRateLimit(nil, ctx, decode, nil)
+	response, err := method{s, receive, openGate{}}.shouldRateLimit(nil, ctx, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,8 @@ func ServeWire(ctx context.Context, s *Service, request []byte) (mem.BufferSlice
 
 // serveUndecoded serves a request whose message is not received because of err.
 func serveUndecoded(s *Service, err error) {
-	_, _ = method{s, openGate{}}.shouldRateLimit(nil, context.Background(), func(any) error { return err }, nil)
+	receive := func(context.Context, any) error { return err }
+	_, _ = method{s, receive, openGate{}}.shouldRateLimit(nil, context.Background(), nil, nil)
 }
 
 // ServeByGeneratedTypes is ServeWire with the generated codec in place of this package's.
