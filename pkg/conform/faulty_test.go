@@ -152,8 +152,8 @@ func resetBy(change func(time.Duration) time.Duration) func(*request, call) (*re
 	}
 }
 
-// lateMinutes shifts the resets of limits per minute by 20 s. An hour that ends in less than a minute
-// keeps its reset, so that the test sees the same at any time of day.
+// lateMinutes shifts the resets of limits per minute by 20 s. An hour that ends in less than a
+// minute keeps its reset, so that the test sees the same at any time of day.
 func lateMinutes(r *request, next call) (*response, error) {
 	a, err := next(r)
 	for _, s := range a.GetStatuses() {
