@@ -69,17 +69,11 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
 	result.Clear()
-	err := d.decide(ctx, r, result)
-	result.Duration = monotonic() - start
-	return err
-}
-
-// decide is Decide for a cleared Result, whose Duration it does not set.
-func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error {
 	if err := d.planner.Plan(r, &result.PlannedRequest); err != nil {
+		result.Duration = monotonic() - start
 		return err
 	}
-	storeErr := d.callStore(ctx, result)
+	storeErr := d.callStore(ctx, start, result)
 	shadowMode := d.planner.options.ShadowMode
 	result.setOutcomes(shadowMode)
 	d.endLeases(ctx, result)
@@ -94,15 +88,17 @@ func (d *Decider) decide(ctx context.Context, r *Request, result *Result) error 
 	return nil
 }
 
-// callStore decides the operations of a planned request, if there are any.
-func (d *Decider) callStore(ctx context.Context, result *Result) error {
+// callStore decides the operations of a planned request, if there are any. It sets the durations of
+// the request, which began at start.
+func (d *Decider) callStore(ctx context.Context, start time.Duration, result *Result) (err error) {
 	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
-	if len(result.call.ops) == 0 {
-		return nil
-	}
 	called := monotonic()
-	err := d.store.Take(ctx, result.call.groups, result.verdicts)
-	result.StoreDuration = monotonic() - called
+	answered := called
+	if len(result.call.ops) > 0 {
+		err = d.store.Take(ctx, result.call.groups, result.verdicts)
+		answered = monotonic()
+	}
+	result.StoreDuration, result.Duration = answered-called, answered-start
 	return err
 }
 

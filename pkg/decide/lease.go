@@ -104,7 +104,9 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
+	called := monotonic()
 	err := d.store.Take(ctx, limiters.Singles(ends...), verdicts)
+	result.Duration += monotonic() - called
 	for i := range verdicts {
 		switch v := &verdicts[i]; {
 		case err != nil:

@@ -20,7 +20,7 @@ type Result struct {
 	// StoreErr is the first error of the store, even if the request was decided without that
 	// verdict. It may contain keys, and so data of users, and must only be logged.
 	StoreErr      error
-	Duration      time.Duration // the time of the decision, including a call that ended leases
+	Duration      time.Duration // the time from the call of Decide until the store had answered, plus a call that ended leases
 	StoreDuration time.Duration // the time of the first store call; 0: no limit had to be charged
 	// GivenUpLeases counts the leases that Decide has tried to end because the request is denied or
 	// canceled.
