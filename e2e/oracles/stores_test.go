@@ -21,7 +21,8 @@ var stores = []struct {
 }
 
 func openRedis(t *testing.T, server *redistest.Server) limiterstest.TimedStore {
-	store := redisstore.New(connect.Options{Addr: server.Addr, Timeout: time.Minute}, redisstore.Options{})
+	var clock limiterstest.Clock
+	store := redisstore.New(connect.Options{Addr: server.Addr, Timeout: time.Minute}, redisstore.Options{Now: clock.Now})
 	t.Cleanup(func() { _ = store.Close() })
-	return store
+	return clock.Timed(store)
 }

@@ -1,6 +1,7 @@
 // Package limiterstest is the conformance suite of [limiters.Store]. The test of a store calls
-// [Run] with a function that opens the store. The store needs the method TakeAt, which [Decorated]
-// adds to a decorator. A bug found in one store becomes a trace here, and so a test of all stores.
+// [Run] with a function that opens the store. The store needs the method TakeAt: a [Clock] adds it
+// to a store with an option for its clock, and [Decorated] to a decorator. A bug found in one store
+// becomes a trace here, and so a test of all stores.
 //
 // The first part is traces, in testdata:
 //

@@ -160,7 +160,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 	t.Parallel()
 	w := redistest.StartSentinels(t, "mymaster", 3, redistest.Secrets{Redis: "of redis", Sentinel: "of sentinel"})
 	url := "mymaster," + strings.Join(w.Addrs(), ",")
-	open := func(t *testing.T, url string) *Store {
+	open := func(t *testing.T, url string) *testStore {
 		t.Helper()
 		o, err := connect.ParseURL(connect.Sentinel, "", url)
 		must.Succeed(t, err)

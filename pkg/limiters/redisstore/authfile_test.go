@@ -58,7 +58,7 @@ func disconnect(t *testing.T, server *redistest.Server) {
 }
 
 // awaitAnswer charges one hit to a key as soon as the store answers, and returns the key's usage.
-func awaitAnswer(t *testing.T, s *Store, key string) int64 {
+func awaitAnswer(t *testing.T, s *testStore, key string) int64 {
 	t.Helper()
 	var used int64
 	redistest.Await(t, "an answer", func(context.Context) error {

@@ -14,7 +14,9 @@ import (
 // A batch holds the arguments of one script call; wire.go of redisscripts documents them and the
 // reply.
 type batch struct {
-	callTimes
+	notAfter time.Time // the batch charges nothing after this time of the local clock; zero: no deadline
+	now      time.Time // the time of Options.Now; zero: the server's time
+
 	ops      []batchOp
 	keys     []string // the keys of the operations, each once, and then extra keys
 	limits   []*limiters.Limit
@@ -37,12 +39,6 @@ type batchOp struct {
 	limitIndex int    // in batch.limits
 }
 
-// callTimes are the times of a call.
-type callTimes struct {
-	notAfter time.Time // the call charges nothing after this time of the local clock; zero: no deadline
-	now      time.Time // the time of the operations; zero: the server's time
-}
-
 const wordSize = 8 // bytes of a number
 
 // maxKeys is the largest number of keys in a batch, because an index has two bytes.
@@ -56,9 +52,9 @@ var batchPool = sync.Pool{New: func() any { return &batch{indexOfKey: map[string
 
 // newBatch returns a batch without operations from the pool. Call release after reading its
 // verdicts.
-func newBatch(times callTimes) *batch {
+func newBatch(now, notAfter time.Time) *batch {
 	b := batchPool.Get().(*batch)
-	b.callTimes = times
+	b.now, b.notAfter = now, notAfter
 	return b
 }
 

@@ -44,7 +44,7 @@ func BenchmarkCall(b *testing.B) {
 		for _, size := range []int{1, 16, 32, 64, 256} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				server := redistest.Start(b)
-				s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
+				s := newTestStore(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
 				defer s.Close()
 				limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 10, Window: time.Minute})
 				keys := make([]string, 10_000)
@@ -76,7 +76,7 @@ func BenchmarkGroups(b *testing.B) {
 		for _, maximum := range []int64{1, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", name, maximum), func(b *testing.B) {
 				server := redistest.Start(b)
-				s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
+				s := newTestStore(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
 				defer s.Close()
 				minute := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Minute})
 				hour := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: maximum, Window: time.Hour})
@@ -103,7 +103,7 @@ func BenchmarkGroups(b *testing.B) {
 func BenchmarkQueue(b *testing.B) {
 	for _, clients := range []int{64, 512} {
 		b.Run(strconv.Itoa(clients), func(b *testing.B) {
-			sleep := func(context.Context, callTimes, []limiters.Group, []limiters.Verdict) error {
+			sleep := func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 				time.Sleep(50 * time.Microsecond)
 				return nil
 			}
@@ -118,7 +118,7 @@ func BenchmarkQueue(b *testing.B) {
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()
 					for i := client; i < b.N; i += clients {
-						if err := q.takeAt(ctx, time.Time{}, groups, out); err != nil {
+						if err := q.take(ctx, groups, out); err != nil {
 							b.Error(err)
 						}
 					}

@@ -23,7 +23,7 @@ import (
 )
 
 // openBreaker makes as many failing calls as open the breaker.
-func openBreaker(t *testing.T, s *Store) {
+func openBreaker(t *testing.T, s *testStore) {
 	t.Helper()
 	for i := range failuresToOpen {
 		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
@@ -33,7 +33,7 @@ func openBreaker(t *testing.T, s *Store) {
 	}
 }
 
-func awaitRecovery(t *testing.T, s *Store) {
+func awaitRecovery(t *testing.T, s *testStore) {
 	t.Helper()
 	redistest.Await(t, "the next call to Redis", func(context.Context) error {
 		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
@@ -42,7 +42,7 @@ func awaitRecovery(t *testing.T, s *Store) {
 }
 
 // awaitRejection waits until a Take is rejected, and returns its error.
-func awaitRejection(t *testing.T, s *Store) (rejected error) {
+func awaitRejection(t *testing.T, s *testStore) (rejected error) {
 	t.Helper()
 	must.Until(t, "the breaker opens", func() bool {
 		_, rejected = take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
@@ -53,7 +53,7 @@ func awaitRejection(t *testing.T, s *Store) (rejected error) {
 
 func TestBreakerOpensForAStoppedRedis(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: 50 * time.Millisecond}, Options{})
 	defer s.Close()
 	awaitRecovery(t, s) // and is connected
 	must.Succeed(t, server.Signal(syscall.SIGSTOP))
@@ -89,7 +89,7 @@ type breakerFixture struct {
 
 func newBreakerFixture() *breakerFixture {
 	f := &breakerFixture{queue: newQueue(testConfig(time.Second, 10, 10), nil)}
-	f.queue.call = func(context.Context, callTimes, []limiters.Group, []limiters.Verdict) error {
+	f.queue.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
 	return f
@@ -99,7 +99,7 @@ func newBreakerFixture() *breakerFixture {
 func (f *breakerFixture) take(t *testing.T, call func() error) error {
 	t.Helper()
 	f.call = call
-	return f.queue.takeAt(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+	return f.queue.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 }
 
 // open makes as many failing calls as open the breaker.
@@ -162,20 +162,20 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q := newQueue(testConfig(time.Hour, 10, 10), nil)
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	q.call = func(context.Context, callTimes, []limiters.Group, []limiters.Verdict) error {
+	q.decide = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errNoRoute
 	}
 	for range failuresToOpen - 2 {
 		go func() { <-calling; goOn <- struct{}{} }()
-		_ = q.takeAt(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+		_ = q.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 	}
 	var takes sync.WaitGroup
 	var failed [4]error
 	attempt := func(i int) {
 		takes.Go(func() {
-			failed[i] = q.takeAt(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+			failed[i] = q.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 		})
 	}
 	waiting := func(n int) {
@@ -294,7 +294,7 @@ func TestReplyEndsTheFailuresOfTheBreaker(t *testing.T) {
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := newQueue(testConfig(timeout, 5, 10_000), nil)
-	q.call = q.stats.counted(func(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = q.stats.counted(func(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
@@ -307,7 +307,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 		}
 		for range 4 {
 			takes.Go(func() {
-				_ = q.takeAt(t.Context(), time.Time{}, []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+				_ = q.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 			})
 		}
 		time.Sleep(time.Millisecond)
@@ -371,7 +371,7 @@ func (r *randomRedis) pick() (o outcome) {
 	return o
 }
 
-func (r *randomRedis) decide(ctx context.Context, _ callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+func (r *randomRedis) decide(ctx context.Context, _ time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	r.mu.Lock()
 	o := r.pick()
 	for i, op := range slices.Concat(groups...) {
@@ -427,7 +427,7 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, s
 		}
 		r.check(t, asked, out, err)
 	}()
-	return q.takeAt(ctx, time.Time{}, limiters.Singles(asked...), out)
+	return q.take(ctx, limiters.Singles(asked...), out)
 }
 
 // Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided

@@ -20,25 +20,22 @@ import (
 // A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own
 // operations.
 type cluster struct {
-	client         *redis.ClusterClient
-	address        string // the address that errors name
-	namer          keyNamer
-	queues         queueConfig
-	newReconnector func() *reconnector
+	serverConfig // of each node
+	client       *redis.ClusterClient
+	address      string // the address that errors name
 
-	learned  atomic.Bool // the hash slots are known; go-redis never forgets them
-	learning *queue      // Takes wait in it while learned is false; its calls load the hash slots
+	hashSlotsKnown atomic.Bool // go-redis never forgets the hash slots
+	// Until then, Takes wait in this queue, whose calls load the hash slots. So a cluster that
+	// hangs gets one request at a time, and soon Takes fail immediately.
+	hashSlotLoader *queue
 
 	mu    sync.Mutex
 	nodes map[string]*node // the nodes by address
 }
 
-func newCluster(client *redis.ClusterClient, address string, namer keyNamer, queues queueConfig, newReconnector func() *reconnector) *cluster {
-	c := &cluster{
-		client: client, address: address, namer: namer, queues: queues, newReconnector: newReconnector,
-		nodes: map[string]*node{},
-	}
-	c.learning = newQueue(queues, c.learn)
+func newCluster(client *redis.ClusterClient, address string, config serverConfig) *cluster {
+	c := &cluster{serverConfig: config, client: client, address: address, nodes: map[string]*node{}}
+	c.hashSlotLoader = newQueue(config.queues, c.loadHashSlots)
 	return c
 }
 
@@ -47,10 +44,10 @@ func newCluster(client *redis.ClusterClient, address string, namer keyNamer, que
 // most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 
-// takeAt decides groups on the nodes that own their hash slots.
-func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if !c.learned.Load() {
-		if err := c.awaitHashSlots(ctx, now, groups, out); err != nil {
+// take decides groups on the nodes that own their hash slots.
+func (c *cluster) take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	if !c.hashSlotsKnown.Load() {
+		if err := c.awaitHashSlots(ctx, groups, out); err != nil {
 			return err
 		}
 	}
@@ -59,12 +56,12 @@ func (c *cluster) takeAt(ctx context.Context, now time.Time, groups []limiters.G
 		return err
 	}
 	if q := queues[0]; q != nil && !slices.ContainsFunc(queues, func(other *queue) bool { return other != q }) {
-		return q.takeAt(ctx, now, groups, out)
+		return q.take(ctx, groups, out)
 	}
 	var fanOut split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if q := queues[0]; q != nil {
-			fanOut.Add(queueAt{q, now}, g, first)
+			fanOut.Add(q, g, first)
 		} else {
 			limiters.FailAll(out[first:first+len(g)], ErrGroupSpansHashSlots)
 		}
@@ -82,8 +79,8 @@ var (
 
 // awaitHashSlots waits until the hash slots are known. A timeout is [limiters.Uncharged], because
 // only the request for the hash slots was sent.
-func (c *cluster) awaitHashSlots(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	err := c.learning.takeAt(ctx, now, groups, out)
+func (c *cluster) awaitHashSlots(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	err := c.hashSlotLoader.take(ctx, groups, out)
 	if errors.Is(err, errEndedSent) {
 		c.queues.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errNoHashSlots, ctx.Err()))
@@ -91,25 +88,12 @@ func (c *cluster) awaitHashSlots(ctx context.Context, now time.Time, groups []li
 	return err
 }
 
-// learn is the [callFunc] of c.learning. It loads the hash slots and decides nothing.
-func (c *cluster) learn(ctx context.Context, _ callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
+// loadHashSlots is the [decideFunc] of c.hashSlotLoader. It decides nothing.
+func (c *cluster) loadHashSlots(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 	if _, err := c.masterOf(ctx, ""); err != nil {
 		return limiters.Uncharged(fmt.Errorf("%w: %w", errNoHashSlots, err))
 	}
-	c.learned.Store(true)
-	return nil
-}
-
-// A queueAt is a [split.Taker] that decides in a queue at a given time.
-type queueAt struct {
-	queue *queue
-	now   time.Time
-}
-
-func (q queueAt) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	if err := q.queue.takeAt(ctx, q.now, groups, out); err != nil {
-		return limiters.FailAll(out, err)
-	}
+	c.hashSlotsKnown.Store(true)
 	return nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func openCluster(t *testing.T, c *redistest.Cluster, change ...func(*connect.Options, *Options)) *Store {
+func openCluster(t *testing.T, c *redistest.Cluster, change ...func(*connect.Options, *Options)) *testStore {
 	t.Helper()
 	at, err := connect.ParseURL(connect.Cluster, "", strings.Join(c.Addrs(), ","))
 	must.Succeed(t, err)
@@ -234,7 +234,7 @@ func TestUnknownSlotsCostOneTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Succeed(t, err)
 	defer silent.Close()
-	s := New(connect.Options{
+	s := newTestStore(connect.Options{
 		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: time.Hour,
 	}, Options{})
 	defer s.Close()
@@ -262,7 +262,7 @@ func TestFirstTakeOfAClusterCountsOneCall(t *testing.T) {
 	if stats := s.Stats(); stats.Calls != 1 || stats.Ops != 1 {
 		t.Errorf("%d calls with %d operations, want 1 with 1", stats.Calls, stats.Ops)
 	}
-	s.topology.(*cluster).learning = nil // a Take that waits in it panics
+	s.topology.(*cluster).hashSlotLoader = nil // a Take that waits in it panics
 	_, err = take(s, opsOf("k")...)
 	must.Succeed(t, err)
 }

@@ -49,7 +49,7 @@ func (f *expiryFixture) setTo(now time.Time) {
 
 // mustExpire checks that the key of an operation has an expiry, and that it is not before the key
 // has fully reset.
-func (f *expiryFixture) mustExpire(s *Store, now time.Time, op limiters.Op) {
+func (f *expiryFixture) mustExpire(s *testStore, now time.Time, op limiters.Op) {
 	f.t.Helper()
 	op.N = 0
 	out := make([]limiters.Verdict, 1)

@@ -28,7 +28,7 @@ import (
 // can be checked afterwards.
 type stream struct {
 	t     *testing.T
-	store *Store
+	store *testStore
 	next  atomic.Int64
 	stop  atomic.Bool
 	runs  sync.WaitGroup
@@ -41,7 +41,7 @@ type stream struct {
 	matters func(n int64) bool // whether an operation is of the node that fails
 }
 
-func startStream(t *testing.T, store *Store, matters func(n int64) bool) *stream {
+func startStream(t *testing.T, store *testStore, matters func(n int64) bool) *stream {
 	s := &stream{t: t, store: store, charged: map[int64]bool{}, errs: map[string]int{}, matters: matters}
 	for range 4 {
 		s.runs.Go(s.run)
@@ -123,7 +123,7 @@ func (s *stream) end() {
 // check ends the stream and checks with another store that no operation was charged twice. It
 // returns the number of operations that were answered as charged but are not: the master had not
 // replicated them.
-func (s *stream) check(now *Store) (lost int) {
+func (s *stream) check(now *testStore) (lost int) {
 	s.t.Helper()
 	s.end()
 	const many = 1000
@@ -310,7 +310,7 @@ func awaitMasterAt(t *testing.T, node, master *redistest.Server) {
 }
 
 // failedCalls returns the number of calls to a node that have failed since its last answer.
-func failedCalls(s *Store, addr string) int {
+func failedCalls(s *testStore, addr string) int {
 	c := s.topology.(*cluster)
 	c.mu.Lock()
 	q := c.nodes[addr].queue

@@ -30,7 +30,7 @@ var many = limiterstest.MustLimit(limiters.Spec{
 // A ledger charges one key of a store, and records the results.
 type ledger struct {
 	t     *testing.T
-	store *Store
+	store *testStore
 	key   string
 
 	mu      sync.Mutex
@@ -40,7 +40,7 @@ type ledger struct {
 	last    int64 // Used of the last verdict
 }
 
-func newLedger(t *testing.T, s *Store, key string) *ledger {
+func newLedger(t *testing.T, s *testStore, key string) *ledger {
 	return &ledger{t: t, store: s, key: key, errs: map[string]int{}}
 }
 
@@ -147,7 +147,7 @@ func TestLoadingRedisFailsAtOnce(t *testing.T) {
 }
 
 // openByName returns a store whose Redis is behind a proxy, which can be pointed at another Redis.
-func openByName(t *testing.T, to string) (*Store, *redistest.Proxy) {
+func openByName(t *testing.T, to string) (*testStore, *redistest.Proxy) {
 	t.Helper()
 	name := redistest.NewProxy(t)
 	name.SetTarget(to)

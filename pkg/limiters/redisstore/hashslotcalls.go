@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,50 +16,50 @@ import (
 // other calls.
 type hashSlotCall struct {
 	split.Subset
-	callTimes
-	keys  []string // the keys of the operations
-	batch *batch   // set only during makeCalls
-	reply reply
-	err   error
+	notAfter time.Time // as batch.notAfter
+	keys     []string  // the keys of the operations
+	batch    *batch    // set only during makeCalls
+	reply    reply
+	err      error
 }
 
-func (sc *hashSlotCall) encode() {
-	sc.batch = newBatch(sc.callTimes)
-	sc.batch.encode(sc.Groups, sc.keys)
+func (call *hashSlotCall) encode(now time.Time) {
+	call.batch = newBatch(now, call.notAfter)
+	call.batch.encode(call.Groups, call.keys)
 }
 
 // A callSet contains one call for each K.
 type callSet[K comparable] struct {
-	callTimes                 // of new calls
-	calls     []*hashSlotCall // in the order in which they were added
-	callOf    map[K]*hashSlotCall
+	notAfter time.Time       // of new calls
+	calls    []*hashSlotCall // in the order in which they were added
+	callOf   map[K]*hashSlotCall
 }
 
 // of returns the call for k, adding it if there is none.
 func (s *callSet[K]) of(k K) *hashSlotCall {
-	sc := s.callOf[k]
-	if sc == nil {
+	call := s.callOf[k]
+	if call == nil {
 		if s.callOf == nil {
 			s.callOf = map[K]*hashSlotCall{}
 		}
-		sc = &hashSlotCall{callTimes: s.callTimes}
-		s.callOf[k] = sc
-		s.calls = append(s.calls, sc)
+		call = &hashSlotCall{notAfter: s.notAfter}
+		s.callOf[k] = call
+		s.calls = append(s.calls, call)
 	}
-	return sc
+	return call
 }
 
 // setVerdicts sets the verdicts and releases the batch. If the call failed, each has the error.
-func (sc *hashSlotCall) setVerdicts() {
-	sc.Verdicts = make([]limiters.Verdict, sc.Len())
-	if sc.err == nil {
-		sc.err = sc.batch.decode(sc.reply, sc.Verdicts)
+func (call *hashSlotCall) setVerdicts() {
+	call.Verdicts = make([]limiters.Verdict, call.Len())
+	if call.err == nil {
+		call.err = call.batch.decode(call.reply, call.Verdicts)
 	}
-	if sc.err != nil {
-		limiters.FailAll(sc.Verdicts, sc.err)
+	if call.err != nil {
+		limiters.FailAll(call.Verdicts, call.err)
 	}
-	sc.batch.release()
-	sc.batch = nil
+	call.batch.release()
+	call.batch = nil
 }
 
 // spansHashSlots reports whether keys are in several hash slots.
@@ -67,12 +68,12 @@ func spansHashSlots(keys []string) bool {
 }
 
 // splitByHashSlot makes a call for each hash slot, with groups in their order.
-func splitByHashSlot(times callTimes, groups []limiters.Group, keys []string) []*hashSlotCall {
-	byHashSlot := callSet[uint16]{callTimes: times}
+func splitByHashSlot(notAfter time.Time, groups []limiters.Group, keys []string) []*hashSlotCall {
+	byHashSlot := callSet[uint16]{notAfter: notAfter}
 	for first, g := range limiters.EachGroup(groups) {
-		sc := byHashSlot.of(hashSlotOf(keys[first]))
-		sc.Add(g, first)
-		sc.keys = append(sc.keys, keys[first:first+len(g)]...)
+		call := byHashSlot.of(hashSlotOf(keys[first]))
+		call.Add(g, first)
+		call.keys = append(call.keys, keys[first:first+len(g)]...)
 	}
 	return byHashSlot.calls
 }
@@ -80,15 +81,15 @@ func splitByHashSlot(times callTimes, groups []limiters.Group, keys []string) []
 // scatter writes the verdicts of calls to out. It returns an error only if all calls failed.
 func (c *cluster) scatter(calls []*hashSlotCall, out []limiters.Verdict) error {
 	errs := make([]error, len(calls))
-	for i, sc := range calls {
-		errs[i] = sc.err
-		if sc.err != nil {
-			limiters.FailAll(sc.Verdicts, fmt.Errorf("redisstore: hash slot %d of %s: %w", hashSlotOf(sc.keys[0]), c.address, sc.err))
-			if hashSlotsMayHaveMoved(sc.err) {
+	for i, call := range calls {
+		errs[i] = call.err
+		if call.err != nil {
+			limiters.FailAll(call.Verdicts, fmt.Errorf("redisstore: hash slot %d of %s: %w", hashSlotOf(call.keys[0]), c.address, call.err))
+			if hashSlotsMayHaveMoved(call.err) {
 				c.client.ReloadState(context.Background()) // go-redis does so only every minute and after redirections
 			}
 		}
-		sc.Scatter(out)
+		call.Scatter(out)
 	}
 	return split.ErrorOfAll(errs)
 }
@@ -101,7 +102,7 @@ func hashSlotsMayHaveMoved(err error) bool {
 }
 
 func failCalls(calls []*hashSlotCall, err error) {
-	for _, sc := range calls {
-		sc.err = err
+	for _, call := range calls {
+		call.err = err
 	}
 }

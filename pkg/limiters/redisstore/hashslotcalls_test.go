@@ -18,7 +18,7 @@ import (
 )
 
 // nodeOf returns a node of a cluster that has made no call.
-func nodeOf(s *Store) *node { return s.topology.(*cluster).newNode() }
+func nodeOf(s *testStore) *node { return s.topology.(*cluster).newNode() }
 
 // keysExpire checks that all keys of a cluster expire within most.
 func keysExpire(t *testing.T, c *redistest.Cluster, maximum time.Duration) {
@@ -173,7 +173,7 @@ func TestCallsOfUnknownSlotsAreUncharged(t *testing.T) {
 	_ = closed.Close()
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{closed.Addr().String()}, Timeout: 50 * time.Millisecond})
 	out := make([]limiters.Verdict, 2)
-	err = nodeOf(s).call(t.Context(), callTimes{}, limiters.Singles(opsOf("a", "b")...), out)
+	err = nodeOf(s).decide(t.Context(), time.Time{}, limiters.Singles(opsOf("a", "b")...), out)
 	for _, err := range []error{err, out[0].Err, out[1].Err} {
 		if !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)

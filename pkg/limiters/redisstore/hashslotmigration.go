@@ -18,31 +18,31 @@ import (
 func (n *node) repeatKeyByKey(ctx context.Context, calls []*hashSlotCall) {
 	start := time.Now()
 	charges, refunds := make([][]*hashSlotCall, len(calls)), make([][]*hashSlotCall, len(calls))
-	for i, sc := range calls {
-		charges[i] = chargesOf(sc)
+	for i, call := range calls {
+		charges[i] = chargesOf(call)
 	}
 	n.makeCalls(ctx, slices.Concat(charges...))
-	for i, sc := range calls {
+	for i, call := range calls {
 		for _, charge := range charges[i] {
-			charge.Scatter(sc.Verdicts) // an operation that is not in charges keeps its error
+			charge.Scatter(call.Verdicts) // an operation that is not in charges keeps its error
 		}
-		refunds[i] = refundsOf(sc, start)
+		refunds[i] = refundsOf(call, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
 	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.queues.timeout)
 	defer cancel()
 	n.makeCalls(refunding, slices.Concat(refunds...))
-	for i, sc := range calls {
-		scatterRefunds(refunds[i], sc.Verdicts)
-		sc.err = errorOfVerdicts(sc.Verdicts)
+	for i, call := range calls {
+		scatterRefunds(refunds[i], call.Verdicts)
+		call.err = errorOfVerdicts(call.Verdicts)
 	}
 }
 
 // chargesOf returns a call for each key. Operations on one key keep their order and group.
-func chargesOf(sc *hashSlotCall) []*hashSlotCall {
-	charges := callSet[string]{callTimes: sc.callTimes}
-	for first, g := range limiters.EachGroup(sc.Groups) {
-		keys := sc.keys[first : first+len(g)]
+func chargesOf(call *hashSlotCall) []*hashSlotCall {
+	charges := callSet[string]{notAfter: call.notAfter}
+	for first, g := range limiters.EachGroup(call.Groups) {
+		keys := call.keys[first : first+len(g)]
 		if isMixed(g) && spansKeys(keys) {
 			continue
 		}
@@ -68,11 +68,11 @@ func chargesOf(sc *hashSlotCall) []*hashSlotCall {
 // refundsOf returns refunds of the operations that were charged, after start, in groups that were
 // denied. The refunds do not have the deadline of the charges, because a charge must be refunded
 // even if its client has left.
-func refundsOf(sc *hashSlotCall, start time.Time) []*hashSlotCall {
-	refunds := callSet[string]{callTimes: callTimes{now: sc.now}}
-	for first, g := range limiters.EachGroup(sc.Groups) {
-		keys := sc.keys[first : first+len(g)]
-		notAllowed := func(i int) bool { return sc.Verdicts[first+i].Err != nil || !sc.Verdicts[first+i].Allowed }
+func refundsOf(call *hashSlotCall, start time.Time) []*hashSlotCall {
+	var refunds callSet[string]
+	for first, g := range limiters.EachGroup(call.Groups) {
+		keys := call.keys[first : first+len(g)]
+		notAllowed := func(i int) bool { return call.Verdicts[first+i].Err != nil || !call.Verdicts[first+i].Allowed }
 		var notAllowedKeys []string
 		for i := range g {
 			if notAllowed(i) {
@@ -83,16 +83,16 @@ func refundsOf(sc *hashSlotCall, start time.Time) []*hashSlotCall {
 			continue
 		}
 		for i, op := range g {
-			undo, needed := op.Undo(&sc.Verdicts[first+i])
+			undo, needed := op.Undo(&call.Verdicts[first+i])
 			if !needed || slices.Contains(notAllowedKeys, keys[i]) {
 				continue
 			}
 			refund := refunds.of(keys[i])
 			refund.AddOps(limiters.Group{undo}, first+i)
 			refund.keys = append(refund.keys, keys[i])
-			if sc.now.IsZero() && undo.Kind != limiters.OpEnd {
+			if undo.Kind != limiters.OpEnd {
 				// In the next fixed window, the refund would admit a hit too many.
-				refund.notAfter = start.Add(sc.Verdicts[first+i].ResetAfter)
+				refund.notAfter = start.Add(call.Verdicts[first+i].ResetAfter)
 			}
 		}
 	}
@@ -122,14 +122,14 @@ func errorOfVerdicts(verdicts []limiters.Verdict) error {
 // refund was late, its window has ended, and the verdict of the charge stays. If it failed, the
 // operation gets an error that is not [limiters.Uncharged], so that nothing charges it again.
 func scatterRefunds(refunds []*hashSlotCall, out []limiters.Verdict) {
-	for _, sc := range refunds {
-		if errors.Is(sc.err, errLate) {
+	for _, call := range refunds {
+		if errors.Is(call.err, errLate) {
 			continue
 		}
-		if sc.err != nil {
-			// It does not wrap sc.err, which may be Uncharged.
-			limiters.FailAll(sc.Verdicts, errors.New("a charge of a denied or failed group may not have been refunded: "+sc.err.Error()))
+		if call.err != nil {
+			// It does not wrap call.err, which may be Uncharged.
+			limiters.FailAll(call.Verdicts, errors.New("a charge of a denied or failed group may not have been refunded: "+call.err.Error()))
 		}
-		sc.Scatter(out)
+		call.Scatter(out)
 	}
 }

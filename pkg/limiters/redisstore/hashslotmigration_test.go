@@ -295,10 +295,10 @@ func TestPanicInSendIsAnErrorOfItsOps(t *testing.T) {
 	c := redistest.StartCluster(t, 2)
 	s := openCluster(t, c)
 	groups := limiters.Singles(opsOf(keysOn(c, 0, 1)[0], keysOn(c, 1, 1)[0])...)
-	calls := splitByHashSlot(callTimes{}, groups, s.namer.keys(groups))
+	calls := splitByHashSlot(time.Time{}, groups, s.namer.keys(groups))
 	good, bad := calls[0], calls[1]
-	good.encode()
-	bad.encode()
+	good.encode(time.Time{})
+	bad.encode(time.Time{})
 	bad.batch.limits = []*limiters.Limit{nil}
 	nodeOf(s).send(t.Context(), calls)
 	if !errors.Is(bad.err, limiters.ErrPanic) || good.err != nil {
@@ -317,7 +317,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	day, week := window(10, 24*time.Hour), window(10, 7*24*time.Hour)
 	group := limiters.Group{{Key: "k", Limit: day, N: 2}, {Key: "k", Limit: week, N: 2}}
 	groups := []limiters.Group{group}
-	p := splitByHashSlot(callTimes{}, groups, s.namer.keys(groups))[0]
+	p := splitByHashSlot(time.Time{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start)
@@ -331,7 +331,7 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 		notAfter time.Time
 		used     int64
 	}{{time.Now().Add(-time.Second), 2}, {time.Now().Add(time.Hour), 0}} {
-		refund := newBatch(callTimes{notAfter: c.notAfter})
+		refund := newBatch(time.Time{}, c.notAfter)
 		refund.encode(refunds[0].Groups, refunds[0].keys)
 		before := scriptCalls(t, server)
 		if _, err := s.topology.(*singleServer).script.call(t.Context(), refund); err != nil {
@@ -365,7 +365,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups := []limiters.Group{{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}}
 	out := make([]limiters.Verdict, 2)
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
-		return n.call(t.Context(), callTimes{notAfter: notAfter}, groups, out)
+		return n.decide(t.Context(), notAfter, groups, out)
 	}
 	must.Succeed(t, decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)))
 	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&groups[0][0]))), 0, 1)
@@ -381,7 +381,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 		t.Fatal(out, err)
 	}
 	groups = []limiters.Group{append(groups[0], lease)}
-	call := splitByHashSlot(callTimes{notAfter: time.Now().Add(-time.Second)}, groups, s.namer.keys(groups))[0]
+	call := splitByHashSlot(time.Now().Add(-time.Second), groups, s.namer.keys(groups))[0]
 	undo := func(ofLease limiters.Verdict) {
 		call.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}, ofLease}
 		n.makeCalls(t.Context(), refundsOf(call, time.Now()))

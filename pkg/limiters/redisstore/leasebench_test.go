@@ -68,7 +68,7 @@ func BenchmarkLeases(b *testing.B) {
 		for _, open := range []int{10, 1000} {
 			b.Run(fmt.Sprintf("%s/%d", subject.name, open), func(b *testing.B) {
 				server := redistest.Start(b)
-				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
+				s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 				defer s.Close()
 				l := &leaseOps{limit: limiterstest.MustLimit(subject.spec), open: open}
 				for i := range 100 {

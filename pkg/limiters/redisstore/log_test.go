@@ -94,7 +94,7 @@ var logSteps = []struct {
 	{"one, when the clock steps back", -30 * time.Second, 1, "denied used=1000000 remaining=0 retry=40.00005s reset=90s"},
 }
 
-func takeAfter(tb testing.TB, s *Store, n int64, after time.Duration) string {
+func takeAfter(tb testing.TB, s *testStore, n int64, after time.Duration) string {
 	tb.Helper()
 	now := logStart.Add((million-1)*50*time.Microsecond + after)
 	out := make([]limiters.Verdict, 1)
@@ -208,7 +208,7 @@ func TestLongLogMatchesReference(t *testing.T) {
 // BenchmarkLongLog reports how long a call blocks Redis, by Redis' slow log.
 func BenchmarkLongLog(b *testing.B) {
 	server := redistest.Start(b)
-	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
 	key := keyOf("", &limiters.Op{Key: "k", Limit: millionAMinute})
@@ -245,7 +245,7 @@ func BenchmarkLongLog(b *testing.B) {
 // BenchmarkMemoryPerKey reports the memory of a key of 40 bytes with three hits at three times.
 func BenchmarkMemoryPerKey(b *testing.B) {
 	server := redistest.Start(b)
-	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	c, ctx := server.Client(b), context.Background()
 	for _, name := range limiterstest.WindowedAlgorithms() {

@@ -125,7 +125,7 @@ func TestManagedClusterPassesTheSuite(t *testing.T) {
 		})
 	}
 	_, port, _ := net.SplitHostPort(at)
-	open := func(t *testing.T) *Store {
+	open := func(t *testing.T) *testStore {
 		t.Helper()
 		return openEndpoint(t, "localhost:"+port, tlsfiles.Client{CA: authority.File})
 	}
@@ -140,7 +140,7 @@ func TestManagedClusterPassesTheSuite(t *testing.T) {
 
 // openEndpoint opens a store on a cluster of the user weir. One tag puts all keys into one hash
 // slot.
-func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *Store {
+func openEndpoint(t *testing.T, endpoint string, files tlsfiles.Client) *testStore {
 	t.Helper()
 	config, err := files.Config()
 	must.Succeed(t, err)

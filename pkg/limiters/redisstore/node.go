@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,20 +20,20 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.newReconnector()}
-	n.queue = newQueue(c.queues, c.queues.stats.counted(n.call))
+	n.queue = newQueue(c.queues, c.queues.stats.counted(n.decide))
 	return n
 }
 
-// call is the [callFunc] of the queue. It makes a call for each hash slot, and returns an error
+// decide is the [decideFunc] of the queue. It makes a call for each hash slot, and returns an error
 // only if all of them failed.
-func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+func (n *node) decide(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	keys := n.cluster.namer.keys(groups)
-	calls := splitByHashSlot(times, groups, keys)
+	calls := splitByHashSlot(notAfter, groups, keys)
 	n.makeCalls(ctx, calls)
 	var moving []*hashSlotCall
-	for _, sc := range calls {
-		if redis.IsTryAgainError(sc.err) {
-			moving = append(moving, sc)
+	for _, call := range calls {
+		if redis.IsTryAgainError(call.err) {
+			moving = append(moving, call)
 		}
 	}
 	if len(moving) > 0 {
@@ -42,8 +43,8 @@ func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Grou
 	if err != nil {
 		// The node may have been replaced, so reconnect to the current owner.
 		if master, lookupErr := n.cluster.masterOf(ctx, keys[0]); lookupErr == nil {
-			for _, sc := range calls {
-				n.reconnector.afterError(sc.err, master)
+			for _, call := range calls {
+				n.reconnector.afterError(call.err, master)
 			}
 		}
 	}
@@ -53,34 +54,34 @@ func (n *node) call(ctx context.Context, times callTimes, groups []limiters.Grou
 // makeCalls encodes and sends calls, and sets their verdicts. go-redis does not use a batch after
 // its call has returned, even with a timeout, so the batch can be released.
 func (n *node) makeCalls(ctx context.Context, calls []*hashSlotCall) {
-	for _, sc := range calls {
-		sc.encode()
+	for _, call := range calls {
+		call.encode(n.cluster.now())
 	}
 	if len(calls) == 1 {
 		n.sendAlone(ctx, calls[0]) // saves the goroutine
 	} else {
 		n.send(ctx, calls)
 	}
-	for _, sc := range calls {
-		sc.setVerdicts()
+	for _, call := range calls {
+		call.setVerdicts()
 	}
 }
 
-func (n *node) sendAlone(ctx context.Context, sc *hashSlotCall) {
-	sc.reply, sc.err = n.script.call(ctx, sc.batch)
+func (n *node) sendAlone(ctx context.Context, call *hashSlotCall) {
+	call.reply, call.err = n.script.call(ctx, call.batch)
 }
 
 // send sends each call to the current owner of its hash slot, concurrently. A panic becomes an
 // error of the calls to that owner.
 func (n *node) send(ctx context.Context, calls []*hashSlotCall) {
 	byMaster := map[*redis.Client][]*hashSlotCall{}
-	for _, sc := range calls {
-		master, err := n.cluster.masterOf(ctx, sc.keys[0])
+	for _, call := range calls {
+		master, err := n.cluster.masterOf(ctx, call.keys[0])
 		if err != nil {
 			failCalls(calls, limiters.Uncharged(err)) // the hash slots are unknown, so nothing was sent
 			return
 		}
-		byMaster[master] = append(byMaster[master], sc)
+		byMaster[master] = append(byMaster[master], call)
 	}
 	var sending sync.WaitGroup
 	for master, calls := range byMaster {
@@ -106,8 +107,8 @@ func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*hashSl
 		n.sendAlone(ctx, calls[0])
 		calls = n.pipeline(ctx, master, calls[1:])
 	}
-	for _, sc := range calls {
-		n.sendAlone(ctx, sc)
+	for _, call := range calls {
+		n.sendAlone(ctx, call)
 	}
 }
 
@@ -117,15 +118,15 @@ func (n *node) sendTo(ctx context.Context, master *redis.Client, calls []*hashSl
 func (n *node) pipeline(ctx context.Context, master *redis.Client, calls []*hashSlotCall) (rest []*hashSlotCall) {
 	pipe := master.Pipeline()
 	commands := make([]command, len(calls))
-	for i, sc := range calls {
-		commands[i] = n.script.newCommand(ctx, "evalsha", batchScript().digest, sc.batch)
+	for i, call := range calls {
+		commands[i] = n.script.newCommand(ctx, "evalsha", batchScript().digest, call.batch)
 		_ = pipe.Process(ctx, commands[i]) // only queues the command
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, sc := range calls {
-		sc.reply, sc.err = n.script.parse(commands[i])
-		if didNotRun(sc.err) || sc.batch.rejectedTooEarly(sc.reply, sc.err) {
-			rest = append(rest, sc)
+	for i, call := range calls {
+		call.reply, call.err = n.script.parse(commands[i])
+		if didNotRun(call.err) || call.batch.rejectedTooEarly(call.reply, call.err) {
+			rest = append(rest, call)
 		}
 	}
 	return rest

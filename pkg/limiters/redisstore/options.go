@@ -1,5 +1,7 @@
 package redisstore
 
+import "time"
+
 // Options configures a Store. Zero fields have defaults.
 type Options struct {
 	// KeyPrefix is the prefix of all keys.
@@ -19,6 +21,10 @@ type Options struct {
 	// MaxWaiting bounds the operations that wait for a call to one node. Beyond it, Take fails with
 	// ErrQueueFull, unless no other operation waits. The default is 16,384.
 	MaxWaiting int
+
+	// Now replaces the clock of Redis in decisions, for tests. Its times must be after 1970, and
+	// are truncated to microseconds. The zero time stands for that of Redis, and is the default.
+	Now func() time.Time
 }
 
 func (o Options) withDefaults() Options {
@@ -28,6 +34,9 @@ func (o Options) withDefaults() Options {
 	o.MaxBatch = min(o.MaxBatch, maxBatchOps)
 	if o.MaxWaiting == 0 {
 		o.MaxWaiting = 16_384
+	}
+	if o.Now == nil {
+		o.Now = func() time.Time { return time.Time{} }
 	}
 	return o
 }

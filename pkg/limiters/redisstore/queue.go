@@ -24,9 +24,9 @@ var errEndedUnsent = errors.New("the request timed out or was canceled while it 
 // Hits may have been charged.
 var errEndedSent = errors.New("the request timed out or was canceled before Redis answered: hits may have been charged")
 
-// A callFunc decides groups in the script of a server or of a node of a cluster. It does not
-// retain groups or out.
-type callFunc func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error
+// A decideFunc decides groups in one call of the script on a server, or in calls for each hash slot
+// on a node of a cluster. It charges nothing after notAfter, and does not retain groups or out.
+type decideFunc func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -36,7 +36,7 @@ type callFunc func(ctx context.Context, times callTimes, groups []limiters.Group
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	queueConfig
-	call callFunc
+	decide decideFunc
 
 	mu         sync.Mutex
 	breaker    breaker
@@ -58,21 +58,20 @@ type queueConfig struct {
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
 
-func newQueue(config queueConfig, call callFunc) *queue {
-	return &queue{queueConfig: config, call: call, breaker: breaker{timeout: config.timeout}}
+func newQueue(config queueConfig, decide decideFunc) *queue {
+	return &queue{queueConfig: config, decide: decide, breaker: breaker{timeout: config.timeout}}
 }
 
 // A combinedTake contains the operations of several waiters, which one call decides.
 type combinedTake struct {
-	callTimes // notAfter is the latest deadline of the waiters
-	groups    []limiters.Group
-	ops       int // the number of operations in groups
-	verdicts  []limiters.Verdict
+	notAfter time.Time // the latest deadline of the waiters
+	groups   []limiters.Group
+	ops      int // the number of operations in groups
+	verdicts []limiters.Verdict
 }
 
 // A waiter is a queued Take, with copies of its operations.
 type waiter struct {
-	now       time.Time
 	timeoutAt time.Time // the timeout of the queue after the Take began
 	deadline  time.Time // timeoutAt, or the earlier deadline of its context
 	ops       []limiters.Op
@@ -98,8 +97,17 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan stru
 // maxPooledOps bounds the operations of a waiter that is reused.
 const maxPooledOps = 256
 
-// takeAt decides groups, in a call of their own or shared with other Takes.
-func (q *queue) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// Take implements [split.Taker].
+func (q *queue) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	if err := q.take(ctx, groups, out); err != nil {
+		return limiters.FailAll(out, err)
+	}
+	return nil
+}
+
+// take decides groups, in a call of their own or shared with other Takes. After an error, out is
+// undefined.
+func (q *queue) take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		q.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errEndedUnsent, err))
@@ -113,22 +121,21 @@ func (q *queue) takeAt(ctx context.Context, now time.Time, groups []limiters.Gro
 	if !q.busy {
 		q.busy = true
 		q.mu.Unlock()
-		return q.takeAlone(ctx, now, groups, out)
+		return q.takeAlone(ctx, groups, out)
 	}
 	if q.waitingOps > 0 && q.waitingOps+len(out) > q.maxWaiting {
 		q.mu.Unlock()
 		q.stats.queueRejected.Add(int64(len(out)))
 		return ErrQueueFull
 	}
-	w := q.addWaiter(ctx, now, groups, len(out))
+	w := q.addWaiter(ctx, groups, len(out))
 	q.mu.Unlock()
 	return q.await(ctx, w, out)
 }
 
 // addWaiter adds a waiter with groups of n operations. The lock must be held.
-func (q *queue) addWaiter(ctx context.Context, now time.Time, groups []limiters.Group, n int) *waiter {
+func (q *queue) addWaiter(ctx context.Context, groups []limiters.Group, n int) *waiter {
 	w := waiterPool.Get().(*waiter)
-	w.now = now
 	w.setGroups(groups, n)
 	start := time.Now() // under the lock, so that waiters is in the order of timeoutAt
 	w.timeoutAt, w.deadline = start.Add(q.timeout), start.Add(untilDeadline(ctx, q.timeout))
@@ -142,9 +149,9 @@ func (q *queue) addWaiter(ctx context.Context, now time.Time, groups []limiters.
 // takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of
 // ctx. It returns within the timeout or, if a charge of a moving hash slot must be refunded, within
 // twice the timeout.
-func (q *queue) takeAlone(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) takeAlone(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.callWithTimeout(callTimes{notAfter: notAfter, now: now}, groups, out)
+	err := q.decideWithTimeout(notAfter, groups, out)
 	q.finish(err)
 	return err
 }
@@ -157,13 +164,13 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// callWithTimeout decides groups in one call. The call may use the whole timeout, even if notAfter
+// decideWithTimeout decides groups in one call, which may use the whole timeout, even if notAfter
 // is earlier or its client has left, because a timeout closes the connection, which other clients
 // share. A panic becomes an error.
-func (q *queue) callWithTimeout(times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) decideWithTimeout(notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.call(ctx, times, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.decide(ctx, notAfter, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -329,7 +336,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.yieldWhileGrowing(); q.popWaiters(); q.yieldWhileGrowing() {
-		q.callCombined()
+		q.decideCombined()
 	}
 }
 
@@ -349,8 +356,8 @@ func (q *queue) countWaiting() int {
 	return q.waitingOps
 }
 
-// popWaiters moves waiters with the same now to q.sent and their operations to q.combined, up to
-// maxBatch operations. If there are none, it marks the queue as idle and returns false.
+// popWaiters moves waiters to q.sent and their operations to q.combined, up to maxBatch operations.
+// If there are none, it marks the queue as idle and returns false.
 func (q *queue) popWaiters() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -358,7 +365,7 @@ func (q *queue) popWaiters() bool {
 	c.clear()
 	n := 0
 	for _, w := range q.waiters {
-		if len(q.sent) > 0 && (c.ops+len(w.ops) > q.maxBatch || !w.now.Equal(c.now)) {
+		if len(q.sent) > 0 && c.ops+len(w.ops) > q.maxBatch {
 			break
 		}
 		n++
@@ -380,20 +387,18 @@ func (c *combinedTake) clear() {
 	*c = combinedTake{groups: c.groups[:0], verdicts: c.verdicts[:0]}
 }
 
-// add adds the operations of w, whose now must be that of the waiters added before.
 func (c *combinedTake) add(w *waiter) {
-	c.now = w.now
 	if w.deadline.After(c.notAfter) {
 		c.notAfter = w.deadline
 	}
 	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
-// callCombined decides q.combined, and gives each of the sent waiters its result.
-func (q *queue) callCombined() {
+// decideCombined decides q.combined, and gives each of the sent waiters its result.
+func (q *queue) decideCombined() {
 	c := &q.combined
 	c.verdicts = slices.Grow(c.verdicts, c.ops)[:c.ops]
-	err := q.callWithTimeout(c.callTimes, c.groups, c.verdicts)
+	err := q.decideWithTimeout(c.notAfter, c.groups, c.verdicts)
 	sent := q.endCall(err)
 	verdicts := c.verdicts
 	for _, w := range sent {

@@ -24,7 +24,7 @@ import (
 )
 
 // queueOf returns the queue of a single Redis.
-func queueOf(s *Store) *queue { return s.topology.(*singleServer).queue }
+func queueOf(s *testStore) *queue { return s.topology.(*singleServer).queue }
 
 // testConfig returns the configuration of a queue without a Store.
 func testConfig(timeout time.Duration, maxBatch, maxWaiting int) queueConfig {
@@ -35,12 +35,12 @@ func testConfig(timeout time.Duration, maxBatch, maxWaiting int) queueConfig {
 type stalledRedis struct {
 	t      *testing.T
 	server *redistest.Server
-	store  *Store
+	store  *testStore
 	takes  sync.WaitGroup
 }
 
 // stall stops the server while a call is under way, so later Takes wait.
-func stall(t *testing.T, server *redistest.Server, s *Store) *stalledRedis {
+func stall(t *testing.T, server *redistest.Server, s *testStore) *stalledRedis {
 	t.Helper()
 	if _, err := take(s, limiters.Op{Key: "first", Limit: hourly}); err != nil {
 		t.Fatal(err)
@@ -59,15 +59,15 @@ func (st *stalledRedis) signal(s syscall.Signal) {
 }
 
 // join makes a Take that waits behind the earlier ones.
-func (st *stalledRedis) join(ctx context.Context, now time.Time, ops []limiters.Op, out []limiters.Verdict, err *error) {
+func (st *stalledRedis) join(ctx context.Context, ops []limiters.Op, out []limiters.Verdict, err *error) {
 	st.t.Helper()
-	st.joinGroups(ctx, now, limiters.Singles(ops...), out, err)
+	st.joinGroups(ctx, limiters.Singles(ops...), out, err)
 }
 
-func (st *stalledRedis) joinGroups(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict, err *error) {
+func (st *stalledRedis) joinGroups(ctx context.Context, groups []limiters.Group, out []limiters.Verdict, err *error) {
 	st.t.Helper()
 	before := queueOf(st.store).countWaiting()
-	st.takes.Go(func() { *err = st.store.TakeAt(ctx, now, groups, out) })
+	st.takes.Go(func() { *err = st.store.Take(ctx, groups, out) })
 	must.Until(st.t, "a Take waits", func() bool { return queueOf(st.store).countWaiting() == before+len(out) })
 }
 
@@ -86,6 +86,7 @@ func TestWaitersShareOneCall(t *testing.T) {
 		q := stall(t, server, s)
 		generator, reference := limiterstest.NewGenerator(name, 7), limiterstest.NewReference()
 		now, _ := generator.Next()
+		s.clock.Set(now)
 		type waitingTake struct {
 			groups    []limiters.Group
 			want, got []limiters.Verdict
@@ -103,7 +104,7 @@ func TestWaitersShareOneCall(t *testing.T) {
 			w := &waitingTake{groups: groups, want: make([]limiters.Verdict, n), got: make([]limiters.Verdict, n)}
 			takes = append(takes, w)
 			must.Succeed(t, reference.TakeAt(t.Context(), now, groups, w.want))
-			q.joinGroups(t.Context(), now, groups, w.got, &w.err)
+			q.joinGroups(t.Context(), groups, w.got, &w.err)
 		}
 		before := s.Stats()
 		q.resume()
@@ -119,31 +120,28 @@ func TestWaitersShareOneCall(t *testing.T) {
 	}
 }
 
-func TestBatchHasOneTimeAndAMaximumSize(t *testing.T) {
+func TestBatchHasAMaximumSize(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxBatch: 4})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxBatch: 7})
 	defer s.Close()
 	q := stall(t, server, s)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 1000, Window: time.Hour})
-	now := time.Now().Truncate(time.Microsecond)
-	var failed [12]error
-	var got [12][]limiters.Verdict
+	var failed [5]error
+	var got [5][]limiters.Verdict
 	for i := range failed {
-		// Takes of two operations. Three have the same time.
-		at := now.Add(time.Duration(i/3) * time.Second)
-		got[i] = make([]limiters.Verdict, 2)
+		got[i] = make([]limiters.Verdict, 3)
 		op := limiters.Op{Key: "k", Limit: limit, N: 1}
-		q.join(t.Context(), at, []limiters.Op{op, op}, got[i], &failed[i])
+		q.join(t.Context(), []limiters.Op{op, op, op}, got[i], &failed[i])
 	}
 	before := s.Stats().Calls
 	q.resume()
 	for i := range failed {
-		if failed[i] != nil || got[i][1].Used != int64(2*i+2) {
-			t.Errorf("take %d: %+v, %v, want %d used", i, got[i], failed[i], 2*i+2)
+		if failed[i] != nil || got[i][2].Used != int64(3*i+3) {
+			t.Errorf("take %d: %+v, %v, want %d used", i, got[i], failed[i], 3*i+3)
 		}
 	}
-	if n := s.Stats().Calls - before; n != 8 {
-		t.Errorf("%d calls, want 8: two Takes at most, of one time", n)
+	if n := s.Stats().Calls - before; n != 3 {
+		t.Errorf("%d calls, want 3: a call has two Takes of three operations at most", n)
 	}
 }
 
@@ -156,7 +154,7 @@ func TestBatchKeepsGroupsOfTakesApart(t *testing.T) {
 	var got [3][]limiters.Verdict
 	for i, n := range []int64{2, 1, 1} {
 		got[i] = make([]limiters.Verdict, 2)
-		q.joinGroups(t.Context(), time.Time{}, []limiters.Group{{
+		q.joinGroups(t.Context(), []limiters.Group{{
 			{Key: fmt.Sprint("a", i), Limit: one, N: n}, {Key: fmt.Sprint("b", i), Limit: one, N: 1},
 		}}, got[i], &failed[i])
 	}
@@ -177,8 +175,8 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	var gone, stays error
 	ops := []limiters.Op{{Key: "k", Limit: hourly, N: 1}}
 	out := make([]limiters.Verdict, 1)
-	q.join(ctx, time.Time{}, ops, make([]limiters.Verdict, 1), &gone)
-	q.join(t.Context(), time.Time{}, ops, out, &stays)
+	q.join(ctx, ops, make([]limiters.Verdict, 1), &gone)
+	q.join(t.Context(), ops, out, &stays)
 	cancel()
 	must.Until(t, "the Take leaves", func() bool { return s.Stats().TimedOut == 1 })
 	q.resume()
@@ -281,8 +279,8 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
 			q := newQueue(testConfig(timeout, 10, 1), nil)
-			q.call = func(ctx context.Context, times callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
-				if left := time.Until(times.notAfter); left != c.want {
+			q.decide = func(ctx context.Context, notAfter time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
 				}
 				start := time.Now()
@@ -293,7 +291,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				}
 				return ctx.Err()
 			}
-			if err := q.takeAt(ctx, time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			if err := q.take(ctx, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
 		})
@@ -304,8 +302,8 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
 	q := newQueue(testConfig(time.Hour, 10, 1), nil)
-	q.call = func(_ context.Context, times callTimes, _ []limiters.Group, _ []limiters.Verdict) error {
-		got = times.notAfter
+	q.decide = func(_ context.Context, notAfter time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+		got = notAfter
 		return nil
 	}
 	now := time.Now()
@@ -315,7 +313,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()
-	q.callCombined()
+	q.decideCombined()
 	q.running.Wait()
 	if want := now.Add(3 * time.Second); !got.Equal(want) {
 		t.Errorf("the call charges until %v, want %v", got, want)
@@ -324,13 +322,13 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 
 func TestFullQueueRejectsAtOnce(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxWaiting: 1})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{MaxWaiting: 1})
 	defer s.Close()
 	q := stall(t, server, s)
 	var failed error
 	out := make([]limiters.Verdict, 2)
 	// One Take may always wait. Otherwise a large one would be rejected whenever Redis is busy.
-	q.join(t.Context(), time.Time{}, opsOf("a", "b"), out, &failed)
+	q.join(t.Context(), opsOf("a", "b"), out, &failed)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // without a bound of the queue, the Take would wait for resume
 	defer cancel()
 	if err := s.Take(ctx, limiters.Singles(opsOf("c")...), make([]limiters.Verdict, 1)); !errors.Is(err, ErrQueueFull) {
@@ -349,7 +347,7 @@ func TestFullQueueRejectsAtOnce(t *testing.T) {
 // must charge nothing.
 func TestLateCallChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond}, Options{})
 	defer s.Close()
 	redistest.Await(t, "a first answer", func(context.Context) error {
 		_, err := take(s, opsOf("k")...)
@@ -382,7 +380,7 @@ func TestLateCallChargesNothing(t *testing.T) {
 	}
 }
 
-func peek(t *testing.T, s *Store, key string) int64 {
+func peek(t *testing.T, s *testStore, key string) int64 {
 	t.Helper()
 	out, err := take(s, limiters.Op{Key: key, Limit: hourly})
 	if err != nil || out[0].Err != nil {
@@ -434,7 +432,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	q := newQueue(testConfig(longTimeout, 10, 10), nil)
-	q.call = func(_ context.Context, _ callTimes, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -444,7 +442,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	}
 	var takes sync.WaitGroup
 	takeOf := func(key string) error {
-		return q.takeAt(t.Context(), time.Time{}, limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
+		return q.take(t.Context(), limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
 	}
 	takes.Go(func() { _ = takeOf("first") })
 	<-under
@@ -485,7 +483,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 				group[i] = 1
 			}
 		}
-		b := newBatch(callTimes{})
+		b := newBatch(time.Time{}, time.Time{})
 		b.encode(groups, keys)
 		var got []limiters.Op
 		var gotGroup []uint16
@@ -601,7 +599,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	q := newQueue(testConfig(longTimeout, 100, 100), nil)
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
-	q.call = func(_ context.Context, _ callTimes, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.decide = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if calls = append(calls, len(groups)); len(calls) == 1 {
 			close(under)
 			<-goOn
@@ -611,7 +609,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	var takes sync.WaitGroup
 	start := func() {
 		takes.Go(func() {
-			if err := q.takeAt(t.Context(), time.Time{}, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
+			if err := q.take(t.Context(), limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -153,7 +153,7 @@ func TestCallsOverTwoNodesAreDecidedWhileASlotMoves(t *testing.T) {
 
 // behindProxies starts a cluster with a proxy in front of each node, and a store with a connection
 // to each.
-func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *Store) {
+func behindProxies(t *testing.T) (*redistest.Cluster, []*redistest.Proxy, *testStore) {
 	t.Helper()
 	var wires []*redistest.Proxy
 	c := redistest.StartClusterBehind(t, 3, func(addr string) string {

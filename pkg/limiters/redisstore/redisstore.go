@@ -57,10 +57,18 @@ type Store struct {
 
 // A topology decides operations on the servers of a Store: a [singleServer] Redis or a [cluster].
 type topology interface {
-	// takeAt is [Store.TakeAt] with at least one group. After an error, out is undefined.
-	takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error
+	// take is [Store.Take] with at least one group. After an error, out is undefined.
+	take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
 	masters(ctx context.Context) ([]master, error)
+}
+
+// A serverConfig configures a singleServer, or the nodes of a cluster.
+type serverConfig struct {
+	namer          keyNamer
+	now            func() time.Time // Options.Now
+	queues         queueConfig
+	newReconnector func() *reconnector
 }
 
 // A master is a Redis server that has keys.
@@ -80,11 +88,16 @@ func New(c connect.Options, o Options) *Store {
 		connectTimeout: max(c.Timeout, c.DialTimeout),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	queues := queueConfig{timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running}
+	config := serverConfig{
+		namer:          s.namer,
+		now:            o.Now,
+		queues:         queueConfig{timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running},
+		newReconnector: s.newReconnector,
+	}
 	if client, ok := s.client.(*redis.ClusterClient); ok {
-		s.topology = newCluster(client, s.address, s.namer, queues, s.newReconnector)
+		s.topology = newCluster(client, s.address, config)
 	} else {
-		s.topology = newSingleServer(s.client, s.namer, queues, s.newReconnector())
+		s.topology = newSingleServer(s.client, config)
 	}
 	return s
 }
@@ -120,20 +133,14 @@ func (s *Store) enter() bool {
 // at the latest. In a cluster, it may take another Timeout if no Take has loaded the hash slots
 // yet, and another to refund a charge of a moving hash slot.
 func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	return s.TakeAt(ctx, time.Time{}, groups, out)
-}
-
-// TakeAt is Take at the time now, for tests. The time must be after 1970, and is truncated to
-// microseconds. If now is zero, TakeAt is Take.
-func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	if err := s.takeAt(ctx, now, groups, out); err != nil {
+	if err := s.take(ctx, groups, out); err != nil {
 		return limiters.FailAll(out, err)
 	}
 	return nil
 }
 
-// takeAt is TakeAt, except that out is undefined after an error.
-func (s *Store) takeAt(ctx context.Context, now time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// take is Take, except that out is undefined after an error.
+func (s *Store) take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}
@@ -147,7 +154,7 @@ func (s *Store) takeAt(ctx context.Context, now time.Time, groups []limiters.Gro
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := s.topology.takeAt(ctx, now, groups, out); err != nil {
+	if err := s.topology.take(ctx, groups, out); err != nil {
 		return s.failure("take", err)
 	}
 	for i := range out {
@@ -180,12 +187,12 @@ type statCounters struct {
 	queueRejected, timedOut, breakerRejected atomic.Int64 // operations
 }
 
-// counted returns call, whose calls and operations s counts.
-func (s *statCounters) counted(call callFunc) callFunc {
-	return func(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
+// counted returns decide, whose calls and operations s counts.
+func (s *statCounters) counted(decide decideFunc) decideFunc {
+	return func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 		s.calls.Add(1)
 		s.ops.Add(int64(len(out)))
-		return call(ctx, times, groups, out)
+		return decide(ctx, notAfter, groups, out)
 	}
 }
 

@@ -23,9 +23,9 @@ import (
 // longTimeout is longer than any call takes on a busy machine.
 const longTimeout = time.Minute
 
-func open(t *testing.T, server *redistest.Server) *Store {
+func open(t *testing.T, server *redistest.Server) *testStore {
 	t.Helper()
-	s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -72,7 +72,7 @@ func reserving(algorithm string, most int64) *limiters.Limit {
 	return limiterstest.MustLimit(spec)
 }
 
-func take(s *Store, ops ...limiters.Op) ([]limiters.Verdict, error) {
+func take(s *testStore, ops ...limiters.Op) ([]limiters.Verdict, error) {
 	return limiterstest.Take(s, limiters.Singles(ops...)...)
 }
 
@@ -93,7 +93,7 @@ func TestDemotedMasterIsDisconnected(t *testing.T) {
 	old, master := redistest.Start(t), redistest.Start(t)
 	name := redistest.NewProxy(t)
 	name.SetTarget(old.Addr)
-	s := New(connect.Options{Addr: name.Addr, Timeout: longTimeout}, Options{})
+	s := newTestStore(connect.Options{Addr: name.Addr, Timeout: longTimeout}, Options{})
 	defer s.Close()
 	if _, err := take(s, opsOf("k")...); err != nil {
 		t.Fatal(err)
@@ -385,7 +385,7 @@ func TestTagDecidesTheSlot(t *testing.T) {
 
 func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	addr := redistest.FreeAddr(t)
-	s := New(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
+	s := newTestStore(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
 	defer s.Close()
 	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 	if err == nil || !strings.Contains(err.Error(), addr) {
@@ -442,7 +442,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 		}
 	}()
 	redistest.Await(t, "the script", func(context.Context) error {
-		s := New(connect.Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond}, Options{})
+		s := newTestStore(connect.Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond}, Options{})
 		defer s.Close()
 		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {

@@ -52,7 +52,7 @@ func FuzzKeyNames(f *testing.F) {
 }
 
 // fillTens charges n keys, every tenth with the text "ten".
-func fillTens(t *testing.T, s *Store, n int) {
+func fillTens(t *testing.T, s *testStore, n int) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
 		var ops []limiters.Op
@@ -80,7 +80,7 @@ func TestResetMatchingIsBoundedAndResumable(t *testing.T) {
 	must.Succeed(t, server.Client(t).Set(context.Background(), "another's key with ten", "x", 0).Err())
 	var all limiters.Progress
 	calls := 0
-	for stores := []*Store{first, second}; calls == 0 || all.Cursor != ""; calls++ {
+	for stores := []*testStore{first, second}; calls == 0 || all.Cursor != ""; calls++ {
 		done, err := stores[calls%2].ResetMatching(context.Background(), isTen, all.Cursor)
 		must.Succeed(t, err)
 		if done.Scanned > scanKeys+2*scanCount {
@@ -108,7 +108,7 @@ func TestResetMatchingOverADistantRedis(t *testing.T) {
 	server := redistest.Start(t)
 	const n = scanCount
 	fillTens(t, open(t, server), n)
-	s := New(connect.Options{Addr: redistest.SlowProxy(t, server.Addr, 200*time.Millisecond), Timeout: time.Minute}, Options{})
+	s := newTestStore(connect.Options{Addr: redistest.SlowProxy(t, server.Addr, 200*time.Millisecond), Timeout: time.Minute}, Options{})
 	t.Cleanup(func() { _ = s.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), n*200*time.Millisecond/3)
 	defer cancel()
@@ -137,7 +137,7 @@ func TestResetMatchingCoversACluster(t *testing.T) {
 
 func TestResetOfAnUnreachableRedisIsAnError(t *testing.T) {
 	server := redistest.Start(t)
-	s := New(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
+	s := newTestStore(connect.Options{Addr: server.Addr, Timeout: time.Second}, Options{})
 	defer s.Close()
 	server.Stop()
 	if _, err := s.Reset(context.Background(), []limiters.StateName{hourly.StateName("k")}); err == nil {
@@ -156,7 +156,7 @@ func TestMessagesReachEveryReplica(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := Options{KeyPrefix: "weir:", KeySecret: secret}
 			pubSub := func() *PubSub {
-				s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
+				s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, o)
 				t.Cleanup(func() { _ = s.Close() })
 				p, err := s.PubSub("resets")
 				must.Succeed(t, err)

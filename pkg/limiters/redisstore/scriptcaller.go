@@ -59,7 +59,7 @@ func (s scriptCaller) callOnce(ctx context.Context, b *batch) (reply, error) {
 
 // ping calls the script without operations and returns the duration.
 func (s scriptCaller) ping(ctx context.Context) (time.Duration, error) {
-	b := newBatch(callTimes{})
+	b := newBatch(time.Time{}, time.Time{})
 	defer b.release()
 	start := time.Now()
 	_, err := s.callOnce(ctx, b)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,20 +13,20 @@ import (
 // A singleServer is one Redis server, or a master behind Sentinels.
 type singleServer struct {
 	*queue
-	namer       keyNamer
+	serverConfig
 	script      scriptCaller
 	reconnector *reconnector
 }
 
-func newSingleServer(client redis.UniversalClient, namer keyNamer, config queueConfig, r *reconnector) *singleServer {
-	s := &singleServer{namer: namer, script: newScriptCaller(client), reconnector: r}
-	s.queue = newQueue(config, config.stats.counted(s.call))
+func newSingleServer(client redis.UniversalClient, config serverConfig) *singleServer {
+	s := &singleServer{serverConfig: config, script: newScriptCaller(client), reconnector: config.newReconnector()}
+	s.queue = newQueue(config.queues, config.queues.stats.counted(s.decide))
 	return s
 }
 
-// call is the [callFunc] of the queue.
-func (s *singleServer) call(ctx context.Context, times callTimes, groups []limiters.Group, out []limiters.Verdict) error {
-	b := newBatch(times)
+// decide is the [decideFunc] of the queue.
+func (s *singleServer) decide(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+	b := newBatch(s.now(), notAfter)
 	defer b.release()
 	b.encode(groups, s.namer.keysIn(&b.buffer, groups))
 	r, err := s.script.call(ctx, b)

@@ -23,7 +23,7 @@ func BenchmarkKeyBytes(b *testing.B) {
 	for _, c := range limiterstest.SizeCases() {
 		b.Run(fmt.Sprintf("%s/%d", c.Name, c.Keys), func(b *testing.B) {
 			server := redistest.Start(b)
-			s := New(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
+			s := newTestStore(connect.Options{Addr: server.Addr, Timeout: longTimeout}, Options{})
 			defer s.Close()
 			admin := server.Client(b)
 			fill := func(keys int) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
 )
 
-func openTLS(t *testing.T, server *redistest.Server, files tlsfiles.Client) *Store {
+func openTLS(t *testing.T, server *redistest.Server, files tlsfiles.Client) *testStore {
 	t.Helper()
 	config, err := files.Config()
 	must.Succeed(t, err)
@@ -22,12 +22,12 @@ func openTLS(t *testing.T, server *redistest.Server, files tlsfiles.Client) *Sto
 }
 
 // openAt opens a store, by default with a timeout that no call exceeds on a busy machine.
-func openAt(t *testing.T, c connect.Options, o ...Options) *Store {
+func openAt(t *testing.T, c connect.Options, o ...Options) *testStore {
 	t.Helper()
 	if c.Timeout == 0 {
 		c.Timeout = longTimeout
 	}
-	s := New(c, append(o, Options{})[0])
+	s := newTestStore(c, append(o, Options{})[0])
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }

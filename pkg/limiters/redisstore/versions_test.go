@@ -29,7 +29,7 @@ func TestOtherServersPassTheSuite(t *testing.T) {
 			server := redistest.Start(t)
 			// The versions read the rules of ACLs differently.
 			server.SetUser(t, "weir", slices.Concat(aclRules, clusterRules, adminRules)...)
-			open := func(t *testing.T, server *redistest.Server) *Store {
+			open := func(t *testing.T, server *redistest.Server) *testStore {
 				t.Helper()
 				return openAt(t, connect.Options{Addr: server.Addr, Login: connect.Login{Username: "weir", Password: "secret"}}, Options{KeyPrefix: "weir:"})
 			}
