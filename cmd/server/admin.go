@@ -54,8 +54,11 @@ func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 	a.server = newHTTPServer(a.api, 30*time.Second)
 	// Clients can cause any number of failed handshakes, so they are logged at debug level only.
 	a.server.ErrorLog, err = zap.NewStdLogAt(log, zap.DebugLevel)
+	if err != nil {
+		return nil, err
+	}
 	p.tasks = append(p.tasks, a.api.Run, a.serve)
-	return a, err
+	return a, nil
 }
 
 // adminOptions returns the options of the admin API without Auth and Resets.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weir-rls/weir/internal/cli"
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/spelling"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -137,18 +138,12 @@ func oneOf(choices []string) string {
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// usageExitCode returns the exit code for invalid arguments: 2, unless the command has a method
-// UsageExitCode.
-func usageExitCode(parser *kong.Kong, args []string) int {
-	for _, command := range parser.Model.Children {
-		if len(args) == 0 || command.Name != args[0] {
-			continue
-		}
-		if c, ok := command.Target.Addr().Interface().(interface{ UsageExitCode() int }); ok {
-			return c.UsageExitCode()
-		}
+// usageExitCode returns the exit code for invalid arguments.
+func usageExitCode(args []string) int {
+	if len(args) > 0 && args[0] == "diff" {
+		return int(cli.DiffFault)
 	}
-	return 2
+	return int(cli.Error)
 }
 
 // unknownCommand returns an error if args name an unknown command or subcommand. The error suggests

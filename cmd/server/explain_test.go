@@ -123,5 +123,5 @@ func TestExplainLiveEqualsExplain(t *testing.T) {
 	if state.ReplaceAllString(got, "") != want || code != liveCode {
 		t.Errorf("exit code %d, live\n%s\nexit code %d, without a server\n%s", liveCode, got, code, want)
 	}
-	s.term()
+	s.stop()
 }

@@ -248,13 +248,21 @@ func (s *server) awaitInFlight(n string) {
 	must.Until(s.t, n+" requests in flight", func() bool { return s.metric("weir_requests_in_flight") == n })
 }
 
-// stopped waits for the end and returns the exit code.
-func (s *server) stopped() int {
+// stop sends SIGTERM, and expects the server to end with exit code 0.
+func (s *server) stop() {
+	s.t.Helper()
+	s.terminate(1)
+	s.awaitStop()
+}
+
+// awaitStop expects a server that has received a signal to end with exit code 0.
+func (s *server) awaitStop() {
 	s.t.Helper()
 	timer := time.AfterFunc(must.LongestWait(s.t, maxWait), func() { _ = s.cmd.Process.Kill() })
 	defer timer.Stop()
-	_ = s.cmd.Wait()
-	return s.cmd.ProcessState.ExitCode()
+	if err := s.cmd.Wait(); err != nil {
+		s.t.Errorf("the server ended with %v, want exit code 0", err)
+	}
 }
 
 // terminate sends SIGTERM n times.
@@ -293,6 +301,7 @@ func (s *server) address(name string) string {
 	return fmt.Sprint(addrs[name])
 }
 
+// fetch returns the status and the body of a response, or the part of the body that has arrived.
 func fetch(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequest(method, url, strings.NewReader(body))
@@ -300,23 +309,8 @@ func fetch(t *testing.T, method, url, body string) (int, string) {
 	response, err := http.DefaultClient.Do(request)
 	must.Succeed(t, err)
 	defer response.Body.Close()
-	var text strings.Builder
-	buffer := make([]byte, 1<<16)
-	for {
-		n, err := response.Body.Read(buffer)
-		text.Write(buffer[:n])
-		if err != nil {
-			return response.StatusCode, text.String()
-		}
-	}
-}
-
-func (s *server) term() {
-	s.t.Helper()
-	must.Succeed(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
-	if code := s.stopped(); code != 0 {
-		s.t.Errorf("exit code %d, want 0", code)
-	}
+	text, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(text)
 }
 
 // metric returns the value of a metric, which must exist. name has its labels, if any.

@@ -105,7 +105,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "weir: %s\nweir --help shows the commands, %s\n", argumentError(err, args), helpOf(parser, args))
-		return usageExitCode(parser, args)
+		return usageExitCode(args)
 	}
 	return cli.ExitCode(command.Run(), stderr)
 }

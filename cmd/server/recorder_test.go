@@ -96,7 +96,7 @@ func TestReplayOfALiveServerReturnsEveryVerdict(t *testing.T) {
 			s := startServer(t, append(settings, "CONFIG_PATH="+path, "REDIS_URL="+redis.Addr, "RECORD_PATH="+dir)...)
 			s.awaitHealthy()
 			sent, denied := s.askRecorded(40, name == "redis")
-			s.term()
+			s.stop()
 			cached := replaysLive(t, dir, sent, denied)
 			if (cached > 0) != (name == "deny cache") || denied == 0 {
 				t.Errorf("%d of %d requests are denied, %d by the cache", denied, sent, cached)

@@ -28,7 +28,7 @@ func TestSnapshotSurvivesRestart(t *testing.T) {
 	s.remaining("alice")
 	s.remaining("alice")
 	s.remaining("bob")
-	s.term()
+	s.stop()
 	info, err := os.Stat(filepath.Join(dir, "snapshot"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v; want a file of its owner alone", info, err)
@@ -59,7 +59,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 		must.Until(s.t, "a snapshot to be saved", func() bool { return s.metric(savedAt) != before })
 	}
 	must.Succeed(t, s.cmd.Process.Kill())
-	s.stopped()
+	_ = s.cmd.Wait()
 
 	s = snapshotting(t, dir, "MEMORY_SNAPSHOT_INTERVAL=1h")
 	if got := s.remaining("alice"); got != 0 {
@@ -68,7 +68,7 @@ func TestKilledServerLosesOnlyUnsavedCounts(t *testing.T) {
 	s.remaining("bob")
 	s.remaining("bob")
 	must.Succeed(t, s.cmd.Process.Kill())
-	s.stopped()
+	_ = s.cmd.Wait()
 	s = snapshotting(t, dir)
 	if alice, bob := s.remaining("alice"), s.remaining("bob"); alice != 0 || bob != 2 {
 		t.Errorf("alice has %d left, bob %d; want 0, for it was saved, and 2, for it was not", alice, bob)
@@ -82,7 +82,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 	s := snapshotting(t, dir)
 	s.remaining("alice")
 	s.remaining("alice")
-	s.term()
+	s.stop()
 	good := must.Read(t, path)
 	newer := bytes.Clone(good)
 	newer[8]++
@@ -101,7 +101,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 			if got := s.remaining("alice"); got != 2 {
 				t.Errorf("alice has %d left, want 2", got)
 			}
-			s.term()
+			s.stop()
 			if kept, err := os.ReadFile(path + ".refused"); err != nil || !bytes.Equal(kept, text) {
 				t.Errorf("kept %q, %v", kept, err)
 			}
@@ -109,7 +109,7 @@ func TestRejectedSnapshotIsKept(t *testing.T) {
 			if got := s.remaining("alice"); got != 1 {
 				t.Errorf("after one more restart alice has %d left, want 1", got)
 			}
-			s.term()
+			s.stop()
 		})
 	}
 }
@@ -122,7 +122,7 @@ func TestFolderAtSnapshotPathIsNotRenamed(t *testing.T) {
 	s := snapshotting(t, dir)
 	s.log.await(t, 0, "will not be saved")
 	s.remaining("alice")
-	s.term()
+	s.stop()
 	if _, err := os.Stat(within); err != nil {
 		t.Error(err)
 	}
@@ -145,7 +145,7 @@ func TestServerRunsIfSnapshotsFail(t *testing.T) {
 	if s.metric("weir_memory_snapshot_failures_total") == "0" || s.metric("weir_memory_snapshot_timestamp_seconds") != "0" {
 		t.Error("/metrics does not report the failed save")
 	}
-	s.term()
+	s.stop()
 }
 
 func TestRedisNeedsNoSnapshot(t *testing.T) {
@@ -153,7 +153,7 @@ func TestRedisNeedsNoSnapshot(t *testing.T) {
 	dir := t.TempDir()
 	s := snapshotting(t, dir, "REDIS_URL="+redistest.Start(t).Addr)
 	s.log.await(t, 0, `"setting":"MEMORY_SNAPSHOT"`)
-	s.term()
+	s.stop()
 	if _, err := os.Stat(filepath.Join(dir, "snapshot")); err == nil {
 		t.Error("a snapshot was saved")
 	}

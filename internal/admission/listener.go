@@ -18,7 +18,7 @@ import (
 const (
 	minReadBytes    = 512                    // bytes that a read may always take: a few requests
 	minRequestBytes = 64                     // bytes; few requests are smaller
-	checkInterval   = time.Millisecond       // between checks of the load by a waiting connection
+	checkInterval   = time.Millisecond       // between checks of the requests in flight
 	maxPause        = 100 * time.Millisecond // bounds the wait of a Read, so that it notices a closed connection
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/terminal"
@@ -73,12 +74,7 @@ func (r *checkReport) addAt(d rulesfile.Diagnostic, severity string) {
 
 // fails reports whether there is a fault, or with strict a warning.
 func (r *checkReport) fails() bool {
-	for _, f := range r.findings {
-		if r.strict || f.Severity == fault {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.findings, func(f finding) bool { return r.strict || f.Severity == fault })
 }
 
 func (r *checkReport) print(to Streams, format string) error {

@@ -1,5 +1,5 @@
 // Package cli contains the commands of weir except serve. A command is a struct with kong's tags
-// and a method Run, which calls a package under pkg and prints its result.
+// and a method Run, which calls another package and prints its result.
 package cli
 
 import (

@@ -60,7 +60,7 @@ func (c *Conform) Validate() error {
 	case !c.TLS && (c.CA != "" || c.Cert != "" || c.Key != "" || c.ServerName != ""):
 		return errors.New("--ca, --cert, --key and --server-name need --tls")
 	case c.Timeout < 0 || c.CallTimeout <= 0 || c.Skew <= 0:
-		return errors.New("--timeout, --call-timeout and --skew must be above 0, such as 1ms")
+		return errors.New("--call-timeout and --skew must be above 0, such as 1ms, and --timeout at least 0")
 	}
 	return nil
 }

@@ -33,13 +33,9 @@ type Diff struct {
 // Exit codes of [Diff]. They follow the convention of similar tools in pipelines, in which changes
 // are not an error, and so differ from those of other commands.
 const (
-	diffFault   Exit = 1
+	DiffFault   Exit = 1 // an error, such as invalid arguments
 	diffChanges Exit = 2
 )
-
-// UsageExitCode returns the exit code for invalid arguments. That of the other commands, 2, means
-// changes here.
-func (*Diff) UsageExitCode() int { return int(diffFault) }
 
 // Help returns the text after the flags in the command's help.
 func (*Diff) Help() string {
@@ -88,7 +84,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 			failed = true
 		case !decided:
 			fmt.Fprintf(to.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
-			return diffFault
+			return DiffFault
 		}
 	}
 	if failed {

@@ -29,17 +29,17 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 	}{
 		{"newly_denied_keys > 1", 2, diffChanges},
 		{"newly_denied_keys > 2", 2, 0},
-		{"newly_denied_keys > 1", 1, diffFault},
+		{"newly_denied_keys > 1", 1, DiffFault},
 		{"newly_denied_keys > 0", 1, diffChanges},
 		{"newly_denied_requests > 2", 1, 0},
 		{"newly_denied_keys <= 1", 2, 0},
-		{"newly_denied_keys <= 1", 1, diffFault},
-		{"newly_denied_keys == 1", 1, diffFault},
-		{"newly_denied_keys != 2", 1, diffFault},
+		{"newly_denied_keys <= 1", 1, DiffFault},
+		{"newly_denied_keys == 1", 1, DiffFault},
+		{"newly_denied_keys != 2", 1, DiffFault},
 		{"newly_denied_keys < 1", 1, 0},
 		{"newly_denied_keys == 0", 1, 0},
 		{"newly_denied_keys != 0", 1, diffChanges},
-		{"newly_denied_keys_percent < 50", 1, diffFault},
+		{"newly_denied_keys_percent < 50", 1, DiffFault},
 		{"newly_denied_keys > 1 and newly_denied_requests > 2", 1, 0},
 	} {
 		d := Diff{Old: old, New: now, Against: []string{recording}, FailIf: []string{c.condition}, MaxKeys: c.maxKeys, Output: "text"}

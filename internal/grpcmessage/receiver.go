@@ -178,7 +178,7 @@ func (r *Receiver) read(stream *timedStream, message any) error {
 	switch {
 	case err == nil:
 		return errSecondMessage
-	case err != io.EOF: //nolint:errorlint // a transportStream does not wrap it
+	case !errors.Is(err, io.EOF):
 		return replaceEOF(err, errSecondMessage)
 	}
 	return r.Codec.Unmarshal(data, message)

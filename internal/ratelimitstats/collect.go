@@ -19,7 +19,7 @@ func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
 	}
 	s.byDescriptor.sweep()
 	s.unknownDomains.sweep()
-	descs := map[int]*[counters]*prometheus.Desc{}
+	descs := map[int]*[numCounters]*prometheus.Desc{}
 	for _, one := range s.byDescriptor.all() {
 		depth := len(one.labels) - 1
 		if descs[depth] == nil {
@@ -38,12 +38,12 @@ func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
 	}
 }
 
-func descsOf(depth int) *[counters]*prometheus.Desc {
+func descsOf(depth int) *[numCounters]*prometheus.Desc {
 	labels := []string{"domain"}
 	for i := range depth {
 		labels = append(labels, "key"+strconv.Itoa(i+1))
 	}
-	descs := &[counters]*prometheus.Desc{}
+	descs := &[numCounters]*prometheus.Desc{}
 	for i, name := range counterNames {
 		descs[i] = prometheus.NewDesc("ratelimit_service_rate_limit_"+name, counterHelp[i], labels, nil)
 	}
@@ -68,12 +68,12 @@ func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
 		send(c.statsd, c.n.Load(), &c.sent)
 	}
 	s.methods.each(func(m *method) { send(m.calls.statsd, m.calls.n.Load(), &m.calls.sent) })
-	s.byDescriptor.counters(counterNames[:], send)
-	s.unknownDomains.counters([]string{"domain_not_found"}, send)
+	s.byDescriptor.sendCounters(counterNames[:], send)
+	s.unknownDomains.sendCounters([]string{"domain_not_found"}, send)
 }
 
-// counters sends the counters of a table; names[i] is the name of counts[i].
-func (t *table) counters(names []string, send func(name string, total uint64, sent *uint64)) {
+// sendCounters sends the counters of a table; names[i] is the name of counts[i].
+func (t *table) sendCounters(names []string, send func(name string, total uint64, sent *uint64)) {
 	t.sweep()
 	retired := t.takeRetired()
 	for i, s := range append(retired, t.all()...) {

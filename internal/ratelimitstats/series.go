@@ -13,7 +13,7 @@ import (
 
 // A series holds the counters of one name.
 type series struct {
-	counts   [counters]atomic.Uint64
+	counts   [numCounters]atomic.Uint64
 	dropped  atomic.Bool // removed from its table: callers that keep the series must look it up again
 	labels   []string    // the domain, and the parts of the name as key1, key2, ...
 	isShared bool        // the shared series, for names beyond the bound
@@ -141,7 +141,7 @@ func (t *table) evictIdle() bool {
 		return false
 	}
 	t.swept.Store(now.UnixNano())
-	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
+	t.removeIf(func(s *series) bool { return s.checkIdle(now, t.idle) })
 	return len(t.series)-t.shared < t.max
 }
 
@@ -150,12 +150,12 @@ func (t *table) sweep() {
 	now := t.now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.removeIf(func(s *series) bool { return s.isIdle(now, t.idle) })
+	t.removeIf(func(s *series) bool { return s.checkIdle(now, t.idle) })
 }
 
-// isIdle reports whether the counts are unchanged for the time idle. It compares sums, so that
-// counting needs no clock.
-func (s *series) isIdle(now time.Time, idle time.Duration) bool {
+// checkIdle reports whether the counts are unchanged for the time idle. It compares their sum with
+// that of its last call, so that counting needs no clock.
+func (s *series) checkIdle(now time.Time, idle time.Duration) bool {
 	sum := uint64(0)
 	for i := range s.counts {
 		sum += s.counts[i].Load()

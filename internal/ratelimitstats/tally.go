@@ -8,7 +8,7 @@ import (
 )
 
 // A tally is an increment of the counters of a rule.
-type tally [counters]uint64
+type tally [numCounters]uint64
 
 const (
 	totalHits = iota
@@ -18,11 +18,11 @@ const (
 	shadowMode
 	overLimitWithLocalCache
 	totalNegativeHits
-	counters
+	numCounters
 )
 
 // counterNames holds the last part of each counter's name in statsd and in Prometheus.
-var counterNames = [counters]string{
+var counterNames = [numCounters]string{
 	totalHits:               "total_hits",
 	overLimit:               "over_limit",
 	nearLimit:               "near_limit",
@@ -32,7 +32,7 @@ var counterNames = [counters]string{
 	totalNegativeHits:       "total_negative_hits",
 }
 
-var counterHelp = [counters]string{
+var counterHelp = [numCounters]string{
 	totalHits:               "Hits requested. Peeks, refunds, releases and settlements are not counted.",
 	overLimit:               "Hits above the limit.",
 	nearLimit:               "Hits within the limit but above NEAR_LIMIT_RATIO of it.",

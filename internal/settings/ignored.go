@@ -66,7 +66,7 @@ func ignored(environ map[string]string) (found []Ineffective, err error) {
 		switch value := environ[v.Variable]; {
 		case value == "":
 		case !v.isValid(value):
-			errs.add(v.Variable, "cannot read %q", value)
+			errs.add(v.Variable, "cannot read %q: remove it, because it has no effect", value)
 		default:
 			found = append(found, Ineffective{Setting: v.Variable, Reason: v.Why, Expected: true})
 		}

@@ -1,8 +1,6 @@
 package settings
 
-import (
-	"time"
-)
+import "time"
 
 // Listeners are the settings of the ports.
 type Listeners struct {

@@ -139,7 +139,7 @@ func (errs *settingErrors) interval(variable string, d time.Duration) {
 	}
 }
 
-func positive[T int | int64 | uint | uint64 | ~float64](errs *settingErrors, variable string, n T) {
+func positive[T int | int64](errs *settingErrors, variable string, n T) {
 	if n <= 0 {
 		errs.require(variable, "be above 0")
 	}

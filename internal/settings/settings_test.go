@@ -345,7 +345,8 @@ func TestVariablesWithoutEffectAreReported(t *testing.T) {
 		t.Errorf("%+v, want EXPIRATION_JITTER_MAX_SECONDS alone, as expected", found)
 	}
 	_, err := s.Ineffective([]string{"REDIS_PIPELINE_WINDOW=soon", "RUNTIME_WATCH_ROOT=perhaps"})
-	if err == nil || err.Error() != "RUNTIME_WATCH_ROOT: cannot read \"perhaps\"\nREDIS_PIPELINE_WINDOW: cannot read \"soon\"" {
+	if err == nil || err.Error() != `RUNTIME_WATCH_ROOT: cannot read "perhaps": remove it, because it has no effect
+REDIS_PIPELINE_WINDOW: cannot read "soon": remove it, because it has no effect` {
 		t.Errorf("error %v, want both variables with their values", err)
 	}
 }

@@ -82,10 +82,10 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 // RegisterShedding registers the metrics of load shedding.
 func (m *Metrics) RegisterShedding(stats func() admission.Stats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_requests_in_flight", "Requests that are being decided.", func(l admission.Stats) int64 { return l.InFlight }),
+		gaugeOf("weir_requests_in_flight", "Requests that are being decided.", func(s admission.Stats) int64 { return s.InFlight }),
 		counterOf("weir_refused_requests_total",
 			"Requests shed because MAX_IN_FLIGHT requests were being decided or, by /json, received. weir_requests_total does not include them.",
-			func(l admission.Stats) int64 { return l.Shed }),
+			func(s admission.Stats) int64 { return s.Shed }),
 	)
 }
 

@@ -7,8 +7,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/weir-rls/weir/internal/smallfile"
 )
@@ -33,14 +33,18 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	pair, err = tls.X509KeyPair(certPEM, keyPEM)
 	switch {
 	case err == nil:
-	case strings.Contains(err.Error(), "failed to find any PEM data in certificate"):
-		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: no PEM certificate in the first file", cert, key)
-	case strings.Contains(err.Error(), "failed to find any PEM data in key"):
-		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: no PEM key in the second file", cert, key)
-	default:
-		return tls.Certificate{}, fmt.Errorf("the certificate %s with the key %s: %w", cert, key, err)
+		return pair, nil
+	case !isPEM(certPEM):
+		err = errors.New("no PEM certificate in the first file")
+	case !isPEM(keyPEM):
+		err = errors.New("no PEM key in the second file")
 	}
-	return pair, nil
+	return pair, fmt.Errorf("the certificate %s with the key %s: %w", cert, key, err)
+}
+
+func isPEM(text []byte) bool {
+	block, _ := pem.Decode(text)
+	return block != nil
 }
 
 // readCA reads CA certificates with a function of smallfile. It fails if the last one is

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/explain"
@@ -67,37 +68,15 @@ func TestTopIsServed(t *testing.T) {
 // readTimeout is the timeout of a server for requests. A stream lasts longer.
 const readTimeout = 200 * time.Millisecond
 
-// pipes is a listener of connections in memory, which can be in a bubble of synctest.
-type pipes chan net.Conn
-
-func (p pipes) Accept() (net.Conn, error) {
-	if c, open := <-p; open {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (p pipes) Close() error {
-	close(p)
-	return nil
-}
-
-func (pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	p <- server
-	return client, nil
-}
-
 // streamOf begins a stream of a real server, in a bubble of synctest.
 func streamOf(t *testing.T, f *fixture, query string) (lines *bufio.Scanner, end func()) {
 	t.Helper()
-	listener := make(pipes)
+	listener := grpctest.NewPipes()
 	server := &http.Server{Handler: f.api, ReadTimeout: readTimeout, WriteTimeout: readTimeout}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	client := &http.Client{Transport: &http.Transport{DialContext: listener.dial}}
+	dial := func(context.Context, string, string) (net.Conn, error) { return listener.Connect(), nil }
+	client := &http.Client{Transport: &http.Transport{DialContext: dial}}
 	t.Cleanup(func() {
 		client.CloseIdleConnections()
 		_ = server.Close()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -114,7 +115,7 @@ func (p *painter) summary(color, text string) {
 		if i > 0 {
 			part = "→ " + part
 		}
-		if len([]rune(part)) <= width-2 {
+		if utf8.RuneCountInString(part) <= width-2 {
 			words = append(words, part)
 		} else {
 			words = append(words, strings.Fields(part)...)
@@ -124,13 +125,13 @@ func (p *painter) summary(color, text string) {
 }
 
 func (p *painter) lines(color, first, rest string, words []string) {
-	prefix, line, columns := first, "", len([]rune(first))
+	prefix, line, columns := first, "", utf8.RuneCountInString(first)
 	flush := func() { p.WriteString(prefix + p.paint(color, line) + "\n") }
 	for _, word := range words {
-		size := len([]rune(word))
+		size := utf8.RuneCountInString(word)
 		if line != "" && columns+1+size > width {
 			flush()
-			prefix, line, columns = rest, "", len([]rune(rest))
+			prefix, line, columns = rest, "", utf8.RuneCountInString(rest)
 		}
 		if line != "" {
 			line, columns = line+" ", columns+1
