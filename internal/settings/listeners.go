@@ -13,7 +13,7 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"The address of the debug pages. Keep them private: they show the rules, and their profiles use CPU."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"The port of the debug pages. 0: any free port."`
 
-	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests that Weir decides at the same time. It sheds further requests with RESOURCE_EXHAUSTED, or 503 from /json, but releases, settlements and refunds by gRPC only beyond twice this number. 0: 256 for each CPU."`
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests that Weir decides at the same time. It sheds further requests with RESOURCE_EXHAUSTED, or 503 from /json. For releases, settlements and refunds over gRPC, the bound is twice as high. 0: 256 for each CPU."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"The age at which a connection must end, so that proxies find new replicas. 0: no limit."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time for requests in flight on a connection that has reached GRPC_MAX_CONNECTION_AGE. 0: no limit."`
