@@ -5,9 +5,9 @@
 // needs a decision call [Decider.Decide] with plain Go values, as in the example of the package.
 //
 // Decide takes four steps: validate the request, match each descriptor to its limits, charge all
-// limits in one store call, and combine the verdicts. If a denied or canceled request opened leases,
-// a second store call ends them. Only the store does I/O. A [Planner] takes the first two steps
-// alone, for code that explains or counts requests.
+// limits in one store call, and combine the verdicts. If a denied or canceled request opened
+// leases, a second store call ends them. Only the store does I/O. A [Planner] takes the first two
+// steps alone, for code that explains or counts requests.
 package decide
 
 import (

@@ -86,7 +86,8 @@ var errNotEnded = errors.New("the store did not decide the end of a lease: on_st
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
 // never send the request that ends them. If ctx is canceled, endLeases also repeats the request's
-// own end operations if their outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr.
+// own end operations if their outcome is unknown. It waits for the store, and sets GivenUpLeases
+// and EndErr.
 func (d *Decider) endLeases(ctx context.Context, result *Result) {
 	canceled := ctx.Err() != nil
 	if !result.Denied && !canceled {

@@ -73,8 +73,8 @@ func (r *PlannedRequest) clear() {
 type Planner struct {
 	rules   func() *descriptors.Rules
 	options Options
-	// overrides holds one limit for each key, in a slice of length 1 that must not be modified.
-	// Without it, stores would keep a copy of the limit for each key of a client.
+	// overrides holds one limit for each overrideKey, in a slice of length 1 that must not be
+	// modified. Without it, a store would keep a new limit for each client's key.
 	overrides memo.Cache[overrideKey, []descriptors.RateLimit]
 }
 

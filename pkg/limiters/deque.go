@@ -9,7 +9,7 @@ import "unsafe"
 // one of many logs is a cache miss.
 type deque struct {
 	chunks  [][]entry // chunks of chunkLen entries; a single chunk may be smaller and still growing; the last may be empty
-	head, n int32     // head is the index of the first entry in chunks[0]
+	head, n int32     // head is the index of the first entry in chunks[0], n the number of entries
 	oldest  int64     // time of the first entry
 	newest  entry     // the last entry
 }

@@ -89,8 +89,8 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
-// route denies op from its entry if r allows that and the entry denies it. Otherwise it routes op to
-// the store.
+// route denies op from its entry, unless r already has toStore. Otherwise it routes op to the
+// store.
 func (s *denyShard) route(now time.Duration, op *limiters.Op, r *route, v *limiters.Verdict, renewals []renewal) []renewal {
 	if isLookup(op) {
 		s.lookups++

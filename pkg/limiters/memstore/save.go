@@ -55,7 +55,8 @@ var crcTable = crc64.MakeTable(crc64.ECMA)
 
 // Save writes all unexpired keys to w, for [Load], and returns their number. Takes continue
 // meanwhile: Save locks one shard at a time, for a few microseconds and the copy of one log (see
-// BenchmarkSave), and holds no lock while it writes. Keys may be saved as of different moments during Save.
+// BenchmarkSave), and holds no lock while it writes. Keys may be saved as of different moments
+// during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &snapshotWriter{to: w}
 	b := append(make([]byte, 0, 2*bytesPerLock), magic...)

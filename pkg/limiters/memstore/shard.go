@@ -29,8 +29,8 @@ type shard struct {
 // million keys, an index has about 2,400.
 const subindexes = 16
 
-// tableEntryBytes and longKeyBytes approximate the memory of a table entry and of a long key's header,
-// in bytes.
+// tableEntryBytes and longKeyBytes approximate the memory of a table entry and of a long key's
+// header.
 const (
 	tableEntryBytes = 20
 	longKeyBytes    = 24
