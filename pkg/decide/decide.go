@@ -5,9 +5,9 @@
 // needs a decision call [Decider.Decide] with plain Go values, as in the example of the package.
 //
 // Decide takes four steps: validate the request, match each descriptor to its limits, charge all
-// limits in one call of the store, and combine the verdicts. If a denied or canceled request opened
-// leases, a second call ends them. Only the store does I/O. A [Planner] takes the first two steps
-// alone, for code that explains or counts requests.
+// limits in one store call, and combine the verdicts. If a denied or canceled request opened
+// leases, a second store call ends them. Only the store does I/O. A [Planner] takes the first two
+// steps alone, for code that explains or counts requests.
 package decide
 
 import (
@@ -57,7 +57,7 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 //
 // The caller may reuse both values. A reused Result keeps its memory, so Decide allocates little
 // more than the key of each descriptor. Result refers to the Request and to that memory, and so
-// does the Plan of a Decision. Copy what must outlive the next call.
+// does the Plan of a Decision. Copy data that must outlive the next Decide.
 //
 // If the request is denied or ctx ends, Decide ends the leases that the request may have opened, in
 // a store call that is independent of ctx, before it returns. An allowed request whose leases it
@@ -91,11 +91,11 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 // callStore decides the operations of a planned request, if there are any. It sets the durations of
 // the request, which began at start.
 func (d *Decider) callStore(ctx context.Context, start time.Duration, result *Result) (err error) {
-	result.verdicts = zeroed(result.verdicts, len(result.call.ops))
+	result.verdicts = zeroed(result.verdicts, len(result.ops))
 	called := monotonic()
 	answered := called
-	if len(result.call.ops) > 0 {
-		err = d.store.Take(ctx, result.call.groups, result.verdicts)
+	if len(result.ops) > 0 {
+		err = d.store.Take(ctx, result.groups, result.verdicts)
 		answered = monotonic()
 	}
 	result.StoreDuration, result.Duration = answered-called, answered-start
@@ -104,5 +104,5 @@ func (d *Decider) callStore(ctx context.Context, start time.Duration, result *Re
 
 var epoch = time.Now()
 
-// monotonic returns the time since the process started. It costs half as much as time.Now.
+// monotonic returns the time since the process started. It reads one clock, and time.Now two.
 func monotonic() time.Duration { return time.Since(epoch) }

@@ -84,9 +84,10 @@ const defaultEndTimeout = time.Second
 
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
-// endLeases ends the leases that a denied or canceled request may have opened, because Envoy's
-// second call for it may never come. If ctx is canceled, it also repeats the end operations of the
-// request whose outcome is unknown. It waits for the store, and sets GivenUpLeases and EndErr.
+// endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
+// never send the request that ends them. If ctx is canceled, endLeases also repeats the request's
+// own end operations if their outcome is unknown. It waits for the store, and sets GivenUpLeases
+// and EndErr.
 func (d *Decider) endLeases(ctx context.Context, result *Result) {
 	canceled := ctx.Err() != nil
 	if !result.Denied && !canceled {
@@ -122,7 +123,7 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) {
 // ends returns operations that end the leases that r may have opened, and the number of these
 // leases. With retryEnds, it adds the end operations of r that the store may not have decided.
 func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
-	for first, g := range limiters.EachGroup(r.call.groups) {
+	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, deniedByStore)
 		for i, op := range g {

@@ -18,7 +18,8 @@ type PlannedRequest struct {
 	// invalid.
 	Plans []Plan
 
-	call storeCall
+	ops    []limiters.Op    // the operations under the limits of all plans
+	groups []limiters.Group // slices of ops, for one store call
 }
 
 // A Plan holds what the rules say about one descriptor: its limits and how they apply.
@@ -62,9 +63,9 @@ func (p *Plan) EndsLease() bool { return p.Kind == EndLease }
 // clear clears r and keeps its memory.
 func (r *PlannedRequest) clear() {
 	clear(r.Plans)
-	clear(r.call.ops)
-	clear(r.call.groups)
-	*r = PlannedRequest{Plans: r.Plans[:0], call: storeCall{ops: r.call.ops[:0], groups: r.call.groups[:0]}}
+	clear(r.ops)
+	clear(r.groups)
+	*r = PlannedRequest{Plans: r.Plans[:0], ops: r.ops[:0], groups: r.groups[:0]}
 }
 
 // A Planner matches requests to their limits, as [Decider.Decide] does before the store call. It is
@@ -72,8 +73,8 @@ func (r *PlannedRequest) clear() {
 type Planner struct {
 	rules   func() *descriptors.Rules
 	options Options
-	// overrides holds one limit for each key, in a slice of length 1 that must not be modified.
-	// Without it, stores would keep a copy of the limit for each key of a client.
+	// overrides holds one limit for each overrideKey, in a slice of length 1 that must not be
+	// modified. Without it, a store would keep a new limit for each client's key.
 	overrides memo.Cache[overrideKey, []descriptors.RateLimit]
 }
 
@@ -108,7 +109,7 @@ func (p *Planner) Plan(r *Request, planned *PlannedRequest) error {
 	return nil
 }
 
-// planDescriptors matches each descriptor of r to its limits and builds the store call. Without
+// planDescriptors matches each descriptor of r to its limits and adds its operations. Without
 // rules for the domain, there are no limits, not even overrides.
 func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
@@ -140,7 +141,7 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 		removeReplaced(planned.Plans)
 	}
 	p.setModes(planned.Plans)
-	return p.buildCall(domain, planned)
+	return p.addOps(planned, domain)
 }
 
 // zeroed returns a slice of n zero elements, in the memory of s if they fit. All of this memory

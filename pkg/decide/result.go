@@ -20,7 +20,7 @@ type Result struct {
 	// StoreErr is the first error of the store, even if the request was decided without that
 	// verdict. It may contain keys, and so data of users, and must only be logged.
 	StoreErr      error
-	Duration      time.Duration // the time from the call of Decide until the store had answered, plus a call that ended leases
+	Duration      time.Duration // from the start of Decide until the store had answered, plus the store call that ended leases
 	StoreDuration time.Duration // the time of the first store call; 0: no limit had to be charged
 	// GivenUpLeases counts the leases that Decide has tried to end because the request is denied or
 	// canceled.
@@ -39,9 +39,9 @@ func (r *Result) CausesDenial(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// Enforces reports whether both d and the request are denied, which metrics and logs call enforced.
-// In quota mode, another descriptor may be the cause of the denial.
-func (r *Result) Enforces(d *Decision) bool { return r.Denied && d.Outcome == Denied }
+// BothDenied reports whether the request and d are denied, which metrics and logs call enforced. In
+// quota mode, another descriptor may be the cause of the denial.
+func (r *Result) BothDenied(d *Decision) bool { return r.Denied && d.Outcome == Denied }
 
 // A Decision holds the plan and the outcome of one descriptor.
 type Decision struct {
@@ -98,7 +98,7 @@ func (r *Result) Clear() {
 }
 
 // Cap returns the capacity of r in elements, so that pools can discard large Results.
-func (r *Result) Cap() int { return max(cap(r.Plans), cap(r.call.ops)) }
+func (r *Result) Cap() int { return max(cap(r.Plans), cap(r.ops)) }
 
 // setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.

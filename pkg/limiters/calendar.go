@@ -22,7 +22,8 @@ type calendar struct {
 	zone  *time.Location
 	unit  calendarUnit
 	count int64 // units of a window
-	// cached holds the windows around a recent time, which take microseconds to compute.
+	// cached holds the windows around a recent time. To compute them is slow, see
+	// BenchmarkCalendarAt.
 	cached atomic.Pointer[calendarWindows]
 }
 
@@ -124,7 +125,7 @@ func (c *calendar) end(start int64) int64 {
 
 // compute returns the windows around now. Times before 1970 are in the first window.
 func (c *calendar) compute(now int64) *calendarWindows {
-	now = max(now, 0) // startOf is at least 0, so the search below would not end
+	now = max(now, 0) // for an earlier time the search below would not end, because startOf is at least 0
 	i := c.index(now)
 	// If clocks are turned back over midnight, the end of the old day may already be in the new
 	// window.

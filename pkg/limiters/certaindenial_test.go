@@ -30,7 +30,7 @@ func TestOnlyCertainDenialsAreReported(t *testing.T) {
 		"a peek":                               {log, 0, Verdict{Used: 5, RetryAfter: 1}, 0},
 		"allowed":                              {log, 3, Verdict{Allowed: true, Used: 3}, none},
 		"never":                                {log, 6, Verdict{RetryAfter: -1}, none},
-		"undecided":                            {log, 3, Verdict{Err: errSlow, RetryAfter: 1}, none},
+		"undecided":                            {log, 3, Verdict{Err: errDrainsTooSlowly, RetryAfter: 1}, none},
 		"denied hits lengthen the wait":        {logged, 3, Verdict{Used: 6, RetryAfter: 1}, none},
 		"a window that counts":                 {counting, 3, Verdict{Used: 6, RetryAfter: 1}, 0},
 		"a window that did not count the hits": {counting, 3, Verdict{Used: 5, RetryAfter: 1}, none},

@@ -48,7 +48,7 @@ func Decide(now int64, groups []Group, stateIndex []int, states []State, out []V
 }
 
 // decideSingle decides an ungrouped operation under a limit without extra state. Most operations
-// are of this kind, and groupDecision would use a third more CPU for a Take in memory.
+// are of this kind. With groupDecision instead, memstore's BenchmarkTake uses a third more CPU.
 func decideSingle(now int64, op *Op, stateIndex int, states []State, v *Verdict, grow GrowFunc) {
 	l, s, n := op.Limit, &states[stateIndex], op.checkedHits()
 	ok, retryAfter := l.fits(s, now, n)
@@ -134,7 +134,8 @@ func (d *groupDecision) inspect() {
 func (d *groupDecision) end() {
 	op, s := &d.group[0], d.state(0)
 	op.expireLeases(s, d.now)
-	if !op.Lease.IsZero() && !op.endLease(s, d.now) && d.grow(0) == nil {
+	known := op.endLease(s, d.now)
+	if !known && !op.Lease.IsZero() && d.grow(0) == nil {
 		op.rememberEnd(s, d.now)
 	}
 	d.out[0] = op.Limit.allowedVerdict(s, d.now) // no penalty denies an end
@@ -179,24 +180,25 @@ func (d *groupDecision) growAll() bool {
 // checkOp checks operation i.
 func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
 	op, s := &d.group[i], d.state(i)
-	effect := op.leaseEffect(s, d.now)
 	switch {
 	case op.IsRefund():
 		return true, false
 	case op.Limit.penaltyLeft(s, d.now) > 0:
 		return false, false
-	case effect == leaseAlreadyOpen:
+	}
+	effect := op.leaseEffect(s, d.now)
+	if effect == leaseAlreadyOpen {
 		return true, false
 	}
-	sum, opens := d.sums(i)
+	sum, opens := d.totalsOnKey(i)
 	ok, _ = op.Limit.fits(s, d.now, sum)
 	tooMany = ok && effect == leaseOpens && s.extraOrEmpty().leases.open.len()+opens > MaxLeases
 	return ok && !tooMany, tooMany
 }
 
-// sums returns how many hits the group would charge to the key of operation i, and how many leases
-// it would open.
-func (d *groupDecision) sums(i int) (sum int64, opens int) {
+// totalsOnKey returns how many hits the group would charge to the key of operation i, and how many
+// leases it would open there.
+func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
 	s := d.state(i)
 	for j := range d.group {
 		if d.stateIndex[j] != d.stateIndex[i] {
@@ -259,7 +261,7 @@ func (d *groupDecision) denial(i int) Verdict {
 		v.TooManyLeases = true
 		return v
 	}
-	sum, _ := d.sums(i)
+	sum, _ := d.totalsOnKey(i)
 	_, retryAfter := l.fits(s, d.now, sum)
 	return l.verdict(s, d.now, false, retryAfter)
 }

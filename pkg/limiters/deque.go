@@ -5,18 +5,18 @@ import "unsafe"
 // A deque is a queue of log entries in chunks. It never moves more than one chunk at once, so that
 // no call copies a million entries.
 //
-// The struct caches all that an operation reads if no entry expires. Without that, a denied hit
-// took 22 % more CPU with 100,000 logs of 50 hits.
+// The struct caches all that an operation reads if no entry expires, because reading the chunks of
+// one of many logs is a cache miss.
 type deque struct {
 	chunks  [][]entry // chunks of chunkLen entries; a single chunk may be smaller and still growing; the last may be empty
-	head, n int32     // head is the index of the first entry in chunks[0]
+	head, n int32     // head is the index of the first entry in chunks[0], n the number of entries
 	oldest  int64     // time of the first entry
 	newest  entry     // the last entry
 }
 
 const (
 	chunkLen  = 512
-	firstLen  = 4
+	firstLen  = 4  // the length of the first chunk before it grows
 	keptLen   = 64 // the largest chunk that an empty log keeps
 	entrySize = int(unsafe.Sizeof(entry{}))
 )

@@ -18,7 +18,7 @@ const maxNumber = 1 << 53
 // leaseLen and penaltyLen are the encoded lengths of a lease and of a penalty, in bytes.
 const leaseLen, penaltyLen = 16 + 3*8, 4 * 8
 
-var errLeases = errors.New("the leases of a state are invalid")
+var errInvalidLeases = errors.New("the leases of a state are invalid")
 
 // PutWords writes the words of s to b, which has 8 bytes for each of [Limit.StateWords].
 func (s *State) PutWords(b []byte) {
@@ -109,7 +109,7 @@ func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 			return State{}, err
 		}
 		if l.IsConcurrency() && !leases.haveValidSlots() {
-			return State{}, errLeases
+			return State{}, errInvalidLeases
 		}
 		s.removeEmptyExtraState()
 	}
@@ -118,7 +118,7 @@ func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 		return State{}, fmt.Errorf("a state has %d bytes: want %d", len(b), minimum)
 	}
 	s.SetWords(b[:n])
-	if !within(s.words[0], maxNumber) || !within(s.words[1], maxNumber) {
+	if !inRange(s.words[0], maxNumber) || !inRange(s.words[1], maxNumber) {
 		return State{}, errors.New("a time or a count of a state is out of range")
 	}
 	b = b[n:]
@@ -144,18 +144,18 @@ func ReadState(l *Limit, b []byte, hasLeases bool) (s State, err error) {
 func (ls *keyLeases) read(b []byte) (rest []byte, err error) {
 	for _, set := range ls.sets() {
 		if len(b) < 4 {
-			return nil, errLeases
+			return nil, errInvalidLeases
 		}
 		count := binary.LittleEndian.Uint32(b)
 		b = b[4:]
 		if count > MaxLeases || len(b) < leaseLen*int(count) {
-			return nil, errLeases
+			return nil, errInvalidLeases
 		}
 		for range count {
 			id, l := LeaseID(b), lease{}
 			l.expires, l.n, l.chargedAt = int64From(b[16:]), int64From(b[24:]), int64From(b[32:])
-			if id.IsZero() || !within(l.expires, maxNumber) || !within(l.n, MaxHits) || !within(l.chargedAt, maxNumber) {
-				return nil, errLeases
+			if id.IsZero() || !inRange(l.expires, maxNumber) || !inRange(l.n, MaxHits) || !inRange(l.chargedAt, maxNumber) {
+				return nil, errInvalidLeases
 			}
 			set.set(id, l)
 			b = b[leaseLen:]
@@ -179,7 +179,7 @@ func readPenalty(b []byte) (penaltyState, error) {
 	var n [4]int64
 	for i := range n {
 		n[i] = int64From(b[8*i:])
-		if !within(n[i], maxNumber) {
+		if !inRange(n[i], maxNumber) {
 			return penaltyState{}, errors.New("a time or a count of a penalty is out of range")
 		}
 	}
@@ -207,4 +207,4 @@ func readLog(b []byte) (*Log, error) {
 
 func int64From(b []byte) int64 { return int64(binary.LittleEndian.Uint64(b)) }
 
-func within(n, maximum int64) bool { return n >= 0 && n <= maximum }
+func inRange(n, maximum int64) bool { return n >= 0 && n <= maximum }

@@ -36,7 +36,7 @@ const maxDrainMicros = 1 << 51
 // MaxFunnelUsed bounds the usage that a funnel reports: twice the maximum capacity.
 const MaxFunnelUsed = 1 << 33
 
-var errSlow = &SpecError{
+var errDrainsTooSlowly = &SpecError{
 	Problem: "the funnel takes more than 71 years to drain",
 	Remedy:  "set a smaller 'capacity' or a higher rate",
 }
@@ -85,7 +85,7 @@ var funnelDefinition = definition{
 			return nil, impreciseError(spec)
 		}
 		if hi, lo := bits.Mul64(uint64(a.capacity), hit.num); hi >= hit.den || quotient(hi, lo, hit.den) > maxDrainMicros {
-			return nil, errSlow
+			return nil, errDrainsTooSlowly
 		}
 		a.full = hit.timeFor(a.capacity)
 		a.overdraft = hit.timeFor(2 * a.capacity)

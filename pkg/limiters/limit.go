@@ -106,16 +106,6 @@ type algorithm interface {
 	appendArgs(b []byte, now int64) []byte
 }
 
-// noHits is embedded by an [algorithm] that counts leases and no hits. Its methods do nothing.
-type noHits struct{}
-
-func (noHits) charge(*State, int64, int64)        {}
-func (noHits) reserve(*State, int64, int64) int64 { return 0 }
-func (noHits) settle(*State, int64, []correction) {}
-func (noHits) resetTime(*State) int64             { return 0 }
-func (noHits) extraWait(int64) int64              { return 0 }
-func (noHits) maxAdmitted() int64                 { return 0 }
-
 // A definition declares an algorithm.
 type definition struct {
 	name string

@@ -142,7 +142,7 @@ type liveRange struct {
 	end   int64  // the later of now and the newest entry
 	first int    // index of the first entry within the window
 	base  uint32 // the count before it
-	used  int64
+	used  int64  // the hits in it
 }
 
 // live returns the part of the log that is within the window at now. If the newest entry is more

@@ -37,7 +37,7 @@ func (s *State) IsZero() bool { return *s == State{} }
 func (l *Limit) ResetTime(s *State) int64 {
 	resetTime := l.algorithm.resetTime(s)
 	if s.Extra != nil {
-		resetTime = max(resetTime, s.Extra.expires(l))
+		resetTime = max(resetTime, s.Extra.neededUntil(l))
 	}
 	return resetTime
 }
@@ -85,13 +85,13 @@ func (s *State) extraOrEmpty() *ExtraState {
 
 func (e *ExtraState) isEmpty() bool { return e.penalty == penaltyState{} && e.leases.isEmpty() }
 
-// expires returns when limit l no longer needs e, in µs since 1970.
-func (e *ExtraState) expires(l *Limit) int64 {
-	expires := e.leases.latest()
+// neededUntil returns when limit l no longer needs e, in µs since 1970.
+func (e *ExtraState) neededUntil(l *Limit) int64 {
+	lastExpiry := e.leases.latest()
 	if l.penalty == nil {
-		return max(expires, e.penalty.until)
+		return max(lastExpiry, e.penalty.until)
 	}
-	return max(expires, e.penalty.resetTime(l.penalty))
+	return max(lastExpiry, e.penalty.resetTime(l.penalty))
 }
 
 func (e *ExtraState) size() int { return int(unsafe.Sizeof(*e)) + e.leases.size() }

@@ -10,7 +10,7 @@ import (
 // release, nothing may refer to one.
 type call struct {
 	message     message        // decoded
-	undecoded   error          // the gRPC status of a request without a decoded message; set for each request
+	decodeErr   error          // why no message was decoded, as a gRPC status; set for each request
 	request     decide.Request // the request that the message denotes
 	observation Observation    // holds the decide.Result
 	wire        []byte         // scratch space for the response

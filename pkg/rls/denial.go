@@ -11,10 +11,10 @@ import (
 // A denial is the decision that explains why a request was denied.
 type denial struct {
 	*decide.Decision
-	result     *decide.Result
-	descriptor int           // the index of Decision in the result
-	limitIndex int           // the index in Limits; -1: the rule denies, and no limit is known
-	wait       time.Duration // until the request may be allowed; 0: unknown
+	result          *decide.Result
+	descriptorIndex int           // the index of Decision in the result
+	limitIndex      int           // the index in Limits; -1: the rule denies, and no limit is known
+	wait            time.Duration // until the request may be allowed; 0: unknown
 }
 
 // denialOf returns the denial to report, see [decide.Result.DenyingDescriptorIndex]. It returns
@@ -25,12 +25,12 @@ func denialOf(r *decide.Result) (denial, bool) {
 		return denial{}, false
 	}
 	d := &r.Decisions[denier]
-	return denial{Decision: d, result: r, descriptor: denier, limitIndex: d.DenyingLimitIndex(), wait: r.RetryAfter()}, true
+	return denial{Decision: d, result: r, descriptorIndex: denier, limitIndex: d.DenyingLimitIndex(), wait: r.RetryAfter()}, true
 }
 
-// isBy reports whether the limit with an index in a descriptor is that of d. It is false for nil.
-func (d *denial) isBy(descriptor, limitIndex int) bool {
-	return d != nil && d.descriptor == descriptor && d.limitIndex == limitIndex
+// isBy reports whether the limit at limitIndex of a descriptor denies. It is false for a nil d.
+func (d *denial) isBy(descriptorIndex, limitIndex int) bool {
+	return d != nil && d.descriptorIndex == descriptorIndex && d.limitIndex == limitIndex
 }
 
 // penalized reports whether a penalty denies the key.
@@ -70,8 +70,8 @@ func (d *denial) fields(yield func(name, text string) bool) {
 // appendDenial appends the description of a denial, and the parts of it that [Options] and the
 // rules enable.
 func (s *Service) appendDenial(b []byte, result *decide.Result) []byte {
-	d, known := denialOf(result)
-	if !known {
+	d, found := denialOf(result)
+	if !found {
 		return b
 	}
 	b = appendDeniedBy(b, &d)

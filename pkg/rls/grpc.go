@@ -23,10 +23,12 @@ type Gate interface {
 	Done()
 }
 
-// ServiceDesc describes s for a gRPC server, which must have [Codec]. s answers the requests that
-// receive receives and g admits; both are required. The method skips unary interceptors, because
-// none would see a request that ends before it is decoded: use [Options].Observe. It skips the
-// decode function of grpc-go too: one that calls receive would be an allocation for each request.
+// ServiceDesc describes s for a gRPC server, which must have [Codec]. For each request, the method
+// calls receive and then asks g; both are required.
+//
+// The method skips unary interceptors, because none would see a request that ends before it is
+// decoded: use [Options].Observe. It skips the decode function of grpc-go too, because a function
+// that calls receive would cost an allocation for each request.
 func (s *Service) ServiceDesc(receive ReceiveFunc, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{
@@ -49,7 +51,7 @@ func (m method) shouldRateLimit(
 	c := newCall()
 	c.observation.Protocol = GRPC
 	if err := m.receive(ctx, c); err != nil {
-		c.undecoded = err
+		c.decodeErr = err
 		return m.answer(ctx, c)
 	}
 	if err := m.gate.Admit(c.message.mayRefund()); err != nil {
@@ -84,20 +86,20 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in
-// call.undecoded: otherwise gRPC would answer INTERNAL before the service could count the request.
+// call.decodeErr: otherwise gRPC would answer INTERNAL before the service could count the request.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	into, ours := v.(*call)
 	if !ours {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	into.message.clear()
-	wire := []byte(nil)
+	var wire []byte
 	if len(data) == 1 {
 		wire = data[0].ReadOnlyData()
 	} else {
 		wire = data.Materialize()
 	}
-	into.undecoded = malformedStatus(into.message.unmarshal(wire))
+	into.decodeErr = malformedStatus(into.message.unmarshal(wire))
 	return nil
 }
 

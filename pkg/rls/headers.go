@@ -24,7 +24,7 @@ func (h *Headers) append(b []byte, decisions []decide.Decision) []byte {
 	limit, v := shown.DecidingLimit()
 	b = appendNumberHeader(b, h.Limit, int64(saturated(limit.RequestsPerUnit)))
 	b = appendNumberHeader(b, h.Remaining, int64(saturated(v.Remaining)))
-	return appendNumberHeader(b, h.Reset, seconds(untilReset(v)))
+	return appendNumberHeader(b, h.Reset, ceilSeconds(untilReset(v)))
 }
 
 // shownDecision returns the last descriptor that is denied by itself, or else the first with the
@@ -54,15 +54,15 @@ func untilReset(v *limiters.Verdict) time.Duration {
 	return cmp.Or(max(0, v.RetryAfter), v.ResetAfter)
 }
 
-// seconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would
+// ceilSeconds returns d rounded up to seconds, so that clients do not retry too early. Envoy would
 // round down.
-func seconds(d time.Duration) int64 {
+func ceilSeconds(d time.Duration) int64 {
 	return int64((min(d, math.MaxInt64-time.Second) + time.Second - 1) / time.Second)
 }
 
 // retryAfterSeconds returns Retry-After in seconds, rounded up and at least 1. It adds a random
 // part of up to jitter times wait.
 func retryAfterSeconds(wait time.Duration, jitter float64) int64 {
-	n := max(1, seconds(wait))
+	n := max(1, ceilSeconds(wait))
 	return n + rand.Int64N(int64(float64(n)*jitter)+1)
 }

@@ -33,9 +33,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall() // after the body, which may arrive slowly
 	c.observation.Protocol = JSON
 	if err != nil {
-		c.undecoded = malformedStatus(err)
+		c.decodeErr = malformedStatus(err)
 		if errors.Is(err, errBodyCanceled) {
-			c.undecoded = status.Error(codes.Canceled, err.Error())
+			c.decodeErr = status.Error(codes.Canceled, err.Error())
 		}
 		_, _ = s.answer(r.Context(), c)
 		badRequest(w, err.Error())
@@ -70,7 +70,7 @@ func badRequest(w http.ResponseWriter, reason string) {
 // readJSON reads a request from the body. Its error is shown to the client.
 func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
 	body, err := io.ReadAll(http.MaxBytesReader(underlying(w), r.Body, MaxBodyBytes))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBodyBytes)
 	}
 	switch {

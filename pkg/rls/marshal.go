@@ -90,7 +90,7 @@ func appendStatus(b []byte, d *decide.Decision) []byte {
 	if v != nil {
 		var reset int
 		b, reset = openMessage(b, tagDurationUntilReset)
-		b = closeMessage(appendNumber(b, tagSeconds, uint64(seconds(untilReset(v)))), reset)
+		b = closeMessage(appendNumber(b, tagSeconds, uint64(ceilSeconds(untilReset(v)))), reset)
 	}
 	return closeMessage(b, start)
 }

@@ -75,8 +75,8 @@ func (d *descriptor) clear() {
 	*d = descriptor{entries: d.entries[:0]}
 }
 
-// mayRefund reports whether m refunds hits or ends a lease. It may be true for other requests too,
-// because ordinary keys may be named release or settle.
+// mayRefund reports whether m may refund hits or end a lease. Some requests that do neither count
+// too, because ordinary keys may be named release or settle.
 func (m *message) mayRefund() bool {
 	for i := range m.descriptors {
 		if d := &m.descriptors[i]; d.isNegativeHits || decide.MayEndLease(d.entries) {

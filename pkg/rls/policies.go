@@ -110,7 +110,7 @@ func (p *headerPolicy) appendQuota(b []byte) []byte {
 		drained, _ := bits.Div64(hi, lo, uint64(quota)) // it fits, because no funnel takes more than 71 years to drain
 		quota, window = capacity, time.Duration(drained)
 	}
-	return appendParameter(appendParameter(b, "q", quota), "w", seconds(window))
+	return appendParameter(appendParameter(b, "q", quota), "w", ceilSeconds(window))
 }
 
 // appendState appends the remaining hits and a time in seconds: the wait of a denied request, or
@@ -120,9 +120,9 @@ func (p *headerPolicy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.verdict.Remaining)
 	switch {
 	case !p.verdict.Allowed:
-		return appendParameter(b, "t", seconds(decide.WaitUnder(p.limit, p.verdict)))
+		return appendParameter(b, "t", ceilSeconds(decide.WaitUnder(p.limit, p.verdict)))
 	case p.limit.IsConcurrency():
 		return b
 	}
-	return appendParameter(b, "t", seconds(p.verdict.ResetAfter))
+	return appendParameter(b, "t", ceilSeconds(p.verdict.ResetAfter))
 }

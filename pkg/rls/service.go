@@ -90,7 +90,7 @@ func New(d *decide.Decider, o Options) *Service {
 func (s *Service) answerGenerated(
 	ctx context.Context, c *call, request *ratelimitv3.RateLimitRequest,
 ) (*ratelimitv3.RateLimitResponse, error) {
-	c.undecoded = malformedStatus(c.message.readGenerated(request))
+	c.decodeErr = malformedStatus(c.message.readGenerated(request))
 	wire, err := s.answer(ctx, c)
 	if err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func malformedStatus(err error) error {
 // decide decides a call if its message was decoded, and fills its Result. Its error is a gRPC
 // status.
 func (s *Service) decide(ctx context.Context, c *call) error {
-	if c.undecoded != nil {
-		return c.undecoded
+	if c.decodeErr != nil {
+		return c.decodeErr
 	}
 	if err := c.message.toRequest(&c.request); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
@@ -139,8 +139,8 @@ func (s *Service) decide(ctx context.Context, c *call) error {
 
 // statusOf converts an error of package decide to a gRPC status.
 func statusOf(err error) error {
-	var failed *decide.Error
-	if !errors.As(err, &failed) { // Decide returns no other error
+	failed, ok := errors.AsType[*decide.Error](err)
+	if !ok { // unreachable: Decide returns no other error
 		return status.Error(codes.Internal, err.Error())
 	}
 	switch failed.Kind {
@@ -157,7 +157,7 @@ func statusOf(err error) error {
 func (s *Service) observe(c *call, err error) {
 	o := &c.observation
 	o.Request = &c.request
-	o.Code, o.Err, o.Undecoded = status.Code(err), o.StoreErr, c.undecoded != nil
+	o.Code, o.Err, o.Undecoded = status.Code(err), o.StoreErr, c.decodeErr != nil
 	if o.Err == nil {
 		o.Err = err
 	}

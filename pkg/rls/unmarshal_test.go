@@ -118,15 +118,15 @@ func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest
 	wantErr := proto.Unmarshal(wire, &want)
-	c.undecoded = nil
+	c.decodeErr = nil
 	if err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, c); err != nil {
 		t.Fatalf("%x: %v, want the error in the call", wire, err)
 	}
-	if c.undecoded == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
+	if c.decodeErr == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
 		return // in values: TestValueWithInvalidUTF8IsDecoded
 	}
-	if (c.undecoded == nil) != (wantErr == nil) {
-		t.Fatalf("%x: error %v, where proto.Unmarshal has %v", wire, c.undecoded, wantErr)
+	if (c.decodeErr == nil) != (wantErr == nil) {
+		t.Fatalf("%x: error %v, where proto.Unmarshal has %v", wire, c.decodeErr, wantErr)
 	}
 	if wantErr != nil {
 		return
@@ -331,7 +331,7 @@ func statusMessage(d *decide.Decision) *ratelimitv3.RateLimitResponse_Descriptor
 	if l.UnitMultiplier > 1 {
 		m.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(l.UnitMultiplier)
 	}
-	m.DurationUntilReset = &durationpb.Duration{Seconds: seconds(untilReset(v))}
+	m.DurationUntilReset = &durationpb.Duration{Seconds: ceilSeconds(untilReset(v))}
 	return m
 }
 
@@ -394,7 +394,7 @@ func headerMessages(decisions []decide.Decision) []*corev3.HeaderValue {
 	return []*corev3.HeaderValue{
 		{Key: "a", Value: fmt.Sprint(saturated(l.RequestsPerUnit))},
 		{Key: "b", Value: fmt.Sprint(saturated(v.Remaining))},
-		{Key: "c", Value: fmt.Sprint(seconds(untilReset(v)))},
+		{Key: "c", Value: fmt.Sprint(ceilSeconds(untilReset(v)))},
 	}
 }
 

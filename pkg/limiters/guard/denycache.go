@@ -12,10 +12,10 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their
-// limits cost the wrapped store almost nothing. It never allows an operation. After a denial of n
-// hits that [limiters.Limit.CertainDenial] calls certain, it denies n or more hits of the key until
-// the denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys
-// that are still requested. If the limit counts denied hits, a renewal also sends those hits to the
+// limits cost the wrapped store almost nothing. It never allows an operation. After a denial that
+// [limiters.Limit.CertainDenial] calls certain, it denies minHits or more hits of the key until the
+// denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that
+// are still requested. If the limit counts denied hits, a renewal also sends those hits to the
 // store, as the key's debt.
 //
 // A refund through the cache removes the denials of its key, whereas refunds by other replicas,
@@ -181,10 +181,10 @@ func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []lim
 
 // A route is where one operation is decided, in the cache or by the store.
 type route struct {
-	hash        uint64 // the hash of the key
-	toStore     bool   // the store decides the operation; otherwise the cache has denied it
-	generation  uint32 // the generation of the shard before the store was called
-	belowDenial bool   // the operation charges fewer hits than a cached denial covers
+	hash         uint64 // the hash of the key
+	toStore      bool   // the store decides the operation; otherwise the cache has denied it
+	generation   uint32 // the generation of the shard before the store was called
+	underMinHits bool   // the operation charges fewer hits than the minHits of a cached denial
 }
 
 // routeOps denies operations from memory and marks the others with toStore. It returns the number
@@ -199,15 +199,7 @@ func (c *DenyCache) routeOps(
 			// The store decides the operations on a key in order. So if it gets one, it also gets
 			// those after it.
 			r.toStore = !mayBeCached(g) || keyGoesToStore(routes[:first+i], r.hash)
-			c.shard(r.hash).locked(func(s *denyShard) {
-				e := s.find(op.Key, op.Limit)
-				if r.toStore || e == nil || !s.answer(now, e, op, &out[first+i]) {
-					renewals = s.routeToStore(now, e, op, r, renewals)
-				}
-				if isLookup(op) {
-					s.lookups++
-				}
-			})
+			c.shard(r.hash).locked(func(s *denyShard) { renewals = s.route(now, op, r, &out[first+i], renewals) })
 			if r.toStore {
 				toStore++
 			}
@@ -255,29 +247,38 @@ func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group,
 	for first, g := range limiters.EachGroup(groups) {
 		for i := range g {
 			op, r, v := &g[i], &routes[first+i], &out[first+i]
-			shard := c.shard(r.hash)
-			if op.IsRefund() {
-				shard.locked(func(s *denyShard) {
-					s.generation++ // calls in flight record no denial of the old usage
-					s.removeKeyDenials(op.Key)
-				})
-				continue
-			}
-			if r.belowDenial && !v.Denied() {
-				shard.locked(func(s *denyShard) { s.removeLarger(op) })
-			}
-			if !r.toStore || !mayBeCached(g) {
-				continue
-			}
-			if d, certain := c.denialOf(began, ended, op.Limit, op.N, v); certain {
-				shard.locked(func(s *denyShard) {
-					if s.generation == r.generation {
-						s.add(ended, op, d, c.budget)
-					}
-				})
+			c.removeOutdated(op, r, v)
+			if r.toStore && mayBeCached(g) {
+				c.recordDenial(began, ended, op, r, v)
 			}
 		}
 	}
+}
+
+// removeOutdated removes the cached denials of a key that the verdict v on op outdates.
+func (c *DenyCache) removeOutdated(op *limiters.Op, r *route, v *limiters.Verdict) {
+	switch {
+	case op.IsRefund():
+		c.shard(r.hash).locked(func(s *denyShard) {
+			s.generation++ // calls in flight record no denial of the old usage
+			s.removeKeyDenials(op.Key)
+		})
+	case r.underMinHits && !v.Denied():
+		c.shard(r.hash).locked(func(s *denyShard) { s.removeProlongedDenial(op) })
+	}
+}
+
+// recordDenial records the verdict v on op, if it is a denial that is certain to last.
+func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, r *route, v *limiters.Verdict) {
+	d, certain := c.denialOf(began, ended, op.Limit, op.N, v)
+	if !certain {
+		return
+	}
+	c.shard(r.hash).locked(func(s *denyShard) {
+		if s.generation == r.generation {
+			s.add(ended, op, d, c.budget)
+		}
+	})
 }
 
 // denialOf returns the denial to record for the verdict v of n hits, from a call between began and

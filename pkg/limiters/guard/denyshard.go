@@ -89,6 +89,19 @@ func (s *denyShard) entriesOf(key string) (entries []*denyEntry) {
 	return entries
 }
 
+// route denies op from its entry, unless r already has toStore. Otherwise it routes op to the
+// store.
+func (s *denyShard) route(now time.Duration, op *limiters.Op, r *route, v *limiters.Verdict, renewals []renewal) []renewal {
+	if isLookup(op) {
+		s.lookups++
+	}
+	e := s.find(op.Key, op.Limit)
+	if !r.toStore && e != nil && s.answer(now, e, op, v) {
+		return renewals
+	}
+	return s.routeToStore(now, e, op, r, renewals)
+}
+
 // answer denies op from its entry e, and updates the debt and the renewal of e. It returns false if
 // e does not deny op.
 func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
@@ -113,7 +126,7 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 // debts of the key to renewals, and a refund removes the key's denials.
 func (s *denyShard) routeToStore(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
 	r.toStore, r.generation = true, s.generation
-	r.belowDenial = e != nil && 0 < op.N && op.N < e.minHits
+	r.underMinHits = e != nil && 0 < op.N && op.N < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)
 	if op.IsRefund() {
 		s.removeKeyDenials(op.Key)
@@ -265,9 +278,9 @@ func (s *denyShard) removeKeyDenials(key string) {
 	}
 }
 
-// removeLarger removes the denial of op's key if its minHits is above the hits that op has charged.
-// The charge lengthens the wait of that denial, so its recorded times are too early.
-func (s *denyShard) removeLarger(op *limiters.Op) {
+// removeProlongedDenial removes the denial of op's key if its minHits is above the hits that op has
+// charged. The charge prolongs that denial, so its recorded times are too early.
+func (s *denyShard) removeProlongedDenial(op *limiters.Op) {
 	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
 		s.removeDenial(e)
 	}

@@ -71,7 +71,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 	}
 	return &Fallback{
 		store:   store,
-		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{p: o.FalseLimitProbability}},
+		local:   localFallback{store: o.Local, replicas: o.Replicas, shares: shareCache{falseLimitProbability: o.FalseLimitProbability}},
 		outages: outageDetector{reportFailure: o.Failed, reportRecovery: o.Recovered},
 	}
 }

@@ -63,7 +63,7 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	denied := false
 	for i, op := range g {
 		v := &t.out[first+i]
-		if v.Err != nil && op.OnError == limiters.OnErrorLocal && l.scale(&op) {
+		if v.Err != nil && op.OnError == limiters.OnErrorLocal && l.useShare(&op) {
 			failed, indices = append(failed, op), append(indices, first+i)
 		} else {
 			denied = denied || !v.Allowed
@@ -83,9 +83,9 @@ func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Gr
 	subset.AddOps(failed, indices...)
 }
 
-// scale replaces the limit of op by this process's share of it. It reports whether the operation
+// useShare replaces the limit of op by this process's share of it. It reports whether the operation
 // can be decided.
-func (l *localFallback) scale(op *limiters.Op) bool {
+func (l *localFallback) useShare(op *limiters.Op) bool {
 	if l.store == nil {
 		return false
 	}

@@ -55,7 +55,7 @@ func (l *localFallback) Take(ctx context.Context, groups []limiters.Group, out [
 	ops := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
 		scaled := *op
-		l.scale(&scaled)
+		l.useShare(&scaled)
 		ops = append(ops, scaled)
 	}
 	return l.store.Take(context.WithoutCancel(ctx), limiters.Singles(ops...), out)

@@ -57,7 +57,7 @@ func TestShareIsTheSmallestThatIsRarelyExceeded(t *testing.T) {
 func TestShareIsNotComputedForEachSizeOfCharges(t *testing.T) {
 	const whole, replicas, p = 1_000_000_000, 10, 0.001
 	l := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
-	s := shareCache{p: p}
+	s := shareCache{falseLimitProbability: p}
 	for n := int64(1); n < 50_000; n++ {
 		if _, err := s.replicaLimit(l, n, replicas); err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestShareOfLargeChargesCoversThem(t *testing.T) {
 			if n > whole {
 				continue
 			}
-			s := shareCache{p: p}
+			s := shareCache{falseLimitProbability: p}
 			exact := max(share(whole, replicas, p), n*share(whole/n, replicas, p))
 			got := s.shareForHits(whole, n, replicas)
 			if n > 1 && (got < exact || got > exact+exact/10) || got > whole {
@@ -128,7 +128,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 		l, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
 		for _, n := range []int64{1, 3} {
-			part, err := (&shareCache{p: 0.001}).replicaLimit(l, n, 3)
+			part, err := (&shareCache{falseLimitProbability: 0.001}).replicaLimit(l, n, 3)
 			if err != nil {
 				t.Errorf("share of 1 of 3 of %+v: %v", spec, err)
 				continue

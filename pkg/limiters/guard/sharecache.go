@@ -9,9 +9,9 @@ import (
 
 // A shareCache computes and caches shares, and the limits that admit them.
 type shareCache struct {
-	p      float64                               // the largest probability of a wrong denial, see share
-	limits memo.Cache[limitKey, *limiters.Limit] // for charges of 1 hit only, because each size would need its own entry
-	shares memo.Cache[shareKey, int64]
+	falseLimitProbability float64                               // see [FallbackOptions]
+	limits                memo.Cache[limitKey, *limiters.Limit] // for charges of 1 hit only, because each size would need its own entry
+	shares                memo.Cache[shareKey, int64]
 }
 
 type limitKey struct {
@@ -48,7 +48,7 @@ func (c *shareCache) shareForHits(whole, n, replicas int64) int64 {
 }
 
 func (c *shareCache) share(whole, replicas int64) int64 {
-	m, _ := c.shares.Get(shareKey{whole, replicas}, func() (int64, error) { return share(whole, replicas, c.p), nil })
+	m, _ := c.shares.Get(shareKey{whole, replicas}, func() (int64, error) { return share(whole, replicas, c.falseLimitProbability), nil })
 	return m
 }
 

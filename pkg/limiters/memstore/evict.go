@@ -13,7 +13,7 @@ const (
 )
 
 // freeMemory frees memory for a new key or a growing one. It evicts records that inUse does not
-// use. It reports whether there is enough memory. The lock of sh must be held.
+// contain. It reports whether there is enough memory. The lock of sh must be held.
 func (s *Store) freeMemory(sh *shard, isNew bool, storeNow int64, inUse locatedOps) bool {
 	for range sampleShards {
 		if s.hasMemory(isNew) {
@@ -40,7 +40,7 @@ func (s *Store) hasMemory(isNew bool) bool {
 func (s *Store) randomShard() *shard {
 	first := rand.IntN(shardCount)
 	for i := range shardCount {
-		if sh := &s.shards[(first+i)%shardCount]; sh.live.Load() > 0 {
+		if sh := &s.shards[(first+i)%shardCount]; sh.recordCount.Load() > 0 {
 			return sh
 		}
 	}
@@ -51,14 +51,14 @@ func (s *Store) randomShard() *shard {
 // one that expires first. Keys over their limits are never evicted, because that would admit their
 // clients.
 func (s *Store) evictOne(sh *shard, storeNow int64, inUse locatedOps) bool {
-	var best position
-	soonest := int64(math.MaxInt64)
-	if sh.live.Load() == 0 {
+	if sh.recordCount.Load() == 0 {
 		return false
 	}
+	var best position
+	soonest := int64(math.MaxInt64)
 	for range sampleSize {
 		p := sh.randomRecord()
-		if inUse.use(sh, p) {
+		if inUse.contains(sh, p) {
 			continue
 		}
 		r := sh.record(p)
@@ -82,18 +82,18 @@ func (s *Store) evictOne(sh *shard, storeNow int64, inUse locatedOps) bool {
 	if soonest > storeNow {
 		s.evicted.Add(1)
 	}
-	inUse.moved(sh, s.removeRecord(sh, best), best)
+	inUse.updatePosition(sh, s.removeRecord(sh, best), best)
 	return true
 }
 
 // randomRecord returns the position of a random record, which must exist.
 func (sh *shard) randomRecord() position {
 	slabs := sh.slabs.table.items
-	n := rand.IntN(len(slabs))
-	for slabs[n].n == 0 {
-		n = (n + 1) % len(slabs)
+	slabIndex := rand.IntN(len(slabs))
+	for slabs[slabIndex].rows == 0 {
+		slabIndex = (slabIndex + 1) % len(slabs)
 	}
-	return positionOf(uint32(n), rand.IntN(int(slabs[n].n)))
+	return positionOf(uint32(slabIndex), rand.IntN(int(slabs[slabIndex].rows)))
 }
 
 // keepTightest makes l, the limit of an operation on r, the limit of r if l denies earlier. A

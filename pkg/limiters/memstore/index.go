@@ -11,14 +11,14 @@ import "slices"
 // would also have to keep keys with equal hashes.
 type index struct {
 	cells []uint64 // hash<<32 | position; 0: free
-	n     int
+	n     int      // keys
 }
 
 // minCells is the number of cells of the smallest index.
 const minCells = 8
 
-// indexPerKey approximates the bytes for each key of an index that has just grown.
-const indexPerKey = 13
+// indexBytesPerKey approximates the bytes for each key of an index that has just grown.
+const indexBytesPerKey = 13
 
 func (x *index) home(hash uint32) int { return int(uint64(hash) * uint64(len(x.cells)) >> 32) }
 

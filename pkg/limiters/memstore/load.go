@@ -47,13 +47,13 @@ func (s *Store) load(r io.Reader) (Loaded, error) {
 	l := loader{store: s, storeNow: s.clock(), limits: make(map[limitFields]*limiters.Limit)}
 	l.algorithms, l.loaded.SavedAt = snapshot.head()
 	count := uint64(0)
-	for b := snapshot.key(); b != nil; b = snapshot.key() {
+	for b := snapshot.nextKey(); b != nil; b = snapshot.nextKey() {
 		count++
-		if err := l.key(&keyReader{rest: b}); err != nil {
+		if err := l.loadKey(&keyReader{rest: b}); err != nil {
 			return Loaded{}, fmt.Errorf("%w: key %d: %w", ErrDamaged, count, err)
 		}
 	}
-	snapshot.tail(count)
+	snapshot.checkTail(count)
 	if snapshot.err != nil {
 		return Loaded{}, snapshot.err
 	}
@@ -66,7 +66,7 @@ type loader struct {
 	store      *Store
 	storeNow   int64
 	algorithms []string
-	limits     map[limitFields]*limiters.Limit // the limits by their fields; nil: no such limit
+	limits     map[limitFields]*limiters.Limit // the limits by their fields; nil: this version has no such limit
 	loaded     Loaded
 	state      limiters.State // the state of the key that is read; a field, because a local variable would be allocated
 }
@@ -105,7 +105,8 @@ func (l *loader) limit(f limitFields) *limiters.Limit {
 	return limit
 }
 
-func (l *loader) key(r *keyReader) error {
+// loadKey reads the fields of a key and adds the key to the store.
+func (l *loader) loadKey(r *keyReader) error {
 	expiry, number, flags := r.int64(), int(r.byte()), r.byte()
 	maximum, window := r.uvarint(), r.uvarint()
 	params, key := r.text(), r.text()

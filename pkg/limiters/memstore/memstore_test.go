@@ -381,7 +381,7 @@ func TestFasterFunnelProtectsItsFullKeys(t *testing.T) {
 func (sh *shard) each(f func(record)) {
 	for i := range sh.slabs.table.items {
 		g := &sh.slabs.table.items[i]
-		for row := range int(g.n) {
+		for row := range int(g.rows) {
 			f(g.record(row))
 		}
 	}
@@ -405,7 +405,7 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 	var keys, bytes int64
 	for i := range s.shards {
 		sh := &s.shards[i]
-		n := int(sh.live.Load())
+		n := int(sh.recordCount.Load())
 		indexed := 0
 		for j := range sh.index {
 			indexed += sh.index[j].n

@@ -343,7 +343,7 @@ func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 			checkExpiryBounds(t, sh, seed, -1)
 		}
 		take(keys[0], 1)
-		if n := sh.live.Load(); n != 1 || sh.expiryBound <= s.clock() {
+		if n := sh.recordCount.Load(); n != 1 || sh.expiryBound <= s.clock() {
 			t.Errorf("seed %d: %d keys are left, want one; the first expires at %d, and it is %d", seed, n, sh.expiryBound, s.clock())
 		}
 	}
@@ -354,7 +354,7 @@ func checkExpiryBounds(t *testing.T, sh *shard, seed uint64, step int) {
 	t.Helper()
 	for i := range sh.slabs.table.items {
 		sl := &sh.slabs.table.items[i]
-		for row := range int(sl.n) {
+		for row := range int(sl.rows) {
 			if expiry := sl.record(row).expiry(); expiry < sl.expiryBound || expiry < sh.expiryBound {
 				t.Fatalf("seed %d, step %d: record %d of slab %d expires at %d, before %d of its slab or %d of its shard",
 					seed, step, row, i, expiry, sl.expiryBound, sh.expiryBound)

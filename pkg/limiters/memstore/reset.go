@@ -41,7 +41,7 @@ func (s *Store) ResetMatching(ctx context.Context, match func(key string) bool, 
 		return progress, limiters.ErrCursor
 	}
 	for i := range s.shards {
-		if s.shards[i].live.Load() == 0 {
+		if s.shards[i].recordCount.Load() == 0 {
 			continue
 		}
 		for n := range subindexes {

@@ -54,8 +54,9 @@ const (
 var crcTable = crc64.MakeTable(crc64.ECMA)
 
 // Save writes all unexpired keys to w, for [Load], and returns their number. Takes continue
-// meanwhile: Save locks one shard at a time, for a few microseconds and the copy of one log, and
-// holds no lock while it writes. Keys may be saved as of different moments during Save.
+// meanwhile: Save locks one shard at a time, for a few microseconds and the copy of one log (see
+// BenchmarkSave), and holds no lock while it writes. Keys may be saved as of different moments
+// during Save.
 func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	out := &snapshotWriter{to: w}
 	b := append(make([]byte, 0, 2*bytesPerLock), magic...)
@@ -70,17 +71,8 @@ func (s *Store) Save(w io.Writer) (keys int64, err error) {
 	c := copier{algorithms: algorithms, storeNow: storeNow}
 	for i := range s.shards {
 		for words := range lengthCount {
-			c.begin(words)
-			for more := true; more; b = b[:0] {
-				if c.nextSize > cap(b)-len(b) {
-					// Touch the memory before taking the lock.
-					b = slices.Grow(b, c.nextSize)
-					clear(b[len(b):cap(b)])
-				}
-				b, more = c.copy(&s.shards[i], b)
-				if err := out.write(b); err != nil {
-					return 0, err
-				}
+			if b, err = c.copyTo(out, &s.shards[i], words, b); err != nil {
+				return 0, err
 			}
 		}
 	}
@@ -124,6 +116,24 @@ func (c *copier) begin(words int) {
 	c.words, c.slab, c.row, c.nextSize = words, math.MaxInt, math.MaxInt, 0
 }
 
+// copyTo appends the records of a length in sh to b, some at a time, and writes b to out each time.
+// It returns b for reuse, empty.
+func (c *copier) copyTo(out *snapshotWriter, sh *shard, words int, b []byte) ([]byte, error) {
+	c.begin(words)
+	for more := true; more; b = b[:0] {
+		if c.nextSize > cap(b)-len(b) {
+			// Touch the memory before taking the lock.
+			b = slices.Grow(b, c.nextSize)
+			clear(b[len(b):cap(b)])
+		}
+		b, more = c.copy(sh, b)
+		if err := out.write(b); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
 // copy appends some records to b. It reports whether there are more.
 func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	sh.mu.Lock()
@@ -134,7 +144,7 @@ func (c *copier) copy(sh *shard, b []byte) (_ []byte, more bool) {
 	}
 	for passed := 0; c.slab >= 0; c.slab, c.row = c.slab-1, math.MaxInt {
 		sl := &sh.slabs.table.items[class.slabs[c.slab]]
-		for c.row = min(c.row, int(sl.n)); c.row > 0; c.row-- {
+		for c.row = min(c.row, int(sl.rows)); c.row > 0; c.row-- {
 			// Skipping a record takes time too.
 			passed++
 			if len(b) >= bytesPerLock || passed > bytesPerLock/64 {

@@ -21,19 +21,19 @@ type shard struct {
 	heapStates  table[heapState]
 	longKeys    table[[]byte]
 	sampled     limiters.State // scratch space of evictOne, because a local variable would be allocated
-	live        atomic.Int64   // number of records: changed under the lock, read without it
+	recordCount atomic.Int64   // changed under the lock, read without it
 	_           [64]byte       // keeps two shards out of one cache line
 }
 
 // subindexes is the number of indexes of a shard. They grow separately to bound the pause: with 10
-// million keys, an index has about 2,400 and grows in about 20 µs.
+// million keys, an index has about 2,400.
 const subindexes = 16
 
-// perTableEntry and perLongKey approximate the memory of a table entry and of a long key's header,
-// in bytes.
+// tableEntryBytes and longKeyBytes approximate the memory of a table entry and of a long key's
+// header.
 const (
-	perTableEntry = 20
-	perLongKey    = 24
+	tableEntryBytes = 20
+	longKeyBytes    = 24
 )
 
 func (sh *shard) record(p position) record { return sh.slabs.record(p) }
@@ -119,7 +119,7 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 		r.setHeapStateIndex(sh.heapStates.add(heapState{}))
 	}
 	sh.index[hash%subindexes].add(hash, p)
-	sh.live.Add(1)
+	sh.recordCount.Add(1)
 	s.keys.Add(1)
 	s.bytes.Add(int64(bytes + sh.size(r)))
 	return p, true
@@ -128,13 +128,13 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 // size returns the memory of a record with its part of the index, in bytes. It excludes up to two
 // partly empty slabs for each record length of a shard.
 func (sh *shard) size(r record) int {
-	n := len(r) + indexPerKey
+	n := len(r) + indexBytesPerKey
 	if r.keyLen() == longKey {
-		n += perTableEntry + perLongKey + len(sh.key(r))
+		n += tableEntryBytes + longKeyBytes + len(sh.key(r))
 	}
 	if r.hasHeapState() {
 		p := &sh.heapStates.items[r.heapStateIndex()]
-		n += perTableEntry + p.size()
+		n += tableEntryBytes + p.size()
 	}
 	return n
 }
@@ -158,7 +158,7 @@ func (s *Store) removeRecord(sh *shard, p position) (from position) {
 		hash := sh.record(p).hash() // of the record that has moved to p
 		sh.index[hash%subindexes].move(hash, from, p)
 	}
-	sh.live.Add(-1)
+	sh.recordCount.Add(-1)
 	s.keys.Add(-1)
 	s.bytes.Add(-int64(bytes))
 	return from

@@ -19,8 +19,8 @@ func (p position) row() int     { return int(p & (1<<rowBits - 1)) }
 // A slab is a contiguous block of records of one length. It never moves.
 type slab struct {
 	bytes       []byte
-	expiryBound int64 // no record of the slab expires before it
-	n           uint16
+	expiryBound int64  // no record of the slab expires before it
+	rows        uint16 // rows with a record, the first of the slab
 	length      uint16 // the length of a record, in bytes
 }
 
@@ -32,13 +32,13 @@ func (sl *slab) record(row int) record {
 // earliest returns the expiry of the record that expires first.
 func (sl *slab) earliest() int64 {
 	earliest := int64(math.MaxInt64)
-	for row := range int(sl.n) {
+	for row := range int(sl.rows) {
 		earliest = min(earliest, sl.record(row).expiry())
 	}
 	return earliest
 }
 
-func (sl *slab) full() bool { return (int(sl.n)+1)*int(sl.length) > len(sl.bytes) }
+func (sl *slab) full() bool { return (int(sl.rows)+1)*int(sl.length) > len(sl.bytes) }
 
 // Slabs double in size, so that many record lengths with few keys take little memory. The largest
 // slabs are few enough for the garbage collector, and small enough to allocate within a Take.
@@ -79,8 +79,8 @@ func (ss *slabSet) add(words int) (position, bool) {
 	}
 	number := class.slabs[class.firstOpen]
 	sl := &ss.table.items[number]
-	p := positionOf(number, int(sl.n))
-	sl.n++
+	p := positionOf(number, int(sl.rows))
+	sl.rows++
 	if sl.full() {
 		class.firstOpen++
 	}
@@ -92,19 +92,19 @@ func (ss *slabSet) remove(p position) (from position) {
 	length := ss.table.items[p.slab()].length
 	class := &ss.classes[length/8]
 	// If firstOpen has no record, the last record is in the full slab before it.
-	if class.firstOpen == len(class.slabs) || ss.table.items[class.slabs[class.firstOpen]].n == 0 {
+	if class.firstOpen == len(class.slabs) || ss.table.items[class.slabs[class.firstOpen]].rows == 0 {
 		class.firstOpen--
 	}
 	number := class.slabs[class.firstOpen]
 	sl := &ss.table.items[number]
-	sl.n--
-	from = positionOf(number, int(sl.n))
+	sl.rows--
+	from = positionOf(number, int(sl.rows))
 	if from != p {
 		r := ss.record(p)
-		copy(r, sl.record(int(sl.n)))
+		copy(r, sl.record(int(sl.rows)))
 		ss.lowerExpiryBound(p, r.expiry())
 	}
-	if sl.n == 0 {
+	if sl.rows == 0 {
 		// One empty slab is kept. Otherwise a key that is added and removed at a slab boundary
 		// would allocate each time.
 		if last := len(class.slabs) - 1; last > class.firstOpen {
@@ -125,7 +125,7 @@ func (ss *slabSet) lowerExpiryBound(p position, expiry int64) {
 func (ss *slabSet) expiryBound() int64 {
 	bound := int64(math.MaxInt64)
 	for i := range ss.table.items {
-		if sl := &ss.table.items[i]; sl.n > 0 {
+		if sl := &ss.table.items[i]; sl.rows > 0 {
 			bound = min(bound, sl.expiryBound)
 		}
 	}

@@ -476,7 +476,7 @@ func countsByKey(t *testing.T, r io.Reader) map[string]int64 {
 	t.Helper()
 	in, all := &snapshotReader{from: bufio.NewReader(r)}, map[string]int64{}
 	in.head()
-	for b := in.key(); b != nil; b = in.key() {
+	for b := in.nextKey(); b != nil; b = in.nextKey() {
 		f := &keyReader{rest: b[10:]}
 		f.uvarint() // the maximum
 		f.uvarint() // the window

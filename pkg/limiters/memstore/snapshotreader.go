@@ -71,8 +71,8 @@ func (r *snapshotReader) head() (algorithms []string, saved time.Time) {
 	return algorithms, saved
 }
 
-// key returns the fields of the next key; nil after the last one.
-func (r *snapshotReader) key() []byte {
+// nextKey returns the fields of the next key; nil after the last one.
+func (r *snapshotReader) nextKey() []byte {
 	length := r.number(4)
 	if length > maxRecordBytes {
 		r.fail(fmt.Errorf("%w: a key of %d bytes", ErrDamaged, length))
@@ -83,8 +83,8 @@ func (r *snapshotReader) key() []byte {
 	return r.next(int(length))
 }
 
-// tail checks the number of keys, the checksum and the end of the file.
-func (r *snapshotReader) tail(count uint64) {
+// checkTail checks the number of keys, the checksum and the end of the file.
+func (r *snapshotReader) checkTail(count uint64) {
 	keys := r.number(8)
 	crc := r.crc // after the read above, and before the next, which changes it
 	if checksum := r.number(8); keys != count || checksum != crc {

@@ -15,7 +15,7 @@ const sweepPerTake = 8
 func (s *Store) Sweep() {
 	for i := range s.shards {
 		sh := &s.shards[i]
-		if sh.live.Load() == 0 {
+		if sh.recordCount.Load() == 0 {
 			continue
 		}
 		sh.mu.Lock()
@@ -30,12 +30,11 @@ func (s *Store) Sweep() {
 	}
 }
 
-// stepsPerSweep bounds the steps of Sweep in a shard, so that it holds the lock for about 10 µs.
+// stepsPerSweep bounds the steps of Sweep in a shard, and so the time for which it holds the lock.
 const stepsPerSweep = 64
 
-// sweepStep removes some expired records. It skips shards and slabs without expired records. With
-// 1,000,000 keys, skipping shards saves 20 % of a Take, and skipping slabs another 10 % while keys
-// expire one at a time.
+// sweepStep removes some expired records. It skips shards and slabs without expired records: with
+// 1,000,000 keys in BenchmarkKeysHeld, skipping shards saves 20 % of a Take.
 func (s *Store) sweepStep(sh *shard, storeNow int64) {
 	if sh.expiryBound > storeNow {
 		return
@@ -50,7 +49,7 @@ func (s *Store) sweepStep(sh *shard, storeNow int64) {
 		switch {
 		case c.row == 0 && sl.expiryBound > storeNow:
 			c.slab++
-		case c.row >= sl.n:
+		case c.row >= sl.rows:
 			sl.expiryBound = sl.earliest()
 			*c = cursor{slab: c.slab + 1}
 		case sl.record(int(c.row)).expiry() > storeNow:

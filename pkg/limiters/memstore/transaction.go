@@ -17,7 +17,7 @@ type transaction struct {
 	ops          locatedOps
 	states       []limiters.State  // one for each operation; the state of a key is that of its first operation
 	stateIndex   []int             // index of each operation's state
-	growFunc     limiters.GrowFunc // the method grow, stored because each method value is allocated
+	growFunc     limiters.GrowFunc // the method grow, stored because a method value is allocated at each use
 	locked       shardSet
 	decidedAt    int64 // the time of the decision
 	expiryMargin int64 // the time added to expiries, in µs
@@ -70,21 +70,21 @@ type locatedOp struct {
 // removal of another record has moved it.
 type locatedOps []locatedOp
 
-// use reports whether an operation uses a record.
-func (ops locatedOps) use(sh *shard, p position) bool {
+// contains reports whether ops has an operation on a record.
+func (ops locatedOps) contains(sh *shard, p position) bool {
 	for i := range ops {
-		if lo := &ops[i]; lo.position == p && lo.shard == sh {
+		if located := &ops[i]; located.position == p && located.shard == sh {
 			return true
 		}
 	}
 	return false
 }
 
-// moved updates the position of a record that the removal of another record has moved.
-func (ops locatedOps) moved(sh *shard, from, to position) {
+// updatePosition updates the position of a record that the removal of another record has moved.
+func (ops locatedOps) updatePosition(sh *shard, from, to position) {
 	for i := range ops {
-		if lo := &ops[i]; lo.position == from && lo.shard == sh {
-			lo.position = to
+		if located := &ops[i]; located.position == from && located.shard == sh {
+			located.position = to
 		}
 	}
 }
@@ -117,9 +117,9 @@ func (t *transaction) findShards(groups []limiters.Group) {
 	ops := t.ops
 	for _, g := range groups {
 		for i := range g {
-			lo := &ops[i]
+			located := &ops[i]
 			n, hash := t.store.locate(g[i].Key, g[i].Limit.Window())
-			lo.op, lo.shard, lo.hash = &g[i], &t.store.shards[n], hash
+			located.op, located.shard, located.hash = &g[i], &t.store.shards[n], hash
 			t.locked[n/64] |= 1 << (n % 64)
 		}
 		ops = ops[len(g):]
@@ -178,38 +178,38 @@ func (t *transaction) loadStates() {
 // of its key, and adds a record for a new key. A record with extra state replaces one that another
 // limit made without it; writeBack writes the words that were read before.
 func (t *transaction) grow(first int, op *limiters.Op) error {
-	lo := &t.ops[first]
-	isNew := lo.position == 0
-	if (isNew || op.Limit.Grows()) && !t.store.freeMemory(lo.shard, isNew, t.storeNow, t.ops) {
+	located := &t.ops[first]
+	isNew := located.position == 0
+	if (isNew || op.Limit.Grows()) && !t.store.freeMemory(located.shard, isNew, t.storeNow, t.ops) {
 		return ErrFull
 	}
-	old := lo.position // an eviction may have moved the record
-	if !isNew && (!op.Limit.UsesExtraState() || lo.shard.record(old).hasHeapState()) {
+	old := located.position // an eviction may have moved the record
+	if !isNew && (!op.Limit.UsesExtraState() || located.shard.record(old).hasHeapState()) {
 		return nil
 	}
-	p, ok := t.store.insertRecord(lo.shard, lo.hash, op.Key, op.Limit, needsHeapState(op.Limit))
+	p, ok := t.store.insertRecord(located.shard, located.hash, op.Key, op.Limit, needsHeapState(op.Limit))
 	if !ok {
 		return ErrFull
 	}
-	lo.position = p
+	located.position = p
 	if !isNew {
-		lo.shard.setExpiry(p, lo.shard.record(old).expiry())
-		t.removeRecord(lo.shard, old)
+		located.shard.setExpiry(p, located.shard.record(old).expiry())
+		t.removeRecord(located.shard, old)
 	}
 	return nil
 }
 
 // removeRecord removes a record that no operation uses.
 func (t *transaction) removeRecord(sh *shard, p position) {
-	t.ops.moved(sh, t.store.removeRecord(sh, p), p)
+	t.ops.updatePosition(sh, t.store.removeRecord(sh, p), p)
 }
 
 // firstOnKey returns the first operation on the key of operation i.
 func (t *transaction) firstOnKey(i int) int {
 	hash, op := t.ops[i].hash, t.ops[i].op
 	for j := range i {
-		e := &t.ops[j]
-		if e.hash == hash && t.stateIndex[j] == j && e.op.Key == op.Key && e.op.Limit.StateID() == op.Limit.StateID() {
+		other := &t.ops[j]
+		if other.hash == hash && t.stateIndex[j] == j && other.op.Key == op.Key && other.op.Limit.StateID() == op.Limit.StateID() {
 			return j
 		}
 	}
@@ -218,11 +218,11 @@ func (t *transaction) firstOnKey(i int) int {
 
 // loadState finds the record of operation i and reads the state.
 func (t *transaction) loadState(i int) {
-	lo := &t.ops[i]
-	lo.position = lo.shard.find(lo.hash, lo.op.Key, lo.op.Limit.StateID())
-	if lo.position != 0 {
-		lo.shard.readState(lo.shard.record(lo.position), &t.states[i])
-		lo.heapBytes = t.states[i].HeapBytes()
+	located := &t.ops[i]
+	located.position = located.shard.find(located.hash, located.op.Key, located.op.Limit.StateID())
+	if located.position != 0 {
+		located.shard.readState(located.shard.record(located.position), &t.states[i])
+		located.heapBytes = t.states[i].HeapBytes()
 	}
 }
 
@@ -230,29 +230,29 @@ func (t *transaction) loadState(i int) {
 func (t *transaction) writeBack() {
 	for i := range t.ops {
 		l, first := t.ops[i].op.Limit, t.stateIndex[i]
-		lo, s := &t.ops[first], &t.states[first]
-		if lo.position == 0 {
+		located, s := &t.ops[first], &t.states[first]
+		if located.position == 0 {
 			continue
 		}
-		r := lo.shard.record(lo.position)
+		r := located.shard.record(located.position)
 		if first == i {
-			lo.shard.writeState(r, s)
-			if size := s.HeapBytes(); size != lo.heapBytes {
-				t.store.bytes.Add(int64(size - lo.heapBytes))
+			located.shard.writeState(r, s)
+			if size := s.HeapBytes(); size != located.heapBytes {
+				t.store.bytes.Add(int64(size - located.heapBytes))
 			}
 			if s.IsZero() {
-				p := lo.position
-				lo.position = 0
-				t.removeRecord(lo.shard, p)
+				p := located.position
+				located.position = 0
+				t.removeRecord(located.shard, p)
 				continue
 			}
 		}
-		t.store.keepTightest(lo.shard, r, l, t.storeNow)
+		t.store.keepTightest(located.shard, r, l, t.storeNow)
 		expiry := t.storeNow + max(0, l.ResetTime(s)-t.decidedAt) + t.expiryMargin
 		if s.Extra != nil {
 			// Another limit may need the extra state for longer.
 			expiry = max(expiry, r.expiry())
 		}
-		lo.shard.setExpiry(lo.position, expiry)
+		located.shard.setExpiry(located.position, expiry)
 	}
 }

@@ -1,5 +1,5 @@
-// Package split divides one Take among stores. Each store gets a subset of the groups and fails by
-// itself, by an error or by a panic, which becomes an error.
+// Package split divides one Take among stores. Each store gets a subset of the groups. If a store
+// fails or panics, only its own operations get an error.
 package split
 
 import (

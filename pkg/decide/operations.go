@@ -7,19 +7,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A storeCall is the store call of a request.
-type storeCall struct {
-	ops    []limiters.Op
-	groups []limiters.Group // slices of ops
-}
-
-// groupSince returns the group of the operations from first on.
-func (c *storeCall) groupSince(first int) limiters.Group {
-	return c.ops[first:len(c.ops):len(c.ops)]
-}
-
-// buildCall builds the store call of planned: the operations under all limits, in groups.
-func (p *Planner) buildCall(domain *descriptors.Domain, planned *PlannedRequest) error {
+// addOps adds the operations under all limits to planned, in groups.
+func (p *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) error {
 	limits := 0
 	for i := range planned.Plans {
 		limits += len(planned.Plans[i].Limits)
@@ -27,51 +16,56 @@ func (p *Planner) buildCall(domain *descriptors.Domain, planned *PlannedRequest)
 			return invalidRequest("descriptors[%d]: the descriptors are under more than %d limits together", i, MaxLimits)
 		}
 	}
-	planned.call.ops = slices.Grow(planned.call.ops, limits)
-	p.addGroups(&planned.call, planned.Plans, domain)
+	planned.ops = slices.Grow(planned.ops, limits)
+	p.addGroups(planned, domain)
 	return nil
+}
+
+// groupSince returns the group of the operations from first on.
+func (r *PlannedRequest) groupSince(first int) limiters.Group {
+	return r.ops[first:len(r.ops):len(r.ops)]
 }
 
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can
 // deny the request share one group, at the position of the first of them. An operation that ends a
 // lease is ungrouped.
-func (p *Planner) addGroups(call *storeCall, plans []Plan, domain *descriptors.Domain) {
-	addedShared := false
-	for i := range plans {
-		switch plan := &plans[i]; {
+func (p *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain) {
+	addedRequestGroup := false
+	for i := range planned.Plans {
+		switch plan := &planned.Plans[i]; {
 		case len(plan.Limits) == 0:
 		case plan.EndsLease():
-			call.groups = append(call.groups, limiters.Singles(p.addDescriptorOps(call, plan, domain)...)...)
+			planned.groups = append(planned.groups, limiters.Singles(p.addDescriptorOps(planned, plan, domain)...)...)
 		case !plan.inRequestGroup:
-			call.groups = append(call.groups, p.addDescriptorOps(call, plan, domain))
-		case !addedShared:
-			addedShared = true
-			call.groups = append(call.groups, p.addRequestGroup(call, plans, domain))
+			planned.groups = append(planned.groups, p.addDescriptorOps(planned, plan, domain))
+		case !addedRequestGroup:
+			addedRequestGroup = true
+			planned.groups = append(planned.groups, p.addRequestGroup(planned, domain))
 		}
 	}
 }
 
 // addRequestGroup appends the operations of all descriptors that can deny the request, and returns
 // their group. A bad lease id adds an operation that denies the group.
-func (p *Planner) addRequestGroup(call *storeCall, plans []Plan, domain *descriptors.Domain) limiters.Group {
-	first, denied := len(call.ops), false
-	for i := range plans {
-		if plan := &plans[i]; plan.inRequestGroup {
-			p.addDescriptorOps(call, plan, domain)
+func (p *Planner) addRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) limiters.Group {
+	first, denied := len(planned.ops), false
+	for i := range planned.Plans {
+		if plan := &planned.Plans[i]; plan.inRequestGroup {
+			p.addDescriptorOps(planned, plan, domain)
 			denied = denied || plan.hasBadLeaseID() // no rule of this group is in shadow mode
 		}
 	}
 	if denied {
 		// The operation belongs to no plan. The plan for which addGroups calls addRequestGroup has
 		// limits, so there is a first operation.
-		call.ops = append(call.ops, limiters.DenyingOp(call.ops[first].Key))
+		planned.ops = append(planned.ops, limiters.DenyingOp(planned.ops[first].Key))
 	}
-	return call.groupSince(first)
+	return planned.groupSince(first)
 }
 
 // addDescriptorOps appends the operations of a descriptor, and returns their group.
-func (p *Planner) addDescriptorOps(call *storeCall, plan *Plan, domain *descriptors.Domain) limiters.Group {
-	plan.firstOp = len(call.ops)
+func (p *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) limiters.Group {
+	plan.firstOp = len(planned.ops)
 	if len(plan.Limits) == 0 {
 		return nil
 	}
@@ -91,9 +85,9 @@ func (p *Planner) addDescriptorOps(call *storeCall, plan *Plan, domain *descript
 		if l.UsesLeases() {
 			op.Lease = lease
 		}
-		call.ops = append(call.ops, op)
+		planned.ops = append(planned.ops, op)
 	}
-	return call.groupSince(plan.firstOp)
+	return planned.groupSince(plan.firstOp)
 }
 
 func (p *Plan) appendKey(dst []byte) []byte {
