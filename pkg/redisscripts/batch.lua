@@ -217,7 +217,8 @@ local function decide_alone(run, values)
   end
 end
 
--- The keys with a state, by index. The fields of a key:
+-- The environment of the deciders in other files, created on demand, because most calls need none of them. known_keys are the keys with
+-- a state, by index. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed
@@ -228,35 +229,29 @@ end
 --   offended  the last group with an offense on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
-local known_keys = {}
-
--- The functions of decide_shared.lua.
-local shared
-local function load_shared()
-  shared = shared or module_of('decide_shared')(now, server, known_keys, runs, packed, limits, charge_checked, failures)
-  return shared
-end
-
--- The functions of decide_concurrency.lua and decide_reservations.lua, created on demand.
-local concurrency, reservations
+local batch
 for r, run in ipairs(runs) do
   if run.kind == $ALONE then
     -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
     local key_index, last = run.key_index, run.key_index - 1 + run.op_count
     decide_each(decide_alone, run, last > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last)) or {})
-  elseif run.kind == $CONCURRENCY then
-    concurrency = concurrency or module_of('decide_concurrency')(now, server, known_keys, packed, limits)
-    decide_each(concurrency, run)
-  elseif run.kind == $RESERVATIONS then
-    reservations = reservations or module_of('decide_reservations')(now, server, known_keys, packed, limits, load_shared)
-    -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-    local last = math.min(run.key_index - 1 + run.op_count, #KEYS)
-    decide_each(reservations, run, redis.pcall('MGET', unpack(KEYS, run.key_index, last)))
   else
-    load_shared().decide_run(run, runs[r + 1])
+    batch = batch or {
+      now = now, server = server, limits = limits, runs = runs, packed = packed, known_keys = {},
+      charge_checked = charge_checked, failures = failures,
+    }
+    if run.kind == $CONCURRENCY then
+      decide_each(module_of('decide_concurrency', batch), run)
+    elseif run.kind == $RESERVATIONS then
+      -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
+      local last = math.min(run.key_index - 1 + run.op_count, #KEYS)
+      decide_each(module_of('decide_reservations', batch), run, redis.pcall('MGET', unpack(KEYS, run.key_index, last)))
+    else
+      module_of('decide_shared', batch).decide_run(run, runs[r + 1])
+    end
   end
 end
-if shared then shared.finish() end
+if modules.decide_shared then modules.decide_shared.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end
