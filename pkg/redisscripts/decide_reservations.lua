@@ -24,8 +24,8 @@ local op = {
 
 -- Reads an operation of a run. It returns whether the operation may be frequent, which depends on its hash.
 local function read_op(run, op_index)
-  local from, limit_index, op_kind, reservations_index = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
-  op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, from)
+  local from, limit_index, op_kind, reservations_index = run.ops_at + $EXTRA_SIZE * (op_index - 1)
+  op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($EXTRA_LAYOUT, packed, from)
   op.ends, op.name = op_kind == $END, KEYS[reservations_index]
   if op.limit ~= limits[limit_index] then
     op.limit = limits[limit_index]
@@ -127,7 +127,7 @@ return function(run, values)
       decide_frequent(run.first + op_index - 1, values, op.key_index - base)
     else
       load_usage(values[op.key_index - base])
-      module_of('decide_extra', batch)({ load_shared().as_extra_run(run, op_index) })
+      module_of('decide_extra', batch)({ load_shared().read_extra(run, op_index, run.first + op_index - 2) })
     end
   end
 end
