@@ -24,11 +24,11 @@
 --   usage(s, limit, now) -> used, reset
 --   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
 --   quick(key, limit, now, value, n, server) -> used, reset
---                                                       charges and saves n > 0 hits that fit, the most frequent case. In a case that it does
---                                                       not handle it changes nothing and returns nil. value is a string. With
---                                                       settles_at_once, value may also be false, and n a refund
+--                                                       charges and saves n > 0 hits that fit, or refunds -n. In a case that it does not
+--                                                       handle, it changes nothing and returns nil. value is not nil
 --   settles_at_once                                     true if a settle does not need the time of the charge, for decide_reservations.lua
---   check(value)                                        fails for a value that load cannot read; only with settles_at_once
+--   check(value)                                        fails for a value that load cannot read; only with settles_at_once. A call of load
+--                                                       would cost 2 % of a settle
 -- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its
 -- module is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation.
 --
@@ -148,7 +148,7 @@ local function decide_alone(run, values)
     local key, value = names[offset + op_index], values[op_index]
     if not value then value = redis.pcall('GET', key) end
     local allowed, charged, retry, used, reset = true, false, 0
-    if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
+    if n ~= 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
       s = load(key, limit, now, value, s)
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
@@ -170,8 +170,8 @@ local function decide_alone(run, values)
   end
 end
 
--- The environment of the deciders in other files. It is created on demand, because most calls have only ALONE runs. runs are all other
--- runs so far, and known_keys the keys so far of these, by index. decide_shared.lua lists the fields of a key.
+-- The environment of the deciders in other files. It is created on demand, because most calls have only ALONE runs. runs holds the other
+-- runs so far. known_keys holds their keys by index, see decide_shared.lua.
 local batch
 
 -- Decides run by run. The fields of a run:

@@ -10,8 +10,8 @@
 --   offended  the last group with an offense on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
--- The fields of an operation are its key and its limit, first and last, as in a run, those of its layout in wire.go, and the
--- result of its check: allowed, and the wait retry. A SAME_KEY run is the only one of its operations.
+-- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
+-- the result of its check: allowed, and the wait retry. A SAME_KEY run is itself its only operation.
 local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
 local charge_checked, failures = batch.charge_checked, batch.failures
 
