@@ -174,26 +174,36 @@ end
 -- runs so far. known_keys holds their keys by index, see decide_shared.lua.
 local batch
 
--- Decides run by run. The fields of a run:
+-- Decides run by run. A SAME_KEY run has these fields:
 --   first, last  the indices of its first and its last verdict
+--   key          its key, once decide_shared.lua has read it
+--   n, denied_n  an operation charges n hits. If it is denied, it charges denied_n, and only if the limit counts denied hits
+-- Another run has these:
+--   first        the index of its first verdict
 --   ops_at       the byte of packed at which the layouts of its operations begin
 --   op_index     the index of the operation that decide_each decides now
---   n, denied_n  for SAME_KEY: an operation charges n hits. If it is denied, it charges denied_n, and only if the limit counts denied hits
---   ops          its operations, only in decide_shared.lua
+--   ops          the operations of a group, once decide_shared.lua has read them
 -- The other fields are those of wire.go. count is the number of verdicts so far.
 local from, count = 1, 0
 while from <= #packed do
   local op_count, key_index, kind, limit_index, n, ops_at = struct_unpack($RUN_LAYOUT, packed, from)
-  local count_denied, size = kind >= $COUNT_DENIED, 0
+  local count_denied, size, last, run = kind >= $COUNT_DENIED, 0, count + op_count
   if count_denied then kind = kind - $COUNT_DENIED end
-  local run = {
-    kind = kind, first = count + 1, last = count + op_count, op_count = op_count, ops_at = ops_at, op_index = 1, key_index = key_index,
-    count_denied = count_denied, limit = limits[limit_index], n = count_denied and 0 or n, denied_n = n, ops = false,
-  }
+  if kind == $SAME_KEY then
+    run = {
+      kind = kind, first = count + 1, last = last, key_index = key_index, key = false, limit = limits[limit_index],
+      n = count_denied and 0 or n, denied_n = n,
+    }
+  else
+    run = {
+      kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = ops_at, op_index = 1,
+      count_denied = count_denied, ops = false,
+    }
+  end
   if kind == $ALONE then
     -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
-    local last = key_index - 1 + op_count
-    decide_each(decide_alone, run, last > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last)) or {})
+    local last_key = key_index - 1 + op_count
+    decide_each(decide_alone, run, last_key > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last_key)) or {})
     size = $ALONE_SIZE
   else
     batch = batch or {
@@ -206,15 +216,15 @@ while from <= #packed do
       size = $CONCURRENCY_SIZE
     elseif kind == $RESERVATIONS then
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-      local last = math.min(key_index - 1 + op_count, #KEYS)
-      decide_each(module_of('decide_reservations', batch), run, redis.pcall('MGET', unpack(KEYS, key_index, last)))
+      local last_key = math.min(key_index - 1 + op_count, #KEYS)
+      decide_each(module_of('decide_reservations', batch), run, redis.pcall('MGET', unpack(KEYS, key_index, last_key)))
       size = $EXTRA_SIZE
     else
-      module_of('decide_shared', batch).decide(run)
+      last = module_of('decide_shared', batch).decide(run)
       size = kind == $GROUPED and $GROUPED_SIZE or kind == $EXTRA and $EXTRA_SIZE or 0
     end
   end
-  from, count = ops_at + size * op_count, run.last
+  from, count = ops_at + size * op_count, last
 end
 if modules.decide_shared then modules.decide_shared.finish() end
 

@@ -119,23 +119,26 @@ end
 -- The functions by which the reservations of a limit change the state of its algorithm.
 local function settler_of(limit) return module_of('settle')[limit.module.name] end
 
+-- Decides a run, and returns the index of its last verdict.
 local function decide(run)
   if run.kind == $SAME_KEY then
     run.key = key_at(run.key_index)
-    run.ops = { run }
     guarded(decide_same_key, run)
-  elseif run.kind == $GROUPED then
+    return run.last
+  end
+  if run.kind == $GROUPED then
     run.ops = read_grouped(run)
     decide_group(run.ops)
-  else
-    local group, last = { nil }, run.first - 1
-    for i = 1, run.op_count do
-      group[i] = read_extra(run, i, last)
-      last = group[i].last
-    end
-    run.ops, run.last = group, last
-    module_of('decide_extra', batch)(group)
+    return run.first - 1 + run.op_count
   end
+  local group, last = { nil }, run.first - 1
+  for i = 1, run.op_count do
+    group[i] = read_extra(run, i, last)
+    last = group[i].last
+  end
+  run.ops = group
+  module_of('decide_extra', batch)(group)
+  return last
 end
 
 -- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the
@@ -171,7 +174,9 @@ local function finish()
   if save_keys() then return end
   for _, run in ipairs(batch.runs) do
     local ops = run.ops or {}
-    if run.kind == $RESERVATIONS then
+    if run.kind == $SAME_KEY then
+      ops[1] = run
+    elseif run.kind == $RESERVATIONS then
       for i = 1, run.op_count do ops[i] = read_extra(run, i, run.first + i - 2) end
     end
     for _, op in ipairs(ops) do
