@@ -24,7 +24,7 @@ return function(run)
     local already_open, scores, used, reset
     if not key and id ~= $NO_ID then
       scores = leases.scores(name, id)
-      used, reset = leases.quick(name, id, limit, now, n, op_kind == $END, scores, server)
+      used, reset = leases.open_or_end(name, id, limit, now, n, op_kind == $END, scores, server)
     end
     if not used then
       key = key or { name = name }

@@ -7,7 +7,6 @@
 --
 -- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
-
 local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
 
 -- The operation that is decided now:

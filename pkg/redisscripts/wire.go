@@ -23,7 +23,7 @@ import (
 //	           penalty; none if the call ran after not_after, and charged nothing
 //	reply[2..] the reasons of failed operations
 
-// A RunKind is the kind of a run: consecutive operations that cost less together than one by one.
+// A RunKind is the kind of a [Run].
 type RunKind byte
 
 // The kinds. The header of batch.lua names the decider of each.
