@@ -1,16 +1,16 @@
 -- batch: the driver, which decides a batch of operations in order, all at the same time. Twin of limiters.Decide. See wire.go for
 -- KEYS, ARGV, units and the reply.
 --
--- It reads the limits and the runs, decides run by run, and packs the verdicts. A run is consecutive operations that are decided in one
--- way. The kind of a run selects its decider. decide_extra.lua could decide every operation. Each other decider leaves out steps that its
--- operations do not need, and so saves CPU of Redis: ADR 3 has the measurements. decide_same_key and decide_group are in decide_shared.lua.
+-- It reads the limits, decides run by run, and packs the verdicts. A run is consecutive operations that are decided in one way. The kind
+-- of a run selects its decider. decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations
+-- do not need, and so saves CPU of Redis: ADR 3 has the measurements. decide_same_key and decide_group are in decide_shared.lua.
 --   kind          decider                  operations
 --   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
 --   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
---   GROUPED       decide_group             one of a group without extra state
+--   GROUPED       decide_group             a group without extra state
 --   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
 --   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
---   EXTRA         decide_extra.lua         one of any others; with it, decide_extra.lua decides its whole group
+--   EXTRA         decide_extra.lua         any other group; any other ungrouped operation is a group of one
 --
 -- The file of an algorithm returns its module. limit.module is the module of the limit's algorithm. It has these members:
 --   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
@@ -24,11 +24,11 @@
 --   usage(s, limit, now) -> used, reset
 --   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
 --   quick(key, limit, now, value, n, server) -> used, reset
---                                                       charges and saves n > 0 hits that fit, the most frequent case. In a case that it does
---                                                       not handle it changes nothing and returns nil. value is a string. With
---                                                       settles_at_once, value may also be false, and n a refund
+--                                                       charges and saves n > 0 hits that fit, or refunds -n. In a case that it does not
+--                                                       handle, it changes nothing and returns nil. value is not nil
 --   settles_at_once                                     true if a settle does not need the time of the charge, for decide_reservations.lua
---   check(value)                                        fails for a value that load cannot read; only with settles_at_once
+--   check(value)                                        fails for a value that load cannot read; only with settles_at_once. A call of load
+--                                                       would cost 2 % of a settle
 -- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its
 -- module is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation.
 --
@@ -59,55 +59,8 @@ for i = 2, #ARGV - 1 do
   limits[i - 1] = limit
 end
 
--- Each run has kind, first and key_index, and the fields of its kind:
---   ALONE         op_count, ops_at, op_index, count_denied
---   SAME_KEY      last, limit, n, denied_n
---   GROUPED       last, limit, n, group_number
---   CONCURRENCY   op_count, ops_at, op_index
---   RESERVATIONS  op_count, ops_at, op_index
---   EXTRA         last, limit, n, group_number, op_kind, id, reservations_index, penalty_index
--- first and last are the indices of its first and its last verdict. The layouts of its operations begin at byte ops_at of packed. op_index
--- is the index of the operation that is decided now. An operation charges n hits. If it is denied, it charges denied_n, or n without
--- that field, and only if the limit counts denied hits. The other fields are those of wire.go. A GROUPED or EXTRA run has one
--- operation. A group is a list of such runs.
---
--- The decision of a group adds the result of its check to each run: allowed, and the wait retry. decide_extra.lua adds fields of its own.
---
--- count is the number of verdicts so far.
-local runs, count, packed = { nil }, 0, ARGV[#ARGV]
-do
-  local from = 1
-  while from <= #packed do
-    local op_count, key_index, kind, limit_index, group_number, n
-    op_count, key_index, kind, limit_index, group_number, n, from = struct_unpack($RUN_LAYOUT, packed, from)
-    local count_denied, verdict_count, run = kind >= $COUNT_DENIED, op_count
-    if count_denied then kind = kind - $COUNT_DENIED end
-    if kind == $EXTRA then
-      local op_kind, id, reservations_index, penalty_index
-      op_kind, id, reservations_index, penalty_index, from = struct_unpack($EXTRA_LAYOUT, packed, from)
-      if op_kind == $INSPECT and penalty_index > 0 then verdict_count = 2 end
-      run = {
-        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index],
-        group_number = group_number, n = n,
-        op_kind = op_kind, id = id, reservations_index = reservations_index, penalty_index = penalty_index,
-      }
-    elseif kind == $ALONE or kind == $CONCURRENCY or kind == $RESERVATIONS then
-      local size = kind == $ALONE and $ALONE_SIZE or kind == $CONCURRENCY and $CONCURRENCY_SIZE or $RESERVATIONS_SIZE
-      run = {
-        kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = from, op_index = 1,
-        count_denied = count_denied,
-      }
-      from = from + size * op_count
-    else
-      run = {
-        kind = kind, first = count + 1, last = count + verdict_count, key_index = key_index, limit = limits[limit_index],
-        group_number = group_number, n = count_denied and 0 or n, denied_n = n,
-      }
-    end
-    runs[#runs + 1] = run
-    count = count + verdict_count
-  end
-end
+-- The encoded runs.
+local packed = ARGV[#ARGV]
 
 -- The reply has the reasons of failed operations from its second element on.
 local reply = { '' }
@@ -195,7 +148,7 @@ local function decide_alone(run, values)
     local key, value = names[offset + op_index], values[op_index]
     if not value then value = redis.pcall('GET', key) end
     local allowed, charged, retry, used, reset = true, false, 0
-    if value and n > 0 then used, reset = quick(key, limit, now, value, n, server) end
+    if n ~= 0 then used, reset = quick(key, limit, now, value, n, server) end
     if not used then
       s = load(key, limit, now, value, s)
       if n >= 0 then allowed, retry = fits(s, limit, now, n) end
@@ -217,46 +170,64 @@ local function decide_alone(run, values)
   end
 end
 
--- The keys with a state, by index. The fields of a key:
---   name      the key in Redis
---   state     its state, once it is loaded
---   charged   the limit under which the state has changed
---   reset     the reset under this limit
---   group     the last group with an operation on the key
---   sum       the hits that this group would charge to the key
---   opens     the leases that this group would open on the key, only in decide_extra.lua
---   offended  the last group with an offense on the key
---   failed    the reason, if the key could not be decided
---   unsaved   the reason, if the key could not be saved
-local known_keys = {}
+-- The environment of the deciders in other files. It is created on demand, because most calls have only ALONE runs. runs holds the other
+-- runs so far. known_keys holds their keys by index, see decide_shared.lua.
+local batch
 
--- The functions of decide_shared.lua.
-local shared
-local function load_shared()
-  shared = shared or module_of('decide_shared')(now, server, known_keys, runs, packed, limits, charge_checked, failures)
-  return shared
-end
-
--- The functions of decide_concurrency.lua and decide_reservations.lua, created on demand.
-local concurrency, reservations
-for r, run in ipairs(runs) do
-  if run.kind == $ALONE then
-    -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
-    local key_index, last = run.key_index, run.key_index - 1 + run.op_count
-    decide_each(decide_alone, run, last > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last)) or {})
-  elseif run.kind == $CONCURRENCY then
-    concurrency = concurrency or module_of('decide_concurrency')(now, server, known_keys, packed, limits)
-    decide_each(concurrency, run)
-  elseif run.kind == $RESERVATIONS then
-    reservations = reservations or module_of('decide_reservations')(now, server, known_keys, packed, limits, load_shared)
-    -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
-    local last = math.min(run.key_index - 1 + run.op_count, #KEYS)
-    decide_each(reservations, run, redis.pcall('MGET', unpack(KEYS, run.key_index, last)))
+-- Decides run by run. A SAME_KEY run has these fields:
+--   first, last  the indices of its first and its last verdict
+--   key          its key, once decide_shared.lua has read it
+--   n, denied_n  an operation charges n hits. If it is denied, it charges denied_n, and only if the limit counts denied hits
+-- Another run has these:
+--   first        the index of its first verdict
+--   ops_at       the byte of packed at which the layouts of its operations begin
+--   op_index     the index of the operation that decide_each decides now
+--   ops          the operations of a group, once decide_shared.lua has read them
+-- The other fields are those of wire.go. count is the number of verdicts so far.
+local from, count = 1, 0
+while from <= #packed do
+  local op_count, key_index, kind, limit_index, n, ops_at = struct_unpack($RUN_LAYOUT, packed, from)
+  local count_denied, size, last, run = kind >= $COUNT_DENIED, 0, count + op_count
+  if count_denied then kind = kind - $COUNT_DENIED end
+  -- Lua rounds the size of a table up to a power of 2. More than 8 fields would cost a SAME_KEY run 5 %.
+  if kind == $SAME_KEY then
+    run = {
+      kind = kind, first = count + 1, last = last, key_index = key_index, key = false, limit = limits[limit_index],
+      n = count_denied and 0 or n, denied_n = n,
+    }
   else
-    load_shared().decide_run(run, runs[r + 1])
+    run = {
+      kind = kind, first = count + 1, key_index = key_index, op_count = op_count, ops_at = ops_at, op_index = 1,
+      count_denied = count_denied, ops = false,
+    }
   end
+  if kind == $ALONE then
+    -- MGET costs a third of a GET for each key. decide_alone reads a single key, and the keys without a value, with GET.
+    local last_key = key_index - 1 + op_count
+    decide_each(decide_alone, run, last_key > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last_key)) or {})
+    size = $ALONE_SIZE
+  else
+    batch = batch or {
+      now = now, server = server, limits = limits, packed = packed, runs = { nil }, known_keys = {}, charge_checked = charge_checked,
+      failures = failures,
+    }
+    batch.runs[#batch.runs + 1] = run
+    if kind == $CONCURRENCY then
+      decide_each(module_of('decide_concurrency', batch), run)
+      size = $CONCURRENCY_SIZE
+    elseif kind == $RESERVATIONS then
+      -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
+      local last_key = math.min(key_index - 1 + op_count, #KEYS)
+      decide_each(module_of('decide_reservations', batch), run, redis.pcall('MGET', unpack(KEYS, key_index, last_key)))
+      size = $EXTRA_SIZE
+    else
+      last = module_of('decide_shared', batch).decide(run)
+      size = kind == $GROUPED and $GROUPED_SIZE or kind == $EXTRA and $EXTRA_SIZE or 0
+    end
+  end
+  from, count = ops_at + size * op_count, last
 end
-if shared then shared.finish() end
+if modules.decide_shared then modules.decide_shared.finish() end
 
 -- Clients leave a server that is no longer the master if the reply is an error.
 if is_replica then return redis.error_reply('READONLY a read only replica') end

@@ -1,167 +1,191 @@
 -- decide_shared: decides SAME_KEY, GROUPED and EXTRA runs, see batch.lua. Several operations share the state of a key, which is saved once,
--- after all runs. batch.lua lists the fields of runs and keys.
-return function(now, server, known_keys, runs, packed, limits, charge_checked, failures)
+-- after all runs. The fields of a key:
+--   name      the key in Redis
+--   state     its state, once it is loaded
+--   charged   the limit under which the state has changed
+--   reset     the reset under this limit
+--   group     the last group with an operation on the key
+--   sum       the hits that this group would charge to the key
+--   opens     the leases that this group would open on the key, only in decide_extra.lua
+--   offended  the last group with an offense on the key
+--   failed    the reason, if the key could not be decided
+--   unsaved   the reason, if the key could not be saved
+-- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
+-- the result of its check: allowed, and the wait retry. A SAME_KEY run is itself its only operation.
+local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
+local charge_checked, failures = batch.charge_checked, batch.failures
 
-  local function key_at(i)
-    local key = known_keys[i]
-    if not key then
-      key = { name = KEYS[i] }
-      known_keys[i] = key
-    end
-    return key
+local function key_at(i)
+  local key = known_keys[i]
+  if not key then
+    key = { name = KEYS[i] }
+    known_keys[i] = key
   end
+  return key
+end
 
-  local function state_of(key, limit)
-    if not key.state then key.state = limit.module.load(key.name, limit, now) end
-    return key.state
+-- Reads the operations of a GROUPED run.
+local function read_grouped(run)
+  local ops = { nil, nil }
+  for i = 1, run.op_count do
+    local key_index, limit_index, n = struct_unpack($GROUPED_LAYOUT, packed, run.ops_at + $GROUPED_SIZE * (i - 1))
+    local verdict = run.first + i - 1
+    ops[i] = { first = verdict, last = verdict, key = key_at(key_index), limit = limits[limit_index], n = n, allowed = true, retry = 0 }
   end
+  return ops
+end
 
-  local function report(key, i, limit, allowed, retry)
-    local used, reset = limit.module.usage(key.state, limit, now)
-    if key.charged == limit then key.reset = reset end
-    set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
-  end
-
-  -- Runs f for a run and its key. An error fails this key and the operations on it, and nothing else.
-  local function guarded(f, key, run)
-    if key.failed then return end
-    local ok, problem = pcall(f, key, run)
-    if not ok then key.failed = failures().text_of(problem) end
-  end
-
-  -- Decides the operations of a SAME_KEY run.
-  local function decide_same_key(key, run)
-    local limit, n, denied_n = run.limit, run.n, run.denied_n
-    local s, fits = state_of(key, limit), limit.module.fits
-    for i = run.first, run.last do
-      local allowed, retry, charged = true, 0, false
-      if n >= 0 then allowed, retry = fits(s, limit, now, n) end
-      if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied_n, allowed, retry) end
-      if charged then key.charged = limit end
-      report(key, i, limit, allowed, retry)
-    end
-  end
-
-  -- Checks a run of a group together with the others of the group on its key.
-  local function check(key, run)
-    local s = state_of(key, run.limit)
-    run.allowed, run.retry = true, 0
-    if run.n >= 0 then run.allowed, run.retry = run.limit.module.fits(s, run.limit, now, key.sum) end
-  end
-
-  local function charge(key, run)
-    if run.limit.module.charge(key.state, run.limit, now, run.n) then key.charged = run.limit end
-  end
-
-  local function report_decided(key, run) report(key, run.first, run.limit, run.allowed, run.retry) end
-
-  -- Decides a group. Its runs are charged only if all of them are allowed.
-  local function decide_group(group)
-    local allowed, keys = true, {}
-    for i, run in ipairs(group) do
-      local key = key_at(run.key_index)
-      keys[i] = key
-      if key.group ~= group then key.group, key.sum = group, 0 end
-      key.sum = math.min(key.sum + math.max(run.n, 0), $MAX_HITS)
-    end
-    for i, run in ipairs(group) do
-      guarded(check, keys[i], run)
-      allowed = allowed and run.allowed and not keys[i].failed
-    end
-    for i, run in ipairs(group) do
-      local counts = run.n > 0 and not run.allowed and run.limit.counts_denied
-      if allowed and run.n ~= 0 or counts then guarded(charge, keys[i], run) end
-      if allowed then guarded(report_decided, keys[i], run) end
-    end
-    if allowed then return end
-    for i, run in ipairs(group) do
-      if not run.allowed then
-        guarded(check, keys[i], run) -- again, because the wait includes the denied hits that were just counted
-        run.allowed = false
-      end
-      guarded(report_decided, keys[i], run)
-    end
-  end
-
-  -- An operation of a RESERVATIONS run as an EXTRA run.
-  local function as_extra_run(run, op_index)
-    local from = run.ops_at + $RESERVATIONS_SIZE * (op_index - 1)
-    local op_kind, id, key_index, limit_index, n, reservations_index = struct_unpack($RESERVATIONS_LAYOUT, packed, from)
-    return {
-      first = run.first + op_index - 1, key_index = key_index, limit = limits[limit_index], n = n,
-      op_kind = op_kind, id = id, reservations_index = reservations_index,
-    }
-  end
-
-  -- The functions by which the reservations of a limit change the state of its algorithm.
-  local function settler_of(limit) return module_of('settle')[limit.module.name] end
-
-  -- Decides a group with decide_extra.lua, whose functions are created once.
-  local extra
-  local function decide_extra(group)
-    extra = extra or module_of('decide_extra')(now, server, {
-      key_at = key_at, state_of = state_of, guarded = guarded, report = report, failures = failures, settler_of = settler_of,
-    })
-    extra(group)
-  end
-
-  -- The runs so far of a group that is not complete, and whether one of them is an EXTRA run.
-  local group, has_extra = {}, false
-
-  -- Decides a run. next_run is the run after it, or nil. A group is decided at its last run.
-  local function decide_run(run, next_run)
-    if run.kind == $SAME_KEY then return guarded(decide_same_key, key_at(run.key_index), run) end
-    group[#group + 1], has_extra = run, has_extra or run.kind == $EXTRA
-    if run.group_number == 0 or not next_run or next_run.group_number ~= run.group_number then
-      local decide = has_extra and decide_extra or decide_group
-      decide(group)
-      group, has_extra = {}, false
-    end
-  end
-
-  -- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the
-  -- operations that charged fail, and so does the rest of their group. Nothing of that group has been written, because Redis rejects the
-  -- first write of a script or none.
-  local function save_keys()
-    local complete = true
-    for _, key in pairs(known_keys) do
-      local limit, key_group = key.charged, key.group or {}
-      if limit and not key.failed then
-        if not key_group.unsaved then
-          local ok, problem = pcall(limit.module.save, key.name, key.state, limit, key.reset, now, server)
-          if not ok then key_group.unsaved = failures().text_of(problem) end
-        end
-        key.unsaved = key_group.unsaved
-      end
-      complete = complete and not key.failed and not key.unsaved
-    end
-    return complete
-  end
-
-  -- Corrects verdict i of a run if the key of the run or its penalty could not be decided or saved.
-  local function report_failure(i, run)
-    local key = known_keys[run.key_index]
-    if not key then return end
-    if key.failed then return failures().fail(i, key.failed) end
-    local unsaved = key.unsaved or run.limit.penalty and known_keys[run.penalty_index].unsaved
-    if not unsaved then return end
-    if run.op_kind == $INSPECT then return failures().fail(i, unsaved) end
-    failures().set_unsaved(i, key.name, run.limit, run.n, unsaved, run.penalty_index)
-  end
-
-  local function finish()
-    if save_keys() then return end
-    for _, run in ipairs(runs) do
-      if run.kind == $RESERVATIONS then
-        for op_index = 1, run.op_count do report_failure(run.first + op_index - 1, as_extra_run(run, op_index)) end
-      elseif run.kind == $SAME_KEY or run.kind == $GROUPED or run.kind == $EXTRA then
-        for i = run.first, run.last do report_failure(i, run) end
-      end
-    end
-  end
-
+-- Reads operation i of an EXTRA or RESERVATIONS run. Its first verdict is the one after last. An inspection has a second one, of a penalty.
+local function read_extra(run, i, last)
+  local op_kind, id, key_index, limit_index, n, reservations_index, penalty_index =
+    struct_unpack($EXTRA_LAYOUT, packed, run.ops_at + $EXTRA_SIZE * (i - 1))
   return {
-    key_at = key_at, report = report, settler_of = settler_of, decide_extra = decide_extra, as_extra_run = as_extra_run,
-    decide_run = decide_run, finish = finish,
+    first = last + 1, last = last + (op_kind == $INSPECT and penalty_index > 0 and 2 or 1), key = key_at(key_index),
+    limit = limits[limit_index], n = n, op_kind = op_kind, id = id, reservations_index = reservations_index, penalty_index = penalty_index,
   }
 end
+
+local function state_of(key, limit)
+  if not key.state then key.state = limit.module.load(key.name, limit, now) end
+  return key.state
+end
+
+local function report(key, i, limit, allowed, retry)
+  local used, reset = limit.module.usage(key.state, limit, now)
+  if key.charged == limit then key.reset = reset end
+  set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
+end
+
+-- Runs f for an operation and its key. An error fails this key and the operations on it, and nothing else.
+local function guarded(f, op)
+  local key = op.key
+  if key.failed then return end
+  local ok, problem = pcall(f, key, op)
+  if not ok then key.failed = failures().text_of(problem) end
+end
+
+-- Decides the operations of a SAME_KEY run.
+local function decide_same_key(key, run)
+  local limit, n, denied_n = run.limit, run.n, run.denied_n
+  local s, fits = state_of(key, limit), limit.module.fits
+  for i = run.first, run.last do
+    local allowed, retry, charged = true, 0, false
+    if n >= 0 then allowed, retry = fits(s, limit, now, n) end
+    if n ~= 0 or not allowed then retry, charged = charge_checked(s, limit, n, denied_n, allowed, retry) end
+    if charged then key.charged = limit end
+    report(key, i, limit, allowed, retry)
+  end
+end
+
+-- Checks an operation of a group together with the others of the group on its key.
+local function check(key, op)
+  local s = state_of(key, op.limit)
+  if op.n >= 0 then op.allowed, op.retry = op.limit.module.fits(s, op.limit, now, key.sum) end
+end
+
+local function charge(key, op)
+  if op.limit.module.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
+end
+
+local function report_decided(key, op) report(key, op.first, op.limit, op.allowed, op.retry) end
+
+-- Decides a group. Its operations are charged only if all of them are allowed.
+local function decide_group(group)
+  local allowed = true
+  for _, op in ipairs(group) do
+    local key = op.key
+    if key.group ~= group then key.group, key.sum = group, 0 end
+    key.sum = math.min(key.sum + math.max(op.n, 0), $MAX_HITS)
+  end
+  for _, op in ipairs(group) do
+    guarded(check, op)
+    allowed = allowed and op.allowed and not op.key.failed
+  end
+  for _, op in ipairs(group) do
+    local counts = op.n > 0 and not op.allowed and op.limit.counts_denied
+    if allowed and op.n ~= 0 or counts then guarded(charge, op) end
+    if allowed then guarded(report_decided, op) end
+  end
+  if allowed then return end
+  for _, op in ipairs(group) do
+    if not op.allowed then
+      guarded(check, op) -- again, because the wait includes the denied hits that were just counted
+      op.allowed = false
+    end
+    guarded(report_decided, op)
+  end
+end
+
+-- The functions by which the reservations of a limit change the state of its algorithm.
+local function settler_of(limit) return module_of('settle')[limit.module.name] end
+
+-- Decides a run, and returns the index of its last verdict.
+local function decide(run)
+  if run.kind == $SAME_KEY then
+    run.key = key_at(run.key_index)
+    guarded(decide_same_key, run)
+    return run.last
+  end
+  if run.kind == $GROUPED then
+    run.ops = read_grouped(run)
+    decide_group(run.ops)
+    return run.first - 1 + run.op_count
+  end
+  local group, last = { nil }, run.first - 1
+  for i = 1, run.op_count do
+    group[i] = read_extra(run, i, last)
+    last = group[i].last
+  end
+  run.ops = group
+  module_of('decide_extra', batch)(group)
+  return last
+end
+
+-- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the
+-- operations that charged fail, and so does the rest of their group. Nothing of that group has been written, because Redis rejects the
+-- first write of a script or none.
+local function save_keys()
+  local complete = true
+  for _, key in pairs(known_keys) do
+    local limit, key_group = key.charged, key.group or {}
+    if limit and not key.failed then
+      if not key_group.unsaved then
+        local ok, problem = pcall(limit.module.save, key.name, key.state, limit, key.reset, now, server)
+        if not ok then key_group.unsaved = failures().text_of(problem) end
+      end
+      key.unsaved = key_group.unsaved
+    end
+    complete = complete and not key.failed and not key.unsaved
+  end
+  return complete
+end
+
+-- Corrects verdict i of an operation if its key or its penalty could not be decided or saved.
+local function report_failure(i, op)
+  local key = op.key
+  if key.failed then return failures().fail(i, key.failed) end
+  local unsaved = key.unsaved or op.limit.penalty and known_keys[op.penalty_index].unsaved
+  if not unsaved then return end
+  if op.op_kind == $INSPECT then return failures().fail(i, unsaved) end
+  failures().set_unsaved(i, key.name, op.limit, op.n, unsaved, op.penalty_index)
+end
+
+local function finish()
+  if save_keys() then return end
+  for _, run in ipairs(batch.runs) do
+    local ops = run.ops or {}
+    if run.kind == $SAME_KEY then
+      ops[1] = run
+    elseif run.kind == $RESERVATIONS then
+      for i = 1, run.op_count do ops[i] = read_extra(run, i, run.first + i - 2) end
+    end
+    for _, op in ipairs(ops) do
+      for i = op.first, op.last do report_failure(i, op) end
+    end
+  end
+end
+
+return {
+  key_at = key_at, state_of = state_of, guarded = guarded, report = report, settler_of = settler_of, read_extra = read_extra,
+  decide = decide, finish = finish,
+}

@@ -91,7 +91,7 @@ end
 
 -- For hits that fit in the stored window, if that is the window at now.
 function M.quick(key, limit, now, value, n)
-  if #value ~= 16 then return end
+  if n < 0 or not value or #value ~= 16 then return end
   local start, count = struct_unpack('>I8I8', value)
   local open, stop = false, start + limit.window
   if limit.by_clock then

@@ -8,8 +8,6 @@
 --
 -- A span is a time to drain: whole + frac/den µs, with the den of the limit. A limit has three: drain, of one hit; full, of its
 -- capacity; overdraft, of twice its capacity, which bounds counted denied hits.
---
--- settles_at_once: quick may charge a reservation and settle it, because a settle does not need the time of the charge.
 local M = {
   name = 'funnel', settles_at_once = true, limit = 0, check = 0, load = 0, fits = 0, charge = 0, usage = 0, save = 0, quick = 0,
 }
@@ -150,7 +148,7 @@ function M.save(key, s, _, reset, _, server)
   end
 end
 
--- For hits that fit, and refunds, if a hit drains in whole µs. value is false if the key is absent.
+-- For hits that fit, and refunds, if a hit drains in whole µs.
 function M.quick(key, limit, now, value, n, server)
   if limit.drain_frac > 0 or n > limit.capacity then return end
   local at, whole, frac, expiry, _ = now, 0, 0, 0

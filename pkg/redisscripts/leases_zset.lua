@@ -21,7 +21,7 @@
 -- to Redis immediately. A failed write is an error and leaves the state unchanged. The counters have few members, because a script
 -- reads each score as text, which costs more than to find its member.
 local M = {
-  fill = 0, scores = 0, quick = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0,
+  fill = 0, scores = 0, open_or_end = 0, load = 0, find = 0, cost = 0, open = 0, remove = 0, has_ended = 0, remember_end = 0,
   forget_end = 0, end_lease = 0, shorten = 0, expire = 0, wait = 0,
 }
 local floor, min, max = math.floor, math.min, math.max
@@ -183,7 +183,7 @@ function M.shorten(s, latest)
   end
 end
 
--- The scores of the counters and of an id, for load and quick.
+-- The scores of the counters and of an id, for load and open_or_end.
 function M.scores(key, id) return call('ZMSCORE', key, 'c', 'f', 'l', id) end
 
 -- The state, and the expiry of an id for find. Call expire and shorten before anything else.
@@ -199,9 +199,9 @@ function M.load(key, id, reserves, scores)
   }
 end
 
--- For the most frequent operations under concurrency, without a state: a lease of one slot is opened or ended. The key has further
--- leases of one slot and no ended ids. None of the leases has expired, or expires after the one that is opened.
-function M.quick(key, id, limit, now, n, ends, scores, server)
+-- Opens or ends a lease of one slot under concurrency, without a state, and returns the usage. It handles a key with further leases of
+-- one slot and no ended ids, if no lease has expired or expires after a new one. Otherwise it changes nothing and returns nil.
+function M.open_or_end(key, id, limit, now, n, ends, scores, server)
   local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + limit.ttl
   if not counts then return end
   counts, first, latest = -counts, -first, -latest

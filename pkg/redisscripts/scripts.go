@@ -33,9 +33,9 @@ const verdictsPerPack = 64
 var constants = map[string]any{
 	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "GROUPED": KindGrouped, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
 	"COUNT_DENIED": countDeniedFlag,
-	"RUN_LAYOUT":   runLayout, "ALONE_LAYOUT": aloneLayout, "EXTRA_LAYOUT": extraLayout,
-	"CONCURRENCY_LAYOUT": concurrencyLayout, "RESERVATIONS_LAYOUT": reservationsLayout,
-	"ALONE_SIZE": aloneLayout.size(), "CONCURRENCY_SIZE": concurrencyLayout.size(), "RESERVATIONS_SIZE": reservationsLayout.size(),
+	"RUN_LAYOUT":   runLayout,
+	"ALONE_LAYOUT": aloneLayout, "GROUPED_LAYOUT": groupedLayout, "CONCURRENCY_LAYOUT": concurrencyLayout, "EXTRA_LAYOUT": extraLayout,
+	"ALONE_SIZE": aloneLayout.size(), "GROUPED_SIZE": groupedLayout.size(), "CONCURRENCY_SIZE": concurrencyLayout.size(), "EXTRA_SIZE": extraLayout.size(),
 	"END": limiters.OpEnd, "INSPECT": limiters.OpInspect,
 	"DENIED": ResultDenied, "ALLOWED": ResultAllowed, "FAILED": ResultFailed, "PENALIZED": ResultPenalized,
 	"TOO_MANY_LEASES": ResultTooManyLeases, "PENALTY_BEGAN": ResultPenaltyBegan, "DURING_PENALTY": ResultDuringPenalty,
@@ -85,7 +85,7 @@ func source(name string) string {
 // Source returns the source of the script: the driver with all algorithms.
 func Source() string {
 	var b strings.Builder
-	b.WriteString(source("prelude") + "function run_file(name)\n")
+	b.WriteString(source("prelude") + "function run_file(name, batch)\n")
 	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}

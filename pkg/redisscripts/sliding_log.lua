@@ -251,6 +251,7 @@ end
 
 -- For hits that fit in a short log, if none of its entries has expired and its expiry was set in this quarter of a window.
 function M.quick(key, limit, now, value, n)
+  if n < 0 or not value then return end
   local size = #value
   if size < 2 * $LOG_ENTRY_SIZE or size >= $MAX_STRING_ENTRIES * $LOG_ENTRY_SIZE or size % $LOG_ENTRY_SIZE > 0 then return end
   local newest, sum = decode(value, size - $LOG_ENTRY_SIZE + 1, now)

@@ -17,23 +17,23 @@ import (
 //	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0
 //	           for none; 8 bytes each
 //	ARGV[2..]  the limits, see AppendLimit
-//	ARGV[#]    the runs: each is a runLayout and the layouts of its RunKind
+//	ARGV[#]    the runs: each is a runLayout and, for most kinds, a layout for each operation
 //	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; a second one,
 //	           whose retry is the time left of the penalty, for an inspection under a limit with a
 //	           penalty; none if the call ran after not_after, and charged nothing
 //	reply[2..] the reasons of failed operations
 
-// A RunKind is the kind of a run: consecutive operations that cost less together than one by one.
+// A RunKind is the kind of a [Run].
 type RunKind byte
 
 // The kinds. The header of batch.lua names the decider of each.
 const (
-	KindSameKey      RunKind = iota // ungrouped operations with the same key, limit and n
-	KindAlone                       // ungrouped operations on successive keys, each the only one on its key; an aloneLayout follows for each
-	KindGrouped                     // an operation of a group
-	KindConcurrency                 // ungrouped operations under concurrency limits; a concurrencyLayout follows for each
-	KindReservations                // ungrouped, under limits with reservations and no penalty; a reservationsLayout follows for each
-	KindExtra                       // an operation under a limit with other extra state, or an inspection; an extraLayout follows
+	KindSameKey      RunKind = iota // ungrouped operations with the same key, limit and n, which have no layouts
+	KindAlone                       // ungrouped operations on successive keys, each the only one on its key; aloneLayouts
+	KindGrouped                     // a group without extra state; groupedLayouts
+	KindConcurrency                 // ungrouped operations under concurrency limits; concurrencyLayouts
+	KindReservations                // ungrouped operations under limits with reservations and no penalty; extraLayouts
+	KindExtra                       // any other group; any other ungrouped operation is a group of one; extraLayouts
 
 	// countDeniedFlag is added to KindSameKey or KindAlone if the operations are of the kind
 	// limiters.OpCountDenied. Then each is a peek, and n is the hits that it charges if it is
@@ -52,22 +52,21 @@ type field struct {
 // NoIndex is the index of nothing for the functions of this file, whose indices begin at 0.
 const NoIndex = -1
 
-// MaxRunOps is the largest number of operations of a run, so that one MGET can read their keys.
+// MaxRunOps is the largest number of operations of a run other than a group, so that one MGET can
+// read their keys.
 const MaxRunOps = 1000
 
-// A Run is consecutive operations that the script decides in one way. The runs of a group follow
-// each other.
+// A Run is consecutive operations that the script decides in one way. A group is one run.
 type Run struct {
 	Kind        RunKind
-	Ops         int    // the number of operations, up to MaxRunOps
-	Key         int    // the key of the first operation
-	Limit       int    // the limit of all operations, unless the layout of each contains it
-	Group       uint16 // the number of the group, from 1; 0: the operations are ungrouped
-	N           int64  // the N of all operations, unless the layout of each contains it
-	CountDenied bool   // the operations are of the kind limiters.OpCountDenied
+	Ops         int   // the number of operations
+	Key         int   // the key of the first operation
+	Limit       int   // the limit of the operations of a KindSameKey run
+	N           int64 // the N of these
+	CountDenied bool  // the operations are of the kind limiters.OpCountDenied
 }
 
-var runLayout = layout{{"op_count", "I2"}, {"key_index", "I2"}, {"kind", "I1"}, {"limit_index", "I2"}, {"group_number", "I2"}, {"n", "i8"}}
+var runLayout = layout{{"op_count", "I2"}, {"key_index", "I2"}, {"kind", "I1"}, {"limit_index", "I2"}, {"n", "i8"}}
 
 // AppendRun appends the runLayout of r.
 func AppendRun(b []byte, r *Run) []byte {
@@ -77,8 +76,7 @@ func AppendRun(b []byte, r *Run) []byte {
 	}
 	b = binary.BigEndian.AppendUint16(b, uint16(r.Ops))
 	b = append(appendIndex(b, r.Key), byte(kind))
-	b = binary.BigEndian.AppendUint16(appendIndex(b, r.Limit), r.Group)
-	return binary.BigEndian.AppendUint64(b, uint64(r.N))
+	return binary.BigEndian.AppendUint64(appendIndex(b, r.Limit), uint64(r.N))
 }
 
 var aloneLayout = layout{{"limit_index", "I2"}, {"n", "i8"}}
@@ -88,32 +86,28 @@ func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
 	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
 }
 
-var extraLayout = layout{{"op_kind", "I1"}, {"id", "c16"}, {"reservations_index", "I2"}, {"penalty_index", "I2"}}
+var groupedLayout = slices.Concat(layout{{"key_index", "I2"}}, aloneLayout)
 
-// AppendExtra appends the extraLayout of op.
-func AppendExtra(b []byte, op *limiters.Op, reservationsKey, penaltyKey int) []byte {
-	return appendIndex(appendIndex(appendLease(b, op), reservationsKey), penaltyKey)
+// AppendGrouped appends the groupedLayout of op.
+func AppendGrouped(b []byte, op *limiters.Op, key, limit int) []byte {
+	return AppendAlone(appendIndex(b, key), op, limit)
 }
 
-var concurrencyLayout = slices.Concat(layout{{"op_kind", "I1"}, {"id", "c16"}, {"key_index", "I2"}}, aloneLayout)
+var concurrencyLayout = slices.Concat(layout{{"op_kind", "I1"}, {"id", "c16"}}, groupedLayout)
 
 // AppendConcurrency appends the concurrencyLayout of op.
 func AppendConcurrency(b []byte, op *limiters.Op, key, limit int) []byte {
-	return AppendAlone(appendIndex(appendLease(b, op), key), op, limit)
+	return AppendGrouped(append(append(b, byte(op.Kind)), op.Lease[:]...), op, key, limit)
 }
 
-var reservationsLayout = slices.Concat(concurrencyLayout, layout{{"reservations_index", "I2"}})
+var extraLayout = slices.Concat(concurrencyLayout, layout{{"reservations_index", "I2"}, {"penalty_index", "I2"}})
 
-// AppendReservations appends the reservationsLayout of op.
-func AppendReservations(b []byte, op *limiters.Op, key, limit, reservationsKey int) []byte {
-	return appendIndex(AppendConcurrency(b, op, key, limit), reservationsKey)
+// AppendExtra appends the extraLayout of op.
+func AppendExtra(b []byte, op *limiters.Op, key, limit, reservationsKey, penaltyKey int) []byte {
+	return appendIndex(appendIndex(AppendConcurrency(b, op, key, limit), reservationsKey), penaltyKey)
 }
 
 func appendIndex(b []byte, i int) []byte { return binary.BigEndian.AppendUint16(b, uint16(i+1)) }
-
-func appendLease(b []byte, op *limiters.Op) []byte {
-	return append(append(b, byte(op.Kind)), op.Lease[:]...)
-}
 
 var verdictLayout = layout{{"result", "I1"}, {"used", "i8"}, {"retry", "i8"}, {"reset", "i8"}}
 

@@ -34,9 +34,9 @@ type batch struct {
 // A batchOp is an operation of a batch.
 type batchOp struct {
 	*limiters.Op
-	group      uint16 // the number of its group, from 1; 0: it is ungrouped
-	keyIndex   int    // in batch.keys
-	limitIndex int    // in batch.limits
+	groupSize  int // the number of operations of its group
+	keyIndex   int // in batch.keys
+	limitIndex int // in batch.limits
 }
 
 const wordSize = 8 // bytes of a number
@@ -79,17 +79,11 @@ func (b *batch) release() {
 // encode adds the operations of groups to a batch without operations, which refers to them until
 // its release. keys contains the key of each operation.
 func (b *batch) encode(groups []limiters.Group, keys []string) {
-	groupCount := uint16(0)
 	for first, g := range limiters.EachGroup(groups) {
-		group := uint16(0)
-		if len(g) > 1 {
-			groupCount++
-			group = groupCount
-		}
 		for i := range g {
 			key := b.addKey(keys[first+i])
 			b.opsOnKey[key]++
-			b.ops = append(b.ops, batchOp{Op: &g[i], group: group, keyIndex: key, limitIndex: b.addLimit(g[i].Limit)})
+			b.ops = append(b.ops, batchOp{Op: &g[i], groupSize: len(g), keyIndex: key, limitIndex: b.addLimit(g[i].Limit)})
 		}
 	}
 	b.encodeRuns()

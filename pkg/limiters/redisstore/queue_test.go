@@ -467,8 +467,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 	random := rand.New(rand.NewPCG(limiterstest.FirstSeed(), 3))
 	for range 2000 {
 		ops := make([]limiters.Op, 1+random.IntN(12))
-		keys, group := make([]string, len(ops)), make([]uint16, len(ops))
-		known, grouped := 1+random.IntN(3)*random.IntN(50), random.IntN(2) == 0
+		keys, known := make([]string, len(ops)), 1+random.IntN(3)*random.IntN(50)
 		for i := range ops {
 			ops[i] = limiters.Op{Limit: limits[random.IntN(5)/4], N: random.Int64N(3) - 1}
 			keys[i] = fmt.Sprint(random.IntN(known))
@@ -476,36 +475,35 @@ func TestRunsEncodeAllOps(t *testing.T) {
 				ops[i] = ops[i-1]
 			}
 		}
-		groups := limiters.Singles(ops...)
-		if n := len(ops) / 2; grouped && n > 1 {
-			groups = append([]limiters.Group{ops[:n]}, groups[n:]...)
-			for i := range n {
-				group[i] = 1
-			}
+		groups, groupSize := limiters.Singles(ops...), 0
+		if n := len(ops) / 2; n > 1 && random.IntN(2) == 0 {
+			groups, groupSize = append([]limiters.Group{ops[:n]}, groups[n:]...), n
 		}
 		b := newBatch(time.Time{}, time.Time{})
 		b.encode(groups, keys)
 		var got []limiters.Op
-		var gotGroup []uint16
 		var kinds []redisscripts.RunKind
+		gotGroupSize := 0
 		for runs := b.runs; len(runs) > 0; {
-			run := runs[:17]
-			runs = runs[17:]
-			key, limitAndN := int(binary.BigEndian.Uint16(run[2:])), slices.Concat(run[5:7], run[9:])
-			for range binary.BigEndian.Uint16(run) {
-				kind := redisscripts.RunKind(run[4])
-				if kind == redisscripts.KindAlone {
+			run := runs[:15]
+			runs = runs[15:]
+			count, key, kind, limitAndN := int(binary.BigEndian.Uint16(run)), int(binary.BigEndian.Uint16(run[2:])), redisscripts.RunKind(run[4]), run[5:]
+			if kind == redisscripts.KindGrouped {
+				gotGroupSize = count
+			}
+			for i := range count {
+				switch kind {
+				case redisscripts.KindAlone:
 					limitAndN, runs = runs[:10], runs[10:]
+					key += min(i, 1)
+				case redisscripts.KindGrouped:
+					key, limitAndN, runs = int(binary.BigEndian.Uint16(runs)), runs[2:12], runs[12:]
 				}
 				kinds = append(kinds, kind)
 				got = append(got, limiters.Op{
 					Key: b.keys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
 					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
-				gotGroup = append(gotGroup, binary.BigEndian.Uint16(run[7:]))
-				if kind == redisscripts.KindAlone {
-					key++
-				}
 			}
 		}
 		times := map[string]int{}
@@ -517,7 +515,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 			seen[kind]++
 			want := redisscripts.KindSameKey
 			switch {
-			case group[i] != 0:
+			case i < groupSize:
 				want = redisscripts.KindGrouped
 			case times[keys[i]] == 1:
 				want = redisscripts.KindAlone
@@ -526,8 +524,8 @@ func TestRunsEncodeAllOps(t *testing.T) {
 				t.Fatalf("operation %d of %+v is of kind %d, want %d", i, ops, kind, want)
 			}
 		}
-		if !slices.Equal(got, ops) || !slices.Equal(gotGroup, group) {
-			t.Fatalf("\n got %+v %v\nwant %+v %v", got, gotGroup, ops, group)
+		if !slices.Equal(got, ops) || gotGroupSize != groupSize {
+			t.Fatalf("\n got %+v, a group of %d\nwant %+v, a group of %d", got, gotGroupSize, ops, groupSize)
 		}
 	}
 	if slices.Contains(seen[:], 0) {

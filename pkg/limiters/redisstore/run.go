@@ -16,18 +16,31 @@ func (b *batch) encodeRuns() {
 
 // runFrom returns the longest run whose first operation has the index first.
 func (b *batch) runFrom(first int) redisscripts.Run {
+	if size := b.ops[first].groupSize; size > 1 {
+		return redisscripts.Run{Kind: groupKind(b.ops[first : first+size]), Ops: size}
+	}
 	r := b.runOf(first)
-	for i := first + 1; i < len(b.ops) && r.Ops < redisscripts.MaxRunOps && extends(&r, b.runOf(i)); i++ {
+	for i := first + 1; i < len(b.ops) && b.ops[i].groupSize == 1 && r.Ops < redisscripts.MaxRunOps && extends(&r, b.runOf(i)); i++ {
 		r.Ops++
 	}
 	return r
 }
 
-// runOf returns the run of operation i alone.
+// groupKind returns the kind of the run of a group.
+func groupKind(group []batchOp) redisscripts.RunKind {
+	for _, op := range group {
+		if op.Kind == limiters.OpInspect || op.Limit.UsesExtraState() {
+			return redisscripts.KindExtra
+		}
+	}
+	return redisscripts.KindGrouped
+}
+
+// runOf returns the run of an ungrouped operation alone.
 func (b *batch) runOf(i int) redisscripts.Run {
 	op := &b.ops[i]
 	return redisscripts.Run{
-		Kind: b.runKind(op), Ops: 1, Key: op.keyIndex, Limit: op.limitIndex, Group: op.group,
+		Kind: b.runKind(op), Ops: 1, Key: op.keyIndex, Limit: op.limitIndex,
 		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 	}
 }
@@ -44,28 +57,26 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 		return true
 	case redisscripts.KindSameKey:
 		return next.Key == r.Key && next.Limit == r.Limit && next.N == r.N
-	default: // a run of any other kind has one operation
+	default: // a KindExtra run has one group
 		return false
 	}
 }
 
-// runKind returns the kind of a run of op.
+// runKind returns the kind of a run of op, which is ungrouped.
 func (b *batch) runKind(op *batchOp) redisscripts.RunKind {
-	switch ungrouped := op.group == 0; {
+	switch {
 	case op.Kind == limiters.OpInspect:
 		return redisscripts.KindExtra
-	case ungrouped && op.Limit.IsConcurrency():
+	case op.Limit.IsConcurrency():
 		return redisscripts.KindConcurrency
-	case ungrouped && op.Limit.Reserves() && !op.Limit.HasPenalty():
+	case op.Limit.Reserves() && !op.Limit.HasPenalty():
 		return redisscripts.KindReservations
 	case op.Limit.UsesExtraState():
 		return redisscripts.KindExtra
-	case ungrouped && b.opsOnKey[op.keyIndex] == 1:
+	case b.opsOnKey[op.keyIndex] == 1:
 		return redisscripts.KindAlone
-	case ungrouped:
-		return redisscripts.KindSameKey
 	default:
-		return redisscripts.KindGrouped
+		return redisscripts.KindSameKey
 	}
 }
 
@@ -76,12 +87,12 @@ func (b *batch) appendRun(first int, r *redisscripts.Run) {
 		switch op := &b.ops[i]; r.Kind {
 		case redisscripts.KindAlone:
 			buf = redisscripts.AppendAlone(buf, op.Op, op.limitIndex)
+		case redisscripts.KindGrouped:
+			buf = redisscripts.AppendGrouped(buf, op.Op, op.keyIndex, op.limitIndex)
 		case redisscripts.KindConcurrency:
 			buf = redisscripts.AppendConcurrency(buf, op.Op, op.keyIndex, op.limitIndex)
-		case redisscripts.KindReservations:
-			buf = redisscripts.AppendReservations(buf, op.Op, op.keyIndex, op.limitIndex, b.addExtraKey(op, reservationsKey))
-		case redisscripts.KindExtra:
-			buf = redisscripts.AppendExtra(buf, op.Op, b.addExtraKey(op, reservationsKey), b.addExtraKey(op, penaltyKey))
+		case redisscripts.KindReservations, redisscripts.KindExtra:
+			buf = redisscripts.AppendExtra(buf, op.Op, op.keyIndex, op.limitIndex, b.addExtraKey(op, reservationsKey), b.addExtraKey(op, penaltyKey))
 		}
 	}
 	b.runs = buf
