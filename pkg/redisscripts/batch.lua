@@ -37,7 +37,7 @@ local now, not_after = struct_unpack('>I8I8', ARGV[1])
 local time = call('TIME')
 local server = time[1] * 1000000 + time[2]
 if not_after > 0 and server > not_after then return { struct_pack('>I8', server) } end
--- The caller's clock may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
+-- Only tests give a time. It may stand still or differ from this server's, which expires the keys: keep them for an hour at least.
 if now == 0 then now = server else min_expiry_ms = 3600000 end
 
 local limits = { nil }

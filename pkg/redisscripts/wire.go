@@ -14,7 +14,7 @@ import (
 // 0 is the index of nothing.
 //
 //	KEYS       the keys, each once
-//	ARGV[1]    now, or 0 for the server's time; not_after, the deadline in the server's time, or 0
+//	ARGV[1]    now, for tests, or 0 for the server's time; not_after, the deadline in the server's time, or 0
 //	           for none; 8 bytes each
 //	ARGV[2..]  the limits, see AppendLimit
 //	ARGV[#]    the runs: each is a runLayout and, for most kinds, a layout for each operation
