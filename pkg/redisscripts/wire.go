@@ -14,8 +14,8 @@ import (
 // 0 is the index of nothing.
 //
 //	KEYS       the keys, each once
-//	ARGV[1]    now, for tests, or 0 for the server's time; not_after, the deadline in the server's time, or 0
-//	           for none; 8 bytes each
+//	ARGV[1]    now, for tests, or 0 for the server's time; not_after, the deadline in the
+//	           server's time, or 0 for none; 8 bytes each
 //	ARGV[2..]  the limits, see AppendLimit
 //	ARGV[#]    the runs: each is a runLayout and, for most kinds, a layout for each operation
 //	reply[1]   the server's time in 8 bytes, and a verdictLayout for each operation; a second one,
