@@ -63,24 +63,23 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	return id
 }
 
-// add adds n under the entry e, with the nodes below it, and returns the record. Nodes of two kinds
-// are added more than once: one of the kind Values with each value, and a wildcard also by its
-// text.
+// add adds n under the entry e, with the nodes below it, and returns the record. A node of the kind
+// Values is added with each value, and a wildcard also by its text.
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	switch {
 	case n.record == 0:
 		n.record = x.newRecord(n, parent, e)
-		child, inexact := x.addExact(n), x.addInexact(n) // both may move the records
-		x.record(n.record).setChildren(child, inexact)
+		exact, inexact := x.addExact(n), x.addInexact(n) // both may move the records
+		x.record(n.record).setChildren(exact, inexact)
 	case n.kind == Values:
-		id := x.newRecord(n, parent, e)
-		x.record(id).setOriginal(n.record)
+		id, first := x.newRecord(n, parent, e), x.record(n.record)
+		x.record(id).setChildren(first.exact(), first.inexact())
 		return id
 	}
 	return n.record
 }
 
-// addExact adds the children of n that match an exact entry. It returns the child field of the
+// addExact adds the children of n that match an exact entry. It returns the field exact of the
 // record of n, see [nodeRecord].
 func (x *indexer) addExact(n *Node) recordID {
 	var ids []recordID
@@ -100,7 +99,7 @@ func (x *indexer) addExact(n *Node) recordID {
 		return ids[0]
 	}
 	x.hashed = append(x.hashed, ids...)
-	return manyChildren
+	return n.record | inBuckets
 }
 
 // addInexact adds the inexactChildren of n, which has a record, and returns their number.
@@ -155,31 +154,25 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 
 // next returns the child that e selects, in the order of [Domain.Match]; 0 if there is none.
 //
-// Two other searches follow the same order. They answer other questions from other data, and tests
-// compare all three:
+// Two other searches follow this order. They cannot share it, because they answer other questions
+// from other data, but tests compare all three:
 //
-//   - next: which child decides a request? It stops at the first that matches, in an index that is
-//     laid out for speed. TestMatchAgreesWithLinearSearch compares it with a search of all nodes.
-//   - [Walker]: which further nodes match a request, for [Step.Hides]? It searches all nodes of a
-//     level. TestWalkAgreesWithMatch compares it with next.
-//   - rulesfile.branchIndex: which rule matches everything that another rule matches? It compares
-//     rules, without a request. TestUnreachableRulesNeverMatch compares it with Walker.
+//   - next finds the one child that decides a request, and stops there.
+//     TestMatchAgreesWithLinearSearch compares it with a search of all nodes.
+//   - [Walker] finds every node that matches a request, for [Step.Hides]. TestWalkAgreesWithMatch
+//     compares it with next.
+//   - rulesfile.branchIndex finds a rule that matches whatever another rule matches, without a
+//     request. TestUnreachableRulesNeverMatch compares it with Walker.
 func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
-	if r.child() == alias {
-		id = r.original()
-		r = x.record(id)
-	}
-	switch child := r.child(); child {
-	case 0:
-	case manyChildren:
-		if child = x.findHashed(id, e); child > 0 {
+	switch exact := r.exact(); {
+	case exact == 0:
+	case exact&inBuckets > 0:
+		if child := x.findInBuckets(exact&^inBuckets, e); child > 0 {
 			return child
 		}
-	default:
-		if x.isChild(child, id, e) {
-			return child
-		}
+	case x.record(exact).isFor(e):
+		return exact
 	}
 	number := r.inexact()
 	if number == 0 {
@@ -199,23 +192,16 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	return inexact.keyOnly[e.Key]
 }
 
-func (x *ruleIndex) findHashed(parent recordID, e *Entry) recordID {
+func (x *ruleIndex) findInBuckets(parent recordID, e *Entry) recordID {
 	h := x.hash(parent, e)
 	mask := uint64(len(x.buckets) - 1)
-	for i := h & mask; ; i = (i + 1) & mask {
-		switch bucket := x.buckets[i]; {
-		case bucket == 0:
-			return 0
-		case bucket>>32 == h>>32 && x.isChild(recordID(bucket), parent, e):
+	for i := h & mask; x.buckets[i] > 0; i = (i + 1) & mask {
+		bucket := x.buckets[i]
+		if r := x.record(recordID(bucket)); bucket>>32 == h>>32 && r.parent() == parent && r.isFor(e) {
 			return recordID(bucket)
 		}
 	}
-}
-
-// isChild reports whether the record with id is the child of parent for e.
-func (x *ruleIndex) isChild(id, parent recordID, e *Entry) bool {
-	r := x.record(id)
-	return r.parent() == parent && string(r.value()) == e.Value && string(r.key()) == e.Key
+	return 0
 }
 
 func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }
