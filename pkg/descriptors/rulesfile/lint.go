@@ -193,7 +193,7 @@ func compareByPosition(a, b *branch) int {
 // nodeOf returns the node of prefix in b.
 func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 	for _, c := range b.claims {
-		if c.prefix && c.Value == prefix.String() {
+		if c.prefix == prefix {
 			return c.node
 		}
 	}
