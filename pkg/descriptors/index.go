@@ -7,9 +7,9 @@ import (
 )
 
 // A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among
-// many rules. Each level costs a bucket and a record with its texts; a map in each node would cost
-// a dozen cache lines. The record of an only child follows that of its parent. Only inexactChildren
-// contain pointers, so the garbage collector has little to mark.
+// many rules: a level costs a bucket and a record with its texts. The record of an only child
+// follows that of its parent. Only inexactChildren contain pointers, so the garbage collector has
+// little to mark.
 //
 // A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a
 // record; 0 is an empty bucket.
@@ -88,7 +88,7 @@ func (x *indexer) addExact(n *Node) recordID {
 			continue
 		}
 		// c may be a wildcard, which matches its own text like an exact value.
-		for value := range c.values() {
+		for _, value := range c.values() {
 			ids = append(ids, x.add(c, n.record, Entry{c.key, value}))
 		}
 	}
@@ -205,32 +205,3 @@ func (x *ruleIndex) findInBuckets(parent recordID, e *Entry) recordID {
 }
 
 func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }
-
-// A ruleTable stores rules contiguously, so that finding a rule by its number takes one memory
-// access.
-type ruleTable struct {
-	chunks [][]Rule
-	n      uint32
-}
-
-const rulesPerChunk = 512
-
-// add stores a copy of r and sets its number, from 1.
-func (t *ruleTable) add(r *Rule) *Rule {
-	if t.n%rulesPerChunk == 0 {
-		t.chunks = append(t.chunks, make([]Rule, rulesPerChunk))
-	}
-	stored := &t.chunks[t.n/rulesPerChunk][t.n%rulesPerChunk]
-	t.n++
-	*stored = *r
-	stored.number = t.n
-	return stored
-}
-
-// get returns the rule with a number; nil if there is none.
-func (t *ruleTable) get(number uint32) *Rule {
-	if number == 0 || number > t.n {
-		return nil
-	}
-	return &t.chunks[(number-1)/rulesPerChunk][(number-1)%rulesPerChunk]
-}

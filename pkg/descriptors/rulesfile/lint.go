@@ -13,8 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// maxLintSteps bounds the comparisons of rules in one domain, to about a third of a second. Beyond
-// it, lint stops.
+// maxLintSteps bounds the comparisons of rules in one domain. Beyond it, lint stops.
 const maxLintSteps = 1_000_000
 
 // A branch is a descriptor as the linter sees it, see [descriptors.Node].

@@ -110,7 +110,7 @@ func (l *linter) general(ix *branchIndex, wildcards []*branch, c claim, except *
 // containing returns the branch with the longest prefix that contains p, ignoring except; nil if
 // there is none.
 func (l *linter) containing(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
-	const steps = 100 // the comparisons that take as long as a search of prefixes
+	const steps = 100 // a search of prefixes counts as so many comparisons
 	if !l.take(steps) {
 		return nil
 	}
