@@ -7,7 +7,7 @@ import (
 )
 
 // A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among
-// many rules: a level costs a bucket and a record with its texts. The record of an only child
+// many rules. A level costs a bucket and a record with its texts, and the record of an only child
 // follows that of its parent. Only inexactChildren contain pointers, so the garbage collector has
 // little to mark.
 //
@@ -195,13 +195,20 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 func (x *ruleIndex) findInBuckets(parent recordID, e *Entry) recordID {
 	h := x.hash(parent, e)
 	mask := uint64(len(x.buckets) - 1)
-	for i := h & mask; x.buckets[i] > 0; i = (i + 1) & mask {
-		bucket := x.buckets[i]
-		if r := x.record(recordID(bucket)); bucket>>32 == h>>32 && r.parent() == parent && r.isFor(e) {
+	for i := h & mask; ; i = (i + 1) & mask {
+		switch bucket := x.buckets[i]; {
+		case bucket == 0:
+			return 0
+		case bucket>>32 == h>>32 && x.isChild(recordID(bucket), parent, e):
 			return recordID(bucket)
 		}
 	}
-	return 0
+}
+
+// isChild reports whether the record with id is the child of parent for e.
+func (x *ruleIndex) isChild(id, parent recordID, e *Entry) bool {
+	r := x.record(id)
+	return r.parent() == parent && r.isFor(e)
 }
 
 func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }
