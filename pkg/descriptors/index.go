@@ -112,7 +112,10 @@ func (x *indexer) addInexact(n *Node) uint32 {
 		r.prefixesByKey = make(map[string]*prefixTable, len(n.prefixesByKey))
 	}
 	for key, siblings := range n.prefixesByKey {
-		r.prefixesByKey[key] = newPrefixTable(siblings, func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
+		for _, c := range siblings {
+			x.add(c, n.record, Entry{})
+		}
+		r.prefixesByKey[key] = newPrefixTable(siblings)
 	}
 	for i := range n.wildcards {
 		w := &n.wildcards[i]

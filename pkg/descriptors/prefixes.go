@@ -12,9 +12,9 @@ import (
 // that contains the address. Nil is empty.
 type prefixTable struct{ records *bart.Table[recordID] }
 
-// newPrefixTable returns the table of siblings with prefixes, and sets list.siblings of each.
-// record returns the record of a node.
-func newPrefixTable(siblings []*Node, record func(*Node) recordID) *prefixTable {
+// newPrefixTable returns the table of siblings that have prefixes and a record, and sets
+// list.siblings of each.
+func newPrefixTable(siblings []*Node) *prefixTable {
 	type recordOf struct {
 		netip.Prefix
 		id recordID
@@ -23,9 +23,8 @@ func newPrefixTable(siblings []*Node, record func(*Node) recordID) *prefixTable 
 	table := new(prefixTable)
 	for _, n := range siblings {
 		n.list.siblings = table
-		id := record(n)
 		for _, prefix := range n.list.prefixes {
-			sorted = append(sorted, recordOf{prefix, id})
+			sorted = append(sorted, recordOf{prefix, n.record})
 		}
 	}
 	// Cloning a table that was filled in sorted order makes its nodes contiguous, which makes
