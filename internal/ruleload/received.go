@@ -22,6 +22,11 @@ type receivedRules struct {
 	saved string // fingerprint of the rules in the file; "" if unknown
 }
 
+// A receivedContent is the JSON of the file.
+type receivedContent struct {
+	Files []receivedFile `json:"files"`
+}
+
 // A receivedFile is the JSON form of a [rulesfile.File].
 type receivedFile struct {
 	Name  string `json:"name"`
@@ -50,7 +55,7 @@ func readReceived(path string) ([]rulesfile.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var content struct{ Files []receivedFile }
+	var content receivedContent
 	if json.Unmarshal(text, &content) != nil || content.Files == nil {
 		return nil, fmt.Errorf(`%s is not {"files": [...]} as Weir writes it: `+
 			`remove it, and Weir writes a new one when the control plane sends rules`, path)
@@ -68,9 +73,7 @@ func (r *receivedRules) save(files []rulesfile.File) {
 	if r.path == "" || now == r.saved {
 		return
 	}
-	content := struct {
-		Files []receivedFile `json:"files"`
-	}{[]receivedFile{}}
+	content := receivedContent{[]receivedFile{}}
 	for _, f := range files {
 		content.Files = append(content.Files, receivedFile{f.Name, string(f.Data)})
 	}

@@ -7,9 +7,9 @@ import (
 )
 
 // A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among
-// many rules. Each level costs a bucket and a record with its texts; a map in each node would cost
-// a dozen cache lines. The record of an only child follows that of its parent. Only inexactChildren
-// contain pointers, so the garbage collector has little to mark.
+// many rules. A level costs a bucket and a record with its texts, and the record of an only child
+// follows that of its parent. Only inexactChildren contain pointers, so the garbage collector has
+// little to mark.
 //
 // A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a
 // record; 0 is an empty bucket.
@@ -63,24 +63,23 @@ func (x *ruleIndex) newRecord(n *Node, parent recordID, e Entry) (id recordID) {
 	return id
 }
 
-// add adds n under the entry e, with the nodes below it, and returns the record. Nodes of two kinds
-// are added more than once: one of the kind Values with each value, and a wildcard also by its
-// text.
+// add adds n under the entry e, with the nodes below it, and returns the record. A node of the kind
+// Values is added with each value, and a wildcard also by its text.
 func (x *indexer) add(n *Node, parent recordID, e Entry) recordID {
 	switch {
 	case n.record == 0:
 		n.record = x.newRecord(n, parent, e)
-		child, inexact := x.addExact(n), x.addInexact(n) // both may move the records
-		x.record(n.record).setChildren(child, inexact)
+		exact, inexact := x.addExact(n), x.addInexact(n) // both may move the records
+		x.record(n.record).setChildren(exact, inexact)
 	case n.kind == Values:
-		id := x.newRecord(n, parent, e)
-		x.record(id).setOriginal(n.record)
+		id, first := x.newRecord(n, parent, e), x.record(n.record)
+		x.record(id).setChildren(first.exact(), first.inexact())
 		return id
 	}
 	return n.record
 }
 
-// addExact adds the children of n that match an exact entry. It returns the child field of the
+// addExact adds the children of n that match an exact entry. It returns the field exact of the
 // record of n, see [nodeRecord].
 func (x *indexer) addExact(n *Node) recordID {
 	var ids []recordID
@@ -89,7 +88,7 @@ func (x *indexer) addExact(n *Node) recordID {
 			continue
 		}
 		// c may be a wildcard, which matches its own text like an exact value.
-		for value := range c.values() {
+		for _, value := range c.values() {
 			ids = append(ids, x.add(c, n.record, Entry{c.key, value}))
 		}
 	}
@@ -100,7 +99,7 @@ func (x *indexer) addExact(n *Node) recordID {
 		return ids[0]
 	}
 	x.hashed = append(x.hashed, ids...)
-	return manyChildren
+	return n.record | inBuckets
 }
 
 // addInexact adds the inexactChildren of n, which has a record, and returns their number.
@@ -113,7 +112,10 @@ func (x *indexer) addInexact(n *Node) uint32 {
 		r.prefixesByKey = make(map[string]*prefixTable, len(n.prefixesByKey))
 	}
 	for key, siblings := range n.prefixesByKey {
-		r.prefixesByKey[key] = newPrefixTable(siblings, func(c *Node) recordID { return x.add(c, n.record, Entry{}) })
+		for _, c := range siblings {
+			x.add(c, n.record, Entry{})
+		}
+		r.prefixesByKey[key] = newPrefixTable(siblings)
 	}
 	for i := range n.wildcards {
 		w := &n.wildcards[i]
@@ -155,31 +157,25 @@ func (x *ruleIndex) find(entries []Entry) *Rule {
 
 // next returns the child that e selects, in the order of [Domain.Match]; 0 if there is none.
 //
-// Two other searches follow the same order. They answer other questions from other data, and tests
-// compare all three:
+// Two other searches follow this order. They cannot share it, because they answer other questions
+// from other data, but tests compare all three:
 //
-//   - next: which child decides a request? It stops at the first that matches, in an index that is
-//     laid out for speed. TestMatchAgreesWithLinearSearch compares it with a search of all nodes.
-//   - [Walker]: which further nodes match a request, for [Step.Hides]? It searches all nodes of a
-//     level. TestWalkAgreesWithMatch compares it with next.
-//   - rulesfile.branchIndex: which rule matches everything that another rule matches? It compares
-//     rules, without a request. TestUnreachableRulesNeverMatch compares it with Walker.
+//   - next finds the one child that decides a request, and stops there.
+//     TestMatchAgreesWithLinearSearch compares it with a search of all nodes.
+//   - [Walker] finds every node that matches a request, for [Step.Hides]. TestWalkAgreesWithMatch
+//     compares it with next.
+//   - rulesfile.branchIndex finds a rule that matches whatever another rule matches, without a
+//     request. TestUnreachableRulesNeverMatch compares it with Walker.
 func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	r := x.record(id)
-	if r.child() == alias {
-		id = r.original()
-		r = x.record(id)
-	}
-	switch child := r.child(); child {
-	case 0:
-	case manyChildren:
-		if child = x.findHashed(id, e); child > 0 {
+	switch exact := r.exact(); {
+	case exact == 0:
+	case exact&inBuckets > 0:
+		if child := x.findInBuckets(exact&^inBuckets, e); child > 0 {
 			return child
 		}
-	default:
-		if x.isChild(child, id, e) {
-			return child
-		}
+	case x.record(exact).isFor(e):
+		return exact
 	}
 	number := r.inexact()
 	if number == 0 {
@@ -199,7 +195,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	return inexact.keyOnly[e.Key]
 }
 
-func (x *ruleIndex) findHashed(parent recordID, e *Entry) recordID {
+func (x *ruleIndex) findInBuckets(parent recordID, e *Entry) recordID {
 	h := x.hash(parent, e)
 	mask := uint64(len(x.buckets) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
@@ -215,36 +211,7 @@ func (x *ruleIndex) findHashed(parent recordID, e *Entry) recordID {
 // isChild reports whether the record with id is the child of parent for e.
 func (x *ruleIndex) isChild(id, parent recordID, e *Entry) bool {
 	r := x.record(id)
-	return r.parent() == parent && string(r.value()) == e.Value && string(r.key()) == e.Key
+	return r.parent() == parent && r.isFor(e)
 }
 
 func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }
-
-// A ruleTable stores rules contiguously, so that finding a rule by its number takes one memory
-// access.
-type ruleTable struct {
-	chunks [][]Rule
-	n      uint32
-}
-
-const rulesPerChunk = 512
-
-// add stores a copy of r and sets its number, from 1.
-func (t *ruleTable) add(r *Rule) *Rule {
-	if t.n%rulesPerChunk == 0 {
-		t.chunks = append(t.chunks, make([]Rule, rulesPerChunk))
-	}
-	stored := &t.chunks[t.n/rulesPerChunk][t.n%rulesPerChunk]
-	t.n++
-	*stored = *r
-	stored.number = t.n
-	return stored
-}
-
-// get returns the rule with a number; nil if there is none.
-func (t *ruleTable) get(number uint32) *Rule {
-	if number == 0 || number > t.n {
-		return nil
-	}
-	return &t.chunks[(number-1)/rulesPerChunk][(number-1)%rulesPerChunk]
-}

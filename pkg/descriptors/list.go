@@ -1,13 +1,6 @@
 package descriptors
 
-import (
-	"iter"
-	"net/netip"
-	"slices"
-	"strings"
-
-	"github.com/gaissmai/bart"
-)
+import "net/netip"
 
 // A list holds the values or the prefixes of a node in file order. It is never empty.
 type list struct {
@@ -20,116 +13,25 @@ type list struct {
 // but it always contains the first item, so that two lists at one level have different names.
 func (l *list) name() string {
 	const maximum = 64
-	name := ""
-	for item := range l.items() {
-		switch {
-		case name == "":
-			name = item
-		case len(name)+len(item) >= maximum:
+	items := l.items()
+	name := items[0]
+	for _, item := range items[1:] {
+		if len(name)+len(item) >= maximum {
 			return name + ",..."
-		default:
-			name += "," + item
 		}
+		name += "," + item
 	}
 	return name
 }
 
-// items returns the values, or the texts of the prefixes.
-func (l *list) items() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for _, value := range l.values {
-			if !yield(value) {
-				return
-			}
-		}
-		for _, prefix := range l.prefixes {
-			if !yield(prefix.String()) {
-				return
-			}
-		}
+// items returns the values, or the texts of the prefixes. Callers must not modify them.
+func (l *list) items() []string {
+	if len(l.prefixes) == 0 {
+		return l.values
 	}
-}
-
-// A prefixTable maps addresses to the records of siblings with the same key, by the longest prefix
-// that contains the address. Nil is empty.
-type prefixTable struct{ records *bart.Table[recordID] }
-
-// newPrefixTable returns the table of siblings with prefixes, and sets list.siblings of each.
-// record returns the record of a node.
-func newPrefixTable(siblings []*Node, record func(*Node) recordID) *prefixTable {
-	type recordOf struct {
-		netip.Prefix
-		id recordID
+	items := make([]string, len(l.prefixes))
+	for i, prefix := range l.prefixes {
+		items[i] = prefix.String()
 	}
-	var sorted []recordOf
-	table := new(prefixTable)
-	for _, n := range siblings {
-		n.list.siblings = table
-		id := record(n)
-		for _, prefix := range n.list.prefixes {
-			sorted = append(sorted, recordOf{prefix, id})
-		}
-	}
-	// Cloning a table that was filled in sorted order makes its nodes contiguous, which halves the
-	// time of a lookup.
-	slices.SortFunc(sorted, func(a, b recordOf) int { return a.Prefix.Compare(b.Prefix) })
-	var records bart.Table[recordID]
-	for _, prefix := range sorted {
-		records.Insert(prefix.Prefix, prefix.id)
-	}
-	table.records = records.Clone()
-	return table
-}
-
-// find returns the record of the longest prefix that contains value; 0 if there is none, or if
-// value is not an address.
-func (p *prefixTable) find(value string) recordID {
-	if p == nil {
-		return 0
-	}
-	address, ok := parseAddress(value)
-	if !ok {
-		return 0
-	}
-	id, _ := p.records.Lookup(address)
-	return id
-}
-
-// longest returns the longest prefix that contains address.
-func (p *prefixTable) longest(address netip.Addr) netip.Prefix {
-	longest, _, _ := p.records.LookupPrefixLPM(netip.PrefixFrom(address, address.BitLen()))
-	return longest
-}
-
-// parseAddress parses an IP address into its canonical form: without a zone, and IPv4 if it is
-// IPv4-mapped. It allocates only for the error of an address such as 10.0.0.256.
-func parseAddress(text string) (netip.Addr, bool) {
-	text, zone, zoned := strings.Cut(text, "%")
-	if !mayBeAddress(text) {
-		return netip.Addr{}, false
-	}
-	address, err := netip.ParseAddr(text)
-	if err != nil || zoned && (zone == "" || address.Is4()) {
-		return netip.Addr{}, false
-	}
-	return address.Unmap(), true
-}
-
-// mayBeAddress reports whether text has the length and the characters of an address.
-func mayBeAddress(text string) bool {
-	const longest = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
-	if len(text) > longest {
-		return false
-	}
-	separated := false
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '.', c == ':':
-			separated = true
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'f', 'A' <= c && c <= 'F':
-		default:
-			return false
-		}
-	}
-	return separated
+	return items
 }

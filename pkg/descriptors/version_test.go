@@ -167,7 +167,11 @@ func TestHashIdentifiesLimit(t *testing.T) {
 		{"domain", "domain: d", "domain: d\non_store_error: allow", "user_id=1", true},
 		{"matching", "value: login", "value: login*", "user_id=1 action=login", false},
 	} {
-		if a, b := hash(versioned, tt.request, 0), hash(strings.Replace(versioned, tt.from, tt.to, 1), tt.request, 0); (a == b) != tt.same {
+		changed := strings.Replace(versioned, tt.from, tt.to, 1)
+		if changed == versioned {
+			t.Fatalf("%q is not in the rules", tt.from)
+		}
+		if a, b := hash(versioned, tt.request, 0), hash(changed, tt.request, 0); (a == b) != tt.same {
 			t.Errorf("a change of %s: hashes %016x and %016x", tt.name, a, b)
 		}
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// maxLintSteps bounds the comparisons of rules in one domain, to about a third of a second. Beyond
-// it, lint stops.
+// maxLintSteps bounds the comparisons of rules in one domain. Beyond it, lint stops.
 const maxLintSteps = 1_000_000
 
 // A branch is a descriptor as the linter sees it, see [descriptors.Node].
@@ -193,7 +192,7 @@ func compareByPosition(a, b *branch) int {
 // nodeOf returns the node of prefix in b.
 func (b *branch) nodeOf(prefix netip.Prefix) *yaml.Node {
 	for _, c := range b.claims {
-		if c.prefix && c.Value == prefix.String() {
+		if c.prefix == prefix {
 			return c.node
 		}
 	}

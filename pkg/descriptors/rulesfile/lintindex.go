@@ -13,7 +13,7 @@ import (
 // It follows the order of [descriptors.Domain.Match], see TestUnreachableRulesNeverMatch.
 type branchIndex struct {
 	siblings      []*branch
-	exact         map[descriptors.Entry]*branch // nil until it is needed
+	byClaim       map[claim]*branch // nil until it is needed
 	prefixesByKey map[string]*bart.Table[*branch]
 	wildcards     []*branch          // in file order
 	keyOnly       map[string]*branch // by key
@@ -42,22 +42,6 @@ func (b *branch) childIndex() *branchIndex {
 	return ix
 }
 
-// find returns the branch with e as its value or one of its values; nil if there is none.
-func (ix *branchIndex) find(e descriptors.Entry) *branch {
-	if ix.exact == nil {
-		ix.exact = map[descriptors.Entry]*branch{}
-		for _, b := range ix.siblings {
-			if b.spec.Value != "" {
-				ix.exact[b.spec.Entry] = b
-			}
-			for _, v := range b.spec.Values {
-				ix.exact[descriptors.Entry{Key: b.spec.Key, Value: v}] = b
-			}
-		}
-	}
-	return ix.exact[e]
-}
-
 func (ix *branchIndex) addPrefixes(b *branch) {
 	all := ix.prefixesByKey[b.spec.Key]
 	if all == nil {
@@ -69,66 +53,64 @@ func (ix *branchIndex) addPrefixes(b *branch) {
 	}
 }
 
+// withClaim returns the branch with the claim c; nil if there is none.
+func (ix *branchIndex) withClaim(c claim) *branch {
+	if ix.byClaim == nil {
+		ix.byClaim = map[claim]*branch{}
+		for _, b := range ix.siblings {
+			for _, of := range b.claims {
+				ix.byClaim[of.claim] = b
+			}
+		}
+	}
+	return ix.byClaim[c]
+}
+
 // mayLimitBelow reports whether a branch below b may have limits.
 func (b *branch) mayLimitBelow() bool { return b.hasLimits && len(b.children) > 0 }
 
 // generals returns the branches of the level that would match b's requests if b did not exist, and
 // that mayLimitBelow.
 func (l *linter) generals(ix *branchIndex, b *branch) (all []*branch) {
-	add := func(found *branch) {
-		if found != nil && found != b && found.mayLimitBelow() {
+	wildcards := ix.wildcards
+	switch b.spec.Kind() {
+	case descriptors.KeyOnly:
+		return nil
+	case descriptors.Wildcard:
+		wildcards = wildcards[slices.Index(wildcards, b)+1:]
+	}
+	for _, c := range b.claims {
+		if found := l.general(ix, wildcards, c.claim, b); found != nil && found.mayLimitBelow() {
 			all = append(all, found)
 		}
 	}
-	for _, e := range b.entries() {
-		add(l.general(ix, e, b))
-	}
-	for _, p := range b.spec.Prefixes {
-		add(l.generalOfPrefix(ix, b.spec.Key, p, b))
-	}
-	if i := slices.Index(ix.wildcards, b); i >= 0 {
-		add(l.wildcardOrKeyOnly(ix, ix.wildcards[i+1:], b.spec.Entry))
-	}
 	return all
 }
 
-// entries returns the value or the values of b as entries. It returns none for prefixes, a wildcard
-// and a key-only branch.
-func (b *branch) entries() (all []descriptors.Entry) {
-	for _, v := range b.spec.Values {
-		all = append(all, descriptors.Entry{Key: b.spec.Key, Value: v})
+// general returns the more general branch for c: one of the prefixes, without those of except, else
+// one of wildcards, else the key-only branch. It is nil if none matches everything that c matches.
+func (l *linter) general(ix *branchIndex, wildcards []*branch, c claim, except *branch) *branch {
+	e, prefix := c.Entry, c.prefix
+	if prefix.IsValid() {
+		e.Value = "*" // a wildcard matches all addresses of a prefix only if it matches every value
+	} else if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil {
+		prefix = netip.PrefixFrom(address.WithZone("").Unmap(), address.Unmap().BitLen())
 	}
-	if b.spec.Kind() == descriptors.Exact {
-		all = append(all, b.spec.Entry)
-	}
-	return all
-}
-
-// general returns the more general branch for an exact entry, ignoring except and branches with the
-// entry itself.
-func (l *linter) general(ix *branchIndex, e descriptors.Entry, except *branch) *branch {
-	if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil {
-		address = address.WithZone("").Unmap()
-		if b := l.containing(ix, e.Key, netip.PrefixFrom(address, address.BitLen()), except); b != nil {
+	if prefix.IsValid() {
+		if b := l.containing(ix, e.Key, prefix, except); b != nil {
 			return b
 		}
 	}
-	return l.wildcardOrKeyOnly(ix, ix.wildcards, e)
-}
-
-// generalOfPrefix returns the more general branch for the addresses of p, ignoring except.
-func (l *linter) generalOfPrefix(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
-	if b := l.containing(ix, key, p, except); b != nil {
-		return b
+	if w := l.firstWildcard(wildcards, e); w != nil {
+		return w
 	}
-	// A wildcard matches all addresses of p only if it matches every value.
-	return l.wildcardOrKeyOnly(ix, ix.wildcards, descriptors.Entry{Key: key, Value: "*"})
+	return ix.keyOnly[e.Key]
 }
 
 // containing returns the branch with the longest prefix that contains p, ignoring except; nil if
 // there is none.
 func (l *linter) containing(ix *branchIndex, key string, p netip.Prefix, except *branch) *branch {
-	const steps = 100 // the comparisons that take as long as a search of prefixes
+	const steps = 100 // a search of prefixes counts as so many comparisons
 	if !l.take(steps) {
 		return nil
 	}
@@ -142,30 +124,20 @@ func (l *linter) containing(ix *branchIndex, key string, p netip.Prefix, except 
 	return nil
 }
 
-// wildcardOrKeyOnly returns the first of wildcards that covers e, else the key-only branch.
-func (l *linter) wildcardOrKeyOnly(ix *branchIndex, wildcards []*branch, e descriptors.Entry) *branch {
-	if w := l.firstWildcard(wildcards, e); w != nil {
-		return w
-	}
-	return ix.keyOnly[e.Key]
-}
-
 // counterparts returns the branches of the level ix that match what c, of another level, matches.
-// It contains a nil for each part of c without a counterpart.
+// It contains a nil for each claim of c without a counterpart.
 func (l *linter) counterparts(ix *branchIndex, c *branch) (all []*branch) {
-	for _, e := range c.entries() {
+	kind := c.spec.Kind()
+	for _, part := range c.claims {
 		l.take(1)
-		b := ix.find(e)
+		var b *branch
+		if kind == descriptors.Exact || kind == descriptors.Values {
+			b = ix.withClaim(part.claim)
+		}
 		if b == nil {
-			b = l.general(ix, e, nil)
+			b = l.general(ix, ix.wildcards, part.claim, nil)
 		}
 		all = append(all, b)
-	}
-	for _, p := range c.spec.Prefixes {
-		all = append(all, l.generalOfPrefix(ix, c.spec.Key, p, nil))
-	}
-	if all == nil { // a wildcard, or key only
-		all = append(all, l.wildcardOrKeyOnly(ix, ix.wildcards, c.spec.Entry))
 	}
 	return all
 }

@@ -16,7 +16,7 @@ import (
 // siblings.
 type claim struct {
 	descriptors.Entry
-	prefix bool
+	prefix netip.Prefix // the zero Prefix in an entry; else Value is its text
 }
 
 // A claimAt is a claim with its node.
@@ -72,7 +72,7 @@ func (r *reader) readNodeSpec(f fields) (spec descriptors.NodeSpec, claims []cla
 	for _, item := range r.readItems(f.get("cidr"), "prefix") {
 		if prefix, ok := r.readPrefix(item); ok {
 			spec.Prefixes = append(spec.Prefixes, prefix)
-			claims = append(claims, claimAt{claim: claim{Entry: entry(prefix.String()), prefix: true}, node: item, list: true})
+			claims = append(claims, claimAt{claim: claim{entry(prefix.String()), prefix}, node: item, list: true})
 		}
 	}
 	for _, name := range []string{"values", "cidr"} {

@@ -71,7 +71,7 @@ func (r *reader) warnOctal(n *yaml.Node, key string, v int64) {
 // a list.
 func (p *parser) warnValues(value *yaml.Node, claims []claimAt) {
 	for _, c := range claims {
-		if c.prefix {
+		if c.prefix.IsValid() {
 			continue
 		}
 		if c.list {
