@@ -164,9 +164,9 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// decideWithTimeout decides groups in one call, which may use the whole timeout, even if notAfter
-// is earlier or its client has left, because a timeout closes the connection, which other clients
-// share. A panic becomes an error.
+// decideWithTimeout decides groups in one call. The call may use the whole timeout, even if
+// notAfter is earlier or its client has left, because a timeout closes the connection, which other
+// clients share. A panic becomes an error.
 func (q *queue) decideWithTimeout(notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 // A serverClock converts local times to a server's time, based on the last reply. A call carries
 // its deadline in the server's time, because a frozen server or connection may run it long after
 // its caller got an error. The time in a reply is older than the reply, so a serverClock is behind
-// the server's clock, unless that is set back, or a redirection in a cluster brought the time of a
-// server whose clock is ahead.
+// the server's clock. But it is ahead after that clock was set back, or if a redirection in a
+// cluster brought the time of a server whose clock is ahead.
 type serverClock struct {
 	start  time.Time
 	offset atomic.Int64 // the server's µs since 1970, minus our µs since start; 0: unknown
