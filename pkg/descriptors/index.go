@@ -174,7 +174,7 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 		if child := x.findInBuckets(exact&^inBuckets, e); child > 0 {
 			return child
 		}
-	case x.record(exact).isFor(e):
+	case x.isFor(exact, e):
 		return exact
 	}
 	number := r.inexact()
@@ -202,16 +202,16 @@ func (x *ruleIndex) findInBuckets(parent recordID, e *Entry) recordID {
 		switch bucket := x.buckets[i]; {
 		case bucket == 0:
 			return 0
-		case bucket>>32 == h>>32 && x.isChild(recordID(bucket), parent, e):
+		case bucket>>32 == h>>32 && x.record(recordID(bucket)).parent() == parent && x.isFor(recordID(bucket), e):
 			return recordID(bucket)
 		}
 	}
 }
 
-// isChild reports whether the record with id is the child of parent for e.
-func (x *ruleIndex) isChild(id, parent recordID, e *Entry) bool {
+// isFor reports whether the record with id has the key and the value of e.
+func (x *ruleIndex) isFor(id recordID, e *Entry) bool {
 	r := x.record(id)
-	return r.parent() == parent && r.isFor(e)
+	return string(r.value()) == e.Value && string(r.key()) == e.Key
 }
 
 func (x *ruleIndex) record(id recordID) nodeRecord { return x.records[int(id)*alignment:] }

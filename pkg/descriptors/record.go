@@ -58,8 +58,3 @@ func (r nodeRecord) exact() recordID         { return recordID(r.field(8)) }
 func (r nodeRecord) parent() recordID        { return recordID(r.field(12)) }
 func (r nodeRecord) key() []byte             { return r[recordHeader:][:r.field(16)] }
 func (r nodeRecord) value() []byte           { return r[recordHeader+int(r.field(16)):][:r.field(20)] }
-
-// isFor reports whether r has the key and the value of e.
-func (r nodeRecord) isFor(e *Entry) bool {
-	return string(r.value()) == e.Value && string(r.key()) == e.Key
-}
