@@ -12,26 +12,23 @@
 --   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
 --   EXTRA         decide_extra.lua         any other group; any other ungrouped operation is a group of one
 --
--- The file of an algorithm returns its module. limit.module is the module of the limit's algorithm. It has these members:
---   limit(text, from) -> limit, after                   decodes the numbers of a limit, from byte from of text on, and returns the byte
---                                                       after them
---   load(key, limit, now, value, s) -> s                reads a state. value is the reply to GET: a string, an error, or false if the key is
---                                                       absent. If it is nil, load reads it. s is a state to reuse, or nil
---   fits(s, limit, now, n) -> fits, retry               retry is -1 if n hits never fit. n = 0 is a peek, which checks 1 hit, or 0 hits if
---                                                       limit.peek_over. Each fits has this rule in its first line, because a call of a
---                                                       shared function would cost time
---   charge(s, limit, now, n) -> changed                 charges n > 0 hits, or refunds -n
+-- The file of an algorithm returns a table of these members, which is limit.algorithm for its limits:
+--   limit(text, from) -> limit, after               decodes the numbers of a limit, from byte from of text on. after is the byte after them
+--   load(key, limit, now, value, s) -> s            reads a state. value is the reply to GET: a string, an error, or false if the key is
+--                                                   absent. If it is nil, load reads it. s is a state to reuse, or nil
+--   fits(s, limit, now, n) -> fits, retry           retry is -1 if n hits never fit. n = 0 is a peek, which checks 1 hit, or 0 hits if
+--                                                   limit.peek_over
+--   charge(s, limit, now, n) -> changed             charges n > 0 hits, or refunds -n
 --   usage(s, limit, now) -> used, reset
---   save(key, s, limit, reset, now, server)             writes a changed state, which has fully reset after reset µs
+--   save(key, s, limit, reset, now, server)         writes a changed state, which has fully reset after reset µs
 --   quick(key, limit, now, value, n, server) -> used, reset
---                                                       charges and saves n > 0 hits that fit, or refunds -n. In a case that it does not
---                                                       handle, it changes nothing and returns nil. value is not nil
---   settles_at_once                                     true if a settle does not need the time of the charge, for decide_reservations.lua
---   check(value)                                        fails for a value that load cannot read; only with settles_at_once. A call of load
---                                                       would cost 2 % of a settle
--- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, and its
--- module is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation.
---
+--                                                   charges and saves n > 0 hits that fit, or refunds -n. In a case that it does not
+--                                                   handle, it changes nothing and returns nil. value is not nil
+--   settles_at_once                                 true if a settle does not need the time of the charge, for decide_reservations.lua
+--   check(value)                                    fails for a value that load cannot read; only with settles_at_once
+-- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, whose
+-- algorithm is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation.
+
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = struct_unpack('>I8I8', ARGV[1])
 local time = call('TIME')
@@ -44,16 +41,17 @@ local limits = { nil }
 for i = 2, #ARGV - 1 do
   local element = ARGV[i]
   local name, from = struct_unpack('s', element)
-  local module, limit, refunds_expired = module_of(name)
-  limit, from = module.limit(element, from)
-  limit.module = module
+  local algorithm = module_of(name)
+  local limit, refunds_expired
+  limit, from = algorithm.limit(element, from)
+  limit.algorithm = algorithm
   if from <= #element then -- the limit reserves or has a penalty
     limit.ttl, refunds_expired, from = struct_unpack('>I8I8', element, from)
     limit.reserves, limit.refunds_expired = limit.ttl > 0, refunds_expired == 1
     if from <= #element then
       local penalty = module_of('penalty')
       limit.penalty = penalty.limit(element, from)
-      limit.penalty.module = penalty
+      limit.penalty.algorithm = penalty
     end
   end
   limits[i - 1] = limit
@@ -62,53 +60,10 @@ end
 -- The encoded runs.
 local packed = ARGV[#ARGV]
 
--- The reply has the reasons of failed operations from its second element on.
-local reply = { '' }
-
--- Whether this is a replica, which rejects all writes.
-local is_replica = false
-
--- failures returns the functions that report failed operations and keys.
-local function failures()
-  local function text_of(problem)
-    local reason = type(problem) == 'table' and problem.err or tostring(problem)
-    is_replica = is_replica or string.find(reason, 'READONLY', 1, true) ~= nil
-    return reason
-  end
-
-  local function fail(i, problem)
-    reply[#reply + 1] = text_of(problem)
-    set_verdict(i, $FAILED, #reply - 1, 0, 0)
-  end
-
-  -- Sets verdict i of an operation whose key could not be saved. A denial stays a denial even if it could not be counted. The verdict
-  -- then reports the usage that Redis still has, because the caller's deny cache stores the reported usage. But if the hits fit that
-  -- usage, they were denied only because of charges that are now lost, so the operation fails.
-  local function set_unsaved(i, key, limit, n, problem, penalty_index)
-    local result = verdict_of(i) % $DURING_PENALTY
-    if result == $TOO_MANY_LEASES then return end
-    problem = text_of(problem)
-    local function deny()
-      local s, left, penalty = limit.module.load(key, limit, now), 0, limit.penalty
-      local fits, retry = limit.module.fits(s, limit, now, n)
-      if penalty then left = penalty.module.left(penalty.module.load(KEYS[penalty_index]), penalty, now) end
-      if fits and left == 0 then error(problem, 0) end
-      local used, reset = limit.module.usage(s, limit, now)
-      set_verdict(i, $DENIED, used, retry, reset)
-      if left > 0 then penalty.module.add_to_denial(i, left) end
-    end
-    local ok = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
-    if ok then ok, problem = pcall(deny) end
-    if not ok then fail(i, problem) end
-  end
-
-  return { text_of = text_of, fail = fail, set_unsaved = set_unsaved }
-end
-
 -- Charges the hits of an operation: n, or denied_n if it is denied. fits returned allowed and retry for n. It returns the wait, and whether
 -- the state has changed.
 local function charge_checked(s, limit, n, denied_n, allowed, retry)
-  local algorithm = limit.module
+  local algorithm = limit.algorithm
   if allowed then return 0, algorithm.charge(s, limit, now, n) end
   if denied_n <= 0 or not limit.counts_denied then return retry, false end
   local charged = algorithm.charge(s, limit, now, denied_n)
@@ -125,7 +80,7 @@ end
 local function decide_each(decide, run, values)
   while run.op_index <= run.op_count do
     local ok, problem = pcall(decide, run, values)
-    if not ok then failures().fail(run.first + run.op_index - 1, problem) end
+    if not ok then module_of('failures').fail(run.first + run.op_index - 1, problem) end
     run.op_index = ok and run.op_count + 1 or run.op_index + 1
   end
 end
@@ -141,8 +96,8 @@ local function decide_alone(run, values)
     local limit_index, n = struct_unpack($ALONE_LAYOUT, packed, ops_at + $ALONE_SIZE * (op_index - 1))
     local limit, denied_n = limits[limit_index], n
     if count_denied then n = 0 end
-    if limit.module ~= algorithm then
-      algorithm, s = limit.module, nil
+    if limit.algorithm ~= algorithm then
+      algorithm, s = limit.algorithm, nil
       load, fits, usage, quick = algorithm.load, algorithm.fits, algorithm.usage, algorithm.quick
     end
     local key, value = names[offset + op_index], values[op_index]
@@ -164,7 +119,7 @@ local function decide_alone(run, values)
         algorithm.save(key, s, limit, reset, now, server)
       else
         local ok, problem = pcall(algorithm.save, key, s, limit, reset, now, server)
-        if not ok then failures().set_unsaved(first + op_index - 1, key, limit, n, problem) end
+        if not ok then module_of('failures').report_unsaved(first + op_index - 1, key, limit, now, n, problem) end
       end
     end
   end
@@ -187,7 +142,8 @@ local batch
 local from, count = 1, 0
 while from <= #packed do
   local op_count, key_index, kind, limit_index, n, ops_at = struct_unpack($RUN_LAYOUT, packed, from)
-  local count_denied, size, last, run = kind >= $COUNT_DENIED, 0, count + op_count
+  local count_denied, size, last = kind >= $COUNT_DENIED, 0, count + op_count
+  local run
   if count_denied then kind = kind - $COUNT_DENIED end
   -- Lua rounds the size of a table up to a power of 2. More than 8 fields would cost a SAME_KEY run 5 %.
   if kind == $SAME_KEY then
@@ -209,7 +165,6 @@ while from <= #packed do
   else
     batch = batch or {
       now = now, server = server, limits = limits, packed = packed, runs = { nil }, known_keys = {}, charge_checked = charge_checked,
-      failures = failures,
     }
     batch.runs[#batch.runs + 1] = run
     if kind == $CONCURRENCY then
@@ -229,19 +184,22 @@ while from <= #packed do
 end
 if modules.decide_shared then modules.decide_shared.finish() end
 
+local failures = modules.failures
 -- Clients leave a server that is no longer the master if the reply is an error.
-if is_replica then return redis.error_reply('READONLY a read only replica') end
+if failures and failures.is_replica then return redis.error_reply('READONLY a read only replica') end
 
 -- Many verdicts are packed at a time. A string for each would cost more than its numbers.
 local format, per_pack, numbers = $PACK_FORMAT, 4 * $VERDICTS_PER_PACK, 4 * count
 local to = math.min(numbers, per_pack)
-reply[1] = struct_pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
+local reply = struct_pack(string.sub(format, 1, 3 + 2 * to), server, unpack(verdicts, 1, to))
 if numbers > per_pack then
-  local texts = { reply[1] }
+  local texts = { reply }
   for from = per_pack + 1, numbers, per_pack do
     to = math.min(from + per_pack - 1, numbers)
     texts[#texts + 1] = struct_pack('>' .. string.sub(format, 4, 3 + 2 * (to - from + 1)), unpack(verdicts, from, to))
   end
-  reply[1] = table.concat(texts)
+  reply = table.concat(texts)
 end
-return reply
+local elements = failures and failures.texts or { nil }
+table.insert(elements, 1, reply)
+return elements

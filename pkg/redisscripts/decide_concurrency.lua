@@ -9,7 +9,7 @@ local function decide(leases, s, id, limit, n, ends)
   local lease_id = id ~= $NO_ID and id
   leases.expire(s, now, id)
   leases.shorten(s, now + limit.ttl)
-  if not ends then return limit.module.open_or_peek(s, lease_id, limit, now, n, server) end
+  if not ends then return limit.algorithm.open_or_peek(s, lease_id, limit, now, n, server) end
   if lease_id then leases.end_lease(s, id, now, server) end
   return true, 0
 end
@@ -20,7 +20,7 @@ return function(run)
     run.op_index = op_index
     local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op_index - 1))
     local limit = limits[limit_index]
-    local leases, name, key, allowed, retry = limit.module.leases, KEYS[key_index], known_keys[key_index], true, 0
+    local leases, name, key, allowed, retry = limit.algorithm.leases, KEYS[key_index], known_keys[key_index], true, 0
     local already_open, scores, used, reset
     if not key and id ~= $NO_ID then
       scores = leases.scores(name, id)
@@ -31,7 +31,7 @@ return function(run)
       key.state = key.state or leases.load(name, id, false, scores)
       known_keys[key_index] = key
       allowed, retry, already_open = decide(leases, key.state, id, limit, n, op_kind == $END)
-      used, reset = limit.module.usage(key.state, limit, now)
+      used, reset = limit.algorithm.usage(key.state, limit, now)
     end
     local result = already_open and $LEASE_ALREADY_OPEN or allowed and $ALLOWED or $DENIED
     set_verdict(run.first + op_index - 1, result, used, retry, reset)

@@ -10,7 +10,7 @@
 --   actual          the actual cost of an id that ended before it was opened
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
-local now, server, failures, shared = batch.now, batch.server, batch.failures, module_of('decide_shared', batch)
+local now, server, shared = batch.now, batch.server, module_of('decide_shared', batch)
 local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
 
 -- The effect of an operation on its lease, if the operation is allowed.
@@ -38,13 +38,13 @@ local function load_reservations(key, op)
   local corrections = expire_leases(op)
   if #corrections > 0 and op.limit.refunds_expired and settler_of(op.limit).settle(key.state, op.limit, now, corrections) then
     local _
-    _, key.reset = op.limit.module.usage(key.state, op.limit, now)
+    _, key.reset = op.limit.algorithm.usage(key.state, op.limit, now)
     key.charged = op.limit
   end
 end
 
 local function load(key, op)
-  local algorithm = op.limit.module
+  local algorithm = op.limit.algorithm
   if algorithm.is_concurrency then
     key.state = key.state or algorithm.leases.load(key.name, op.id)
     op.leases = key.state
@@ -56,7 +56,7 @@ local function load(key, op)
   if op.limit.penalty then
     local penalty_key = key_at(op.penalty_index)
     penalty_key.group = op.group
-    penalty_key.state = penalty_key.state or op.limit.penalty.module.load(penalty_key.name)
+    penalty_key.state = penalty_key.state or op.limit.penalty.algorithm.load(penalty_key.name)
     op.penalty_key = penalty_key
   end
 end
@@ -64,7 +64,7 @@ end
 -- The time left of the penalty of a key, which denies every request.
 local function penalty_left(op)
   if not op.limit.penalty then return 0 end
-  return op.limit.penalty.module.left(op.penalty_key.state, op.limit.penalty, now)
+  return op.limit.penalty.algorithm.left(op.penalty_key.state, op.limit.penalty, now)
 end
 
 -- Adds an operation to the hits that its group would charge to its key, and to the leases that the group would open there.
@@ -82,7 +82,8 @@ local function check(key, op)
     return
   end
   if op.lease_effect == 'already_open' then return end
-  op.allowed = op.limit.module.fits(key.state, op.limit, now, key.sum)
+  op.checked = key.sum
+  op.allowed = op.limit.algorithm.fits(key.state, op.limit, now, key.sum)
   if op.allowed and op.lease_effect == 'opens' and op.leases.count + key.opens > $MAX_LEASES then
     op.allowed, op.too_many = false, true
   end
@@ -111,7 +112,7 @@ local function open_leases(group)
       op.charged_at = op.limit.reserves and settler_of(op.limit).charged_at(op.key.state, op.limit, now)
       leases.module.open(leases, op.id, op.limit, now, op.n, op.charged_at, server)
     end
-    if op.limit.module.is_concurrency then report_allowed(op) end
+    if op.limit.algorithm.is_concurrency then report_allowed(op) end
   end
 end
 
@@ -127,7 +128,7 @@ local function charge(key, op)
     end
     charged = settler.charge(key.state, op.limit, now, n)
   elseif n ~= 0 and op.lease_effect ~= 'already_open' then
-    charged = op.limit.module.charge(key.state, op.limit, now, n)
+    charged = op.limit.algorithm.charge(key.state, op.limit, now, n)
   end
   if charged then key.charged = op.limit end
   report_allowed(op)
@@ -135,7 +136,7 @@ end
 
 local function charge_denied(key, op)
   if op.allowed or op.n <= 0 or not op.limit.counts_denied or penalty_left(op) > 0 then return end
-  if op.limit.module.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
+  if op.limit.algorithm.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
 end
 
 -- Counts an offense. The denied operations of a group on one key are one offense.
@@ -143,8 +144,8 @@ local function add_offense(key, op)
   if op.allowed or not op.limit.penalty or key.offended == op.group then return end
   key.offended = op.group
   local penalty_key, penalty, had_begun = op.penalty_key, op.limit.penalty, penalty_left(op) > 0
-  if penalty.module.add_offense(penalty_key.state, penalty, now) then
-    penalty_key.charged, penalty_key.reset = penalty, penalty.module.reset(penalty_key.state, penalty, now)
+  if penalty.algorithm.add_offense(penalty_key.state, penalty, now) then
+    penalty_key.charged, penalty_key.reset = penalty, penalty.algorithm.reset(penalty_key.state, penalty, now)
   end
   op.began = not had_begun and penalty_left(op) > 0
 end
@@ -155,12 +156,12 @@ local function report_denied(key, op)
   if op.too_many then
     retry = op.leases.module.wait(op.leases, now, op.limit.ttl)
   else
-    _, retry = op.limit.module.fits(key.state, op.limit, now, key.sum)
+    _, retry = op.limit.algorithm.fits(key.state, op.limit, now, key.sum)
   end
   report(key, op.first, op.limit, false, retry)
   if op.too_many then set_result(op.first, $TOO_MANY_LEASES) end
   local left = penalty_left(op)
-  if left > 0 then op.limit.penalty.module.add_to_denial(op.first, left, op.began) end
+  if left > 0 then op.limit.penalty.algorithm.add_to_denial(op.first, left, op.began) end
 end
 
 -- Moves the charge of an open reservation to the actual cost.
@@ -187,7 +188,7 @@ end
 
 -- Reports whether one more hit fits and, in a verdict of its own, the time left of the penalty.
 local function inspect(key, op)
-  local fits, retry = op.limit.module.fits(key.state, op.limit, now, 1)
+  local fits, retry = op.limit.algorithm.fits(key.state, op.limit, now, 1)
   report(key, op.first, op.limit, fits, retry)
   if op.limit.penalty then set_verdict(op.first + 1, 0, 0, penalty_left(op), 0) end
 end
@@ -207,9 +208,9 @@ return function(group)
   if group[1].op_kind == $INSPECT then return each(group, inspect) end
   if group[1].op_kind == $END then
     local op = group[1]
-    local ok, problem = true
+    local ok, problem = true, nil
     if not op.key.failed then ok, problem = pcall(end_lease, op) end
-    if not ok then failures().fail(op.first, problem) end
+    if not ok then module_of('failures').fail(op.first, problem) end
     return
   end
   each(group, add)
@@ -219,8 +220,8 @@ return function(group)
   if allowed then
     local ok, problem = pcall(open_leases, group)
     for _, op in ipairs(group) do
-      if not ok then failures().fail(op.first, problem)
-      elseif not op.limit.module.is_concurrency then guarded(charge, op) end
+      if not ok then module_of('failures').fail(op.first, problem)
+      elseif not op.limit.algorithm.is_concurrency then guarded(charge, op) end
     end
     return
   end

@@ -11,9 +11,9 @@
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
 -- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
--- the result of its check: allowed, and the wait retry. A SAME_KEY run is itself its only operation.
+-- the result of its check: allowed, the wait retry, and in a group, the hits that were checked. A SAME_KEY run is itself its only operation.
 local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
-local charge_checked, failures = batch.charge_checked, batch.failures
+local charge_checked = batch.charge_checked
 
 local function key_at(i)
   local key = known_keys[i]
@@ -46,12 +46,12 @@ local function read_extra(run, i, last)
 end
 
 local function state_of(key, limit)
-  if not key.state then key.state = limit.module.load(key.name, limit, now) end
+  if not key.state then key.state = limit.algorithm.load(key.name, limit, now) end
   return key.state
 end
 
 local function report(key, i, limit, allowed, retry)
-  local used, reset = limit.module.usage(key.state, limit, now)
+  local used, reset = limit.algorithm.usage(key.state, limit, now)
   if key.charged == limit then key.reset = reset end
   set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
 end
@@ -61,13 +61,13 @@ local function guarded(f, op)
   local key = op.key
   if key.failed then return end
   local ok, problem = pcall(f, key, op)
-  if not ok then key.failed = failures().text_of(problem) end
+  if not ok then key.failed = module_of('failures').text_of(problem) end
 end
 
 -- Decides the operations of a SAME_KEY run.
 local function decide_same_key(key, run)
   local limit, n, denied_n = run.limit, run.n, run.denied_n
-  local s, fits = state_of(key, limit), limit.module.fits
+  local s, fits = state_of(key, limit), limit.algorithm.fits
   for i = run.first, run.last do
     local allowed, retry, charged = true, 0, false
     if n >= 0 then allowed, retry = fits(s, limit, now, n) end
@@ -80,11 +80,12 @@ end
 -- Checks an operation of a group together with the others of the group on its key.
 local function check(key, op)
   local s = state_of(key, op.limit)
-  if op.n >= 0 then op.allowed, op.retry = op.limit.module.fits(s, op.limit, now, key.sum) end
+  op.checked = key.sum
+  if op.n >= 0 then op.allowed, op.retry = op.limit.algorithm.fits(s, op.limit, now, key.sum) end
 end
 
 local function charge(key, op)
-  if op.limit.module.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
+  if op.limit.algorithm.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
 end
 
 local function report_decided(key, op) report(key, op.first, op.limit, op.allowed, op.retry) end
@@ -117,7 +118,7 @@ local function decide_group(group)
 end
 
 -- The functions by which the reservations of a limit change the state of its algorithm.
-local function settler_of(limit) return module_of('settle')[limit.module.name] end
+local function settler_of(limit) return module_of('settle')[limit.algorithm.name] end
 
 -- Decides a run, and returns the index of its last verdict.
 local function decide(run)
@@ -150,8 +151,8 @@ local function save_keys()
     local limit, key_group = key.charged, key.group or {}
     if limit and not key.failed then
       if not key_group.unsaved then
-        local ok, problem = pcall(limit.module.save, key.name, key.state, limit, key.reset, now, server)
-        if not ok then key_group.unsaved = failures().text_of(problem) end
+        local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
+        if not ok then key_group.unsaved = module_of('failures').text_of(problem) end
       end
       key.unsaved = key_group.unsaved
     end
@@ -163,11 +164,11 @@ end
 -- Corrects verdict i of an operation if its key or its penalty could not be decided or saved.
 local function report_failure(i, op)
   local key = op.key
-  if key.failed then return failures().fail(i, key.failed) end
+  if key.failed then return module_of('failures').fail(i, key.failed) end
   local unsaved = key.unsaved or op.limit.penalty and known_keys[op.penalty_index].unsaved
   if not unsaved then return end
-  if op.op_kind == $INSPECT then return failures().fail(i, unsaved) end
-  failures().set_unsaved(i, key.name, op.limit, op.n, unsaved, op.penalty_index)
+  if op.op_kind == $INSPECT then return module_of('failures').fail(i, unsaved) end
+  module_of('failures').report_unsaved(i, key.name, op.limit, now, op.checked or op.n, unsaved, op.penalty_index)
 end
 
 local function finish()

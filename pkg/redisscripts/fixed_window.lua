@@ -14,7 +14,7 @@ local M = { name = 'fixed_window', limit = 0, load = 0, fits = 0, charge = 0, us
 function M.limit(text, from)
   local max, window, counts_denied, peek_over, start, after = struct_unpack('>I8I8I8I8I8', text, from)
   local limit = {
-    module = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
+    algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, by_clock = start == 0,
     first_hit = start == 1, peek_over = peek_over == 1,
   }
   if start < 2 then return limit, after end

@@ -63,7 +63,7 @@ end
 function M.limit(text, from)
   local max, window, counts_denied, peek_over, capacity, drain_whole, drain_frac, den, after = struct_unpack('>I8I8I8I8I8I8I8I8', text, from)
   local limit = {
-    module = 0, max = max, window = window, counts_denied = counts_denied == 1, capacity = capacity,
+    algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, capacity = capacity,
     drain_whole = drain_whole, drain_frac = drain_frac, den = den, peek_over = peek_over == 1,
     full_whole = 0, full_frac = 0, overdraft_whole = 0, overdraft_frac = 0,
   }

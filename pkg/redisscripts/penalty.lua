@@ -11,7 +11,7 @@ local min, max = math.min, math.max
 
 function M.limit(text, from)
   local after, within, duration, factor, longest, forget = struct_unpack('>I8I8I8I8I8I8', text, from)
-  return { module = 0, after = after, within = within, duration = duration, factor = factor, max = longest, forget = forget }
+  return { algorithm = 0, after = after, within = within, duration = duration, factor = factor, max = longest, forget = forget }
 end
 
 function M.load(key)

@@ -21,7 +21,7 @@ var files embed.FS
 
 // extraFiles are the files for limits with extra state.
 var extraFiles = []string{
-	"decide_concurrency", "decide_extra", "decide_reservations", "decide_shared", "leases_hash", "leases_zset", "penalty", "settle",
+	"decide_concurrency", "decide_extra", "decide_reservations", "decide_shared", "failures", "leases_hash", "leases_zset", "penalty", "settle",
 }
 
 // verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four

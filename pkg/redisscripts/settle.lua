@@ -8,21 +8,21 @@ local min, max = math.min, math.max
 -- A window is open even after an estimate of 0: its start identifies it for the settle.
 local fixed_window = {}
 function fixed_window.charged_at(s, limit, now) return s.start == 0 and limit.first_hit and now or s.start end
-function fixed_window.charge(s, limit, now, n) return limit.module.charge(s, limit, now, n) end
+function fixed_window.charge(s, limit, now, n) return limit.algorithm.charge(s, limit, now, n) end
 function fixed_window.settle(s, limit, now, corrections)
   local changed = false
   for _, c in ipairs(corrections) do
-    if c.delta ~= 0 and c.charged_at == s.start then changed = limit.module.charge(s, limit, now, c.delta) or changed end
+    if c.delta ~= 0 and c.charged_at == s.start then changed = limit.algorithm.charge(s, limit, now, c.delta) or changed end
   end
   return changed
 end
 
 local funnel = {}
 function funnel.charged_at() return 0 end
-function funnel.charge(s, limit, now, n) return n > 0 and limit.module.charge(s, limit, now, n) end
+function funnel.charge(s, limit, now, n) return n > 0 and limit.algorithm.charge(s, limit, now, n) end
 function funnel.settle(s, limit, now, corrections)
   local changed = false
-  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and limit.module.charge(s, limit, now, c.delta) or changed end
+  for _, c in ipairs(corrections) do changed = c.delta ~= 0 and limit.algorithm.charge(s, limit, now, c.delta) or changed end
   return changed
 end
 
@@ -62,7 +62,7 @@ end
 
 function sliding_log.settle(s, limit, now, corrections)
   if #corrections == 0 then return false end
-  local log, newest, first, due = limit.module, max(now, s.newest), math.huge, {}
+  local log, newest, first, due = limit.algorithm, max(now, s.newest), math.huge, {}
   local edge, beyond = newest - limit.window, log.last(s) - $MAX_MOVED_ENTRIES
   if beyond >= s.first then edge = max(edge, (log.entry(s, beyond, now))) end
   for _, c in ipairs(corrections) do

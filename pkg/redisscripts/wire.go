@@ -59,9 +59,9 @@ const MaxRunOps = 1000
 // A Run is consecutive operations that the script decides in one way. A group is one run.
 type Run struct {
 	Kind        RunKind
-	Ops         int   // the number of operations
-	Key         int   // the key of the first operation
-	Limit       int   // the limit of the operations of a KindSameKey run
+	OpCount     int
+	KeyIndex    int   // of the key of the first operation, unless the run is a group
+	LimitIndex  int   // of the limit of the operations of a KindSameKey run
 	N           int64 // the N of these
 	CountDenied bool  // the operations are of the kind limiters.OpCountDenied
 }
@@ -74,37 +74,37 @@ func AppendRun(b []byte, r *Run) []byte {
 	if r.CountDenied {
 		kind |= countDeniedFlag
 	}
-	b = binary.BigEndian.AppendUint16(b, uint16(r.Ops))
-	b = append(appendIndex(b, r.Key), byte(kind))
-	return binary.BigEndian.AppendUint64(appendIndex(b, r.Limit), uint64(r.N))
+	b = binary.BigEndian.AppendUint16(b, uint16(r.OpCount))
+	b = append(appendIndex(b, r.KeyIndex), byte(kind))
+	return binary.BigEndian.AppendUint64(appendIndex(b, r.LimitIndex), uint64(r.N))
 }
 
 var aloneLayout = layout{{"limit_index", "I2"}, {"n", "i8"}}
 
 // AppendAlone appends the aloneLayout of op.
-func AppendAlone(b []byte, op *limiters.Op, limit int) []byte {
-	return binary.BigEndian.AppendUint64(appendIndex(b, limit), uint64(limiters.ClampHits(op.N)))
+func AppendAlone(b []byte, op *limiters.Op, limitIndex int) []byte {
+	return binary.BigEndian.AppendUint64(appendIndex(b, limitIndex), uint64(limiters.ClampHits(op.N)))
 }
 
 var groupedLayout = slices.Concat(layout{{"key_index", "I2"}}, aloneLayout)
 
 // AppendGrouped appends the groupedLayout of op.
-func AppendGrouped(b []byte, op *limiters.Op, key, limit int) []byte {
-	return AppendAlone(appendIndex(b, key), op, limit)
+func AppendGrouped(b []byte, op *limiters.Op, keyIndex, limitIndex int) []byte {
+	return AppendAlone(appendIndex(b, keyIndex), op, limitIndex)
 }
 
 var concurrencyLayout = slices.Concat(layout{{"op_kind", "I1"}, {"id", "c16"}}, groupedLayout)
 
 // AppendConcurrency appends the concurrencyLayout of op.
-func AppendConcurrency(b []byte, op *limiters.Op, key, limit int) []byte {
-	return AppendGrouped(append(append(b, byte(op.Kind)), op.Lease[:]...), op, key, limit)
+func AppendConcurrency(b []byte, op *limiters.Op, keyIndex, limitIndex int) []byte {
+	return AppendGrouped(append(append(b, byte(op.Kind)), op.Lease[:]...), op, keyIndex, limitIndex)
 }
 
 var extraLayout = slices.Concat(concurrencyLayout, layout{{"reservations_index", "I2"}, {"penalty_index", "I2"}})
 
 // AppendExtra appends the extraLayout of op.
-func AppendExtra(b []byte, op *limiters.Op, key, limit, reservationsKey, penaltyKey int) []byte {
-	return appendIndex(appendIndex(AppendConcurrency(b, op, key, limit), reservationsKey), penaltyKey)
+func AppendExtra(b []byte, op *limiters.Op, keyIndex, limitIndex, reservationsIndex, penaltyIndex int) []byte {
+	return appendIndex(appendIndex(AppendConcurrency(b, op, keyIndex, limitIndex), reservationsIndex), penaltyIndex)
 }
 
 func appendIndex(b []byte, i int) []byte { return binary.BigEndian.AppendUint16(b, uint16(i+1)) }

@@ -54,8 +54,9 @@ func (n *node) decide(ctx context.Context, notAfter time.Time, groups []limiters
 // makeCalls encodes and sends calls, and sets their verdicts. go-redis does not use a batch after
 // its call has returned, even with a timeout, so the batch can be released.
 func (n *node) makeCalls(ctx context.Context, calls []*hashSlotCall) {
+	now := n.cluster.now()
 	for _, call := range calls {
-		call.encode(n.cluster.now())
+		call.encode(now)
 	}
 	if len(calls) == 1 {
 		n.sendAlone(ctx, calls[0]) // saves the goroutine

@@ -18,12 +18,14 @@ type Options struct {
 	// call of its own, and is never split. Each operation occupies Redis for 1 to 2 µs. The default
 	// is 256.
 	MaxBatch int
-	// MaxWaiting bounds the operations that wait for a call to one node. Beyond it, Take fails with
+	// MaxWaiting bounds the operations that wait for a call to one node, including those whose Take
+	// was canceled during the call under way. Beyond it, Take fails with
 	// ErrQueueFull, unless no other operation waits. The default is 16,384.
 	MaxWaiting int
 
 	// Now replaces the clock of Redis in decisions, for tests. Its times must be after 1970, and
 	// are truncated to microseconds. The zero time stands for that of Redis, and is the default.
+	// While a hash slot moves, the clock must not stand still.
 	Now func() time.Time
 }
 

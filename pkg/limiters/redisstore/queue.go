@@ -53,7 +53,7 @@ type queue struct {
 type queueConfig struct {
 	timeout    time.Duration   // the timeout of a Take, and of a call
 	maxBatch   int             // operations in a call that carries several Takes
-	maxWaiting int             // operations that may wait
+	maxWaiting int             // operations that may wait; canceled ones count until the next call, because the queue still holds them
 	stats      *statCounters   // of the Store
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
@@ -183,29 +183,29 @@ func (q *queue) await(ctx context.Context, w *waiter, out []limiters.Verdict) er
 	case <-w.done:
 	case <-ctx.Done():
 		q.mu.Lock()
-		err := q.abandon(w, ctx.Err())
+		abandoned, err := q.abandon(w, ctx.Err())
 		q.mu.Unlock()
-		if err != nil {
+		if abandoned {
 			return err
 		}
-		<-w.done // at the same time as the end of ctx
+		<-w.done // w has got its result at the same time
 	}
 	return w.result(out)
 }
 
-// abandon ends the wait of w, and returns its error with the cause, if there is one. It returns nil
-// if the state of w is final. The lock must be held.
-func (q *queue) abandon(w *waiter, cause error) error {
+// abandon ends the wait of w, unless its state is final. err is the error of its Take, with the
+// cause, if there is one. The lock must be held.
+func (q *queue) abandon(w *waiter, cause error) (abandoned bool, err error) {
 	switch w.state {
 	case stateWaiting:
 		w.state = stateAbandoned
 		q.stats.timedOut.Add(int64(len(w.ops)))
-		return limiters.Uncharged(withCause(errEndedUnsent, cause))
+		return true, limiters.Uncharged(withCause(errEndedUnsent, cause))
 	case stateSent:
 		w.state = stateAbandoned
-		return withCause(errEndedSent, cause)
+		return true, withCause(errEndedSent, cause)
 	default:
-		return nil
+		return false, nil
 	}
 }
 
@@ -245,7 +245,7 @@ func (q *queue) timeOutFirst(list []*waiter, now time.Time) int {
 			q.setTimer(max(w.timeoutAt.Sub(now), timeoutStep))
 			return i
 		}
-		if err := q.abandon(w, nil); err != nil {
+		if abandoned, err := q.abandon(w, nil); abandoned {
 			w.err = err
 			w.done <- struct{}{}
 		}

@@ -245,6 +245,52 @@ func TestFullRedisStillDenies(t *testing.T) {
 	}
 }
 
+// The reasons of 10,000 failed operations are more values than Lua's stack holds.
+func TestEachOfManyFailuresHasItsReason(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	ops := make([]limiters.Op, 10_000)
+	for i := range ops {
+		ops[i] = limiters.Op{Key: fmt.Sprint(i), Limit: hourly, N: 1}
+	}
+	setFull(t, c, true)
+	out, err := take(s, ops...)
+	setFull(t, c, false)
+	must.Succeed(t, err)
+	for i, v := range out {
+		if v.Err == nil || !strings.Contains(v.Err.Error(), "OOM") {
+			t.Fatalf("operation %d: %+v, want an error with OOM", i, v)
+		}
+	}
+}
+
+// A group is denied because of the sum of its hits on a key. The denial stays valid if a full Redis
+// cannot count it, although the hits of one operation would fit.
+func TestFullRedisStillDeniesTheSumOfAGroup(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	for _, name := range limiterstest.WindowedAlgorithms() {
+		for _, penalty := range []limiters.PenaltySpec{{}, {After: 9, Within: time.Minute, For: 10 * time.Minute}} {
+			limit := limiterstest.MustLimit(limiters.Spec{
+				Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: true, Params: limiters.Params{Penalty: penalty},
+			})
+			group := func(key string) limiters.Group {
+				return slices.Repeat(limiters.Group{{Key: key, Limit: limit, N: 3}}, 2)
+			}
+			key := fmt.Sprint("sum ", penalty)
+			setFull(t, c, true)
+			// A later group on the key does not change what the first has checked.
+			out, err := limiterstest.Take(s, group(key), limiters.Group{{Key: key, Limit: limit, N: 0}, {Key: "other", Limit: limit, N: 0}})
+			setFull(t, c, false)
+			for _, v := range out[:2] {
+				if err != nil || v.Err != nil || v.Allowed || v.Used != 0 {
+					t.Errorf("%s %+v: %+v, %v, want denials, and nothing charged", name, penalty, out, err)
+				}
+			}
+		}
+	}
+}
+
 // An operation is denied because of an operation before it in the call, which a full Redis then
 // does not charge. So the second operation would fit, and must fail: a denial would be remembered
 // and counted.

@@ -10,18 +10,18 @@ func (b *batch) encodeRuns() {
 	for first := 0; first < len(b.ops); {
 		r := b.runFrom(first)
 		b.appendRun(first, &r)
-		first += r.Ops
+		first += r.OpCount
 	}
 }
 
 // runFrom returns the longest run whose first operation has the index first.
 func (b *batch) runFrom(first int) redisscripts.Run {
 	if size := b.ops[first].groupSize; size > 1 {
-		return redisscripts.Run{Kind: groupKind(b.ops[first : first+size]), Ops: size}
+		return redisscripts.Run{Kind: groupKind(b.ops[first : first+size]), OpCount: size}
 	}
 	r := b.runOf(first)
-	for i := first + 1; i < len(b.ops) && b.ops[i].groupSize == 1 && r.Ops < redisscripts.MaxRunOps && extends(&r, b.runOf(i)); i++ {
-		r.Ops++
+	for i := first + 1; i < len(b.ops) && b.ops[i].groupSize == 1 && r.OpCount < redisscripts.MaxRunOps && extends(&r, b.runOf(i)); i++ {
+		r.OpCount++
 	}
 	return r
 }
@@ -40,7 +40,7 @@ func groupKind(group []batchOp) redisscripts.RunKind {
 func (b *batch) runOf(i int) redisscripts.Run {
 	op := &b.ops[i]
 	return redisscripts.Run{
-		Kind: b.runKind(op), Ops: 1, Key: op.keyIndex, Limit: op.limitIndex,
+		Kind: b.runKind(op), OpCount: 1, KeyIndex: op.keyIndex, LimitIndex: op.limitIndex,
 		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
 	}
 }
@@ -52,11 +52,11 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 	}
 	switch r.Kind {
 	case redisscripts.KindAlone:
-		return next.Key == r.Key+r.Ops // the script derives the keys from the first
+		return next.KeyIndex == r.KeyIndex+r.OpCount // the script derives the keys from the first
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		return true
 	case redisscripts.KindSameKey:
-		return next.Key == r.Key && next.Limit == r.Limit && next.N == r.N
+		return next.KeyIndex == r.KeyIndex && next.LimitIndex == r.LimitIndex && next.N == r.N
 	default: // a KindExtra run has one group
 		return false
 	}
@@ -83,7 +83,7 @@ func (b *batch) runKind(op *batchOp) redisscripts.RunKind {
 // appendRun appends r, whose first operation has the index first.
 func (b *batch) appendRun(first int, r *redisscripts.Run) {
 	buf := redisscripts.AppendRun(b.runs, r)
-	for i := first; i < first+r.Ops; i++ {
+	for i := first; i < first+r.OpCount; i++ {
 		switch op := &b.ops[i]; r.Kind {
 		case redisscripts.KindAlone:
 			buf = redisscripts.AppendAlone(buf, op.Op, op.limitIndex)

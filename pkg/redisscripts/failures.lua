@@ -1,0 +1,45 @@
+-- failures: reports operations that failed, and those whose key could not be saved.
+local M = { texts = 0, is_replica = false, text_of = 0, fail = 0, report_unsaved = 0 }
+
+-- The reasons of failed operations.
+M.texts = { nil }
+
+-- Returns the text of an error. It notes whether this is a replica, which rejects all writes.
+function M.text_of(problem)
+  local text = type(problem) == 'table' and problem.err or tostring(problem)
+  M.is_replica = M.is_replica or string.find(text, 'READONLY', 1, true) ~= nil
+  return text
+end
+
+-- Makes verdict i the failure of its operation.
+function M.fail(i, problem)
+  local texts = M.texts
+  texts[#texts + 1] = M.text_of(problem)
+  set_verdict(i, $FAILED, #texts, 0, 0)
+end
+
+-- Denies n hits again, by the usage that Redis still has, and sets verdict i. It raises problem if the hits fit this usage.
+local function deny(i, key, limit, now, n, problem, penalty_index)
+  local s, left, penalty = limit.algorithm.load(key, limit, now), 0, limit.penalty
+  local fits, retry = limit.algorithm.fits(s, limit, now, n)
+  if penalty then left = penalty.algorithm.left(penalty.algorithm.load(KEYS[penalty_index]), penalty, now) end
+  if fits and left == 0 then error(problem, 0) end
+  local used, reset = limit.algorithm.usage(s, limit, now)
+  set_verdict(i, $DENIED, used, retry, reset)
+  if left > 0 then penalty.algorithm.add_to_denial(i, left) end
+end
+
+-- Corrects verdict i of an operation whose key could not be saved. n is the hits that were checked: in a group, the sum on the key. A
+-- denial stays a denial even if it could not be counted. The verdict then reports the usage that Redis still has, because the caller's
+-- deny cache stores the reported usage. But if the hits fit this usage, they were denied only because of charges that are now lost, so
+-- the operation fails.
+function M.report_unsaved(i, key, limit, now, n, problem, penalty_index)
+  local result = verdict_of(i) % $DURING_PENALTY
+  if result == $TOO_MANY_LEASES then return end
+  problem = M.text_of(problem)
+  local denied = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
+  if denied then denied, problem = pcall(deny, i, key, limit, now, n, problem, penalty_index) end
+  if not denied then M.fail(i, problem) end
+end
+
+return M
