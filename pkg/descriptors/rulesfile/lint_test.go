@@ -122,6 +122,10 @@ func TestLintFindsHiddenBranches(t *testing.T) {
 			"  - {key: u, descriptors: [{key: a, descriptors: [{key: p, L}], L}]}",
 		}, []string{hidden(3, "'u: b'", 4, "'a'", "'a'", 4) + " [hidden-branch]"}},
 
+		{"a wildcard that reads like an address with a zone", []string{
+			"  - {key: u, value: 'fe80::1%*', descriptors: [{key: a, L}]}",
+			"  - {key: u, cidr: ['fe80::/10'], descriptors: [{key: b, L}]}",
+		}, nil},
 		{"the same branches", []string{
 			"  - {key: u, value: b, descriptors: [{key: a, value: x, L}, {key: a, value: y, L}]}",
 			"  - {key: u, descriptors: [{key: a, value: x, L}, {key: a, value: y, L}]}",

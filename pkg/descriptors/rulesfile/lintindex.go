@@ -3,6 +3,7 @@ package rulesfile
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/gaissmai/bart"
 
@@ -93,7 +94,8 @@ func (l *linter) general(ix *branchIndex, wildcards []*branch, c claim, except *
 	e, prefix := c.Entry, c.prefix
 	if prefix.IsValid() {
 		e.Value = "*" // a wildcard matches all addresses of a prefix only if it matches every value
-	} else if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil {
+	} else if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil && !strings.Contains(e.Value, "*") {
+		// The wildcard fe80::1%* parses as an address, because a zone is any text.
 		prefix = netip.PrefixFrom(address.WithZone("").Unmap(), address.Unmap().BitLen())
 	}
 	if prefix.IsValid() {

@@ -19,8 +19,8 @@ type Options struct {
 	// is 256.
 	MaxBatch int
 	// MaxWaiting bounds the operations that wait for a call to one node, including those whose Take
-	// was canceled during the call under way. Beyond it, Take fails with
-	// ErrQueueFull, unless no other operation waits. The default is 16,384.
+	// was canceled during the call under way. Beyond it, Take fails with ErrQueueFull, unless no
+	// other operation waits. The default is 16,384.
 	MaxWaiting int
 
 	// Now replaces the clock of Redis in decisions, for tests. Its times must be after 1970, and
