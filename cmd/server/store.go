@@ -19,6 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A storeStack decides the requests of the process. A call passes its parts in this order:
@@ -144,7 +145,7 @@ func (e *environment) openRedisBackend(st *storeStack) (limiters.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return guard.NewPerSecondRouter(mainRedis, perSecond), nil
+	return split.NewPerSecondRouter(mainRedis, perSecond), nil
 }
 
 // countReplicas returns the counter of the replicas that share the limits.

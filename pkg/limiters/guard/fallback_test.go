@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 var errUnreachable = errors.New("the store is unreachable")
@@ -151,10 +152,10 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		var failed []error
-		f := guard.NewFallback(guard.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
+		f := guard.NewFallback(split.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
 		})
-		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: second, N: 1}}
+		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: limit(limiters.Spec{Max: 5, Window: time.Second}), N: 1}}
 		for range 3 {
 			if got := take(t, allowing, ops...); got[0].By != limiters.ByStore || got[1].By != limiters.ByPolicy {
 				t.Errorf("got %+v, want the first by the store", got)
