@@ -92,7 +92,7 @@ e2e: ## test the image, Redis and Envoy in containers; finds or starts a Docker 
 random: ## compare the stores with naive models over random sequences that differ in each run: SEED=(the time)
 	@env=$$(tools/ensure redis redis-versions) && eval "$$env" && echo 'random: SEED=$(SEED)' && \
 	SEED=$(SEED) go test -timeout=30m -count=1 -run='TheSuite|Agree|Match|Snapshot|Expiry|Sweep|DenyCache' \
-	  ./pkg/limiters/limiterstest ./pkg/limiters/memstore ./pkg/limiters/guard ./pkg/limiters/redisstore
+	  ./pkg/limiters/limiterstest ./pkg/limiters/memstore ./pkg/limiters/guard ./pkg/limiters/split ./pkg/limiters/redisstore
 
 fuzz: ## run every fuzz test for FUZZTIME (10s)
 	@tools/fuzz $(FUZZTIME)

@@ -32,9 +32,9 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"pkg/limiters pkg/limiters/redisstore/connect pkg/limiters/split pkg/redisscripts"},
 	{"pkg/limiters/redisstore/connect", "connects to Redis: URL, passwords, TLS",
 		"internal/smallfile internal/socket"},
-	{"pkg/limiters/split", "divides one Take into parts, each of which fails by itself",
+	{"pkg/limiters/split", "divides one Take into parts, each of which fails by itself; routes limits per second",
 		"pkg/limiters"},
-	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends, per-second split",
+	{"pkg/limiters/guard", "wraps any store: deny cache, fallback, retries of ends",
 		"internal/backoff internal/memo pkg/limiters pkg/limiters/split"},
 	{"pkg/limiters/limiterstest", "tests any store against the core", "pkg/limiters"},
 	// Rules.
@@ -146,7 +146,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
-			"pkg/recorder pkg/rls"},
+			"pkg/limiters/split pkg/recorder pkg/rls"},
 	{"internal/cli", "implements every command except serve, and prints its result",
 		"internal/atomicfile internal/backoff internal/offline/accesslog internal/offline/envoyactions " +
 			"internal/offline/envoygen internal/offline/rulesdiff " +

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A storeStack decides the requests of the process. A call passes its parts in this order:
@@ -144,7 +145,7 @@ func (e *environment) openRedisBackend(st *storeStack) (limiters.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return guard.NewPerSecondRouter(mainRedis, perSecond), nil
+	return split.NewPerSecondRouter(mainRedis, perSecond), nil
 }
 
 // countReplicas returns the counter of the replicas that share the limits.
@@ -201,5 +202,5 @@ func everySecond(do func(context.Context)) func(context.Context) {
 // canDecideWithoutStore reports whether on_store_error decides every request while the store is
 // unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {
-	return rules != nil && !rules.UsesOnError(limiters.OnErrorFail)
+	return rules != nil && !rules.UsesOnError(limiters.OnErrorError)
 }

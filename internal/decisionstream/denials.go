@@ -59,7 +59,7 @@ func (s *Stream) logDenial(r *decide.Result, i, denying int) {
 	v := &d.Verdicts[denying]
 	s.options.LogDenial(&Denial{
 		Domain: d.Domain, Rule: d.RuleName(), Limit: d.LimitLabel(denying), Algorithm: d.Limits[denying].Algorithm(),
-		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, d.Key), Enforced: r.BothDenied(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
+		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, d.Key), Enforced: r.Enforced(d), Penalized: v.Penalized, Used: v.Used, RetryAfter: v.RetryAfter,
 		Replica: s.options.Replica, RulesVersion: r.Rules.Version(), Suppressed: skipped,
 	})
 }

@@ -158,7 +158,7 @@ func (s *Stream) decision(now time.Time, r *decide.Result, i, denying int, outco
 	made := &api.Decision{
 		Time: now, Domain: strings.Clone(d.Domain), Rule: d.RuleName(), Key: []explain.Entry{},
 		KeyHash: descriptors.KeyHash(s.options.KeyHashSecret, keyOf(d.Plan)), Hits: d.Hits, Outcome: outcome, Reason: d.Reason.String(),
-		Enforced: r.BothDenied(d), Replica: s.options.Replica, RulesVersion: r.Rules.Version(),
+		Enforced: r.Enforced(d), Replica: s.options.Replica, RulesVersion: r.Rules.Version(),
 	}
 	if len(s.options.KeyHashSecret) == 0 {
 		for _, e := range d.Entries {

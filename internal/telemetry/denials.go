@@ -51,7 +51,7 @@ func (m *denialMetrics) count(o *rls.Observation, d *decide.Decision) {
 		if v.PenaltyBegan {
 			m.penalties.add(labels, 1)
 		}
-		labels.enforced = strconv.FormatBool(o.BothDenied(d))
+		labels.enforced = strconv.FormatBool(o.Enforced(d))
 		m.all.add(labels, 1)
 	}
 }

@@ -31,7 +31,7 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 				gauge(d.Name(), mode.String(), stats.Down)
 			}
 		}
-		for mode := limiters.OnErrorFail; mode <= limiters.OnErrorLocal; mode++ {
+		for mode := limiters.OnErrorError; mode <= limiters.OnErrorLocal; mode++ {
 			to <- scrape.Metric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
 		}
 	}))

@@ -130,7 +130,7 @@ func logDenials(log *zap.Logger, o *rls.Observation) {
 				continue
 			}
 			log.Debug("limit denied a request", zap.String("domain", d.Domain), zap.String("rule", d.RuleName()),
-				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", o.BothDenied(d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
+				zap.String("limit", limitLabel(d, j)), zap.Bool("enforced", o.Enforced(d)), zap.Bool("too_many_leases", d.Verdicts[j].TooManyLeases),
 				zap.Stringers("entries", d.Entries))
 		}
 	}

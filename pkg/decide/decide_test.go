@@ -211,33 +211,54 @@ func kindOf(err error) ErrorKind {
 	return e.Kind
 }
 
-// A descriptor without a current limit has no remaining hits and no reset.
+// If the store failed for the deciding limit, the descriptor reports no limit, and so no remaining
+// hits and no reset.
 func TestOnStoreErrorDecides(t *testing.T) {
-	for keys, want := range map[string]string{
-		"unset": "allowed: allowed", "unset!": "allowed: allowed", "free!": "allowed: allowed", "nobody!": "allowed: allowed", "shadowed": "allowed: allowed",
-		"denied": "denied: denied", "denied!": "denied: denied", "unset denied": "denied: allowed denied",
-		"local": "allowed: allowed(4/5)",
-		// A limit that on_store_error: allow decided has no numbers, so the result has those of the
-		// other limit.
-		"mixed": "allowed: allowed(2/3)", "known": "allowed: allowed(29/30)",
-		// The request is denied, even if the store failed for another limit.
-		"failing denied": "denied: undecided denied",
-	} {
+	onFallback := func(t *testing.T, o guard.FallbackOptions) *Decider {
 		down := newStore()
 		down.Err = errStore
-		d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{Local: newStore()}), onStoreError, Options{})
-		if got := decideKeys(t, d, keys); got != want {
-			t.Errorf("%s: %s, want %s", keys, got, want)
-		}
+		return newDeciderOn(t, guard.NewFallback(down, o), onStoreError, Options{})
 	}
-	down := newStore()
-	down.Err = errStore
-	d := newDeciderOn(t, guard.NewFallback(down, guard.FallbackOptions{}), onStoreError, Options{})
+	for _, c := range []struct{ name, keys, want string }{
+		{"the domain's allow", "unset", "allowed: allowed"},
+		{"the domain's allow, a limit in the request", "unset!", "allowed: allowed"},
+		{"an unlimited rule, a limit in the request", "free!", "allowed: allowed"},
+		{"no rule, a limit in the request", "nobody!", "allowed: allowed"},
+		{"deny in shadow mode", "shadowed", "allowed: allowed"},
+		{"deny", "denied", "denied: denied"},
+		{"deny, a limit in the request", "denied!", "denied: denied"},
+		{"allow and deny", "unset denied", "denied: allowed denied"},
+		{"local", "local", "allowed: allowed(4/5)"},
+		// A limit that on_store_error: allow decided has no numbers, so the result has those of the
+		// other limit.
+		{"allow, and local with fewer hits, in one rule", "mixed", "allowed: allowed(2/3)"},
+		{"allow, and local with more hits, in one rule", "known", "allowed: allowed(29/30)"},
+		// The request is denied, even if the store failed for another limit.
+		{"error and deny", "failing denied", "denied: undecided denied"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var result Result
+			if err := onFallback(t, guard.FallbackOptions{Local: newStore()}).Decide(t.Context(), request(c.keys), &result); err != nil {
+				t.Fatal(err)
+			}
+			if got := outcomesText(&result); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			for i := range result.Decisions {
+				d := &result.Decisions[i]
+				if l, _ := d.DecidingLimit(); l == nil && (d.Remaining() != 0 || d.Verdicts[d.DecidingLimitIndex].ResetAfter != 0) {
+					t.Errorf("descriptor %d: %d remaining, verdicts %+v, want no remaining hits and no reset", i, d.Remaining(), d.Verdicts)
+				}
+			}
+		})
+	}
 	for _, key := range []string{"failing", "local"} {
-		var result Result
-		if err := d.Decide(t.Context(), request(key), &result); kindOf(err) != StoreFailed {
-			t.Errorf("%s: %v, want StoreFailed", key, err)
-		}
+		t.Run(key+" without memory", func(t *testing.T) {
+			var result Result
+			if err := onFallback(t, guard.FallbackOptions{}).Decide(t.Context(), request(key), &result); kindOf(err) != StoreFailed {
+				t.Errorf("%v, want StoreFailed", err)
+			}
+		})
 	}
 }
 

@@ -9,7 +9,7 @@ type ErrorKind uint8
 const (
 	InvalidRequest ErrorKind = iota + 1 // the caller must change the request
 	NoRules                             // no rules have been loaded yet
-	StoreFailed                         // the store could not decide a descriptor that matters
+	StoreFailed                         // a descriptor that the outcome depends on has the reason StoreError
 	ContextEnded                        // the context was canceled, or its deadline passed, before the request was decided
 )
 

@@ -39,9 +39,9 @@ func (r *Result) CausesDenial(d *Decision) bool {
 	return d.Outcome == Denied && (!d.QuotaMode || r.combined.quotasDeny())
 }
 
-// BothDenied reports whether the request and d are denied, which metrics and logs call enforced. In
-// quota mode, another descriptor may be the cause of the denial.
-func (r *Result) BothDenied(d *Decision) bool { return r.Denied && d.Outcome == Denied }
+// Enforced reports whether d is enforced: the request and d are denied. In quota mode, another
+// descriptor may be the cause of the denial.
+func (r *Result) Enforced(d *Decision) bool { return r.Denied && d.Outcome == Denied }
 
 // A Decision holds the plan and the outcome of one descriptor.
 type Decision struct {

@@ -39,9 +39,9 @@ func (r *Rules) Domain(name string) *Domain {
 func (d *Domain) Name() string { return d.name }
 
 // OnError returns the on_store_error that applies to a limit of the domain: the limit's, else the
-// domain's, else [limiters.OnErrorFail].
+// domain's, else [limiters.OnErrorError].
 func (d *Domain) OnError(l *RateLimit) limiters.OnError {
-	return cmp.Or(l.OnError, d.onError, limiters.OnErrorFail)
+	return cmp.Or(l.OnError, d.onError, limiters.OnErrorError)
 }
 
 // OnDeny returns the default response to a denied request; it may be nil.

@@ -32,7 +32,7 @@ func (b *Builder) version() string {
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
 		d := b.domains[name]
 		sum := d.digest(b.roots[name])
-		text = append(appendPart(append(text, byte(cmp.Or(d.onError, limiters.OnErrorFail))), name), sum[:]...)
+		text = append(appendPart(append(text, byte(cmp.Or(d.onError, limiters.OnErrorError))), name), sum[:]...)
 		text = d.onDeny.appendDigest(text)
 	}
 	sum := sha256.Sum256(text)

@@ -43,22 +43,26 @@ var leaseParameters = []Parameter{{
 func (p *Params) leaseTTL() time.Duration { return cmp.Or(p.LeaseTTL, defaultParams().LeaseTTL) }
 
 var concurrencyDefinition = definition{
-	name:       "concurrency",
-	parameters: leaseParameters,
-	maxLimit:   MaxLeases,
-	leases:     concurrencySlots,
-	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
-		if spec.CountDenied {
-			return nil, &SpecError{Problem: "denied hits hold no slots", Remedy: "remove 'count_denied'"}
+	name:         "concurrency",
+	parameters:   leaseParameters,
+	maxLimit:     MaxLeases,
+	leases:       concurrencySlots,
+	newAlgorithm: newConcurrency,
+}
+
+// newConcurrency returns the concurrency limit of spec. It returns an error for more than
+// [MaxLeases] slots, and for a spec with CountDenied.
+func newConcurrency(spec, _ Spec) (algorithm, error) {
+	if spec.CountDenied {
+		return nil, &SpecError{Problem: "denied hits hold no slots", Remedy: "remove 'count_denied'"}
+	}
+	if spec.Max > MaxLeases {
+		return nil, &SpecError{
+			Problem: fmt.Sprintf("%d slots are too many", spec.Max),
+			Remedy:  fmt.Sprintf("want at most %d for each key", MaxLeases),
 		}
-		if spec.Max > MaxLeases {
-			return nil, &SpecError{
-				Problem: fmt.Sprintf("%d slots are too many", spec.Max),
-				Remedy:  fmt.Sprintf("want at most %d for each key", MaxLeases),
-			}
-		}
-		return &concurrency{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
-	},
+	}
+	return &concurrency{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
 }
 
 // idPrefix is not "c", under which an earlier version kept another form of the state in Redis.

@@ -12,10 +12,10 @@ import (
 // It may differ within one Take.
 type OnError uint8
 
-// The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorFail.
+// The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorError.
 const (
 	OnErrorUnset OnError = iota
-	OnErrorFail          // the verdict is the error
+	OnErrorError         // the verdict is the error
 	OnErrorAllow
 	OnErrorDeny
 	OnErrorLocal // decide in this process's memory by its share of the limit
@@ -24,7 +24,7 @@ const (
 var onErrorNames = []string{"", "error", "allow", "deny", "local"}
 
 // OnErrorNames returns the names of all values but OnErrorUnset, the default first.
-func OnErrorNames() []string { return slices.Clone(onErrorNames[OnErrorFail:]) }
+func OnErrorNames() []string { return slices.Clone(onErrorNames[OnErrorError:]) }
 
 // ParseOnError returns the value with a name, or OnErrorUnset if there is none.
 func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }

@@ -52,17 +52,21 @@ var fixedWindowDefinition = definition{
 	stateWords:            2,
 	hasWindow:             true,
 	countsDeniedByDefault: true,
-	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
-		a := &fixedWindow{
-			max: spec.Max, window: spec.Window.Microseconds(), firstHit: spec.Params.WindowStart == StartByFirstHit,
-		}
-		if spec.Params.WindowStart != StartByCalendar {
-			return a, validateNoCalendar(spec.Params)
-		}
-		var err error
-		a.calendar, err = newCalendar(spec)
-		return a, err
-	},
+	newAlgorithm:          newFixedWindow,
+}
+
+// newFixedWindow returns the fixed window of spec. It returns an error for an invalid calendar, and
+// for parameters of a calendar under another window_start.
+func newFixedWindow(spec, _ Spec) (algorithm, error) {
+	a := &fixedWindow{
+		max: spec.Max, window: spec.Window.Microseconds(), firstHit: spec.Params.WindowStart == StartByFirstHit,
+	}
+	if spec.Params.WindowStart != StartByCalendar {
+		return a, validateNoCalendar(spec.Params)
+	}
+	var err error
+	a.calendar, err = newCalendar(spec)
+	return a, err
 }
 
 func (a *fixedWindow) idPrefix() string {

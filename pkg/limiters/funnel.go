@@ -60,38 +60,43 @@ var funnelDefinition = definition{
 		}
 		return spec.Max
 	},
-	newAlgorithm: func(spec, whole Spec) (algorithm, error) {
-		a := &funnel{
-			max: spec.Max, window: spec.Window.Microseconds(),
-			capacity: spec.capacity(), perHit: newHitTime(spec),
-		}
-		if a.max == 0 {
-			if a.capacity != 0 {
-				return nil, &SpecError{
-					Problem: "'capacity' has no meaning for a maximum of 0, which denies every hit",
-					Remedy:  "remove 'capacity'",
-				}
-			}
-			return a, nil
-		}
-		if a.capacity > maxCapacity {
+	newAlgorithm: newFunnel,
+}
+
+// newFunnel returns the funnel of spec, which refunds hits at the rate of whole. It returns an
+// error if the capacity exceeds maxCapacity, the denominator of perHit maxDen, or the time to drain
+// maxDrainMicros. The capacity must be 0 under a maximum of 0.
+func newFunnel(spec, whole Spec) (algorithm, error) {
+	a := &funnel{
+		max: spec.Max, window: spec.Window.Microseconds(),
+		capacity: spec.capacity(), perHit: newHitTime(spec),
+	}
+	if a.max == 0 {
+		if a.capacity != 0 {
 			return nil, &SpecError{
-				Problem: fmt.Sprintf("a funnel of %d hits is too large", a.capacity),
-				Remedy:  fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity),
+				Problem: "'capacity' has no meaning for a maximum of 0, which denies every hit",
+				Remedy:  "remove 'capacity'",
 			}
 		}
-		hit := &a.perHit
-		if hit.den > maxDen {
-			return nil, impreciseError(spec)
-		}
-		if hi, lo := bits.Mul64(uint64(a.capacity), hit.num); hi >= hit.den || quotient(hi, lo, hit.den) > maxDrainMicros {
-			return nil, errDrainsTooSlowly
-		}
-		a.full = hit.timeFor(a.capacity)
-		a.overdraft = hit.timeFor(2 * a.capacity)
-		a.perRefund = newHitTime(whole)
 		return a, nil
-	},
+	}
+	if a.capacity > maxCapacity {
+		return nil, &SpecError{
+			Problem: fmt.Sprintf("a funnel of %d hits is too large", a.capacity),
+			Remedy:  fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity),
+		}
+	}
+	hit := &a.perHit
+	if hit.den > maxDen {
+		return nil, impreciseError(spec)
+	}
+	if hi, lo := bits.Mul64(uint64(a.capacity), hit.num); hi >= hit.den || quotient(hi, lo, hit.den) > maxDrainMicros {
+		return nil, errDrainsTooSlowly
+	}
+	a.full = hit.timeFor(a.capacity)
+	a.overdraft = hit.timeFor(2 * a.capacity)
+	a.perRefund = newHitTime(whole)
+	return a, nil
 }
 
 // stepOf returns the smallest divisor of window whose multiples, up to maximum, are valid maximums:

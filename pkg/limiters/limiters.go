@@ -57,7 +57,7 @@ const (
 	OpCountDenied
 )
 
-// An Op is one operation on Key under Limit. N is its number of hits.
+// An Op is one operation on Key under Limit.
 type Op struct {
 	// Key names the client or resource under limit, such as a domain with the entries that matched
 	// a rule. A store keeps one state for each key, algorithm and window, so limits that differ
@@ -65,7 +65,12 @@ type Op struct {
 	Key   string
 	Limit *Limit
 	Kind  OpKind
-	N     int64
+	// N is a number of hits, see [ClampHits]. Its meaning depends on Kind:
+	//   - OpAddHits: the hits to charge, or to refund if negative; 0 peeks or opens a reservation
+	//   - OpEnd: the actual cost of a reservation; a concurrency limit ignores N
+	//   - OpInspect: ignored
+	//   - OpCountDenied: the debt, which are hits that the caller has denied from its cache
+	N int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for
 	// other limits.
 	Lease LeaseID

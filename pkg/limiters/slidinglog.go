@@ -20,21 +20,24 @@ type slidingLog struct {
 }
 
 var slidingLogDefinition = definition{
-	name:       "sliding_log",
-	parameters: windowedParameters,
-	maxLimit:   MaxLogLimit,
-	hasWindow:  true,
-	hasLog:     true,
-	newAlgorithm: func(spec, _ Spec) (algorithm, error) {
-		if spec.Max > MaxLogLimit {
-			remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
-			return nil, &SpecError{
-				Problem: fmt.Sprintf("a sliding log of %d hits is too large", spec.Max),
-				Remedy:  remedy,
-			}
+	name:         "sliding_log",
+	parameters:   windowedParameters,
+	maxLimit:     MaxLogLimit,
+	hasWindow:    true,
+	hasLog:       true,
+	newAlgorithm: newSlidingLog,
+}
+
+// newSlidingLog returns the sliding log of spec, or an error for a maximum above [MaxLogLimit].
+func newSlidingLog(spec, _ Spec) (algorithm, error) {
+	if spec.Max > MaxLogLimit {
+		remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
+		return nil, &SpecError{
+			Problem: fmt.Sprintf("a sliding log of %d hits is too large", spec.Max),
+			Remedy:  remedy,
 		}
-		return &slidingLog{max: spec.Max, window: spec.Window.Microseconds()}, nil
-	},
+	}
+	return &slidingLog{max: spec.Max, window: spec.Window.Microseconds()}, nil
 }
 
 func (a *slidingLog) idPrefix() string { return "l" }

@@ -20,8 +20,8 @@ var (
 // A reader reads a message in wire format and the messages nested in it. Strings share one copy of
 // the message.
 type reader struct {
-	bytes   []byte
-	text    string // a copy of bytes
+	wire    []byte
+	text    string // a copy of wire
 	at, end int    // bounds of the innermost message that is being read
 	bad     bool   // the format is invalid: all further reads return zero values
 }
@@ -29,12 +29,12 @@ type reader struct {
 // unmarshal fills an empty m. It accepts what proto.Unmarshal accepts, with the same result:
 // repeated scalars overwrite, repeated messages merge, and unknown fields are skipped. In addition,
 // it accepts values with invalid UTF-8.
-func (m *message) unmarshal(bytes []byte) error {
-	r := reader{bytes: bytes, text: string(bytes), end: len(bytes)}
+func (m *message) unmarshal(wire []byte) error {
+	r := reader{wire: wire, text: string(wire), end: len(wire)}
 	for r.at < r.end {
 		switch tag := r.varint(); tag {
 		case tagDomain:
-			if err := r.string(&m.domain); err != nil {
+			if err := r.utf8String(&m.domain); err != nil {
 				return err
 			}
 		case tagDescriptors:
@@ -86,7 +86,7 @@ func unmarshalEntry(e *descriptors.Entry, r *reader) (err error) {
 	for r.at < r.end {
 		switch tag := r.varint(); tag {
 		case tagKey:
-			err = r.string(&e.Key)
+			err = r.utf8String(&e.Key)
 		case tagValue:
 			err = r.value(&e.Value)
 		default:
@@ -147,15 +147,15 @@ func (r *reader) err() error {
 }
 
 func (r *reader) varint() uint64 {
-	if r.at < r.end && r.bytes[r.at] < 0x80 {
+	if r.at < r.end && r.wire[r.at] < 0x80 {
 		r.at++
-		return uint64(r.bytes[r.at-1])
+		return uint64(r.wire[r.at-1])
 	}
 	return r.longVarint()
 }
 
 func (r *reader) longVarint() uint64 {
-	v, n := protowire.ConsumeVarint(r.bytes[r.at:r.end])
+	v, n := protowire.ConsumeVarint(r.wire[r.at:r.end])
 	if n < 0 {
 		r.fail()
 		return 0
@@ -177,7 +177,7 @@ func (r *reader) enter() (outerEnd int) {
 	return outerEnd
 }
 
-func (r *reader) string(s *string) error {
+func (r *reader) utf8String(s *string) error {
 	text, err := r.lengthDelimited()
 	if err == nil && !utf8.ValidString(text) {
 		err = errNotUTF8
@@ -216,7 +216,7 @@ func (r *reader) skip(tag uint64) {
 		r.fail()
 		return
 	}
-	n := protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), r.bytes[r.at:r.end])
+	n := protowire.ConsumeFieldValue(protowire.Number(number), protowire.Type(tag&7), r.wire[r.at:r.end])
 	if n < 0 {
 		r.fail()
 		return

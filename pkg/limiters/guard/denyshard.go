@@ -12,10 +12,24 @@ import (
 // A denyShard holds the denials of some keys. Each entry is in one of two lists: in toRenew if the
 // store must be called for it, and otherwise in idle. Both have the order in which entries were
 // added to them. Only queueRenewal and makeIdle move an entry. Call the methods within locked.
+//
+// The lock is not held during a call of the store, so the reply may be outdated. Each route and
+// renewal keeps the counters from before its call, and a change of a counter cancels what the reply
+// would do, for all keys of the shard:
+//
+//	event                        removes              increments           cancels, of calls in flight
+//	refund, before its call      denials of its key   -                    -
+//	refund, after its call       denials of its key   generation           recordDenial, renewDenial
+//	DropDenials                  all denials          generation           recordDenial, renewDenial
+//	reset (each Forget method)   denials, debts       generation, resets   these two, and restoreDebt
+//	underMinHits, not denied     the denial           -                    -
+//
+// The last event is the reply to a charge below the minHits of a denial. If a denial is removed
+// from an entry with a debt, the entry stays with noDenial until popRenewal takes its debt.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32                // incremented by refunds, DropDenials and beginReset: earlier calls record no denials
-	resets        uint32                // incremented by beginReset: earlier calls restore no debts
+	generation    uint32                // see the table
+	resets        uint32                // see the table
 	entries       map[string]*denyEntry // the first entry of each key, see nextOfKey
 	idle, toRenew denyEntry             // heads of the lists
 	maxAge        time.Duration         // DenyCacheOptions.MaxAge

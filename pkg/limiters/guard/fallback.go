@@ -150,7 +150,7 @@ func (f *Fallback) noteOutage(err error, t pendingTake) {
 			f.outages.noteFailure(failure)
 			return
 		}
-		if reason == nil && op.OnError > limiters.OnErrorFail {
+		if reason == nil && op.OnError > limiters.OnErrorError {
 			reason = failure
 		}
 	}
@@ -201,7 +201,7 @@ func (f *Fallback) count(t pendingTake) {
 		case op.Kind == limiters.OpEnd:
 			continue
 		case v.Err != nil:
-			onError = limiters.OnErrorFail
+			onError = limiters.OnErrorError
 		case !v.By.AfterFailure():
 			continue
 		}

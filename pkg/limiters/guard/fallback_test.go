@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 var errUnreachable = errors.New("the store is unreachable")
@@ -70,7 +71,7 @@ func (u *withOnErrors) Take(ctx context.Context, groups []limiters.Group, out []
 
 func TestFallbackPassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiterstest.TimedStore {
-		return limiterstest.Decorated(withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorFail))
+		return limiterstest.Decorated(withOnError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnErrorError))
 	})
 }
 
@@ -100,7 +101,7 @@ func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
 	}
 	got := take(t, withOnError(f,
-		limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal, limiters.OnErrorFail, limiters.OnErrorUnset,
+		limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal, limiters.OnErrorError, limiters.OnErrorUnset,
 		limiters.OnErrorDeny, limiters.OnErrorDeny,
 	), ops...)
 	got[2].ResetAfter, got[2].At = 0, 0 // depend on the clock
@@ -111,7 +112,7 @@ func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	decided := [...]int64{limiters.OnErrorFail: 2, limiters.OnErrorAllow: 1, limiters.OnErrorDeny: 3, limiters.OnErrorLocal: 1}
+	decided := [...]int64{limiters.OnErrorError: 2, limiters.OnErrorAllow: 1, limiters.OnErrorDeny: 3, limiters.OnErrorLocal: 1}
 	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Ops: decided}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -123,7 +124,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	groups := limiters.Singles(op("a"), op("b"))
-	err := withOnError(f, limiters.OnErrorFail, limiters.OnErrorLocal).Take(t.Context(), groups, out)
+	err := withOnError(f, limiters.OnErrorError, limiters.OnErrorLocal).Take(t.Context(), groups, out)
 	if !errors.Is(err, errUnreachable) {
 		t.Errorf("got %v", err)
 	}
@@ -137,7 +138,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &limiterstest.FailingStore{Store: memory(), OfKey: failsOn("bad")}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorFail), op("good"), op("bad"), op("bad2"))
+	out := take(t, withOnError(f, limiters.OnErrorDeny, limiters.OnErrorDeny, limiters.OnErrorError), op("good"), op("bad"), op("bad2"))
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
@@ -151,10 +152,10 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}
 		var failed []error
-		f := guard.NewFallback(guard.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
+		f := guard.NewFallback(split.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
 		})
-		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: second, N: 1}}
+		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: limit(limiters.Spec{Max: 5, Window: time.Second}), N: 1}}
 		for range 3 {
 			if got := take(t, allowing, ops...); got[0].By != limiters.ByStore || got[1].By != limiters.ByPolicy {
 				t.Errorf("got %+v, want the first by the store", got)
@@ -176,7 +177,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 // operation, but not the call.
 func TestReasonOfOnErrorIsReportedWithoutAnOutage(t *testing.T) {
 	for on, want := range map[limiters.OnError]int{
-		limiters.OnErrorFail: 0, limiters.OnErrorAllow: 2, limiters.OnErrorDeny: 2, limiters.OnErrorLocal: 2,
+		limiters.OnErrorError: 0, limiters.OnErrorAllow: 2, limiters.OnErrorDeny: 2, limiters.OnErrorLocal: 2,
 	} {
 		var failed []error
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), OfKey: failsOn("bad")}, guard.FallbackOptions{
@@ -419,7 +420,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	f := guard.NewFallback(store, guard.FallbackOptions{})
 	var got []string
 	for _, on := range []limiters.OnError{
-		limiters.OnErrorDeny, limiters.OnErrorFail, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
+		limiters.OnErrorDeny, limiters.OnErrorError, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
 	} {
 		v := takeGroups(t, withOnError(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, op("new")})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
@@ -441,7 +442,7 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 		together bool
 		want     int64
 	}{
-		{limiters.OnErrorDeny, true, 0}, {limiters.OnErrorFail, true, 0}, {limiters.OnErrorDeny, false, 1}, {limiters.OnErrorAllow, true, 2},
+		{limiters.OnErrorDeny, true, 0}, {limiters.OnErrorError, true, 0}, {limiters.OnErrorDeny, false, 1}, {limiters.OnErrorAllow, true, 2},
 	} {
 		ops := []limiters.Op{op("local"), op(fmt.Sprint(c.with))}
 		groups := limiters.Singles(ops...)

@@ -3,7 +3,6 @@
 //   - [DenyCache] answers repeated denials from memory.
 //   - [EndRetrier] retries ends of leases.
 //   - [Fallback] applies on_store_error when the store fails.
-//   - [PerSecondRouter] divides operations between two stores.
 //
 // Each is a Store. An end is an operation with [limiters.OpEnd]: it ends a lease.
 package guard

@@ -89,7 +89,7 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 
 func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnError]limiters.Verdict{
-		limiters.OnErrorUnset: {Err: errUnreachable}, limiters.OnErrorFail: {Err: errUnreachable},
+		limiters.OnErrorUnset: {Err: errUnreachable}, limiters.OnErrorError: {Err: errUnreachable},
 		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
 		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
 		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},

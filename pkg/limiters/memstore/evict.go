@@ -106,9 +106,9 @@ func (s *Store) keepTightest(sh *shard, r record, l *limiters.Limit, storeNow in
 		return
 	}
 	// New rules may have raised a limit that had no operations for a window.
-	inUse := storeNow-entry.usedAt <= held.Window().Microseconds()
+	usedInWindow := storeNow-entry.usedAt <= held.Window().Microseconds()
 	// Keys under a limit of 0 need no protection.
-	if l.Capacity() == 0 || inUse && isTighter(held, l) {
+	if l.Capacity() == 0 || usedInWindow && isTighter(held, l) {
 		return
 	}
 	i, added := sh.limits.acquire(l)

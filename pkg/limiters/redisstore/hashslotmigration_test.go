@@ -133,7 +133,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 // timeout, the first is refunded, and on_store_error decides without a second charge.
 func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	t.Parallel()
-	for _, onError := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorFail} {
+	for _, onError := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorError} {
 		t.Run(onError.String(), func(t *testing.T) {
 			c := redistest.StartCluster(t, 3)
 			s := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Second })
@@ -157,7 +157,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			if err != nil || v[0].Used > 1+3 {
 				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
 			}
-			if onError == limiters.OnErrorFail && v[0].Used != 1 {
+			if onError == limiters.OnErrorError && v[0].Used != 1 {
 				t.Errorf("undecided requests charged the week: used %d", v[0].Used)
 			}
 		})

@@ -1,5 +1,6 @@
 // Package split divides one Take among stores. Each store gets a subset of the groups. If a store
-// fails or panics, only its own operations get an error.
+// fails or panics, only its own operations get an error. [PerSecondRouter] is a store that divides
+// operations between two stores in this way.
 package split
 
 import (

@@ -4,27 +4,41 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// echo is a store whose verdicts have each operation's N as Used.
+// An echo is a store whose verdicts have each operation's N as Used. It records the groups of its
+// calls.
 type echo struct {
+	limiters.Store
 	err    error
 	panics bool
+	calls  int
 	groups []limiters.Group
 }
 
+// keys returns the keys of the operations, separated by spaces.
+func (e *echo) keys() string {
+	var keys []string
+	for _, op := range slices.Concat(e.groups...) {
+		keys = append(keys, op.Key)
+	}
+	return strings.Join(keys, " ")
+}
+
 func (e *echo) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+	e.calls++
 	if e.panics {
 		panic("out of order")
 	}
 	if e.err != nil {
 		return limiters.FailAll(out, e.err)
 	}
-	e.groups = groups
+	e.groups = append(e.groups, groups...)
 	for i, op := range slices.Concat(groups...) {
 		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
 	}

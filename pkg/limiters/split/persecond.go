@@ -1,4 +1,4 @@
-package guard
+package split
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A PerSecondRouter is a Store that sends limits with a window of one second to one store, and all
@@ -32,7 +31,7 @@ func (r *PerSecondRouter) Take(ctx context.Context, groups []limiters.Group, out
 	case !slices.ContainsFunc(groups, isLonger):
 		return r.perSecond.Take(ctx, groups, out)
 	}
-	var both split.FanOut
+	var both FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isPerSecond(g) {
 			both.Add(r.perSecond, g, first)
@@ -64,7 +63,10 @@ func (r *PerSecondRouter) Reset(ctx context.Context, keys []limiters.StateName) 
 		return found, err
 	}
 	inPerSecond, err := r.perSecond.Reset(ctx, keys)
-	return orElementwise(found, inPerSecond), err
+	for i, yes := range inPerSecond {
+		found[i] = found[i] || yes
+	}
+	return found, err
 }
 
 // Prefixes of cursors, which identify the store.

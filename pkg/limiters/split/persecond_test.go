@@ -1,31 +1,32 @@
-package guard_test
+package split_test
 
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
 // A limit of one second that gets a penalty by a reload is counted in the other store from then on,
 // and so the reference has two stores too.
 func TestPerSecondPassesTheSuite(t *testing.T) {
 	limiterstest.RunAgainst(t, newTwoReferences, func(*testing.T) limiterstest.TimedStore {
-		return limiterstest.Decorated(guard.NewPerSecondRouter(memory(), memory()))
+		return limiterstest.Decorated(split.NewPerSecondRouter(memory(), memory()))
 	})
 	t.Run("references", func(t *testing.T) {
 		reference := func() limiters.Store { return limiterstest.Inner(limiterstest.NewReference()) }
-		limiterstest.RunRandom(t, limiterstest.Decorated(guard.NewPerSecondRouter(reference(), reference())))
+		limiterstest.RunRandom(t, limiterstest.Decorated(split.NewPerSecondRouter(reference(), reference())))
 	})
 }
 
-// twoReferences is a naive [guard.PerSecondRouter], which decides group by group.
+func memory() limiters.Store { return limiterstest.Inner(memstore.New(memstore.Options{})) }
+
+// twoReferences is a naive [split.PerSecondRouter], which decides group by group.
 type twoReferences struct{ main, second *limiterstest.Reference }
 
 func newTwoReferences() limiterstest.TimedStore {
@@ -74,34 +75,17 @@ func (r twoReferences) ResetMatching(ctx context.Context, match func(string) boo
 	return limiters.Progress{Scanned: done.Scanned + second.Scanned, Reset: done.Reset + second.Reset}, err
 }
 
-// A recorder is a store that records the keys of its operations. Its verdicts have each operation's
-// N as Used.
-type recorder struct {
-	limiters.Store
-	keys  []string
-	calls int
-	err   error
-}
-
-func (r *recorder) Take(_ context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	r.calls++
-	for i, op := range slices.Concat(groups...) {
-		r.keys = append(r.keys, op.Key)
-		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
-	}
-	if r.err != nil {
-		return limiters.FailAll(out, r.err)
-	}
-	return nil
+func fixedWindow(window time.Duration) *limiters.Limit {
+	return limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: window})
 }
 
 var (
-	second     = limit(limiters.Spec{Max: 5, Window: time.Second})
-	minute     = limit(limiters.Spec{Max: 5, Window: time.Minute})
-	twoSeconds = limit(limiters.Spec{Max: 5, Window: 2 * time.Second})
+	second     = fixedWindow(time.Second)
+	minute     = fixedWindow(time.Minute)
+	twoSeconds = fixedWindow(2 * time.Second)
 )
 
-var penalizedSecond = limit(limiters.Spec{
+var penalizedSecond = limiterstest.MustLimit(limiters.Spec{
 	Algorithm: "fixed_window", Max: 5, Window: time.Second, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 1, Within: time.Minute, For: 10 * time.Minute}},
 })
 
@@ -124,7 +108,7 @@ func TestPerSecondDividesOps(t *testing.T) {
 			{op("a", second), op("b", second)}, {op("c", minute), op("d", minute)},
 		}, "c d", "a b"},
 	} {
-		var main, seconds recorder
+		var main, seconds echo
 		n := 0
 		for _, g := range c.groups {
 			for i := range g {
@@ -133,13 +117,13 @@ func TestPerSecondDividesOps(t *testing.T) {
 			}
 		}
 		out := make([]limiters.Verdict, n)
-		if err := guard.NewPerSecondRouter(&main, &seconds).Take(t.Context(), c.groups, out); err != nil {
+		if err := split.NewPerSecondRouter(&main, &seconds).Take(t.Context(), c.groups, out); err != nil {
 			t.Fatal(c.name, err)
 		}
-		if got := strings.Join(main.keys, " "); got != c.toMain {
+		if got := main.keys(); got != c.toMain {
 			t.Errorf("%s: to the main store %q, want %q", c.name, got, c.toMain)
 		}
-		if got := strings.Join(seconds.keys, " "); got != c.toSeconds {
+		if got := seconds.keys(); got != c.toSeconds {
 			t.Errorf("%s: to the store for seconds %q, want %q", c.name, got, c.toSeconds)
 		}
 		if main.calls > 1 || seconds.calls > 1 {
@@ -157,15 +141,15 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	broken := errors.New("broken")
 	ops := []limiters.Op{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecondRouter(&recorder{}, &recorder{err: broken}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
+	if err := split.NewPerSecondRouter(&echo{}, &echo{err: broken}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail, the second to stand", out, err)
 	}
-	if err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
+	if err := split.NewPerSecondRouter(&echo{err: broken}, &echo{}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
 		out[0].Err != nil || out[0].Used != 1 || !errors.Is(out[1].Err, broken) {
 		t.Errorf("%+v, %v: want the second to fail, the first to stand", out, err)
 	}
-	err := guard.NewPerSecondRouter(&recorder{err: broken}, &recorder{err: context.Canceled}).Take(t.Context(), limiters.Singles(ops...), out)
+	err := split.NewPerSecondRouter(&echo{err: broken}, &echo{err: context.Canceled}).Take(t.Context(), limiters.Singles(ops...), out)
 	if !errors.Is(err, broken) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want both errors", err)
 	}
@@ -175,14 +159,8 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
 	out := make([]limiters.Verdict, 2)
-	if err := guard.NewPerSecondRouter(&recorder{}, panicking{}).Take(t.Context(), groups, out); err != nil ||
+	if err := split.NewPerSecondRouter(&echo{}, &echo{panics: true}).Take(t.Context(), groups, out); err != nil ||
 		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail with ErrPanic, the second to stand", out, err)
 	}
-}
-
-type panicking struct{ limiters.Store }
-
-func (panicking) Take(context.Context, []limiters.Group, []limiters.Verdict) error {
-	panic("out of order")
 }
