@@ -10,8 +10,8 @@ import (
 // Import converts the limits of another rate limiter to rules.
 type Import struct {
 	Limitador    ImportLimitador    `cmd:"" help:"Import a limits file or a Limitador resource."`
-	Nginx        ImportNginx        `cmd:"" help:"Import limit_req and limit_conn of nginx."`
-	Kong         ImportKong         `cmd:"" help:"Import the rate-limiting plugins of a declarative configuration of Kong."`
+	Nginx        ImportNginx        `cmd:"" help:"Import nginx's limit_req and limit_conn."`
+	Kong         ImportKong         `cmd:"" help:"Import the rate-limiting plugins of a declarative Kong configuration."`
 	EnvoyGateway ImportEnvoyGateway `cmd:"" name:"envoy-gateway" help:"Import the global limits of BackendTrafficPolicy resources."`
 }
 
