@@ -14,7 +14,7 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// maxEnvoyFileBytes bounds a configuration of Envoy.
+// maxEnvoyFileBytes bounds an Envoy configuration.
 const maxEnvoyFileBytes = 16 << 20
 
 // envoyFlags describe a request to Envoy, from which Envoy makes descriptors.

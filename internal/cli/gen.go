@@ -71,7 +71,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	return err
 }
 
-// GenEnvoy writes a configuration of Envoy for the rules of a domain.
+// GenEnvoy writes an Envoy configuration for the rules of a domain.
 type GenEnvoy struct {
 	genFlags `embed:""`
 

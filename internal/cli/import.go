@@ -80,7 +80,7 @@ func (i *ImportLimitador) Validate() error { return i.missing("limitador", "limi
 // Run writes the rules of a namespace.
 func (i *ImportLimitador) Run(to Streams) error { return i.run(to, rulesimport.Limitador) }
 
-// ImportNginx imports limits of nginx.
+// ImportNginx imports nginx limits.
 type ImportNginx struct {
 	importFlags `embed:""`
 }
@@ -95,7 +95,7 @@ func (i *ImportNginx) Run(to Streams) error {
 	})
 }
 
-// ImportKong imports limits of Kong.
+// ImportKong imports Kong limits.
 type ImportKong struct {
 	importFlags `embed:""`
 }
@@ -110,7 +110,7 @@ func (i *ImportKong) Run(to Streams) error {
 	})
 }
 
-// ImportEnvoyGateway imports policies of Envoy Gateway.
+// ImportEnvoyGateway imports Envoy Gateway policies.
 type ImportEnvoyGateway struct {
 	importFlags `embed:""`
 }
