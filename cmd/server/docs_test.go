@@ -65,7 +65,7 @@ func settingsTable(t *testing.T) string {
 		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations need a unit, such as\n"+
 		"`15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
 		"envoyproxy/ratelimit has the same settings, except those marked †. [switching.md](switching.md) lists the other differences.\n\n"+
-		"To check the variables of an environment before a start, run `weir check --settings`. At start, Weir warns about an unknown variable that is one\n"+
+		"To check the variables of an environment before you start Weir, run `weir check --settings`. At startup, Weir warns about an unknown variable that is one\n"+
 		"typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
 	for _, g := range settings.Groups {
 		fmt.Fprintf(b, "\n## %s\n\n| variable | flag | default | meaning |\n|---|---|---|---|\n", strings.TrimSuffix(g.Title, ":"))
@@ -84,7 +84,7 @@ func settingsTable(t *testing.T) string {
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
 		}
 	}
-	fmt.Fprint(b, "\n## The Go runtime\n\nThe variables of the Go runtime apply too. If `GOGC` is unset, Weir bounds garbage to 512 MB or half of the live bytes, whichever is more. If\n"+
+	fmt.Fprint(b, "\n## The Go runtime\n\nThe Go runtime's variables apply too. If `GOGC` is unset, Weir limits garbage to 512 MB or half of the live bytes, whichever is more. If\n"+
 		"`GOMEMLIMIT` is unset, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT=0.8` sets another fraction, and `AUTOMEMLIMIT=off` no limit.\n"+
 		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change. It ignores them, "+
 		"and logs each one that is set.\n\n| variables | why |\n|---|---|\n")

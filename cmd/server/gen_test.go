@@ -136,7 +136,7 @@ func TestImportCommandExitCodesAndOutput(t *testing.T) {
 		{"import limitador " + wrong, 1, nil, []string{"not imported: " + wrong + ":2: the variable f(x)", "nothing is written: add --partial"}},
 		{"import limitador --partial " + wrong, 0, []string{"domain: a\n"}, []string{"not imported: " + wrong + ":2: the variable f(x)"}},
 		{"import nginx --domain shop " + conf, 0, []string{"domain: shop\n", "remote_address"}, nil},
-		{"import kong " + limits, 2, nil, []string{"weir: ", "want a declarative configuration of Kong"}},
+		{"import kong " + limits, 2, nil, []string{"weir: ", "want a declarative Kong configuration"}},
 		{"import envoy-gateway " + limits, 2, nil, []string{"has no BackendTrafficPolicy"}},
 		{"import nginx " + filepath.Join(dir, "none"), 2, nil, []string{"weir: read " + filepath.Join(dir, "none") + ": no such file or directory: correct the path\n"}},
 		{"import", 2, nil, []string{"weir: import needs limitador, nginx, kong or envoy-gateway\n"}},

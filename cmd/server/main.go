@@ -50,17 +50,17 @@ type commands struct {
 
 	Check   cli.Check   `cmd:"" group:"rules" help:"Check rules or settings for faults."`
 	Explain cli.Explain `cmd:"" group:"rules" help:"Show which limits apply to a request, and why."`
-	Test    cli.Test    `cmd:"" group:"rules" help:"Run tests of rules: requests at virtual times, with the verdicts that they must get."`
-	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write the configuration of Envoy for rules."`
+	Test    cli.Test    `cmd:"" group:"rules" help:"Test rules: send requests at virtual times, and compare the verdicts with the expected ones."`
+	Gen     cli.Gen     `cmd:"" group:"rules" help:"Write Envoy's configuration for rules."`
 	Import  cli.Import  `cmd:"" group:"rules" help:"Write rules from the limits of another rate limiter."`
 
-	Convert  cli.Convert  `cmd:"" group:"evidence" help:"Make a recording from access logs: of Envoy, of nginx, JSON or CSV."`
+	Convert  cli.Convert  `cmd:"" group:"evidence" help:"Make a recording from Envoy, nginx, JSON or CSV access logs."`
 	Suggest  cli.Suggest  `cmd:"" group:"evidence" help:"Find limits for the traffic of a recording."`
 	Simulate cli.Simulate `cmd:"" group:"evidence" help:"Run rules over a recording, and show what they deny."`
 	Diff     cli.Diff     `cmd:"" group:"evidence" help:"Compare two sets of rules over recorded requests: the keys that are newly denied or allowed."`
 	Plan     cli.Plan     `cmd:"" group:"evidence" help:"Plan local limits, memory, calls to Redis and over-admission for rules and users."`
 
-	Peek  cli.Peek  `cmd:"" group:"running" help:"Print the state of a key in a running server. It charges nothing."`
+	Peek  cli.Peek  `cmd:"" group:"running" help:"Print the state of a key in a running server, without charging it."`
 	Reset cli.Reset `cmd:"" group:"running" help:"Reset a key in a running server, or every key that contains an entry."`
 	Top   cli.Top   `cmd:"" group:"running" help:"Show the busiest and the most denied keys of a running server."`
 	Tail  cli.Tail  `cmd:"" group:"running" help:"Print the decisions of a running server as they are made."`

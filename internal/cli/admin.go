@@ -66,7 +66,7 @@ func (s *adminCredentials) clientOf(flag, server string) (*client.Client, error)
 // An adminKey is the key named by the arguments.
 type adminKey struct {
 	Domain     string `short:"d" help:"The domain. Optional if the rules have only one."`
-	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. Write a comma or = in a value with a backslash before it."`
+	Descriptor string `arg:"" optional:"" help:"The entries of the descriptor, such as user_id=42,action=login. Escape a comma or = in a value with a backslash."`
 }
 
 // domain returns the domain of the flag, or the only one of the server's rules.

@@ -31,7 +31,7 @@ type Conform struct {
 	Key        string `placeholder:"FILE" help:"The key of the client certificate, in PEM."`
 	ServerName string `placeholder:"NAME" help:"The name in the service's certificate. Default: the host in the address."`
 
-	Target string `arg:"" optional:"" name:"host:port" help:"The address of the service under test, by gRPC."`
+	Target string `arg:"" optional:"" name:"host:port" help:"The gRPC address of the service under test."`
 }
 
 // Help returns examples, what the checks charge, and the exit codes.

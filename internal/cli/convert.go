@@ -20,7 +20,7 @@ import (
 // Convert converts access logs to a recording.
 type Convert struct {
 	Format    string   `enum:"envoy,nginx,json,csv," default:"" placeholder:"FORMAT" help:"The format of the logs: envoy or nginx (lines of text), json or csv."`
-	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: text_format of Envoy, or log_format of nginx. Default: Envoy's default format, or combined."`
+	LogFormat string   `name:"log-format" placeholder:"TEXT" help:"The format string of the log: Envoy's text_format, or nginx's log_format. Default: Envoy's default format, or combined."`
 	Columns   []string `placeholder:"NAME" help:"The columns of a CSV without a header."`
 	Comma     string   `default:"," placeholder:"CHARACTER" help:"The character between the columns of a CSV, such as ';', or the word tab."`
 
@@ -36,8 +36,8 @@ type Convert struct {
 	StatusField  string `name:"status-field" placeholder:"FIELD" help:"The field with the status of the response."`
 	DeniedStatus int    `name:"denied-status" default:"429" placeholder:"CODE" help:"The status of requests that were denied."`
 
-	Out   string   `placeholder:"FILE" help:"The recording. It is compressed by zstd if its name ends with .zst. Default: standard output."`
-	Paths []string `arg:"" optional:"" name:"log" help:"Logs, plain or compressed by gzip or zstd. - is standard input."`
+	Out   string   `placeholder:"FILE" help:"The recording. It is compressed with zstd if its name ends with .zst. Default: standard output."`
+	Paths []string `arg:"" optional:"" name:"log" help:"Logs, plain or compressed with gzip or zstd. - is standard input."`
 }
 
 // Help returns the text after the flags in the command's help.

@@ -15,7 +15,7 @@ import (
 
 // Diff compares two sets of rules over recorded requests.
 type Diff struct {
-	Against []string `sep:"none" placeholder:"RECORDING" help:"A recording of requests, plain or compressed by zstd, or a folder of RECORD_PATH. - is standard input. May be repeated. Arguments after OLD and NEW are recordings too."`
+	Against []string `sep:"none" placeholder:"RECORDING" help:"A recording of requests, plain or compressed with zstd, or a folder of RECORD_PATH. - is standard input. May be repeated. Arguments after OLD and NEW are recordings too."`
 	FailIf  []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 2 only if a condition holds, such as 'newly_denied_keys > 10'. May be repeated."`
 	Output  string   `short:"o" enum:"text,json,markdown" default:"text" help:"The format of the output: text, json, or markdown for a comment on a pull request."`
 	Worst   int      `default:"10" placeholder:"N" help:"How many keys to list for each limit, worst first. 0: none, for a public comment."`

@@ -20,16 +20,16 @@ type Explain struct {
 	KeySecret  string `env:"KEY_HASH_SECRET" hidden:"" help:"Print the hashes of keys."`
 
 	Domain  string `help:"The domain of the request. Optional if the rules have only one."`
-	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, in place of descriptors. - is standard input."`
+	Request string `placeholder:"FILE|-" help:"A RateLimitRequest in JSON, instead of descriptors. - is standard input."`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 
-	Live string `placeholder:"URL" help:"Explain with the rules of a running server, and add the state of each limit. The URL is that of its admin API, such as http://127.0.0.1:6071."`
+	Live string `placeholder:"URL" help:"Explain with the rules of a running server, and add the state of each limit. URL is the address of its admin API, such as http://127.0.0.1:6071."`
 
 	adminCredentials `embed:""`
 	envoyFlags       `embed:""`
 	receiptFlags     `embed:""`
 
-	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Write a comma in a value with a backslash before it."`
+	Descriptors []string `arg:"" optional:"" name:"descriptor" help:"Descriptors such as user_id=42,action=login. Escape a comma in a value with a backslash."`
 }
 
 // Help returns the text after the flags in the command's help.
@@ -47,7 +47,7 @@ The exit code is 0 if every descriptor has a limit or needs none, 1 if one has n
 
 // Validate reports missing and conflicting arguments.
 func (e *Explain) Validate() error {
-	others := []input{{"the request", []string{e.Request}}, {"the configuration of Envoy", []string{e.Envoy}}}
+	others := []input{{"the request", []string{e.Request}}, {"the Envoy configuration", []string{e.Envoy}}}
 	if err := e.checkStdin(e.Config, others...); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (e *Explain) Validate() error {
 	case e.Envoy != "":
 		return e.validateEnvoy()
 	case e.envoyFlags.isSet():
-		return errors.New("--header, --path and the other flags of a request need --envoy with the configuration of Envoy")
+		return errors.New("--header, --path and the other flags of a request need --envoy with the Envoy configuration")
 	case len(e.Descriptors) == 0 && e.Request == "":
 		return errors.New("needs a descriptor, for example: weir explain --config rules.yaml user_id=42,action=login")
 	case len(e.Descriptors) > 0 && e.Request != "":

@@ -14,19 +14,19 @@ import (
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
-// maxEnvoyFileBytes bounds a configuration of Envoy.
+// maxEnvoyFileBytes bounds an Envoy configuration.
 const maxEnvoyFileBytes = 16 << 20
 
 // envoyFlags describe a request to Envoy, from which Envoy makes descriptors.
 type envoyFlags struct {
-	Envoy          string   `placeholder:"FILE|-" help:"The configuration of Envoy: a bootstrap, a listener, a route configuration, a virtual host or a route. Its rate_limits make the descriptors."`
+	Envoy          string   `placeholder:"FILE|-" help:"The Envoy configuration: a bootstrap, a listener, a route configuration, a virtual host or a route. Its rate_limits make the descriptors."`
 	Header         []string `sep:"none" placeholder:"'NAME: VALUE'" help:"With --envoy: a header of the request. May be repeated."`
 	Path           string   `placeholder:"/PATH" help:"With --envoy: path and query of the request; / if empty."`
 	Method         string   `placeholder:"METHOD" help:"With --envoy: the method of the request; GET if empty."`
 	Host           string   `placeholder:"HOST" help:"With --envoy: the host of the request."`
 	RemoteAddress  string   `placeholder:"IP" help:"With --envoy: the address of the client."`
 	Metadata       []string `sep:"none" placeholder:"NAMESPACE:KEY.PATH=VALUE" help:"With --envoy: a string in the dynamic metadata of the request. May be repeated."`
-	ServiceCluster string   `placeholder:"NAME" help:"With --envoy: the --service-cluster of Envoy."`
+	ServiceCluster string   `placeholder:"NAME" help:"With --envoy: Envoy's --service-cluster."`
 	Listener       string   `placeholder:"NAME" help:"With --envoy: the listener, if several have a rate limit filter."`
 	Filter         string   `placeholder:"NAME" help:"With --envoy: the rate limit filter, if the listener has several."`
 }

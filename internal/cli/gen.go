@@ -11,8 +11,8 @@ import (
 
 // Gen generates Envoy's configuration for rules.
 type Gen struct {
-	Envoy       GenEnvoy       `cmd:"" help:"Write a configuration of Envoy, or a part of one."`
-	EnvoyFilter GenEnvoyFilter `cmd:"" name:"envoyfilter" help:"Write an EnvoyFilter of Istio."`
+	Envoy       GenEnvoy       `cmd:"" help:"Write an Envoy configuration, or part of one."`
+	EnvoyFilter GenEnvoyFilter `cmd:"" name:"envoyfilter" help:"Write an Istio EnvoyFilter."`
 }
 
 // The flags of both commands.
@@ -21,7 +21,7 @@ type genFlags struct {
 
 	Domain  string        `help:"The domain. Optional if the rules have only one."`
 	From    []string      `sep:"none" placeholder:"KEY=SOURCE" help:"Where Envoy finds the value of a key, such as user_id=header:x-user-id. May be repeated."`
-	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or a format of Envoy, such as user_id.action=10. May be repeated."`
+	Hits    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the beginning of a request: a number or an Envoy format string, such as user_id.action=10. May be repeated."`
 	Cost    []string      `sep:"none" placeholder:"KEYS=HITS" help:"The hits of a descriptor at the end of a request, such as 'tenant=%BYTES_SENT%'. May be repeated."`
 	Timeout time.Duration `default:"100ms" help:"The longest time that Envoy waits for Weir."`
 	Deny    bool          `name:"failure-mode-deny" help:"Envoy denies requests while Weir does not answer."`
@@ -71,7 +71,7 @@ func (f *genFlags) write(to Streams, o envoygen.Options, text func(*envoygen.Con
 	return err
 }
 
-// GenEnvoy writes a configuration of Envoy for the rules of a domain.
+// GenEnvoy writes an Envoy configuration for the rules of a domain.
 type GenEnvoy struct {
 	genFlags `embed:""`
 
@@ -127,7 +127,7 @@ type GenEnvoyFilter struct {
 	Routes    []string `name:"route" sep:"none" placeholder:"NAME:KEY=VALUE" help:"The constant value of a key for a route, by the name of the route, such as login:generic_key=login. May be repeated."`
 	Service   string   `default:"weir.weir.svc.cluster.local:8081" placeholder:"HOST:PORT" help:"The address of Weir."`
 	Namespace string   `default:"istio-system" help:"The namespace of the EnvoyFilter."`
-	Selector  string   `default:"istio=ingressgateway" placeholder:"LABEL=VALUE" help:"The label of the pods with Envoy."`
+	Selector  string   `default:"istio=ingressgateway" placeholder:"LABEL=VALUE" help:"The label of the Envoy pods."`
 	Context   string   `enum:"GATEWAY,SIDECAR_INBOUND" default:"GATEWAY" help:"GATEWAY if the pods are a gateway, SIDECAR_INBOUND if they have a sidecar."`
 }
 

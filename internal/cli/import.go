@@ -10,8 +10,8 @@ import (
 // Import converts the limits of another rate limiter to rules.
 type Import struct {
 	Limitador    ImportLimitador    `cmd:"" help:"Import a limits file or a Limitador resource."`
-	Nginx        ImportNginx        `cmd:"" help:"Import limit_req and limit_conn of nginx."`
-	Kong         ImportKong         `cmd:"" help:"Import the rate-limiting plugins of a declarative configuration of Kong."`
+	Nginx        ImportNginx        `cmd:"" help:"Import nginx's limit_req and limit_conn."`
+	Kong         ImportKong         `cmd:"" help:"Import the rate-limiting plugins of a declarative Kong configuration."`
 	EnvoyGateway ImportEnvoyGateway `cmd:"" name:"envoy-gateway" help:"Import the global limits of BackendTrafficPolicy resources."`
 }
 
@@ -80,7 +80,7 @@ func (i *ImportLimitador) Validate() error { return i.missing("limitador", "limi
 // Run writes the rules of a namespace.
 func (i *ImportLimitador) Run(to Streams) error { return i.run(to, rulesimport.Limitador) }
 
-// ImportNginx imports limits of nginx.
+// ImportNginx imports nginx limits.
 type ImportNginx struct {
 	importFlags `embed:""`
 }
@@ -95,7 +95,7 @@ func (i *ImportNginx) Run(to Streams) error {
 	})
 }
 
-// ImportKong imports limits of Kong.
+// ImportKong imports Kong limits.
 type ImportKong struct {
 	importFlags `embed:""`
 }
@@ -110,7 +110,7 @@ func (i *ImportKong) Run(to Streams) error {
 	})
 }
 
-// ImportEnvoyGateway imports policies of Envoy Gateway.
+// ImportEnvoyGateway imports Envoy Gateway policies.
 type ImportEnvoyGateway struct {
 	importFlags `embed:""`
 }

@@ -17,10 +17,10 @@ type Plan struct {
 	Limit       int64         `placeholder:"N" help:"A limit that the replicas share, in requests per window: print the local limit that each replica needs."`
 	Replicas    int64         `env:"REPLICAS" default:"1" placeholder:"N" help:"The number of replicas."`
 	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The accepted probability that a replica denies a client that is within its limit."`
-	Users       int64         `placeholder:"N" help:"With --config: the number of users that send while a key exists, about 1.25 windows. A rule with the key alone has a counter for each."`
-	Rate        float64       `placeholder:"N" help:"With --config: the requests a second of all users at the peak."`
+	Users       int64         `placeholder:"N" help:"With --config: the number of users that send a request during the lifetime of a key, about 1.25 windows. A rule for a key without a value has a counter for each user."`
+	Rate        float64       `placeholder:"N" help:"With --config: the peak rate of all users together, in requests a second."`
 	Values      []string      `placeholder:"KEY=N" help:"With --config: the number of values of a key that does not identify a user, such as action=20. May be repeated."`
-	Lag         time.Duration `name:"replication-lag" default:"1s" placeholder:"DURATION" help:"With --config: how far a replica of Redis is behind its master at a failover."`
+	Lag         time.Duration `name:"replication-lag" default:"1s" placeholder:"DURATION" help:"With --config: how far a Redis replica is behind its master at a failover."`
 	Output      string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }
 

@@ -16,7 +16,7 @@ import (
 // receiptFlags are the flags of explain for a receipt.
 type receiptFlags struct {
 	Receipt string        `placeholder:"TEXT" help:"Open a receipt, the value of RECEIPT_HEADER in a 429. With a descriptor, also compare the key of the receipt with it."`
-	Keys    string        `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"With --receipt: the keys of receipts."`
+	Keys    string        `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"With --receipt: the receipt keys."`
 	MaxAge  time.Duration `default:"720h" help:"With --receipt: the age beyond which a receipt is expired."`
 }
 

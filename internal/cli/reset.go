@@ -20,7 +20,7 @@ type Reset struct {
 	AdminServer `embed:""`
 	adminKey    `embed:""`
 	Entry       string `placeholder:"KEY=VALUE" help:"Reset every key that contains this entry, instead of one key."`
-	Cursor      string `help:"With --entry: continue where an interrupted command has stopped."`
+	Cursor      string `help:"With --entry: continue where an interrupted command stopped."`
 	Yes         bool   `short:"y" help:"With --entry: do not ask for confirmation."`
 	Output      string `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 }

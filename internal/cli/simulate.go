@@ -21,13 +21,13 @@ type Simulate struct {
 	allOrNothingFlag `embed:""`
 
 	Clients     []string `default:"drop,obey,hammer" enum:"drop,obey,hammer" placeholder:"MODEL" help:"How clients react to a denial: drop, obey, hammer. drop is always simulated."`
-	SampleShare float64  `placeholder:"FRACTION" help:"The fraction of the keys that the recording has, such as 0.1. The results then have estimates for all traffic."`
-	Synthetic   string   `placeholder:"LOAD" help:"A load in place of recordings, such as 'poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user}'."`
+	SampleShare float64  `placeholder:"FRACTION" help:"The fraction of all keys that the recording contains, such as 0.1. The results then include estimates for all traffic."`
+	Synthetic   string   `placeholder:"LOAD" help:"A load instead of recordings, such as 'poisson rate=50 users=1000 zipf=1.1 duration=1h seed=1 descriptor=user_id={user}'."`
 	Write       string   `placeholder:"FILE" help:"With --synthetic: also write the load as a recording, compressed if the name ends with .zst. - is standard output, and then nothing is simulated."`
 	Output      string   `short:"o" enum:"text,json" default:"text" help:"The format of the output: text or json."`
 	HTML        string   `name:"html" placeholder:"FILE" help:"Also write a report with charts: one HTML file that needs no network."`
 
-	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed with zstd, or folders of RECORD_PATH, read as one. - is standard input."`
 }
 
 // Help returns the text after the flags in the command's help.

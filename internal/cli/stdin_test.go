@@ -38,7 +38,7 @@ func TestStandardInputIsNotReadTwice(t *testing.T) {
 		"explain --config - --overlay - a=1":                    both,
 		"explain --config - --overlay - --receipt r --keys k":   both,
 		"explain --config rules.yaml --overlay - --request -":   "the overlay and the request cannot both be standard input",
-		"explain --config - --envoy -":                          "the rules and the configuration of Envoy cannot both be standard input",
+		"explain --config - --envoy -":                          "the rules and the Envoy configuration cannot both be standard input",
 		"diff old.yaml new.yaml --overlay - --against -":        "only one of the rules, the overlays and the recordings can be standard input",
 		"diff old.yaml new.yaml --old-overlay - --overlay - --against day.ndjson": "only one of the rules, the overlays and the recordings " +
 			"can be standard input",

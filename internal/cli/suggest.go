@@ -19,16 +19,16 @@ type Suggest struct {
 	rulesFlags `embed:""`
 
 	Domain string   `help:"With --config: the only domain to find limits for. With --path: the domain of the requests."`
-	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. May be repeated. Write a comma in a value with a backslash before it."`
+	Path   []string `sep:"none" placeholder:"KEY,KEY=VALUE" help:"A key path that has no rule, such as user_id,action=login. May be repeated. Escape a comma in a value with a backslash."`
 
 	Headroom    float64 `default:"20" placeholder:"PERCENT" help:"How far a recommended limit is above the busiest ordinary key. Default: 20."`
 	Algorithm   string  `enum:",fixed_window,sliding_log,funnel" default:"" placeholder:"NAME" help:"With --path: the algorithm to recommend: fixed_window, sliding_log or funnel."`
 	Window      string  `enum:",second,minute,hour,day" default:"" placeholder:"UNIT" help:"With --path: the window to recommend: second, minute, hour or day."`
-	SampleShare float64 `placeholder:"FRACTION" help:"The fraction of the keys that the recording has, such as 0.1. Default: the fraction that the recording states."`
+	SampleShare float64 `placeholder:"FRACTION" help:"The fraction of all keys that the recording contains, such as 0.1. Default: the fraction that the recording states."`
 	MaxMemory   int64   `default:"512" placeholder:"MIB" help:"The memory for the times of requests. Above it, the command keeps a fraction of the keys. Default: 512."`
 	Output      string  `short:"o" enum:"text,json,yaml" default:"text" help:"The format of the output: text, json or yaml."`
 
-	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed by zstd, or folders of RECORD_PATH, read as one. - is standard input."`
+	Recordings []string `arg:"" optional:"" name:"recording" help:"Recordings, plain or compressed with zstd, or folders of RECORD_PATH, read as one. - is standard input."`
 }
 
 // Help returns the text after the flags in the command's help.

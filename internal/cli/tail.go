@@ -26,7 +26,7 @@ type Tail struct {
 	Outcome string  `enum:",allowed,denied,undecided" default:"" placeholder:"OUTCOME" help:"Only decisions with this outcome: allowed, denied or undecided."`
 	Entry   string  `placeholder:"KEY[=VALUE]" help:"Only descriptors with this entry."`
 	Sample  float64 `default:"1" placeholder:"FRACTION" help:"The fraction of the keys, above 0 and at most 1. All decisions of a selected key are printed."`
-	Output  string  `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
+	Output  string  `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object per line."`
 }
 
 // Help returns the text after the flags in the command's help.
@@ -35,7 +35,7 @@ func (*Tail) Help() string {
   weir tail --outcome denied --entry user_id=42
   weir tail --rule user_id.action=login --sample 0.1
 
-The command ends at Ctrl-C. The exit code is 0, or 2 after an error.`
+Ctrl-C stops the command. The exit code is 0, or 2 after an error.`
 }
 
 // Validate reports values that have no meaning.

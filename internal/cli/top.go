@@ -27,7 +27,7 @@ type Top struct {
 	Domain   string        `placeholder:"NAME" help:"Only keys of this domain."`
 	N        int           `short:"n" default:"20" placeholder:"N" help:"How many keys to show."`
 	Interval time.Duration `default:"0s" placeholder:"DURATION" help:"The time between two refreshes. 0s: 2s in a terminal; otherwise print once."`
-	Output   string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object a line."`
+	Output   string        `short:"o" enum:"text,json" default:"text" help:"The format of the output: text, or json with one object per line."`
 }
 
 // Help returns the text after the flags in the command's help.

@@ -103,7 +103,7 @@ func (s *Stats) register(registry prometheus.Registerer) {
 		Help: `Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.`,
 	}, func() float64 { return float64(s.byDescriptor.overflows.Load() + s.unknownDomains.overflows.Load()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_metrics_series", Help: "Rules and runtime values with ratelimit_service series of their own. The bound is 10,000.",
+		Name: "weir_metrics_series", Help: "Rules and runtime values with their own ratelimit_service series. The bound is 10,000.",
 	}, func() float64 { return float64(s.byDescriptor.len()) })
 }
 

@@ -13,7 +13,7 @@ type Listeners struct {
 	DebugHost string `env:"DEBUG_HOST" default:"127.0.0.1" help:"The address of the debug pages. Keep them private: they show the rules, and their profiles use CPU."`
 	DebugPort uint16 `env:"DEBUG_PORT" default:"6070" help:"The port of the debug pages. 0: any free port."`
 
-	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The most requests that Weir decides at the same time. It sheds further requests with RESOURCE_EXHAUSTED, or 503 from /json. For releases, settlements and refunds over gRPC, the bound is twice as high. 0: 256 for each CPU."`
+	MaxInFlight int `env:"MAX_IN_FLIGHT" default:"0" help:"The maximum number of requests that Weir decides concurrently. It sheds further requests with RESOURCE_EXHAUSTED, or 503 from /json. For releases, settlements and refunds over gRPC, the bound is twice as high. 0: 256 for each CPU."`
 
 	MaxConnectionAge      time.Duration `env:"GRPC_MAX_CONNECTION_AGE" name:"grpc-max-connection-age" default:"24h" help:"The age at which a connection must end, so that proxies find new replicas. 0: no limit."`
 	MaxConnectionAgeGrace time.Duration `env:"GRPC_MAX_CONNECTION_AGE_GRACE" name:"grpc-max-connection-age-grace" default:"1h" help:"The time for requests in flight on a connection that has reached GRPC_MAX_CONNECTION_AGE. 0: no limit."`
@@ -21,8 +21,8 @@ type Listeners struct {
 	ServerUseTLS bool   `env:"GRPC_SERVER_USE_TLS" name:"grpc-server-use-tls" help:"Serve the rate limit service with TLS. Set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY too."`
 	ServerCert   string `env:"GRPC_SERVER_TLS_CERT" name:"grpc-server-cert" placeholder:"FILE" help:"The certificate of the rate limit service, in PEM. Weir reads it again when the file changes."`
 	ServerKey    string `env:"GRPC_SERVER_TLS_KEY" name:"grpc-server-key" placeholder:"FILE" help:"The key of the certificate, in PEM."`
-	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA that must have signed the certificate of every client, in PEM. It needs GRPC_SERVER_USE_TLS."`
-	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy, of which a client certificate must contain one. It needs GRPC_CLIENT_TLS_CACERT."`
+	ClientCA     string `env:"GRPC_CLIENT_TLS_CACERT" name:"grpc-client-ca" placeholder:"FILE" help:"The CA that must have signed every client certificate, in PEM. It needs GRPC_SERVER_USE_TLS."`
+	ClientSAN    string `env:"GRPC_CLIENT_TLS_SAN" name:"grpc-client-san" placeholder:"NAME,..." help:"DNS names, addresses, or URIs such as spiffe://cluster.local/ns/edge/sa/envoy. A client certificate must contain one of them. This setting needs GRPC_CLIENT_TLS_CACERT."`
 }
 
 // maxInFlight exceeds what fits into memory.

@@ -15,7 +15,7 @@ type Responses struct {
 	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"The fraction of a limit, from 0 to 1, above which hits count as near_limit in the metrics."`
 	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Send Envoy the domain, the descriptors and the metadata of rules as dynamic metadata, for access logs. If false, Weir sends only the limit of a denied request."`
 
-	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers with limit, remaining hits and reset time to responses, besides those that Envoy adds."`
+	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers for the limit, the remaining hits and the reset time to responses, in addition to those that Envoy adds."`
 	LimitHeader     string `env:"LIMIT_LIMIT_HEADER" name:"limit-limit-header" default:"RateLimit-Limit" help:"The name of the header with the limit."`
 	RemainingHeader string `env:"LIMIT_REMAINING_HEADER" name:"limit-remaining-header" default:"RateLimit-Remaining" help:"The name of the header with the remaining hits."`
 	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the header with the seconds until the limit resets."`
@@ -23,8 +23,8 @@ type Responses struct {
 	ResponseHeadersStandard string `env:"RESPONSE_HEADERS_STANDARD" placeholder:"draft-11" help:"Add the headers of draft-ietf-httpapi-ratelimit-headers-11 to responses: RateLimit-Policy and RateLimit, and Retry-After to a denial. Turn off the headers of Envoy's filter, which have the same meaning. Default: none."`
 	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest random addition to Retry-After, in percent of the wait, such as 10%, so that clients do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
 	ResponseHeaderDeniedBy  string `env:"RESPONSE_HEADER_DENIED_BY" placeholder:"NAME" help:"The name of a response header that names the limit that denies a request. Default: none."`
-	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a response header with a receipt of a denial. weir explain --receipt opens it with the keys in RECEIPT_KEYS_FILE. Default: none."`
-	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the keys of receipts, one a line, each 32 bytes in base64 or hex. The first key encrypts, and any of them decrypts. Weir reads the file again when it changes."`
+	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a response header with a receipt for a denial. weir explain --receipt opens it with the keys in RECEIPT_KEYS_FILE. Default: none."`
+	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the receipt keys, one per line, each 32 bytes in base64 or hex. The first key encrypts, and any of them decrypts. Weir reads the file again when it changes."`
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If true and one limit denies a request, the limits that allow it are not charged. Rules in shadow mode, and quotas if a request has several, are charged independently."`
 

@@ -30,7 +30,7 @@ type Serve struct {
 // Groups are the titles of the groups, in order.
 var Groups = []struct{ Key, Title string }{
 	{"rules", "Rules:"},
-	{"xds", "Rules by xDS (CONFIG_TYPE=GRPC_XDS_SOTW):"},
+	{"xds", "Rules over xDS (CONFIG_TYPE=GRPC_XDS_SOTW):"},
 	{"listeners", "Listeners:"},
 	{"store", "Store:"},
 	{"persecond", "A second Redis for limits per second:"},

@@ -7,7 +7,7 @@ import (
 
 // Stats are the settings of metrics besides /metrics.
 type Stats struct {
-	UsePrometheus    bool   `env:"USE_PROMETHEUS" help:"Serve metrics on PROMETHEUS_ADDR too. /metrics of PORT always serves them."`
+	UsePrometheus    bool   `env:"USE_PROMETHEUS" help:"Serve metrics on PROMETHEUS_ADDR too. /metrics on PORT always serves them."`
 	PrometheusAddr   string `env:"PROMETHEUS_ADDR" default:":9090" help:"The address and port of the additional metrics listener."`
 	PrometheusMillis bool   `env:"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS" name:"prometheus-response-time-as-milliseconds" help:"Report ratelimit_service_response_time_seconds in milliseconds, despite its name."`
 	PrometheusPath   string `env:"PROMETHEUS_PATH" default:"/metrics" help:"The path of the metrics on PROMETHEUS_ADDR."`
@@ -19,9 +19,9 @@ type Stats struct {
 	UseDogStatsd   bool   `env:"USE_DOG_STATSD" help:"Send metrics to a dogstatsd server instead."`
 	Mogrifiers     string `env:"USE_DOG_STATSD_MOGRIFIERS" name:"use-dog-statsd-mogrifiers" placeholder:"NAME,..." help:"Names of rules that turn sections of metric names into tags. Each has the variables DOG_STATSD_MOGRIFIER_<NAME>_PATTERN, _NAME and _TAGS."`
 
-	ExtraTags     string        `env:"EXTRA_TAGS" placeholder:"K:V,..." help:"Tags of every statsd and dogstatsd metric."`
+	ExtraTags     string        `env:"EXTRA_TAGS" placeholder:"K:V,..." help:"Tags for every statsd and dogstatsd metric."`
 	FlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" name:"stats-flush-interval" default:"10s" help:"The time between two sends to statsd or dogstatsd, at least 10ms."`
-	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, whatever the other settings are."`
+	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, regardless of the other settings."`
 
 	tags map[string]string // EXTRA_TAGS
 }

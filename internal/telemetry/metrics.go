@@ -55,10 +55,10 @@ func NewMetrics(version string) *Metrics {
 		Registry: registry,
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total",
-			Help: "Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Three kinds of requests are not included: those that Weir sheds, those that it rejects while it stops, and those that meet a bug in Weir.",
+			Help: "Requests by gRPC code, except those that Weir sheds, rejects during shutdown, or fails because of a bug. With code OK, overall is ok or over_limit.",
 		}, []string{"code", "overall"}),
 		requestTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the answer of the store. It includes the second call that ends the leases and reservations of a denied or canceled request.", Buckets: durationBuckets,
+			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the store's answer. It includes the second call that ends the leases and reservations of a denied or canceled request.", Buckets: durationBuckets,
 		}),
 		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: durationBuckets,
@@ -87,7 +87,7 @@ func NewMetrics(version string) *Metrics {
 		leases: newLeaseMetrics(registry),
 	}
 	auto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_build_info", Help: "Always 1. The label is the version of Weir.",
+		Name: "weir_build_info", Help: "Always 1. The label is Weir's version.",
 	}, []string{"version"}).WithLabelValues(version).Set(1)
 	m.undecodable.WithLabelValues(string(rls.GRPC))
 	m.undecodable.WithLabelValues(string(rls.JSON))

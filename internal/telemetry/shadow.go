@@ -23,10 +23,10 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 	}
 	running := desc("weir_shadow_running", "1 while the candidate of SHADOW_CONFIG decides requests; 0 if its file is missing or has never loaded.")
 	loads := desc("weir_shadow_loads_total", "Loads of SHADOW_CONFIG, by result: ok, or error if the file is missing or has faults.", "result")
-	requests := desc("weir_shadow_requests_total", "Requests that the candidate of SHADOW_CONFIG decided, by outcome: allowed or denied by both, newly_denied by the "+
-		"candidate alone, or newly_allowed by the candidate. Restarts from 0 with a new candidate and with new rules.", "outcome")
-	denials := desc("weir_shadow_denials_total", "Denials by limit: newly_denied and denied by limits of the candidate, newly_allowed by limits of the rules in force, "+
-		"shadowed by limits of the candidate in shadow mode. A request counts once for each descriptor that is denied.", "domain", "rule", "limit", "outcome")
+	requests := desc("weir_shadow_requests_total", "Requests by outcome under the candidate of SHADOW_CONFIG: allowed or denied by both, or newly_denied or newly_allowed "+
+		"by the candidate. Restarts from 0 with a new candidate and with new rules.", "outcome")
+	denials := desc("weir_shadow_denials_total", "Denials by limit of the candidate: newly_denied, denied or, in shadow mode, shadowed; and by limit in force: newly_allowed. "+
+		"A request counts once for each denied descriptor.", "domain", "rule", "limit", "outcome")
 	undecided := desc("weir_shadow_undecided_requests_total", "Requests that were not compared, because the store failed, or the candidate had no room.")
 	dropped := desc("weir_shadow_dropped_requests_total", "Requests that the candidate missed because its queue was full. Its counters are too low by these requests.")
 	panics := desc("weir_shadow_panics_total", "Panics while the candidate decided: bugs in Weir. The rules in force still decide the requests.")

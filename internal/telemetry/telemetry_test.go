@@ -79,7 +79,7 @@ func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 weir_hits_total{domain="d",rule="a",verdict="allowed"} 3
 weir_hits_total{domain="d",rule="a",verdict="denied"} 2
 weir_hits_total{domain="d",rule="a",verdict="error"} 5
-# HELP weir_requests_total Requests that ended, by gRPC code. Requests with code OK have the overall code ok or over_limit. Three kinds of requests are not included: those that Weir sheds, those that it rejects while it stops, and those that meet a bug in Weir.
+# HELP weir_requests_total Requests by gRPC code, except those that Weir sheds, rejects during shutdown, or fails because of a bug. With code OK, overall is ok or over_limit.
 # TYPE weir_requests_total counter
 weir_requests_total{code="OK",overall="ok"} 0
 weir_requests_total{code="OK",overall="over_limit"} 1

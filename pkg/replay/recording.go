@@ -95,7 +95,7 @@ const maxHeldBytes = 64 << 20
 // maxZstdBytes bounds the memory of a decoder. Recordings need 8 MiB.
 const maxZstdBytes = 128 << 20
 
-// A Reader reads a recording: lines of JSON, plain or compressed by zstd, such as
+// A Reader reads a recording: lines of JSON, plain or compressed with zstd, such as
 //
 //	{"t":"2026-11-22T10:00:00.000001Z","domain":"ugc","descriptors":[[["user_id","42"],["action","reply"]]],"hits":1,"allowed":true}
 //

@@ -28,7 +28,7 @@ type parser interface {
 	field(name string) (string, bool)
 }
 
-// Read reads a log, which may be compressed by gzip or zstd. It returns an error for options that
+// Read reads a log, which may be compressed with gzip or zstd. It returns an error for options that
 // do not fit the log, and for a full disk. A log that cannot be read to its end is listed in the
 // report instead.
 func (c *Converter) Read(name string, in io.Reader) error {

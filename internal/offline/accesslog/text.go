@@ -43,8 +43,8 @@ func newTextLog(in *lines.Reader, format Format, layout string) (*textLog, error
 		}
 	}
 	if len(t.fields) == 0 {
-		return nil, fmt.Errorf("the format of the log has no fields: write operators of Envoy such as %%START_TIME%%, or variables of " +
-			"nginx such as $time_local")
+		return nil, fmt.Errorf("the format of the log has no fields: write Envoy operators such as %%START_TIME%%, or nginx " +
+			"variables such as $time_local")
 	}
 	for i, names := range t.fields {
 		for _, name := range names {

@@ -138,7 +138,7 @@ func readHits(flag string, all []string) (map[string]string, error) {
 			return nil, fmt.Errorf("--%s %q: write KEYS=HITS, such as tenant=%%BYTES_SENT%% or user_id.action=10", flag, text)
 		}
 		if n, err := strconv.ParseUint(hits, 10, 64); err == nil && n > 1e9 || err != nil && !isFormat(hits) {
-			return nil, fmt.Errorf("--%s %q: want a number of at most 1000000000, or one command of Envoy such as %%RESP(x-cost)%%", flag, text)
+			return nil, fmt.Errorf("--%s %q: want a number of at most 1000000000, or one command operator such as %%RESP(x-cost)%%", flag, text)
 		}
 		if read[keys] != "" {
 			return nil, fmt.Errorf("--%s names %s twice: remove one", flag, keys)
@@ -282,7 +282,7 @@ func (g *generator) noteUnchecked(s *source, key, at string) {
 	switch s.kind {
 	case fromHost:
 		g.note(at, "%s: a client chooses the case of the host and may add a port, so one host has many values: use a generic_key for each "+
-			"virtual host of Envoy instead", key)
+			"Envoy virtual host instead", key)
 	case fromCEL:
 		g.note("", "%s: only Envoy checks the CEL expression: start Envoy with --mode validate before you use the configuration", key)
 	}

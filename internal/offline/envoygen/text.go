@@ -38,7 +38,7 @@ var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(all.ParseFS(files, "templates/*.yaml"))
 })
 
-// Bootstrap returns a complete configuration of Envoy.
+// Bootstrap returns a complete Envoy configuration.
 func (c *Config) Bootstrap() ([]byte, error) {
 	if c.o.Upstream == "" {
 		return nil, errors.New("want the address of the service that is limited: set --upstream host:port")

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// Kong reads the rate-limiting plugins of a declarative configuration of Kong. domain is the domain
+// Kong reads the rate-limiting plugins of a declarative Kong configuration. domain is the domain
 // of the rules.
 func Kong(name string, data []byte, domain string) (*Imported, error) {
 	documents, err := documentsOf(name, data)
@@ -22,7 +22,7 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 	k.domain = k.addDomain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
 		if !doc.IsMap() {
-			return nil, doc.Errorf("want a declarative configuration of Kong, with _format_version")
+			return nil, doc.Errorf("want a declarative Kong configuration, with _format_version")
 		}
 		k.readEntities("", "", doc)
 	}
@@ -148,7 +148,7 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 	policy := cmp.Or(config.Get("policy").Text(), "local")
 	p.faultTolerant = !config.Get("fault_tolerant").IsFalse() && (policy == "redis" || policy == "cluster")
 	if policy == "local" {
-		k.note(p.line, "policy local counts in each node of Kong: Weir counts once for all of Envoy")
+		k.note(p.line, "policy local counts in each Kong node: Weir counts once for all of Envoy")
 	}
 	for _, name := range []string{"error_code", "error_message", "hide_client_headers"} {
 		if v := config.Get(name); v.Text() != "" && v.Text() != "false" && v.Text() != "429" {

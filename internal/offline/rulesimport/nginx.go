@@ -374,10 +374,10 @@ func (p *nginx) addRoutes(z *zone) {
 		case s.has(z) && s.prefix != "" && p.servers < 2:
 			p.addRoute(s.prefix, z.name+"=on")
 		case s.has(z):
-			p.note(z.line, "%s is under the zone %s: send the entry (%s, on) from the routes of Envoy that it corresponds to", s.name,
+			p.note(z.line, "%s is under the zone %s: send the entry (%s, on) from the Envoy routes that it corresponds to", s.name,
 				z.name, z.name)
 		case s.prefix == "" && p.covers(z, s):
-			p.note(z.line, "%s is not under the zone %s: give it a route of Envoy without the entry (%s, on)", s.name, z.name, z.name)
+			p.note(z.line, "%s is not under the zone %s: give it an Envoy route without the entry (%s, on)", s.name, z.name, z.name)
 		}
 	}
 }

@@ -209,9 +209,9 @@ descriptors:
 `},
 		{name: "nginx exempts a location", read: nginxReader, text: nginxExempt,
 			flags: "--route /:one=on \\\n#   --route /x/:two=on \\\n#   --route /static/:one=off\n",
-			notes: "file:1: location = /healthz (line 4) is not under the zone one: give it a route of Envoy without the entry (one, on)\n" +
-				"file:1: location ~ \\.png$ (line 5) is not under the zone one: give it a route of Envoy without the entry (one, on)\n" +
-				"file:2: location ~ \\.png$ (line 5) is not under the zone two: give it a route of Envoy without the entry (two, on)\n",
+			notes: "file:1: location = /healthz (line 4) is not under the zone one: give it an Envoy route without the entry (one, on)\n" +
+				"file:1: location ~ \\.png$ (line 5) is not under the zone one: give it an Envoy route without the entry (one, on)\n" +
+				"file:2: location ~ \\.png$ (line 5) is not under the zone two: give it an Envoy route without the entry (two, on)\n",
 			want: `domain: nginx
 descriptors:
   - key: one
@@ -442,7 +442,7 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 		{nginxReader, "a ${b", "${ has no end"},
 		{nginxReader, ";", "unexpected ;"},
 		{nginxReader, strings.Repeat("a {", 60), "more than 50 blocks"},
-		{kongReader, "[]", "want a declarative configuration of Kong"},
+		{kongReader, "[]", "want a declarative Kong configuration"},
 		{kongReader, "services: &a [{name: x, services: *a}]", "too large or too deep"},
 		{kongReader, "services: []", "has no plugin rate-limiting"},
 		{EnvoyGateway, "kind: Gateway", "has no BackendTrafficPolicy"},

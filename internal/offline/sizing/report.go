@@ -22,7 +22,7 @@ type Load struct {
 	Rate        float64       `json:"rate"`        // requests a second of all users at the peak, each under one rule; 0: unknown
 	Replicas    int64         `json:"replicas"`    // replicas of Weir
 	Probability float64       `json:"probability"` // the probability of a false limit, see [LocalLimit]
-	Lag         time.Duration `json:"-"`           // how far a replica of Redis is behind its master at a failover
+	Lag         time.Duration `json:"-"`           // how far a Redis replica is behind its master at a failover
 	// Values sets the number of values of keys whose values are not users, such as 20 for the key
 	// action.
 	Values map[string]int64 `json:"-"`

@@ -72,6 +72,6 @@ type RuleLimit struct {
 type ExplainRequest struct {
 	Domain      string            `json:"domain,omitempty" maxLength:"4096" example:"shop" doc:"The domain; not together with request."`
 	Descriptors [][]explain.Entry `json:"descriptors,omitempty" maxItems:"100" example:"[[[\"user_id\",\"42\"]]]" doc:"Lists of entries; not together with request."`
-	Request     json.RawMessage   `json:"request,omitempty" doc:"A RateLimitRequest of Envoy as JSON, instead of domain and descriptors."`
+	Request     json.RawMessage   `json:"request,omitempty" doc:"Envoy's RateLimitRequest as JSON, instead of domain and descriptors."`
 	Live        bool              `json:"live,omitempty" doc:"Whether each limit has the state of its key. This charges nothing."`
 }

@@ -65,7 +65,7 @@ func TestOverrideSetsSlots(t *testing.T) {
 	}
 }
 
-// Rules that arrive by xDS have a unit and a number. With an overlay of concurrency the number is
+// Rules that arrive over xDS have a unit and a number. With an overlay of concurrency the number is
 // that of the slots.
 func TestOverlaySetsConcurrency(t *testing.T) {
 	const rules = "domain: d\ndescriptors:\n  - key: user_id\n    descriptors:\n      - {key: lease, rate_limit: {unit: second, requests_per_unit: 4}}\n"

@@ -65,7 +65,8 @@ func TestOnDenyIsParsed(t *testing.T) {
 	}
 }
 
-// An overlay adds responses to rules that arrive by xDS. The rule's own response takes precedence.
+// An overlay adds responses to rules that arrive over xDS. The rule's own response takes
+// precedence.
 func TestOverlaySetsOnDeny(t *testing.T) {
 	overlay, err := rulesfile.ParseOverlay(rulesfile.File{Name: "overlay.yaml", Data: []byte(`
 domain: d
@@ -111,7 +112,7 @@ func TestOnDenyFaultsNameLineAndRemedy(t *testing.T) {
 		"":                         "5:15: an on_deny is empty, not a map: want a map with the keys body, content_type, headers, problem",
 		"problem":                  "5:16: an on_deny is the text 'problem', not a map: want a map with the keys body, content_type, headers, problem",
 		"{boddy: x}":               "5:17: unknown key 'boddy' in an on_deny: did you mean 'body'?",
-		"{status: 503}":            "5:17: unknown key 'status' in an on_deny: write 'rate_limited_status' in the filter of Envoy",
+		"{status: 503}":            "5:17: unknown key 'status' in an on_deny: write 'rate_limited_status' in Envoy's filter",
 		"{problem: yes, body: x}":  "5:26: 'problem' is the text 'yes': want true or false",
 		"{problem: true, body: x}": "5:32: 'problem: true' has a body of its own: remove one of them",
 		"{problem: true, content_type: text/plain}":             "5:32: the content type with 'problem: true' is application/problem+json: remove it",

@@ -4,8 +4,8 @@
 //	rules, err := rulesfile.Parse(files...) // the error is Faults: every fault, with file, line and column
 //
 // [ParseOverlay] reads an overlay, which adds Weir's keys to rules that cannot carry them, such as
-// those that come by xDS. The file docs/rules.schema.json is the JSON Schema of the grammar, which
-// tests compare with the code.
+// those that come over xDS. The file docs/rules.schema.json is the JSON Schema of the grammar,
+// which tests compare with the code.
 package rulesfile
 
 import (

@@ -20,12 +20,12 @@ var ruleSynonyms = map[string]string{
 	"period": "write 'unit', and 'unit_multiplier' for several units",
 	"per":    "write 'unit', and 'unit_multiplier' for several units",
 	"rules":  "write 'descriptors'",
-	"status": "write 'rate_limited_status' in the filter of Envoy",
+	"status": "write 'rate_limited_status' in Envoy's filter",
 	"tests":  "these are tests of rules: weir test runs them",
 
-	"static_resources":  "this is a configuration of Envoy: weir explain --envoy reads it",
-	"dynamic_resources": "this is a configuration of Envoy: weir explain --envoy reads it",
-	"virtual_hosts":     "this is a configuration of Envoy: weir explain --envoy reads it",
+	"static_resources":  "this is an Envoy configuration: weir explain --envoy reads it",
+	"dynamic_resources": "this is an Envoy configuration: weir explain --envoy reads it",
+	"virtual_hosts":     "this is an Envoy configuration: weir explain --envoy reads it",
 
 	"token_bucket":   "write 'funnel'",
 	"leaky_bucket":   "write 'funnel'",
