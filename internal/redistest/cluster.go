@@ -149,8 +149,7 @@ func freeForCluster(tb testing.TB) (addr, bus string) {
 			continue
 		}
 		bus := strconv.Itoa(port + above)
-		if l, err := net.Listen("tcp", net.JoinHostPort(host, bus)); err == nil {
-			_ = l.Close()
+		if reserve(net.JoinHostPort(host, bus)) == nil {
 			return addr, bus
 		}
 	}

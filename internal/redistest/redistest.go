@@ -255,7 +255,7 @@ func addrs(servers []*Server) []string {
 	return all
 }
 
-// FreeAddr returns a loopback address on which nothing listens.
+// FreeAddr returns a loopback address on which nothing listens, and which no other test gets.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	addr, err := FindFreeAddr()
@@ -263,17 +263,39 @@ func FreeAddr(tb testing.TB) string {
 	return addr
 }
 
-// FindFreeAddr returns a loopback address on which nothing listens. Its port is below the ephemeral
-// range, so that no outgoing connection of another test takes it.
+// FindFreeAddr returns a loopback address on which nothing listens, and reserves it. Its port is
+// below the ephemeral range, so that no outgoing connection of another test takes it.
 func FindFreeAddr() (string, error) {
 	const first, end = 10_000, 32_000
 	var err error
 	for range 100 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(end-first)))
-		var l net.Listener
-		if l, err = net.Listen("tcp", addr); err == nil {
-			return addr, l.Close()
+		if err = reserve(addr); err == nil {
+			return addr, nil
 		}
 	}
 	return "", err
+}
+
+var reserved struct {
+	sync.Mutex
+	locks []net.PacketConn
+}
+
+// reserve reserves an address on which nothing listens until this process ends. Without it, a
+// server of another test could start there first, or while a server restarts, and both tests would
+// use that server. The lock is the UDP port with the same number, which servers do not use.
+func reserve(addr string) error {
+	lock, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	reserved.Lock()
+	defer reserved.Unlock()
+	reserved.locks = append(reserved.locks, lock)
+	return l.Close()
 }

@@ -5,15 +5,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,8 +145,8 @@ func binary(folder string, suite int) string {
 	return filepath.Join(folder, fmt.Sprintf("%d.test", suite))
 }
 
-// test runs all suites on a server. Tests that fail are run once more, alone: a busy machine fails
-// tests of time.
+// test runs all suites on a server. Tests that fail are run once more, alone, because a busy
+// machine can break tests of time. The result has the first failure of those that pass then.
 func test(root, binaries string, s store, path string) (*result, error) {
 	version, err := versionOf(path)
 	if err != nil {
@@ -159,20 +162,22 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	}
 	for i, suite := range suites {
 		folder := filepath.Join(root, suite.folder)
-		first := runTests(folder, binary(binaries, i), env, suite.run, suite.skip)
+		first, output := runTests(folder, binary(binaries, i), env, suite.run, suite.skip)
 		if len(first) == 0 {
 			return nil, fmt.Errorf("%s: no test of %s ran", s.name, suite.folder)
 		}
-		var again []string
-		for name, verdict := range first {
-			if verdict == failed {
-				again = append(again, name)
+		for _, name := range slices.Sorted(maps.Keys(first)) {
+			if first[name] != failed {
+				continue
 			}
-		}
-		for _, name := range again {
-			if runTests(folder, binary(binaries, i), env, "^"+name+"$", "")[name] == passed {
+			failure := failureOf(output, name)
+			fmt.Printf("%s %s: %s failed and is run again, alone: %s\n", r.Store, r.Version, name, failure)
+			alone, itsOutput := runTests(folder, binary(binaries, i), env, "^"+name+"$", "")
+			if alone[name] == passed {
 				first[name] = passed
-				r.Again = append(r.Again, name)
+				r.addAgain(name, failure)
+			} else {
+				fmt.Printf("%s %s: %s failed alone too: %s\n", r.Store, r.Version, name, failureOf(itsOutput, name))
 			}
 		}
 		r.add(suite, first)
@@ -194,9 +199,9 @@ var (
 	ended   = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (Test\w+) `)
 )
 
-// runTests returns the verdict of each test. A test without one, because the process ended, has
-// failed.
-func runTests(folder, binary string, env []string, run, skip string) map[string]testResult {
+// runTests returns the verdict of each test, and the output of all. A test without a verdict,
+// because the process ended, has failed.
+func runTests(folder, binary string, env []string, run, skip string) (verdicts map[string]testResult, output string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=14m", "-test.run="+run, "-test.skip="+skip)
@@ -204,20 +209,48 @@ func runTests(folder, binary string, env []string, run, skip string) map[string]
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run() // the output has the verdicts
-	all := map[string]testResult{}
-	for _, m := range started.FindAllStringSubmatch(out.String(), -1) {
-		all[m[1]] = failed
+	output = out.String()
+	verdicts = map[string]testResult{}
+	for _, m := range started.FindAllStringSubmatch(output, -1) {
+		verdicts[m[1]] = failed
 	}
-	for _, m := range ended.FindAllStringSubmatch(out.String(), -1) {
-		all[m[2]] = testResult(m[1])
+	for _, m := range ended.FindAllStringSubmatch(output, -1) {
+		verdicts[m[2]] = testResult(m[1])
 	}
-	for name, v := range all {
-		if v == failed {
-			fmt.Printf("%s failed:\n%s\n", name, out.String()[max(0, out.Len()-4000):])
-			break
+	return verdicts, output
+}
+
+var (
+	named   = regexp.MustCompile(`^=== [A-Z]+ +(\S*)$`) // the test that the next lines are from
+	message = regexp.MustCompile(`^    [^-].*`)
+	crash   = regexp.MustCompile(`(?m)^(panic|fatal error): .*`)
+)
+
+// maxFailureBytes bounds the text of a failure, because a test may report each of its counters.
+const maxFailureBytes = 300
+
+// failureOf returns in one line what a failed test and its failed subtests reported. If they
+// reported nothing, it returns why the process ended.
+func failureOf(output, test string) string {
+	var words []string
+	current := ""
+	for line := range strings.Lines(output) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := named.FindStringSubmatch(line); m != nil {
+			current = m[1]
+		} else if message.MatchString(line) && (current == test || strings.HasPrefix(current, test+"/")) &&
+			strings.Contains(output, "--- FAIL: "+current+" ") {
+			words = append(words, strings.Fields(line)...)
 		}
 	}
-	return all
+	text := strings.Join(words, " ")
+	if text == "" {
+		text = cmp.Or(crash.FindString(output), "the process ended without a verdict")
+	}
+	if len(text) > maxFailureBytes {
+		text = strings.ToValidUTF8(text[:maxFailureBytes], "") + "…"
+	}
+	return text
 }
 
 var version = regexp.MustCompile(`v=([0-9.]+)`)

@@ -54,9 +54,63 @@ func TestTestWithoutVerdictHasFailed(t *testing.T) {
 	script := dir + "/test"
 	text := "#!/bin/sh\nprintf '=== RUN   TestA\\n--- PASS: TestA (0.00s)\\n=== RUN   TestB\\npanic\\n'; exit 2\n"
 	must.Succeed(t, os.WriteFile(script, []byte(text), 0o700))
-	got := runTests(dir, script, os.Environ(), "", "")
+	got, output := runTests(dir, script, os.Environ(), "", "")
 	if got["TestA"] != passed || got["TestB"] != failed || len(got) != 2 {
 		t.Errorf("%v, want TestA passed and TestB failed", got)
+	}
+	if failure := failureOf(output+"panic: test timed out\n", "TestB"); failure != "panic: test timed out" {
+		t.Errorf("TestB failed with %q", failure)
+	}
+}
+
+// The output of tests that run in parallel is mixed.
+const mixed = `=== RUN   TestA
+=== RUN   TestB
+=== RUN   TestA/passes
+    a_test.go:1: a log
+=== NAME  TestB
+    b_test.go:1: of B
+=== RUN   TestA/fails
+    a_test.go:2: 1|2 used,
+        want 3
+redis: a log
+=== NAME  TestA
+--- FAIL: TestA (0.00s)
+    --- PASS: TestA/passes (0.00s)
+    --- FAIL: TestA/fails (0.00s)
+--- PASS: TestB (0.00s)
+`
+
+func TestFailureIsThatOfTheFailedTest(t *testing.T) {
+	if got, want := failureOf(mixed, "TestA"), "a_test.go:2: 1|2 used, want 3"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	long := strings.Replace(mixed, "1|2", strings.Repeat("é", 1000), 1)
+	if got := failureOf(long, "TestA"); len(got) > maxFailureBytes+len("…") || !strings.HasSuffix(got, "é…") {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+}
+
+// A test that fails beside the others and passes alone is reported with its first failure.
+func TestFirstFailureIsRecorded(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path, script string) string {
+		path = must.Write(t, dir+"/"+path, "#!/bin/sh\n"+script)
+		must.Succeed(t, os.Chmod(path, 0o700))
+		return path
+	}
+	for i, s := range suites {
+		must.Write(t, dir+"/"+s.folder+"/output", mixed)
+		write(binary("", i), `case "$*" in *"run=^TestA$ "*) printf '=== RUN   TestA\n--- PASS: TestA (0.00s)\n';; *) cat output;; esac`)
+	}
+	r, err := test(dir, dir, store{name: "Redis"}, write("server", "echo v=1.2"))
+	must.Succeed(t, err)
+	if r.failed() {
+		t.Errorf("failed: %s", r.summary())
+	}
+	want := "passed only when run alone: `TestA`, which first failed with `a_test.go:2: 1\\|2 used, want 3`"
+	if got := table([]*result{r}); !strings.Contains(got, want) {
+		t.Errorf("the table is %q, want %q in it", got, want)
 	}
 }
 

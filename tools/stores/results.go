@@ -25,6 +25,8 @@ type result struct {
 	Columns map[string]tests `json:"columns"`
 	// Again are tests that failed beside the others, and passed alone.
 	Again []string `json:"again,omitempty"`
+	// FirstFailures has what each of them reported when it failed. Older results have none.
+	FirstFailures map[string]string `json:"first_failures,omitempty"`
 }
 
 // tests are the names of the tests of a column, by their verdicts.
@@ -56,6 +58,15 @@ func (r *result) add(s suite, verdicts map[string]testResult) {
 		}
 		r.Columns[column] = t
 	}
+}
+
+// addAgain adds a test that passed only alone.
+func (r *result) addAgain(name, failure string) {
+	if r.FirstFailures == nil {
+		r.FirstFailures = map[string]string{}
+	}
+	r.Again = append(r.Again, name)
+	r.FirstFailures[name] = failure
 }
 
 func (r *result) summary() string {
@@ -179,11 +190,26 @@ func table(all []*result) string {
 		for _, name := range order {
 			fmt.Fprintf(&b, " %s |", r.Columns[name])
 		}
-		again := ""
-		if len(r.Again) > 0 {
-			again = "; passed only when run alone: `" + strings.Join(r.Again, "`, `") + "`"
-		}
-		fmt.Fprintf(&b, " %s, %s, %s%s |\n", r.Date, r.Commit, r.System, again)
+		fmt.Fprintf(&b, " %s, %s, %s%s |\n", r.Date, r.Commit, r.System, r.again())
 	}
 	return b.String()
+}
+
+// inCode makes a text fit for a code span in a table.
+var inCode = strings.NewReplacer("`", "'", "|", `\|`)
+
+// again returns the text about the tests that passed only alone.
+func (r *result) again() string {
+	if len(r.Again) == 0 {
+		return ""
+	}
+	var all []string
+	for _, name := range r.Again {
+		text := "`" + name + "`"
+		if failure := r.FirstFailures[name]; failure != "" {
+			text += ", which first failed with `" + inCode.Replace(failure) + "`"
+		}
+		all = append(all, text)
+	}
+	return "; passed only when run alone: " + strings.Join(all, ", ")
 }

@@ -345,11 +345,16 @@ func TestDistantRedisRecoversAfterLostConnection(t *testing.T) {
 	far := redistest.SlowProxy(t, server.Addr, roundTrip)
 	l := newLedger(t, openAt(t, connect.Options{Addr: far, Timeout: timeout, DialTimeout: longTimeout}), "k")
 	l.awaitAnswer()
-	start := time.Now()
-	// The result is the shortest of several round trips, which are made one after the other.
-	if r, err := l.store.Probe(t.Context()); err != nil || r.RoundTrip < roundTrip || r.RoundTrip > time.Since(start)/3 {
-		t.Errorf("%v, %v: want the %v that it takes", r.RoundTrip, err, roundTrip)
-	}
+	// Probe fails if a busy machine delays one of its round trips by a second. Its result is the
+	// shortest of several, which are made one after the other.
+	redistest.Await(t, "a probe", func(ctx context.Context) error {
+		start := time.Now()
+		r, err := l.store.Probe(ctx)
+		if err == nil && (r.RoundTrip < roundTrip || r.RoundTrip > time.Since(start)/3) {
+			t.Errorf("%v, want the %v that it takes", r.RoundTrip, roundTrip)
+		}
+		return err
+	})
 	for range 3 {
 		disconnect(t, server)
 		l.awaitAnswer()
