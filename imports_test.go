@@ -181,7 +181,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/must", "ends a test after an error, or if what it waits for does not happen", ""},
 	{"internal/redistest", "starts Redis servers for tests and the demo",
 		"internal/certtest internal/must"},
-	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff internal/must"},
+	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff internal/must internal/redistest"},
 	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/redistest"},
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit",
 		"e2e/harness internal/loadclient"},

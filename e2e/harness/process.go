@@ -2,17 +2,16 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-rls/weir/internal/redistest"
 )
 
 const (
@@ -155,41 +154,24 @@ func retryInUse[T any](f func() (T, error)) (T, error) {
 	}
 }
 
-var ports struct {
-	sync.Mutex
-	given map[int]bool
-}
-
-// FreePorts returns n free loopback ports, different from those of earlier calls, because Envoys
-// can share a port unnoticed. They are below the ephemeral range, so that no client takes the port
-// of a server that restarts.
+// FreePorts returns n free loopback ports, which no other test gets, because Envoys can share a
+// port unnoticed.
 func FreePorts(n int) ([]int, error) {
-	ports.Lock()
-	defer ports.Unlock()
-	if ports.given == nil {
-		ports.given = map[int]bool{}
-	}
-	var free []int
-	for range 100 * n {
-		if len(free) == n {
-			return free, nil
-		}
-		p := 12_000 + rand.IntN(20_000)
-		if ports.given[p] {
-			continue
-		}
-		l, err := net.Listen("tcp", loopback(p))
+	free := make([]int, n)
+	for i := range free {
+		addr, err := redistest.FindFreeAddr()
 		if err != nil {
-			continue // in use
+			return nil, err
 		}
-		defer l.Close()
-		ports.given[p] = true
-		free = append(free, p)
+		_, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		if free[i], err = strconv.Atoi(port); err != nil {
+			return nil, err
+		}
 	}
-	if len(free) == n {
-		return free, nil
-	}
-	return nil, errors.New("no free ports left")
+	return free, nil
 }
 
 // loopback returns the loopback address with a port.
