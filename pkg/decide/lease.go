@@ -70,7 +70,6 @@ func (p *Plan) hasBadLeaseID() bool { return p.PlannedReason == BadLeaseID }
 // leaseID returns the lease id of a descriptor under a rule with leases.
 func (p *Plan) leaseID() string { return p.Entries[len(p.Entries)-1].Value }
 
-// withLeases returns the limits that have leases.
 func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 	lacks := func(l descriptors.RateLimit) bool { return !l.UsesLeases() }
 	if !slices.ContainsFunc(limits, lacks) {

@@ -8,7 +8,7 @@ import (
 )
 
 // addOps adds the operations under all limits to planned, in groups.
-func (p *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) error {
+func (pl *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) error {
 	limits := 0
 	for i := range planned.Plans {
 		limits += len(planned.Plans[i].Limits)
@@ -17,7 +17,7 @@ func (p *Planner) addOps(planned *PlannedRequest, domain *descriptors.Domain) er
 		}
 	}
 	planned.ops = slices.Grow(planned.ops, limits)
-	p.addGroups(planned, domain)
+	pl.addGroups(planned, domain)
 	return nil
 }
 
@@ -29,29 +29,29 @@ func (r *PlannedRequest) groupSince(first int) limiters.Group {
 // addGroups adds a group for each descriptor. With [Options.AllOrNothing], descriptors that can
 // deny the request share one group, at the position of the first of them. An operation that ends a
 // lease is ungrouped.
-func (p *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain) {
+func (pl *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain) {
 	addedRequestGroup := false
 	for i := range planned.Plans {
 		switch plan := &planned.Plans[i]; {
 		case len(plan.Limits) == 0:
 		case plan.EndsLease():
-			planned.groups = append(planned.groups, limiters.Singles(p.addDescriptorOps(planned, plan, domain)...)...)
+			planned.groups = append(planned.groups, limiters.Singles(pl.addDescriptorOps(planned, plan, domain)...)...)
 		case !plan.inRequestGroup:
-			planned.groups = append(planned.groups, p.addDescriptorOps(planned, plan, domain))
+			planned.groups = append(planned.groups, pl.addDescriptorOps(planned, plan, domain))
 		case !addedRequestGroup:
 			addedRequestGroup = true
-			planned.groups = append(planned.groups, p.addRequestGroup(planned, domain))
+			planned.groups = append(planned.groups, pl.addRequestGroup(planned, domain))
 		}
 	}
 }
 
 // addRequestGroup appends the operations of all descriptors that can deny the request, and returns
 // their group. A bad lease id adds an operation that denies the group.
-func (p *Planner) addRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) limiters.Group {
+func (pl *Planner) addRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) limiters.Group {
 	first, denied := len(planned.ops), false
 	for i := range planned.Plans {
 		if plan := &planned.Plans[i]; plan.inRequestGroup {
-			p.addDescriptorOps(planned, plan, domain)
+			pl.addDescriptorOps(planned, plan, domain)
 			denied = denied || plan.hasBadLeaseID() // no rule of this group is in shadow mode
 		}
 	}
@@ -64,7 +64,7 @@ func (p *Planner) addRequestGroup(planned *PlannedRequest, domain *descriptors.D
 }
 
 // addDescriptorOps appends the operations of a descriptor, and returns their group.
-func (p *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) limiters.Group {
+func (pl *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) limiters.Group {
 	plan.firstOp = len(planned.ops)
 	if len(plan.Limits) == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (p *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain *
 	}
 	var lease limiters.LeaseID
 	if plan.Rule != nil && plan.Rule.UsesLeases() {
-		lease = limiters.NewLeaseID(p.options.LeaseSecret, plan.leaseID())
+		lease = limiters.NewLeaseID(pl.options.LeaseSecret, plan.leaseID())
 	}
 	for i := range plan.Limits {
 		l := &plan.Limits[i]

@@ -92,17 +92,17 @@ func NewPlanner(rules func() *descriptors.Rules, o Options) *Planner {
 
 // Plan validates r and writes the plan of each descriptor to planned, which it clears first. Its
 // error is that of [Decider.Decide] for an invalid request or missing rules.
-func (p *Planner) Plan(r *Request, planned *PlannedRequest) error {
+func (pl *Planner) Plan(r *Request, planned *PlannedRequest) error {
 	planned.clear()
 	if err := r.validate(); err != nil {
 		return err
 	}
 	planned.Domain = r.Domain
-	planned.Rules = p.rules()
+	planned.Rules = pl.rules()
 	if planned.Rules == nil {
 		return &Error{Kind: NoRules, text: "no rate limit configuration loaded"} // as envoyproxy/ratelimit says
 	}
-	if err := p.planDescriptors(r, planned); err != nil {
+	if err := pl.planDescriptors(r, planned); err != nil {
 		planned.clear()
 		return err
 	}
@@ -111,7 +111,7 @@ func (p *Planner) Plan(r *Request, planned *PlannedRequest) error {
 
 // planDescriptors matches each descriptor of r to its limits and adds its operations. Without
 // rules for the domain, there are no limits, not even overrides.
-func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
+func (pl *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
 	planned.UnknownDomain = domain == nil
@@ -129,7 +129,7 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 			plan.PlannedReason = UnknownDomain
 			continue
 		}
-		if err := p.planDescriptor(domain, descriptor, plan); err != nil {
+		if err := pl.planDescriptor(domain, descriptor, plan); err != nil {
 			return invalidRequest("descriptors[%d]: limit: %v", i, err)
 		}
 		replaces = replaces || plan.replaces()
@@ -140,8 +140,8 @@ func (p *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	if replaces {
 		removeReplaced(planned.Plans)
 	}
-	p.setModes(planned.Plans)
-	return p.addOps(planned, domain)
+	pl.setModes(planned.Plans)
+	return pl.addOps(planned, domain)
 }
 
 // zeroed returns a slice of n zero elements, in the memory of s if they fit. All of this memory
@@ -154,7 +154,7 @@ func zeroed[T any](s []T, n int) []T {
 }
 
 // planDescriptor sets the rule and the limits of a descriptor.
-func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, plan *Plan) error {
+func (pl *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descriptor, plan *Plan) error {
 	if len(descriptor.Entries) == 0 {
 		plan.PlannedReason = NoEntries
 		return nil
@@ -166,8 +166,8 @@ func (p *Planner) planDescriptor(domain *descriptors.Domain, descriptor *Descrip
 	rule := plan.Rule
 	switch {
 	case descriptor.Override != nil:
-		base, override := rule.OverrideBase(p.options.CalendarMonths), *descriptor.Override
-		limits, err := p.overrides.Get(overrideKey{base, override}, func() ([]descriptors.RateLimit, error) {
+		base, override := rule.OverrideBase(pl.options.CalendarMonths), *descriptor.Override
+		limits, err := pl.overrides.Get(overrideKey{base, override}, func() ([]descriptors.RateLimit, error) {
 			limit, err := base.Limit(override.RequestsPerUnit, override.Unit, override.UnitMultiplier)
 			return []descriptors.RateLimit{limit}, err
 		})
@@ -219,18 +219,18 @@ func removeReplaced(plans []Plan) {
 }
 
 // setModes sets QuotaMode of the plans, and which of them share the request's group.
-func (p *Planner) setModes(plans []Plan) {
+func (pl *Planner) setModes(plans []Plan) {
 	quotas := 0
 	for i := range plans {
 		plan := &plans[i]
 		limited := len(plan.Limits) > 0 || plan.hasBadLeaseID()
 		inQuotaRule := limited && plan.UsesRule() && plan.Rule.QuotaMode
-		plan.QuotaMode = !plan.EndsLease() && !plan.Unlimited() && (p.options.QuotaMode || inQuotaRule)
+		plan.QuotaMode = !plan.EndsLease() && !plan.Unlimited() && (pl.options.QuotaMode || inQuotaRule)
 		if plan.QuotaMode {
 			quotas++
 		}
 	}
-	if !p.options.AllOrNothing || p.options.ShadowMode {
+	if !pl.options.AllOrNothing || pl.options.ShadowMode {
 		return
 	}
 	for i := range plans {

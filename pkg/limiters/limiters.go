@@ -168,9 +168,10 @@ func FailAll(out []Verdict, err error) error {
 
 // A Store decides operations and resets keys. It is safe for concurrent use.
 type Store interface {
-	// Take decides groups in order, all at the time of the store's clock. It writes one verdict for
-	// each operation to out, in the order of the operations of all groups; len(out) must be their
-	// number. Without groups, it returns nil unless ctx has ended or the store is closed.
+	// Take decides groups, those on one key in order. The time is that of the store, which may have
+	// several servers, each with its clock. Take writes one verdict for each operation to out, in
+	// the order of the operations of all groups; len(out) must be their number. Without groups, it
+	// returns nil unless ctx has ended or the store is closed.
 	//
 	// If a verdict has an error, its operation may or may not have taken effect, but never twice.
 	// If Take returns an error, each verdict has an error too, the same or another. Take does not

@@ -2,7 +2,7 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits, decides run by run, and packs the verdicts. A run is consecutive operations that are decided in one way. The kind
--- of a run selects its decider. decide_extra.lua could decide every operation. Each other decider leaves out steps that its operations
+-- of a run selects its decider. decide_extra.lua could decide every operation but OpCountDenied. Each other decider leaves out steps that its operations
 -- do not need, and so saves CPU of Redis: ADR 3 has the measurements. decide_same_key and decide_group are in decide_shared.lua.
 --   kind          decider                  operations
 --   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
@@ -17,7 +17,7 @@
 --   load(key, limit, now, value, s) -> s            reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                   absent. If it is nil, load reads it. s is a state to reuse, or nil
 --   fits(s, limit, now, n) -> fits, retry           retry is -1 if n hits never fit. n = 0 is a peek, which checks 1 hit, or 0 hits if
---                                                   limit.peek_over
+--                                                   limit.peek_over. Each fits repeats this rule, because a call would cost time
 --   charge(s, limit, now, n) -> changed             charges n > 0 hits, or refunds -n
 --   usage(s, limit, now) -> used, reset
 --   save(key, s, limit, reset, now, server)         writes a changed state, which has fully reset after reset µs
@@ -127,7 +127,7 @@ end
 
 -- The environment of the deciders in other files. It is created on demand, because most calls have only ALONE runs. runs holds the other
 -- runs so far. known_keys holds their keys by index, see decide_shared.lua.
-local batch
+local env
 
 -- Decides run by run. A SAME_KEY run has these fields:
 --   first, last  the indices of its first and its last verdict
@@ -163,20 +163,20 @@ while from <= #packed do
     decide_each(decide_alone, run, last_key > key_index and redis.pcall('MGET', unpack(KEYS, key_index, last_key)) or {})
     size = $ALONE_SIZE
   else
-    batch = batch or {
+    env = env or {
       now = now, server = server, limits = limits, packed = packed, runs = { nil }, known_keys = {}, charge_checked = charge_checked,
     }
-    batch.runs[#batch.runs + 1] = run
+    env.runs[#env.runs + 1] = run
     if kind == $CONCURRENCY then
-      decide_each(module_of('decide_concurrency', batch), run)
+      decide_each(module_of('decide_concurrency', env), run)
       size = $CONCURRENCY_SIZE
     elseif kind == $RESERVATIONS then
       -- The keys of the limits come first among the keys of a call, so one MGET reads those of the run, or most of them.
       local last_key = math.min(key_index - 1 + op_count, #KEYS)
-      decide_each(module_of('decide_reservations', batch), run, redis.pcall('MGET', unpack(KEYS, key_index, last_key)))
+      decide_each(module_of('decide_reservations', env), run, redis.pcall('MGET', unpack(KEYS, key_index, last_key)))
       size = $EXTRA_SIZE
     else
-      last = module_of('decide_shared', batch).decide(run)
+      last = module_of('decide_shared', env).decide(run)
       size = kind == $GROUPED and $GROUPED_SIZE or kind == $EXTRA and $EXTRA_SIZE or 0
     end
   end

@@ -2,7 +2,7 @@
 --
 -- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. For keys, see
 -- decide_shared.lua.
-local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
+local now, server, limits, packed, known_keys = env.now, env.server, env.limits, env.packed, env.known_keys
 
 -- Changes the state of a key by an operation with a lease or without one. It returns the same as open_or_peek in concurrency.lua.
 local function decide(leases, s, id, limit, n, ends)

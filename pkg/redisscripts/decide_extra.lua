@@ -10,7 +10,7 @@
 --   actual          the actual cost of an id that ended before it was opened
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
-local now, server, shared = batch.now, batch.server, module_of('decide_shared', batch)
+local now, server, shared = env.now, env.server, module_of('decide_shared', env)
 local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
 
 -- The effect of an operation on its lease, if the operation is allowed.
@@ -74,7 +74,7 @@ local function add(key, op)
   if op.lease_effect == 'opens' then key.opens = key.opens + 1 end
 end
 
-local function check(key, op)
+local function check_extra(key, op)
   op.allowed = true
   if op.n < 0 then return end
   if penalty_left(op) > 0 then
@@ -116,7 +116,7 @@ local function open_leases(group)
   end
 end
 
-local function charge(key, op)
+local function charge_extra(key, op)
   local n, charged = op.n, false
   if op.lease_effect == 'ended' then n = op.actual end
   if op.lease_effect == 'opens' then
@@ -214,14 +214,14 @@ return function(group)
     return
   end
   each(group, add)
-  each(group, check)
+  each(group, check_extra)
   local allowed = true
   for _, op in ipairs(group) do allowed = allowed and op.allowed and not op.key.failed end
   if allowed then
     local ok, problem = pcall(open_leases, group)
     for _, op in ipairs(group) do
       if not ok then module_of('failures').fail(op.first, problem)
-      elseif not op.limit.algorithm.is_concurrency then guarded(charge, op) end
+      elseif not op.limit.algorithm.is_concurrency then guarded(charge_extra, op) end
     end
     return
   end

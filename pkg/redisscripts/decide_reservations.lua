@@ -7,7 +7,7 @@
 --
 -- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
-local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
+local now, server, limits, packed, known_keys = env.now, env.server, env.limits, env.packed, env.known_keys
 
 -- The operation that is decided now. read_op and read_hash set its fields, and the functions after them read it:
 --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
@@ -69,7 +69,7 @@ local function delete_lease()
   return struct_unpack('>I8', op.lease, 9)
 end
 
-local function load_shared() return module_of('decide_shared', batch) end
+local function load_shared() return module_of('decide_shared', env) end
 
 -- Returns the key of the usage with its state.
 local function load_usage(value)
@@ -126,7 +126,7 @@ return function(run, values)
       decide_frequent(run.first + op_index - 1, values, op.key_index - base)
     else
       load_usage(values[op.key_index - base])
-      module_of('decide_extra', batch)({ load_shared().read_extra(run, op_index, run.first + op_index - 2) })
+      module_of('decide_extra', env)({ load_shared().read_extra(run, op_index, run.first + op_index - 2) })
     end
   end
 end

@@ -12,8 +12,8 @@
 --   unsaved   the reason, if the key could not be saved
 -- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
 -- the result of its check: allowed, the wait retry, and in a group, the hits that were checked. A SAME_KEY run is itself its only operation.
-local now, server, limits, packed, known_keys = batch.now, batch.server, batch.limits, batch.packed, batch.known_keys
-local charge_checked = batch.charge_checked
+local now, server, limits, packed, known_keys = env.now, env.server, env.limits, env.packed, env.known_keys
+local charge_checked = env.charge_checked
 
 local function key_at(i)
   local key = known_keys[i]
@@ -138,7 +138,7 @@ local function decide(run)
     last = group[i].last
   end
   run.ops = group
-  module_of('decide_extra', batch)(group)
+  module_of('decide_extra', env)(group)
   return last
 end
 
@@ -173,7 +173,7 @@ end
 
 local function finish()
   if save_keys() then return end
-  for _, run in ipairs(batch.runs) do
+  for _, run in ipairs(env.runs) do
     local ops = run.ops or {}
     if run.kind == $SAME_KEY then
       ops[1] = run

@@ -38,10 +38,10 @@ local function set_verdict(i, result, used, retry, reset)
 end
 
 -- module_of returns the module of a file, which runs once, when it is needed: creating closures costs time, and most batches use one
--- algorithm. Source generates run_file. The files of deciders read the parameter batch, see the end of batch.lua; others need none.
+-- algorithm. Source generates run_file. The files of deciders read the parameter env, see the end of batch.lua; others need none.
 local modules, run_file = {}
-local function module_of(name, batch)
-  local module = modules[name] or run_file(name, batch)
+local function module_of(name, env)
+  local module = modules[name] or run_file(name, env)
   modules[name] = module
   return module
 end

@@ -85,7 +85,7 @@ func source(name string) string {
 // Source returns the source of the script: the driver with all algorithms.
 func Source() string {
 	var b strings.Builder
-	b.WriteString(source("prelude") + "function run_file(name, batch)\n")
+	b.WriteString(source("prelude") + "function run_file(name, env)\n")
 	for _, name := range slices.Concat(limiters.Algorithms(), extraFiles) {
 		b.WriteString("if name == '" + name + "' then\n" + source(name) + "end\n")
 	}

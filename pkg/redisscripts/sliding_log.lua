@@ -7,8 +7,8 @@
 -- ARGV    the limit's arguments: max, window (µs), counts_denied (0|1), peek_over (0|1)
 -- units   times in µs since 1970, durations in µs
 --
--- The cost of a call does not grow with the number of hits. One LTRIM removes expired entries of a list, and a binary search
--- with LINDEX finds the others.
+-- A call takes no longer if it charges, refunds or expires many hits. One LTRIM removes the expired entries of a list, and binary searches
+-- of at most 21 LINDEX find the others. An LINDEX in a list of 1,000,000 entries passes at most 700 nodes, of 8 KB each.
 --
 -- A state has the entries from first to tail of those in Redis, followed by the entries of the list unstored. Its other fields:
 --   stored   the number of entries in Redis, with entry 0 and expired ones

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A ReceiveFunc receives the message of the gRPC request with ctx, and decodes it by [Codec]. Its
+// A ReceiveFunc receives the message of the gRPC request with ctx, and decodes it with [Codec]. Its
 // error is a gRPC status. A malformed message is no error.
 type ReceiveFunc func(ctx context.Context, message any) error
 

@@ -47,7 +47,7 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 // Len returns the number of operations.
 func (s *Subset) Len() int { return len(s.indices) }
 
-// Take decides the operations of s by store.
+// Take decides the operations of s with store.
 func (s *Subset) Take(ctx context.Context, store Taker) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
 	return store.Take(ctx, s.Groups, s.Verdicts)
