@@ -50,8 +50,8 @@ type Decision struct {
 	Reason   Reason
 	Verdicts []limiters.Verdict // the store's verdicts on Limits, in the same order
 	// DecidingLimitIndex is the index of the limit whose verdict decides the outcome: the denial
-	// with the longest wait, else the first error, else the verdict with the fewest remaining hits,
-	// or the first of equal verdicts. It is 0 if there are no limits.
+	// with the longest wait, else the first error, else the verdict with the fewest remaining hits.
+	// Among equal verdicts the first decides. Without limits, the index is 0.
 	DecidingLimitIndex int
 }
 
