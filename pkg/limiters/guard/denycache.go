@@ -155,7 +155,7 @@ func (c *DenyCache) shard(hash uint64) *denyShard {
 func (c *DenyCache) shardOf(key string) *denyShard { return c.shard(maphash.String(c.seed, key)) }
 
 // Take implements [limiters.Store]. If the store fails, verdicts from memory are kept, and the
-// others carry the error.
+// others carry the error, in a [split.PartError].
 func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.FailAll(out, limiters.Uncharged(err))
@@ -173,10 +173,15 @@ func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []lim
 		err = c.sendToStore(ctx, groups, routes, out, renewals)
 	}
 	c.recordVerdicts(began, groups, routes, out)
-	if toStore < len(out) {
-		return nil // the others were answered from memory
+	if err == nil || toStore == len(out) {
+		return err
 	}
-	return err
+	for i := range routes {
+		if routes[i].toStore {
+			out[i].Err = &split.PartError{Err: out[i].Err}
+		}
+	}
+	return nil // the others were answered from memory
 }
 
 // A route is where one operation is decided, in the cache or by the store.

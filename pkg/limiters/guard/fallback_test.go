@@ -333,6 +333,36 @@ func TestCachedDenialDoesNotEndOutage(t *testing.T) {
 	}
 }
 
+// A denial from a cache does not hide that the store failed all other operations of the Take.
+func TestCachedDenialDoesNotHideAnOutage(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		cache := f.replica(defaults)
+		var failed []error
+		var outages []guard.Outage
+		fallback := guard.NewFallback(cache, guard.FallbackOptions{
+			Failed:    func(reason error) { failed = append(failed, reason) },
+			Recovered: func(o guard.Outage) { outages = append(outages, o) },
+		})
+		over, allowing := limiters.Op{Key: "over", Limit: logOfTwo, N: 1}, withOnError(fallback, limiters.OnErrorAllow)
+		take(t, allowing, over, over, over)
+		cache.link.set(0, 0, limiters.Uncharged(errUnreachable))
+		for range 3 {
+			if got := take(t, allowing, over, op("new")); got[0].By != limiters.ByCache || got[1].By != limiters.ByPolicy {
+				t.Errorf("got %+v, want the first by the cache", got)
+			}
+		}
+		if !fallback.Stats().Down || len(failed) != 1 || !errors.Is(failed[0], errUnreachable) || !limiters.IsUncharged(failed[0]) {
+			t.Errorf("down %t, reported %v, want down and one report", fallback.Stats().Down, failed)
+		}
+		cache.link.set(0, 0, nil)
+		time.Sleep(time.Second)
+		take(t, allowing, op("new"))
+		if want := []guard.Outage{{Duration: time.Second, Ops: 3}}; !slices.Equal(outages, want) {
+			t.Errorf("got %v, want %v", outages, want)
+		}
+	})
+}
+
 // Under every algorithm, for every size of charges, each replica admits its share and no more. If
 // charges reach the replicas in turn, a client that uses its limit exactly is never denied.
 func TestFallbackAdmitsTheShare(t *testing.T) {

@@ -88,12 +88,12 @@ func ErrorOfAll(errs []error) error {
 	return errors.Join(unique...)
 }
 
-// A PartError is the error of operations whose store failed in a [FanOut], while another store
-// decided its part of the Take.
-type PartError struct{ err error }
+// A PartError is the error of operations whose store failed as a whole, while another part of the
+// Take was decided: by another store of a [FanOut], or from memory.
+type PartError struct{ Err error }
 
-func (e *PartError) Error() string { return e.err.Error() }
-func (e *PartError) Unwrap() error { return e.err }
+func (e *PartError) Error() string { return e.Err.Error() }
+func (e *PartError) Unwrap() error { return e.Err }
 
 // A FanOut divides the groups of a Take among several stores. The zero FanOut is empty.
 type FanOut struct{ subsets []storeSubset }
