@@ -188,7 +188,7 @@ func (c *DenyCache) Take(ctx context.Context, groups []limiters.Group, out []lim
 type route struct {
 	hash         uint64 // the hash of the key
 	toStore      bool   // the store decides the operation; otherwise the cache has denied it
-	generation   uint32 // the generation of the shard before the store was called
+	epoch        epoch  // the epoch of the shard before the store was called
 	underMinHits bool   // the operation charges fewer hits than the minHits of a cached denial
 }
 
@@ -280,7 +280,7 @@ func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, r 
 		return
 	}
 	c.shard(r.hash).locked(func(s *denyShard) {
-		if s.generation == r.generation {
+		if s.mayRecord(r.epoch) {
 			s.add(ended, op, d, c.budget)
 		}
 	})

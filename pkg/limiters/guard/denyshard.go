@@ -14,7 +14,7 @@ import (
 // added to them. Only queueRenewal and makeIdle move an entry. Call the methods within locked.
 //
 // The lock is not held during a call of the store, so the reply may be outdated. Each route and
-// renewal keeps the counters from before its call, and a change of a counter cancels what the reply
+// renewal keeps the epoch from before its call, and a change of a counter cancels what the reply
 // would do, for all keys of the shard:
 //
 //	event                        removes              increments           cancels, of calls in flight
@@ -28,8 +28,7 @@ import (
 // from an entry with a debt, the entry stays with noDenial until popRenewal takes its debt.
 type denyShard struct {
 	mu            sync.Mutex
-	generation    uint32                // see the table
-	resets        uint32                // see the table
+	epoch                               // see the table
 	entries       map[string]*denyEntry // the first entry of each key, see nextOfKey
 	idle, toRenew denyEntry             // heads of the lists
 	maxAge        time.Duration         // DenyCacheOptions.MaxAge
@@ -40,6 +39,15 @@ type denyShard struct {
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }
+
+// An epoch counts the events that outdate replies, see the table of denyShard.
+type epoch struct{ generation, resets uint32 }
+
+// mayRecord reports whether a call that began at the epoch before may record or renew a denial.
+func (e epoch) mayRecord(before epoch) bool { return e.generation == before.generation }
+
+// mayRestore reports whether a call that began at the epoch before may restore a debt.
+func (e epoch) mayRestore(before epoch) bool { return e.resets == before.resets }
 
 // A denyEntry is the denial of a key under a limit.
 type denyEntry struct {
@@ -139,7 +147,7 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 // routeToStore marks r, the route of op, with toStore. e is the entry of op, or nil. It moves the
 // debts of the key to renewals, and a refund removes the key's denials.
 func (s *denyShard) routeToStore(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
-	r.toStore, r.generation = true, s.generation
+	r.toStore, r.epoch = true, s.epoch
 	r.underMinHits = e != nil && 0 < op.N && op.N < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)
 	if op.IsRefund() {

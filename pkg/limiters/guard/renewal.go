@@ -16,11 +16,10 @@ import (
 // A debt must be counted only while its window is current, and only the store knows the window. So
 // a renewal is a [limiters.OpCountDenied]: the store counts the debt if it denies a peek.
 type renewal struct {
-	entry      *denyEntry
-	debt       int64         // removed from entry
-	resetAt    time.Duration // when the window of the debt ends at the latest
-	generation uint32        // the generation of the shard when the renewal was made
-	resets     uint32        // the resets of the shard when the renewal was made
+	entry   *denyEntry
+	debt    int64         // removed from entry
+	resetAt time.Duration // when the window of the debt ends at the latest
+	epoch   epoch         // the epoch of the shard when the renewal was made
 }
 
 // maxDebtHits bounds a debt: further hits go to the store. A restored debt may double it, which is
@@ -168,7 +167,7 @@ func (s *denyShard) needsStore(e *denyEntry, now time.Duration) bool {
 func (s *denyShard) popRenewal(now time.Duration, e *denyEntry, renewals []renewal) []renewal {
 	needed := s.needsStore(e, now)
 	if needed {
-		renewals = append(renewals, renewal{e, e.debt, e.resetAt, s.generation, s.resets})
+		renewals = append(renewals, renewal{e, e.debt, e.resetAt, s.epoch})
 	}
 	e.used = min(e.used+e.debt, limiters.MaxHits)
 	e.debt = 0
@@ -197,7 +196,7 @@ func (s *denyShard) popDue(now, before time.Duration, maximum int, renewals []re
 func (s *denyShard) renewDenial(r *renewal, d denial, certain bool) {
 	e := s.find(r.entry.key, r.entry.limit)
 	switch {
-	case e == nil || s.generation != r.generation:
+	case e == nil || !s.mayRecord(r.epoch):
 	case !certain:
 		s.removeDenial(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
@@ -210,7 +209,7 @@ func (s *denyShard) renewDenial(r *renewal, d denial, certain bool) {
 // so a reset of any key counts.
 func (s *denyShard) restoreDebt(now time.Duration, r *renewal) bool {
 	e := s.find(r.entry.key, r.entry.limit)
-	if e == nil || s.resets != r.resets || now >= r.resetAt {
+	if e == nil || !s.mayRestore(r.epoch) || now >= r.resetAt {
 		return false
 	}
 	s.addDebt(now, e, r.debt)
