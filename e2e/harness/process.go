@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-rls/weir/internal/redistest"
+	"github.com/weir-rls/weir/internal/freeport"
 )
 
 const (
@@ -159,15 +159,8 @@ func retryInUse[T any](f func() (T, error)) (T, error) {
 func FreePorts(n int) ([]int, error) {
 	free := make([]int, n)
 	for i := range free {
-		addr, err := redistest.FindFreeAddr()
-		if err != nil {
-			return nil, err
-		}
-		_, port, err := net.SplitHostPort(addr)
-		if err != nil {
-			return nil, err
-		}
-		if free[i], err = strconv.Atoi(port); err != nil {
+		var err error
+		if free[i], err = freeport.Find(); err != nil {
 			return nil, err
 		}
 	}

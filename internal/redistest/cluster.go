@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/freeport"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -142,15 +143,10 @@ func freeForCluster(tb testing.TB) (addr, bus string) {
 	tb.Helper()
 	const above, last = 10_000, 22_000
 	for range 1000 {
-		addr := FreeAddr(tb)
-		host, text, _ := net.SplitHostPort(addr)
-		port, err := strconv.Atoi(text)
-		if err != nil || port >= last {
-			continue
-		}
-		bus := strconv.Itoa(port + above)
-		if reserve(net.JoinHostPort(host, bus)) == nil {
-			return addr, bus
+		port, err := freeport.Find()
+		must.Succeed(tb, err)
+		if port < last && freeport.Reserve(port+above) == nil {
+			return net.JoinHostPort(freeport.Loopback, strconv.Itoa(port)), strconv.Itoa(port + above)
 		}
 	}
 	tb.Fatal("redistest: no address for a node is free")

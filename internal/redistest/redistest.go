@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-rls/weir/internal/freeport"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -263,39 +263,8 @@ func FreeAddr(tb testing.TB) string {
 	return addr
 }
 
-// FindFreeAddr returns a loopback address on which nothing listens, and reserves it. Its port is
-// below the ephemeral range, so that no outgoing connection of another test takes it.
+// FindFreeAddr is FreeAddr without a test.
 func FindFreeAddr() (string, error) {
-	const first, end = 10_000, 32_000
-	var err error
-	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(end-first)))
-		if err = reserve(addr); err == nil {
-			return addr, nil
-		}
-	}
-	return "", err
-}
-
-var reserved struct {
-	sync.Mutex
-	locks []net.PacketConn
-}
-
-// reserve reserves an address on which nothing listens until this process ends. Without it, a
-// server of another test could start there first, or while a server restarts, and both tests would
-// use that server. The lock is the UDP port with the same number, which servers do not use.
-func reserve(addr string) error {
-	lock, err := net.ListenPacket("udp", addr)
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return errors.Join(err, lock.Close())
-	}
-	reserved.Lock()
-	defer reserved.Unlock()
-	reserved.locks = append(reserved.locks, lock)
-	return l.Close()
+	port, err := freeport.Find()
+	return net.JoinHostPort(freeport.Loopback, strconv.Itoa(port)), err
 }

@@ -32,14 +32,3 @@ func TestStartTakesAnotherAddressIfOneIsTaken(t *testing.T) {
 		t.Errorf("started on %s after %d addresses, want the second", s.Addr, asked)
 	}
 }
-
-// Two tests, also of different processes, never get one address, although no server has started.
-func TestFreeAddrIsReserved(t *testing.T) {
-	addr := FreeAddr(t)
-	if err := reserve(addr); err == nil {
-		t.Errorf("%s was given twice", addr)
-	}
-	l, err := net.Listen("tcp", addr)
-	must.Succeed(t, err)
-	must.Succeed(t, l.Close())
-}
