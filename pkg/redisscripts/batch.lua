@@ -200,6 +200,6 @@ if numbers > per_pack then
   end
   reply = table.concat(texts)
 end
-local elements = failures and failures.texts or { nil }
-table.insert(elements, 1, reply)
-return elements
+if not failures then return { reply } end
+table.insert(failures.texts, 1, reply)
+return failures.texts
