@@ -118,7 +118,7 @@ func BenchmarkQueue(b *testing.B) {
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()
 					for i := client; i < b.N; i += clients {
-						if err := q.take(ctx, groups, out); err != nil {
+						if err := q.Take(ctx, groups, out); err != nil {
 							b.Error(err)
 						}
 					}

@@ -99,7 +99,7 @@ func newBreakerFixture() *breakerFixture {
 func (f *breakerFixture) take(t *testing.T, call func() error) error {
 	t.Helper()
 	f.call = call
-	return f.queue.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+	return f.queue.Take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 }
 
 // open makes as many failing calls as open the breaker.
@@ -169,13 +169,13 @@ func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	}
 	for range failuresToOpen - 2 {
 		go func() { <-calling; goOn <- struct{}{} }()
-		_ = q.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+		_ = q.Take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 	}
 	var takes sync.WaitGroup
 	var failed [4]error
 	attempt := func(i int) {
 		takes.Go(func() {
-			failed[i] = q.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+			failed[i] = q.Take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 		})
 	}
 	waiting := func(n int) {
@@ -307,7 +307,7 @@ func TestBreakerOpensUnderLoad(t *testing.T) {
 		}
 		for range 4 {
 			takes.Go(func() {
-				_ = q.take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
+				_ = q.Take(t.Context(), []limiters.Group{{{}}}, make([]limiters.Verdict, 1))
 			})
 		}
 		time.Sleep(time.Millisecond)
@@ -427,7 +427,7 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, s
 		}
 		r.check(t, asked, out, err)
 	}()
-	return q.take(ctx, limiters.Singles(asked...), out)
+	return q.Take(ctx, limiters.Singles(asked...), out)
 }
 
 // Calls succeed, time out, fail or panic at random. A rejected Take has charged nothing. A decided

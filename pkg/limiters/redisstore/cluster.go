@@ -44,8 +44,8 @@ func newCluster(client *redis.ClusterClient, address string, config serverConfig
 // most. A dropped node still serves a Take that has found it.
 const maxNodes = 1024
 
-// take decides groups on the nodes that own their hash slots.
-func (c *cluster) take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+// Take decides groups on the nodes that own their hash slots.
+func (c *cluster) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if !c.hashSlotsKnown.Load() {
 		if err := c.awaitHashSlots(ctx, groups, out); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (c *cluster) take(ctx context.Context, groups []limiters.Group, out []limit
 		return err
 	}
 	if q := queues[0]; q != nil && !slices.ContainsFunc(queues, func(other *queue) bool { return other != q }) {
-		return q.take(ctx, groups, out)
+		return q.Take(ctx, groups, out)
 	}
 	var fanOut split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
@@ -80,7 +80,7 @@ var (
 // awaitHashSlots waits until the hash slots are known. A timeout is [limiters.Uncharged], because
 // only the request for the hash slots was sent.
 func (c *cluster) awaitHashSlots(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	err := c.hashSlotLoader.take(ctx, groups, out)
+	err := c.hashSlotLoader.Take(ctx, groups, out)
 	if errors.Is(err, errEndedSent) {
 		c.queues.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errNoHashSlots, ctx.Err()))

@@ -97,17 +97,9 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan stru
 // maxPooledOps bounds the operations of a waiter that is reused.
 const maxPooledOps = 256
 
-// Take implements [split.Taker].
+// Take decides groups, in a call of their own or shared with other Takes. After an error, out is
+// undefined. It implements [split.Taker] for a [split.FanOut], which then sets the verdicts itself.
 func (q *queue) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	if err := q.take(ctx, groups, out); err != nil {
-		return limiters.FailAll(out, err)
-	}
-	return nil
-}
-
-// take decides groups, in a call of their own or shared with other Takes. After an error, out is
-// undefined.
-func (q *queue) take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		q.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errEndedUnsent, err))

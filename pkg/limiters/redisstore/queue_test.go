@@ -291,7 +291,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				}
 				return ctx.Err()
 			}
-			if err := q.take(ctx, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			if err := q.Take(ctx, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
 		})
@@ -442,7 +442,7 @@ func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	}
 	var takes sync.WaitGroup
 	takeOf := func(key string) error {
-		return q.take(t.Context(), limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
+		return q.Take(t.Context(), limiters.Singles(opsOf(key)...), make([]limiters.Verdict, 1))
 	}
 	takes.Go(func() { _ = takeOf("first") })
 	<-under
@@ -607,7 +607,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	var takes sync.WaitGroup
 	start := func() {
 		takes.Go(func() {
-			if err := q.take(t.Context(), limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
+			if err := q.Take(t.Context(), limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)); err != nil {
 				t.Error(err)
 			}
 		})

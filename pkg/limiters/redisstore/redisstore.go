@@ -57,8 +57,8 @@ type Store struct {
 
 // A topology decides operations on the servers of a Store: a [singleServer] Redis or a [cluster].
 type topology interface {
-	// take is [Store.Take] with at least one group. After an error, out is undefined.
-	take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error
+	// Take is [Store.Take] with at least one group. After an error, out is undefined.
+	Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error
 	// masters returns the servers that have keys, one at least, in the order of their addresses.
 	masters(ctx context.Context) ([]master, error)
 }
@@ -154,7 +154,7 @@ func (s *Store) take(ctx context.Context, groups []limiters.Group, out []limiter
 	if len(groups) == 0 {
 		return nil
 	}
-	if err := s.topology.take(ctx, groups, out); err != nil {
+	if err := s.topology.Take(ctx, groups, out); err != nil {
 		return s.failure("take", err)
 	}
 	for i := range out {
