@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/internal/backoff"
+	"github.com/weir-rls/weir/internal/freeport"
 )
 
 // Ports in the files of envoy/.
@@ -111,13 +112,13 @@ func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	// access logs every 10 s.
 	cmd := exec.Command(path, "-c", conf, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning",
 		"--file-flush-interval-msec", "100")
-	e := &Envoy{URL: "http://" + loopback(p[0]), Admin: "http://" + loopback(p[2])}
+	e := &Envoy{URL: "http://" + freeport.Addr(p[0]), Admin: "http://" + freeport.Addr(p[2])}
 	e.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "envoy.log"), func(ctx context.Context) error {
 		// Envoy is ready shortly before it listens.
 		if _, err := Get(ctx, e.Admin+"/ready"); err != nil {
 			return err
 		}
-		return Listens(loopback(p[0]))(ctx)
+		return Listens(freeport.Addr(p[0]))(ctx)
 	})
 	if err != nil {
 		return nil, err

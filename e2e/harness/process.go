@@ -3,7 +3,6 @@ package harness
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -166,6 +165,3 @@ func FreePorts(n int) ([]int, error) {
 	}
 	return free, nil
 }
-
-// loopback returns the loopback address with a port.
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

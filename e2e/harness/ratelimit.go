@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	"github.com/weir-rls/weir/internal/freeport"
 )
 
 // FindRatelimit returns the path of envoyproxy/ratelimit: $INCUMBENT.
@@ -53,7 +55,7 @@ func startRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Ratelimit{GRPC: loopback(ports[0]), Debug: "http://" + loopback(ports[2])}
+	r := &Ratelimit{GRPC: freeport.Addr(ports[0]), Debug: "http://" + freeport.Addr(ports[2])}
 	cmd := exec.Command(o.Binary)
 	cmd.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/weir-rls/weir/internal/freeport"
 )
 
 // Root returns the root of the repository: the nearest parent folder with cmd/server. Some tests
@@ -108,7 +110,7 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 		cmd.Env = append(cmd.Env, "BACKEND_TYPE=redis", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+o.Redis)
 	}
 	cmd.Env = append(cmd.Env, o.Env...)
-	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + loopback(p[1]), Debug: "http://" + loopback(p[2])}
+	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + freeport.Addr(p[1]), Debug: "http://" + freeport.Addr(p[2])}
 	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
 		_, err := Get(ctx, w.HTTP+"/healthcheck")
 		return err

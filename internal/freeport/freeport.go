@@ -9,9 +9,6 @@ import (
 	"sync"
 )
 
-// Loopback is the address of all ports.
-const Loopback = "127.0.0.1"
-
 // Find returns a port on which nothing listens, and reserves it. The port is below the ephemeral
 // range, so that no outgoing connection takes it.
 func Find() (int, error) {
@@ -26,6 +23,9 @@ func Find() (int, error) {
 	return 0, err
 }
 
+// Addr returns the loopback address with a port.
+func Addr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
 var reserved struct {
 	sync.Mutex
 	locks []net.PacketConn
@@ -36,12 +36,11 @@ var reserved struct {
 // start on the port first, or while a server restarts, and both tests would use that server. The
 // lock is the UDP port with the same number, which these servers do not use.
 func Reserve(port int) error {
-	addr := net.JoinHostPort(Loopback, strconv.Itoa(port))
-	lock, err := net.ListenPacket("udp", addr)
+	lock, err := net.ListenPacket("udp", Addr(port))
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", Addr(port))
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}

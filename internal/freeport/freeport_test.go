@@ -2,7 +2,6 @@ package freeport
 
 import (
 	"net"
-	"strconv"
 	"testing"
 
 	"github.com/weir-rls/weir/internal/must"
@@ -15,7 +14,7 @@ func TestPortIsReserved(t *testing.T) {
 	if err := Reserve(port); err == nil {
 		t.Errorf("port %d was given twice", port)
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(Loopback, strconv.Itoa(port)))
+	l, err := net.Listen("tcp", Addr(port))
 	must.Succeed(t, err)
 	must.Succeed(t, l.Close())
 }

@@ -146,7 +146,7 @@ func freeForCluster(tb testing.TB) (addr, bus string) {
 		port, err := freeport.Find()
 		must.Succeed(tb, err)
 		if port < last && freeport.Reserve(port+above) == nil {
-			return net.JoinHostPort(freeport.Loopback, strconv.Itoa(port)), strconv.Itoa(port + above)
+			return freeport.Addr(port), strconv.Itoa(port + above)
 		}
 	}
 	tb.Fatal("redistest: no address for a node is free")

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -266,5 +265,5 @@ func FreeAddr(tb testing.TB) string {
 // FindFreeAddr is FreeAddr without a test.
 func FindFreeAddr() (string, error) {
 	port, err := freeport.Find()
-	return net.JoinHostPort(freeport.Loopback, strconv.Itoa(port)), err
+	return freeport.Addr(port), err
 }
