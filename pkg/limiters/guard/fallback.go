@@ -220,7 +220,7 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 	if err != nil {
 		return found, err
 	}
-	return orElementwise(found, local), localErr
+	return split.FoundInEither(found, local), localErr
 }
 
 // ResetMatching implements [limiters.Store]. The first call of a pass also resets all local
@@ -237,14 +237,4 @@ func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) boo
 	progress.Scanned += local.Scanned
 	progress.Reset += local.Reset
 	return progress, localErr
-}
-
-// orElementwise returns the elementwise or of a and b; missing elements are false.
-func orElementwise(a, b []bool) []bool {
-	for i := range b {
-		if i < len(a) {
-			a[i] = a[i] || b[i]
-		}
-	}
-	return a
 }

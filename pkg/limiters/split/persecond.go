@@ -63,10 +63,7 @@ func (r *PerSecondRouter) Reset(ctx context.Context, keys []limiters.StateName) 
 		return found, err
 	}
 	inPerSecond, err := r.perSecond.Reset(ctx, keys)
-	for i, yes := range inPerSecond {
-		found[i] = found[i] || yes
-	}
-	return found, err
+	return FoundInEither(found, inPerSecond), err
 }
 
 // Prefixes of cursors, which identify the store.

@@ -144,3 +144,15 @@ func (f *FanOut) Take(ctx context.Context, out []limiters.Verdict) error {
 	}
 	return nil
 }
+
+// FoundInEither combines the results of Reset of two stores for the same keys: it reports for each
+// key whether one of the stores had a state. It changes a, and takes missing elements of b as
+// false.
+func FoundInEither(a, b []bool) []bool {
+	for i := range b {
+		if i < len(a) {
+			a[i] = a[i] || b[i]
+		}
+	}
+	return a
+}
