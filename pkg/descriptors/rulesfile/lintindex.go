@@ -3,7 +3,6 @@ package rulesfile
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/gaissmai/bart"
 
@@ -94,9 +93,10 @@ func (l *linter) general(ix *branchIndex, wildcards []*branch, c claim, except *
 	e, prefix := c.Entry, c.prefix
 	if prefix.IsValid() {
 		e.Value = "*" // a wildcard matches all addresses of a prefix only if it matches every value
-	} else if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil && !strings.Contains(e.Value, "*") {
-		// The wildcard fe80::1%* parses as an address, because a zone is any text.
-		prefix = netip.PrefixFrom(address.WithZone("").Unmap(), address.Unmap().BitLen())
+	} else if address, err := netip.ParseAddr(e.Value); err == nil && ix.prefixesByKey[e.Key] != nil &&
+		(descriptors.NodeSpec{Entry: e}).Kind() == descriptors.Exact { // a zone is any text, so the wildcard fe80::1%* parses too
+		address = address.WithZone("").Unmap()
+		prefix = netip.PrefixFrom(address, address.BitLen())
 	}
 	if prefix.IsValid() {
 		if b := l.containing(ix, e.Key, prefix, except); b != nil {
