@@ -32,7 +32,7 @@ func (s *Stats) collectSeries(to chan<- prometheus.Metric) {
 		}
 	}
 	unknown := prometheus.NewDesc("ratelimit_service_rate_limit_domain_not_found",
-		"Requests for a domain without rules. At most 100 domains have their own series.", []string{"domain"}, nil)
+		"Number of requests for a domain without rules. At most 100 domains have their own series.", []string{"domain"}, nil)
 	for _, one := range s.unknownDomains.all() {
 		collect(unknown, one.counts[totalHits].Load(), one.labels)
 	}

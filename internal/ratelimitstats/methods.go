@@ -48,7 +48,7 @@ func newMethods(milliseconds bool) *methods {
 	m := &methods{
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "ratelimit_service_response_time_seconds", Buckets: buckets,
-			Help: "Duration of gRPC calls, in seconds; in milliseconds if PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS is true.",
+			Help: "Duration of gRPC calls in seconds, or in milliseconds if PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS is true.",
 		}, []string{"grpc_method"}),
 		unit: unit,
 	}
@@ -92,7 +92,7 @@ func (m *methods) methodOf(full string) *method {
 // of their own.
 func (m *methods) Describe(to chan<- *prometheus.Desc) { to <- totalRequests }
 
-var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Unary calls of the gRPC server, by method, without those that Weir sheds.", []string{"grpc_method"}, nil)
+var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Number of unary calls of the gRPC server by method, without those that Weir sheds.", []string{"grpc_method"}, nil)
 
 // Collect implements prometheus.Collector.
 func (m *methods) Collect(to chan<- prometheus.Metric) {

@@ -36,7 +36,7 @@ func TestSeriesPastBoundCountAsOther(t *testing.T) {
 		t.Errorf("%d series, want 3 and a shared one for each domain", n)
 	}
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
-# HELP weir_metrics_overflow_total Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.
+# HELP weir_metrics_overflow_total Number of counts that went to key1="other" or domain="other", because the ratelimit_service series reached their bound.
 # TYPE weir_metrics_overflow_total counter
 weir_metrics_overflow_total 98
 `), "weir_metrics_overflow_total"); err != nil {
@@ -231,13 +231,13 @@ func TestErrorsAreRedisErrorOrServiceError(t *testing.T) {
 	m.Loaded(nil, nil)
 	m.Loaded(nil, nil)
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
-# HELP ratelimit_service_config_load_error Failed loads of rules. The previous rules stay in force.
+# HELP ratelimit_service_config_load_error Number of failed loads of rules. The previous rules stay in force.
 # TYPE ratelimit_service_config_load_error counter
 ratelimit_service_config_load_error 1
-# HELP ratelimit_service_config_load_success Successful loads of rules.
+# HELP ratelimit_service_config_load_success Number of successful loads of rules.
 # TYPE ratelimit_service_config_load_success counter
 ratelimit_service_config_load_success 2
-# HELP ratelimit_service_should_rate_limit_error Requests that failed. err_type is redis_error if the store failed, else service_error.
+# HELP ratelimit_service_should_rate_limit_error Number of requests that failed. The label err_type is redis_error if the store failed, else service_error.
 # TYPE ratelimit_service_should_rate_limit_error counter
 ratelimit_service_should_rate_limit_error{err_type="redis_error"} 3
 ratelimit_service_should_rate_limit_error{err_type="service_error"} 4
@@ -278,7 +278,7 @@ func TestEachPartHasALabel(t *testing.T) {
 	m.Observe(hit(nil, "d", "a=1", "b=2"))
 	m.Observe(hit(nil, "d", deep...))
 	if err := testutil.GatherAndCompare(m.Registry, strings.NewReader(`
-# HELP ratelimit_service_rate_limit_total_hits Hits requested. Peeks, refunds, releases and settlements are not counted.
+# HELP ratelimit_service_rate_limit_total_hits Number of hits requested, without peeks, refunds, releases and settlements.
 # TYPE ratelimit_service_rate_limit_total_hits counter
 ratelimit_service_rate_limit_total_hits{domain="d",key1="a_1",key2="b_2"} 1
 ratelimit_service_rate_limit_total_hits{domain="d",key1="k0_v",key10="k9_v",key11="k10_v",key2="k1_v",key3="k2_v",key4="k3_v",key5="k4_v",key6="k5_v",key7="k6_v",key8="k7_v",key9="k8_v"} 1

@@ -90,20 +90,20 @@ const maxDomains = 100
 
 func (s *Stats) register(registry prometheus.Registerer) {
 	const failed = "ratelimit_service_should_rate_limit_error"
-	const help = "Requests that failed. err_type is redis_error if the store failed, else service_error."
+	const help = "Number of requests that failed. The label err_type is redis_error if the store failed, else service_error."
 	registry.MustRegister(scrape.CollectFunc(s.collectSeries), s.methods, s.methods.took)
 	auto := promauto.With(registry)
-	s.configLoaded.register(auto, "ratelimit_service_config_load_success", "Successful loads of rules.", nil)
-	s.configFailed.register(auto, "ratelimit_service_config_load_error", "Failed loads of rules. The previous rules stay in force.", nil)
+	s.configLoaded.register(auto, "ratelimit_service_config_load_success", "Number of successful loads of rules.", nil)
+	s.configFailed.register(auto, "ratelimit_service_config_load_error", "Number of failed loads of rules. The previous rules stay in force.", nil)
 	s.redisErrors.register(auto, failed, help, prometheus.Labels{"err_type": "redis_error"})
 	s.serviceErrors.register(auto, failed, help, prometheus.Labels{"err_type": "service_error"})
-	s.shadowed.register(auto, "ratelimit_service_global_shadow_mode", "Requests over a limit that SHADOW_MODE answered with OK.", nil)
+	s.shadowed.register(auto, "ratelimit_service_global_shadow_mode", "Number of requests over a limit that Weir answered with OK because of SHADOW_MODE.", nil)
 	auto.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_metrics_overflow_total",
-		Help: `Counts that went to key1="other" or domain="other" because the ratelimit_service series reached their bound.`,
+		Help: `Number of counts that went to key1="other" or domain="other", because the ratelimit_service series reached their bound.`,
 	}, func() float64 { return float64(s.byDescriptor.overflows.Load() + s.unknownDomains.overflows.Load()) })
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_metrics_series", Help: "Rules and runtime values with their own ratelimit_service series. The bound is 10,000.",
+		Name: "weir_metrics_series", Help: "Number of rules and runtime values with their own ratelimit_service series. The bound is 10,000.",
 	}, func() float64 { return float64(s.byDescriptor.len()) })
 }
 

@@ -33,13 +33,13 @@ var counterNames = [numCounters]string{
 }
 
 var counterHelp = [numCounters]string{
-	totalHits:               "Hits requested. Peeks, refunds, releases and settlements are not counted.",
-	overLimit:               "Hits above the limit.",
-	nearLimit:               "Hits within the limit but above NEAR_LIMIT_RATIO of it.",
-	withinLimit:             "Hits allowed.",
-	shadowMode:              "Hits above the limit of a rule in shadow mode.",
-	overLimitWithLocalCache: "Hits that the deny cache denied.",
-	totalNegativeHits:       "Hits refunded.",
+	totalHits:               "Number of hits requested, without peeks, refunds, releases and settlements.",
+	overLimit:               "Number of hits above the limit.",
+	nearLimit:               "Number of hits within the limit, but above NEAR_LIMIT_RATIO of it.",
+	withinLimit:             "Number of hits allowed.",
+	shadowMode:              "Number of hits above the limit of a rule in shadow mode.",
+	overLimitWithLocalCache: "Number of hits that the deny cache denied.",
+	totalNegativeHits:       "Number of hits refunded.",
 }
 
 // tallyOf returns the increment for the verdict of limit i of a descriptor.

@@ -97,8 +97,8 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 	count := func(name, help string, n *atomic.Uint64) {
 		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n.Load()) })
 	}
-	count("weir_statsd_sent_lines_total", "Lines sent to the statsd server.", &s.sent)
-	count("weir_statsd_dropped_lines_total", "Lines that the statsd server may not have received.", &s.dropped)
+	count("weir_statsd_sent_lines_total", "Number of lines that Weir sent to the statsd server.", &s.sent)
+	count("weir_statsd_dropped_lines_total", "Number of lines that the statsd server may not have received.", &s.dropped)
 	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_statsd_up", Help: "1 if the last send to the statsd server succeeded, else 0.",
 	}, func() float64 { return float64(scrape.Bit(s.up.Load())) })

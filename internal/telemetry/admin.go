@@ -15,7 +15,7 @@ import (
 func (m *Metrics) RegisterAdmin() func(route string, code int) {
 	calls := promauto.With(m.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_admin_requests_total",
-		Help: "Calls to the admin API, by route and HTTP status code. Code 401 is a call without valid credentials.",
+		Help: "Number of calls to the admin API, by route and HTTP status code. A call without valid credentials has the code 401.",
 	}, []string{"route", "code"})
 	return func(route string, code int) { calls.WithLabelValues(route, strconv.Itoa(code)).Inc() }
 }

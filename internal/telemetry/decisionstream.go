@@ -28,11 +28,11 @@ func DenialLog(log *zap.Logger) func(*decisionstream.Denial) {
 // RegisterDecisionStream registers the metrics of the stream of decisions and of the denial log.
 func (m *Metrics) RegisterDecisionStream(stats func() decisionstream.Stats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_decision_subscribers", "Clients that receive the stream of decisions.",
+		gaugeOf("weir_decision_subscribers", "Number of clients that receive the stream of decisions.",
 			func(s decisionstream.Stats) int64 { return s.Subscribers }),
-		counterOf("weir_decisions_dropped_total", "Decisions that a client of the stream did not get, because it reads too slowly or there are more than 1,000 a second.",
+		counterOf("weir_decisions_dropped_total", "Number of decisions that a client of the stream missed, because it reads too slowly or there are more than 1,000 decisions a second.",
 			func(s decisionstream.Stats) int64 { return s.Dropped }),
-		counterOf("weir_denial_log_suppressed_total", "Denials that DENIAL_LOG selects and DENIAL_LOG_PER_SECOND left out of the log.",
+		counterOf("weir_denial_log_suppressed_total", "Number of denials that DENIAL_LOG selected, and that Weir did not log because of DENIAL_LOG_PER_SECOND.",
 			func(s decisionstream.Stats) int64 { return s.Suppressed }),
 	)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
-const denialsHelp = "Denials by limit, peeks included. A request that several limits deny counts once for each. enforced is false " +
-	"if shadow mode or quota mode let the request pass."
+const denialsHelp = "Number of denials by limit, including denied peeks. A request that several limits deny counts once for each of them. " +
+	"The label enforced is false if shadow mode or quota mode let the request pass."
 
 // denialMetrics counts denials by limit.
 type denialMetrics struct {
@@ -25,11 +25,11 @@ type denialMetrics struct {
 func newDenialMetrics(registry prometheus.Registerer) denialMetrics {
 	return denialMetrics{
 		all: newCounterMap(registry, "weir_denials_total", denialsHelp, "domain", "rule", "limit", "enforced"),
-		peeks: newCounterMap(registry, "weir_denied_peeks_total", "Denied peeks by limit: requests with hits_addend 0. weir_denials_total includes them, weir_hits_total does not.",
+		peeks: newCounterMap(registry, "weir_denied_peeks_total", "Number of denied peeks by limit. A peek is a request with hits_addend 0. weir_denials_total includes denied peeks, whereas weir_hits_total does not.",
 			"domain", "rule", "limit"),
-		byPenalty: newCounterMap(registry, "weir_penalty_denials_total", "Denials by a penalty, by limit. weir_denials_total includes them.",
+		byPenalty: newCounterMap(registry, "weir_penalty_denials_total", "Number of denials by a penalty, by limit. weir_denials_total includes them.",
 			"domain", "rule", "limit"),
-		penalties: newCounterMap(registry, "weir_penalties_total", "Penalties that began, by limit. A penalty does not count if its limit itself denies the client for longer.",
+		penalties: newCounterMap(registry, "weir_penalties_total", "Number of penalties that began, by limit. A penalty is not counted if the limit itself denies the client for longer.",
 			"domain", "rule", "limit"),
 	}
 }

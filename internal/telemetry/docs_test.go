@@ -44,101 +44,101 @@ var sections = []struct {
 	metrics      []struct{ name, use string }
 }{
 	{"Requests", "", []struct{ name, use string }{
-		{"weir_requests_total", "Look here first in an incident."},
+		{"weir_requests_total", "In an incident, look here first."},
 		{"weir_request_duration_seconds", "Keep it below the `timeout` of Envoy's filter."},
-		{"weir_requests_in_flight", "At `MAX_IN_FLIGHT`, Weir sheds requests."},
-		{"weir_refused_requests_total", "Add replicas, or find out why the store is slow."},
-		{"weir_undecodable_requests_total", "Find the client, because Envoy may let these requests pass."},
+		{"weir_requests_in_flight", "At `MAX_IN_FLIGHT`, Weir begins to shed requests."},
+		{"weir_refused_requests_total", "If it grows, add replicas, or find out why the store is slow."},
+		{"weir_undecodable_requests_total", "Find the client that sends these messages, because Envoy may let its requests pass."},
 		{"weir_panics_total", "Report the bug with its log line, which contains the stack."},
-		{"weir_build_info", "Count the versions during a rollout."},
+		{"weir_build_info", "Use it to count the replicas of each version during a rollout."},
 	}},
 	{"Limits", "The last three metrics exist only with `ADMIN_ADDR` or `DENIAL_LOG`.", []struct{ name, use string }{
-		{"weir_denials_total", "If a client gets 429, find the limit that denies it."},
+		{"weir_denials_total", "If a client gets a 429, this metric shows which limit denies."},
 		{"weir_denied_peeks_total", "Envoy and gateways may send a peek before they charge."},
-		{"weir_hits_total", "Compare the denied and the allowed hits of a rule."},
-		{"weir_unmatched_descriptors_total", "Compare Envoy's descriptors with the rules."},
+		{"weir_hits_total", "Compare the denied hits of a rule with its allowed hits."},
+		{"weir_unmatched_descriptors_total", "If a limit has no effect, compare these descriptors with the rules."},
 		{"weir_penalties_total", ""},
 		{"weir_penalty_denials_total", ""},
-		{"weir_denial_log_suppressed_total", "Raise `DENIAL_LOG_PER_SECOND`, or lower the fraction in `DENIAL_LOG`."},
+		{"weir_denial_log_suppressed_total", "To log every selected denial, raise `DENIAL_LOG_PER_SECOND`, or lower the fraction in `DENIAL_LOG`."},
 		{"weir_decision_subscribers", ""},
-		{"weir_decisions_dropped_total", "Choose a smaller sample in `weir tail`."},
+		{"weir_decisions_dropped_total", "To miss none, choose a smaller sample in `weir tail`."},
 	}},
 	{"Store", "", []struct{ name, use string }{
-		{"weir_store_duration_seconds", "If it rises with `weir_request_duration_seconds`, the store is slow."},
+		{"weir_store_duration_seconds", "If it rises together with `weir_request_duration_seconds`, the store makes Weir slow."},
 		{"weir_domain_mode", "A 1 for a mode other than `store` means that the store fails."},
 		{"weir_fallback_hits_total", ""},
 	}},
 	{"Redis", "", []struct{ name, use string }{
 		{"weir_redis_calls_total", ""},
-		{"weir_redis_hits_total", "A larger batch costs less CPU for each operation."},
-		{"weir_redis_refused_hits_total", "Redis is too slow for the load."},
-		{"weir_redis_left_hits_total", "Redis is slower than `STORE_TIMEOUT`, or clients have shorter timeouts."},
-		{"weir_redis_broken_hits_total", "Redis is unreachable. The open breaker spares these requests the wait for a timeout."},
+		{"weir_redis_hits_total", "Divide it by `weir_redis_calls_total` to get the mean size of a batch. A larger batch costs less CPU for each operation."},
+		{"weir_redis_refused_hits_total", "If it grows, Redis is too slow for the load."},
+		{"weir_redis_left_hits_total", "If it grows, Redis is slower than `STORE_TIMEOUT`, or clients have shorter timeouts."},
+		{"weir_redis_broken_hits_total", "If it grows, Redis is unreachable, and the breaker spares these requests the wait for a timeout."},
 		{"weir_redis_panics_total", "Report the bug."},
 	}},
 	{"Deny cache", "", []struct{ name, use string }{
 		{"weir_deny_cache_asked_total", ""},
-		{"weir_deny_cache_answered_total", "Divided by `weir_deny_cache_asked_total`, it is the hit rate of the cache."},
+		{"weir_deny_cache_answered_total", "Divide it by `weir_deny_cache_asked_total` to get the hit rate of the cache."},
 		{"weir_deny_cache_entries", ""},
-		{"weir_deny_cache_bytes", "Compare it with `LOCAL_CACHE_SIZE_IN_BYTES`."},
-		{"weir_deny_cache_refused_total", "Raise `LOCAL_CACHE_SIZE_IN_BYTES`."},
+		{"weir_deny_cache_bytes", "Compare it with the bound, `LOCAL_CACHE_SIZE_IN_BYTES`."},
+		{"weir_deny_cache_refused_total", "If it grows, raise `LOCAL_CACHE_SIZE_IN_BYTES`."},
 		{"weir_deny_cache_sent_hits_total", ""},
-		{"weir_deny_cache_lost_hits_total", "After an outage, the usage in Redis may be too low by these hits."},
+		{"weir_deny_cache_lost_hits_total", "After an outage, the usage in Redis may be too low by this number."},
 	}},
 	{"Memory", "", []struct{ name, use string }{
-		{"weir_memory_keys", "Compare it with `MEMORY_MAX_KEYS`."},
-		{"weir_memory_bytes", "Compare it with `MEMORY_MAX_BYTES`."},
-		{"weir_memory_dropped_keys_total", "Raise the bound of the memory: each evicted key restarts at 0."},
-		{"weir_memory_refused_hits_total", "Raise the bound of the memory. Weir evicts no key that is over its limit."},
+		{"weir_memory_keys", "Compare it with the bound, `MEMORY_MAX_KEYS`."},
+		{"weir_memory_bytes", "Compare it with the bound, `MEMORY_MAX_BYTES`."},
+		{"weir_memory_dropped_keys_total", "If it grows, raise the bound of the memory, because the usage of each evicted key restarts at 0."},
+		{"weir_memory_refused_hits_total", "If it grows, raise the bound of the memory."},
 		{"weir_memory_snapshot_timestamp_seconds", "A crash loses the charges since this time."},
 		{"weir_memory_snapshot_saved_keys", ""},
 		{"weir_memory_snapshot_loaded_keys", ""},
-		{"weir_memory_snapshot_failures_total", "The log states the reason. A restart loses the charges since the last snapshot."},
+		{"weir_memory_snapshot_failures_total", "The log states the reason. If Weir restarts, it loses the charges since the last snapshot."},
 	}},
 	{"Rules", "The last two metrics exist only with `CONFIG_TYPE=GRPC_XDS_SOTW`.", []struct{ name, use string }{
 		{"weir_rules", ""},
-		{"weir_rules_info", "If replicas behave differently, compare their versions, which receipts and log lines contain too."},
+		{"weir_rules_info", "If replicas behave differently, compare their versions. Receipts and log lines contain the version too."},
 		{"weir_rules_loads_total", "If a change has no effect, look for the result `error`."},
-		{"weir_rules_loaded_timestamp_seconds", "Check that a change has arrived."},
+		{"weir_rules_loaded_timestamp_seconds", "It shows whether a change has arrived."},
 		{"weir_xds_connected", ""},
 		{"weir_xds_pushes_total", "If a change has no effect, look for the result `rejected`."},
 	}},
 	{"Leases and reservations", "", []struct{ name, use string }{
 		{"weir_lease_ends_total", "If a rule has fewer ends than allowed hits, releases are lost, and their slots stay held until their TTL."},
 		{"weir_leases_given_up_total", ""},
-		{"weir_lease_ends_pending", "The leases and reservations end when Redis answers again."},
-		{"weir_lease_ends_repeated_total", "The leases and reservations ended late because of a Redis outage."},
-		{"weir_lease_ends_lost_total", "Redis failed for too long. These slots stay held until their TTL."},
-		{"weir_too_many_leases_total", "Settlements are lost, or one key has the reservations of many clients."},
-		{"weir_bad_lease_ids_total", "Correct the lease id, the last entry of the descriptor, in Envoy."},
+		{"weir_lease_ends_pending", "When Redis answers again, Weir ends these leases and reservations."},
+		{"weir_lease_ends_repeated_total", "Because of a Redis outage, these leases and reservations ended late."},
+		{"weir_lease_ends_lost_total", "Redis failed for too long, so slots stay held until their TTL."},
+		{"weir_too_many_leases_total", "If it grows, settlements are lost, or one key has the reservations of many clients."},
+		{"weir_bad_lease_ids_total", "In Envoy, correct the last entry of the descriptor, which is the lease id."},
 	}},
 	{"Shadow file", "These metrics exist only with `SHADOW_CONFIG`.", []struct{ name, use string }{
-		{"weir_shadow_requests_total", "Compare `newly_denied` and `newly_allowed` with the sum of all outcomes."},
-		{"weir_shadow_denials_total", "These limits cause the difference."},
+		{"weir_shadow_requests_total", "Compare `newly_denied` and `newly_allowed` with the sum of all outcomes to see how much the candidate would change."},
+		{"weir_shadow_denials_total", "It shows which limits cause a difference."},
 		{"weir_shadow_running", ""},
 		{"weir_shadow_loads_total", "If a change to the file has no effect, look for the result `error`."},
-		{"weir_shadow_dropped_requests_total", "The counter never restarts from 0. Trust the counts only if this counter grows much more slowly than `weir_shadow_requests_total`."},
+		{"weir_shadow_dropped_requests_total", "Trust the comparison only if this counter grows much more slowly than `weir_shadow_requests_total`. It never restarts from 0."},
 		{"weir_shadow_undecided_requests_total", ""},
-		{"weir_shadow_evictions_total", "Raise `SHADOW_MAX_BYTES`: without these keys the candidate denies too little."},
+		{"weir_shadow_evictions_total", "If it grows, raise `SHADOW_MAX_BYTES`, because without these keys the candidate denies too little."},
 		{"weir_shadow_panics_total", "Report the bug."},
 		{"weir_shadow_keys", ""},
-		{"weir_shadow_key_bytes", "Compare it with `SHADOW_MAX_BYTES`."},
+		{"weir_shadow_key_bytes", "Compare it with the bound, `SHADOW_MAX_BYTES`."},
 	}},
 	{"Recording", "These metrics exist only with `RECORD_PATH`.", []struct{ name, use string }{
 		{"weir_recording_lines_total", ""},
 		{"weir_recording_bytes_total", "The compressed files are about ten times smaller."},
-		{"weir_recording_dropped_lines_total", "A replay of such a recording allows more than the server did."},
+		{"weir_recording_dropped_lines_total", "A replay of a recording with gaps allows more than the server did."},
 		{"weir_recording_failing", "The log states the reason."},
 	}},
 	{"Admin API", "This metric exists only with `ADMIN_ADDR`.", []struct{ name, use string }{
 		{"weir_admin_requests_total", "If 401 grows, a caller has an old token, or somebody guesses tokens."},
 	}},
 	{"Metrics about metrics", "", []struct{ name, use string }{
-		{"weir_metrics_series", "Many series take memory and slow Prometheus down."},
-		{"weir_metrics_overflow_total", "The `ratelimit_service` series then lack some rules."},
-		{"weir_statsd_up", "At 0, the log states the reason."},
+		{"weir_metrics_series", "Many series take memory, and slow Prometheus down."},
+		{"weir_metrics_overflow_total", "If it grows, some rules have no `ratelimit_service` series of their own."},
+		{"weir_statsd_up", "If it is 0, the log states the reason."},
 		{"weir_statsd_sent_lines_total", ""},
-		{"weir_statsd_dropped_lines_total", "See `weir_statsd_up`."},
+		{"weir_statsd_dropped_lines_total", "`weir_statsd_up` shows whether the last send succeeded."},
 	}},
 	{"Metrics of envoyproxy/ratelimit", "Dashboards for envoyproxy/ratelimit work with these metrics; [switching.md](switching.md#metrics) lists the differences. If a limit has no effect,\n" +
 		"look at `ratelimit_service_rate_limit_domain_not_found`, because Envoy may send another domain.", []struct{ name, use string }{
@@ -203,9 +203,12 @@ Let Prometheus scrape ~/metrics~ on the HTTP port, or with ~USE_PROMETHEUS=true~
 runtime (~go_*~) and of the process (~process_*~). Weir serves at most four scrapes at the same time, and answers others with 503. statsd receives
 only the [metrics of envoyproxy/ratelimit](#metrics-of-envoyproxyratelimit), under their names there.
 
-A counter with one of these words in its name counts failures, and should stay constant: ~refused~, ~left~, ~lost~, ~dropped~, ~broken~, ~bad~,
-~failures~ and ~panics~. The rows of other counters of failures say so. If an [alert](runbooks.md) watches a metric, its row names the alert.
+**A counter of failures should stay constant.** These are the counters with one of these words in their name: ~refused~, ~left~, ~lost~, ~dropped~,
+~broken~, ~bad~, ~failures~ and ~panics~. If an [alert](runbooks.md) watches a metric, its row names the alert.
 `, "~", "`")
+
+// codeInHelp matches the names of settings, metrics and labels in the help of a metric.
+var codeInHelp = regexp.MustCompile(`\b\w+_\w+(=\w+)?`)
 
 // alertsOn returns the names of the alerts whose expressions contain a metric.
 func alertsOn(t *testing.T, metric string) (names []string) {
@@ -239,9 +242,14 @@ func TestMetricsReferenceIsCurrent(t *testing.T) {
 				continue
 			}
 			delete(families, m.name)
-			meaning := strings.TrimSpace(f.GetHelp() + " " + m.use)
-			if alerts := alertsOn(t, m.name); alerts != nil {
-				meaning += " Alert: " + strings.Join(alerts, ", ") + "."
+			help := codeInHelp.ReplaceAllString(f.GetHelp(), "`$0`")
+			meaning := strings.TrimSpace(help + " " + m.use)
+			switch alerts := alertsOn(t, m.name); len(alerts) {
+			case 0:
+			case 1:
+				meaning += " The alert " + alerts[0] + " watches it."
+			default:
+				meaning += " These alerts watch it: " + strings.Join(alerts, ", ") + "."
 			}
 			fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", m.name, strings.ToLower(f.GetType().String()),
 				cmp.Or(labelsOf(f), "none"), strings.ReplaceAll(meaning, "|", `\|`))

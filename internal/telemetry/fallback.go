@@ -12,9 +12,9 @@ import (
 // RegisterFallback registers the metrics of the fallback. rules returns the rules in force, whose
 // domains are reported with their modes.
 func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func() *descriptors.Rules) {
-	mode := prometheus.NewDesc("weir_domain_mode", "1 if this mode decides hits of the domain now, else 0. The mode is store or, "+
+	mode := prometheus.NewDesc("weir_domain_mode", "1 if this mode now decides hits of the domain, else 0. The mode is store or, "+
 		"while the store fails, the on_store_error of a limit.", []string{"domain", "mode"}, nil)
-	hits := prometheus.NewDesc("weir_fallback_hits_total", "Operations that the store failed to decide, by the on_store_error that decided them.",
+	hits := prometheus.NewDesc("weir_fallback_hits_total", "Number of operations that the store failed to decide, by the on_store_error that decided them instead.",
 		[]string{"mode"}, nil)
 	m.Registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
 		stats := stats()

@@ -26,8 +26,8 @@ var verdictNames = [hitDeniedByLimit]string{"allowed", "denied", "error"}
 
 const (
 	hitsName = "weir_hits_total"
-	hitsHelp = "Hits by rule and verdict, without peeks, refunds, releases and settlements. Hits are denied if any limit of the rule denies them, " +
-		"even in shadow mode. If a rule has several limits, the label limit of its denied hits names the limit with the longest wait."
+	hitsHelp = "Number of hits by rule and verdict, without peeks, refunds, releases and settlements. Hits are denied if any limit of the rule denies them, " +
+		"even in shadow mode. For denied hits of a rule with several limits, the label limit names the limit with the longest wait."
 )
 
 // hitMetrics collects weir_hits_total: three counters for each rule, by name, so that they survive

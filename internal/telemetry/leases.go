@@ -22,17 +22,17 @@ type leaseMetrics struct {
 
 func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 	l := leaseMetrics{
-		ends: newCounterMap(registry, "weir_lease_ends_total", "Releases and settlements by rule, those of unknown ids included. The result is error if the store "+
-			"could not decide; with Redis, Weir then retries it.", "domain", "rule", "result"),
+		ends: newCounterMap(registry, "weir_lease_ends_total", "Number of releases and settlements by rule, including those of unknown ids. The result is error if the store "+
+			"failed. If the store is Redis, Weir then retries the release or settlement.", "domain", "rule", "result"),
 		badIDs: newCounterMap(registry, "weir_bad_lease_ids_total",
-			"Descriptors with an empty lease id, or one of more than 256 bytes. Weir denies them, except releases, settlements, and descriptors under a rule in shadow mode.", "domain", "rule"),
+			"Number of descriptors whose lease id is empty or longer than 256 bytes. Weir denies them, except releases, settlements, and descriptors under a rule in shadow mode.", "domain", "rule"),
 		tooMany: newCounterMap(registry, "weir_too_many_leases_total",
-			"Descriptors denied because their key has 10,000 open reservations, even in shadow mode.", "domain", "rule"),
+			"Number of descriptors denied because their key has 10,000 open reservations, including those that shadow mode let pass.", "domain", "rule"),
 	}
 	givenUp := promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_leases_given_up_total",
-		Help: "Leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
-			"store failed; with Redis, Weir then retries the end.",
+		Help: "Number of leases and reservations that Weir ended because their request was denied or canceled. The result is error if the " +
+			"store failed. If the store is Redis, Weir then retries the end.",
 	}, []string{"result"})
 	l.ended, l.failed = givenUp.WithLabelValues("ok"), givenUp.WithLabelValues("error")
 	return l
@@ -78,11 +78,11 @@ func (l *leaseMetrics) removeStale(current map[descriptors.RuleID][]*descriptors
 // RegisterEndRetrier registers the metrics of a [guard.EndRetrier].
 func (m *Metrics) RegisterEndRetrier(stats func() guard.EndRetrierStats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_lease_ends_pending", "Releases and settlements that failed and that Weir retries until the store answers.",
+		gaugeOf("weir_lease_ends_pending", "Number of releases and settlements that failed, and that Weir retries until the store answers.",
 			func(s guard.EndRetrierStats) int64 { return s.Pending }),
-		counterOf("weir_lease_ends_repeated_total", "Releases and settlements that failed first and succeeded when Weir retried them.",
+		counterOf("weir_lease_ends_repeated_total", "Number of releases and settlements that failed at first, and succeeded when Weir retried them.",
 			func(s guard.EndRetrierStats) int64 { return s.Retried }),
-		counterOf("weir_lease_ends_lost_total", "Releases and settlements that Weir no longer retries, because 50,000 others were pending or the TTL was over.",
+		counterOf("weir_lease_ends_lost_total", "Number of failed releases and settlements that Weir does not retry any more, because 50,000 others were pending or the TTL was over.",
 			func(s guard.EndRetrierStats) int64 { return s.Lost }),
 	)
 }

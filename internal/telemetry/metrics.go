@@ -55,39 +55,39 @@ func NewMetrics(version string) *Metrics {
 		Registry: registry,
 		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_requests_total",
-			Help: "Requests by gRPC code, except those that Weir sheds, rejects during shutdown, or fails because of a bug. With code OK, overall is ok or over_limit.",
+			Help: "Number of requests that Weir answered, by gRPC code. If the code is OK, the label overall is ok or over_limit. Requests that Weir sheds, rejects during shutdown, or fails because of a bug are not counted here.",
 		}, []string{"code", "overall"}),
 		requestTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_request_duration_seconds", Help: "Time from a decoded request to the store's answer. It includes the second call that ends the leases and reservations of a denied or canceled request.", Buckets: durationBuckets,
+			Name: "weir_request_duration_seconds", Help: "Time in which Weir decides a request, from the decoded request to the last answer of the store. If Weir must end the leases and reservations of a denied or canceled request, this includes the second call.", Buckets: durationBuckets,
 		}),
 		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_store_duration_seconds", Help: "Duration of calls to the store.", Buckets: durationBuckets,
+			Name: "weir_store_duration_seconds", Help: "Duration of the calls to the store.", Buckets: durationBuckets,
 		}),
 		hits: newHitMetrics(registry),
 		loads: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_rules_loads_total", Help: "Loads of rules, by result: ok, or error. After an error the previous rules stay in force.",
+			Name: "weir_rules_loads_total", Help: "Number of attempts to load rules, by result: ok or error. After an error, the previous rules stay in force.",
 		}, []string{"result"}),
 		loaded: auto.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_rules_loaded_timestamp_seconds", Help: "Time at which the rules in force were loaded, in Unix seconds.",
+			Name: "weir_rules_loaded_timestamp_seconds", Help: "Time at which Weir loaded the rules in force, in Unix seconds.",
 		}),
 		rules: auto.NewGauge(prometheus.GaugeOpts{Name: "weir_rules", Help: "Number of rules in force."}),
 		panics: auto.NewCounter(prometheus.CounterOpts{
-			Name: "weir_panics_total", Help: "Requests answered INTERNAL, or over HTTP with 500, and failed resets by other replicas, because of a bug in Weir.",
+			Name: "weir_panics_total", Help: "Number of failures because of a bug in Weir: requests answered with INTERNAL, or over HTTP with 500, and resets by other replicas that failed here.",
 		}),
 		unmatched: newCounterMap(registry, "weir_unmatched_descriptors_total",
-			"Descriptors that no rule of their domain limits. LOG_LEVEL=debug logs their keys.", "domain"),
+			"Number of descriptors that no rule of their domain limits. With LOG_LEVEL=debug, Weir logs their keys.", "domain"),
 		denials: newDenialMetrics(registry),
 		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "weir_rules_info", Help: "Always 1. The label is the version of the rules in force. Replicas with equal versions decide by the same rules.",
+			Name: "weir_rules_info", Help: "Always 1. The label version is the version of the rules in force. Replicas with the same version decide by the same rules.",
 		}, []string{"version"}),
 		undecodable: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_undecodable_requests_total",
-			Help: "Messages that Weir could not read as a RateLimitRequest, because they are malformed, compressed, too large or, over HTTP, late. They are also in weir_requests_total, by their code.",
+			Help: "Number of messages that Weir could not read as a RateLimitRequest, because they were malformed, compressed, too large or, over HTTP, too slow. weir_requests_total counts them too, under their code.",
 		}, []string{"protocol"}),
 		leases: newLeaseMetrics(registry),
 	}
 	auto.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_build_info", Help: "Always 1. The label is Weir's version.",
+		Name: "weir_build_info", Help: "Always 1. The label version is the version of Weir.",
 	}, []string{"version"}).WithLabelValues(version).Set(1)
 	m.undecodable.WithLabelValues(string(rls.GRPC))
 	m.undecodable.WithLabelValues(string(rls.JSON))

@@ -21,18 +21,18 @@ func (m *Metrics) RegisterShadow(stats func() ShadowStats) {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	running := desc("weir_shadow_running", "1 while the candidate of SHADOW_CONFIG decides requests; 0 if its file is missing or has never loaded.")
-	loads := desc("weir_shadow_loads_total", "Loads of SHADOW_CONFIG, by result: ok, or error if the file is missing or has faults.", "result")
-	requests := desc("weir_shadow_requests_total", "Requests by outcome under the candidate of SHADOW_CONFIG: allowed or denied by both, or newly_denied or newly_allowed "+
-		"by the candidate. Restarts from 0 with a new candidate and with new rules.", "outcome")
-	denials := desc("weir_shadow_denials_total", "Denials by limit of the candidate: newly_denied, denied or, in shadow mode, shadowed; and by limit in force: newly_allowed. "+
-		"A request counts once for each denied descriptor.", "domain", "rule", "limit", "outcome")
-	undecided := desc("weir_shadow_undecided_requests_total", "Requests that were not compared, because the store failed, or the candidate had no room.")
-	dropped := desc("weir_shadow_dropped_requests_total", "Requests that the candidate missed because its queue was full. Its counters are too low by these requests.")
-	panics := desc("weir_shadow_panics_total", "Panics while the candidate decided: bugs in Weir. The rules in force still decide the requests.")
-	keys := desc("weir_shadow_keys", "Keys in the memory of the candidate.")
-	bytes := desc("weir_shadow_key_bytes", "Approximate memory of the keys of the candidate, in bytes.")
-	evicted := desc("weir_shadow_evictions_total", "Keys of the candidate evicted before they expired, and hits for which there was no room.")
+	running := desc("weir_shadow_running", "1 while the candidate rules of SHADOW_CONFIG decide requests. It is 0 if the file is missing or has never loaded.")
+	loads := desc("weir_shadow_loads_total", "Number of attempts to load SHADOW_CONFIG, by result: ok, or error if the file is missing or has faults.", "result")
+	requests := desc("weir_shadow_requests_total", "Number of requests that both the rules in force and the candidate of SHADOW_CONFIG decided. The outcome is allowed or denied if both agree, "+
+		"and newly_denied or newly_allowed if the candidate differs. The counter restarts from 0 with a new candidate and with new rules.", "outcome")
+	denials := desc("weir_shadow_denials_total", "Number of denied descriptors by limit. With the outcome newly_denied, denied or, in shadow mode, shadowed, "+
+		"the limit is one of the candidate. With newly_allowed, it is one of the rules in force.", "domain", "rule", "limit", "outcome")
+	undecided := desc("weir_shadow_undecided_requests_total", "Number of requests that Weir could not compare, because the store failed or the candidate had no room.")
+	dropped := desc("weir_shadow_dropped_requests_total", "Number of requests that the candidate missed because its queue was full. Its counters are too low by these requests.")
+	panics := desc("weir_shadow_panics_total", "Number of panics while the candidate decided. Each is a bug in Weir. The rules in force still decide the requests.")
+	keys := desc("weir_shadow_keys", "Number of keys that the candidate holds in memory.")
+	bytes := desc("weir_shadow_key_bytes", "Approximate size of the keys that the candidate holds in memory, in bytes.")
+	evicted := desc("weir_shadow_evictions_total", "Number of keys of the candidate that Weir evicted before they expired, plus the number of operations for which it had no room.")
 	m.Registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
 		s := stats()
 		emit := func(d *prometheus.Desc, kind prometheus.ValueType, n int64, labels ...string) {

@@ -20,13 +20,13 @@ type MemoryStats struct {
 // RegisterMemory registers the metrics of a store in memory.
 func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_memory_keys", "Keys in memory: of the store, or of the fallback on_store_error: local.",
+		gaugeOf("weir_memory_keys", "Number of keys in memory. If the store is Redis, these are the keys of on_store_error: local.",
 			func(s MemoryStats) int64 { return s.Keys }),
-		gaugeOf("weir_memory_bytes", "Approximate memory of the keys in memory, in bytes.",
+		gaugeOf("weir_memory_bytes", "Approximate size of the keys in memory, in bytes.",
 			func(s MemoryStats) int64 { return s.Bytes }),
-		counterOf("weir_memory_dropped_keys_total", "Keys evicted to make room before they expired.",
+		counterOf("weir_memory_dropped_keys_total", "Number of keys that Weir evicted before they expired, to make room for others.",
 			func(s MemoryStats) int64 { return s.Evicted }),
-		counterOf("weir_memory_refused_hits_total", "Operations that failed because memory was full, and every key of a sample was in use or over its limit.",
+		counterOf("weir_memory_refused_hits_total", "Number of operations that failed because memory was full, and every key in a sample was in use or over its limit.",
 			func(s MemoryStats) int64 { return s.Rejected }),
 	)
 }
@@ -43,18 +43,18 @@ type RedisStats struct {
 // RegisterRedis registers the metrics of a store on Redis, with the label redis=name.
 func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 	registerStats(prometheus.WrapRegistererWith(prometheus.Labels{"redis": name}, m.Registry), stats,
-		counterOf("weir_redis_calls_total", "Batches of operations for Redis, including failed ones. A batch contains the operations that arrived during the previous one. On a cluster, a batch is one script call for each of its hash slots.",
+		counterOf("weir_redis_calls_total", "Number of batches of operations for Redis, including failed batches. A batch contains the operations that arrived during the previous batch. In a cluster, a batch is one script call for each of its hash slots.",
 			func(s RedisStats) int64 { return s.Calls }),
-		counterOf("weir_redis_hits_total", "Operations in calls to Redis: one for each limit of a descriptor, however many hits it charges. "+
-			"Divided by weir_redis_calls_total, it is the mean size of a batch.",
+		counterOf("weir_redis_hits_total", "Number of operations in the batches of weir_redis_calls_total. Each limit of a descriptor is one operation, "+
+			"however many hits it charges.",
 			func(s RedisStats) int64 { return s.Ops }),
-		counterOf("weir_redis_refused_hits_total", "Operations that failed immediately because the queue for Redis was full.",
+		counterOf("weir_redis_refused_hits_total", "Number of operations that failed immediately because the queue for Redis was full.",
 			func(s RedisStats) int64 { return s.QueueRejected }),
-		counterOf("weir_redis_broken_hits_total", "Operations rejected because the breaker was open, or opened while they waited.",
+		counterOf("weir_redis_broken_hits_total", "Number of operations that failed because the breaker was open, or opened while they waited.",
 			func(s RedisStats) int64 { return s.BreakerRejected }),
-		counterOf("weir_redis_left_hits_total", "Operations whose timeout passed, or whose client left, before they were sent to Redis. They charged nothing.",
+		counterOf("weir_redis_left_hits_total", "Number of operations that Weir did not send to Redis, because their timeout passed or their client left while they waited. They charged nothing.",
 			func(s RedisStats) int64 { return s.TimedOut }),
-		counterOf("weir_redis_panics_total", "Calls to Redis that failed because of a bug in Weir.",
+		counterOf("weir_redis_panics_total", "Number of calls to Redis that failed because of a bug in Weir.",
 			func(s RedisStats) int64 { return s.Panics }),
 	)
 }
@@ -62,19 +62,19 @@ func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 // RegisterDenyCache registers the metrics of the deny cache.
 func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_deny_cache_entries", "Denials in the deny cache.",
+		gaugeOf("weir_deny_cache_entries", "Number of denials in the deny cache.",
 			func(s guard.DenyCacheStats) int64 { return s.Entries }),
-		gaugeOf("weir_deny_cache_bytes", "Approximate memory of the deny cache, in bytes.",
+		gaugeOf("weir_deny_cache_bytes", "Approximate size of the deny cache, in bytes.",
 			func(s guard.DenyCacheStats) int64 { return s.Bytes }),
-		counterOf("weir_deny_cache_asked_total", "Charges and peeks that reached the deny cache, including those of rules with several limits, which it never answers.",
+		counterOf("weir_deny_cache_asked_total", "Number of charges and peeks that reached the deny cache. They include those of rules with several limits, which the cache never answers.",
 			func(s guard.DenyCacheStats) int64 { return s.Lookups }),
-		counterOf("weir_deny_cache_answered_total", "Operations that the deny cache denied without a call to the store.",
+		counterOf("weir_deny_cache_answered_total", "Number of operations that the deny cache denied without a call to the store.",
 			func(s guard.DenyCacheStats) int64 { return s.Answered }),
-		counterOf("weir_deny_cache_refused_total", "Denials that were not remembered because the deny cache was full.",
+		counterOf("weir_deny_cache_refused_total", "Number of denials that the deny cache could not remember because it was full.",
 			func(s guard.DenyCacheStats) int64 { return s.NotCached }),
-		counterOf("weir_deny_cache_sent_hits_total", "Hits that the deny cache denied and then sent to the store to be counted.",
+		counterOf("weir_deny_cache_sent_hits_total", "Number of hits that the deny cache denied, and then sent to the store to be counted.",
 			func(s guard.DenyCacheStats) int64 { return s.SentHits }),
-		counterOf("weir_deny_cache_lost_hits_total", "Hits that the deny cache denied and that may not have been counted: their call failed, or a reset could have been missed.",
+		counterOf("weir_deny_cache_lost_hits_total", "Number of hits that the deny cache denied, but that the store may not have counted, because the call failed or Weir could have missed a reset.",
 			func(s guard.DenyCacheStats) int64 { return s.LostHits }),
 	)
 }
@@ -82,9 +82,9 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 // RegisterShedding registers the metrics of load shedding.
 func (m *Metrics) RegisterShedding(stats func() admission.Stats) {
 	registerStats(m.Registry, stats,
-		gaugeOf("weir_requests_in_flight", "Requests that are being decided.", func(s admission.Stats) int64 { return s.InFlight }),
+		gaugeOf("weir_requests_in_flight", "Number of requests that Weir is deciding now.", func(s admission.Stats) int64 { return s.InFlight }),
 		counterOf("weir_refused_requests_total",
-			"Requests shed because MAX_IN_FLIGHT requests were being decided or, by /json, received. weir_requests_total does not include them.",
+			"Number of requests that Weir shed, because it was already deciding, or over /json receiving, MAX_IN_FLIGHT requests. weir_requests_total does not count them.",
 			func(s admission.Stats) int64 { return s.Shed }),
 	)
 }
@@ -108,14 +108,14 @@ func (s SnapshotStats) savedSeconds() float64 {
 func (m *Metrics) RegisterSnapshot(stats func() SnapshotStats) {
 	registerStats(m.Registry, stats,
 		stat[SnapshotStats]{
-			prometheus.NewDesc("weir_memory_snapshot_timestamp_seconds", "Time at which the last snapshot was saved, in Unix seconds. 0: none yet.", nil, nil),
+			prometheus.NewDesc("weir_memory_snapshot_timestamp_seconds", "Time at which Weir last saved a snapshot, in Unix seconds. It is 0 before the first snapshot.", nil, nil),
 			prometheus.GaugeValue, SnapshotStats.savedSeconds,
 		},
-		gaugeOf("weir_memory_snapshot_saved_keys", "Keys in the last snapshot.",
+		gaugeOf("weir_memory_snapshot_saved_keys", "Number of keys in the last snapshot.",
 			func(s SnapshotStats) int64 { return s.Saved }),
-		gaugeOf("weir_memory_snapshot_loaded_keys", "Keys loaded from the snapshot at startup.",
+		gaugeOf("weir_memory_snapshot_loaded_keys", "Number of keys that Weir loaded from a snapshot at startup.",
 			func(s SnapshotStats) int64 { return s.Loaded }),
-		counterOf("weir_memory_snapshot_failures_total", "Snapshots that could not be saved.",
+		counterOf("weir_memory_snapshot_failures_total", "Number of snapshots that Weir could not save.",
 			func(s SnapshotStats) int64 { return s.Failures }),
 	)
 }

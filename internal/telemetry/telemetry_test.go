@@ -79,7 +79,7 @@ func TestHitsAreCountedByRuleAndVerdict(t *testing.T) {
 weir_hits_total{domain="d",rule="a",verdict="allowed"} 3
 weir_hits_total{domain="d",rule="a",verdict="denied"} 2
 weir_hits_total{domain="d",rule="a",verdict="error"} 5
-# HELP weir_requests_total Requests by gRPC code, except those that Weir sheds, rejects during shutdown, or fails because of a bug. With code OK, overall is ok or over_limit.
+# HELP weir_requests_total Number of requests that Weir answered, by gRPC code. If the code is OK, the label overall is ok or over_limit. Requests that Weir sheds, rejects during shutdown, or fails because of a bug are not counted here.
 # TYPE weir_requests_total counter
 weir_requests_total{code="OK",overall="ok"} 0
 weir_requests_total{code="OK",overall="over_limit"} 1
