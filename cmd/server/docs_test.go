@@ -76,12 +76,12 @@ func settingsTable(t *testing.T) string {
 			}
 			otherwise, meaning := defaultOf(f)
 			if first := strings.Replace(f.Envs[0], "REDIS_PERSECOND_", "REDIS_", 1); first != f.Envs[0] && strings.ReplaceAll(f.Help, "REDIS_PERSECOND", "REDIS") == helps[first] {
-				meaning = "As `" + first + "`, for the second Redis."
+				meaning = "As " + first + ", for the second Redis."
 			}
 			if !slices.ContainsFunc(f.Envs, func(variable string) bool { return slices.Contains(shared, variable) }) {
 				meaning = "† " + meaning
 			}
-			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, cell(meaning))
+			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, prose(meaning))
 		}
 	}
 	fmt.Fprint(b, "\n## The Go runtime\n\nThe Go runtime's variables apply too. If `GOGC` is unset, Weir limits garbage to 512 MB or half of the live bytes, whichever is more. If\n"+
@@ -105,7 +105,15 @@ func settingsTable(t *testing.T) string {
 // pageName matches the name of a page in a help text.
 var pageName = regexp.MustCompile(`\bdocs/([a-z-]+\.md)`)
 
-// cell returns a help text as a cell of the table.
+// codeName matches the name of a setting, a metric or a YAML key in a help text.
+var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(/\w*_\w+)*(=\w+)?`)
+
+// prose returns a help text as a cell of the table, with names as code.
+func prose(text string) string {
+	return cell(codeName.ReplaceAllString(text, "`$0`"))
+}
+
+// cell returns text as a cell of the table.
 func cell(text string) string {
 	return pageName.ReplaceAllString(strings.ReplaceAll(text, "|", "\\|"), "[$1]($1)")
 }
@@ -124,7 +132,7 @@ func defaultOf(f *kong.Flag) (otherwise, meaning string) {
 		return "none", f.Help
 	}
 	text, after, _ := strings.Cut(text+" ", ". ")
-	return cell(text), strings.TrimSpace(before + " " + after)
+	return prose(text), strings.TrimSpace(before + " " + after)
 }
 
 // docs/commands.md lists every command, and the exit codes of every command.

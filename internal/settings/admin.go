@@ -9,7 +9,7 @@ import (
 
 // Admin are the settings of the admin API.
 type Admin struct {
-	AdminAddr      string `env:"ADMIN_ADDR" placeholder:"[HOST]:PORT" help:"The address of the admin API, such as 127.0.0.1:6071; without a host, on this machine only. It needs ADMIN_TOKEN_FILE or ADMIN_TLS_CLIENT_CA. Set it on every replica, so that each reset reaches all of them. Default: none, so there is no admin API."`
+	AdminAddr      string `env:"ADMIN_ADDR" placeholder:"[HOST]:PORT" help:"The address of the admin API, such as 127.0.0.1:6071. Without a host, the API listens on this machine only. This setting needs ADMIN_TOKEN_FILE or ADMIN_TLS_CLIENT_CA. Set it on every replica, so that each reset reaches all of them. Default: none, so there is no admin API."`
 	AdminTokenFile string `env:"ADMIN_TOKEN_FILE" placeholder:"FILE" help:"A file with the tokens of the admin API, one per line, each of at least 16 bytes. Callers send one as a bearer token. Weir reads the file again when it changes."`
 	AdminCert      string `env:"ADMIN_TLS_CERT" name:"admin-tls-cert" placeholder:"FILE" help:"The certificate of the admin API, in PEM. With it, the API uses TLS. Weir reads the file again when it changes."`
 	AdminKey       string `env:"ADMIN_TLS_KEY" name:"admin-tls-key" placeholder:"FILE" help:"The key of the certificate, in PEM."`

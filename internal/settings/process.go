@@ -10,9 +10,9 @@ import (
 // Process are the settings of the process itself.
 type Process struct {
 	LogLevel  string `env:"LOG_LEVEL" default:"info" help:"The least severe messages to log: debug, info, warn or error. Changes made through the admin API are always logged."`
-	LogFormat string `env:"LOG_FORMAT" default:"text" help:"text, or json with one object per line."`
+	LogFormat string `env:"LOG_FORMAT" default:"text" help:"The format of log lines: text, or json with one object per line."`
 
-	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"The time after SIGTERM in which Weir answers while not ready, so that proxies stop sending. Set it above the period of the readiness probe. 0: none."`
+	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"The time after SIGTERM in which Weir answers while not ready, so that proxies stop sending. Set it above the period of the readiness probe. 0 means no delay."`
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" default:"10s" help:"The longest wait, after DRAIN_DELAY, for requests in flight. Then Weir closes their connections."`
 
 	level zapcore.Level // LOG_LEVEL

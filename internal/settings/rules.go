@@ -12,7 +12,7 @@ type Rules struct {
 	Config                            string `env:"CONFIG_PATH" placeholder:"FILE|DIR" help:"The rules: a YAML file or a folder of YAML files. Default: RUNTIME_ROOT/RUNTIME_SUBDIRECTORY/RUNTIME_APPDIRECTORY."`
 	Overlay                           string `env:"CONFIG_OVERLAY" placeholder:"FILE|DIR" help:"An overlay for rules from another source, such as xDS: a YAML file or folder. It sets these keys of rules: ${overlay_keys}."`
 	ShadowConfig                      string `env:"SHADOW_CONFIG" placeholder:"FILE|DIR" help:"Candidate rules, which decide every request a second time and never deny one: see docs/shadow.md. The file may be missing, and Weir loads its changes."`
-	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, Weir evicts keys, so the candidate denies too little. 0: 128 MiB, enough for about a million keys."`
+	ShadowMaxBytes                    int64  `env:"SHADOW_MAX_BYTES" default:"0" placeholder:"BYTES" help:"The memory for the counters of SHADOW_CONFIG. Beyond it, Weir evicts keys, so the candidate denies too little. 0 means 128 MiB, enough for about a million keys."`
 	ConfigType                        string `env:"CONFIG_TYPE" default:"FILE" placeholder:"FILE|GRPC_XDS_SOTW" help:"The source of the rules: files, or a control plane."`
 	RuntimeRoot                       string `env:"RUNTIME_ROOT" default:"/srv/runtime_data/current" help:"The first part of the path to the rules. CONFIG_PATH replaces all three parts."`
 	RuntimeSubdirectory               string `env:"RUNTIME_SUBDIRECTORY" help:"The second part of the path to the rules."`
@@ -58,10 +58,10 @@ type XDS struct {
 	ServerCA          string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_CACERT" name:"xds-server-ca" placeholder:"FILE" help:"The CA that signs the control plane's certificate, in PEM. Default: the CAs of the system."`
 	ServerSAN         string        `env:"CONFIG_GRPC_XDS_SERVER_TLS_SAN" name:"xds-server-san" help:"The name that the control plane's certificate must contain. Default: the host in CONFIG_GRPC_XDS_SERVER_URL."`
 	RulesFile         string        `env:"CONFIG_GRPC_XDS_RULES_FILE" name:"xds-rules-file" placeholder:"FILE" help:"A file in a writable folder for the last rules from the control plane. Weir writes it after each change and loads it at startup, so a container that restarts while the control plane is unreachable has rules."`
-	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect, at least 10ms; each further wait is twice as long. After a connection that delivered rules, the first wait is at most 1s. 0: CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
+	BackoffInitial    time.Duration `env:"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL" name:"xds-backoff-initial" default:"0s" help:"The first wait between two attempts to connect, at least 10ms. Each further wait is twice as long. After a connection that delivered rules, the first wait is at most 1s. 0 means CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL."`
 	BackoffMax        time.Duration `env:"XDS_CLIENT_BACKOFF_MAX_INTERVAL" name:"xds-backoff-max" default:"10s" help:"The longest wait between two attempts to connect, at least 10ms."`
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Choose each wait at random, from 0 to its full length, so that many replicas do not connect at the same time."`
-	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0: 4 MiB."`
+	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0 means 4 MiB."`
 
 	metadata, headers map[string]string // CONFIG_GRPC_XDS_NODE_METADATA, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS
 }

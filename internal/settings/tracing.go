@@ -5,9 +5,9 @@ import "math"
 // Tracing are the settings of traces.
 type Tracing struct {
 	TracingEnabled           bool    `env:"TRACING_ENABLED" help:"Send traces with OTLP. OTEL_EXPORTER_OTLP_ENDPOINT names the collector."`
-	TracingServiceName       string  `env:"TRACING_SERVICE_NAME" default:"RateLimit" help:"service.name of the traces."`
-	TracingServiceNamespace  string  `env:"TRACING_SERVICE_NAMESPACE" help:"service.namespace of the traces."`
-	TracingServiceInstanceID string  `env:"TRACING_SERVICE_INSTANCE_ID" help:"service.instance.id of the traces. Default: a random one."`
+	TracingServiceName       string  `env:"TRACING_SERVICE_NAME" default:"RateLimit" help:"The service.name of the traces."`
+	TracingServiceNamespace  string  `env:"TRACING_SERVICE_NAMESPACE" help:"The service.namespace of the traces."`
+	TracingServiceInstanceID string  `env:"TRACING_SERVICE_INSTANCE_ID" help:"The service.instance.id of the traces. Default: a random one."`
 	TracingExporterProtocol  string  `env:"TRACING_EXPORTER_PROTOCOL" default:"http" placeholder:"http|grpc" help:"The protocol of OTLP."`
 	TracingSamplingRate      float64 `env:"TRACING_SAMPLING_RATE" default:"1" help:"The fraction of traces to send, from 0 to 1, if the caller has not decided."`
 }
