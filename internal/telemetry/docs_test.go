@@ -161,24 +161,24 @@ var sections = []struct {
 
 // labels explains every label of these metrics, in the order of the page.
 var labels = []struct{ name, meaning, example, bound string }{
-	{"domain", "the domain of the request", "`mall`", "the domains of the rules; 100 in `ratelimit_service_rate_limit_domain_not_found`"},
-	{"rule", "the path of the rule: keys with their values, joined by dots; empty for an override", "`user_id.action=reply`", "the rules"},
-	{"limit", "the name of the limit, or its index in the rule from 0; `override` for an override; absent from `weir_hits_total`, except for denied hits of a rule with several limits", "`burst`, `0`", "the limits of the rules"},
-	{"enforced", "`false` if shadow mode or quota mode let the request pass", "`true`", "2"},
-	{"verdict", "the verdict on the hits of a descriptor: `allowed`, `denied` or `error`", "`denied`", "3"},
-	{"code", "the gRPC code of the request; the HTTP status code for calls to the admin API", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
-	{"route", "the path of a route of the admin API, or `other`", "`/v1/keys/peek`", "the routes"},
-	{"overall", "the answer to the whole request: `ok` or `over_limit`; empty unless the code is OK", "`over_limit`", "3"},
-	{"outcome", "the outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`; `shadowed` for denials in shadow mode", "`newly_denied`", "5"},
-	{"reason", "the reason why the recording lacks a line: `queue_full`, `rate`, `too_long`, `unwritten`", "`rate`", "4"},
-	{"result", "the result of a load of rules, of a push over xDS, or of the end of a lease or a reservation", "`ok`, `error`, `rejected`", "5"},
-	{"mode", "what decides: `store`, or a value of `on_store_error`", "`local`", "5"},
-	{"redis", "the prefix of the settings of this Redis", "`REDIS`, `REDIS_PERSECOND`", "2"},
-	{"version", "Weir's version, or in `weir_rules_info` the version of the rules", "`v0.1.0`, `6f1ed002ab559585`", "1"},
-	{"protocol", "the protocol of a request: `grpc` or `json`", "`grpc`", "2"},
-	{"keyN", "entry N of the descriptor, in the metrics of envoyproxy/ratelimit", "`key1=\"user_id\"`", "10,000 series"},
-	{"err_type", "`redis_error` if the store failed, else `service_error`", "`redis_error`", "2"},
-	{"grpc_method", "the method that a client called", "`ShouldRateLimit`", "the methods of the server"},
+	{"domain", "The domain of the request.", "`mall`", "the domains of the rules, or 100 in `ratelimit_service_rate_limit_domain_not_found`"},
+	{"rule", "The path of the rule, which is its keys with their values, joined by dots. It is empty for an override.", "`user_id.action=reply`", "the rules"},
+	{"limit", "The name of the limit, or its index in the rule from 0, or `override` for an override. `weir_hits_total` has it only for denied hits of a rule with several limits.", "`burst`, `0`", "the limits of the rules"},
+	{"enforced", "`false` if shadow mode or quota mode let the request pass, else `true`.", "`true`", "2"},
+	{"verdict", "The verdict on the hits of a descriptor: `allowed`, `denied` or `error`.", "`denied`", "3"},
+	{"code", "The gRPC code of the request. For a call to the admin API, it is the HTTP status code.", "`OK`, `Unavailable`, `401`", "the codes of gRPC, and of HTTP"},
+	{"route", "The path of a route of the admin API, or `other`.", "`/v1/keys/peek`", "the routes"},
+	{"overall", "The answer to the whole request: `ok` or `over_limit`. It is empty unless the code is OK.", "`over_limit`", "3"},
+	{"outcome", "The outcome under the candidate of `SHADOW_CONFIG`, compared with the rules in force: `allowed`, `denied`, `newly_denied`, `newly_allowed`, or `shadowed` for a denial in shadow mode.", "`newly_denied`", "5"},
+	{"reason", "The reason why the recording lacks a line: `queue_full`, `rate`, `too_long` or `unwritten`.", "`rate`", "4"},
+	{"result", "The result of a load of rules, of a push over xDS, or of the end of a lease or a reservation.", "`ok`, `error`, `rejected`", "5"},
+	{"mode", "The source of the decision: `store`, or a value of `on_store_error`.", "`local`", "5"},
+	{"redis", "The prefix of the settings of this Redis.", "`REDIS`, `REDIS_PERSECOND`", "2"},
+	{"version", "The version of Weir, or in `weir_rules_info` the version of the rules.", "`v0.1.0`, `6f1ed002ab559585`", "1"},
+	{"protocol", "The protocol of a request: `grpc` or `json`.", "`grpc`", "2"},
+	{"keyN", "Entry N of the descriptor, in the metrics of envoyproxy/ratelimit.", "`key1=\"user_id\"`", "10,000 series"},
+	{"err_type", "`redis_error` if the store failed, else `service_error`.", "`redis_error`", "2"},
+	{"grpc_method", "The method that a client called.", "`ShouldRateLimit`", "the methods of the server"},
 }
 
 var preamble = strings.ReplaceAll(`# Metrics
@@ -289,7 +289,7 @@ func writeLabels(t *testing.T, page *bytes.Buffer, families map[string]*dto.Metr
 	}
 	delete(used, "") // families without labels
 	page.WriteString("\n## Labels\n\nThe rules determine the labels, and so the number of series. Two labels may contain values of requests: `keyN` with `detailed_metric` or\n" +
-		"`value_to_metric`, and `domain` for domains without rules. Weir counts the values beyond their bound as `other`.\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
+		"`value_to_metric`, and `domain` for domains without rules. Once such a label has as many values as its bound, Weir counts further ones as `other`.\n\n| label | meaning | example | bound on its values |\n|---|---|---|---|\n")
 	for _, l := range labels {
 		if !used[l.name] {
 			t.Errorf("no metric has the label %s: remove it from labels", l.name)
