@@ -106,7 +106,7 @@ func settingsTable(t *testing.T) string {
 var pageName = regexp.MustCompile(`\bdocs/([a-z-]+\.md)`)
 
 // codeName matches the name of a setting, a metric or a YAML key in a help text.
-var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(/\w*_\w+)*(=\w+)?`)
+var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(=\w+)?`)
 
 // prose returns a help text as a cell of the table, with names as code.
 func prose(text string) string {
@@ -132,7 +132,7 @@ func defaultOf(f *kong.Flag) (otherwise, meaning string) {
 		return "none", f.Help
 	}
 	text, after, _ := strings.Cut(text+" ", ". ")
-	return prose(text), strings.TrimSpace(before + " " + after)
+	return cell(text), strings.TrimSpace(before + " " + after)
 }
 
 // docs/commands.md lists every command, and the exit codes of every command.
