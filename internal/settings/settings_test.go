@@ -124,6 +124,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"STATS_FLUSH_INTERVAL ":                         func(s *Serve) { s.FlushInterval = time.Nanosecond },
 		"USE_STATSD":                                    func(s *Serve) { s.UseStatsd, s.UseDogStatsd = true, true },
 		"PROMETHEUS_PATH":                               func(s *Serve) { s.PrometheusPath = "metrics" },
+		"PROMETHEUS_ADDR":                               func(s *Serve) { s.UsePrometheus, s.PrometheusAddr = true, "9090" },
+		"PROMETHEUS_ADDR ":                              func(s *Serve) { s.UsePrometheus, s.PrometheusAddr = true, ":99999" },
 		"NEAR_LIMIT_RATIO ":                             func(s *Serve) { s.NearLimitRatio = float32(math.NaN()) },
 		"TRACING_SAMPLING_RATE":                         func(s *Serve) { s.TracingSamplingRate = math.NaN() },
 		"EXTRA_TAGS":                                    func(s *Serve) { s.ExtraTags = "a" },
