@@ -177,7 +177,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 		t.Errorf("%+v, want GRPC_CLIENT_TLS_SAN alone", found)
 	}
 	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" || s.DebugHost != "127.0.0.1" ||
-		s.PrometheusAddr != ":9090" || s.Redis.Timeout != 10*time.Second {
+		s.PrometheusAddr != ":9090" || s.Redis.Timeout != 10*time.Second || s.ServerURL != "localhost:18000" {
 		t.Errorf("%+v, want the defaults for empty variables", s)
 	}
 	s = defaults()
