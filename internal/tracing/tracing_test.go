@@ -46,7 +46,7 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 }
 
 func options(failed func(error)) Options {
-	return Options{ServiceName: "RateLimit", Protocol: "http", SamplingRate: 1, Failed: failed}
+	return Options{ServiceName: "RateLimit", ServiceNamespace: "edge", InstanceID: "a-1", Protocol: "http", SamplingRate: 1, Failed: failed}
 }
 
 func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
@@ -58,13 +58,11 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	request.End()
-	parents := map[string]string{}
+	parents, about := map[string]string{}, map[string]string{}
 	for _, r := range stop() {
 		for _, of := range r.GetResourceSpans() {
 			for _, a := range of.GetResource().GetAttributes() {
-				if name := a.GetValue().GetStringValue(); a.GetKey() == "service.name" && name != "RateLimit" {
-					t.Errorf("service.name %q", name)
-				}
+				about[a.GetKey()] = a.GetValue().GetStringValue()
 			}
 			for _, scope := range of.GetScopeSpans() {
 				for _, span := range scope.GetSpans() {
@@ -78,6 +76,11 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 	}
 	if len(parents) != 2 {
 		t.Errorf("spans %v, want two", parents)
+	}
+	for name, want := range map[string]string{"service.name": "RateLimit", "service.namespace": "edge", "service.instance.id": "a-1"} {
+		if about[name] != want {
+			t.Errorf("%s is %q, want %q", name, about[name], want)
+		}
 	}
 }
 
