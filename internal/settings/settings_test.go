@@ -101,6 +101,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"DENY_CACHE_MAX":                                func(s *Serve) { s.DenyCacheMax = 0 },
 		"REPLICAS":                                      func(s *Serve) { s.Replicas = new(int) },
 		"LOCAL_FALSE_LIMIT_PROBABILITY":                 func(s *Serve) { s.LocalFalseLimit = math.NaN() },
+		"LOCAL_FALSE_LIMIT_PROBABILITY ":                func(s *Serve) { s.LocalFalseLimit = 0 },
+		"LOCAL_FALSE_LIMIT_PROBABILITY  ":               func(s *Serve) { s.LocalFalseLimit = 1 },
 		"REDIS_PERSECOND":                               func(s *Serve) { s.UsePerSecondRedis = true },
 		"REDIS_PERSECOND_TYPE":                          func(s *Serve) { s.PerSecondRedis.Type = "RING" },
 		"REDIS_PERSECOND_SOCKET_TYPE":                   func(s *Serve) { s.PerSecondRedis.SocketType = "x" },
