@@ -143,13 +143,8 @@ func startServer(t *testing.T, settings ...string) *server {
 // [server.connect].
 func startProcess(t *testing.T, settings ...string) *server {
 	t.Helper()
-	s := &server{t: t, cmd: exec.Command(os.Args[0])}
+	s := &server{t: t, cmd: serverCommand(settings)}
 	s.log.more = make(chan struct{})
-	s.cmd.Env = append([]string{
-		"WEIR_TEST_AS_SERVER=1", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
-		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE"),
-	}, slices.DeleteFunc(slices.Clone(settings), isFlag)...)
-	s.cmd.Args = append(s.cmd.Args, slices.DeleteFunc(slices.Clone(settings), isVariable)...)
 	r, w := io.Pipe()
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, io.MultiWriter(&s.output, w)
 	must.Succeed(t, s.cmd.Start())
@@ -173,6 +168,15 @@ func startProcess(t *testing.T, settings ...string) *server {
 		<-read
 	})
 	return s
+}
+
+func serverCommand(settings []string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], slices.DeleteFunc(slices.Clone(settings), isVariable)...)
+	cmd.Env = append([]string{
+		"WEIR_TEST_AS_SERVER=1", "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"LOG_FORMAT=json", "DRAIN_DELAY=0s", "STORE_TIMEOUT=5s", "PATH=" + os.Getenv("PATH"), "GORACE=" + os.Getenv("GORACE"),
+	}, slices.DeleteFunc(slices.Clone(settings), isFlag)...)
+	return cmd
 }
 
 // connect waits until the server listens, and connects its clients.

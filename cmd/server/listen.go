@@ -72,7 +72,7 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 			return l, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, listeners.ErrInUse) {
-			return nil, fmt.Errorf("%s: %w", setting, err)
+			return nil, fmt.Errorf("%s: %w", strings.Replace(setting, "PORT", "HOST or "+setting, 1), err)
 		}
 		if failures == 0 {
 			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))

@@ -63,6 +63,19 @@ func TestPortInUseNamesTheSetting(t *testing.T) {
 	}
 }
 
+// A port cannot be opened if its host is faulty.
+func TestHostThatCannotBeUsedIsNamed(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--host=localhost:9000": "weir: HOST or PORT: ", "--grpc-host=192.0.2.1": "weir: GRPC_HOST or GRPC_PORT: ",
+		"--debug-host=localhost:9000": "weir: DEBUG_HOST or DEBUG_PORT: ",
+	} {
+		code, said := runWeir("--config="+rulesFile(t), "--host=127.0.0.1", "--port=0", "--grpc-host=127.0.0.1", "--grpc-port=0", "--debug-port=0", flag)
+		if code != 1 || !strings.Contains(said, want) {
+			t.Errorf("%s: exit code %d, want 1; said %q, want %q", flag, code, said, want)
+		}
+	}
+}
+
 // A process that waits for a port has nothing to drain.
 func TestSignalEndsTheWaitForPorts(t *testing.T) {
 	t.Parallel()

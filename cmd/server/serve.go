@@ -64,6 +64,7 @@ func (s *serveCommand) runProcess(ctx context.Context, log, audit *zap.Logger) e
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may end before the process
 
 	stop := newStopper(signals)
 	defer stop.request() // ends the goroutine that waits for a signal

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -165,6 +166,28 @@ func TestManySIGTERMsExitWithZero(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) })
 	}
 	s.awaitStop()
+}
+
+// A log collector may restart. Without it, a server still decides requests and saves its counters.
+func TestServerOutlivesTheReaderOfItsLog(t *testing.T) {
+	t.Parallel()
+	log, stderr, err := os.Pipe()
+	must.Succeed(t, err)
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	cmd := serverCommand([]string{"CONFIG_PATH=" + rulesFile(t), "MEMORY_SNAPSHOT=" + snapshot})
+	cmd.Stderr = stderr
+	must.Succeed(t, cmd.Start())
+	must.Succeed(t, stderr.Close())
+	for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), `"ready"`); {
+	}
+	must.Succeed(t, log.Close())
+	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM)) // logged
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v, want exit code 0", err)
+	}
+	if _, err := os.Stat(snapshot); err != nil {
+		t.Error(err)
+	}
 }
 
 // SIGTERM ends a server with 0, even if it was never ready or its store hangs.

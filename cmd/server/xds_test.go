@@ -156,7 +156,9 @@ func TestStartWithReceivedRules(t *testing.T) {
 
 	save(rules + "limits: 3\n")
 	s = startServer(t, append(environment, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
-	s.log.await(t, 0, "rules not loaded")
+	if line, _ := s.log.await(t, 0, "rules not loaded"); !strings.Contains(line, `"source":"`+path+`"`) {
+		t.Errorf("want %s as the source: %s", path, line)
+	}
 	if _, err := s.call("alice"); err == nil {
 		t.Error("rules with faults are in force")
 	}

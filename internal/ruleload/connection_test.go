@@ -2,6 +2,7 @@ package ruleload
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -38,5 +39,20 @@ func TestOutageIsLoggedOncePerError(t *testing.T) {
 	}
 	if got := logged.All()[4].ContextMap()["failed_attempts"]; got != int64(3) {
 		t.Errorf("%v failed attempts, want 3", got)
+	}
+}
+
+func TestPushesAreLoggedWithTheirOutcome(t *testing.T) {
+	core, logged := observer.New(zap.DebugLevel)
+	l := &connectionLog{log: zap.New(core)}
+	l.add(xds.Event{Kind: xds.Accepted, Version: "7", Files: 2})
+	l.add(xds.Event{Kind: xds.Rejected, Version: "8", Err: errors.New("a fault")})
+	for i, want := range []map[string]any{
+		{"outcome": "accepted", "xds_version": "7", "resources": int64(2)},
+		{"outcome": "rejected", "xds_version": "8", "error": "a fault"},
+	} {
+		if got := logged.All()[i].ContextMap(); !maps.Equal(got, want) {
+			t.Errorf("logged %v, want %v", got, want)
+		}
 	}
 }

@@ -99,7 +99,7 @@ func (l *Loader) applyReceived() {
 		return
 	}
 	if err := l.apply(files); err != nil {
-		l.reportFailure(err)
+		l.reportFailureOf(l.received.path, err)
 		return
 	}
 	l.log.Info("saved xDS rules are in force until the control plane answers", zap.String("rules_file", l.received.path))
@@ -217,9 +217,12 @@ func (l *Loader) apply(files []rulesfile.File) error {
 	return nil
 }
 
-// reportFailure reports err and makes the next load parse its files even if they are unchanged.
-// l.mu must be held.
-func (l *Loader) reportFailure(err error) {
+// reportFailure is reportFailureOf for the source of the rules.
+func (l *Loader) reportFailure(err error) { l.reportFailureOf(l.Source(), err) }
+
+// reportFailureOf reports err, an error of source or of the overlay, and makes the next load parse
+// its files even if they are unchanged. l.mu must be held.
+func (l *Loader) reportFailureOf(source string, err error) {
 	l.current = ""
 	l.options.Loaded(nil, err)
 	text := err.Error()
@@ -227,7 +230,6 @@ func (l *Loader) reportFailure(err error) {
 		return
 	}
 	l.lastError = text
-	source := l.Source()
 	if o, ok := errors.AsType[*overlayError](err); ok {
 		source = o.path
 	}

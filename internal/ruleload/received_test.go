@@ -56,4 +56,9 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	if logged.FilterMessageSnippet("received rules not saved").Len() != 1 {
 		t.Errorf("a missing folder: %v", logged.All())
 	}
+	path = ""
+	kept().save(first)
+	if logged.Len() != 1 {
+		t.Errorf("without a path: %v", logged.All())
+	}
 }

@@ -67,6 +67,7 @@ type XDS struct {
 }
 
 func (x *XDS) complete(errs *settingErrors, configType string) {
+	setDefault(&x.ServerURL, "localhost:18000")
 	initial := "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"
 	if x.BackoffInitial == 0 {
 		initial, x.BackoffInitial = "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", x.ConnectRetry

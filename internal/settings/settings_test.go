@@ -101,6 +101,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"DENY_CACHE_MAX":                                func(s *Serve) { s.DenyCacheMax = 0 },
 		"REPLICAS":                                      func(s *Serve) { s.Replicas = new(int) },
 		"LOCAL_FALSE_LIMIT_PROBABILITY":                 func(s *Serve) { s.LocalFalseLimit = math.NaN() },
+		"LOCAL_FALSE_LIMIT_PROBABILITY ":                func(s *Serve) { s.LocalFalseLimit = 0 },
+		"LOCAL_FALSE_LIMIT_PROBABILITY  ":               func(s *Serve) { s.LocalFalseLimit = 1 },
 		"REDIS_PERSECOND":                               func(s *Serve) { s.UsePerSecondRedis = true },
 		"REDIS_PERSECOND_TYPE":                          func(s *Serve) { s.PerSecondRedis.Type = "RING" },
 		"REDIS_PERSECOND_SOCKET_TYPE":                   func(s *Serve) { s.PerSecondRedis.SocketType = "x" },
@@ -124,6 +126,8 @@ func TestErrorsNameTheVariable(t *testing.T) {
 		"STATS_FLUSH_INTERVAL ":                         func(s *Serve) { s.FlushInterval = time.Nanosecond },
 		"USE_STATSD":                                    func(s *Serve) { s.UseStatsd, s.UseDogStatsd = true, true },
 		"PROMETHEUS_PATH":                               func(s *Serve) { s.PrometheusPath = "metrics" },
+		"PROMETHEUS_ADDR":                               func(s *Serve) { s.UsePrometheus, s.PrometheusAddr = true, "9090" },
+		"PROMETHEUS_ADDR ":                              func(s *Serve) { s.UsePrometheus, s.PrometheusAddr = true, ":99999" },
 		"NEAR_LIMIT_RATIO ":                             func(s *Serve) { s.NearLimitRatio = float32(math.NaN()) },
 		"TRACING_SAMPLING_RATE":                         func(s *Serve) { s.TracingSamplingRate = math.NaN() },
 		"EXTRA_TAGS":                                    func(s *Serve) { s.ExtraTags = "a" },
@@ -175,7 +179,7 @@ func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
 		t.Errorf("%+v, want GRPC_CLIENT_TLS_SAN alone", found)
 	}
 	if s.ConfigType != FromFiles || s.TracingSamplingRate != 1 || s.PrometheusPath != "/metrics" || s.DebugHost != "127.0.0.1" ||
-		s.PrometheusAddr != ":9090" || s.Redis.Timeout != 10*time.Second {
+		s.PrometheusAddr != ":9090" || s.Redis.Timeout != 10*time.Second || s.ServerURL != "localhost:18000" {
 		t.Errorf("%+v, want the defaults for empty variables", s)
 	}
 	s = defaults()

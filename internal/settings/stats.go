@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"net"
 	"strings"
 	"time"
 )
@@ -35,6 +36,9 @@ func (s *Stats) complete(errs *settingErrors) {
 	if s.UseStatsd && s.UseDogStatsd && !s.DisableStats {
 		errs.add("USE_STATSD", "statsd and dogstatsd cannot be used together: remove USE_STATSD or USE_DOG_STATSD")
 	}
+	if s.UsePrometheus && !isAddress(s.PrometheusAddr) {
+		errs.add("PROMETHEUS_ADDR", "cannot read %q: want [host]:port, such as :9090", s.PrometheusAddr)
+	}
 	if !strings.HasPrefix(s.PrometheusPath, "/") {
 		errs.require("PROMETHEUS_PATH", "begin with a slash")
 	}
@@ -43,6 +47,15 @@ func (s *Stats) complete(errs *settingErrors) {
 	if err != nil {
 		errs.add("EXTRA_TAGS", "%w", err)
 	}
+}
+
+// isAddress reports whether text is host:port with a port, which may be the name of a service.
+func isAddress(text string) bool {
+	_, port, err := net.SplitHostPort(text)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	return err == nil
 }
 
 // Tags returns EXTRA_TAGS, which [Serve.Validate] has parsed.

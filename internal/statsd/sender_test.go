@@ -333,8 +333,9 @@ func TestPausesBetweenPacketsAreNoFailure(t *testing.T) {
 		f.total = 1
 		start := time.Now()
 		s.flush(t.Context(), s.sendTimes, s.sendCounters)
-		if took := time.Since(start); took <= s.bounds.timeout {
-			t.Fatalf("the pauses took %v together, want more than %v", took, s.bounds.timeout)
+		pauses := time.Duration(s.packets/s.bounds.burst) * s.bounds.pause
+		if took := time.Since(start); took != pauses || took <= s.bounds.timeout {
+			t.Fatalf("the pauses took %v together, want %v, and more than %v", took, pauses, s.bounds.timeout)
 		}
 		const want = manySeries + 1
 		if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != want || dropped > 0 || !s.up.Load() || logs.Len() > 0 {

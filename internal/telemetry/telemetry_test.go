@@ -200,7 +200,10 @@ func TestUnmatchedDescriptorsAreCountedAndLogged(t *testing.T) {
 	var out bytes.Buffer
 	m, logRequest := NewMetrics("test"), RequestLog(NewLog(&out, zapcore.DebugLevel, "text"))
 	for _, r := range []decide.Result{
-		{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Decisions: []decide.Decision{{Plan: &decide.Plan{Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}, Reason: decide.NoRule}}},
+		{PlannedRequest: decide.PlannedRequest{Domain: "d"}, Decisions: []decide.Decision{
+			{Plan: &decide.Plan{}, Reason: decide.Unlimited},
+			{Plan: &decide.Plan{Entries: []descriptors.Entry{{Key: "user", Value: "alice"}, {Key: "action"}}}, Reason: decide.NoRule},
+		}},
 		{PlannedRequest: decide.PlannedRequest{Domain: "typo", UnknownDomain: true}, Decisions: []decide.Decision{{Plan: &decide.Plan{}, Reason: decide.UnknownDomain}}},
 	} {
 		a := &rls.Observation{Result: r}

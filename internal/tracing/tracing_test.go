@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net/http"
@@ -11,8 +12,13 @@ import (
 	"time"
 
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/internal/grpctest"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
@@ -46,7 +52,7 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 }
 
 func options(failed func(error)) Options {
-	return Options{ServiceName: "RateLimit", Protocol: "http", SamplingRate: 1, Failed: failed}
+	return Options{ServiceName: "RateLimit", ServiceNamespace: "edge", InstanceID: "a-1", Protocol: "http", SamplingRate: 1, Failed: failed}
 }
 
 func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
@@ -58,13 +64,11 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	request.End()
-	parents := map[string]string{}
+	parents, about := map[string]string{}, map[string]string{}
 	for _, r := range stop() {
 		for _, of := range r.GetResourceSpans() {
 			for _, a := range of.GetResource().GetAttributes() {
-				if name := a.GetValue().GetStringValue(); a.GetKey() == "service.name" && name != "RateLimit" {
-					t.Errorf("service.name %q", name)
-				}
+				about[a.GetKey()] = a.GetValue().GetStringValue()
 			}
 			for _, scope := range of.GetScopeSpans() {
 				for _, span := range scope.GetSpans() {
@@ -78,6 +82,45 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 	}
 	if len(parents) != 2 {
 		t.Errorf("spans %v, want two", parents)
+	}
+	for name, want := range map[string]string{"service.name": "RateLimit", "service.namespace": "edge", "service.instance.id": "a-1"} {
+		if about[name] != want {
+			t.Errorf("%s is %q, want %q", name, about[name], want)
+		}
+	}
+}
+
+// Envoy sends its trace in headers of W3C or of Zipkin, and has decided whether it is sampled.
+func TestRequestSpanIsAChildOfTheCallersSpan(t *testing.T) {
+	tracing, stop := collected(t)
+	server := grpc.NewServer(tracing.GRPC())
+	healthv1.RegisterHealthServer(server, health.NewServer())
+	client := healthv1.NewHealthClient(grpctest.Serve(t, server))
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	for _, headers := range [][]string{
+		{"traceparent", "00-" + trace + "-b7ad6b7169203331-01"},
+		{"x-b3-traceid", trace, "x-b3-spanid", "b7ad6b7169203331", "x-b3-sampled", "1"},
+		{"traceparent", "00-" + trace + "-b7ad6b7169203331-00"}, // not sampled
+	} {
+		_, err := client.Check(metadata.AppendToOutgoingContext(t.Context(), headers...), &healthv1.HealthCheckRequest{})
+		must.Succeed(t, err)
+	}
+	server.GracefulStop() // ends the spans
+	spans := 0
+	for _, r := range stop() {
+		for _, of := range r.GetResourceSpans() {
+			for _, scope := range of.GetScopeSpans() {
+				for _, span := range scope.GetSpans() {
+					spans++
+					if hex.EncodeToString(span.GetTraceId()) != trace || hex.EncodeToString(span.GetParentSpanId()) != "b7ad6b7169203331" {
+						t.Errorf("%v: want the trace and the span of the caller", span)
+					}
+				}
+			}
+		}
+	}
+	if spans != 2 {
+		t.Errorf("%d spans, want 2", spans)
 	}
 }
 

@@ -459,14 +459,17 @@ func TestIgnoreCommentsSilenceWarnings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(rulesOf(tt.lines...), "    rate_limit: {unit: day, requests_per_unit: 1}}\n", "    rate_limit: {unit: day, requests_per_unit: 1}\n", 1)
-			_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(text)})
-			must.Succeed(t, err)
-			var got []string
-			for _, w := range warnings {
-				got = append(got, fmt.Sprintf("%d:%d %s", w.Line, w.Column, w.ID))
-			}
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("%s\ngot %q, want %q", text, got, tt.want)
+			utf16LE := "\xff\xfe" + strings.ReplaceAll(text, "", "\x00")[1:] // text is ASCII
+			for _, data := range []string{text, utf16LE} {
+				_, warnings, err := rulesfile.ParseWith(rulesfile.Options{}, rulesfile.File{Name: "f", Data: []byte(data)})
+				must.Succeed(t, err)
+				var got []string
+				for _, w := range warnings {
+					got = append(got, fmt.Sprintf("%d:%d %s", w.Line, w.Column, w.ID))
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("%q\ngot %q, want %q", data, got, tt.want)
+				}
 			}
 		})
 	}

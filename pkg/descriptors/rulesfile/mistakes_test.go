@@ -206,6 +206,7 @@ func TestMistakesHaveOneErrorWithRemedy(t *testing.T) {
 		{"an unclosed bracket after a closed one", "domain: d\ndescriptors:\n  - {key: user,\n     value: x}\n  - key: [a, [b]\n",
 			"5:10: '[' is not closed: add ']'"},
 		{"an unclosed quote", "domain: d\ndescriptors:\n  - key: \"user\n    value: x\n", "3:10: '\"' is not closed: add '\"'"},
+		{"YAML 1.2", "%YAML 1.2\n---\ndomain: d\n", "1:1: Weir does not know the directive '%YAML 1.2': remove this line"},
 		{"value: *", "domain: d\ndescriptors:\n  - key: user\n    value: *\n", "4:12: a value cannot begin with '*': quote it: '*'"},
 		{"a wildcard after wide characters", "domain: d\ndescriptors:\n  - {key: 日本, value: * }\n", "3:22: a value cannot begin with '*': quote it: '* }'"},
 		{"value: @me", "domain: d\ndescriptors:\n  - key: user\n    value: @me\n", "4:12: a value cannot begin with '@': quote it: '@me'"},

@@ -123,7 +123,7 @@ func (r *reader) readRoot(data []byte) *yaml.Node {
 			remedy)
 		return nil
 	}
-	r.ignores = ignores(r.file, data)
+	r.ignores = ignores(r.file, UTF8(data))
 	return root
 }
 

@@ -41,6 +41,8 @@ func syntaxMistake(data []byte, err error) Diagnostic {
 	switch tab, quote, open := tabIn(line), unquoted(line), unclosed(line); {
 	case tab > 0:
 		m.Column, m.Message, m.Remedy = tab, "a tab indents this line", "use spaces"
+	case strings.HasPrefix(line, "%"):
+		m.Message, m.Remedy = "Weir does not know the directive '"+excerpt(line)+"'", "remove this line"
 	case quote > 0:
 		m.Column, m.Message = quote, fmt.Sprintf("a value cannot begin with '%c'", line[quote-1])
 		value := strings.TrimSpace(line[quote-1:])

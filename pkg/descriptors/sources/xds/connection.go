@@ -58,8 +58,9 @@ func (s *Source) open() (*grpc.ClientConn, error) {
 // plane is usually in the same cluster.
 func dial(ctx context.Context, address string) (net.Conn, error) {
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
-	if path, ok := strings.CutPrefix(address, "unix:///"); ok {
-		return dialer.DialContext(ctx, "unix", path)
+	// grpc-go writes unix:///path, unix:path or unix:@name for a socket.
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return dialer.DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
 	}
 	return dialer.DialContext(ctx, "tcp", address)
 }

@@ -60,10 +60,15 @@ type stream struct {
 	nonce    int
 }
 
-// serve serves at address until the test ends or calls stop.
+// serve serves at a TCP address until the test ends or calls stop.
 func serve(t *testing.T, address string, options ...grpc.ServerOption) *server {
 	t.Helper()
-	listener, err := net.Listen("tcp", address)
+	return serveOn(t, "tcp", address, options...)
+}
+
+func serveOn(t *testing.T, network, address string, options ...grpc.ServerOption) *server {
+	t.Helper()
+	listener, err := net.Listen(network, address)
 	must.Succeed(t, err)
 	s := &server{
 		t: t, address: listener.Addr().String(), grpc: grpc.NewServer(options...), streams: make(chan *stream, 100),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,23 @@ func TestFirstRequestHasNodeAndHeaders(t *testing.T) {
 	if first.GetTypeUrl() != xds.TypeURL || len(first.GetResourceNames()) != 0 || first.GetVersionInfo() != "" ||
 		first.GetResponseNonce() != "" || first.GetErrorDetail() != nil {
 		t.Errorf("the first request is %v", first)
+	}
+}
+
+func TestUnixSocketsAreReached(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	abstract := fmt.Sprintf("weir-xds-%d", os.Getpid())
+	for target, address := range map[string]string{
+		"unix://" + dir + "/absolute": "absolute", "unix:" + dir + "/one": "one", "unix:relative": "relative", "unix-abstract:" + abstract: "@" + abstract,
+	} {
+		t.Run(target, func(t *testing.T) {
+			s := serveOn(t, "unix", address)
+			w := start(t, &xds.Source{Server: target})
+			w.next(xds.Connected)
+			st, _ := s.accept()
+			acknowledged(t, st.send("1", domain(t, "ugc", 5)), "1")
+		})
 	}
 }
 
