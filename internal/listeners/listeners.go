@@ -46,13 +46,14 @@ func Unix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// isInUse reports whether a process listens on the socket, including one whose accept queue is
-// full.
+// isInUse reports whether the socket may be in use. Only a stale one refuses connections: a socket
+// whose accept queue is full, to which this process has no access, or which is of another type
+// gives another error.
 func isInUse(path string) bool {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		_ = c.Close()
 		return true
 	}
-	return errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded)
+	return !errors.Is(err, syscall.ECONNREFUSED)
 }

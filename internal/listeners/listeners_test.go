@@ -59,3 +59,18 @@ func TestUnixLeavesTheSocketOfABusyServer(t *testing.T) {
 		t.Errorf("%v, %v: want ErrInUse", l, err)
 	}
 }
+
+// A datagram socket, such as that of a log daemon, refuses no connection: it has the wrong type for
+// one.
+func TestUnixLeavesASocketOfAnotherType(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	daemon, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	must.Succeed(t, err)
+	defer func() { _ = daemon.Close() }()
+	if l, err := Unix(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("%v, %v: want ErrInUse", l, err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Errorf("the socket was removed: %v", err)
+	}
+}
