@@ -281,6 +281,38 @@ func TestLogsThatEndInTheMiddleAreReadUpToTheirEnd(t *testing.T) {
 	}
 }
 
+// If a compressed log is cut off within a line, the line is left out, because its last value may be
+// the beginning of another one. This holds for the header of a table too, and further logs are read.
+func TestCutLinesOfCompressedLogsAreLeftOut(t *testing.T) {
+	flushed := func(text string) string {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, _ = io.WriteString(w, text)
+		must.Succeed(t, w.Flush())
+		return packed.String()
+	}
+	user := []accesslog.Descriptor{descriptor(t, "user", "%{user}")}
+	for _, c := range []struct {
+		o        accesslog.Options
+		log, cut string
+	}{
+		{accesslog.Options{Format: accesslog.CSV, Descriptors: user}, "time,user\n1795341600,alice\n", "1795341600,bo"},
+		{accesslog.Options{Format: accesslog.CSV, Descriptors: user}, "", "time,us"},
+		{accesslog.Options{Format: accesslog.Envoy, Layout: "%START_TIME% %REQ(USER)%", Descriptors: user}, "1795341600 alice\n", "1795341600 bo"},
+		{accesslog.Options{Format: accesslog.JSON, Descriptors: user}, `{"start_time":1795341600,"user":"alice"}` + "\n", `{"start_time":1795341600,"user":"bo`},
+	} {
+		got, report := convert(t, c.o, flushed(c.log+c.cut), c.log)
+		for _, line := range got {
+			if !strings.Contains(line, `["user","alice"]`) {
+				t.Errorf("%s: got %s, want no request of the line that is cut off", c.o.Format, line)
+			}
+		}
+		if want := 2 * strings.Count(c.log, "alice"); len(got) != want || report.Unreadable != 0 || len(report.Broken) != 1 {
+			t.Errorf("%s: %q, %+v, want %d requests, and a file that could not be read to its end", c.o.Format, got, report, want)
+		}
+	}
+}
+
 // Every line of a recording is one that a replay reads.
 func TestReplayReadsEveryConvertedLine(t *testing.T) {
 	got, _ := convert(t, accesslog.Options{Format: accesslog.Envoy, Descriptors: []accesslog.Descriptor{descriptor(t, "agent", "%{user-agent}")}},
