@@ -82,6 +82,28 @@ location = /healthz { } location @app { }
 location ~ \.png$ { } }
 `
 
+// The output of nginx -T: an include names the other files, whose paths are absolute.
+const nginxDumped = `nginx: configuration file /etc/nginx/nginx.conf test is successful
+# configuration file /etc/nginx/nginx.conf:
+http {
+    include mime.types;
+    limit_req_zone $remote_addr zone=all:1m rate=5r/s;
+    limit_req zone=all;
+    include /etc/nginx/conf.d/*.conf;
+    include /etc/nginx/sites/*;
+}
+
+# configuration file /etc/nginx/mime.types:
+types { text/html html; }
+
+# configuration file /etc/nginx/conf.d/shop.conf:
+limit_req_zone $remote_addr zone=login:1m rate=1r/s;
+server { location / { } location /login { include conf.d/login.inc; } }
+
+# configuration file /etc/nginx/conf.d/login.inc:
+limit_req burst=2 zone=login nodelay;
+`
+
 // Zones with one key.
 const nginxPair = `limit_req_zone $remote_addr zone=a:1m rate=10r/s; limit_req_zone $remote_addr zone=b:1m rate=10r/s;` +
 	`limit_req_zone $remote_addr zone=c:1m rate=5r/s; limit_conn_zone $host zone=k:1m; `
@@ -188,6 +210,19 @@ descriptors:
     descriptors:
       - key: lease # zone perserver, line 7
         rate_limit: {algorithm: concurrency, concurrent_requests: 100}
+`},
+		{name: "nginx -T", read: nginxReader, text: nginxDumped, flags: "--route /:all=on \\\n#   --route /login:login=on\n", want: `domain: nginx
+descriptors:
+  - key: all
+    value: "on"
+    descriptors:
+      - key: remote_address # zone all, line 5
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 1}
+  - key: login
+    value: "on"
+    descriptors:
+      - key: remote_address # zone login, line 15
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 3}
 `},
 		{name: "nginx locations", read: nginxReader, flags: "--route /:a=on \\\n#   --route /x:b=on", notes: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=2r/s; limit_req_zone $host zone=c:1m rate=3r/s;
@@ -385,6 +420,8 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{nginxReader, "limit_req_zone $cookie_id zone=z:1m rate=1r/s;\nlimit_req zone=z;", "counts by $cookie_id"},
 		{nginxReader, zone + "limit_req zone=y;", "file:2: limit_req zone=y: no such zone"},
 		{nginxReader, zone + "limit_req zone=z brust=3;", "brust=3 is not known here"},
+		{nginxReader, zone + "limit_req burst=3;", "limit_req names no zone"},
+		{nginxReader, "stream { limit_conn_zone $remote_addr zone=z:1m;\nserver { limit_conn z 3; } }", "file:2: limit_conn z 3 limits connections of a stream"},
 		{nginxReader, zone + "limit_req zone=z; server { location /a { limit_req zone=z burst=3; } }", "the zone z has another burst"},
 		{nginxReader, zone + "server { limit_req zone=z; location /a { limit_req_dry_run on; } }", "file:1: the zone z has a dry run in location /a (line 2) " +
 			"and not in server (line 2), and a rule has one shadow_mode: the rules have none"},
@@ -442,6 +479,9 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 		{nginxReader, "a ${b", "${ has no end"},
 		{nginxReader, ";", "unexpected ;"},
 		{nginxReader, strings.Repeat("a {", 60), "more than 50 blocks"},
+		{nginxReader, "# configuration file /a:\n\n}", "file:3: unexpected }"},
+		{nginxReader, "# configuration file /a:\ninclude *;", "file:2: the files include each other"},
+		{nginxReader, "# configuration file /a:\n" + strings.Repeat("include b;", 2000) + "\n# configuration file /b:\n" + strings.Repeat("x;", 2000), "more than 1048576 directives"},
 		{kongReader, "[]", "want a declarative Kong configuration"},
 		{kongReader, "services: &a [{name: x, services: *a}]", "too large or too deep"},
 		{kongReader, "services: []", "has no plugin rate-limiting"},
@@ -467,7 +507,7 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 // No file makes an import fail otherwise than by an error, and all rules that it makes load.
 func FuzzImport(f *testing.F) {
 	readers := []reader{Limitador, nginxReader, kongReader, EnvoyGateway}
-	for i, text := range []string{limitadorSample, nginxSample, kongSample, gatewaySample, limitadorResource} {
+	for i, text := range []string{limitadorSample, nginxSample, kongSample, gatewaySample, limitadorResource, nginxDumped} {
 		f.Add(byte(i), []byte(text))
 	}
 	f.Add(byte(0), []byte("- &a [*a]"))
@@ -515,6 +555,27 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 		if _, err := envoygen.New(rules, o); err != nil {
 			t.Errorf("weir gen rejects the flags: %v, for\n%s", err, yaml)
 		}
+	}
+}
+
+// The output of nginx -T has all files, so no include is missing.
+func TestNoteNamesIncludesThatAreMissing(t *testing.T) {
+	for text, want := range map[string]string{nginxDumped: "", nginxSample + "include a.conf;": "include a.conf is not read", strings.ReplaceAll(nginxDumped, "mime.types;", "none;"): "include none is not read"} {
+		imported, err := nginxReader("file", []byte(text))
+		must.Succeed(t, err)
+		if notes := joined(imported.Notes); !strings.Contains(notes, want) || want == "" && strings.Contains(notes, "include") {
+			t.Errorf("%s\nhas the notes %s, want one with %q", text, notes, want)
+		}
+	}
+}
+
+// A location whose own limit cannot be imported is under no limit of its server.
+func TestLocationWithAProblemInheritsNoLimit(t *testing.T) {
+	imported, err := nginxReader("file", []byte("limit_req_zone $remote_addr zone=z:1m rate=1r/s;\n"+
+		"server { limit_req zone=z; location / { } location /a { limit_req zone=other; } }"))
+	must.Succeed(t, err)
+	if text, err := imported.Rules(""); err != nil || !strings.Contains(string(text), "--route /:z=on \\\n#   --route /a:z=off") {
+		t.Errorf("got error %v and\n%s\nwant the zone on / and not on /a", err, text)
 	}
 }
 
