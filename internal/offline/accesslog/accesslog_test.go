@@ -282,7 +282,7 @@ func TestLogsThatEndInTheMiddleAreReadUpToTheirEnd(t *testing.T) {
 }
 
 // If a compressed log is cut off within a line, the line is left out, because its last value may be
-// the beginning of another one. This holds for the header of a table too, and further logs are read.
+// the beginning of another one. The line may be the header of a table. Further logs are read.
 func TestCutLinesOfCompressedLogsAreLeftOut(t *testing.T) {
 	flushed := func(text string) string {
 		var packed bytes.Buffer
