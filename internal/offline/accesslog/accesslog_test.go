@@ -183,8 +183,9 @@ null
 		t.Errorf("%+v, want %v", report, want)
 	}
 	o.Descriptors = []accesslog.Descriptor{descriptor(t, "user", "%{x-usr}")}
-	if _, report := convert(t, o, `{"start_time":"2026-11-22T10:00:00Z","tokens":1}`); !slices.Equal(report.Unknown, []string{"x-usr"}) {
-		t.Errorf("%+v, want the unknown field x-usr", report)
+	o.Status = "cod"
+	if _, report := convert(t, o, `{"start_time":"2026-11-22T10:00:00Z","tokens":1,"code":429}`); !slices.Equal(report.Unknown, []string{"cod", "x-usr"}) {
+		t.Errorf("%+v, want the unknown fields cod and x-usr", report)
 	}
 }
 
