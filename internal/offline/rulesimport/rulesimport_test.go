@@ -569,6 +569,16 @@ func TestNoteNamesIncludesThatAreMissing(t *testing.T) {
 	}
 }
 
+// The zones of a stream are not those of requests, so they are neither imported nor noted as unused.
+func TestZonesOfStreamsAreLeftOut(t *testing.T) {
+	imported, err := nginxReader("file", []byte("stream { limit_conn_zone $remote_addr zone=z:1m; server { limit_conn z 3; } }\n"+
+		"limit_conn_zone $remote_addr zone=z:1m; limit_conn z 2;"))
+	must.Succeed(t, err)
+	if len(imported.Problems) != 1 || strings.Contains(joined(imported.Notes), "not used") {
+		t.Errorf("problems %q and notes %q, want one problem, that of the stream", imported.Problems, imported.Notes)
+	}
+}
+
 // A location whose own limit cannot be imported is under no limit of its server.
 func TestLocationWithAProblemInheritsNoLimit(t *testing.T) {
 	imported, err := nginxReader("file", []byte("limit_req_zone $remote_addr zone=z:1m rate=1r/s;\n"+
