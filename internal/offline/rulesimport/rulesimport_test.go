@@ -569,7 +569,7 @@ func TestNoteNamesIncludesThatAreMissing(t *testing.T) {
 	}
 }
 
-// The zones of a stream are not those of requests, so they are neither imported nor noted as unused.
+// The zones of a stream are not those of requests. They are neither imported nor noted as unused.
 func TestZonesOfStreamsAreLeftOut(t *testing.T) {
 	imported, err := nginxReader("file", []byte("stream { limit_conn_zone $remote_addr zone=z:1m; server { limit_conn z 3; } }\n"+
 		"limit_conn_zone $remote_addr zone=z:1m; limit_conn z 2;"))
