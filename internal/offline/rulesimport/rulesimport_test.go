@@ -598,6 +598,19 @@ func TestListOfPoliciesIsImported(t *testing.T) {
 	}
 }
 
+// A zone that counts by an unknown key is not in the rules at all, even if it also counts by known
+// ones.
+func TestZonesWithUnknownKeysAreLeftOut(t *testing.T) {
+	for key, want := range map[string]string{"$remote_addr$limit_key": "$limit_key", "$arg_": "$arg_", "a$-b": "has an unknown form"} {
+		imported, err := nginxReader("file", []byte("limit_req_zone "+key+" zone=z:1m rate=1r/s; limit_req zone=z;"))
+		must.Succeed(t, err)
+		text, err := imported.Rules("")
+		if len(imported.Problems) != 1 || !strings.Contains(imported.Problems[0], want) || err == nil {
+			t.Errorf("%s: got problems %q and the rules\n%s\nwant one problem with %s, and no rules", key, imported.Problems, text, want)
+		}
+	}
+}
+
 // A rule of Envoy Gateway of which a part is missing is not in the rules at all.
 func TestNoRuleIsImportedInPart(t *testing.T) {
 	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
