@@ -194,7 +194,7 @@ descriptors:
           - key: app_id
             rate_limit: {unit: second, requests_per_unit: 10, window_start: first_hit, count_denied: false}
 `},
-		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on", notes: "Envoy answers 429", want: `domain: nginx
+		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on \\\n#   --route /api/:perip=on\n", notes: "Envoy answers 429", want: `domain: nginx
 descriptors:
   - key: perip
     value: "on"
@@ -223,6 +223,22 @@ descriptors:
     descriptors:
       - key: remote_address # zone login, line 15
         rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 3}
+`},
+		{name: "nginx, a server without requests outside of /", read: nginxReader, notes: "nginx delays the requests of a burst", text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s;
+limit_req_zone $uri zone=b:1m rate=1r/s; limit_conn_zone $host zone=k:1m; limit_conn_zone $remote_addr zone=l:1m;
+server { location / { limit_req zone=a burst=0; limit_req zone=b burst=2; limit_conn k 1; limit_conn l 10000; } }`, want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 1}
+    descriptors:
+      - key: lease # zone l, line 2
+        rate_limit: {algorithm: concurrency, concurrent_requests: 10000}
+  - key: path # zone b, line 2
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 3}
+  - key: host
+    descriptors:
+      - key: lease # zone k, line 2
+        rate_limit: {algorithm: concurrency, concurrent_requests: 1}
 `},
 		{name: "nginx locations", read: nginxReader, flags: "--route /:a=on \\\n#   --route /x:b=on", notes: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=2r/s; limit_req_zone $host zone=c:1m rate=3r/s;
@@ -430,6 +446,7 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{nginxReader, zone + zone + "limit_req zone=z;", "file:2: the zone z is defined twice"},
 		{nginxReader, "limit_req_zone $remote_addr zone=z:1m;", "want zone=NAME:SIZE and, for requests, a rate"},
 		{nginxReader, "limit_conn_zone $remote_addr zone=z:1m;\nlimit_conn z 0;", "want a number from 1 to"},
+		{nginxReader, "limit_conn_zone $remote_addr zone=z:1m;\nlimit_conn z 10001;", "file:2: limit_conn z: want a number from 1 to 10000"},
 		{kongReader, plugin + "{second: many}", "file:3: second is not a whole number"},
 		{kongReader, plugin + "{minute: 0.5}", "file:3: minute is not a whole number"},
 		{kongReader, plugin + "{second: 1, limit_by: service}", "file:2: limit_by service: Kong counts each service by itself"},
