@@ -329,6 +329,21 @@ descriptors:
     value: /login
     rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
 `},
+		{name: "kong without names", read: kongReader, flags: "--route /a:scope=route:unnamed-1 \\\n#   --route /c:scope=route:unnamed-3\n",
+			text: "services: [{name: s, routes: [{paths: [/a], plugins: [{name: rate-limiting, config: {minute: 5, policy: local, limit_by: ip}}]}, {paths: [/b]}, " +
+				"{paths: [/c], plugins: [{name: rate-limiting, config: {minute: 9, policy: local, limit_by: ip}}]}]}]", want: `domain: kong
+descriptors:
+  - key: scope
+    value: route:unnamed-1
+    descriptors:
+      - key: remote_address
+        rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
+  - key: scope
+    value: route:unnamed-3
+    descriptors:
+      - key: remote_address
+        rate_limit: {unit: minute, requests_per_unit: 9, count_denied: false}
+`},
 		{name: "kong", read: kongReader, text: kongSample, flags: "--route /login:scope=route:login \\\n#   --route /PREFIX-OF-SERVICE-SHOP:scope=service:shop", notes: "the plugin is disabled", want: `domain: kong
 on_store_error: allow
 descriptors:
