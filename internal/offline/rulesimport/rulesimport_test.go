@@ -476,6 +476,7 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{EnvoyGateway, policy + "headers: [{name: a, type: RegularExpression, value: 'b.*'}]}]}]}}}", "a matches by RegularExpression"},
 		{EnvoyGateway, policy + "headers: [{name: a, value: b, invert: true}]}]}]}}}", "invert: rules match values"},
 		{EnvoyGateway, policy + "headers: [{name: a}]}]}]}}}", `the value "" of a`},
+		{EnvoyGateway, policy + "methods: [{}]}]}]}}}", `the method "": a rule takes an empty value for any`},
 		{EnvoyGateway, policy + "path: {type: PathPrefix, value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
 		{EnvoyGateway, policy + "path: {value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
 		{EnvoyGateway, policy + "path: {type: RegularExpression, value: /a}}]}]}}}", "the path matches by RegularExpression"},
@@ -618,6 +619,16 @@ func TestLocationWithAProblemInheritsNoLimit(t *testing.T) {
 	must.Succeed(t, err)
 	if text, err := imported.Rules(""); err != nil || !strings.Contains(string(text), "--route /:z=on \\\n#   --route /a:z=off") {
 		t.Errorf("got error %v and\n%s\nwant the zone on / and not on /a", err, text)
+	}
+}
+
+// A list of values may not have one twice.
+func TestMethodsThatRepeatAreOneValue(t *testing.T) {
+	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, "+
+		"clientSelectors: [{methods: [{value: GET}, {value: POST}, {value: GET}]}]}]}}}"))
+	must.Succeed(t, err)
+	if text, err := imported.Rules(""); err != nil || !strings.Contains(string(text), "values: [GET, POST]") {
+		t.Errorf("got error %v and\n%s\nwant the values GET and POST", err, text)
 	}
 }
 
