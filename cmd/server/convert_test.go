@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 func TestConvertPageShowsTheOutput(t *testing.T) { testPage(t, "convert.md", 1, 0, 0, 0) }
@@ -53,7 +55,8 @@ func TestConvertCommandExitCodesAndOutput(t *testing.T) {
 	good := in("good.csv", "time,user\n1795341600,a\n1795341599,b\n")
 	bad := in("bad.csv", "time,user\n"+strings.Repeat("x,a\n", 30)+"1795341600,a\n")
 	object := in("a.json", `{"start_time":"2026-11-22T10:00:00Z","user":"a"}`+"\n")
-	out := filepath.Join(dir, "out.ndjson")
+	out, link := filepath.Join(dir, "out.ndjson"), filepath.Join(dir, "current.csv")
+	must.Succeed(t, os.Symlink(good, link))
 	convert := "convert --domain d --descriptor user_id=%{user} "
 	for _, c := range []commandTest{
 		{convert + "--format csv " + good, 0, []string{`{"t":"2026-11-22T09:59:59.000000Z","domain":"d","descriptors":[[["user_id","b"]]]}` + "\n" + `{"t":"2026-11-22T10:00:00.0`},
@@ -69,6 +72,7 @@ func TestConvertCommandExitCodesAndOutput(t *testing.T) {
 		// minutes.
 		{convert + "--format csv --out " + filepath.Join(dir, "none", "out") + " " + filepath.Join(dir, "missing.csv"), 2, nil, []string{"none does not exist: create it first"}},
 		{convert + "--format csv " + good + " " + good, 2, nil, []string{"given twice"}},
+		{convert + "--format csv " + good + " " + link, 2, nil, []string{good + " and " + link + " are one file: remove one"}},
 		{convert + "--format csv " + dir, 2, nil, []string{"is a folder: name the files in it"}},
 		{"convert --domain d --format csv --descriptor user_id=%{usr} " + good, 2, nil, []string{`the log has no field "usr": did you mean user? The fields are time, user`}},
 		{"convert --domain d --format csv --descriptor user_id=%{user|up} " + good, 2, nil, []string{`the value of user_id: "%{user|up}": unknown filter "up"`}},

@@ -184,6 +184,7 @@ func parseDescriptor(text string) (accesslog.Descriptor, error) {
 func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog.Converter, to Streams) error {
 	in := &logReader{ctx: ctx, bar: newProgressBar(to.Err)}
 	defer in.bar.clear()
+	infos := map[string]os.FileInfo{} // by path
 	for i, path := range paths {
 		switch {
 		case slices.Contains(paths[:i], path):
@@ -195,6 +196,12 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 		if err != nil {
 			return ReadError(err)
 		}
+		for _, other := range paths[:i] {
+			if os.SameFile(info, infos[other]) {
+				return fmt.Errorf("%s and %s are one file: remove one", other, path)
+			}
+		}
+		infos[path] = info
 		if out, err := os.Stat(c.Out); err == nil && os.SameFile(info, out) {
 			return fmt.Errorf("--out is the log %s: write to another file", path)
 		}

@@ -69,7 +69,7 @@ func writeAtomically(path string, write func(io.Writer) error) error {
 	if err := checkWritable(path); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, write)
+	return withRemedy(atomicfile.Write(path, write), "write", "create the folder, or correct the path")
 }
 
 // checkWritable reports early whether [writeAtomically] would fail for path.

@@ -25,6 +25,11 @@ var hostile = map[string]string{
 `,
 	"rules_test.yaml": `{rules: rules.yaml, tests: [{name: "t\e[31m", steps: [
   {request: "k\e[32m=v\e[33m", expect: denied}, {request: "z\e[32m=v\e[33m", expect: allowed}]}]}`,
+	"lines.yaml": `{domain: "d\nINJECTED", descriptors: [
+  {key: "k\nINJECTED", rate_limit: {unit: hour, requests_per_unit: 3, name: "n\nINJECTED"}}, {key: user_id, value: "w\nINJECTED", rate_limit: {unit: hour, requests_per_unit: 3}}]}`,
+	"lines.ndjson": `{"t":1795341600000000,"domain":"d\nINJECTED","descriptors":[[["k\nINJECTED","v\nINJECTED"]],[["user_id","hmac:0123456789abcdefghijkl"]]],"allowed":false}
+{"t":1795341600000001,"domain":"d\nINJECTED","descriptors":[[["o\nINJECTED","v\nINJECTED"]]]}
+`,
 	"nginx.conf":     "http { limit_req_zone $binary_remote_addr zone=b\x1b[33m:1m rate=1r/s; server { location / { limit_req zone=\x1b[32m; } } }",
 	"limitador.yaml": `[{namespace: "n\e[31m", max_value: 3, seconds: 61, conditions: ["a\e[32m == 'b\e[33m'"], variables: ["u\e[34m"]}]`,
 	"kong.yaml":      `{_format_version: "3.0", services: [{name: "s\e[31m", plugins: [{name: rate-limiting, config: {minute: 5, limit_by: "he\e[31mader"}}]}]}`,
@@ -60,6 +65,16 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		"suggest --config rules.yaml r.ndjson":                      `k\x1b[32m`,
 		"simulate --config rules.yaml r.ndjson":                     `k\x1b[32m`,
 		"simulate --config faults.yaml r.ndjson":                    "faults.yaml:1",
+
+		"check --strict lines.yaml":                       `ok: rules`,
+		"gen envoy --config lines.yaml --upstream a:1":    `k\nINJECTED`,
+		"test --init lines.yaml":                          `k\nINJECTED`,
+		"diff lines.yaml new.yaml --against lines.ndjson": `k\nINJECTED`,
+		"explain --config lines.yaml k\nINJECTED=v":       "k\uFFFDINJECTED",
+		"plan --config lines.yaml --users 100":            `k\nINJECTED`,
+		"suggest --config lines.yaml lines.ndjson":        `k\nINJECTED`,
+		"suggest --domain d --path k lines.ndjson":        `o\nINJECTED`,
+		"simulate --config lines.yaml lines.ndjson":       `k\nINJECTED`,
 	} {
 		var commands fileCommands
 		parser, err := kong.New(&commands)
@@ -72,7 +87,8 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		parsed.BindTo(context.Background(), (*context.Context)(nil))
 		err = parsed.Run(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, cli.SettingsChecker(func() cli.SettingsReport { return cli.SettingsReport{} }))
 		cli.ExitCode(err, &errs) // prints it
-		if printed := out.String() + errs.String(); strings.Contains(printed, "\x1b") || !strings.Contains(printed, want) {
+		printed := out.String() + errs.String()
+		if strings.Contains(printed, "\x1b") || strings.Contains(printed, "\nINJECTED") || !strings.Contains(printed, want) {
 			t.Errorf("%q printed %q and %q, want %q without control characters", args, &out, &errs, want)
 		}
 	}

@@ -127,7 +127,7 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 		err = writeRecording(s.Write, func(w io.Writer) (err error) {
 			recorded := &recordedLoad{Synthetic: load, to: bufio.NewWriter(w)}
 			result, err = simulate.Run(ctx, rules, recorded, o)
-			return errors.Join(err, recorded.to.Flush())
+			return cmp.Or(err, recorded.to.Flush()) // both have the error of w
 		})
 	}
 	if err != nil {
@@ -146,7 +146,7 @@ func copyLoad(ctx context.Context, load *recordedLoad) error {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return errors.Join(err, context.Cause(ctx), load.to.Flush())
+	return cmp.Or(err, context.Cause(ctx), load.to.Flush()) // the first and the last have the error of the output
 }
 
 // A recordedLoad writes each request of a load as a line of a recording.

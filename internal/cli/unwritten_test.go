@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,21 +46,33 @@ func TestUnwrittenOutputIsAnError(t *testing.T) {
 		"check": func(_ context.Context, to Streams) error {
 			return (&Check{Paths: []string{rules}, Format: "json"}).Run(to, nil)
 		},
-		"test":          (&Test{Files: []string{tests}, Output: "text"}).Run,
-		"test json":     (&Test{Files: []string{tests}, Output: "json"}).Run,
-		"test --init":   (&Test{Init: rules}).Run,
-		"peek":          (&Peek{AdminServer: server, adminKey: key, Output: "text"}).Run,
-		"reset":         (&Reset{AdminServer: server, adminKey: key, Output: "text"}).Run,
-		"reset json":    (&Reset{AdminServer: server, adminKey: key, Output: "json"}).Run,
-		"reset --entry": (&Reset{AdminServer: server, adminKey: adminKey{Domain: "d"}, Entry: "a=b", Yes: true, Output: "text"}).Run,
-		"top":           (&Top{AdminServer: server, By: "hits", N: 1, Output: "json"}).Run,
+		"simulate --write": (&Simulate{rulesFlags: flags, Synthetic: "steady duration=1h", Write: "-"}).Run,
+		"test":             (&Test{Files: []string{tests}, Output: "text"}).Run,
+		"test json":        (&Test{Files: []string{tests}, Output: "json"}).Run,
+		"test --init":      (&Test{Init: rules}).Run,
+		"peek":             (&Peek{AdminServer: server, adminKey: key, Output: "text"}).Run,
+		"reset":            (&Reset{AdminServer: server, adminKey: key, Output: "text"}).Run,
+		"reset json":       (&Reset{AdminServer: server, adminKey: key, Output: "json"}).Run,
+		"reset --entry":    (&Reset{AdminServer: server, adminKey: adminKey{Domain: "d"}, Entry: "a=b", Yes: true, Output: "text"}).Run,
+		"top":              (&Top{AdminServer: server, By: "hits", N: 1, Output: "json"}).Run,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errs bytes.Buffer
 			code := ExitCode(run(t.Context(), Streams{In: strings.NewReader(""), Out: fullDisk{}, Err: &errs}), &errs)
-			if code != 2 || !strings.Contains(errs.String(), "weir: no space left on device") {
-				t.Errorf("exit code %d, want 2\n%s", code, &errs)
+			if code != 2 || !strings.Contains(errs.String(), "weir: no space left on device") || strings.Count(errs.String(), "no space") > 1 {
+				t.Errorf("exit code %d, want 2 and one error\n%s", code, &errs)
 			}
 		})
+	}
+}
+
+// The remedy for a file that cannot be replaced is that of a write.
+func TestFileThatCannotBeReplacedHasTheRemedyOfAWrite(t *testing.T) {
+	denied := &fs.PathError{Op: "open", Path: "day.ndjson", Err: fs.ErrPermission}
+	err := writeAtomically(filepath.Join(t.TempDir(), "day.ndjson"), func(io.Writer) error { return denied })
+	var errs bytes.Buffer
+	const want = "weir: write day.ndjson: permission denied: run weir as a user that may write it\n"
+	if ExitCode(err, &errs); errs.String() != want {
+		t.Errorf("got %s, want %s", &errs, want)
 	}
 }

@@ -80,7 +80,7 @@ type Converter struct {
 	o      Options
 	times  timeFields        // the time fields in the current log
 	status string            // the field of the current log with the status, or ""
-	fields map[string]*int64 // the fields that the mapping uses, with the number of lines that have each
+	fields map[string]*int64 // those of values and of Options.Status, with the number of lines that have each
 	report Report
 	sorter sorter
 	line   replay.Line
@@ -109,6 +109,9 @@ func New(o Options) (*Converter, error) {
 	}
 	if o.Hits != nil {
 		c.addFields(o.Hits)
+	}
+	if o.Status != "" {
+		c.fields[o.Status] = new(int64)
 	}
 	return c, nil
 }

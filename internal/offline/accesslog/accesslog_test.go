@@ -183,8 +183,9 @@ null
 		t.Errorf("%+v, want %v", report, want)
 	}
 	o.Descriptors = []accesslog.Descriptor{descriptor(t, "user", "%{x-usr}")}
-	if _, report := convert(t, o, `{"start_time":"2026-11-22T10:00:00Z","tokens":1}`); !slices.Equal(report.Unknown, []string{"x-usr"}) {
-		t.Errorf("%+v, want the unknown field x-usr", report)
+	o.Status = "cod"
+	if _, report := convert(t, o, `{"start_time":"2026-11-22T10:00:00Z","tokens":1,"code":429}`); !slices.Equal(report.Unknown, []string{"cod", "x-usr"}) {
+		t.Errorf("%+v, want the unknown fields cod and x-usr", report)
 	}
 }
 
@@ -278,6 +279,38 @@ func TestLogsThatEndInTheMiddleAreReadUpToTheirEnd(t *testing.T) {
 	_, report = convert(t, o, strings.Repeat("x", 300<<10)+"\n"+envoyLog+strings.Repeat("y\n", 50)+envoyLog[:40])
 	if report.Reasons[accesslog.TooLong] != 1 || report.Reasons[accesslog.NotInFormat] != 51 || len(report.First) != 20 || report.Written != 3 {
 		t.Errorf("%+v, want 1 line too long, 51 not in the format, 20 of them listed, and 3 written", report)
+	}
+}
+
+// If a compressed log is cut off within a line, the line is left out, because its last value may be
+// the beginning of another one. The line may be the header of a table. Further logs are read.
+func TestCutLinesOfCompressedLogsAreLeftOut(t *testing.T) {
+	flushed := func(text string) string {
+		var packed bytes.Buffer
+		w := gzip.NewWriter(&packed)
+		_, _ = io.WriteString(w, text)
+		must.Succeed(t, w.Flush())
+		return packed.String()
+	}
+	user := []accesslog.Descriptor{descriptor(t, "user", "%{user}")}
+	for _, c := range []struct {
+		o        accesslog.Options
+		log, cut string
+	}{
+		{accesslog.Options{Format: accesslog.CSV, Descriptors: user}, "time,user\n1795341600,alice\n", "1795341600,bo"},
+		{accesslog.Options{Format: accesslog.CSV, Descriptors: user}, "", "time,us"},
+		{accesslog.Options{Format: accesslog.Envoy, Layout: "%START_TIME% %REQ(USER)%", Descriptors: user}, "1795341600 alice\n", "1795341600 bo"},
+		{accesslog.Options{Format: accesslog.JSON, Descriptors: user}, `{"start_time":1795341600,"user":"alice"}` + "\n", `{"start_time":1795341600,"user":"bo`},
+	} {
+		got, report := convert(t, c.o, flushed(c.log+c.cut), c.log)
+		for _, line := range got {
+			if !strings.Contains(line, `["user","alice"]`) {
+				t.Errorf("%s: got %s, want no request of the line that is cut off", c.o.Format, line)
+			}
+		}
+		if want := 2 * strings.Count(c.log, "alice"); len(got) != want || report.Unreadable != 0 || len(report.Broken) != 1 {
+			t.Errorf("%s: %q, %+v, want %d requests, and a file that could not be read to its end", c.o.Format, got, report, want)
+		}
 	}
 }
 

@@ -41,12 +41,12 @@ func newCSVLog(in *lines.Reader, columns []string, comma rune) (*csvLog, error) 
 		return nil, err
 	}
 	if reason != "" {
-		return nil, fmt.Errorf("line %d: the header cannot be read (%s)", in.Number, reason)
+		return nil, &fatalError{fmt.Errorf("line %d: the header cannot be read (%s)", in.Number, reason)}
 	}
 	for i, name := range c.record {
 		c.columns = append(c.columns, strings.TrimSpace(name))
 		if slices.Contains(c.columns[:i], c.columns[i]) {
-			return nil, fmt.Errorf("line %d: the header has the column %q twice: rename one of them", in.Number, c.columns[i])
+			return nil, &fatalError{fmt.Errorf("line %d: the header has the column %q twice: rename one of them", in.Number, c.columns[i])}
 		}
 	}
 	return c, nil
@@ -111,7 +111,7 @@ func (c *csvLog) line() (csvLine, error) {
 		c.again = c.again[1:]
 		return line, nil
 	}
-	text, tooLong, err := c.in.Next()
+	text, tooLong, err := nextLine(c.in)
 	return csvLine{c.in.Number, strings.TrimRight(string(text), "\r\n"), tooLong}, err
 }
 
@@ -131,7 +131,7 @@ type jsonLog struct {
 
 func (j *jsonLog) next() (int64, Reason, error) {
 	for {
-		line, tooLong, err := j.in.Next()
+		line, tooLong, err := nextLine(j.in)
 		switch {
 		case err != nil:
 			return 0, "", err

@@ -57,7 +57,7 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 		return nil // an empty CSV
 	}
 	if err != nil {
-		if hint := c.hint(head); hint != "" {
+		if hint := c.hint(head); hint != "" && errors.As(err, new(*fatalError)) {
 			return &fatalError{errors.New(hint)}
 		}
 		return err
@@ -87,14 +87,27 @@ func (c *Converter) read(name string, in *bufio.Reader) error {
 	}
 }
 
+// nextLine returns the next line of a log. It leaves out the last line of a log that is cut off,
+// because a value in it may be cut off too.
+func nextLine(in *lines.Reader) (line []byte, tooLong bool, err error) {
+	line, tooLong, err = in.Next()
+	if err != nil || tooLong || bytes.HasSuffix(line, []byte("\n")) {
+		return line, tooLong, err
+	}
+	if _, _, end := in.Next(); !errors.Is(end, io.EOF) {
+		return nil, false, end
+	}
+	return line, false, nil
+}
+
 // newParser returns a parser. It also returns the fields of the log, or nil if they may differ from
-// line to line.
+// line to line. The error is a [fatalError], or that of the log.
 func newParser(in *lines.Reader, o *Options) (p parser, known []string, err error) {
 	switch o.Format {
 	case Envoy, Nginx:
 		text, err := newTextLog(in, o.Format, o.Layout)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, &fatalError{err}
 		}
 		return text, text.names(), nil
 	case CSV:
@@ -106,17 +119,14 @@ func newParser(in *lines.Reader, o *Options) (p parser, known []string, err erro
 	case JSON:
 		return &jsonLog{in: in}, nil, nil
 	}
-	return nil, nil, fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)
+	return nil, nil, &fatalError{fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)}
 }
 
 // openParser returns the parser of a log, and sets the fields that the converter reads from it.
 func (c *Converter) openParser(in *lines.Reader) (parser, error) {
 	p, known, err := newParser(in, &c.o)
-	if errors.Is(err, io.EOF) {
-		return nil, err
-	}
 	if err != nil {
-		return nil, &fatalError{err}
+		return nil, err
 	}
 	c.setFields(known)
 	if known != nil {

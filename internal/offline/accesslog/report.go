@@ -36,7 +36,7 @@ type Report struct {
 	// NoDescriptors counts readable lines that yield no descriptor. They are not written.
 	NoDescriptors int64
 	LeftOut       []int64  // by index in Options.Descriptors: the requests that have other descriptors, but not this one
-	Unknown       []string // fields of the mapping that no line has
+	Unknown       []string // fields of the mapping, and the status field of the options, that no line has
 	Broken        []error  // files that could not be read to their end
 	// Hints are the files that yield no request, but seem to be in another format.
 	Hints    []string

@@ -78,7 +78,7 @@ var requestParts = []string{"method", "path", "protocol"}
 
 func (t *textLog) next() (int64, Reason, error) {
 	for {
-		line, tooLong, err := t.in.Next()
+		line, tooLong, err := nextLine(t.in)
 		text := strings.TrimRight(string(line), "\r\n")
 		switch {
 		case err != nil:

@@ -114,6 +114,7 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--route /x"), "write PREFIX:KEY=VALUE"},
 		{oneDescriptor("key: user"), optionsOf("--route /x:user"), "write KEY=VALUE after the colon"},
 		{oneDescriptor("key: user"), optionsOf("--route /x:user=1", "--route /x:user=2"), "the route is given twice: give it once, with its pairs joined by commas"},
+		{oneDescriptor("key: user"), optionsOf("--route /x:user=1,user=2"), "the key user is given twice: remove one, because a route sends one value"},
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--route /x:user=1"), "--from has another source of the key user: remove that --from"},
 		{oneDescriptor("key: user"), Options{Service: "weir"}, `--service "weir": want host:port`},
 		{oneDescriptor("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": want host:port`},

@@ -170,6 +170,9 @@ func (g *generator) readRoute(text string) error {
 		if !ok || key == "" || value == "" {
 			return errors.New("write KEY=VALUE after the colon, such as generic_key=login")
 		}
+		if r.constants[key] != "" {
+			return fmt.Errorf("the key %s is given twice: remove one, because a route sends one value", key)
+		}
 		if s := g.from[key]; s != nil && s.kind != fromConstant {
 			return fmt.Errorf("--from has another source of the key %s: remove that --from", key)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/offline/rulesyaml"
@@ -134,7 +135,12 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	for _, m := range f.Get("methods").Items() {
 		fields := g.checked(m, "value", "invert")
 		g.rejectInvert(fields)
-		methods = append(methods, fields.Get("value").Text())
+		switch value := fields.Get("value").Text(); {
+		case value == "" || strings.Contains(value, "*"):
+			g.problem(m.Line(), "the method %q: a rule takes an empty value for any, and * for a wildcard", value)
+		case !slices.Contains(methods, value):
+			methods = append(methods, value)
+		}
 	}
 	switch {
 	case len(methods) == 1:

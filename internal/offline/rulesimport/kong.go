@@ -38,6 +38,7 @@ type kong struct {
 	domain  *domain
 	plugins []*kongPlugin
 	paths   map[string][]string // path prefixes, by the scope of their route
+	unnamed int                 // services, routes and consumers without a name
 }
 
 // A kongPlugin is a rate-limiting plugin.
@@ -52,10 +53,10 @@ type kongPlugin struct {
 // readEntities reads services, routes, consumers and plugins, which may be nested.
 func (k *kong) readEntities(scope, consumer string, n yamltree.Tree) {
 	for _, service := range n.Get("services").Items() {
-		k.readEntities("service:"+nameOf(service), consumer, service)
+		k.readEntities("service:"+k.nameOf(service), consumer, service)
 	}
 	for _, route := range n.Get("routes").Items() {
-		name := "route:" + nameOf(route)
+		name := "route:" + k.nameOf(route)
 		for _, path := range route.Get("paths").Items() {
 			if text := path.Text(); strings.HasPrefix(text, "/") {
 				k.paths[name] = append(k.paths[name], text)
@@ -64,7 +65,7 @@ func (k *kong) readEntities(scope, consumer string, n yamltree.Tree) {
 		k.readEntities(name, consumer, route)
 	}
 	for _, c := range n.Get("consumers").Items() {
-		k.readEntities(scope, nameOf(c), c)
+		k.readEntities(scope, k.nameOf(c), c)
 	}
 	for _, group := range n.Get("consumer_groups").Items() {
 		for _, plugin := range group.Get("plugins").Items() {
@@ -77,8 +78,15 @@ func (k *kong) readEntities(scope, consumer string, n yamltree.Tree) {
 	}
 }
 
-func nameOf(entity yamltree.Tree) string {
-	return cmp.Or(entity.Get("name").Text(), entity.Get("username").Text(), entity.Get("custom_id").Text(), entity.Get("id").Text(), "unnamed")
+// nameOf returns the name of a service, a route or a consumer. Names are optional in Kong, so an
+// entity without a name gets a number.
+func (k *kong) nameOf(entity yamltree.Tree) string {
+	name := cmp.Or(entity.Get("name").Text(), entity.Get("username").Text(), entity.Get("custom_id").Text(), entity.Get("id").Text())
+	if name == "" {
+		k.unnamed++
+		name = fmt.Sprintf("unnamed-%d", k.unnamed)
+	}
+	return name
 }
 
 // kongPeriods are the periods of a plugin's limits, with their windows.
@@ -104,7 +112,7 @@ func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
 		reference := n.Get(of)
 		name := reference.Text()
 		if reference.IsMap() {
-			name = nameOf(reference)
+			name = k.nameOf(reference)
 		}
 		switch {
 		case name == "":

@@ -16,7 +16,7 @@ import (
 // Nginx reads the limits of a configuration of nginx: limit_req and limit_conn with their zones.
 // domain is the domain of the rules.
 func Nginx(name string, data []byte, domain string) (*Imported, error) {
-	tree, err := nginxTree(name, data)
+	tree, err := readNginx(name, data)
 	if err != nil {
 		return nil, err
 	}
@@ -83,8 +83,21 @@ func (p *nginx) readZones(tree []*directive) {
 			p.note(d.line, "include %s is not read: pass the output of nginx -T for all files", strings.Join(d.words[1:], " "))
 		case "limit_rate", "limit_rate_after":
 			p.problem(d.line, "%s limits bytes of one connection: Weir limits requests, or bytes of a key by weir gen --cost", d.words[0])
+		case "stream":
+			p.rejectStream(d.block)
+			continue
 		}
 		p.readZones(d.block)
+	}
+}
+
+// rejectStream records a problem for each limit of a stream, which has no requests.
+func (p *nginx) rejectStream(tree []*directive) {
+	for _, d := range tree {
+		if d.words[0] == "limit_conn" {
+			p.problem(d.line, "%s limits connections of a stream, and Weir limits requests: keep it in nginx", strings.Join(d.words, " "))
+		}
+		p.rejectStream(d.block)
 	}
 }
 
@@ -165,9 +178,11 @@ func (p *nginx) readScope(s *scope, tree []*directive) {
 	for _, d := range tree {
 		switch name := d.words[0]; name {
 		case "limit_req", "limit_conn":
+			zones := own[name]
 			if z := p.readUse(d); z != nil {
-				own[name] = append(own[name], z)
+				zones = append(zones, z)
 			}
+			own[name] = zones // after a problem too, because the block inherits no limits
 		case "limit_req_dry_run", "limit_conn_dry_run":
 			s.dryRun[strings.TrimSuffix(name, "_dry_run")] = d.isOn()
 		case "limit_req_status", "limit_conn_status":
@@ -229,11 +244,11 @@ func startOf(words []string) string {
 
 // readUse adds a limit_req or a limit_conn to its zone. It returns nil after a problem.
 func (p *nginx) readUse(d *directive) *zone {
-	if len(d.words) < 2 {
+	name := usedZone(d)
+	if name == "" {
 		p.problem(d.line, "%s names no zone", d.words[0])
 		return nil
 	}
-	name := strings.TrimPrefix(d.words[1], "zone=")
 	z := p.zones[name]
 	if z == nil || z.directive != d.words[0] {
 		p.problem(d.line, "%s: no such zone is in the file: %s", strings.Join(d.words, " "), name)
@@ -251,6 +266,20 @@ func (p *nginx) readUse(d *directive) *zone {
 	return z
 }
 
+// usedZone returns the zone that a limit_req or a limit_conn names, or "". The parameters of a
+// limit_req have any order.
+func usedZone(d *directive) string {
+	for _, w := range d.words[1:] {
+		if d.words[0] == "limit_conn" {
+			return w
+		}
+		if name, ok := strings.CutPrefix(w, "zone="); ok {
+			return name
+		}
+	}
+	return ""
+}
+
 // slotsOf returns the connections of a limit_conn.
 func (p *nginx) slotsOf(d *directive, zone string) (int64, bool) {
 	n, err := strconv.ParseInt(d.words[len(d.words)-1], 10, 64)
@@ -264,7 +293,7 @@ func (p *nginx) slotsOf(d *directive, zone string) (int64, bool) {
 // capacityOf returns the requests that a limit_req admits at once.
 func (p *nginx) capacityOf(d *directive, zone string) (int64, bool) {
 	capacity, delayed := int64(1), true
-	for _, w := range d.words[2:] {
+	for _, w := range d.words[1:] {
 		burst, isBurst := strings.CutPrefix(w, "burst=")
 		n, err := strconv.ParseInt(burst, 10, 64)
 		switch {
@@ -272,7 +301,7 @@ func (p *nginx) capacityOf(d *directive, zone string) (int64, bool) {
 			capacity = n + 1
 		case w == "nodelay":
 			delayed = false
-		case strings.HasPrefix(w, "delay="):
+		case strings.HasPrefix(w, "delay="), w == "zone="+zone:
 		default:
 			p.problem(d.line, "limit_req zone=%s: %s is not known here", zone, w)
 			return 0, false

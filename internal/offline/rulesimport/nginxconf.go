@@ -1,7 +1,11 @@
 package rulesimport
 
 import (
+	"bytes"
 	"fmt"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -22,9 +26,108 @@ func (d *directive) isOn() bool { return len(d.words) > 1 && d.words[1] == "on" 
 // maxDepth bounds the nesting of blocks.
 const maxDepth = 50
 
-// nginxTree reads a configuration of nginx.
-func nginxTree(name string, data []byte) ([]*directive, error) {
-	t := &nginxTokens{name: name, text: string(data), line: 1}
+// readNginx reads a file of nginx, or the output of nginx -T.
+func readNginx(name string, data []byte) ([]*directive, error) {
+	headers := dumpHeader.FindAllSubmatchIndex(data, -1)
+	if len(headers) == 0 {
+		return nginxTree(name, string(data), 1)
+	}
+	d := &nginxDump{name: name, budget: maxDirectives}
+	for i, h := range headers {
+		end := len(data)
+		if i+1 < len(headers) {
+			end = headers[i+1][0]
+		}
+		tree, err := nginxTree(name, string(data[h[1]:end]), 1+bytes.Count(data[:h[1]], []byte("\n")))
+		if err != nil {
+			return nil, err
+		}
+		d.files = append(d.files, &nginxFile{path: string(data[h[2]:h[3]]), tree: tree})
+	}
+	return d.merge()
+}
+
+// dumpHeader matches the line that nginx -T writes before each file.
+var dumpHeader = regexp.MustCompile(`(?m)^# configuration file (.+):\r?$`)
+
+// maxDirectives bounds the directives of an nginxDump, because a few files that include each other
+// could exhaust the memory.
+const maxDirectives = 1 << 20
+
+// An nginxDump is the output of nginx -T: the main file, and the files that are included.
+type nginxDump struct {
+	name   string
+	files  []*nginxFile
+	budget int // directives that may still be added
+}
+
+// An nginxFile is a file of an nginxDump.
+type nginxFile struct {
+	path     string
+	tree     []*directive
+	included bool
+}
+
+// merge returns the directives of the main file, with files in the place of the includes that name
+// them, and then those of files that no include names.
+func (d *nginxDump) merge() ([]*directive, error) {
+	all, err := d.include(d.files[0].tree, 0)
+	for _, f := range d.files[1:] {
+		if err == nil && !f.included {
+			all = append(all, f.tree...)
+		}
+	}
+	return all, err
+}
+
+// include returns a copy of a tree with files in the place of the includes that name them.
+func (d *nginxDump) include(tree []*directive, depth int) (all []*directive, err error) {
+	for _, one := range tree {
+		if d.budget--; d.budget < 0 || depth > maxDepth {
+			return nil, fmt.Errorf("%s:%d: the files include each other, or have more than %d directives: "+
+				"pass only the part that has the limits", d.name, one.line, maxDirectives)
+		}
+		files, isInclude := d.included(one)
+		if !isInclude {
+			copied := *one
+			copied.block, err = d.include(one.block, depth)
+			all = append(all, &copied)
+		}
+		for _, f := range files {
+			var inner []*directive
+			if err == nil {
+				f.included = true
+				inner, err = d.include(f.tree, depth+1)
+			}
+			all = append(all, inner...)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// included returns the files that an include names. It returns false for any other directive, and
+// for an include of a file that is missing.
+func (d *nginxDump) included(one *directive) (files []*nginxFile, ok bool) {
+	if one.words[0] != "include" || len(one.words) != 2 {
+		return nil, false
+	}
+	pattern := one.words[1]
+	if !path.IsAbs(pattern) {
+		pattern = path.Join(path.Dir(d.files[0].path), pattern)
+	}
+	files = slices.DeleteFunc(slices.Clone(d.files), func(f *nginxFile) bool {
+		matches, err := path.Match(pattern, f.path)
+		return err != nil || !matches
+	})
+	return files, len(files) > 0 || strings.Contains(pattern, "*") // a wildcard may match no file
+}
+
+// nginxTree reads the directives of a text that begins at a line.
+func nginxTree(name, text string, line int) ([]*directive, error) {
+	t := &nginxTokens{name: name, text: text, line: line}
 	root := &directive{}
 	stack := []*directive{root}
 	current := &directive{}

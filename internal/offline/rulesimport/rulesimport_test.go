@@ -82,6 +82,28 @@ location = /healthz { } location @app { }
 location ~ \.png$ { } }
 `
 
+// The output of nginx -T: an include names the other files, whose paths are absolute.
+const nginxDumped = `nginx: configuration file /etc/nginx/nginx.conf test is successful
+# configuration file /etc/nginx/nginx.conf:
+http {
+    include mime.types;
+    limit_req_zone $remote_addr zone=all:1m rate=5r/s;
+    limit_req zone=all;
+    include /etc/nginx/conf.d/*.conf;
+    include /etc/nginx/sites/*;
+}
+
+# configuration file /etc/nginx/mime.types:
+types { text/html html; }
+
+# configuration file /etc/nginx/conf.d/shop.conf:
+limit_req_zone $remote_addr zone=login:1m rate=1r/s;
+server { location / { } location /login { include conf.d/login.inc; } }
+
+# configuration file /etc/nginx/conf.d/login.inc:
+limit_req burst=2 zone=login nodelay;
+`
+
 // Zones with one key.
 const nginxPair = `limit_req_zone $remote_addr zone=a:1m rate=10r/s; limit_req_zone $remote_addr zone=b:1m rate=10r/s;` +
 	`limit_req_zone $remote_addr zone=c:1m rate=5r/s; limit_conn_zone $host zone=k:1m; `
@@ -172,7 +194,7 @@ descriptors:
           - key: app_id
             rate_limit: {unit: second, requests_per_unit: 10, window_start: first_hit, count_denied: false}
 `},
-		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on", notes: "Envoy answers 429", want: `domain: nginx
+		{name: "nginx", read: nginxReader, text: nginxSample, flags: "--route /login/:perip=on,apikey=on \\\n#   --route /api/:perip=on\n", notes: "Envoy answers 429", want: `domain: nginx
 descriptors:
   - key: perip
     value: "on"
@@ -188,6 +210,35 @@ descriptors:
     descriptors:
       - key: lease # zone perserver, line 7
         rate_limit: {algorithm: concurrency, concurrent_requests: 100}
+`},
+		{name: "nginx -T", read: nginxReader, text: nginxDumped, flags: "--route /:all=on \\\n#   --route /login:login=on\n", want: `domain: nginx
+descriptors:
+  - key: all
+    value: "on"
+    descriptors:
+      - key: remote_address # zone all, line 5
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 5, capacity: 1}
+  - key: login
+    value: "on"
+    descriptors:
+      - key: remote_address # zone login, line 15
+        rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 3}
+`},
+		{name: "nginx, a server without requests outside of /", read: nginxReader, notes: "nginx delays the requests of a burst", text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s;
+limit_req_zone $uri zone=b:1m rate=1r/s; limit_conn_zone $host zone=k:1m; limit_conn_zone $remote_addr zone=l:1m;
+server { location / { limit_req zone=a burst=0; limit_req zone=b burst=2; limit_conn k 1; limit_conn l 10000; } }`, want: `domain: nginx
+descriptors:
+  - key: remote_address # zone a, line 1
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 1}
+    descriptors:
+      - key: lease # zone l, line 2
+        rate_limit: {algorithm: concurrency, concurrent_requests: 10000}
+  - key: path # zone b, line 2
+    rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 1, capacity: 3}
+  - key: host
+    descriptors:
+      - key: lease # zone k, line 2
+        rate_limit: {algorithm: concurrency, concurrent_requests: 1}
 `},
 		{name: "nginx locations", read: nginxReader, flags: "--route /:a=on \\\n#   --route /x:b=on", notes: "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
 			text: `limit_req_zone $remote_addr zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=2r/s; limit_req_zone $host zone=c:1m rate=3r/s;
@@ -277,6 +328,21 @@ descriptors:
   - key: path
     value: /login
     rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
+`},
+		{name: "kong without names", read: kongReader, flags: "--route /a:scope=route:unnamed-1 \\\n#   --route /c:scope=route:unnamed-3\n",
+			text: "services: [{name: s, routes: [{paths: [/a], plugins: [{name: rate-limiting, config: {minute: 5, policy: local, limit_by: ip}}]}, {paths: [/b]}, " +
+				"{paths: [/c], plugins: [{name: rate-limiting, config: {minute: 9, policy: local, limit_by: ip}}]}]}]", want: `domain: kong
+descriptors:
+  - key: scope
+    value: route:unnamed-1
+    descriptors:
+      - key: remote_address
+        rate_limit: {unit: minute, requests_per_unit: 5, count_denied: false}
+  - key: scope
+    value: route:unnamed-3
+    descriptors:
+      - key: remote_address
+        rate_limit: {unit: minute, requests_per_unit: 9, count_denied: false}
 `},
 		{name: "kong", read: kongReader, text: kongSample, flags: "--route /login:scope=route:login \\\n#   --route /PREFIX-OF-SERVICE-SHOP:scope=service:shop", notes: "the plugin is disabled", want: `domain: kong
 on_store_error: allow
@@ -385,6 +451,8 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{nginxReader, "limit_req_zone $cookie_id zone=z:1m rate=1r/s;\nlimit_req zone=z;", "counts by $cookie_id"},
 		{nginxReader, zone + "limit_req zone=y;", "file:2: limit_req zone=y: no such zone"},
 		{nginxReader, zone + "limit_req zone=z brust=3;", "brust=3 is not known here"},
+		{nginxReader, zone + "limit_req burst=3;", "limit_req names no zone"},
+		{nginxReader, "stream { limit_conn_zone $remote_addr zone=z:1m;\nserver { limit_conn z 3; } }", "file:2: limit_conn z 3 limits connections of a stream"},
 		{nginxReader, zone + "limit_req zone=z; server { location /a { limit_req zone=z burst=3; } }", "the zone z has another burst"},
 		{nginxReader, zone + "server { limit_req zone=z; location /a { limit_req_dry_run on; } }", "file:1: the zone z has a dry run in location /a (line 2) " +
 			"and not in server (line 2), and a rule has one shadow_mode: the rules have none"},
@@ -393,6 +461,7 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{nginxReader, zone + zone + "limit_req zone=z;", "file:2: the zone z is defined twice"},
 		{nginxReader, "limit_req_zone $remote_addr zone=z:1m;", "want zone=NAME:SIZE and, for requests, a rate"},
 		{nginxReader, "limit_conn_zone $remote_addr zone=z:1m;\nlimit_conn z 0;", "want a number from 1 to"},
+		{nginxReader, "limit_conn_zone $remote_addr zone=z:1m;\nlimit_conn z 10001;", "file:2: limit_conn z: want a number from 1 to 10000"},
 		{kongReader, plugin + "{second: many}", "file:3: second is not a whole number"},
 		{kongReader, plugin + "{minute: 0.5}", "file:3: minute is not a whole number"},
 		{kongReader, plugin + "{second: 1, limit_by: service}", "file:2: limit_by service: Kong counts each service by itself"},
@@ -407,6 +476,7 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{EnvoyGateway, policy + "headers: [{name: a, type: RegularExpression, value: 'b.*'}]}]}]}}}", "a matches by RegularExpression"},
 		{EnvoyGateway, policy + "headers: [{name: a, value: b, invert: true}]}]}]}}}", "invert: rules match values"},
 		{EnvoyGateway, policy + "headers: [{name: a}]}]}]}}}", `the value "" of a`},
+		{EnvoyGateway, policy + "methods: [{}]}]}]}}}", `the method "": a rule takes an empty value for any`},
 		{EnvoyGateway, policy + "path: {type: PathPrefix, value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
 		{EnvoyGateway, policy + "path: {value: /api}}]}]}}}", "PathPrefix /api matches /api and /api/..."},
 		{EnvoyGateway, policy + "path: {type: RegularExpression, value: /a}}]}]}}}", "the path matches by RegularExpression"},
@@ -442,6 +512,9 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 		{nginxReader, "a ${b", "${ has no end"},
 		{nginxReader, ";", "unexpected ;"},
 		{nginxReader, strings.Repeat("a {", 60), "more than 50 blocks"},
+		{nginxReader, "# configuration file /a:\n\n}", "file:3: unexpected }"},
+		{nginxReader, "# configuration file /a:\ninclude *;", "file:2: the files include each other"},
+		{nginxReader, "# configuration file /a:\n" + strings.Repeat("include b;", 2000) + "\n# configuration file /b:\n" + strings.Repeat("x;", 2000), "more than 1048576 directives"},
 		{kongReader, "[]", "want a declarative Kong configuration"},
 		{kongReader, "services: &a [{name: x, services: *a}]", "too large or too deep"},
 		{kongReader, "services: []", "has no plugin rate-limiting"},
@@ -467,7 +540,7 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 // No file makes an import fail otherwise than by an error, and all rules that it makes load.
 func FuzzImport(f *testing.F) {
 	readers := []reader{Limitador, nginxReader, kongReader, EnvoyGateway}
-	for i, text := range []string{limitadorSample, nginxSample, kongSample, gatewaySample, limitadorResource} {
+	for i, text := range []string{limitadorSample, nginxSample, kongSample, gatewaySample, limitadorResource, nginxDumped} {
 		f.Add(byte(i), []byte(text))
 	}
 	f.Add(byte(0), []byte("- &a [*a]"))
@@ -518,12 +591,66 @@ func TestCommentHasArgumentsOfGen(t *testing.T) {
 	}
 }
 
+// The output of nginx -T has all files, so no include is missing.
+func TestNoteNamesIncludesThatAreMissing(t *testing.T) {
+	for text, want := range map[string]string{nginxDumped: "", nginxSample + "include a.conf;": "include a.conf is not read", strings.ReplaceAll(nginxDumped, "mime.types;", "none;"): "include none is not read"} {
+		imported, err := nginxReader("file", []byte(text))
+		must.Succeed(t, err)
+		if notes := joined(imported.Notes); !strings.Contains(notes, want) || want == "" && strings.Contains(notes, "include") {
+			t.Errorf("%s\nhas the notes %s, want one with %q", text, notes, want)
+		}
+	}
+}
+
+// The zones of a stream are not those of requests. They are neither imported nor noted as unused.
+func TestZonesOfStreamsAreLeftOut(t *testing.T) {
+	imported, err := nginxReader("file", []byte("stream { limit_conn_zone $remote_addr zone=z:1m; server { limit_conn z 3; } }\n"+
+		"limit_conn_zone $remote_addr zone=z:1m; limit_conn z 2;"))
+	must.Succeed(t, err)
+	if len(imported.Problems) != 1 || strings.Contains(joined(imported.Notes), "not used") {
+		t.Errorf("problems %q and notes %q, want one problem, that of the stream", imported.Problems, imported.Notes)
+	}
+}
+
+// A location whose own limit cannot be imported is under no limit of its server.
+func TestLocationWithAProblemInheritsNoLimit(t *testing.T) {
+	imported, err := nginxReader("file", []byte("limit_req_zone $remote_addr zone=z:1m rate=1r/s;\n"+
+		"server { limit_req zone=z; location / { } location /a { limit_req zone=other; } }"))
+	must.Succeed(t, err)
+	if text, err := imported.Rules(""); err != nil || !strings.Contains(string(text), "--route /:z=on \\\n#   --route /a:z=off") {
+		t.Errorf("got error %v and\n%s\nwant the zone on / and not on /a", err, text)
+	}
+}
+
+// A list of values may not have one twice.
+func TestMethodsThatRepeatAreOneValue(t *testing.T) {
+	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, "+
+		"clientSelectors: [{methods: [{value: GET}, {value: POST}, {value: GET}]}]}]}}}"))
+	must.Succeed(t, err)
+	if text, err := imported.Rules(""); err != nil || !strings.Contains(string(text), "values: [GET, POST]") {
+		t.Errorf("got error %v and\n%s\nwant the values GET and POST", err, text)
+	}
+}
+
 // kubectl get -o yaml writes one document of kind List.
 func TestListOfPoliciesIsImported(t *testing.T) {
 	imported, err := EnvoyGateway("file", []byte("kind: List\nitems: [{kind: BackendTrafficPolicy, "+
 		"spec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}}]}}}}]"))
 	if err != nil || len(imported.domains) == 0 {
 		t.Errorf("%+v, %v, want the domain of the policy", imported, err)
+	}
+}
+
+// A zone that counts by an unknown key is not in the rules at all, even if it also counts by known
+// ones.
+func TestZonesWithUnknownKeysAreLeftOut(t *testing.T) {
+	for key, want := range map[string]string{"$remote_addr$limit_key": "$limit_key", "$arg_": "$arg_", "a$-b": "has an unknown form"} {
+		imported, err := nginxReader("file", []byte("limit_req_zone "+key+" zone=z:1m rate=1r/s; limit_req zone=z;"))
+		must.Succeed(t, err)
+		text, err := imported.Rules("")
+		if len(imported.Problems) != 1 || !strings.Contains(imported.Problems[0], want) || err == nil {
+			t.Errorf("%s: got problems %q and the rules\n%s\nwant one problem with %s, and no rules", key, imported.Problems, text, want)
+		}
 	}
 }
 

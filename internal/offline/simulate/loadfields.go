@@ -192,6 +192,8 @@ func (l *loadFields) check() error {
 	switch {
 	case len(l.descriptors) > decide.MaxDescriptors:
 		return fmt.Errorf("there are more than %d descriptors", decide.MaxDescriptors)
+	case l.from >= l.duration:
+		return fmt.Errorf("from=%v is not before the end of the load, duration=%v: shorten from, or lengthen duration", l.from, l.duration)
 	case l.width > l.every:
 		return errors.New("width is longer than every: make it shorter")
 	}

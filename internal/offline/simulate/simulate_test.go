@@ -261,6 +261,9 @@ func TestEmptyRecordingHasEmptyResult(t *testing.T) {
 	if r.Requests != 0 || len(r.Limits) != 2 || len(r.Clients) != 3 || r.Limits[0].Usage != nil {
 		t.Errorf("%+v, want 2 limits and 3 clients without requests", r)
 	}
+	if r.Timeline.Allowed == nil || r.Timeline.Denied == nil {
+		t.Errorf("the timeline is %+v, want empty lists, and not null", r.Timeline)
+	}
 }
 
 func TestSimulationEndsWithTheContext(t *testing.T) {

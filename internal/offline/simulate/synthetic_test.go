@@ -131,6 +131,7 @@ func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 		"poisson + ":                         "load 2: the shape is missing",
 		"poisson domain=other":               "no rule of the domain has a limit",
 		"burst every=1s width=2s":            "width is longer than every",
+		"poisson + attacker from=1h":         "load 2: from=1h0m0s is not before the end of the load, duration=1h0m0s",
 	} {
 		if _, err := simulate.ParseSynthetic(description, rules); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want the error %s", description, err, want)

@@ -27,7 +27,11 @@ func (s *series) count(bucket int) {
 }
 
 // full returns s with n buckets.
-func (s series) full(n int) []int64 { return append(s, make([]int64, n-len(s))...) }
+func (s series) full(n int) []int64 {
+	all := make([]int64, n) // not nil, which JSON writes as null
+	copy(all, s)
+	return all
+}
 
 // buckets divides time. The buckets grow longer with time, so that there are at most maxBuckets.
 type buckets struct {

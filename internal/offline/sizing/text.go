@@ -93,13 +93,14 @@ func (r *Report) coresText() string {
 
 func (r *Report) overText() string {
 	rows := []string{"DOMAIN\tRULE\tLIMIT\tHEALTHY, ANY WINDOW\tDENY CACHE\tIN MEMORY\tREDIS DOWN\tFAILOVER"}
+	beyond := func(hits int64) string { return fmt.Sprintf("+%d", hits) }
 	for _, l := range r.Limits {
 		window := "no window"
 		if l.Over.AnyWindow > 0 {
-			window = fmt.Sprintf("+%d", l.Over.AnyWindow-l.Limit)
+			window = beyond(l.Over.AnyWindow - l.Limit)
 		}
-		rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s\t+%d\t+%d\t%s\t+%d",
-			l.Domain, l.path(), l.text(), window, l.Over.DenyCache, l.Over.Memory, l.Over.outage(r.Replicas), l.Over.Failover))
+		rows = append(rows, terminal.Row(l.Domain, l.path(), l.text(), window, beyond(l.Over.DenyCache), beyond(l.Over.Memory),
+			l.Over.outage(r.Replicas), beyond(l.Over.Failover)))
 	}
 	return fmt.Sprintf(`
 Admitted beyond the limit of one key, at most
