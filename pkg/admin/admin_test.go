@@ -534,7 +534,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	if !valid("the-first-token-of-all") || valid("the-second-token-of-all") || valid("") {
 		t.Error("want the first token only")
 	}
-	write("the-second-token-of-all-times\r\nand-a-third-one-here")
+	write("\ufeffthe-second-token-of-all-times\r\nand-a-third-one-here")
 	if valid("the-first-token-of-all") || !valid("the-second-token-of-all-times") || !valid("and-a-third-one-here") {
 		t.Error("want the second and the third token only")
 	}

@@ -171,7 +171,7 @@ func TestKeyFileErrorsNameTheLine(t *testing.T) {
 	raw, err := hex.DecodeString(oldKey)
 	must.Succeed(t, err)
 	text := string(keysOf(t, oldKey).Append(nil, &sealed))
-	for _, form := range []string{strings.ToUpper(oldKey), base64.StdEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw), "  " + oldKey + "\r"} {
+	for _, form := range []string{strings.ToUpper(oldKey), base64.StdEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw), "  " + oldKey + "\r", "\ufeff" + oldKey} {
 		if _, err := keysOf(t, form).Open(text); err != nil {
 			t.Errorf("%q is another key: %v", form, err)
 		}

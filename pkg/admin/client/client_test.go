@@ -57,7 +57,7 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 		"domain: shop\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 3}}\n")})
 	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "token")
-	must.Write(t, path, "# of the tests\n"+token+"\n")
+	must.Write(t, path, "\ufeff# of the tests\r\n"+token+"\r\n") // as editors on Windows write it
 	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
 	must.Succeed(t, err)
 	f = fake{memstore.New(memstore.Options{}), make(chan api.Decision)}
