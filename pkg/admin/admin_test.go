@@ -598,7 +598,11 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"request":{}}`: "unknown field",
 		`{"request":{"entries":[]},"domain":"shop"}`:   "both set",
+		`{"request":null}`:                             "domain must not be empty",
+		`{"domain":"shop","request":null}`:             "descriptor list must not be empty",
 		`{"domain":"shop"}`:                            "descriptor list must not be empty",
+		`{"domain":"none"}`:                            "descriptor list must not be empty",
+		`{"domain":"none","descriptors":[[["","b"]]]}`: "the key must not be empty",
 		`{"domain":"shop","descriptors":[[["","b"]]]}`: "the key must not be empty",
 		`{"domain":"shop","descriptors":[[["a"]]]}`:    "body.descriptors[0][0]",
 		`{"domain":"shop","descriptors":[["a","b"]]}`:  "body.descriptors[0][0]",
