@@ -186,6 +186,7 @@ func TestClientErrorsNameTheRemedy(t *testing.T) {
 		{client.Options{Server: url, Token: "another-token-0123456789"}, "no valid credentials"},
 		{client.Options{Server: other.URL, Token: token}, "is not Weir"},
 		{client.Options{Server: "http://127.0.0.1:1"}, "connection refused"},
+		{client.Options{Server: "http://me:another-token@127.0.0.1:1"}, "http://me:xxxxx@127.0.0.1:1"},
 	} {
 		c, err := client.New(tt.o)
 		must.Succeed(t, err)
