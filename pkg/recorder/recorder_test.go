@@ -546,6 +546,34 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	}
 }
 
+// The difference to the store's clock stays known while the store decides nothing, as in an outage.
+func TestLinesFollowTheStoresClockInAnOutage(t *testing.T) {
+	t.Parallel()
+	r, d := New(Options{Path: t.TempDir()}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r) // the test ends its periods
+	const ahead = int64(7 * time.Hour / time.Microsecond)
+	for range 20 * linesPerClockReading {
+		result := d.decide("alice")
+		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
+		r.Record(result)
+	}
+	w.drain()
+	for range 3 {
+		w.writeWaited()
+	}
+	result := d.decide("alice")
+	result.Decisions[0].Verdicts[0] = limiters.Verdict{Err: errors.New("the store is down")}
+	r.Record(result)
+	w.drain()
+	away := time.Duration(w.buffered[len(w.buffered)-1].at-time.Now().UnixMicro()-ahead) * time.Microsecond
+	if away.Abs() > time.Minute {
+		t.Errorf("the line is %v away from the store's clock", away)
+	}
+	w.writeAll()
+	must.Succeed(t, w.out.close())
+}
+
 // Equal values of one key have one hash, under one secret only.
 func TestValuesAreHashedUnderASecret(t *testing.T) {
 	hashed := func(secret, key, value string) string {

@@ -48,7 +48,7 @@ type writer struct {
 	cutoff int64
 
 	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this
-	// period and the last.
+	// period. lastOffset is that of the last period in which one was measured.
 	offset, lastOffset offset
 
 	request requestReader
@@ -232,7 +232,9 @@ func (w *writer) writeFirst(n int) {
 		w.cutoff = kept[len(kept)-1].at
 	}
 	w.retain(kept)
-	w.lastOffset, w.offset = w.offset, offset{}
+	if w.offset.known {
+		w.lastOffset, w.offset = w.offset, offset{}
+	}
 	w.flush()
 }
 
