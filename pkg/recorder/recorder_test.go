@@ -340,6 +340,33 @@ func TestHungDiskDelaysNoRequest(t *testing.T) {
 	}
 }
 
+// A second of PerSecond begins even while the disk hangs: the queue has room for more lines.
+func TestHungDiskKeepsTheRate(t *testing.T) {
+	t.Parallel()
+	hangs, free := make(chan struct{}, 1), make(chan struct{})
+	o := quick(t.TempDir())
+	o.PerSecond = 80
+	o.create = func(path string) (file, error) {
+		hangs <- struct{}{}
+		<-free
+		return create(path)
+	}
+	r, d := New(o), newDeciding(t)
+	<-hangs
+	result := d.decide("alice")
+	recorded := func() bool {
+		before := r.Stats().Dropped[RateExceeded]
+		r.Record(result)
+		return r.Stats().Dropped[RateExceeded] == before
+	}
+	for range 1000 {
+		r.Record(result)
+	}
+	must.Until(t, "a line of the next second is recorded", recorded)
+	close(free)
+	closed(t, r)
+}
+
 // Close reports lines that are lost at the end.
 func TestCloseReportsAFullDisk(t *testing.T) {
 	t.Parallel()

@@ -101,7 +101,7 @@ func (w *writer) run() {
 	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()
 	w.flush() // a path that cannot be written is reported immediately
-	period, second := time.Now(), time.Now()
+	period := time.Now()
 	for stopping := false; !stopping; {
 		select {
 		case <-tick.C:
@@ -109,13 +109,8 @@ func (w *writer) run() {
 		case <-w.recorder.stop:
 			stopping = true
 		}
-		now := time.Now()
-		if now.Sub(second) >= time.Second {
-			w.recorder.refill()
-			second = now
-		}
 		w.drain()
-		switch {
+		switch now := time.Now(); {
 		case stopping || len(w.requests) > maxBufferedBytes:
 			w.writeAll()
 			period = now
