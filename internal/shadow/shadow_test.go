@@ -318,8 +318,8 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 	}
 }
 
-// A request that a store could not decide says nothing about the rules. The candidate charges it. A
-// full quota denies nothing while another has room, also if a limit beside them denies the request.
+// A full quota denies nothing while another has room, also if a limit beside them denies the
+// request.
 func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
 	const candidate = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
@@ -338,6 +338,7 @@ func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	})
 }
 
+// A request that a store could not decide says nothing about the rules. The candidate charges it.
 func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
@@ -396,6 +397,24 @@ func TestCandidateMayChange(t *testing.T) {
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Running || r.Requests != (api.ShadowRequests{}) || s.Stats().Keys != 0 {
 			t.Errorf("without a candidate: %+v, want nothing", r)
+		}
+	})
+}
+
+// A list that is just full still has the exact number of keys.
+func TestNumberOfKeysIsExactUntilOneIsEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, liveRules, candidateRules)
+		defer s.stop()
+		for i := range maxKeys + 1 {
+			for range 3 { // the candidate allows two in a second
+				s.decide(request(1, fmt.Sprint("user_id=", i)))
+			}
+			synctest.Wait()
+			want := api.DiffKeys{Keys: min(i+1, maxKeys), Exact: i < maxKeys}
+			if got := s.Report(1, 1).NewlyDeniedKeys; got.Keys != want.Keys || got.Exact != want.Exact {
+				t.Fatalf("after %d keys: %d keys, exact: %t, want %+v", i+1, got.Keys, got.Exact, want)
+			}
 		}
 	})
 }
