@@ -253,6 +253,36 @@ func TestRulesEndpointReportsHitRates(t *testing.T) {
 	}
 }
 
+// Rates are those of one version of the rules, whose counters may have begun again.
+func TestRatesBeginAgainWithNewRules(t *testing.T) {
+	rules, hits := rulesfiletest.Parse(t, "domain: one\n"), uint64(0)
+	f := newFixture(t, func(o *Options) {
+		o.Rules = func() *descriptors.Rules { return rules }
+		o.Hits = func(*descriptors.Rule) (uint64, uint64) { return hits, hits }
+	})
+	start, samples := time.Now(), 0
+	rateAfter := func(hitsSoFar uint64) float64 {
+		hits = hitsSoFar
+		f.api.rates.sample(start.Add(time.Duration(samples) * sampleInterval))
+		samples++
+		var all []api.Rule
+		if code, text := f.call("GET", "/v1/rules", "", &all); code != 200 {
+			t.Fatal(code, text)
+		}
+		return append(all, api.Rule{})[0].AllowedPerSecond
+	}
+	rateAfter(0)
+	rules = f.rules
+	for i, c := range []struct {
+		hits uint64
+		want float64
+	}{{300, 0}, {330, 15}, {0, 0}} {
+		if got := rateAfter(c.hits); got != c.want {
+			t.Errorf("sample %d of the new rules: %v hits a second, want %v", i, got, c.want)
+		}
+	}
+}
+
 func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	f := newFixture(t, nil)
 	for range 3 {
@@ -450,6 +480,9 @@ func TestModesMatchTheServer(t *testing.T) {
 		}
 		if got := f.peek(`[["user_id","42"]]`).Limits[0].Mode; got != want {
 			t.Errorf("a peek has the mode %s, want %s", got, want)
+		}
+		if got := f.peek(`[["admin","x"]]`).Limits[0].Mode; got != "shadow" {
+			t.Errorf("with %+v, a rule in shadow mode has the mode %s", o, got)
 		}
 	}
 }
