@@ -81,6 +81,9 @@ func (s *server) decide(r *decide.Request) *decide.Result {
 	s.Observe(r, result)
 	for i := range r.Descriptors {
 		clear(r.Descriptors[i].Entries)
+		if o := r.Descriptors[i].Override; o != nil {
+			*o = decide.Override{}
+		}
 	}
 	return result
 }
@@ -357,6 +360,22 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Undecided: 3, Compared: 1, NewlyDenied: 1}) {
 			t.Errorf("%+v, want 3 undecided requests and 1 newly denied", r)
+		}
+	})
+}
+
+// A limit in a request applies under the candidate too, although the next request reuses its memory.
+func TestCandidateUsesLimitOfRequest(t *testing.T) {
+	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, live, strings.Replace(live, "9", "0", 1))
+		defer s.stop()
+		r := request(1, "a=1")
+		r.Descriptors[0].Override = &decide.Override{RequestsPerUnit: 2, Unit: descriptors.Hour}
+		s.decide(r)
+		synctest.Wait()
+		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Compared: 1, BothAllowed: 1}) {
+			t.Errorf("%+v, want one request that both allow", r)
 		}
 	})
 }

@@ -660,6 +660,14 @@ func TestPageNeedsNoCredentials(t *testing.T) {
 			t.Errorf("%s: got status %d with %s, want 200 with %s", path, r.Code, r.Body, want)
 		}
 	}
+	for site, want := range map[string]int{"same-origin": 200, "cross-site": 403} {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header.Set("Sec-Fetch-Site", site)
+		recorded := httptest.NewRecorder()
+		if f.api.ServeHTTP(recorded, r); recorded.Code != want {
+			t.Errorf("POST / of %s: status %d, want %d", site, recorded.Code, want)
+		}
+	}
 	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {
 		if r := f.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
 			t.Errorf("%s: got status %d with %s, want no answer of the API", path, r.Code, r.Body)

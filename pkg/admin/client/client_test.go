@@ -198,6 +198,9 @@ func TestClientErrorsNameTheRemedy(t *testing.T) {
 	if _, err := c.Rules(t.Context(), "", 1, 0); err == nil || !strings.Contains(err.Error(), "is not that of an admin API") {
 		t.Error(err)
 	}
+	if _, err := c.Reset(t.Context(), api.KeyRequest{}); err == nil || client.IsNotFound(err) {
+		t.Errorf("a reset at another server: %v, want an error that is not about the key", err)
+	}
 	empty := filepath.Join(t.TempDir(), "empty")
 	must.Write(t, empty, "\n# nothing\n")
 	if _, err := client.ReadToken(empty); err == nil || !strings.Contains(err.Error(), "has no token: write") {
