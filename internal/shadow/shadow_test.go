@@ -364,7 +364,7 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 	})
 }
 
-// A limit in a request applies under the candidate too, although the next request reuses its memory.
+// A limit in a request applies under the candidate too. The next request may reuse its memory.
 func TestCandidateUsesLimitOfRequest(t *testing.T) {
 	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
 	synctest.Test(t, func(t *testing.T) {

@@ -26,8 +26,8 @@ const MaxFileBytes = 64 << 10
 const keyRemedy = "write 32 random bytes in base64 or hex, as openssl rand -base64 32 does"
 
 // ParseKeys reads a file with one key on each line. The first key encrypts, and any of them
-// decrypts. Empty lines and lines that begin with # are comments. A byte order mark at the beginning
-// is skipped. The error contains no key.
+// decrypts. Empty lines and lines that begin with # are comments. ParseKeys skips a byte order mark
+// at the beginning. The error contains no key.
 func ParseKeys(file []byte) (*Keys, error) {
 	if len(file) > MaxFileBytes {
 		return nil, fmt.Errorf("the file of keys has more than %d bytes: %s on each line", MaxFileBytes, keyRemedy)

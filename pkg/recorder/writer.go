@@ -47,8 +47,8 @@ type writer struct {
 	// it have waited for a whole period. 0 if none was kept.
 	cutoff int64
 
-	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this
-	// period. lastOffset is that of the last period in which one was measured.
+	// offset is the largest difference of this period between the store's clock and this machine's,
+	// in µs. lastOffset is that of the last period in which one was measured.
 	offset, lastOffset offset
 
 	request requestReader
