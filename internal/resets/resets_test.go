@@ -54,7 +54,14 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 		r := &Service{PubSub: &channel{receivers: []func([]byte){func([]byte) { n++ }}}}
 		failed := errors.New("the store failed")
 		call, leave := context.WithCancel(t.Context())
-		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed })
+		begun := time.Now()
+		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error {
+			if n != 1 || time.Since(begun) != resetDelay {
+				t.Errorf("the reset begins after %v and %d messages, want %v and 1", time.Since(begun), n, resetDelay)
+			}
+			leave()
+			return failed
+		})
 		if !errors.Is(err, failed) {
 			t.Errorf("error %v, want that of the reset", err)
 		}
