@@ -102,8 +102,7 @@ func (e *Explain) denial(stdin io.Reader) (*denialRecord, error) {
 
 // readReceipt opens the receipt.
 func (e *Explain) readReceipt() (*receipt.Receipt, error) {
-	const maxKeysBytes = 1 << 20
-	data, err := readFile(e.Keys, maxKeysBytes, "write one key on each line")
+	data, err := readFile(e.Keys, receipt.MaxFileBytes, "write one key on each line")
 	if err != nil {
 		return nil, fmt.Errorf("the keys of receipts: %w", err)
 	}

@@ -21,6 +21,7 @@ type channel struct {
 	receivers []func([]byte)
 	failures  int  // the number of messages to fail before others are sent
 	connects  bool // Receive connects before the connection is lost
+	received  int  // the number of calls of Receive
 }
 
 func (c *channel) Publish(ctx context.Context, message []byte) error {
@@ -38,6 +39,7 @@ func (c *channel) Publish(ctx context.Context, message []byte) error {
 }
 
 func (c *channel) Receive(_ context.Context, connected func(), _ func([]byte)) error {
+	c.received++
 	if c.connects {
 		connected()
 	}
@@ -52,7 +54,14 @@ func TestFailedResetSendsBothMessages(t *testing.T) {
 		r := &Service{PubSub: &channel{receivers: []func([]byte){func([]byte) { n++ }}}}
 		failed := errors.New("the store failed")
 		call, leave := context.WithCancel(t.Context())
-		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error { leave(); return failed })
+		begun := time.Now()
+		_, err := r.resetAndNotify(call, message{Domain: "ugc", Entry: [2]string{"user_id", "42"}}, func() error {
+			if n != 1 || time.Since(begun) != resetDelay {
+				t.Errorf("the reset begins after %v and %d messages, want %v and 1", time.Since(begun), n, resetDelay)
+			}
+			leave()
+			return failed
+		})
 		if !errors.Is(err, failed) {
 			t.Errorf("error %v, want that of the reset", err)
 		}
@@ -219,16 +228,23 @@ func TestNewConnectionClearsTheDenyCache(t *testing.T) {
 	}
 }
 
-// A lost channel is reported once, and Run ends with its context.
+// A lost channel is reported once, at the second attempt, and Run ends with its context. A channel
+// that connects each time is not reported.
 func TestLostChannelIsReportedOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := 0
-		r := &Service{PubSub: &channel{}, Warn: func(string, error) { n++ }}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		r.Run(ctx)
-		if n != 1 {
-			t.Errorf("warned %d times, want once", n)
-		}
-	})
+	for connects, want := range map[bool][]int{false: {2}, true: nil} {
+		synctest.Test(t, func(t *testing.T) {
+			c, warned := &channel{connects: connects}, []int(nil)
+			r := &Service{
+				PubSub: c, Warn: func(string, error) { warned = append(warned, c.received) },
+				DenyCache: guard.NewDenyCache(memstore.New(memstore.Options{}), guard.DenyCacheOptions{}),
+			}
+			defer func() { must.Succeed(t, r.DenyCache.Close(t.Context())) }()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			r.Run(ctx)
+			if !slices.Equal(warned, want) {
+				t.Errorf("connects: %t, warned after the attempts %v, want %v", connects, warned, want)
+			}
+		})
+	}
 }

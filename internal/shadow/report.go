@@ -83,7 +83,9 @@ func (n *limitCounts) report(id limitName, loaded, now time.Time) api.LimitDiff 
 // worstKeys returns the n keys of a list with the most requests.
 func (c *Comparison) worstKeys(sketch *spacesaving.Sketch[keyDenial], n int) api.DiffKeys {
 	list := sketch.List()
-	found := api.DiffKeys{Keys: len(list.Items), Exact: list.MaxError == 0 || len(list.Items) < maxKeys, Worst: []api.DiffKey{}}
+	// A key that has replaced another has an error.
+	replaced := slices.ContainsFunc(list.Items, func(item spacesaving.Item[keyDenial]) bool { return item.Error > 0 })
+	found := api.DiffKeys{Keys: len(list.Items), Exact: !replaced, Worst: []api.DiffKey{}}
 	for _, item := range spacesaving.Top(n, list) {
 		k := api.DiffKey{
 			Domain: item.Value.domain, Rule: item.Value.rule, Limit: item.Value.limitName.limit, Key: []explain.Entry{},

@@ -81,6 +81,9 @@ func (s *server) decide(r *decide.Request) *decide.Result {
 	s.Observe(r, result)
 	for i := range r.Descriptors {
 		clear(r.Descriptors[i].Entries)
+		if o := r.Descriptors[i].Override; o != nil {
+			*o = decide.Override{}
+		}
 	}
 	return result
 }
@@ -318,8 +321,8 @@ func TestCandidateKeepsItsModes(t *testing.T) {
 	}
 }
 
-// A request that a store could not decide says nothing about the rules. The candidate charges it. A
-// full quota denies nothing while another has room, also if a limit beside them denies the request.
+// A full quota denies nothing while another has room, also if a limit beside them denies the
+// request.
 func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
 	const candidate = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 0}}\n" +
@@ -338,6 +341,7 @@ func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	})
 }
 
+// A request that a store could not decide says nothing about the rules. The candidate charges it.
 func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
@@ -356,6 +360,22 @@ func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Undecided: 3, Compared: 1, NewlyDenied: 1}) {
 			t.Errorf("%+v, want 3 undecided requests and 1 newly denied", r)
+		}
+	})
+}
+
+// A limit in a request applies under the candidate too. The next request may reuse its memory.
+func TestCandidateUsesLimitOfRequest(t *testing.T) {
+	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 9}}]\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, live, strings.Replace(live, "9", "0", 1))
+		defer s.stop()
+		r := request(1, "a=1")
+		r.Descriptors[0].Override = &decide.Override{RequestsPerUnit: 2, Unit: descriptors.Hour}
+		s.decide(r)
+		synctest.Wait()
+		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Compared: 1, BothAllowed: 1}) {
+			t.Errorf("%+v, want one request that both allow", r)
 		}
 	})
 }
@@ -396,6 +416,24 @@ func TestCandidateMayChange(t *testing.T) {
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Running || r.Requests != (api.ShadowRequests{}) || s.Stats().Keys != 0 {
 			t.Errorf("without a candidate: %+v, want nothing", r)
+		}
+	})
+}
+
+// A list that is just full still has the exact number of keys.
+func TestNumberOfKeysIsExactUntilOneIsEvicted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, liveRules, candidateRules)
+		defer s.stop()
+		for i := range maxKeys + 1 {
+			for range 3 { // the candidate allows two in a second
+				s.decide(request(1, fmt.Sprint("user_id=", i)))
+			}
+			synctest.Wait()
+			want := api.DiffKeys{Keys: min(i+1, maxKeys), Exact: i < maxKeys}
+			if got := s.Report(1, 1).NewlyDeniedKeys; got.Keys != want.Keys || got.Exact != want.Exact {
+				t.Fatalf("after %d keys: %d keys, exact: %t, want %+v", i+1, got.Keys, got.Exact, want)
+			}
 		}
 	})
 }

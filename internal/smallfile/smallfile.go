@@ -2,6 +2,7 @@
 package smallfile
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -10,8 +11,8 @@ import (
 // maxBytes bounds a file. Bundles of CA certificates are the largest, with about 250 KB.
 const maxBytes = 1 << 20
 
-// Read returns the content of a regular file of at most 1 MiB, which may be read again. Its errors
-// contain the path, and never the content.
+// Read returns the content of a regular file of at most 1 MiB, which may be read again. It skips a
+// byte order mark at the beginning. Its errors contain the path, and never the content.
 func Read(path string) ([]byte, error) {
 	// A pipe gives its content only once, and opening it may block.
 	if info, err := os.Stat(path); err != nil {
@@ -37,5 +38,5 @@ func ReadOnce(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return data, nil
+	return bytes.TrimPrefix(data, []byte("\ufeff")), nil
 }

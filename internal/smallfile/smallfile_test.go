@@ -18,6 +18,14 @@ func TestReadReturnsTheContent(t *testing.T) {
 	}
 }
 
+// Editors on Windows begin a file with this mark, which belongs to no token, password or PEM block.
+func TestReadSkipsByteOrderMark(t *testing.T) {
+	path := must.Write(t, filepath.Join(t.TempDir(), "file"), "\ufeff\ufeffsecret\n")
+	if data, err := Read(path); err != nil || string(data) != "\ufeffsecret\n" {
+		t.Errorf("%q, %v, want the content without one mark", data, err)
+	}
+}
+
 // Opening a pipe waits for its writer, possibly forever.
 func TestReadRejectsLargeAndIrregularFiles(t *testing.T) {
 	dir := t.TempDir()

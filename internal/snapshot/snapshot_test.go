@@ -5,11 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -29,6 +32,26 @@ func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		t.Errorf("%v, want the folder to be left where it is", err)
+	}
+}
+
+func TestSavesAreCounted(t *testing.T) {
+	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
+	path := filepath.Join(t.TempDir(), "folder", "snapshot")
+	store, f := Open(path, memstore.Options{}, zap.NewNop())
+	must.Succeed(t, store.Take(t.Context(), limiters.Singles(limiters.Op{Key: "k", Limit: limit, N: 1}), make([]limiters.Verdict, 1)))
+	f.Save() // the folder is missing
+	if s := f.Stats(); s != (Stats{Failures: 1}) {
+		t.Errorf("%+v, want one failure", s)
+	}
+	must.Succeed(t, os.Mkdir(filepath.Dir(path), 0o700))
+	f.Save()
+	if s := f.Stats(); s.SavedAt.IsZero() || s.Saved != 1 || s.Failures != 1 {
+		t.Errorf("%+v, want a save of one key after one failure", s)
+	}
+	_, again := Open(path, memstore.Options{}, zap.NewNop())
+	if s := again.Stats(); s != (Stats{Loaded: 1}) {
+		t.Errorf("after a restart: %+v, want one loaded key", s)
 	}
 }
 

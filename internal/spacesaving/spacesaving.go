@@ -65,10 +65,10 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	if n == 0 {
 		return
 	}
-	s.total = sum(s.total, n)
+	s.total = Sum(s.total, n)
 	if i, found := s.indexOf[hash]; found {
 		at := s.heapIndex[i]
-		s.heap[at].count = sum(s.heap[at].count, n)
+		s.heap[at].count = Sum(s.heap[at].count, n)
 		s.down(at)
 		return
 	}
@@ -85,7 +85,7 @@ func (s *Sketch[V]) Add(hash uint64, value V, n uint64) {
 	delete(s.indexOf, evicted.hash)
 	s.indexOf[hash] = smallest.key
 	evicted.hash, evicted.value, evicted.overestimate = hash, value, smallest.count
-	smallest.count = sum(smallest.count, n)
+	smallest.count = Sum(smallest.count, n)
 	s.down(0)
 }
 
@@ -129,7 +129,7 @@ func Top[V any](k int, lists ...List[V]) []Item[V] {
 	missing := uint64(0) // the sum of MaxError
 	index := map[uint64]int{}
 	for _, list := range lists {
-		missing = sum(missing, list.MaxError)
+		missing = Sum(missing, list.MaxError)
 	}
 	for _, list := range lists {
 		for _, item := range list.Items {
@@ -139,8 +139,8 @@ func Top[V any](k int, lists ...List[V]) []Item[V] {
 				index[item.Hash] = i
 				all = append(all, Item[V]{item.Hash, item.Value, missing, missing})
 			}
-			all[i].Count = sum(all[i].Count-list.MaxError, item.Count)
-			all[i].Error = sum(all[i].Error-list.MaxError, item.Error)
+			all[i].Count = Sum(all[i].Count-list.MaxError, item.Count)
+			all[i].Error = Sum(all[i].Error-list.MaxError, item.Error)
 		}
 	}
 	slices.SortFunc(all, Compare[V])
@@ -191,8 +191,8 @@ func (s *Sketch[V]) set(i int32, c counter) {
 	s.heapIndex[c.key] = i
 }
 
-// sum returns a + b, at most 2^64 - 1.
-func sum(a, b uint64) uint64 {
+// Sum returns a + b, at most 2^64 - 1.
+func Sum(a, b uint64) uint64 {
 	if c := a + b; c >= a {
 		return c
 	}

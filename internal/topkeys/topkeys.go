@@ -230,8 +230,8 @@ func (c *Counter) list(by api.TopOrder) (since time.Time, total, maxError uint64
 	defer c.mu.Unlock()
 	for i := range c.shards {
 		lists := c.lists(&c.shards[i], by)
-		total += lists[0].Total + lists[1].Total
-		maxError = max(maxError, lists[0].MaxError+lists[1].MaxError)
+		total = spacesaving.Sum(total, spacesaving.Sum(lists[0].Total, lists[1].Total))
+		maxError = max(maxError, spacesaving.Sum(lists[0].MaxError, lists[1].MaxError))
 		// Each key is in one shard, so its error is that of the shard.
 		all = append(all, spacesaving.Top(math.MaxInt, lists[:]...)...)
 	}

@@ -3,6 +3,7 @@ package topkeys
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -137,6 +139,20 @@ func TestKeyCountsCoverCurrentAndLastWindow(t *testing.T) {
 		cancel()
 		ended.Wait()
 	})
+}
+
+func TestCountsSaturate(t *testing.T) {
+	f := counting(t, 1, "")
+	for range 2 {
+		for range math.MaxUint64/limiters.MaxHits + 1 {
+			f.decide(limiters.MaxHits, "user_id=42")
+		}
+		f.beginWindow(time.Now())
+		f.decide(1, "user_id=42")
+		if top := f.Top(api.ByHits, "", 1); top.Total != math.MaxInt64 || top.Keys[0].Count != math.MaxInt64 {
+			t.Errorf("%+v, want the largest numbers", top)
+		}
+	}
 }
 
 func TestTopUnderLoad(t *testing.T) {

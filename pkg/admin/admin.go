@@ -12,6 +12,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"reflect"
 	"sync"
@@ -144,10 +145,15 @@ func (a *API) config() huma.Config {
 }
 
 // explainInvalid adds the remedy to the response to an invalid request. Its list of errors names
-// the invalid parts.
+// the invalid parts. JSON has no infinite numbers, so it has the text of one.
 func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 	if problem, ok := response.(*huma.ErrorModel); ok && len(problem.Errors) > 0 {
 		problem.Detail = "the request is invalid, correct the parts in errors: /openapi.json has the form of each request, with examples"
+		for _, e := range problem.Errors {
+			if number, ok := e.Value.(float64); ok && math.IsInf(number, 0) {
+				e.Value = fmt.Sprint(number)
+			}
+		}
 	}
 	return response, nil
 }

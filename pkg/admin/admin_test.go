@@ -253,6 +253,36 @@ func TestRulesEndpointReportsHitRates(t *testing.T) {
 	}
 }
 
+// Rates are those of one version of the rules, whose counters may have begun again.
+func TestRatesBeginAgainWithNewRules(t *testing.T) {
+	rules, hits := rulesfiletest.Parse(t, "domain: one\n"), uint64(0)
+	f := newFixture(t, func(o *Options) {
+		o.Rules = func() *descriptors.Rules { return rules }
+		o.Hits = func(*descriptors.Rule) (uint64, uint64) { return hits, hits }
+	})
+	start, samples := time.Now(), 0
+	rateAfter := func(hitsSoFar uint64) float64 {
+		hits = hitsSoFar
+		f.api.rates.sample(start.Add(time.Duration(samples) * sampleInterval))
+		samples++
+		var all []api.Rule
+		if code, text := f.call("GET", "/v1/rules", "", &all); code != 200 {
+			t.Fatal(code, text)
+		}
+		return append(all, api.Rule{})[0].AllowedPerSecond
+	}
+	rateAfter(0)
+	rules = f.rules
+	for i, c := range []struct {
+		hits uint64
+		want float64
+	}{{300, 0}, {330, 15}, {0, 0}} {
+		if got := rateAfter(c.hits); got != c.want {
+			t.Errorf("sample %d of the new rules: %v hits a second, want %v", i, got, c.want)
+		}
+	}
+}
+
 func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	f := newFixture(t, nil)
 	for range 3 {
@@ -451,6 +481,9 @@ func TestModesMatchTheServer(t *testing.T) {
 		if got := f.peek(`[["user_id","42"]]`).Limits[0].Mode; got != want {
 			t.Errorf("a peek has the mode %s, want %s", got, want)
 		}
+		if got := f.peek(`[["admin","x"]]`).Limits[0].Mode; got != "shadow" {
+			t.Errorf("with %+v, a rule in shadow mode has the mode %s", o, got)
+		}
 	}
 }
 
@@ -534,7 +567,7 @@ func TestTokensAreReadAgain(t *testing.T) {
 	if !valid("the-first-token-of-all") || valid("the-second-token-of-all") || valid("") {
 		t.Error("want the first token only")
 	}
-	write("the-second-token-of-all-times\r\nand-a-third-one-here")
+	write("\ufeffthe-second-token-of-all-times\r\nand-a-third-one-here")
 	if valid("the-first-token-of-all") || !valid("the-second-token-of-all-times") || !valid("and-a-third-one-here") {
 		t.Error("want the second and the third token only")
 	}
@@ -598,7 +631,11 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"request":{}}`: "unknown field",
 		`{"request":{"entries":[]},"domain":"shop"}`:   "both set",
+		`{"request":null}`:                             "domain must not be empty",
+		`{"domain":"shop","request":null}`:             "descriptor list must not be empty",
 		`{"domain":"shop"}`:                            "descriptor list must not be empty",
+		`{"domain":"none"}`:                            "descriptor list must not be empty",
+		`{"domain":"none","descriptors":[[["","b"]]]}`: "the key must not be empty",
 		`{"domain":"shop","descriptors":[[["","b"]]]}`: "the key must not be empty",
 		`{"domain":"shop","descriptors":[[["a"]]]}`:    "body.descriptors[0][0]",
 		`{"domain":"shop","descriptors":[["a","b"]]}`:  "body.descriptors[0][0]",
@@ -621,6 +658,14 @@ func TestPageNeedsNoCredentials(t *testing.T) {
 	for path, want := range map[string]string{"/": "the page at /", "/app.js": "the page at /app.js", "/v1x": "the page at /v1x"} {
 		if r := f.send("GET", path, "", ""); r.Code != 200 || r.Body.String() != want {
 			t.Errorf("%s: got status %d with %s, want 200 with %s", path, r.Code, r.Body, want)
+		}
+	}
+	for site, want := range map[string]int{"same-origin": 200, "cross-site": 403} {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header.Set("Sec-Fetch-Site", site)
+		recorded := httptest.NewRecorder()
+		if f.api.ServeHTTP(recorded, r); recorded.Code != want {
+			t.Errorf("POST / of %s: status %d, want %d", site, recorded.Code, want)
 		}
 	}
 	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {

@@ -27,10 +27,10 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 		return nil, errNoRules
 	}
 	explanation := explain.ForRequest(explain.Options{Decide: a.options.Decide, KeyHashSecret: a.options.KeyHashSecret}, rules, request)
-	if explanation.Error != "" && explanation.DomainKnown {
+	if explanation.Error != "" {
 		return nil, huma.Error422UnprocessableEntity(explanation.Error)
 	}
-	if in.Body.Live && explanation.Error == "" {
+	if in.Body.Live {
 		if err := a.addStates(ctx, explanation); err != nil {
 			return nil, errStore
 		}
@@ -42,7 +42,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 // them.
 func (a *API) requestOf(in *api.ExplainRequest) (*decide.Request, error) {
 	switch {
-	case len(in.Request) == 0:
+	case len(in.Request) == 0 || string(in.Request) == "null":
 	case in.Domain != "" || len(in.Descriptors) > 0:
 		return nil, errors.New("request and descriptors are both set: send one of them")
 	default:

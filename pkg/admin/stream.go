@@ -40,6 +40,9 @@ func (a *API) decisions(_ context.Context, in *decisionsInput) (*huma.StreamResp
 		return nil, huma.Error422UnprocessableEntity("sample is NaN: want a number from 0 to 1")
 	}
 	key, value, _ := strings.Cut(in.Entry, "=")
+	if key == "" && in.Entry != "" {
+		return nil, huma.Error422UnprocessableEntity("entry: the key must not be empty: write key or key=value")
+	}
 	subscription, err := a.options.Subscribe(api.Filter{
 		Domain: in.Domain, Rule: in.Rule, Outcome: in.Outcome, Sample: in.Sample, Entry: explain.Entry{key, value},
 	})

@@ -3,6 +3,7 @@ package admin
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
@@ -248,9 +249,13 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestInvalidStreamRequestsAreRejected(t *testing.T) {
 	s := &scripted{err: errors.New("8 subscribers already")}
 	f := newFixture(t, func(o *Options) { o.Subscribe = s.Subscribe })
-	for query, want := range map[string]int{"outcome=no": 422, "sample=2": 422, "sample=x": 422, "sample=NaN": 422, "": 503} {
-		if code, text := f.call("GET", decisionsPath+"?"+query, "", nil); code != want {
-			t.Errorf("%s: got status %d with %s, want %d", query, code, text, want)
+	for query, want := range map[string]int{
+		"outcome=no": 422, "sample=2": 422, "sample=x": 422, "sample=NaN": 422, "sample=Inf": 422, "sample=-Inf": 422, "entry=": 503, "": 503,
+		"entry==5": 422, // without a key, the filter would select every decision
+	} {
+		code, text := f.call("GET", decisionsPath+"?"+query, "", nil)
+		if code != want || !json.Valid([]byte(text)) {
+			t.Errorf("%s: got status %d with %s, want %d with a problem in JSON", query, code, text, want)
 		}
 	}
 }

@@ -169,6 +169,7 @@ func checkMalformedLoad(t *trial) {
 			answers.Add(1)
 		}
 	})
+	defer stop() // checkExactness may end this goroutine
 	checkExactness(t, algorithm{name: "fixed_window"})
 	stop()
 	if n := answers.Load(); n > 0 {
@@ -215,7 +216,8 @@ func checkCanceledCalls(t *trial) {
 	}
 }
 
-// background calls a function repeatedly from 32 goroutines until stop is called.
+// background calls a function repeatedly from 32 goroutines until stop is called, which may be
+// called again.
 func (t *trial) background(run func(i int)) (stop func()) {
 	ctx, cancel := context.WithCancel(t.ctx)
 	ended := make(chan struct{})

@@ -349,6 +349,46 @@ func TestCrashIsFoundAndEndsTheRun(t *testing.T) {
 	}
 }
 
+// A check that ends early stops the load that it has started, so later checks measure the service
+// without it.
+func TestMalformedLoadStopsWithItsCheck(t *testing.T) {
+	t.Parallel()
+	var malformed, errs atomic.Int64
+	target, _ := startFaulty(t, func(r *request, next call) (*response, error) {
+		if strings.Contains(keyOf(r), "day_1000") { // the call during the load waits until the load has begun
+			for begun := time.Now(); malformed.Load() == 0 && time.Since(begun) < time.Second; {
+				time.Sleep(time.Millisecond)
+			}
+			if malformed.Load() > 0 && errs.Add(1) == 1 {
+				return nil, status.Error(codes.ResourceExhausted, "shed")
+			}
+		}
+		return next(r)
+	}, grpc.ForceServerCodec(counting{&malformed}))
+	o := busy(target, `clients.(malformed|many_calls)`)
+	ended := map[string]int64{}
+	o.Done = func(r conform.Result) { ended[r.ID] = malformed.Load() }
+	report, err := conform.Run(t.Context(), o)
+	must.Succeed(t, err)
+	compare(t, report, []string{"clients.malformed_load"})
+	if before, after := ended["clients.malformed_load"], ended["clients.many_calls"]; before == 0 || after != before {
+		t.Errorf("%d malformed messages when the check ended, and %d after the next check", before, after)
+	}
+}
+
+// counting is a codec that counts the messages that it cannot read.
+type counting struct{ malformed *atomic.Int64 }
+
+func (counting) Name() string                  { return "proto" }
+func (counting) Marshal(v any) ([]byte, error) { return proto.Marshal(v.(proto.Message)) }
+func (c counting) Unmarshal(data []byte, v any) error {
+	err := proto.Unmarshal(data, v.(proto.Message))
+	if err != nil {
+		c.malformed.Add(1)
+	}
+	return err
+}
+
 // A server with few connections leaves none for others while clients send nothing.
 func TestChecksDetectSilentConnections(t *testing.T) {
 	t.Parallel()

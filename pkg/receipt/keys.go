@@ -20,19 +20,20 @@ type key struct {
 	aead cipher.AEAD
 }
 
-const (
-	maxKeysFileBytes = 64 << 10
-	keyRemedy        = "write 32 random bytes in base64 or hex, as openssl rand -base64 32 does"
-)
+// MaxFileBytes bounds a file of keys.
+const MaxFileBytes = 64 << 10
+
+const keyRemedy = "write 32 random bytes in base64 or hex, as openssl rand -base64 32 does"
 
 // ParseKeys reads a file with one key on each line. The first key encrypts, and any of them
-// decrypts. Empty lines and lines that begin with # are comments. The error contains no key.
+// decrypts. Empty lines and lines that begin with # are comments. ParseKeys skips a byte order mark
+// at the beginning. The error contains no key.
 func ParseKeys(file []byte) (*Keys, error) {
-	if len(file) > maxKeysFileBytes {
-		return nil, fmt.Errorf("the file of keys has more than %d bytes: %s on each line", maxKeysFileBytes, keyRemedy)
+	if len(file) > MaxFileBytes {
+		return nil, fmt.Errorf("the file of keys has more than %d bytes: %s on each line", MaxFileBytes, keyRemedy)
 	}
 	k := &Keys{}
-	for i, line := range bytes.Split(file, []byte("\n")) {
+	for i, line := range bytes.Split(bytes.TrimPrefix(file, []byte("\ufeff")), []byte("\n")) {
 		line = bytes.TrimSpace(line)
 		if len(line) == 0 || line[0] == '#' {
 			continue

@@ -155,13 +155,13 @@ func TestCheckAgeRejectsExpiredReceipt(t *testing.T) {
 func TestKeyFileErrorsNameTheLine(t *testing.T) {
 	secret := "c2VjcmV0" // too short
 	for file, want := range map[string]string{
-		"":                                      "the file has no key: ",
-		"# a comment\n\n":                       "the file has no key: ",
-		newKey + "\n" + secret:                  "line 2 is not a key: ",
-		"not base64 !":                          "line 1 is not a key: ",
-		strings.Repeat("zz", 32):                "line 1 is not a key: ",
-		newKey + "A":                            "line 1 is not a key: ",
-		strings.Repeat("x", maxKeysFileBytes+1): "the file of keys has more than 65536 bytes: ",
+		"":                                  "the file has no key: ",
+		"# a comment\n\n":                   "the file has no key: ",
+		newKey + "\n" + secret:              "line 2 is not a key: ",
+		"not base64 !":                      "line 1 is not a key: ",
+		strings.Repeat("zz", 32):            "line 1 is not a key: ",
+		newKey + "A":                        "line 1 is not a key: ",
+		strings.Repeat("x", MaxFileBytes+1): "the file of keys has more than 65536 bytes: ",
 	} {
 		_, err := ParseKeys([]byte(file))
 		if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "openssl rand -base64 32") || strings.Contains(err.Error(), secret) {
@@ -171,7 +171,7 @@ func TestKeyFileErrorsNameTheLine(t *testing.T) {
 	raw, err := hex.DecodeString(oldKey)
 	must.Succeed(t, err)
 	text := string(keysOf(t, oldKey).Append(nil, &sealed))
-	for _, form := range []string{strings.ToUpper(oldKey), base64.StdEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw), "  " + oldKey + "\r"} {
+	for _, form := range []string{strings.ToUpper(oldKey), base64.StdEncoding.EncodeToString(raw), base64.RawURLEncoding.EncodeToString(raw), "  " + oldKey + "\r", "\ufeff" + oldKey} {
 		if _, err := keysOf(t, form).Open(text); err != nil {
 			t.Errorf("%q is another key: %v", form, err)
 		}

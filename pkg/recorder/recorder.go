@@ -120,7 +120,7 @@ type queue struct {
 	_         [64]byte
 }
 
-// New returns a Recorder and starts its goroutine.
+// New returns a Recorder and starts its goroutines.
 func New(o Options) *Recorder {
 	o.FileBytes = cmp.Or(o.FileBytes, 64<<20)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
@@ -145,6 +145,7 @@ func New(o Options) *Recorder {
 		r.queues[i].requests = make([]byte, 0, queueBytes/4)
 	}
 	r.refill()
+	go r.refillEachSecond()
 	go newWriter(r).run()
 	return r
 }
@@ -152,8 +153,8 @@ func New(o Options) *Recorder {
 // ErrUnwritten is returned by Close if the last lines were not written.
 var ErrUnwritten = errors.New("the last lines of the recording are not written")
 
-// Close writes all lines and stops the goroutine. Call it after the last Record. If the lines
-// cannot be written, or ctx ends first, Close returns [ErrUnwritten]. The goroutine ends after the
+// Close writes all lines and stops the goroutines. Call it after the last Record. If the lines
+// cannot be written, or ctx ends first, Close returns [ErrUnwritten]. The writer ends after the
 // current write.
 func (r *Recorder) Close(ctx context.Context) error {
 	close(r.stop)
@@ -253,6 +254,20 @@ func (r *Recorder) wakeWriter() {
 // linesPerClockReading is the number of lines with a store time for each reading of this machine's
 // clock.
 const linesPerClockReading = 64
+
+// refillEachSecond runs beside the writer, which may wait for the disk, until Close.
+func (r *Recorder) refillEachSecond() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.refill()
+		case <-r.stop:
+			return
+		}
+	}
+}
 
 // refill begins a second of Options.PerSecond.
 func (r *Recorder) refill() {

@@ -340,6 +340,33 @@ func TestHungDiskDelaysNoRequest(t *testing.T) {
 	}
 }
 
+// A second of PerSecond begins even while the disk hangs: the queue has room for more lines.
+func TestHungDiskKeepsTheRate(t *testing.T) {
+	t.Parallel()
+	hangs, free := make(chan struct{}, 1), make(chan struct{})
+	o := quick(t.TempDir())
+	o.PerSecond = 80
+	o.create = func(path string) (file, error) {
+		hangs <- struct{}{}
+		<-free
+		return create(path)
+	}
+	r, d := New(o), newDeciding(t)
+	<-hangs
+	result := d.decide("alice")
+	recorded := func() bool {
+		before := r.Stats().Dropped[RateExceeded]
+		r.Record(result)
+		return r.Stats().Dropped[RateExceeded] == before
+	}
+	for range 1000 {
+		r.Record(result)
+	}
+	must.Until(t, "a line of the next second is recorded", recorded)
+	close(free)
+	closed(t, r)
+}
+
 // Close reports lines that are lost at the end.
 func TestCloseReportsAFullDisk(t *testing.T) {
 	t.Parallel()
@@ -544,6 +571,34 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	if !found {
 		t.Error("no line of the fallback")
 	}
+}
+
+// The difference to the store's clock stays known while the store decides nothing, as in an outage.
+func TestLinesFollowTheStoresClockInAnOutage(t *testing.T) {
+	t.Parallel()
+	r, d := New(Options{Path: t.TempDir()}), newDeciding(t)
+	closed(t, r)
+	w := newWriter(r) // the test ends its periods
+	const ahead = int64(7 * time.Hour / time.Microsecond)
+	for range 20 * linesPerClockReading {
+		result := d.decide("alice")
+		result.Decisions[0].Verdicts[0].At = time.Now().UnixMicro() + ahead
+		r.Record(result)
+	}
+	w.drain()
+	for range 3 {
+		w.writeWaited()
+	}
+	result := d.decide("alice")
+	result.Decisions[0].Verdicts[0] = limiters.Verdict{Err: errors.New("the store is down")}
+	r.Record(result)
+	w.drain()
+	away := time.Duration(w.buffered[len(w.buffered)-1].at-time.Now().UnixMicro()-ahead) * time.Microsecond
+	if away.Abs() > time.Minute {
+		t.Errorf("the line is %v away from the store's clock", away)
+	}
+	w.writeAll()
+	must.Succeed(t, w.out.close())
 }
 
 // Equal values of one key have one hash, under one secret only.

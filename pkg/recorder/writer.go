@@ -47,8 +47,8 @@ type writer struct {
 	// it have waited for a whole period. 0 if none was kept.
 	cutoff int64
 
-	// offset is how far the store's clock is ahead of this machine's, in µs: the largest of this
-	// period and the last.
+	// offset is the largest difference of this period between the store's clock and this machine's,
+	// in µs. lastOffset is that of the last period in which one was measured.
 	offset, lastOffset offset
 
 	request requestReader
@@ -101,7 +101,7 @@ func (w *writer) run() {
 	tick := time.NewTicker(drainInterval)
 	defer tick.Stop()
 	w.flush() // a path that cannot be written is reported immediately
-	period, second := time.Now(), time.Now()
+	period := time.Now()
 	for stopping := false; !stopping; {
 		select {
 		case <-tick.C:
@@ -109,13 +109,8 @@ func (w *writer) run() {
 		case <-w.recorder.stop:
 			stopping = true
 		}
-		now := time.Now()
-		if now.Sub(second) >= time.Second {
-			w.recorder.refill()
-			second = now
-		}
 		w.drain()
-		switch {
+		switch now := time.Now(); {
 		case stopping || len(w.requests) > maxBufferedBytes:
 			w.writeAll()
 			period = now
@@ -232,7 +227,9 @@ func (w *writer) writeFirst(n int) {
 		w.cutoff = kept[len(kept)-1].at
 	}
 	w.retain(kept)
-	w.lastOffset, w.offset = w.offset, offset{}
+	if w.offset.known {
+		w.lastOffset, w.offset = w.offset, offset{}
+	}
 	w.flush()
 }
 

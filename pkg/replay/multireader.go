@@ -37,7 +37,8 @@ type MultiReader struct {
 // first line is due, and after the end.
 type source struct {
 	name    string
-	number  int // among the sources
+	number  int         // among the sources
+	info    os.FileInfo // nil for standard input
 	stdin   io.Reader
 	opened  io.Closer // nil for standard input
 	bytes   *countingReader
@@ -68,8 +69,8 @@ var recordingName = regexp.MustCompile(`^weir-\d{8}T\d{6}\.\d{6}Z-.*\.ndjson(\.z
 func IsRecordingName(name string) bool { return recordingName.MatchString(name) }
 
 // Open opens recordings. The path - is stdin, and a folder stands for the recordings in it. The
-// error names the first file that cannot be opened or read or that is given twice, or a folder
-// without recordings.
+// error names the first file that cannot be opened or read or that is given twice, such as by a
+// link, or a folder without recordings.
 func Open(paths []string, stdin io.Reader) (*MultiReader, error) {
 	paths, err := expandFolders(paths)
 	if err != nil {
@@ -131,6 +132,12 @@ func (m *MultiReader) peek(s *source, path string) error {
 		if err != nil {
 			return err
 		}
+		for _, other := range m.sources {
+			if other.info != nil && os.SameFile(info, other.info) {
+				return fmt.Errorf("recordings %s and %s are one file: remove one", other.name, path)
+			}
+		}
+		s.info = info
 		if regular = info.Mode().IsRegular(); regular {
 			m.total += info.Size()
 		}

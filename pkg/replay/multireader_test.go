@@ -119,11 +119,14 @@ func TestUnreadableFileIsCounted(t *testing.T) {
 func TestOpenNamesTheFaultyFile(t *testing.T) {
 	good := writeFile(t, "good", line(1, "a"))
 	missing, folder := filepath.Join(t.TempDir(), "missing"), t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	must.Succeed(t, os.Symlink(good, link))
 	for want, paths := range map[string][]string{
-		missing + ": no such file":              {good, missing},
-		"the folder " + folder + " has no file": {good, folder},
-		"recording " + good + " is given twice": {good, good},
-		"recording - is given twice":            {"-", "-"},
+		missing + ": no such file":                                          {good, missing},
+		"the folder " + folder + " has no file":                             {good, folder},
+		"recording " + good + " is given twice":                             {good, good},
+		"recording - is given twice":                                        {"-", "-"},
+		"recordings " + good + " and " + link + " are one file: remove one": {good, link}, // each of its hits would count twice
 	} {
 		if _, err := replay.Open(paths, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want the error %s", paths, err, want)

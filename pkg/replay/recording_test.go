@@ -170,14 +170,14 @@ func TestReaderSkipsByteOrderMark(t *testing.T) {
 	}
 }
 
-// A recording that ends in the middle, such as after a crash, is read as far as possible, and the
-// loss is reported.
 func TestReaderNamesGzip(t *testing.T) {
 	if _, err := replay.NewReader(strings.NewReader("\x1f\x8b\x08\x00"), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "compressed by gzip: decompress it") {
 		t.Error(err)
 	}
 }
 
+// A recording that ends in the middle, such as after a crash, is read as far as possible, and the
+// loss is reported.
 func TestReaderReportsTruncatedRecordings(t *testing.T) {
 	plain := line(0, "a") + "\n" + line(1, "b") + "\n"
 	got, skipped, err := readAll(t, strings.NewReader(plain[:len(plain)-10]), replay.ReaderOptions{})

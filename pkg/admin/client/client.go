@@ -151,12 +151,12 @@ func call[T any](ctx context.Context, c *Client, method, path string, query url.
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBytes+1))
 	switch {
 	case err != nil:
-		return none, fmt.Errorf("the response of %s%s: %w", c.base, path, err)
+		return none, fmt.Errorf("the response of %s%s: %w", c.base.Redacted(), path, err)
 	case len(text) > maxResponseBytes:
-		return none, fmt.Errorf("the response of %s%s has more than %d bytes", c.base, path, maxResponseBytes)
+		return none, fmt.Errorf("the response of %s%s has more than %d bytes", c.base.Redacted(), path, maxResponseBytes)
 	}
 	if err := json.Unmarshal(text, &value); err != nil {
-		return none, fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base, path, err)
+		return none, fmt.Errorf("the response of %s%s is not that of an admin API: check the address (%w)", c.base.Redacted(), path, err)
 	}
 	return value, nil
 }

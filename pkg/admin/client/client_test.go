@@ -57,7 +57,7 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 		"domain: shop\ndescriptors:\n  - {key: user_id, rate_limit: {unit: day, requests_per_unit: 3}}\n")})
 	must.Succeed(t, err)
 	path := filepath.Join(t.TempDir(), "token")
-	must.Write(t, path, "# of the tests\n"+token+"\n")
+	must.Write(t, path, "\ufeff# of the tests\r\n"+token+"\r\n") // as editors on Windows write it
 	tokens, err := admin.ReadTokens(path, func(err error) { t.Error(err) })
 	must.Succeed(t, err)
 	f = fake{memstore.New(memstore.Options{}), make(chan api.Decision)}
@@ -186,6 +186,7 @@ func TestClientErrorsNameTheRemedy(t *testing.T) {
 		{client.Options{Server: url, Token: "another-token-0123456789"}, "no valid credentials"},
 		{client.Options{Server: other.URL, Token: token}, "is not Weir"},
 		{client.Options{Server: "http://127.0.0.1:1"}, "connection refused"},
+		{client.Options{Server: "http://me:another-token@127.0.0.1:1"}, "http://me:xxxxx@127.0.0.1:1"},
 	} {
 		c, err := client.New(tt.o)
 		must.Succeed(t, err)
@@ -196,6 +197,9 @@ func TestClientErrorsNameTheRemedy(t *testing.T) {
 	c, _ := client.New(client.Options{Server: other.URL})
 	if _, err := c.Rules(t.Context(), "", 1, 0); err == nil || !strings.Contains(err.Error(), "is not that of an admin API") {
 		t.Error(err)
+	}
+	if _, err := c.Reset(t.Context(), api.KeyRequest{}); err == nil || client.IsNotFound(err) {
+		t.Errorf("a reset at another server: %v, want an error that is not about the key", err)
 	}
 	empty := filepath.Join(t.TempDir(), "empty")
 	must.Write(t, empty, "\n# nothing\n")

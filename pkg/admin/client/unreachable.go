@@ -17,7 +17,7 @@ import (
 func (c *Client) unreachable(err error) error {
 	cause, remedy := causeOf(err)
 	remedy = cmp.Or(remedy, "set ADMIN_ADDR on the server, or correct "+c.options.Flag)
-	return &callError{fmt.Sprintf("the admin API at %s does not answer: %s: %s", c.base, cause, remedy), err}
+	return &callError{fmt.Sprintf("the admin API at %s does not answer: %s: %s", c.base.Redacted(), cause, remedy), err}
 }
 
 // A callError is a sentence about the error of a call.
