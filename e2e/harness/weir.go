@@ -111,14 +111,18 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	}
 	cmd.Env = append(cmd.Env, o.Env...)
 	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + freeport.Addr(p[1]), Debug: "http://" + freeport.Addr(p[2])}
-	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
-		_, err := Get(ctx, w.HTTP+"/healthcheck")
-		return err
-	})
-	if err != nil {
+	if w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), healthy(p[1])); err != nil {
 		return nil, err
 	}
 	return w, nil
+}
+
+// healthy reports whether the service with this HTTP port is ready.
+func healthy(port int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := Get(ctx, "http://"+freeport.Addr(port)+"/healthcheck")
+		return err
+	}
 }
 
 // client does not reuse connections, so that polling does not delay a draining server.
