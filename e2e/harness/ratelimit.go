@@ -48,10 +48,6 @@ func StartRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error)
 			return nil, err
 		}
 	}
-	return retryInUse(func() (*Ratelimit, error) { return startRatelimit(ctx, o) })
-}
-
-func startRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error) {
 	ports, err := FreePorts(3)
 	if err != nil {
 		return nil, err

@@ -86,10 +86,6 @@ type Weir struct {
 
 // StartWeir starts Weir and returns once it is ready.
 func StartWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
-	return retryInUse(func() (*Weir, error) { return startWeir(ctx, o) })
-}
-
-func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	p, err := FreePorts(3)
 	if err != nil {
 		return nil, err
