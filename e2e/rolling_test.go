@@ -26,6 +26,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 	load "github.com/weir-rls/weir/internal/loadclient"
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/relay"
 )
 
 var rollingRate = flag.Int("rolling-rate", 200, "requests a second through each Envoy while replicas are replaced")
@@ -325,11 +326,13 @@ func dnsCluster(t *testing.T, r *replicas) (oldnew []string, server int) {
 // closes it.
 func byService(t *testing.T, r *replicas) finding {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
 	var ready [2]atomic.Bool
 	var all sync.WaitGroup
 	stop := make(chan struct{})
+	t.Cleanup(func() {
+		close(stop)
+		all.Wait()
+	})
 	all.Go(func() {
 		tick := time.NewTicker(checkEvery)
 		defer tick.Stop()
@@ -344,25 +347,15 @@ func byService(t *testing.T, r *replicas) finding {
 			}
 		}
 	})
-	all.Go(func() {
-		for turn := 0; ; {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if turn++; !ready[turn%2].Load() {
-				turn++
-			}
-			all.Go(func() { relay(c, r.get(turn%2).GRPC) })
+	turn := 0
+	addr := relay.Start(t, func() string {
+		if turn++; !ready[turn%2].Load() {
+			turn++
 		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		close(stop)
-		all.Wait()
-	})
+		return r.get(turn % 2).GRPC
+	}, func(server, client io.Writer) (requests, replies io.Writer) { return server, client })
 	return finding{
-		edit: edits(t), weir: l.Addr().String(), oneAtATime: true,
+		edit: edits(t), weir: addr, oneAtATime: true,
 		found: func(*testing.T, *harness.Envoy) (n int) {
 			for i := range ready {
 				if ready[i].Load() {
@@ -372,22 +365,6 @@ func byService(t *testing.T, r *replicas) finding {
 			return n
 		},
 	}
-}
-
-func relay(from net.Conn, to string) {
-	defer from.Close()
-	c, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	var back sync.WaitGroup
-	back.Go(func() {
-		_, _ = io.Copy(from, c)
-		_ = from.Close()
-	})
-	_, _ = io.Copy(c, from)
-	_ = c.Close()
-	back.Wait()
 }
 
 // stat returns one of Envoy's counters or gauges, or 0 before it exists.
