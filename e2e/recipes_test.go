@@ -108,7 +108,7 @@ func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
 		status, sent = response.StatusCode, sent+len(body)
 	}
 	want := fmt.Sprintf("total_hits{domain=\"bandwidth\",key1=\"tenant\"} %d\n", sent)
-	must.Until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
+	must.Until(t, want, func() bool { return strings.Contains(harness.MustGet(t, w.HTTP+"/metrics"), want) })
 }
 
 // readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.

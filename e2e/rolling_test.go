@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,9 +107,9 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 	if seen == nil {
 		return "", 0
 	}
-	must.Until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
-	total, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
-	failed, passed := stat(t, e, "cluster.backend.ratelimit.error"), stat(t, e, "cluster.backend.ratelimit.failure_mode_allowed")
+	must.Until(t, "nothing is under way", func() bool { return e.MustStat(t, "http.ingress.downstream_rq_active") == 0 })
+	total, ok := e.MustStat(t, "http.ingress.downstream_rq_total"), e.MustStat(t, "cluster.backend.ratelimit.ok")
+	failed, passed := e.MustStat(t, "cluster.backend.ratelimit.error"), e.MustStat(t, "cluster.backend.ratelimit.failure_mode_allowed")
 	slow = seen.Latency.Quantile(1)
 	t.Logf("%d requests, p50 %v, at most %v", total, seen.Latency.Quantile(0.5), slow)
 	if total < *rollingRate {
@@ -182,14 +181,9 @@ func (r *replicas) ready(i int) bool {
 }
 
 // decided returns the number of requests that a replica has answered since its start.
-func (r *replicas) decided(t *testing.T, i int) (n int) {
+func (r *replicas) decided(t *testing.T, i int) int {
 	t.Helper()
-	for line := range strings.Lines(get(t, r.get(i).HTTP+"/metrics")) {
-		if value, found := strings.CutPrefix(line, `weir_requests_total{code="OK",overall="ok"} `); found {
-			n, _ = strconv.Atoi(strings.TrimSpace(value))
-		}
-	}
-	return n
+	return int(harness.MustMetrics(t, r.get(i).HTTP)[`weir_requests_total{code="OK",overall="ok"}`])
 }
 
 // charged returns the hits of all requests.
@@ -267,7 +261,7 @@ func endpoint(host string, port any) string {
 
 func healthy(t *testing.T, e *harness.Envoy) int {
 	t.Helper()
-	return stat(t, e, "cluster.weir.membership_healthy")
+	return e.MustStat(t, "cluster.weir.membership_healthy")
 }
 
 // byHealthChecks: Envoy knows both addresses and checks them.
@@ -365,19 +359,6 @@ func byService(t *testing.T, r *replicas) finding {
 			return n
 		},
 	}
-}
-
-// stat returns one of Envoy's counters or gauges, or 0 before it exists.
-func stat(t *testing.T, e *harness.Envoy, name string) int {
-	t.Helper()
-	for line := range strings.Lines(get(t, e.Admin+"/stats?filter=^"+strings.ReplaceAll(name, ".", `\.`)+"$")) {
-		if _, value, found := strings.Cut(line, ": "); found {
-			n, err := strconv.Atoi(strings.TrimSpace(value))
-			must.Succeed(t, err)
-			return n
-		}
-	}
-	return 0
 }
 
 // serveDNS answers each question for A with the replicas that are ready, until the test ends. It

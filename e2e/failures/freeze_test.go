@@ -147,7 +147,7 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 	}
 	want := len(r.all.withVerdict(failed))
 	must.Until(t, fmt.Sprintf("weir_requests_total counts %d Unavailable", want), func() bool {
-		return int(mustMetrics(t, w)[`weir_requests_total{code="Unavailable",overall=""}`]) == want
+		return int(harness.MustMetrics(t, w.HTTP)[`weir_requests_total{code="Unavailable",overall=""}`]) == want
 	})
 
 	acknowledged, unknown := r.all.withVerdict(allowed).byCounter(), r.all.withVerdict(failed).byCounter()

@@ -114,3 +114,11 @@ func MustFreePorts(t testing.TB, n int) []int {
 	must.Succeed(t, err)
 	return free
 }
+
+// MustGet is [Get] for a test.
+func MustGet(t testing.TB, url string) string {
+	t.Helper()
+	text, err := Get(t.Context(), url)
+	must.Succeed(t, err)
+	return text
+}

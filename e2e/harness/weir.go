@@ -124,9 +124,9 @@ func healthy(port int) func(context.Context) error {
 // client does not reuse connections, so that polling does not delay a draining server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Get returns the page at url. It fails on a status other than 200, and after 30 s.
+// Get returns the page at url. It fails on a status other than 200, and after 2 minutes.
 func Get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -137,7 +137,7 @@ func Get(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	b, err := io.ReadAll(io.LimitReader(res.Body, 256<<20))
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answers %s", url, res.Status)
 	}

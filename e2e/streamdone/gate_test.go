@@ -3,8 +3,6 @@ package streamdone
 import (
 	"context"
 	"io"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 
@@ -131,16 +129,7 @@ func (g *closedGate) abandon() {
 }
 
 // metric returns a metric of the slow Weir, summed over its labels.
-func (w *slowWeir) metric(t *testing.T, name string) (sum float64) {
+func (w *slowWeir) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	text, err := harness.Get(t.Context(), w.HTTP+"/metrics")
-	must.Succeed(t, err)
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, name+"{") {
-			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-			must.Succeed(t, err)
-			sum += n
-		}
-	}
-	return sum
+	return harness.MustMetrics(t, w.HTTP).Sum(name)
 }
