@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/redistest"
 )
 
 // A chooseStory is the example of docs/choose-limits.md: one Envoy, and one Weir behind it.
@@ -54,8 +54,7 @@ func startChooseStory(t *testing.T) *chooseStory {
 			s.page[b[2]] = b[3]
 		}
 	}
-	ports := harness.MustFreePorts(t, 1)
-	s.admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+	s.admin = redistest.FreeAddr(t)
 	must.Write(t, filepath.Join(s.dir, "rules.yaml"), s.page["rules.yaml"])
 	s.script = strings.NewReplacer()
 	s.run(t, docStep{commands: s.page["secrets"]})

@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/freeport"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -271,7 +270,7 @@ func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []rec
 			l["address"] = map[string]any{"socket_address": map[string]any{"address": "127.0.0.1", "port_value": port}}
 			all.Static.Listeners = append(all.Static.Listeners, l)
 		}
-		addresses = append(addresses, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		addresses = append(addresses, freeport.Addr(port))
 	}
 	text, err := yaml.Marshal(all)
 	must.Succeed(t, err)

@@ -88,8 +88,7 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 		}
 	}
 	for i := range s.replicas {
-		ports := harness.MustFreePorts(t, 1)
-		s.admins[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+		s.admins[i] = redistest.FreeAddr(t)
 		// Without the message of the other replica, a denial stays in the deny cache for half an
 		// hour.
 		env := []string{"DENY_CACHE_MAX=1h", "STORE_TIMEOUT=1m"}
