@@ -23,11 +23,10 @@ import (
 var (
 	seed     = flag.Uint64("seed", 1, "the seed of the random rules and requests")
 	requests = flag.Int("requests", 2000, "the number of requests per configuration")
-	weir     = flag.String("weir", "", "a binary of Weir to test instead of one built from this tree")
 )
 
 // weirBinary returns the path of the Weir under test.
-var weirBinary, removeBuilt = harness.BuildOnce(weir)
+var weirBinary, removeBuilt = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
 	flag.Parse()

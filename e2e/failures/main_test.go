@@ -21,12 +21,11 @@ import (
 var (
 	full = flag.Bool("full", false, "run at full length, and assert strict bounds: for a machine that has nothing else to do")
 	page = flag.String("page", "", "the page whose table takes what was measured; none: it is logged")
-	weir = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
 	soak = flag.Duration("soak", 10*time.Minute, "the length of the soak, with -full")
 )
 
 // weirBinary returns the path of the Weir under test.
-var weirBinary, removeBuilt = harness.BuildOnce(weir)
+var weirBinary, removeBuilt = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -255,7 +255,7 @@ func (s *setup) allowed(path string, times int, headers ...string) (n int) {
 	return n
 }
 
-var build, remove = harness.BuildOnce(nil)
+var build, remove = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -34,15 +34,11 @@ func Main(m *testing.M, name, parallel string, remove func() error) int {
 }
 
 // BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a
-// new folder, which remove deletes. An override, the value of a flag of the tests, may name a
-// binary instead; nil names none. So may $WEIR, with which make test builds Weir once for all
-// packages.
-func BuildOnce(override *string) (binary func(testing.TB) string, remove func() error) {
+// new folder, which remove deletes. $WEIR may name a binary instead; with it, make test builds Weir
+// once for all packages.
+func BuildOnce() (binary func(testing.TB) string, remove func() error) {
 	dir := ""
 	build := sync.OnceValues(func() (path string, err error) {
-		if override != nil && *override != "" {
-			return *override, nil
-		}
 		if path := os.Getenv("WEIR"); path != "" {
 			return path, nil
 		}

@@ -30,7 +30,7 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce(nil)
+var binary, removeBinary = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
 	code := m.Run()

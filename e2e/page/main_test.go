@@ -13,7 +13,7 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce(nil)
+var binary, removeBinary = harness.BuildOnce()
 
 // shots is a folder for screenshots of each view at three widths and in both color schemes.
 var shots = flag.String("shots", "", "write screenshots into this folder")

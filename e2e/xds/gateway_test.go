@@ -23,7 +23,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-var build, remove = harness.BuildOnce(nil)
+var build, remove = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
 	code := m.Run()
