@@ -23,15 +23,12 @@ var (
 var weirBinary, removeBuilt = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	err := removeBuilt()
-	if err == nil && *update && code == 0 {
-		err = record()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conform:", err)
-		code = 1
+	code := harness.Run(m, "conform", removeBuilt)
+	if *update && code == 0 {
+		if err := record(); err != nil {
+			fmt.Fprintln(os.Stderr, "conform:", err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -141,7 +142,7 @@ func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 		})
 		t.Run("envoyproxy-ratelimit/"+c.name, func(t *testing.T) {
 			t.Parallel()
-			said := firstLoad(t, ratelimitBinary(t), files, c.env)
+			said := firstLoad(t, harness.MustFindRatelimit(t), files, c.env)
 			judge(t, expected(c.want, c.theirs), said, strings.Contains(said, loaded))
 		})
 	}

@@ -51,7 +51,7 @@ var configurations = []configuration{
 
 // Both sides must give the same answers to thousands of random requests under each configuration.
 func TestRandomRequestsGetSameAnswers(t *testing.T) {
-	ratelimitBinary(t)
+	harness.MustFindRatelimit(t)
 	// Run returns after all parallel subtests.
 	t.Run("of", func(t *testing.T) {
 		for i, c := range configurations {

@@ -29,35 +29,10 @@ var (
 var weirBinary, removeBuilt = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	code := m.Run()
-	if err := removeBuilt(); err != nil {
-		fmt.Fprintln(os.Stderr, "differential:", err)
-		code = 1
-	}
+	code := harness.Run(m, "differential", removeBuilt)
 	if _, missing := harness.FindRatelimit(); missing != nil {
 		// Without -v a skipped test prints nothing.
 		fmt.Fprintln(os.Stderr, "differential: THE COMPARISON WITH envoyproxy/ratelimit DID NOT RUN:", missing)
 	}
-	return code
-}
-
-// ratelimitBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or
-// fails it if INCUMBENT is set or INCUMBENT_REQUIRED is 1.
-func ratelimitBinary(t *testing.T) string {
-	t.Helper()
-	path, err := harness.FindRatelimit()
-	switch {
-	case err == nil:
-		return path
-	case os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "":
-		t.Fatal("no binary of envoyproxy/ratelimit: ", err)
-	default:
-		t.Skip("NOT COMPARED with envoyproxy/ratelimit: ", err)
-	}
-	return ""
+	os.Exit(code)
 }

@@ -32,7 +32,7 @@ type side struct {
 // does the same for Weir, with two more settings, which affect timing only.
 func startRatelimit(t *testing.T, files []file, env ...string) *side {
 	t.Helper()
-	return startSide(t, ratelimitBinary(t), files, env...)
+	return startSide(t, harness.MustFindRatelimit(t), files, env...)
 }
 
 func startWeir(t *testing.T, files []file, env ...string) *side {
@@ -48,11 +48,9 @@ func startSide(t *testing.T, binary string, files []file, env ...string) *side {
 	for _, f := range files {
 		must.Write(t, filepath.Join(dir, "ratelimit", "config", f.name), f.text)
 	}
-	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{
+	r := harness.MustStartRatelimit(t, harness.RatelimitOptions{
 		Binary: binary, Redis: redistest.Start(t).Addr, Dir: dir, Env: append([]string{"LOG_LEVEL=warn"}, env...),
 	})
-	must.Succeed(t, err)
-	t.Cleanup(r.Kill)
 	conn, err := grpc.NewClient(r.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must.Succeed(t, err)
 	t.Cleanup(func() { _ = conn.Close() })

@@ -8,9 +8,7 @@
 package failures
 
 import (
-	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -27,20 +25,7 @@ var (
 // weirBinary returns the path of the Weir under test.
 var weirBinary, removeBuilt = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "failures:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	defer func() { err = errors.Join(err, removeBuilt()) }()
-	return m.Run(), publish()
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "failures", publish, removeBuilt)) }
 
 // either returns the first value in a short run, and the second in a full run.
 func either[T any](short, long T) T {

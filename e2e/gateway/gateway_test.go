@@ -257,14 +257,7 @@ func (s *setup) allowed(path string, times int, headers ...string) (n int) {
 
 var build, remove = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "gateway", remove)) }
 
 func TestWeirServesARealEnvoyGateway(t *testing.T) {
 	s := begin(t)

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,17 +19,21 @@ import (
 func Main(m *testing.M, name, parallel string, remove func() error) int {
 	flag.Parse()
 	_, err := FindEnvoy()
-	if err == nil {
-		err = flag.Set("test.parallel", parallel)
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-		err = remove()
-	}
-	if err != nil {
+	if err = errors.Join(err, flag.Set("test.parallel", parallel)); err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		return 1
+	}
+	return Run(m, name, remove)
+}
+
+// Run runs the tests m, and then each function of after. It returns the exit code.
+func Run(m *testing.M, name string, after ...func() error) int {
+	code := m.Run()
+	for _, f := range after {
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, name+":", err)
+			code = 1
+		}
 	}
 	return code
 }
@@ -89,6 +94,30 @@ func MustStartEnvoy(t testing.TB, o EnvoyOptions) *Envoy {
 	must.Succeed(t, err)
 	t.Cleanup(func() { MustStop(t, e.Process) })
 	return e
+}
+
+// MustFindRatelimit is [FindRatelimit] for a test, which it skips without envoyproxy/ratelimit. The
+// test fails if INCUMBENT is set or INCUMBENT_REQUIRED is 1.
+func MustFindRatelimit(t testing.TB) string {
+	t.Helper()
+	path, err := FindRatelimit()
+	switch {
+	case err == nil:
+	case os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "":
+		t.Fatal("no binary of envoyproxy/ratelimit: ", err)
+	default:
+		t.Skip("NOT COMPARED with envoyproxy/ratelimit: ", err)
+	}
+	return path
+}
+
+// MustStartRatelimit is [StartRatelimit] for a test, which kills the server at its end.
+func MustStartRatelimit(t testing.TB, o RatelimitOptions) *Ratelimit {
+	t.Helper()
+	r, err := StartRatelimit(t.Context(), o)
+	must.Succeed(t, err)
+	t.Cleanup(r.Kill)
+	return r
 }
 
 // MustStop stops a process. The test fails unless the process exits with 0, or has been killed by

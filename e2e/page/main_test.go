@@ -3,7 +3,6 @@
 package page
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -27,10 +26,5 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
-	if err := errors.Join(closeBrowser(), removeBinary()); err != nil {
-		fmt.Fprintln(os.Stderr, "page:", err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(harness.Run(m, "page", func() error { return closeBrowser() }, removeBinary))
 }

@@ -25,14 +25,7 @@ import (
 
 var build, remove = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "xds", remove)) }
 
 // asRatelimit returns the path of Weir under the name ratelimit, as in its image.
 func asRatelimit(t *testing.T) string {
