@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/loadclient"
 )
 
@@ -169,11 +170,11 @@ func (s *setup) measure(ctx context.Context, d span) (*measurement, error) {
 	m.ClientCPU = micros(r.CPU) / requests
 	m.Allocs = (after.allocs - before.allocs) / requests
 	if s.envoy != nil {
-		passed, err := unanswered(ctx, s.envoyAdmin)
+		passed, err := (&harness.Envoy{Admin: s.envoyAdmin}).Stat(ctx, "cluster.backend.ratelimit.error")
 		if err != nil {
 			return nil, err
 		}
-		m.Errors += passed
+		m.Errors += uint64(passed)
 		if passed > 0 {
 			m.Error = "Envoy passed them without an answer"
 		}

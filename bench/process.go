@@ -50,20 +50,3 @@ func allocations(ctx context.Context, debug string) (float64, error) {
 	}
 	return 0, fmt.Errorf("%s: no count of allocations", debug)
 }
-
-// unanswered returns the number of requests that Envoy passed because the service did not answer.
-func unanswered(ctx context.Context, admin string) (n uint64, err error) {
-	text, err := harness.Get(ctx, admin+"/stats?filter=ratelimit.error$")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(text) {
-		_, value, _ := strings.Cut(line, ": ")
-		m, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", admin, err)
-		}
-		n += m
-	}
-	return n, nil
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/freeport"
 )
 
 // bareGOGC is the GOGC that Weir sets for itself while it holds few keys.
@@ -173,24 +173,22 @@ func (s *setup) startWeir(ctx context.Context, rules, redis string, env []string
 }
 
 func (s *setup) startRedis(ctx context.Context) (string, error) {
-	addr, port, err := freeAddr()
+	port, err := freeport.Find()
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(s.binaries.redis, "--bind", "127.0.0.1", "--port", port, "--save", "", "--appendonly", "no", "--dir", s.dir)
+	addr := freeport.Addr(port)
+	cmd := exec.Command(s.binaries.redis, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--save", "", "--appendonly", "no", "--dir", s.dir)
 	s.redis, err = harness.Start(ctx, cmd, filepath.Join(s.dir, "redis.log"), harness.Listens(addr))
 	return addr, err
 }
 
 func (s *setup) startBare(ctx context.Context) error {
-	addr, _, err := freeAddr()
+	ports, err := harness.FreePorts(2)
 	if err != nil {
 		return err
 	}
-	debug, _, err := freeAddr()
-	if err != nil {
-		return err
-	}
+	addr, debug := freeport.Addr(ports[0]), freeport.Addr(ports[1])
 	cmd := exec.Command(s.binaries.bare, "-listen", addr, "-debug", debug, "-gogc", strconv.Itoa(bareGOGC))
 	s.addr, s.debug = addr, "http://"+debug
 	s.server, err = harness.Start(ctx, cmd, filepath.Join(s.dir, "bare.log"), harness.Listens(addr))
@@ -204,13 +202,13 @@ func (s *setup) startRatelimit(ctx context.Context, redis string) error {
 			settings = known.env
 		}
 	}
-	prometheus, _, err := freeAddr()
+	port, err := freeport.Find()
 	if err != nil {
 		return err
 	}
 	r, err := harness.StartRatelimit(ctx, harness.RatelimitOptions{
 		Binary: s.binaries.ratelimit, Redis: redis, Dir: s.dir,
-		Env: append([]string{"LOG_LEVEL=warn", "PROMETHEUS_ADDR=" + prometheus, mergeFiles}, settings...),
+		Env: append([]string{"LOG_LEVEL=warn", "PROMETHEUS_ADDR=" + freeport.Addr(port), mergeFiles}, settings...),
 	})
 	if err == nil {
 		s.server, s.addr, s.debug = r.Process, r.GRPC, r.Debug
@@ -228,13 +226,4 @@ func (s *setup) stop() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func freeAddr() (addr, port string, err error) {
-	ports, err := harness.FreePorts(1)
-	if err != nil {
-		return "", "", err
-	}
-	port = strconv.Itoa(ports[0])
-	return net.JoinHostPort("127.0.0.1", port), port, nil
 }

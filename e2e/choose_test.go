@@ -7,58 +7,36 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/redistest"
 )
 
 // A chooseStory is the example of docs/choose-limits.md: one Envoy, and one Weir behind it.
 type chooseStory struct {
 	dir, admin string
-	page       map[string]string // blocks by name
-	steps      []docStep
-	script     *strings.Replacer
-	weir       string
-}
-
-// A docStep is a block of commands, their output and their exit code.
-type docStep struct {
-	commands, output string
-	code             int
+	docPage
+	script *strings.Replacer
+	weir   string
 }
 
 func startChooseStory(t *testing.T) *chooseStory {
 	t.Helper()
-	text := must.Read(t, "../docs/choose-limits.md")
 	bin := binary(t)
-	s := &chooseStory{dir: t.TempDir(), page: map[string]string{}, weir: bin}
-	for _, b := range regexp.MustCompile("(?ms)^```(\\w+) ?([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		code, isExit := strings.CutPrefix(b[2], "exit-")
-		switch {
-		case b[1] == "text":
-			s.steps[len(s.steps)-1].output = b[3]
-		case b[1] == "sh" && (b[2] == "" || isExit):
-			number, _ := strconv.Atoi(code) // "" is 0
-			s.steps = append(s.steps, docStep{commands: b[3], code: number})
-		default:
-			s.page[b[2]] = b[3]
-		}
-	}
-	ports := harness.MustFreePorts(t, 1)
-	s.admin = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
-	must.Write(t, filepath.Join(s.dir, "rules.yaml"), s.page["rules.yaml"])
+	s := &chooseStory{dir: t.TempDir(), docPage: readPage(t, "choose-limits.md"), weir: bin}
+	s.admin = redistest.FreeAddr(t)
+	must.Write(t, filepath.Join(s.dir, "rules.yaml"), s.named["yaml rules.yaml"])
 	s.script = strings.NewReplacer()
-	s.run(t, docStep{commands: s.page["secrets"]})
+	s.run(t, docStep{commands: s.named["sh secrets"]})
 	weir := harness.MustStartWeir(t, harness.WeirOptions{
 		Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Env: s.settings(),
 	})
@@ -71,7 +49,7 @@ func startChooseStory(t *testing.T) *chooseStory {
 
 // settings returns the settings of the page, with the files in the folder of the story.
 func (s *chooseStory) settings() (env []string) {
-	for _, setting := range strings.Fields(strings.ReplaceAll(s.page["settings"], "export ", "")) {
+	for _, setting := range strings.Fields(strings.ReplaceAll(s.named["sh settings"], "export ", "")) {
 		name, value, _ := strings.Cut(setting, "=")
 		if name == "ADMIN_ADDR" {
 			value = s.admin
@@ -86,22 +64,17 @@ func (s *chooseStory) settings() (env []string) {
 // run runs the commands of a step, and returns what they print.
 func (s *chooseStory) run(t *testing.T, step docStep) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), "bash", "-c", `weir() { "`+s.weir+`" "$@"; }`+"\n"+s.script.Replace(step.commands))
-	c.Dir = s.dir
-	out, err := c.CombinedOutput()
-	if c.ProcessState == nil {
-		t.Fatal(err)
-	}
-	if code := c.ProcessState.ExitCode(); code != step.code {
+	out, code := bash(t, s.dir, `weir() { "`+s.weir+`" "$@"; }`+"\n"+s.script.Replace(step.commands))
+	if code != step.code {
 		t.Fatalf("%s\nexit code %d, want %d\n%s", step.commands, code, step.code, out)
 	}
-	return string(out)
+	return out
 }
 
 // send sends the traffic of the page, and returns the users by the status of their responses.
 func (s *chooseStory) send(t *testing.T) map[string][]string {
 	t.Helper()
-	s.run(t, docStep{commands: s.page["traffic"]})
+	s.run(t, docStep{commands: s.named["sh traffic"]})
 	text := must.Read(t, filepath.Join(s.dir, "statuses"))
 	users := map[string][]string{}
 	for _, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
@@ -218,7 +191,7 @@ func TestLimitIsChosenByEvidence(t *testing.T) {
 	mustAllowAll(s.send(t))
 	must.Until(t, "the candidate has decided all requests", func() bool { return shadow().Requests.Compared == 160 })
 	var want report
-	must.Succeed(t, json.Unmarshal([]byte(s.page["shadow"]), &want))
+	must.Succeed(t, json.Unmarshal([]byte(s.named["json shadow"]), &want))
 	got, err := json.Marshal(shadow())
 	must.Succeed(t, err)
 	if shown, _ := json.Marshal(want); !bytes.Equal(got, shown) {

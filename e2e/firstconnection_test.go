@@ -40,11 +40,11 @@ func TestBurstBeforeFirstConnectionIsDecided(t *testing.T) {
 
 			signal(t, w.Process, syscall.SIGSTOP)
 			send := sendTogether(t, strings.TrimPrefix(e.URL, "http://"), requests)
-			must.Until(t, "all requests wait for Weir", func() bool { return stat(t, e, "cluster.weir.upstream_rq_active") == requests })
+			must.Until(t, "all requests wait for Weir", func() bool { return e.MustStat(t, "cluster.weir.upstream_rq_active") == requests })
 			signal(t, w.Process, syscall.SIGCONT)
 			got := send()
-			failed := stat(t, e, "cluster.backend.ratelimit.error")
-			t.Logf("answers by status: %v; undecided: %d; connections: %d", got, failed, stat(t, e, "cluster.weir.upstream_cx_total"))
+			failed := e.MustStat(t, "cluster.backend.ratelimit.error")
+			t.Logf("answers by status: %v; undecided: %d; connections: %d", got, failed, e.MustStat(t, "cluster.weir.upstream_cx_total"))
 			if without {
 				if failed == 0 {
 					t.Error("every request was decided: remove the bound from Envoy's configuration and docs/failure-modes.md")

@@ -94,14 +94,14 @@ func footprintOf(t *testing.T, w *harness.Weir, bound footprint) (f footprint) {
 	t.Helper()
 	http.DefaultClient.CloseIdleConnections()
 	must.Until(t, fmt.Sprintf("at most %d goroutines and %d files", bound.goroutines, bound.files), func() bool {
-		f.goroutines = number(t, get(t, w.Debug+"/debug/pprof/goroutine?debug=1"), "goroutine profile: total ")
+		f.goroutines = number(t, harness.MustGet(t, w.Debug+"/debug/pprof/goroutine?debug=1"), "goroutine profile: total ")
 		files, err := os.ReadDir("/proc/" + strconv.Itoa(w.PID()) + "/fd")
 		must.Succeed(t, err)
 		f.files = len(files)
 		return f.goroutines <= bound.goroutines && f.files <= bound.files
 	})
-	f.heap = number(t, get(t, w.Debug+"/debug/pprof/heap?gc=1&debug=1"), "# HeapAlloc = ")
-	f.series = strings.Count(get(t, w.HTTP+"/metrics"), "\n")
+	f.heap = number(t, harness.MustGet(t, w.Debug+"/debug/pprof/heap?gc=1&debug=1"), "# HeapAlloc = ")
+	f.series = strings.Count(harness.MustGet(t, w.HTTP+"/metrics"), "\n")
 	return f
 }
 

@@ -34,24 +34,24 @@ var generatedFlags = map[string][]string{
 }
 
 // exampleSteps are requests under the rules of examples, with the expected verdicts.
-var exampleSteps = map[string][]recipeStep{
+var exampleSteps = map[string][]docStep{
 	"../envoy/rules.yaml": {
 		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: login'"),
 		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: reply'"),
 		upTo(3, "'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: post'"),
-		{"curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: other' | sort -u\n", "200\n"},
+		{commands: "curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-4]' -H 'x-user-id: a' -H 'x-action: other' | sort -u\n", output: "200\n"},
 	},
 	"../deploy/k8s/base/rules.yaml": {
 		upTo(5, "'localhost:10000/?[1-6]' -H 'x-user-id: a' -H 'x-action: login'"),
 		upTo(5, "'localhost:10000/?[1-6]' -H 'x-user-id: b' -H 'x-action: login'"),
-		{"curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-80]' | sort -u\n", "200\n"},
-		{"curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-1500]' | sort -u\n", "200\n429\n"},
+		{commands: "curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-80]' | sort -u\n", output: "200\n"},
+		{commands: "curl -s -o /dev/null -w '%{http_code}\n' 'localhost:10000/?[1-1500]' | sort -u\n", output: "200\n429\n"},
 	},
 }
 
 // upTo returns n requests that are admitted, and one that is denied.
-func upTo(n int, arguments string) recipeStep {
-	return recipeStep{"curl -s -o /dev/null -w '%{http_code}\n' " + arguments + "\n", strings.Repeat("200\n", n) + "429\n"}
+func upTo(n int, arguments string) docStep {
+	return docStep{commands: "curl -s -o /dev/null -w '%{http_code}\n' " + arguments + "\n", output: strings.Repeat("200\n", n) + "429\n"}
 }
 
 // genPages returns the recipes and examples. Settings of one recipe hold for all. The windows of

@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"net/http"
 	"slices"
@@ -127,7 +126,7 @@ func TestGiantValuesAreNotStored(t *testing.T) {
 		if grown > values/4 {
 			t.Errorf("%d bytes of values took %d bytes", values, grown)
 		}
-		if strings.Contains(get(t, w.HTTP+"/metrics"), giant[:1000]) {
+		if strings.Contains(harness.MustGet(t, w.HTTP+"/metrics"), giant[:1000]) {
 			t.Error("/metrics shows a giant as it is")
 		}
 		mustBeWell(t, w)
@@ -160,34 +159,16 @@ func mustBeWell(t *testing.T, w *harness.Weir) {
 	if n := metric(t, w, "weir_panics_total"); n != 0 {
 		t.Errorf("%d panics:\n%s", n, w.Tail())
 	}
-	if body := get(t, w.HTTP+"/healthcheck"); body != "OK" {
+	if body := harness.MustGet(t, w.HTTP+"/healthcheck"); body != "OK" {
 		t.Errorf("/healthcheck: %q", body)
 	}
 }
 
 func metric(t *testing.T, w *harness.Weir, name string) int {
 	t.Helper()
-	for line := range strings.Lines(get(t, w.HTTP+"/metrics")) {
-		if value, found := strings.CutPrefix(line, name+" "); found {
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			must.Succeed(t, err)
-			return int(n)
-		}
+	value, found := harness.MustMetrics(t, w.HTTP)[name]
+	if !found {
+		t.Fatalf("/metrics has no %s", name)
 	}
-	t.Fatalf("/metrics has no %s", name)
-	return 0
-}
-
-func get(t *testing.T, url string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	must.Succeed(t, err)
-	res, err := http.DefaultClient.Do(req)
-	must.Succeed(t, err)
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(fmt.Errorf("%s: %w", url, err))
-	}
-	return string(body)
+	return int(value)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce(nil)
+var binary, removeBinary = harness.BuildOnce()
 
 // These tests mostly wait, so they run in parallel beyond the number of cores.
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, "e2e", "12", removeBinary)) }

@@ -6,14 +6,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/freeport"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -33,12 +31,8 @@ type recipe struct {
 	rules    string
 	listener string // Envoy's listener
 	settings string // Weir's settings, "NAME=value NAME=value"
-	steps    []recipeStep
+	steps    []docStep
 }
-
-// A recipeStep is a block of commands and the block of their output. Without output, the commands
-// must succeed.
-type recipeStep struct{ commands, output string }
 
 // The commands of each recipe print the output on its page. The test takes rules, listeners,
 // commands and output from the pages. Recipes without settings share one Envoy, with a listener for
@@ -65,9 +59,8 @@ func TestRecipesStartAsShown(t *testing.T) {
 	t.Parallel()
 	path, err := harness.FindEnvoy()
 	must.Succeed(t, err)
-	index := must.Read(t, filepath.Join(recipeFolder, "README.md"))
-	start := regexp.MustCompile("(?ms)^```sh start-envoy\n(envoy .*?)^```$").FindSubmatch(index)
-	if start == nil {
+	start := readPage(t, "recipes/README.md").named["sh start-envoy"]
+	if start == "" {
 		t.Fatal("docs/recipes/README.md does not start Envoy")
 	}
 	frame, recipes := readRecipes(t)
@@ -75,11 +68,8 @@ func TestRecipesStartAsShown(t *testing.T) {
 		dir := t.TempDir()
 		must.Write(t, filepath.Join(dir, "envoy.yaml"), frame)
 		must.Write(t, filepath.Join(dir, "listener.yaml"), r.listener)
-		script := `envoy() { "` + path + `" --mode validate --log-level warning "$@"; }` + "\n" + string(start[1])
-		c := exec.CommandContext(t.Context(), "bash", "-c", script)
-		c.Dir = dir
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", r.page, err, out)
+		if out, code := bash(t, dir, `envoy() { "`+path+`" --mode validate --log-level warning "$@"; }`+"\n"+start); code != 0 {
+			t.Errorf("%s: exit code %d\n%s", r.page, code, out)
 		}
 	}
 }
@@ -108,7 +98,7 @@ func TestBandwidthCountsTheBodyOfA429(t *testing.T) {
 		status, sent = response.StatusCode, sent+len(body)
 	}
 	want := fmt.Sprintf("total_hits{domain=\"bandwidth\",key1=\"tenant\"} %d\n", sent)
-	must.Until(t, want, func() bool { return strings.Contains(get(t, w.HTTP+"/metrics"), want) })
+	must.Until(t, want, func() bool { return strings.Contains(harness.MustGet(t, w.HTTP+"/metrics"), want) })
 }
 
 // readRecipes returns the bootstrap of docs/recipes/README.md, and the other pages.
@@ -117,24 +107,12 @@ func readRecipes(t *testing.T) (frame string, recipes []recipe) {
 	pages, err := filepath.Glob(filepath.Join(recipeFolder, "*.md"))
 	must.Succeed(t, err)
 	for _, path := range pages {
-		text := must.Read(t, path)
-		r := recipe{page: filepath.Base(path)}
-		for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-			switch b[1] {
-			case "yaml envoy.yaml":
-				frame = b[2]
-			case "yaml rules.yaml":
-				r.rules = b[2]
-			case "sh weir":
-				r.settings, _, _ = strings.Cut(b[2], " weir ")
-			case "sh":
-				r.steps = append(r.steps, recipeStep{commands: b[2]})
-			case "text":
-				r.steps[len(r.steps)-1].output = b[2]
-			}
-		}
+		p := readBlocks(string(must.Read(t, path)))
+		r := recipe{page: filepath.Base(path), rules: p.named["yaml rules.yaml"], steps: p.steps}
+		r.settings, _, _ = strings.Cut(p.named["sh weir"], " weir ")
 		switch {
 		case r.page == "README.md":
+			frame = p.named["yaml envoy.yaml"]
 		case r.rules == "" || len(r.steps) == 0 || r.steps[0].output == "":
 			t.Errorf("%s: want rules.yaml, and commands with their output", r.page)
 		default:
@@ -271,7 +249,7 @@ func startRecipeEnvoy(t *testing.T, w *harness.Weir, frame string, recipes []rec
 			l["address"] = map[string]any{"socket_address": map[string]any{"address": "127.0.0.1", "port_value": port}}
 			all.Static.Listeners = append(all.Static.Listeners, l)
 		}
-		addresses = append(addresses, net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		addresses = append(addresses, freeport.Addr(port))
 	}
 	text, err := yaml.Marshal(all)
 	must.Succeed(t, err)

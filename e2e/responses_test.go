@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,53 +17,35 @@ import (
 
 // A responsesPage holds the examples of docs/responses.md.
 type responsesPage struct {
-	files             map[string]string // rules by the names of their files
-	accessLog, logged string
-	parts             []responsesPart
+	named map[string]string // other blocks
+	parts []responsesPart
 }
 
 // A responsesPart is a section of the page that starts Weir.
 type responsesPart struct {
 	name, rules string
 	settings    []string
-	steps       []recipeStep
-	explain     recipeStep
+	steps       []docStep
+	explain     docStep
 }
 
 func readResponsesPage(t *testing.T) responsesPage {
 	t.Helper()
 	text := must.Read(t, "../docs/responses.md")
-	p := responsesPage{files: map[string]string{}}
+	p := responsesPage{named: map[string]string{}}
 	start := regexp.MustCompile(`^(.*\b)?weir --config (\S+)\n$`)
 	for _, section := range strings.Split(string(text), "\n## ") {
 		name, _, _ := strings.Cut(section, "\n")
-		part := responsesPart{name: name}
-		for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(section, -1) {
-			switch b[1] {
-			case "sh start-weir":
-				m := start.FindStringSubmatch(b[2])
-				if m == nil {
-					t.Fatalf("%s: %q starts no Weir with rules", name, b[2])
-				}
-				part.settings, part.rules = strings.Fields(m[1]), m[2]
-			case "yaml access-log":
-				p.accessLog = b[2]
-			case "text access-log":
-				p.logged = b[2]
-			case "sh":
-				part.steps = append(part.steps, recipeStep{commands: b[2]})
-			case "text":
-				part.steps[len(part.steps)-1].output = b[2]
-			case "sh explain":
-				part.explain.commands = b[2]
-			case "text explain":
-				part.explain.output = b[2]
-			default:
-				if file, isRules := strings.CutPrefix(b[1], "yaml "); isRules {
-					p.files[file] = b[2]
-				}
+		blocks := readBlocks(section)
+		part := responsesPart{name: name, steps: blocks.steps, explain: docStep{commands: blocks.named["sh explain"], output: blocks.named["text explain"]}}
+		if command := blocks.named["sh start-weir"]; command != "" {
+			m := start.FindStringSubmatch(command)
+			if m == nil {
+				t.Fatalf("%s: %q starts no Weir with rules", name, command)
 			}
+			part.settings, part.rules = strings.Fields(m[1]), m[2]
 		}
+		maps.Copy(p.named, blocks.named)
 		if part.rules != "" {
 			p.parts = append(p.parts, part)
 		}
@@ -73,11 +56,11 @@ func readResponsesPage(t *testing.T) responsesPage {
 	return p
 }
 
-// loggingTo returns an edit of a bootstrap that adds the page's access log, and removes Envoy's own
-// rate limit headers.
-func (p *responsesPage) loggingTo(path string) func(string) string {
+// loggingTo returns an edit of a bootstrap that adds an access log with a path, and removes Envoy's
+// own rate limit headers.
+func loggingTo(path, accessLog string) func(string) string {
 	return func(bootstrap string) string {
-		lines := strings.ReplaceAll(strings.Replace(p.accessLog, "access.log", path, 1), "\n", "\n                ")
+		lines := strings.ReplaceAll(strings.Replace(accessLog, "access.log", path, 1), "\n", "\n                ")
 		bootstrap = strings.Replace(bootstrap, "stat_prefix: ingress\n", "stat_prefix: ingress\n                "+strings.TrimRight(lines, " "), 1)
 		bootstrap = strings.Replace(bootstrap, "enable_x_ratelimit_headers: DRAFT_VERSION_03", "", 1)
 		return strings.Replace(bootstrap, "enable_retry_after_header: true", "", 1)
@@ -128,11 +111,11 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 				env = append(env, strings.Replace(setting, "=receipt-keys", "="+keys, 1))
 			}
 			w := harness.MustStartWeir(t, harness.WeirOptions{
-				Binary: bin, Rules: must.Write(t, filepath.Join(dir, part.rules), page.files[part.rules]), Dir: dir, Env: env,
+				Binary: bin, Rules: must.Write(t, filepath.Join(dir, part.rules), page.named["yaml "+part.rules]), Dir: dir, Env: env,
 			})
 			logged := filepath.Join(dir, "access.log")
 			e := harness.MustStartEnvoy(t, harness.EnvoyOptions{
-				Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Edit: page.loggingTo(logged),
+				Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: w.GRPC, Dir: dir, Timeout: testTimeout, Edit: loggingTo(logged, page.named["yaml access-log"]),
 			})
 
 			startEarlyIn(t, 24*time.Hour)
@@ -143,7 +126,7 @@ func TestResponsesPageMatchesEnvoy(t *testing.T) {
 			}
 			harness.MustStop(t, e.Process) // it writes its log at the latest when it stops
 			log := must.Read(t, logged)
-			if got, want := comparableText(string(log)), comparableText(page.logged); got != want {
+			if got, want := comparableText(string(log)), comparableText(page.named["text access-log"]); got != want {
 				t.Errorf("the access log\n got %s\nwant %s", got, want)
 			}
 		})
@@ -176,14 +159,12 @@ func (part *responsesPart) mustExplain(t *testing.T, bin, dir, receipt string) {
 	if part.explain.commands == "" {
 		return
 	}
-	c := exec.CommandContext(t.Context(), "bash", "-c", `weir() { "`+bin+`" "$@"; }`+"\n"+receiptText.ReplaceAllLiteralString(part.explain.commands, receipt))
-	c.Dir = dir
-	out, err := c.CombinedOutput()
-	first, rest, _ := strings.Cut(string(out), "\n")
+	out, code := bash(t, dir, `weir() { "`+bin+`" "$@"; }`+"\n"+receiptText.ReplaceAllLiteralString(part.explain.commands, receipt))
+	first, rest, _ := strings.Cut(out, "\n")
 	wantFirst, want, _ := strings.Cut(part.explain.output, "\n")
 	denied := regexp.MustCompile(`^denied   20[0-9: .-]+ UTC by replica \S{1,8}$`)
-	if err != nil || !denied.MatchString(first) || !denied.MatchString(wantFirst) || rest != want {
-		t.Errorf("%s: %v\n got %s\nwant %s", part.explain.commands, err, out, part.explain.output)
+	if code != 0 || !denied.MatchString(first) || !denied.MatchString(wantFirst) || rest != want {
+		t.Errorf("%s: exit code %d\n got %s\nwant %s", part.explain.commands, code, out, part.explain.output)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +25,7 @@ import (
 	"github.com/weir-rls/weir/e2e/harness"
 	load "github.com/weir-rls/weir/internal/loadclient"
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/relay"
 )
 
 var rollingRate = flag.Int("rolling-rate", 200, "requests a second through each Envoy while replicas are replaced")
@@ -107,9 +107,9 @@ func roll(t *testing.T, redis string, drain time.Duration, by func(*testing.T, *
 	if seen == nil {
 		return "", 0
 	}
-	must.Until(t, "nothing is under way", func() bool { return stat(t, e, "http.ingress.downstream_rq_active") == 0 })
-	total, ok := stat(t, e, "http.ingress.downstream_rq_total"), stat(t, e, "cluster.backend.ratelimit.ok")
-	failed, passed := stat(t, e, "cluster.backend.ratelimit.error"), stat(t, e, "cluster.backend.ratelimit.failure_mode_allowed")
+	must.Until(t, "nothing is under way", func() bool { return e.MustStat(t, "http.ingress.downstream_rq_active") == 0 })
+	total, ok := e.MustStat(t, "http.ingress.downstream_rq_total"), e.MustStat(t, "cluster.backend.ratelimit.ok")
+	failed, passed := e.MustStat(t, "cluster.backend.ratelimit.error"), e.MustStat(t, "cluster.backend.ratelimit.failure_mode_allowed")
 	slow = seen.Latency.Quantile(1)
 	t.Logf("%d requests, p50 %v, at most %v", total, seen.Latency.Quantile(0.5), slow)
 	if total < *rollingRate {
@@ -181,14 +181,9 @@ func (r *replicas) ready(i int) bool {
 }
 
 // decided returns the number of requests that a replica has answered since its start.
-func (r *replicas) decided(t *testing.T, i int) (n int) {
+func (r *replicas) decided(t *testing.T, i int) int {
 	t.Helper()
-	for line := range strings.Lines(get(t, r.get(i).HTTP+"/metrics")) {
-		if value, found := strings.CutPrefix(line, `weir_requests_total{code="OK",overall="ok"} `); found {
-			n, _ = strconv.Atoi(strings.TrimSpace(value))
-		}
-	}
-	return n
+	return int(harness.MustMetrics(t, r.get(i).HTTP)[`weir_requests_total{code="OK",overall="ok"}`])
 }
 
 // charged returns the hits of all requests.
@@ -266,7 +261,7 @@ func endpoint(host string, port any) string {
 
 func healthy(t *testing.T, e *harness.Envoy) int {
 	t.Helper()
-	return stat(t, e, "cluster.weir.membership_healthy")
+	return e.MustStat(t, "cluster.weir.membership_healthy")
 }
 
 // byHealthChecks: Envoy knows both addresses and checks them.
@@ -325,11 +320,13 @@ func dnsCluster(t *testing.T, r *replicas) (oldnew []string, server int) {
 // closes it.
 func byService(t *testing.T, r *replicas) finding {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
 	var ready [2]atomic.Bool
 	var all sync.WaitGroup
 	stop := make(chan struct{})
+	t.Cleanup(func() {
+		close(stop)
+		all.Wait()
+	})
 	all.Go(func() {
 		tick := time.NewTicker(checkEvery)
 		defer tick.Stop()
@@ -344,25 +341,15 @@ func byService(t *testing.T, r *replicas) finding {
 			}
 		}
 	})
-	all.Go(func() {
-		for turn := 0; ; {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			if turn++; !ready[turn%2].Load() {
-				turn++
-			}
-			all.Go(func() { relay(c, r.get(turn%2).GRPC) })
+	turn := 0
+	addr := relay.Start(t, func() string {
+		if turn++; !ready[turn%2].Load() {
+			turn++
 		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		close(stop)
-		all.Wait()
-	})
+		return r.get(turn % 2).GRPC
+	}, func(server, client io.Writer) (requests, replies io.Writer) { return server, client })
 	return finding{
-		edit: edits(t), weir: l.Addr().String(), oneAtATime: true,
+		edit: edits(t), weir: addr, oneAtATime: true,
 		found: func(*testing.T, *harness.Envoy) (n int) {
 			for i := range ready {
 				if ready[i].Load() {
@@ -372,35 +359,6 @@ func byService(t *testing.T, r *replicas) finding {
 			return n
 		},
 	}
-}
-
-func relay(from net.Conn, to string) {
-	defer from.Close()
-	c, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	var back sync.WaitGroup
-	back.Go(func() {
-		_, _ = io.Copy(from, c)
-		_ = from.Close()
-	})
-	_, _ = io.Copy(c, from)
-	_ = c.Close()
-	back.Wait()
-}
-
-// stat returns one of Envoy's counters or gauges, or 0 before it exists.
-func stat(t *testing.T, e *harness.Envoy, name string) int {
-	t.Helper()
-	for line := range strings.Lines(get(t, e.Admin+"/stats?filter=^"+strings.ReplaceAll(name, ".", `\.`)+"$")) {
-		if _, value, found := strings.Cut(line, ": "); found {
-			n, err := strconv.Atoi(strings.TrimSpace(value))
-			must.Succeed(t, err)
-			return n
-		}
-	}
-	return 0
 }
 
 // serveDNS answers each question for A with the replicas that are ready, until the test ends. It

@@ -53,7 +53,7 @@ func TestOnStoreErrorDecidesWhileRedisIsFrozen(t *testing.T) {
 	must.Succeed(t, server.Signal(syscall.SIGSTOP))
 	must.Until(t, "rules fail as on_store_error says", func() bool { return codesOf() == "OK OK OK OVER_LIMIT Unavailable" })
 	if mode("store") != 0 || mode("local") != 1 || mode("error") != 1 {
-		t.Errorf("weir_domain_mode does not show the outage:\n%s", get(t, w.HTTP+"/metrics"))
+		t.Errorf("weir_domain_mode does not show the outage:\n%s", harness.MustGet(t, w.HTTP+"/metrics"))
 	}
 	// The share of one replica of ten in a limit of 1000 is 137, of which some are used.
 	r, err := ask("unset", "bob", 137)

@@ -2,10 +2,8 @@ package e2e_test
 
 import (
 	"encoding/json"
-	"errors"
 	"net"
 	"net/http"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,43 +16,14 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// A supportStep is a block of commands of docs/support.md, their output and their exit code.
-type supportStep struct {
-	commands, output string
-	code             int
-}
-
-// A supportPage holds the examples of docs/support.md. named has the blocks that set up the
-// example, here and in docs/admin.md.
-type supportPage struct {
-	named map[string]string
-	steps []supportStep
-}
-
-func readSupportPage(t *testing.T) supportPage {
+// readSupportPage returns docs/support.md with the blocks of docs/admin.md that set up the example.
+func readSupportPage(t *testing.T) docPage {
 	t.Helper()
-	text := must.Read(t, "../docs/support.md")
-	p := supportPage{named: map[string]string{}}
-	for _, b := range regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		kind, name, _ := strings.Cut(b[1], " ")
-		code, isExit := strings.CutPrefix(name, "exit-")
-		switch {
-		case kind == "text":
-			p.steps[len(p.steps)-1].output = b[2]
-		case kind == "sh" && (name == "" || isExit):
-			number, _ := strconv.Atoi(code) // "" is 0
-			p.steps = append(p.steps, supportStep{commands: b[2], code: number})
-		default:
-			p.named[name] = b[2]
-		}
-	}
-	operator := must.Read(t, "../docs/admin.md")
-	for _, name := range []string{"setup", "receipt-keys", "support-settings", "access-log"} {
-		b := regexp.MustCompile("(?ms)^```\\w+ " + name + "\n(.*?)^```$").FindStringSubmatch(string(operator))
-		if b == nil {
+	p, operator := readPage(t, "support.md"), readPage(t, "admin.md")
+	for _, name := range []string{"sh setup", "sh receipt-keys", "sh support-settings", "yaml access-log"} {
+		if p.named[name] = operator.named[name]; p.named[name] == "" {
 			t.Fatalf("docs/admin.md has no block %s", name)
 		}
-		p.named[name] = b[1]
 	}
 	return p
 }
@@ -71,25 +40,24 @@ type supportStory struct {
 	receipt  string // the receipt of this run
 }
 
-func startSupportStory(t *testing.T, page supportPage) *supportStory {
+func startSupportStory(t *testing.T, page docPage) *supportStory {
 	t.Helper()
 	bin := binary(t)
 	s := &supportStory{dir: t.TempDir()}
-	must.Write(t, filepath.Join(s.dir, "rules.yaml"), page.named["rules.yaml"])
+	must.Write(t, filepath.Join(s.dir, "rules.yaml"), page.named["yaml rules.yaml"])
 	s.script = `weir() { "` + bin + `" "$@"; }` + "\n"
-	if out, code := s.run(t, page.named["setup"]+page.named["receipt-keys"]); code != 0 {
+	if out, code := s.run(t, page.named["sh setup"]+page.named["sh receipt-keys"]); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	redis := redistest.Start(t).Addr
 	var settings []string
-	for line := range strings.Lines(page.named["setup"] + page.named["support-settings"]) {
+	for line := range strings.Lines(page.named["sh setup"] + page.named["sh support-settings"]) {
 		if settingsOfLine, isExport := strings.CutPrefix(line, "export "); isExport {
 			settings = append(settings, strings.Fields(settingsOfLine)...)
 		}
 	}
 	for i := range s.replicas {
-		ports := harness.MustFreePorts(t, 1)
-		s.admins[i] = net.JoinHostPort("127.0.0.1", strconv.Itoa(ports[0]))
+		s.admins[i] = redistest.FreeAddr(t)
 		// Without the message of the other replica, a denial stays in the deny cache for half an
 		// hour.
 		env := []string{"DENY_CACHE_MAX=1h", "STORE_TIMEOUT=1m"}
@@ -103,8 +71,8 @@ func startSupportStory(t *testing.T, page supportPage) *supportStory {
 			Binary: bin, Rules: filepath.Join(s.dir, "rules.yaml"), Redis: redis, Env: env,
 		})
 	}
-	s.startEnvoy(t, page.named["access-log"])
-	s.script += strings.ReplaceAll(page.named["variables"], "127.0.0.1:6071", s.admins[0])
+	s.startEnvoy(t, page.named["yaml access-log"])
+	s.script += strings.ReplaceAll(page.named["sh variables"], "127.0.0.1:6071", s.admins[0])
 	return s
 }
 
@@ -115,13 +83,12 @@ func (s *supportStory) startEnvoy(t *testing.T, accessLog string) {
 	must.Succeed(t, err)
 	port, err := strconv.Atoi(second)
 	must.Succeed(t, err)
-	logging := responsesPage{accessLog: accessLog}
 	s.envoy = harness.MustStartEnvoy(t, harness.EnvoyOptions{
 		Bootstrap: filepath.Join("..", "envoy", "bootstrap.yaml"), Weir: s.replicas[0].GRPC, Dir: s.dir, Timeout: testTimeout, Ports: []int{port},
 		Edit: func(text string) string {
 			const first = "- endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: 8081}}}"
 			both := first + "\n              " + strings.Replace(first, "8081", second, 1)
-			return strings.Replace(logging.loggingTo(filepath.Join(s.dir, "access.log"))(text), first, both, 1)
+			return strings.Replace(loggingTo(filepath.Join(s.dir, "access.log"), accessLog)(text), first, both, 1)
 		},
 	})
 }
@@ -144,14 +111,7 @@ func (s *supportStory) run(t *testing.T, commands string) (string, int) {
 	if s.envoy != nil {
 		commands = strings.ReplaceAll(commands, "localhost:10000", strings.TrimPrefix(s.envoy.URL, "http://"))
 	}
-	c := exec.CommandContext(t.Context(), "bash", "-c", s.script+commands)
-	c.Dir = s.dir
-	out, err := c.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return string(out), c.ProcessState.ExitCode()
+	return bash(t, s.dir, s.script+commands)
 }
 
 var (
@@ -248,7 +208,7 @@ func TestSupportFindsAndResetsALimit(t *testing.T) {
 
 // follow runs a step of the page, and returns its output. A line of the log and a reset take up to
 // a second to arrive.
-func (s *supportStory) follow(t *testing.T, step supportStep) string {
+func (s *supportStory) follow(t *testing.T, step docStep) string {
 	t.Helper()
 	repeats := strings.HasPrefix(step.commands, "grep") || strings.HasPrefix(step.commands, "curl -si")
 	for deadline := time.Now().Add(testTimeout); ; time.Sleep(time.Second / 4) {

@@ -24,7 +24,7 @@ func TestTutorialCommandsPrintShownOutput(t *testing.T) {
 	page := must.Read(t, "../docs/tutorial.md")
 	text := onFreePorts(t, string(page))
 	dir := tutorialFolder(t)
-	blocks := regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```$").FindAllStringSubmatch(text, -1)
+	blocks := codeBlock.FindAllStringSubmatch(text, -1)
 	started, compared := 0, 0
 	for i, b := range blocks {
 		kind, name, _ := strings.Cut(b[1], " ")

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -19,19 +18,14 @@ type workflowStep struct {
 	Env               map[string]string
 }
 
-// diffPage returns the steps of the workflow in docs/diff.md, and the files of the page by their
-// names.
+// diffPage returns the steps of the workflow in docs/diff.md, and the other blocks of the page.
 func diffPage(t *testing.T) (steps []workflowStep, files map[string]string) {
 	t.Helper()
-	text := must.Read(t, "../docs/diff.md")
-	files = map[string]string{}
-	for _, b := range regexp.MustCompile("(?ms)^```\\w+ ([^\n]+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		files[b[1]] = b[2]
-	}
+	files = readPage(t, "diff.md").named
 	var workflow struct {
 		Jobs map[string]struct{ Steps []workflowStep }
 	}
-	must.Succeed(t, yaml.Unmarshal([]byte(files["workflow.yaml"]), &workflow))
+	must.Succeed(t, yaml.Unmarshal([]byte(files["yaml workflow.yaml"]), &workflow))
 	return workflow.Jobs["diff"].Steps, files
 }
 
@@ -48,11 +42,11 @@ func TestWorkflowOfDiffRuns(t *testing.T) {
 		code              int
 		comment           string // "": none is written
 	}{
-		{"a change within the condition", files["new.yaml"], bin, "newly_denied_keys > 10", 0, "### Rate limits: newly denied: 1 key, 4 requests"},
-		{"a change beyond the condition", strict.Replace(files["new.yaml"]), bin, "newly_denied_keys > 1", 2, "### Rate limits: newly denied: 2 keys"},
-		{"no change", files["old.yaml"], bin, "newly_denied_keys > 10", 0, "### Rate limits: no change"},
+		{"a change within the condition", files["yaml new.yaml"], bin, "newly_denied_keys > 10", 0, "### Rate limits: newly denied: 1 key, 4 requests"},
+		{"a change beyond the condition", strict.Replace(files["yaml new.yaml"]), bin, "newly_denied_keys > 1", 2, "### Rate limits: newly denied: 2 keys"},
+		{"no change", files["yaml old.yaml"], bin, "newly_denied_keys > 10", 0, "### Rate limits: no change"},
 		{"a fault in the rules", "domain: [", bin, "newly_denied_keys > 10", 1, ""},
-		{"no weir", files["new.yaml"], "/does/not/exist", "newly_denied_keys > 10", 127, ""},
+		{"no weir", files["yaml new.yaml"], "/does/not/exist", "newly_denied_keys > 10", 127, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,8 +68,8 @@ func TestWorkflowOfDiffRuns(t *testing.T) {
 				must.Succeed(t, os.WriteFile(path, []byte(text), 0o700))
 				return path
 			}
-			in("repository/rules/rules.yaml", files["old.yaml"])
-			in("repository/fetch-recording", "#!/bin/sh\ncp "+in("day.ndjson", files["day.ndjson"])+" \"$1\"\n")
+			in("repository/rules/rules.yaml", files["yaml old.yaml"])
+			in("repository/fetch-recording", "#!/bin/sh\ncp "+in("day.ndjson", files["json day.ndjson"])+" \"$1\"\n")
 			in("bin/weir", "#!/bin/sh\nexec "+c.weir+" \"$@\"\n")
 			in("bin/gh", "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\ncp \"$1\" "+filepath.Join(dir, "comment")+"\n")
 			output := in("output", "")

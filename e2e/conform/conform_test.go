@@ -1,8 +1,6 @@
 package conform
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -62,23 +60,11 @@ var ratelimitDefects = []string{
 }
 
 func TestChecksDetectDefectsOfRatelimit(t *testing.T) {
-	binary, err := harness.FindRatelimit()
-	if err != nil {
-		if os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "" {
-			t.Fatal(err)
-		}
-		t.Skip("NOT GRADED: ", err)
-	}
+	binary := harness.MustFindRatelimit(t)
 	t.Parallel()
 	rules, err := conform.Rules(nil)
 	must.Succeed(t, err)
-	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{Binary: binary, Rules: rules, Redis: redistest.Start(t).Addr, Dir: t.TempDir()})
-	must.Succeed(t, err)
-	t.Cleanup(func() {
-		if _, err := r.Stop(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Log(err)
-		}
-	})
+	r := harness.MustStartRatelimit(t, harness.RatelimitOptions{Binary: binary, Rules: rules, Redis: redistest.Start(t).Addr, Dir: t.TempDir()})
 	report := grade(t, conform.Options{Target: r.GRPC})
 	var failed []string
 	for _, c := range report.Checks {

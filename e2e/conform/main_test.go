@@ -15,24 +15,20 @@ import (
 )
 
 var (
-	weir   = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
 	only   = flag.String("only", "", "a regular expression: run only the checks whose ids match")
 	update = flag.Bool("update", false, "record the results, and write docs/conformance.md")
 )
 
 // weirBinary returns the path of the Weir under test.
-var weirBinary, removeBuilt = harness.BuildOnce(weir)
+var weirBinary, removeBuilt = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	code := m.Run()
-	err := removeBuilt()
-	if err == nil && *update && code == 0 {
-		err = record()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conform:", err)
-		code = 1
+	code := harness.Run(m, "conform", removeBuilt)
+	if *update && code == 0 {
+		if err := record(); err != nil {
+			fmt.Fprintln(os.Stderr, "conform:", err)
+			code = 1
+		}
 	}
 	os.Exit(code)
 }

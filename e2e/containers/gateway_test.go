@@ -10,6 +10,7 @@ import (
 	"github.com/testcontainers/testcontainers-go/wait"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/e2e/xds/envoygateway"
 	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/must"
@@ -48,9 +49,9 @@ func (g *gateway) set(version string, perMinute uint32) {
 		}},
 	}}})
 	must.Succeed(g.t, err)
-	r, err := http.NewRequest(http.MethodPut, g.url+"/rules?version="+version, strings.NewReader("["+string(b)+"]"))
+	r, err := http.NewRequestWithContext(g.t.Context(), http.MethodPut, g.url+"/rules?version="+version, strings.NewReader("["+string(b)+"]"))
 	must.Succeed(g.t, err)
-	answer, err := web.Do(r)
+	answer, err := http.DefaultClient.Do(r)
 	must.Succeed(g.t, err)
 	must.Succeed(g.t, answer.Body.Close())
 	if answer.StatusCode != http.StatusOK {
@@ -62,7 +63,7 @@ func (g *gateway) set(version string, perMinute uint32) {
 func (g *gateway) request() (version, fault string) {
 	g.t.Helper()
 	var q struct{ Node, Version, Error string }
-	must.Succeed(g.t, json.Unmarshal([]byte(get(g.t, g.url+"/request")), &q))
+	must.Succeed(g.t, json.Unmarshal([]byte(harness.MustGet(g.t, g.url+"/request")), &q))
 	if q.Node != envoygateway.NodeID {
 		g.t.Errorf("the node is %q", q.Node)
 	}
@@ -123,7 +124,7 @@ func TestEnvoyGatewayConfiguresContainer(t *testing.T) {
 
 	// The figures on Envoy Gateway's dashboard.
 	series := fmt.Sprintf(`ratelimit_service_rate_limit_over_limit{domain=%q,key1=%q,key2=%q}`, listener, route+"_"+route, rule)
-	metrics := get(t, "http://"+weir.address(19001)+"/metrics")
+	metrics := harness.MustGet(t, "http://"+weir.address(19001)+"/metrics")
 	if !strings.Contains(metrics, series+" 2\n") {
 		t.Errorf("no %s 2 in\n%s", series, metrics)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -61,7 +62,7 @@ func TestContainerSurvivesRedisOutage(t *testing.T) {
 			if n := c.stat("cluster.backend.ratelimit.failure_mode_allowed"); n < len(actions) {
 				t.Errorf("Envoy let %d pass, want %d or more", n, len(actions))
 			}
-			if body := get(t, "http://"+weir.address(8080)+"/healthcheck"); body != "OK" {
+			if body := harness.MustGet(t, "http://"+weir.address(8080)+"/healthcheck"); body != "OK" {
 				t.Errorf("/healthcheck without Redis: %q; all replicas would leave at once", body)
 			}
 			how.back(t, redis)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -55,25 +56,11 @@ func TestTwoReplicasAdmitExactlyTheLimit(t *testing.T) {
 		}
 	}
 	for _, one := range []*service{a, b} {
-		if n := answered(t, one); n < len(actions)*requests/4 {
-			t.Errorf("a replica answered %d of %d requests", n, len(actions)*requests)
+		if n := harness.MustMetrics(t, "http://"+one.address(8080)).Sum("weir_requests_total"); int(n) < len(actions)*requests/4 {
+			t.Errorf("a replica answered %v of %d requests", n, len(actions)*requests)
 		}
 		one.end()
 	}
-}
-
-// answered returns the number of requests that a replica has answered.
-func answered(t *testing.T, s *service) (n int) {
-	t.Helper()
-	for line := range strings.Lines(get(t, "http://"+s.address(8080)+"/metrics")) {
-		if strings.HasPrefix(line, "weir_requests_total{") {
-			var one int
-			_, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &one)
-			must.Succeed(t, err)
-			n += one
-		}
-	}
-	return n
 }
 
 // replicas returns the number of hosts that Envoy considers healthy.
@@ -128,7 +115,7 @@ func TestRollingRestart(t *testing.T) {
 	}
 	t.Logf("%d requests", sent)
 	if t.Failed() {
-		t.Logf("%s", get(t, c.envoy.Admin+"/stats?filter=cluster.weir"))
+		t.Logf("%s", harness.MustGet(t, c.envoy.Admin+"/stats?filter=cluster.weir"))
 	}
 }
 

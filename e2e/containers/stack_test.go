@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -235,29 +233,7 @@ func (c *proxy) awaitConnected(action string) {
 }
 
 // stat returns one of Envoy's statistics, or 0 if it does not exist yet.
-func (c *proxy) stat(name string) (n int) {
+func (c *proxy) stat(name string) int {
 	c.t.Helper()
-	for line := range strings.Lines(get(c.t, c.envoy.Admin+"/stats")) {
-		if text, ok := strings.CutPrefix(line, name+": "); ok {
-			_, err := fmt.Sscan(text, &n)
-			must.Succeed(c.t, err)
-		}
-	}
-	return n
-}
-
-// web keeps no connection, because a restarted container may have another address.
-var web = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: startTimeout}
-
-func get(t *testing.T, url string) string {
-	t.Helper()
-	r, err := web.Get(url)
-	must.Succeed(t, err)
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
-	must.Succeed(t, err)
-	if r.StatusCode != 200 {
-		t.Fatalf("%s: %s\n%s", url, r.Status, body)
-	}
-	return string(body)
+	return c.envoy.MustStat(c.t, name)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/certtest"
 )
 
@@ -78,7 +79,7 @@ func TestContainerServesTLSAndMutualTLS(t *testing.T) {
 		if a := c.do("alice", "login"); a.Limit != "" {
 			t.Errorf("%+v", a)
 		}
-		if stats := get(t, c.envoy.Admin+"/stats?filter=ssl.connection_error"); !strings.Contains(stats, "cluster.weir.ssl.connection_error") {
+		if stats := harness.MustGet(t, c.envoy.Admin+"/stats?filter=ssl.connection_error"); !strings.Contains(stats, "cluster.weir.ssl.connection_error") {
 			t.Errorf("no TLS was tried:\n%s", stats)
 		}
 	})

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/freeport"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -280,7 +281,7 @@ func sleepUntil(ctx context.Context, t time.Time) error {
 
 // ifFree returns port if it is free, and otherwise 0.
 func ifFree(port int) int {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := net.Listen("tcp", freeport.Addr(port))
 	if err != nil {
 		return 0
 	}

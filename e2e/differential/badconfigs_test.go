@@ -1,15 +1,14 @@
 package differential
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -143,7 +142,7 @@ func TestRulesFileErrorsMatchRatelimit(t *testing.T) {
 		})
 		t.Run("envoyproxy-ratelimit/"+c.name, func(t *testing.T) {
 			t.Parallel()
-			said := firstLoad(t, ratelimitBinary(t), files, c.env)
+			said := firstLoad(t, harness.MustFindRatelimit(t), files, c.env)
 			judge(t, expected(c.want, c.theirs), said, strings.Contains(said, loaded))
 		})
 	}
@@ -177,15 +176,13 @@ const loaded = "Successfully loaded new configuration"
 // firstLoad returns the log of envoyproxy/ratelimit after its first attempt to load files.
 func firstLoad(t *testing.T, binary string, files []file, env string) string {
 	t.Helper()
-	s, _, _ := runSide(t, binary, files, "LOG_LEVEL=info", env)
-	for start := time.Now(); time.Since(start) < sideTimeout; time.Sleep(10 * time.Millisecond) {
-		// The log quotes texts.
-		if log := s.log.String(); strings.Contains(log, loaded) || strings.Contains(log, "Error loading new configuration") {
-			return unquoted.Replace(log)
-		}
-	}
-	t.Fatal(fmt.Sprint("envoyproxy/ratelimit logs neither a load nor an error:\n", s.log))
-	return ""
+	s := startSide(t, binary, files, "LOG_LEVEL=info", env)
+	log := ""
+	must.Until(t, "envoyproxy/ratelimit logs a load or an error", func() bool {
+		log = s.Log()
+		return strings.Contains(log, loaded) || strings.Contains(log, "Error loading new configuration")
+	})
+	return unquoted.Replace(log) // the log quotes texts
 }
 
 var unquoted = strings.NewReplacer(`\n`, "\n", `\"`, `"`, "\\`", "`")

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 const badRules = `domain: bad
@@ -78,7 +80,7 @@ func TestBadRequestsAreAnswered(t *testing.T) {
 		left--
 		got := weir.ask(t.Context(), ask("bad", desc("k", "good")))
 		if got.err != nil || got.response.GetStatuses()[0].GetLimitRemaining() != uint32(left) {
-			t.Errorf("the next request: %v %v, want %d left\n%s", got, got.err, left, weir.log)
+			t.Errorf("the next request: %v %v, want %d left\n%s", got, got.err, left, weir.Tail())
 		}
 	}
 	for _, c := range badRequests {
@@ -108,7 +110,7 @@ func TestBadRequestsAreAnswered(t *testing.T) {
 		value, new(string), grpc.ForceCodec(rawCodec{})); err != nil {
 		t.Errorf("a value of invalid UTF-8: %v, want a response", err)
 	}
-	weir.ends(t)
+	harness.MustStop(t, weir.Process)
 }
 
 // A rawCodec sends strings as they are.

@@ -8,6 +8,8 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 // A step is a request with the answers of both sides, as texts of answer.brief.
@@ -248,7 +250,7 @@ func unindent(s string) string { return strings.ReplaceAll(s, "\t", "  ") }
 
 // Both sides must give the answers in the table, so that an obsolete difference fails.
 func TestIntentionalDifferencesAreCurrent(t *testing.T) {
-	ratelimitBinary(t)
+	harness.MustFindRatelimit(t)
 	for _, env := range []string{"", cacheOn, stopOn} {
 		files := filesOfDifferences(env)
 		var settings []string

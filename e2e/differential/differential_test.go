@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
@@ -50,7 +51,7 @@ var configurations = []configuration{
 
 // Both sides must give the same answers to thousands of random requests under each configuration.
 func TestRandomRequestsGetSameAnswers(t *testing.T) {
-	ratelimitBinary(t)
+	harness.MustFindRatelimit(t)
 	// Run returns after all parallel subtests.
 	t.Run("of", func(t *testing.T) {
 		for i, c := range configurations {
@@ -89,7 +90,7 @@ func sameAnswers(t *testing.T, c configuration, stream uint64) {
 		compare.compare(t, random.next())
 	}
 	compare.sum(t)
-	ours.ends(t)
+	harness.MustStop(t, ours.Process)
 	if t.Failed() {
 		for _, f := range files {
 			t.Logf("%s:\n%s", f.name, f.text)

@@ -23,42 +23,16 @@ import (
 var (
 	seed     = flag.Uint64("seed", 1, "the seed of the random rules and requests")
 	requests = flag.Int("requests", 2000, "the number of requests per configuration")
-	weir     = flag.String("weir", "", "a binary of Weir to test instead of one built from this tree")
 )
 
 // weirBinary returns the path of the Weir under test.
-var weirBinary, removeBuilt = harness.BuildOnce(weir)
+var weirBinary, removeBuilt = harness.BuildOnce()
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	code := m.Run()
-	if err := removeBuilt(); err != nil {
-		fmt.Fprintln(os.Stderr, "differential:", err)
-		code = 1
-	}
+	code := harness.Run(m, "differential", removeBuilt)
 	if _, missing := harness.FindRatelimit(); missing != nil {
 		// Without -v a skipped test prints nothing.
 		fmt.Fprintln(os.Stderr, "differential: THE COMPARISON WITH envoyproxy/ratelimit DID NOT RUN:", missing)
 	}
-	return code
-}
-
-// ratelimitBinary returns the path of envoyproxy/ratelimit. Without a binary it skips the test, or
-// fails it if INCUMBENT is set or INCUMBENT_REQUIRED is 1.
-func ratelimitBinary(t *testing.T) string {
-	t.Helper()
-	path, err := harness.FindRatelimit()
-	switch {
-	case err == nil:
-		return path
-	case os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "":
-		t.Fatal("no binary of envoyproxy/ratelimit: ", err)
-	default:
-		t.Skip("NOT COMPARED with envoyproxy/ratelimit: ", err)
-	}
-	return ""
+	os.Exit(code)
 }

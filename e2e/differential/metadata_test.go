@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weir-rls/weir/e2e/harness"
 )
 
 const metadataRules = `domain: meta
@@ -75,5 +77,5 @@ func TestMetadataIsMerged(t *testing.T) {
 	}
 	all.Wait()
 	check()
-	weir.ends(t)
+	harness.MustStop(t, weir.Process)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -43,7 +44,7 @@ func TestSlowClientsDelayNoOtherClient(t *testing.T) {
 	// While the whole requests are decided, Weir may shed others. After that, clients that do not
 	// read their responses must take nothing of MAX_IN_FLIGHT.
 	must.Until(t, "the whole requests are decided or shed", func() bool {
-		m, err := metrics(t.Context(), w)
+		m, err := harness.GetMetrics(t.Context(), w.HTTP)
 		return err == nil && ended(m) >= each*(50+100)
 	})
 	machine := watchStalls(t)

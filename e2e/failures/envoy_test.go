@@ -103,12 +103,13 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 	}
 	// Weir reads Envoy's connection in order. When it answers a request without a rule, it knows
 	// which calls Envoy has given up.
-	decided := e.decided(t)
+	const decisions = "cluster.backend.ratelimit.ok"
+	decided := e.MustStat(t, decisions)
 	must.Until(t, "Weir answers a request without a rule", func() bool {
 		e.ask(t.Context(), "nobody", "nothing")
-		return e.decided(t) > decided
+		return e.MustStat(t, decisions) > decided
 	})
-	must.Until(t, "Weir has ended the calls", func() bool { return mustMetrics(t, w)["weir_requests_in_flight"] == 0 })
+	must.Until(t, "Weir has ended the calls", func() bool { return harness.MustMetrics(t, w.HTTP)["weir_requests_in_flight"] == 0 })
 	if n := givenUp(t, w) - before; n < 5 {
 		t.Errorf("%v requests are counted as given up, want at least 5", n)
 	}
@@ -125,7 +126,7 @@ func TestEnvoyTimeoutChargesNothing(t *testing.T) {
 // at its timeout, at about the time at which its deadline passes in Weir.
 func givenUp(t *testing.T, w *harness.Weir) float64 {
 	t.Helper()
-	metrics := mustMetrics(t, w)
+	metrics := harness.MustMetrics(t, w.HTTP)
 	return metrics[`weir_requests_total{code="Canceled",overall=""}`] + metrics[`weir_requests_total{code="DeadlineExceeded",overall=""}`]
 }
 
@@ -160,18 +161,6 @@ func (e *envoy) ask(ctx context.Context, user, action string) visit {
 	a, err := e.Do(ctx, user, action)
 	v.status, v.limit, v.err, v.end = a.Status, a.Limit != "", err, time.Now()
 	return v
-}
-
-// decided returns the number of requests that Weir has admitted within Envoy's timeout.
-func (e *envoy) decided(t *testing.T) (n int) {
-	t.Helper()
-	text, err := harness.Get(t.Context(), e.Admin+"/stats?filter=ratelimit.ok$")
-	must.Succeed(t, err)
-	if _, value, found := strings.Cut(text, ": "); found {
-		n, err = strconv.Atoi(strings.TrimSpace(value))
-	}
-	must.Succeed(t, err)
-	return n
 }
 
 // browse sends requests of that many users, each user one at a time, until stop is called. It

@@ -2,7 +2,6 @@ package failures
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -147,7 +146,7 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 	}
 	want := len(r.all.withVerdict(failed))
 	must.Until(t, fmt.Sprintf("weir_requests_total counts %d Unavailable", want), func() bool {
-		return int(mustMetrics(t, w)[`weir_requests_total{code="Unavailable",overall=""}`]) == want
+		return int(harness.MustMetrics(t, w.HTTP)[`weir_requests_total{code="Unavailable",overall=""}`]) == want
 	})
 
 	acknowledged, unknown := r.all.withVerdict(allowed).byCounter(), r.all.withVerdict(failed).byCounter()
@@ -174,14 +173,14 @@ func TestFrozenRedisFailsRequestsInTime(t *testing.T) {
 // gives up after 20 ms like Envoy.
 func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 	t.Parallel()
-	path := os.Getenv("INCUMBENT")
-	if !*full || path == "" {
+	if !*full {
 		t.Skip("only make chaos measures envoyproxy/ratelimit")
 	}
+	path := harness.MustFindRatelimit(t)
 	for _, wait := range []time.Duration{testTimeout, 20 * time.Millisecond} {
 		redis := redistest.Start(t)
-		p, addr := startRatelimit(t, path, redis.Addr)
-		c := dial(t, addr)
+		p := startRatelimit(t, path, redis.Addr)
+		c := dial(t, p.GRPC)
 		c.timeout = wait
 		r := freeze(t, []*client{c}, redis, nil)
 		resident, err := p.Resident()
@@ -200,18 +199,11 @@ func TestFrozenRedisBehindRatelimitIsMeasured(t *testing.T) {
 	}
 }
 
-func startRatelimit(t *testing.T, path, redis string) (*harness.Process, string) {
+func startRatelimit(t *testing.T, path, redis string) *harness.Ratelimit {
 	t.Helper()
-	r, err := harness.StartRatelimit(t.Context(), harness.RatelimitOptions{
+	return harness.MustStartRatelimit(t, harness.RatelimitOptions{
 		Binary: path, Redis: redis, Dir: t.TempDir(),
 		Rules: fmt.Sprintf("domain: %s\ndescriptors:\n  - key: user_id\n    descriptors:\n"+
 			"      - {key: action, value: first, rate_limit: {unit: year, requests_per_unit: %d}}\n", domain, many),
 	})
-	must.Succeed(t, err)
-	t.Cleanup(func() {
-		if _, err := r.Stop(); err != nil {
-			t.Log(err)
-		}
-	})
-	return r.Process, r.GRPC
 }

@@ -8,9 +8,7 @@
 package failures
 
 import (
-	"errors"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -21,27 +19,13 @@ import (
 var (
 	full = flag.Bool("full", false, "run at full length, and assert strict bounds: for a machine that has nothing else to do")
 	page = flag.String("page", "", "the page whose table takes what was measured; none: it is logged")
-	weir = flag.String("weir", "", "a binary of Weir in place of the one built from this tree")
 	soak = flag.Duration("soak", 10*time.Minute, "the length of the soak, with -full")
 )
 
 // weirBinary returns the path of the Weir under test.
-var weirBinary, removeBuilt = harness.BuildOnce(weir)
+var weirBinary, removeBuilt = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "failures:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	defer func() { err = errors.Join(err, removeBuilt()) }()
-	return m.Run(), publish()
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "failures", publish, removeBuilt)) }
 
 // either returns the first value in a short run, and the second in a full run.
 func either[T any](short, long T) T {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
@@ -36,7 +37,7 @@ func TestOnStoreErrorDecidesUnderLoad(t *testing.T) {
 	first := startWeir(t, text.String(), env...)
 	l.clients = []*client{dial(t, first.GRPC), dial(t, startWeir(t, text.String(), env...).GRPC)}
 	mode := func(name string) float64 {
-		return mustMetrics(t, first)[fmt.Sprintf(`weir_domain_mode{domain="%s",mode="%s"}`, domain, name)]
+		return harness.MustMetrics(t, first.HTTP)[fmt.Sprintf(`weir_domain_mode{domain="%s",mode="%s"}`, domain, name)]
 	}
 	l.start(t)
 	sleep(t, either(time.Second, 3*time.Second))

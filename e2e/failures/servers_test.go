@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -60,30 +59,6 @@ func withLongTimeout(env ...string) []string {
 	return either(append(env, "STORE_TIMEOUT=150ms", "MAX_IN_FLIGHT=100000"), env)
 }
 
-// metrics returns the metrics of a Weir, by name and labels as in /metrics.
-func metrics(ctx context.Context, w *harness.Weir) (map[string]float64, error) {
-	text, err := harness.Get(ctx, w.HTTP+"/metrics")
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]float64{}
-	for line := range strings.Lines(text) {
-		if at := strings.LastIndexByte(line, ' '); at > 0 && line[0] != '#' {
-			if v, err := strconv.ParseFloat(strings.TrimSpace(line[at+1:]), 64); err == nil {
-				all[line[:at]] = v
-			}
-		}
-	}
-	return all, nil
-}
-
-func mustMetrics(t *testing.T, w *harness.Weir) map[string]float64 {
-	t.Helper()
-	m, err := metrics(t.Context(), w)
-	must.Succeed(t, err)
-	return m
-}
-
 // A size is the memory, goroutines and files of a process.
 type size struct {
 	goroutines, files int
@@ -93,7 +68,7 @@ type size struct {
 
 // sizeOf returns the current size of a Weir, from its metrics and from the kernel.
 func sizeOf(ctx context.Context, w *harness.Weir) (size, error) {
-	m, err := metrics(ctx, w)
+	m, err := harness.GetMetrics(ctx, w.HTTP)
 	if err != nil {
 		return size{}, err
 	}

@@ -2,41 +2,31 @@ package failures
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
-	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/relay"
 )
 
 // A wire is a proxy in front of Redis that can disturb the traffic as networks do.
 type wire struct {
 	addr string
-	to   string
-	l    net.Listener
 
-	mu      sync.Mutex
-	open    map[net.Conn]bool
-	faults  *faultyNetwork
-	noCopy  bool // the replication stream is dropped
-	pumping sync.WaitGroup
+	mu     sync.Mutex
+	faults *faultyNetwork
+	noCopy bool // the replication stream is dropped
 }
 
 // newWire opens a wire to a server. It closes with the test.
 func newWire(tb testing.TB, to string) *wire {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(tb, err)
-	w := &wire{addr: l.Addr().String(), to: to, l: l, open: map[net.Conn]bool{}}
-	w.pumping.Go(w.accept)
-	tb.Cleanup(func() {
-		_ = l.Close()
-		w.cutAll()
-		w.pumping.Wait()
-	})
+	w := &wire{}
+	w.addr = relay.Start(tb, func() string { return to }, w.wrap)
 	return w
 }
 
@@ -54,79 +44,38 @@ func (w *wire) forgetReplicas() {
 	w.noCopy = true
 }
 
-func (w *wire) cutAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for c := range w.open {
-		_ = c.Close()
-	}
-	w.open = map[net.Conn]bool{}
-}
-
-func (w *wire) accept() {
-	for {
-		client, err := w.l.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.DialTimeout("tcp", w.to, time.Second)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
+// wrap disturbs both directions of a connection. Its client may turn out to be a replica.
+func (w *wire) wrap(server, client io.Writer) (requests, replies io.Writer) {
+	var replica atomic.Bool
+	disturbed := func(to io.Writer, data []byte) (int, error) {
 		w.mu.Lock()
-		w.open[client], w.open[server] = true, true
+		f := w.faults
 		w.mu.Unlock()
-		replica := make(chan struct{})
-		w.pumping.Go(func() { w.pump(client, server, replica, true) })
-		w.pumping.Go(func() { w.pump(server, client, replica, false) })
-	}
-}
-
-// pump forwards the bytes of one side until either side ends. replica is closed when a client turns
-// out to be a replica.
-func (w *wire) pump(from, to net.Conn, replica chan struct{}, asks bool) {
-	defer func() {
-		_, _ = from.Close(), to.Close()
-		w.mu.Lock()
-		delete(w.open, from)
-		delete(w.open, to)
-		w.mu.Unlock()
-	}()
-	buf := make([]byte, 64<<10)
-	known := false
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		if asks && !known && bytes.Contains(buf[:n], []byte("PSYNC")) {
-			close(replica)
-			known = true
-		}
-		w.mu.Lock()
-		f, noCopy := w.faults, w.noCopy
-		w.mu.Unlock()
-		if !asks && noCopy && isClosed(replica) {
-			continue
-		}
-		keep, goOn := n, true
+		keep, goOn := len(data), true
 		if f != nil {
-			keep, goOn = f.disturb(n)
+			keep, goOn = f.disturb(len(data))
 		}
-		if _, err := io.Copy(to, bytes.NewReader(buf[:keep])); err != nil || !goOn {
-			return
+		n, err := to.Write(data[:keep])
+		if err == nil && !goOn {
+			err = errors.New("the network has cut the connection")
 		}
+		return n, err
 	}
-}
-
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
+	requests = relay.WriteFunc(func(data []byte) (int, error) {
+		if bytes.Contains(data, []byte("PSYNC")) {
+			replica.Store(true)
+		}
+		return disturbed(server, data)
+	})
+	return requests, relay.WriteFunc(func(data []byte) (int, error) {
+		w.mu.Lock()
+		noCopy := w.noCopy
+		w.mu.Unlock()
+		if noCopy && replica.Load() {
+			return len(data), nil
+		}
+		return disturbed(client, data)
+	})
 }
 
 // A faultyNetwork delays, cuts and truncates pieces of traffic, each with its own probability.

@@ -255,16 +255,9 @@ func (s *setup) allowed(path string, times int, headers ...string) (n int) {
 	return n
 }
 
-var build, remove = harness.BuildOnce(nil)
+var build, remove = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "gateway", remove)) }
 
 func TestWeirServesARealEnvoyGateway(t *testing.T) {
 	s := begin(t)
@@ -329,14 +322,14 @@ func TestWeirServesARealEnvoyGateway(t *testing.T) {
 	})
 	t.Run("requests in flight", s.testRequestsInFlight)
 	t.Run("Envoy has the bound of streams of the page", func(t *testing.T) {
-		text := s.body(s.admin + "/config_dump?resource=dynamic_active_clusters&name_regex=ratelimit_cluster")
+		text := harness.MustGet(t, s.admin+"/config_dump?resource=dynamic_active_clusters&name_regex=ratelimit_cluster")
 		if !strings.Contains(text, `"max_concurrent_streams": 128`) {
 			t.Errorf("no bound of 128 streams in\n%s", text)
 		}
 	})
 	t.Run("reservations", s.testReservations)
 	t.Run("overlay", func(t *testing.T) {
-		if rules := s.body(s.debug + "/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 2 {
+		if rules := harness.MustGet(t, s.debug+"/rlconfig"); strings.Count(rules, "algorithm: sliding_log") != 2 {
 			t.Errorf("two rules have a sliding log, not these:\n%s", rules)
 		}
 	})
@@ -362,26 +355,6 @@ func TestWeirServesARealEnvoyGateway(t *testing.T) {
 }
 
 // decided returns the number of requests that Weir has answered.
-func (s *setup) decided() (n int) {
-	for line := range strings.Lines(s.body(s.health + "/metrics")) {
-		var count int
-		if _, value, found := strings.Cut(line, "} "); found && strings.HasPrefix(line, "weir_requests_total{") {
-			_, _ = fmt.Sscan(value, &count)
-			n += count
-		}
-	}
-	return n
-}
-
-func (s *setup) body(url string) string {
-	r, err := http.Get(url)
-	if err != nil {
-		return err.Error()
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+func (s *setup) decided() int {
+	return int(harness.MustMetrics(s.t, s.health).Sum("weir_requests_total"))
 }

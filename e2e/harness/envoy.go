@@ -67,10 +67,6 @@ type Envoy struct {
 
 // StartEnvoy starts Envoy and returns once it accepts requests.
 func StartEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
-	return retryInUse(func() (*Envoy, error) { return startEnvoy(ctx, o) })
-}
-
-func startEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 	path, err := FindEnvoy()
 	if err != nil {
 		return nil, err

@@ -74,19 +74,3 @@ func TestRewriteRejectsUnknownPorts(t *testing.T) {
 		}
 	}
 }
-
-// No port is returned twice.
-func TestFreePortsAreDistinct(t *testing.T) {
-	t.Parallel()
-	seen := map[int]bool{}
-	for range 20 {
-		ports, err := FreePorts(3)
-		must.Succeed(t, err)
-		for _, p := range ports {
-			if seen[p] {
-				t.Errorf("port %d twice", p)
-			}
-			seen[p] = true
-		}
-	}
-}

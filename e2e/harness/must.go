@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -18,31 +19,31 @@ import (
 func Main(m *testing.M, name, parallel string, remove func() error) int {
 	flag.Parse()
 	_, err := FindEnvoy()
-	if err == nil {
-		err = flag.Set("test.parallel", parallel)
-	}
-	code := 1
-	if err == nil {
-		code = m.Run()
-		err = remove()
-	}
-	if err != nil {
+	if err = errors.Join(err, flag.Set("test.parallel", parallel)); err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		return 1
+	}
+	return Run(m, name, remove)
+}
+
+// Run runs the tests m, and then each function of after. It returns the exit code.
+func Run(m *testing.M, name string, after ...func() error) int {
+	code := m.Run()
+	for _, f := range after {
+		if err := f(); err != nil {
+			fmt.Fprintln(os.Stderr, name+":", err)
+			code = 1
+		}
 	}
 	return code
 }
 
 // BuildOnce is [BuildWeir] for all tests of a package. The first call of binary builds Weir into a
-// new folder, which remove deletes. An override, the value of a flag of the tests, may name a
-// binary instead; nil names none. So may $WEIR, with which make test builds Weir once for all
-// packages.
-func BuildOnce(override *string) (binary func(testing.TB) string, remove func() error) {
+// new folder, which remove deletes. $WEIR may name a binary instead; with it, make test builds Weir
+// once for all packages.
+func BuildOnce() (binary func(testing.TB) string, remove func() error) {
 	dir := ""
 	build := sync.OnceValues(func() (path string, err error) {
-		if override != nil && *override != "" {
-			return *override, nil
-		}
 		if path := os.Getenv("WEIR"); path != "" {
 			return path, nil
 		}
@@ -95,6 +96,30 @@ func MustStartEnvoy(t testing.TB, o EnvoyOptions) *Envoy {
 	return e
 }
 
+// MustFindRatelimit is [FindRatelimit] for a test, which it skips without envoyproxy/ratelimit. The
+// test fails if INCUMBENT is set or INCUMBENT_REQUIRED is 1.
+func MustFindRatelimit(t testing.TB) string {
+	t.Helper()
+	path, err := FindRatelimit()
+	switch {
+	case err == nil:
+	case os.Getenv("INCUMBENT_REQUIRED") == "1" || os.Getenv("INCUMBENT") != "":
+		t.Fatal("no binary of envoyproxy/ratelimit: ", err)
+	default:
+		t.Skip("NOT COMPARED with envoyproxy/ratelimit: ", err)
+	}
+	return path
+}
+
+// MustStartRatelimit is [StartRatelimit] for a test, which kills the server at its end.
+func MustStartRatelimit(t testing.TB, o RatelimitOptions) *Ratelimit {
+	t.Helper()
+	r, err := StartRatelimit(t.Context(), o)
+	must.Succeed(t, err)
+	t.Cleanup(r.Kill)
+	return r
+}
+
 // MustStop stops a process. The test fails unless the process exits with 0, or has been killed by
 // [Process.Kill].
 func MustStop(t testing.TB, p *Process) {
@@ -113,4 +138,12 @@ func MustFreePorts(t testing.TB, n int) []int {
 	free, err := FreePorts(n)
 	must.Succeed(t, err)
 	return free
+}
+
+// MustGet is [Get] for a test.
+func MustGet(t testing.TB, url string) string {
+	t.Helper()
+	text, err := Get(t.Context(), url)
+	must.Succeed(t, err)
+	return text
 }

@@ -143,16 +143,6 @@ func (p *Process) Tail() string {
 	return s
 }
 
-// retryInUse retries f while another process has taken one of its free ports.
-func retryInUse[T any](f func() (T, error)) (T, error) {
-	for try := 1; ; try++ {
-		v, err := f()
-		if err == nil || try == 3 || !strings.Contains(strings.ToLower(err.Error()), "address already in use") {
-			return v, err
-		}
-	}
-}
-
 // FreePorts returns n free loopback ports, which no other test gets, because Envoys can share a
 // port unnoticed.
 func FreePorts(n int) ([]int, error) {

@@ -36,7 +36,8 @@ type Ratelimit struct {
 	Debug string // the URL of the debug pages, without a path
 }
 
-// StartRatelimit starts envoyproxy/ratelimit and returns once it listens.
+// StartRatelimit starts envoyproxy/ratelimit, or a Weir with its settings, and returns once it is
+// healthy.
 func StartRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error) {
 	if o.Rules != "" {
 		folder := filepath.Join(o.Dir, "ratelimit", "config")
@@ -47,10 +48,6 @@ func StartRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error)
 			return nil, err
 		}
 	}
-	return retryInUse(func() (*Ratelimit, error) { return startRatelimit(ctx, o) })
-}
-
-func startRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error) {
 	ports, err := FreePorts(3)
 	if err != nil {
 		return nil, err
@@ -63,7 +60,7 @@ func startRatelimit(ctx context.Context, o RatelimitOptions) (*Ratelimit, error)
 		"RUNTIME_ROOT=" + o.Dir, "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false", "RUNTIME_IGNOREDOTFILES=true",
 		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + o.Redis, "USE_STATSD=false", "DISABLE_STATS=true", "LOG_LEVEL=error",
 	}, o.Env...)
-	if r.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "ratelimit.log"), Listens(r.GRPC)); err != nil {
+	if r.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "ratelimit.log"), healthy(ports[1])); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -86,10 +86,6 @@ type Weir struct {
 
 // StartWeir starts Weir and returns once it is ready.
 func StartWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
-	return retryInUse(func() (*Weir, error) { return startWeir(ctx, o) })
-}
-
-func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	p, err := FreePorts(3)
 	if err != nil {
 		return nil, err
@@ -111,22 +107,26 @@ func startWeir(ctx context.Context, o WeirOptions) (*Weir, error) {
 	}
 	cmd.Env = append(cmd.Env, o.Env...)
 	w := &Weir{GRPC: net.JoinHostPort(o.Host, strconv.Itoa(p[0])), HTTP: "http://" + freeport.Addr(p[1]), Debug: "http://" + freeport.Addr(p[2])}
-	w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), func(ctx context.Context) error {
-		_, err := Get(ctx, w.HTTP+"/healthcheck")
-		return err
-	})
-	if err != nil {
+	if w.Process, err = Start(ctx, cmd, filepath.Join(o.Dir, "weir.log"), healthy(p[1])); err != nil {
 		return nil, err
 	}
 	return w, nil
 }
 
+// healthy reports whether the service with this HTTP port is ready.
+func healthy(port int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := Get(ctx, "http://"+freeport.Addr(port)+"/healthcheck")
+		return err
+	}
+}
+
 // client does not reuse connections, so that polling does not delay a draining server.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
-// Get returns the page at url. It fails on a status other than 200, and after 30 s.
+// Get returns the page at url. It fails on a status other than 200, and after 2 minutes.
 func Get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -137,7 +137,7 @@ func Get(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	defer res.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
+	b, err := io.ReadAll(io.LimitReader(res.Body, 256<<20))
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answers %s", url, res.Status)
 	}

@@ -4,7 +4,6 @@ import (
 	"net"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -72,8 +71,7 @@ func TestRunbookUnblocksAUserOnRedis(t *testing.T) {
 
 // weir top names a blocked user, and weir reset unblocks the user immediately, with the admin API.
 func TestRunbookUnblocksAUserByReset(t *testing.T) {
-	free := harness.MustFreePorts(t, 1)
-	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(free[0]))
+	admin := redistest.FreeAddr(t)
 	token := filepath.Join(t.TempDir(), "tokens")
 	must.Write(t, token, strings.Repeat("ab", 16))
 	redis := redistest.Start(t)

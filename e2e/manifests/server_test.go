@@ -30,13 +30,9 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce(nil)
+var binary, removeBinary = harness.BuildOnce()
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	_ = removeBinary()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "manifests", removeBinary)) }
 
 // stepTimeout is far longer than any step takes on a busy machine.
 const stepTimeout = 2 * time.Minute

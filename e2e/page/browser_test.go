@@ -20,6 +20,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/redistest"
 )
 
 const (
@@ -65,8 +66,7 @@ func serveRules(t *testing.T, redis, rules string, env ...string) *site {
 	for name, text := range map[string]string{"rules.yaml": rules, "tokens": token + "\n"} {
 		must.Write(t, filepath.Join(dir, name), text)
 	}
-	ports := harness.MustFreePorts(t, 1)
-	addr := fmt.Sprintf("127.0.0.1:%d", ports[0])
+	addr := redistest.FreeAddr(t)
 	w := harness.MustStartWeir(t, harness.WeirOptions{
 		Binary: path, Rules: filepath.Join(dir, "rules.yaml"), Dir: dir, Redis: redis,
 		// Weir admits a hit that Redis does not decide in time, and a busy machine takes longer

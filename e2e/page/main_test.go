@@ -3,7 +3,6 @@
 package page
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,7 +12,7 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce(nil)
+var binary, removeBinary = harness.BuildOnce()
 
 // shots is a folder for screenshots of each view at three widths and in both color schemes.
 var shots = flag.String("shots", "", "write screenshots into this folder")
@@ -27,10 +26,5 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	code := m.Run()
-	if err := errors.Join(closeBrowser(), removeBinary()); err != nil {
-		fmt.Fprintln(os.Stderr, "page:", err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(harness.Run(m, "page", func() error { return closeBrowser() }, removeBinary))
 }

@@ -2,9 +2,7 @@ package streamdone
 
 import (
 	"context"
-	"net"
-	"strconv"
-	"strings"
+	"io"
 	"sync"
 	"testing"
 
@@ -12,6 +10,7 @@ import (
 
 	"github.com/weir-rls/weir/e2e/harness"
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/relay"
 )
 
 // A gate is a proxy in front of Redis. While it is closed, Redis receives commands, and its replies
@@ -21,66 +20,24 @@ type gate struct {
 
 	mu     sync.Mutex
 	opened chan struct{} // closed while the gate is open
-	conns  []net.Conn
 }
 
 // newGate starts an open gate that ends with the test.
 func newGate(t *testing.T, redis string) *gate {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	g := &gate{addr: l.Addr().String(), opened: make(chan struct{})}
+	g := &gate{opened: make(chan struct{})}
 	close(g.opened)
-	var pumps sync.WaitGroup
-	pumps.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", redis)
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			g.mu.Lock()
-			g.conns = append(g.conns, client, server)
-			g.mu.Unlock()
-			pumps.Go(func() { g.carry(server, client, false) })
-			pumps.Go(func() { g.carry(client, server, true) })
-		}
-	})
-	t.Cleanup(func() {
-		g.open()
-		_ = l.Close()
-		g.mu.Lock()
-		for _, c := range g.conns {
-			_ = c.Close()
-		}
-		g.mu.Unlock()
-		pumps.Wait()
-	})
-	return g
-}
-
-func (g *gate) carry(to, from net.Conn, replies bool) {
-	defer to.Close()
-	buf := make([]byte, 1<<16)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		if replies {
+	g.addr = relay.Start(t, func() string { return redis }, func(server, client io.Writer) (requests, replies io.Writer) {
+		return server, relay.WriteFunc(func(reply []byte) (int, error) {
 			g.mu.Lock()
 			opened := g.opened
 			g.mu.Unlock()
 			<-opened
-		}
-		if _, err := to.Write(buf[:n]); err != nil {
-			return
-		}
-	}
+			return client.Write(reply)
+		})
+	})
+	t.Cleanup(g.open)
+	return g
 }
 
 // close holds replies from now on.
@@ -172,16 +129,7 @@ func (g *closedGate) abandon() {
 }
 
 // metric returns a metric of the slow Weir, summed over its labels.
-func (w *slowWeir) metric(t *testing.T, name string) (sum float64) {
+func (w *slowWeir) metric(t *testing.T, name string) float64 {
 	t.Helper()
-	text, err := harness.Get(t.Context(), w.HTTP+"/metrics")
-	must.Succeed(t, err)
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, name+"{") {
-			n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-			must.Succeed(t, err)
-			sum += n
-		}
-	}
-	return sum
+	return harness.MustMetrics(t, w.HTTP).Sum(name)
 }

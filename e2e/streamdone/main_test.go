@@ -11,7 +11,7 @@ import (
 )
 
 // binary is Weir, built once for all tests.
-var binary, removeBinary = harness.BuildOnce(nil)
+var binary, removeBinary = harness.BuildOnce()
 
 // These tests wait more than they compute.
 func TestMain(m *testing.M) { os.Exit(harness.Main(m, "streamdone", "64", removeBinary)) }

@@ -57,9 +57,9 @@ func aiWeir(t *testing.T, controller, rulesFile string) (p *harness.Process, grp
 }
 
 // healthy reports whether the service wants requests.
-func healthy(url string) bool {
-	code, _ := get(url + "/healthcheck")
-	return code == http.StatusOK
+func healthy(t *testing.T, url string) bool {
+	_, err := harness.Get(t.Context(), url+"/healthcheck")
+	return err == nil
 }
 
 // aiBootstrap changes a bootstrap file as Envoy AI Gateway's controller changes the configuration
@@ -123,12 +123,12 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 	if r := controller.request(); r.GetNode().GetId() != aiNode {
 		t.Errorf("the first request is %v", r)
 	}
-	if healthy(httpURL) {
+	if healthy(t, httpURL) {
 		t.Error("ready without rules")
 	}
 	controller.set("1", quotas())
 	controller.acknowledged("1")
-	must.Until(t, "Weir is ready", func() bool { return healthy(httpURL) })
+	must.Until(t, "Weir is ready", func() bool { return healthy(t, httpURL) })
 	if !strings.Contains(weir.Log(), "unknown argument --quotaRateLimitServiceHost ignored") {
 		t.Errorf("no warning of the unknown argument:\n%s", weir.Log())
 	}
@@ -136,16 +136,8 @@ func TestAIGatewayQuotaLimitsTokens(t *testing.T) {
 		Bootstrap: filepath.Join("..", "..", "envoy", "bootstrap.yaml"), Weir: grpcAddr, Timeout: stepTimeout, Edit: aiBootstrap(t),
 	})
 
-	decided := func() (n int) { // requests that Weir has answered
-		_, metrics := get(httpURL + "/metrics")
-		for line := range strings.Lines(metrics) {
-			var count int
-			if _, value, found := strings.Cut(line, "} "); found && strings.HasPrefix(line, "weir_requests_total{") {
-				_, _ = fmt.Sscan(value, &count)
-				n += count
-			}
-		}
-		return n
+	decided := func() float64 { // requests that Weir has answered
+		return harness.MustMetrics(t, httpURL).Sum("weir_requests_total")
 	}
 	// ask sends one request and waits until its tokens are charged: Envoy asks once at its start
 	// and once at its end.
@@ -201,29 +193,21 @@ func TestRestartDuringXDSOutageKeepsRules(t *testing.T) {
 	weir, _, url := aiWeir(t, controller.address, file)
 	controller.request()
 	controller.acknowledged("1")
-	must.Until(t, "Weir is ready", func() bool { return healthy(url) })
+	must.Until(t, "Weir is ready", func() bool { return healthy(t, url) })
 	controller.stop()
 	harness.MustStop(t, weir)
 
 	again, _, url := aiWeir(t, controller.address, file)
-	must.Until(t, "Weir is ready with the rules of the file", func() bool { return healthy(url) })
-	rules := func() string {
-		_, metrics := get(url + "/metrics")
-		for line := range strings.Lines(metrics) {
-			if strings.HasPrefix(line, "weir_rules ") {
-				return strings.TrimSpace(line)
-			}
-		}
-		return ""
-	}
-	if got := rules(); got != "weir_rules 1" {
-		t.Errorf("%q, want one rule", got)
+	must.Until(t, "Weir is ready with the rules of the file", func() bool { return healthy(t, url) })
+	rules := func() float64 { return harness.MustMetrics(t, url)["weir_rules"] }
+	if got := rules(); got != 1 {
+		t.Errorf("%v rules, want 1", got)
 	}
 	back := newServer(t)
 	back.Node = aiNode
 	back.set("1", config("a", 1), config("b", 2))
 	back.serve(controller.address)
-	must.Until(t, "the control plane's rules", func() bool { return rules() == "weir_rules 2" })
+	must.Until(t, "the control plane's rules", func() bool { return rules() == 2 })
 	harness.MustStop(t, again)
 
 	text, err := os.ReadFile(file)

@@ -1,16 +1,14 @@
 package xds_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -25,31 +23,9 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-func get(url string) (int, string) {
-	r, err := http.Get(url)
-	if err != nil {
-		return 0, ""
-	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return 0, ""
-	}
-	return r.StatusCode, string(body)
-}
+var build, remove = harness.BuildOnce()
 
-var (
-	build, remove = harness.BuildOnce(nil)
-)
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(harness.Run(m, "xds", remove)) }
 
 // asRatelimit returns the path of Weir under the name ratelimit, as in its image.
 func asRatelimit(t *testing.T) string {
@@ -75,8 +51,6 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	grpcPort, httpPort, promPort := port(), port(), port()
 
 	cmd := exec.Command(asRatelimit(t))
-	var log strings.Builder
-	cmd.Stdout, cmd.Stderr = &log, &log
 	for name, value := range envoygateway.Environment(envoygateway.Endpoints{
 		Gateway: xdsAddr, Redis: redis.Addr, Prometheus: "127.0.0.1:" + promPort, Cert: trusted.Cert, Key: trusted.Key, CACert: a.File,
 	}) {
@@ -86,18 +60,13 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 		"HOST=127.0.0.1", "PORT="+httpPort, "GRPC_HOST=127.0.0.1", "GRPC_PORT="+grpcPort, "DEBUG_PORT=0",
 		"CONFIG_GRPC_XDS_SERVER_TLS_SAN=envoy-gateway", "STORE_TIMEOUT=1m", "DRAIN_DELAY=0s",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=100ms")
-	must.Succeed(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait(); close(ended) }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		if end := <-ended; t.Failed() {
-			t.Log(end, log.String())
+	// It is ready before the gateway answers.
+	weir := harness.MustStart(t, cmd, func(ctx context.Context) error {
+		body, err := harness.Get(ctx, "http://127.0.0.1:"+httpPort+"/healthcheck")
+		if err == nil && body != "OK" {
+			t.Errorf("/healthcheck: %q", body)
 		}
-	})
-	must.Until(t, "/healthcheck is 200 before the gateway answers", func() bool {
-		code, body := get("http://127.0.0.1:" + httpPort + "/healthcheck")
-		return code == 200 && body == "OK"
+		return err
 	})
 
 	conn, err := grpc.NewClient("127.0.0.1:"+grpcPort, grpc.WithTransportCredentials(credentials.NewTLS(
@@ -135,12 +104,8 @@ func TestEnvoyGatewayStartsWeirLikeRatelimit(t *testing.T) {
 	if got, err := ask(); err != nil || got != "OK of 9" {
 		t.Errorf("after a change: %q, %v", got, err)
 	}
-	if _, metrics := get("http://127.0.0.1:" + promPort + "/metrics"); !strings.Contains(metrics,
-		`ratelimit_service_rate_limit_over_limit{domain="default/eg/http",key1="user"} 1`) {
+	if harness.MustMetrics(t, "http://127.0.0.1:"+promPort)[`ratelimit_service_rate_limit_over_limit{domain="default/eg/http",key1="user"}`] != 1 {
 		t.Error("the gateway's dashboard would not find over_limit")
 	}
-	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
-	if err := receive(t, ended, "the end after SIGTERM"); err != nil {
-		t.Errorf("SIGTERM: %v", err)
-	}
+	harness.MustStop(t, weir)
 }

@@ -2,14 +2,14 @@ package redistest
 
 import (
 	"bytes"
+	"errors"
 	"io"
-	"net"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/relay"
 )
 
 // A Proxy is a proxy in front of a Redis. It can cut the connection after Redis has run a script
@@ -17,25 +17,18 @@ import (
 type Proxy struct {
 	Addr string
 
-	listener net.Listener
-	pumps    sync.WaitGroup
-
 	mu    sync.Mutex
 	redis string
 	delay time.Duration // added to each request
 	cuts  bool
 	calls int
-	open  map[net.Conn]bool
 }
 
 // NewProxy starts a proxy that ends with the test.
 func NewProxy(tb testing.TB) *Proxy {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(tb, err)
-	p := &Proxy{Addr: l.Addr().String(), listener: l, open: map[net.Conn]bool{}}
-	p.pumps.Go(p.accept)
-	tb.Cleanup(p.close)
+	p := &Proxy{}
+	p.Addr = relay.Start(tb, p.target, p.wrap)
 	return p
 }
 
@@ -58,6 +51,12 @@ func (p *Proxy) SetTarget(addr string) {
 	p.redis = addr
 }
 
+func (p *Proxy) target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.redis
+}
+
 // Cut sets whether to cut a connection when Redis replies to a script.
 func (p *Proxy) Cut(is bool) {
 	p.mu.Lock()
@@ -72,71 +71,30 @@ func (p *Proxy) Calls() int {
 	return p.calls
 }
 
-func (p *Proxy) close() {
-	_ = p.listener.Close()
+// wrap counts the scripts of a connection, delays its requests, and cuts it.
+func (p *Proxy) wrap(redis, client io.Writer) (requests, replies io.Writer) {
 	p.mu.Lock()
-	for conn := range p.open {
-		_ = conn.Close()
-	}
-	p.mu.Unlock()
-	p.pumps.Wait()
+	defer p.mu.Unlock()
+	c := &counted{proxy: p, delay: p.delay, pieces: make(chan piece, 1024)}
+	c.writing.Go(func() {
+		for p := range c.pieces {
+			time.Sleep(time.Until(p.due))
+			_, _ = redis.Write(p.data)
+		}
+	})
+	return c, relay.WriteFunc(func(reply []byte) (int, error) {
+		if c.cut.Load() {
+			return 0, errors.New("the reply is lost")
+		}
+		return client.Write(reply)
+	})
 }
 
-func (p *Proxy) accept() {
-	for {
-		client, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		server, err := net.Dial("tcp", p.redis)
-		if err != nil {
-			_ = client.Close()
-		} else {
-			p.open[client], p.open[server] = true, true
-			called := make(chan struct{}, 1)
-			delay := p.delay
-			p.pumps.Go(func() { p.ask(client, server, delay, called) })
-			p.pumps.Go(func() { p.answer(client, server, called) })
-		}
-		p.mu.Unlock()
-	}
-}
-
-func (p *Proxy) ask(client, server net.Conn, delay time.Duration, called chan<- struct{}) {
-	defer server.Close()
-	var requests io.Writer = server
-	if delay > 0 {
-		delayed := newDelayed(server, delay)
-		defer delayed.Close()
-		requests = delayed
-	}
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := client.Read(buf)
-		if err != nil {
-			return
-		}
-		if calls := countCalls(buf[:n]); calls > 0 {
-			p.mu.Lock()
-			p.calls += calls
-			if p.cuts {
-				select {
-				case called <- struct{}{}:
-				default:
-				}
-			}
-			p.mu.Unlock()
-		}
-		if _, err := requests.Write(buf[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// A delayedWriter is a writer that returns immediately, and writes to another writer after a delay.
-type delayedWriter struct {
+// A counted writer counts the scripts of a client, and writes its requests to Redis after a delay.
+type counted struct {
+	proxy   *Proxy
 	delay   time.Duration
+	cut     atomic.Bool // the next reply is lost
 	pieces  chan piece
 	writing sync.WaitGroup
 }
@@ -146,51 +104,24 @@ type piece struct {
 	due  time.Time
 }
 
-func newDelayed(to io.Writer, delay time.Duration) *delayedWriter {
-	d := &delayedWriter{delay: delay, pieces: make(chan piece, 1024)}
-	d.writing.Go(func() {
-		for p := range d.pieces {
-			time.Sleep(time.Until(p.due))
-			_, _ = to.Write(p.data)
+// Write returns immediately. It assumes that each command is written at once.
+func (c *counted) Write(data []byte) (int, error) {
+	lower := bytes.ToLower(data)
+	if calls := bytes.Count(lower, []byte("\r\nevalsha\r\n")) + bytes.Count(lower, []byte("\r\neval\r\n")); calls > 0 {
+		c.proxy.mu.Lock()
+		c.proxy.calls += calls
+		if c.proxy.cuts {
+			c.cut.Store(true)
 		}
-	})
-	return d
-}
-
-// Write implements [io.Writer].
-func (d *delayedWriter) Write(data []byte) (int, error) {
-	d.pieces <- piece{bytes.Clone(data), time.Now().Add(d.delay)}
+		c.proxy.mu.Unlock()
+	}
+	c.pieces <- piece{bytes.Clone(data), time.Now().Add(c.delay)}
 	return len(data), nil
 }
 
 // Close waits for the last write.
-func (d *delayedWriter) Close() {
-	close(d.pieces)
-	d.writing.Wait()
-}
-
-// countCalls counts the scripts in data from a client, assuming that each command is written at
-// once.
-func countCalls(said []byte) int {
-	said = bytes.ToLower(said)
-	return strings.Count(string(said), "\r\nevalsha\r\n") + strings.Count(string(said), "\r\neval\r\n")
-}
-
-func (p *Proxy) answer(client, server net.Conn, called <-chan struct{}) {
-	defer client.Close()
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := server.Read(buf)
-		if err != nil {
-			return
-		}
-		select {
-		case <-called:
-			return
-		default:
-		}
-		if _, err := io.Copy(client, bytes.NewReader(buf[:n])); err != nil {
-			return
-		}
-	}
+func (c *counted) Close() error {
+	close(c.pieces)
+	c.writing.Wait()
+	return nil
 }

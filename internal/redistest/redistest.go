@@ -36,19 +36,8 @@ type Server struct {
 // redis-server. Without a server on PATH or in $REDIS_SERVER, the test fails.
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
-	return startAtFree(tb, FreeAddr, settings...)
-}
-
-// startAtFree starts a Redis at an address of free. Another process may take that address first, so
-// it tries several.
-func startAtFree(tb testing.TB, free func(testing.TB) string, settings ...string) *Server {
-	tb.Helper()
-	for attempt := 1; ; attempt++ {
-		s, err := Run(free(tb), settings...)
-		if err == nil || attempt == 5 || !strings.Contains(err.Error(), "Address already in use") {
-			return stopAtCleanup(tb, s, err)
-		}
-	}
+	s, err := Run(FreeAddr(tb), settings...)
+	return stopAtCleanup(tb, s, err)
 }
 
 // stopAtCleanup stops a server at the end of the test. It fails the test if the server has not

@@ -211,7 +211,10 @@ func (m mutation) failedConformCheck(dir string) (string, error) {
 	if m.dir() == "./pkg/redisscripts" {
 		store = "redis"
 	}
-	return failedTest("-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform", "-weir="+binary,
+	if err := os.Setenv("WEIR", binary); err != nil {
+		return "", err
+	}
+	return failedTest("-count=1", "-run=TestWeirConforms/"+store, "./e2e/conform",
 		"-only=^(protocol|semantics|counting|turns|crash)") // the checks of clients need a machine with nothing else to do
 }
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -162,22 +163,22 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	}
 	for i, suite := range suites {
 		folder := filepath.Join(root, suite.folder)
-		first, output := runTests(folder, binary(binaries, i), env, suite.run, suite.skip)
+		first, events := runTests(folder, binary(binaries, i), env, suite.run, suite.skip)
 		if len(first) == 0 {
 			return nil, fmt.Errorf("%s: no test of %s ran", s.name, suite.folder)
 		}
 		for _, name := range slices.Sorted(maps.Keys(first)) {
-			if first[name] != failed {
+			if first[name] != "fail" {
 				continue
 			}
-			failure := failureOf(output, name)
+			failure := failureOf(events, name)
 			fmt.Printf("%s %s: %s failed and is run again, alone: %s\n", r.Store, r.Version, name, failure)
-			alone, itsOutput := runTests(folder, binary(binaries, i), env, "^"+name+"$", "")
-			if alone[name] == passed {
-				first[name] = passed
+			alone, itsEvents := runTests(folder, binary(binaries, i), env, "^"+name+"$", "")
+			if alone[name] == "pass" {
+				first[name] = "pass"
 				r.addAgain(name, failure)
 			} else {
-				fmt.Printf("%s %s: %s failed alone too: %s\n", r.Store, r.Version, name, failureOf(itsOutput, name))
+				fmt.Printf("%s %s: %s failed alone too: %s\n", r.Store, r.Version, name, failureOf(itsEvents, name))
 			}
 		}
 		r.add(suite, first)
@@ -186,44 +187,37 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	return r, nil
 }
 
-type testResult string
+// An event is a line of `go tool test2json`. Its action is also the verdict of a test.
+type event struct{ Action, Test, Output string }
 
-const (
-	passed  testResult = "PASS"
-	failed  testResult = "FAIL"
-	skipped testResult = "SKIP"
-)
-
-var (
-	started = regexp.MustCompile(`(?m)^=== RUN +(Test\w+)$`)
-	ended   = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (Test\w+) `)
-)
-
-// runTests returns the verdict of each test, and the output of all. A test without a verdict,
+// runTests returns the events of the tests, and the verdict of each. A test without a verdict,
 // because the process ended, has failed.
-func runTests(folder, binary string, env []string, run, skip string) (verdicts map[string]testResult, output string) {
+func runTests(folder, binary string, env []string, run, skip string) (verdicts map[string]string, events []event) {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.v", "-test.timeout=14m", "-test.run="+run, "-test.skip="+skip)
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", binary, "-test.v=test2json", "-test.timeout=14m", "-test.run="+run, "-test.skip="+skip)
 	cmd.Dir, cmd.Env = folder, env
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	_ = cmd.Run() // the output has the verdicts
-	output = out.String()
-	verdicts = map[string]testResult{}
-	for _, m := range started.FindAllStringSubmatch(output, -1) {
-		verdicts[m[1]] = failed
+	out, _ := cmd.Output() // the events have the verdicts
+	verdicts = map[string]string{}
+	for line := range bytes.Lines(out) {
+		var e event
+		if json.Unmarshal(line, &e) != nil {
+			continue
+		}
+		events = append(events, e)
+		switch test := e.Test != "" && !strings.Contains(e.Test, "/"); {
+		case test && e.Action == "run":
+			verdicts[e.Test] = "fail"
+		case test && (e.Action == "pass" || e.Action == "skip"):
+			verdicts[e.Test] = e.Action
+		}
 	}
-	for _, m := range ended.FindAllStringSubmatch(output, -1) {
-		verdicts[m[2]] = testResult(m[1])
-	}
-	return verdicts, output
+	return verdicts, events
 }
 
 var (
-	named   = regexp.MustCompile(`^=== [A-Z]+ +(\S*)$`) // the test that the next lines are from
 	message = regexp.MustCompile(`^    [^-].*`)
-	crash   = regexp.MustCompile(`(?m)^(panic|fatal error): .*`)
+	crash   = regexp.MustCompile(`^(panic|fatal error): .*`)
 )
 
 // maxFailureBytes bounds the text of a failure, because a test may report each of its counters.
@@ -231,22 +225,19 @@ const maxFailureBytes = 300
 
 // failureOf returns in one line what a failed test and its failed subtests reported. If they
 // reported nothing, it returns why the process ended.
-func failureOf(output, test string) string {
+func failureOf(events []event, test string) string {
+	failed, ended := map[string]bool{}, "the process ended without a verdict"
+	for _, e := range events {
+		failed[e.Test] = failed[e.Test] || e.Action == "fail"
+		ended = cmp.Or(crash.FindString(e.Output), ended)
+	}
 	var words []string
-	current := ""
-	for line := range strings.Lines(output) {
-		line = strings.TrimSuffix(line, "\n")
-		if m := named.FindStringSubmatch(line); m != nil {
-			current = m[1]
-		} else if message.MatchString(line) && (current == test || strings.HasPrefix(current, test+"/")) &&
-			strings.Contains(output, "--- FAIL: "+current+" ") {
-			words = append(words, strings.Fields(line)...)
+	for _, e := range events {
+		if failed[e.Test] && (e.Test == test || strings.HasPrefix(e.Test, test+"/")) && message.MatchString(e.Output) {
+			words = append(words, strings.Fields(e.Output)...)
 		}
 	}
-	text := strings.Join(words, " ")
-	if text == "" {
-		text = cmp.Or(crash.FindString(output), "the process ended without a verdict")
-	}
+	text := cmp.Or(strings.Join(words, " "), ended)
 	if len(text) > maxFailureBytes {
 		text = strings.ToValidUTF8(text[:maxFailureBytes], "") + "…"
 	}

@@ -48,17 +48,21 @@ func TestCellNamesFailedTests(t *testing.T) {
 	}
 }
 
+// runScript runs a script for sh in place of the tests.
+func runScript(t *testing.T, script string) (verdicts map[string]string, events []event) {
+	t.Helper()
+	path := must.Write(t, t.TempDir()+"/test", "#!/bin/sh\n"+script)
+	must.Succeed(t, os.Chmod(path, 0o700))
+	return runTests(".", path, os.Environ(), "", "")
+}
+
 // A process that ends early has no verdict for the tests that ran.
 func TestTestWithoutVerdictHasFailed(t *testing.T) {
-	dir := t.TempDir()
-	script := dir + "/test"
-	text := "#!/bin/sh\nprintf '=== RUN   TestA\\n--- PASS: TestA (0.00s)\\n=== RUN   TestB\\npanic\\n'; exit 2\n"
-	must.Succeed(t, os.WriteFile(script, []byte(text), 0o700))
-	got, output := runTests(dir, script, os.Environ(), "", "")
-	if got["TestA"] != passed || got["TestB"] != failed || len(got) != 2 {
+	got, events := runScript(t, `printf '=== RUN   TestA\n--- PASS: TestA (0.00s)\n=== RUN   TestB\npanic: test timed out\n'; exit 2`)
+	if got["TestA"] != "pass" || got["TestB"] != "fail" || len(got) != 2 {
 		t.Errorf("%v, want TestA passed and TestB failed", got)
 	}
-	if failure := failureOf(output+"panic: test timed out\n", "TestB"); failure != "panic: test timed out" {
+	if failure := failureOf(events, "TestB"); failure != "panic: test timed out" {
 		t.Errorf("TestB failed with %q", failure)
 	}
 }
@@ -82,11 +86,15 @@ redis: a log
 `
 
 func TestFailureIsThatOfTheFailedTest(t *testing.T) {
-	if got, want := failureOf(mixed, "TestA"), "a_test.go:2: 1|2 used, want 3"; got != want {
+	print := func(text string) []event {
+		_, events := runScript(t, "cat <<'END'\n"+text+"END\n")
+		return events
+	}
+	if got, want := failureOf(print(mixed), "TestA"), "a_test.go:2: 1|2 used, want 3"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	long := strings.Replace(mixed, "1|2", strings.Repeat("é", 1000), 1)
-	if got := failureOf(long, "TestA"); len(got) > maxFailureBytes+len("…") || !strings.HasSuffix(got, "é…") {
+	if got := failureOf(print(long), "TestA"); len(got) > maxFailureBytes+len("…") || !strings.HasSuffix(got, "é…") {
 		t.Errorf("%d bytes: %q", len(got), got)
 	}
 }
