@@ -44,6 +44,7 @@ func TestURLsOfRatelimitAreParsed(t *testing.T) {
 		{Single, "tcp", "redis://h:1?db=4&username=me&password=secret", Options{
 			Type: Single, Network: "tcp", Addr: "h:1", Login: Login{Username: "me", Password: "secret"}, DB: 4,
 		}, "", false},
+		{Single, "tcp", "redis://h:1/0", Options{Type: Single, Network: "tcp", Addr: "h:1"}, "", false},
 		{Single, "tcp", "rediss://h:1", Options{Type: Single, Network: "tcp", Addr: "h:1"}, "", true},
 		{"", "unix", "run/redis.sock", Options{Type: Single, Network: "unix", Addr: "run/redis.sock"}, "", false},
 		{"", "tcp", "/run/redis.sock", Options{Type: Single, Network: "unix", Addr: "/run/redis.sock"}, "", false},
@@ -57,13 +58,14 @@ func TestURLsOfRatelimitAreParsed(t *testing.T) {
 		{"", "tcp", "redis://h:1?password=secret;2", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:sec/secret@h:1", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:sec#secret@h:1", Options{}, "as %XX", false},
+		{"", "tcp", "redis://h:1#secret", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:secret@h:x", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:secret@h:70000", Options{}, "port that is out of range", false},
 		{"", "tcp", "me:secret://h", Options{}, "unknown scheme", false},
 		{"", "tcp", "http://h:1", Options{}, "unknown scheme", false},
 		{"", "tcp", "master,secret:26379,s2:26379", Options{}, "set the type to sentinel or cluster", false},
 
-		{Sentinel, "unix", "master,s1:26379, s2", Options{
+		{Sentinel, "unix", " master ,s1:26379, s2", Options{
 			Type: Sentinel, Master: "master", Addrs: []string{"s1:26379", "s2:26379"},
 		}, "", false},
 		{Sentinel, "", "m,rediss://me:secret@s1:1,s2:2", Options{
