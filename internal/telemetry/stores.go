@@ -70,7 +70,7 @@ func (m *Metrics) RegisterDenyCache(stats func() guard.DenyCacheStats) {
 			func(s guard.DenyCacheStats) int64 { return s.Lookups }),
 		counterOf("weir_deny_cache_answered_total", "Number of operations that the deny cache denied without a call to the store.",
 			func(s guard.DenyCacheStats) int64 { return s.Answered }),
-		counterOf("weir_deny_cache_refused_total", "Number of denials that the deny cache could not remember because it was full.",
+		counterOf("weir_deny_cache_refused_total", "Number of denials that the deny cache could not remember because it was full or the key too long.",
 			func(s guard.DenyCacheStats) int64 { return s.NotCached }),
 		counterOf("weir_deny_cache_sent_hits_total", "Number of hits that the deny cache denied, and then sent to the store to be counted.",
 			func(s guard.DenyCacheStats) int64 { return s.SentHits }),

@@ -132,12 +132,18 @@ func outcomesText(r *Result) string {
 	return text
 }
 
-// requestText returns "denied:" or "allowed:".
+// requestText returns "denied:", "allowed:" or, if only shadow mode allows r, "shadowed:".
 func requestText(r *Result) string {
-	if r.Denied {
+	switch {
+	case r.Denied && r.Shadowed:
+		return "denied and shadowed:" // a bug
+	case r.Denied:
 		return "denied:"
+	case r.Shadowed:
+		return "shadowed:"
+	default:
+		return "allowed:"
 	}
-	return "allowed:"
 }
 
 // A decision that some code forgets to fill must not allow its descriptor.

@@ -317,7 +317,7 @@ func TestDeniedRequestEndsItsLeases(t *testing.T) {
 		// The rule in shadow mode is not in the group, so its lease was opened.
 		{Options{AllOrNothing: true}, []string{"shadowed=u lease=a", "full"}, "denied: within_limit(0) over_limit(0)", 1, "2"},
 		// An allowed request keeps its leases.
-		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "allowed: within_limit(1) over_limit(0)", 0, "1"},
+		{Options{ShadowMode: true}, []string{"user=u lease=a", "full"}, "shadowed: within_limit(1) over_limit(0)", 0, "1"},
 		{Options{}, []string{"quota=u lease=a", "quota_full", "user=u lease=a"}, "allowed: within_limit(1) over_limit(0) within_limit(1)", 0, "1"},
 		{Options{}, []string{"shadowed=u lease=a", "user=u lease=a"}, "allowed: within_limit(0) within_limit(1)", 0, "1"},
 		// The request is denied, so Weir ends the lease of its quota with room too.

@@ -18,7 +18,7 @@ func TestModesAndReplacesDecideOverallCode(t *testing.T) {
 		// Shadow mode: counted, and allowed.
 		{Options{}, "shadowed", "allowed: allowed(0/0)"},
 		{Options{}, "shadowed full", "denied: allowed(0/0) denied(0/0)"},
-		{Options{ShadowMode: true}, "full free", "allowed: denied(0/0) allowed(99/100 free)"},
+		{Options{ShadowMode: true}, "full free", "shadowed: denied(0/0) allowed(99/100 free)"},
 		// Quota mode: the request is denied only if all its descriptors in quota mode are over
 		// their limits.
 		{Options{}, "quota_full", "denied: denied(0/0)"},
@@ -76,7 +76,7 @@ func TestAllOrNothingExcludesLimitsThatCannotDeny(t *testing.T) {
 		{Options{}, "quota_free full free", "denied: allowed(100/100) denied(0/0) allowed(100/100 free)"},
 		{Options{}, "quota_full free", "denied: denied(0/0) allowed(100/100 free)"},
 		{Options{}, "quota_full quota_free full free", "denied: denied(0/0) allowed(98/100) denied(0/0) allowed(100/100 free)"},
-		{Options{ShadowMode: true}, "full free", "allowed: denied(0/0) allowed(98/100 free)"},
+		{Options{ShadowMode: true}, "full free", "shadowed: denied(0/0) allowed(98/100 free)"},
 		{Options{QuotaMode: true}, "full free", "allowed: denied(0/0) allowed(98/100 free)"},
 	} {
 		c.options.AllOrNothing = true

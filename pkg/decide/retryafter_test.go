@@ -35,6 +35,7 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 		"quotas":                   {[]Decision{denied(true, long), denied(true, short)}, short, 1},
 		"hits that never fit":      {[]Decision{denied(false, 2*time.Hour), denied(false, never)}, 2 * time.Hour, 1},
 		"only hits that never fit": {[]Decision{denied(false, short), denied(false, never)}, time.Hour, 1},
+		"a limit before quotas":    {[]Decision{denied(false, short), denied(true, long), denied(true, 2*long)}, long, 1},
 		"a quota and a limit":      {[]Decision{denied(true, long), denied(true, short), denied(false, 2*short)}, 2 * short, 2},
 	} {
 		r := Result{Decisions: c.decisions}

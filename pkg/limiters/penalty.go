@@ -77,16 +77,16 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	return nil
 }
 
-// left returns how long the penalty p still lasts at now; 0 outside of a penalty. It is at most
+// timeLeft returns how long the penalty p still lasts at now; 0 outside of a penalty. It is at most
 // spec.Max, in case a clock stepped back or the maximum was lowered.
-func (p *penaltyState) left(spec *PenaltySpec, now int64) int64 {
+func (p *penaltyState) timeLeft(spec *PenaltySpec, now int64) int64 {
 	return max(0, min(p.until-now, spec.Max.Microseconds()))
 }
 
 // addOffense updates p for a denied request, which is an offense unless a penalty denied it. It
 // reports whether a penalty began.
 func (p *penaltyState) addOffense(spec *PenaltySpec, now int64) (began bool) {
-	if left := p.left(spec, now); left > 0 {
+	if left := p.timeLeft(spec, now); left > 0 {
 		p.until = now + left
 		return false
 	}
@@ -132,7 +132,7 @@ func (l *Limit) penaltyLeft(s *State, now int64) time.Duration {
 	if l.penalty == nil {
 		return 0
 	}
-	return micros(s.extraOrEmpty().penalty.left(l.penalty, now))
+	return micros(s.extraOrEmpty().penalty.timeLeft(l.penalty, now))
 }
 
 // HasPenalty reports whether l has a penalty.

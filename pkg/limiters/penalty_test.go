@@ -61,7 +61,7 @@ func TestPenaltyLastsLongerEachTime(t *testing.T) {
 		p, now := penaltyState{}, int64(1_700_000_000_000_000)
 		for i, want := range c.want {
 			p.addOffense(spec, now)
-			if got := micros(p.left(spec, now)); got != want {
+			if got := micros(p.timeLeft(spec, now)); got != want {
 				t.Errorf("%+v: penalty %d lasts %v, want %v", c.penalty, i+1, got, want)
 			}
 			now = p.until

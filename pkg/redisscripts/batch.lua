@@ -2,12 +2,12 @@
 -- KEYS, ARGV, units and the reply.
 --
 -- It reads the limits, decides run by run, and packs the verdicts. A run is consecutive operations that are decided in one way. The kind
--- of a run selects its decider. decide_extra.lua could decide every operation but OpCountDenied. Each other decider leaves out steps that its operations
--- do not need, and so saves CPU of Redis: ADR 3 has the measurements. decide_same_key and decide_group are in decide_shared.lua.
+-- of a run selects its decider. decide_extra.lua could decide every operation but OpCountDenied. Each other decider leaves out steps that
+-- its operations do not need, and so saves CPU of Redis: ADR 3 has the measurements.
 --   kind          decider                  operations
---   ALONE         decide_alone             ungrouped, each on a key of its own, as most are: no state is kept
---   SAME_KEY      decide_same_key          ungrouped, on one key: one state for all
---   GROUPED       decide_group             a group without extra state
+--   ALONE         decide_alone, below      ungrouped, each on a key of its own, as most are: no state is kept
+--   SAME_KEY      decide_same_key.lua      ungrouped, on one key: one state for all
+--   GROUPED       decide_group.lua         a group without extra state
 --   CONCURRENCY   decide_concurrency.lua   ungrouped, under concurrency limits
 --   RESERVATIONS  decide_reservations.lua  ungrouped, under limits with reservations and no penalty
 --   EXTRA         decide_extra.lua         any other group; any other ungrouped operation is a group of one
@@ -126,18 +126,18 @@ local function decide_alone(run, values)
 end
 
 -- The environment of the deciders in other files. It is created on demand, because most calls have only ALONE runs. runs holds the other
--- runs so far. known_keys holds their keys by index, see decide_shared.lua.
+-- runs so far. loaded_keys holds their keys by index, see keys.lua.
 local env
 
 -- Decides run by run. A SAME_KEY run has these fields:
 --   first, last  the indices of its first and its last verdict
---   key          its key, once decide_shared.lua has read it
+--   key          its key, once decide_same_key.lua has read it
 --   n, denied_n  an operation charges n hits. If it is denied, it charges denied_n, and only if the limit counts denied hits
 -- Another run has these:
 --   first        the index of its first verdict
 --   ops_at       the byte of packed at which the layouts of its operations begin
 --   op_index     the index of the operation that decide_each decides now
---   ops          the operations of a group, once decide_shared.lua has read them
+--   ops          the operations of a group, once its decider has read them
 -- The other fields are those of wire.go. count is the number of verdicts so far.
 local from, count = 1, 0
 while from <= #packed do
@@ -164,7 +164,7 @@ while from <= #packed do
     size = $ALONE_SIZE
   else
     env = env or {
-      now = now, server = server, limits = limits, packed = packed, runs = { nil }, known_keys = {}, charge_checked = charge_checked,
+      now = now, server = server, limits = limits, packed = packed, runs = { nil }, loaded_keys = {}, charge_checked = charge_checked,
     }
     env.runs[#env.runs + 1] = run
     if kind == $CONCURRENCY then
@@ -175,14 +175,19 @@ while from <= #packed do
       local last_key = math.min(key_index - 1 + op_count, #KEYS)
       decide_each(module_of('decide_reservations', env), run, redis.pcall('MGET', unpack(KEYS, key_index, last_key)))
       size = $EXTRA_SIZE
+    elseif kind == $SAME_KEY then
+      module_of('decide_same_key', env)(run)
+    elseif kind == $GROUPED then
+      module_of('decide_group', env)(run)
+      size = $GROUPED_SIZE
     else
-      last = module_of('decide_shared', env).decide(run)
-      size = kind == $GROUPED and $GROUPED_SIZE or kind == $EXTRA and $EXTRA_SIZE or 0
+      last = module_of('decide_extra', env).decide_run(run)
+      size = $EXTRA_SIZE
     end
   end
   from, count = ops_at + size * op_count, last
 end
-if modules.decide_shared then modules.decide_shared.finish() end
+if modules.keys and not modules.keys.save() then module_of('failures').report_keys(env) end
 
 local failures = modules.failures
 -- Clients leave a server that is no longer the master if the reply is an error.

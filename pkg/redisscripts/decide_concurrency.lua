@@ -1,8 +1,7 @@
 -- decide_concurrency: decides CONCURRENCY runs, see wire.go.
 --
--- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step. For keys, see
--- decide_shared.lua.
-local now, server, limits, packed, known_keys = env.now, env.server, env.limits, env.packed, env.known_keys
+-- leases_zset.lua decides a frequent operation immediately. Any other operation changes the state of its key, step by step, see keys.lua.
+local now, server, limits, packed, loaded_keys = env.now, env.server, env.limits, env.packed, env.loaded_keys
 
 -- Changes the state of a key by an operation with a lease or without one. It returns the same as open_or_peek in concurrency.lua.
 local function decide(leases, s, id, limit, n, ends)
@@ -20,7 +19,7 @@ return function(run)
     run.op_index = op_index
     local op_kind, id, key_index, limit_index, n = struct_unpack($CONCURRENCY_LAYOUT, packed, run.ops_at + $CONCURRENCY_SIZE * (op_index - 1))
     local limit = limits[limit_index]
-    local leases, name, key, allowed, retry = limit.algorithm.leases, KEYS[key_index], known_keys[key_index], true, 0
+    local leases, name, key, allowed, retry = limit.algorithm.leases, KEYS[key_index], loaded_keys[key_index], true, 0
     local already_open, scores, used, reset
     if not key and id ~= $NO_ID then
       scores = leases.scores(name, id)
@@ -29,7 +28,7 @@ return function(run)
     if not used then
       key = key or { name = name }
       key.state = key.state or leases.load(name, id, false, scores)
-      known_keys[key_index] = key
+      loaded_keys[key_index] = key
       allowed, retry, already_open = decide(leases, key.state, id, limit, n, op_kind == $END)
       used, reset = limit.algorithm.usage(key.state, limit, now)
     end

@@ -1,7 +1,7 @@
 -- decide_extra: decides groups in which a limit has extra state, which is a penalty or leases. Twin of groupDecision in
 -- pkg/limiters.
 --
--- decide_shared.lua lists the fields of operations and keys. This file adds allowed and these fields to each operation of a group:
+-- keys.lua lists the fields of operations and keys. This file adds allowed and these fields to each operation of a group:
 --   group           its group
 --   penalty_key     the key of its penalty
 --   leases          the state of its leases, whose module is leases_zset.lua or leases_hash.lua
@@ -10,8 +10,21 @@
 --   actual          the actual cost of an id that ended before it was opened
 --   too_many        whether it is denied because its key has too many reservations
 --   began           whether a penalty began with it
-local now, server, shared = env.now, env.server, module_of('decide_shared', env)
-local key_at, state_of, guarded, report, settler_of = shared.key_at, shared.state_of, shared.guarded, shared.report, shared.settler_of
+local now, server, limits, packed, keys = env.now, env.server, env.limits, env.packed, module_of('keys', env)
+local key_at, state_of, guarded, report = keys.at, keys.state_of, keys.guarded, keys.report
+
+-- Reads operation i of an EXTRA or RESERVATIONS run. Its first verdict is the one after last. An inspection has a second one, of a penalty.
+local function read_op(run, i, last)
+  local op_kind, id, key_index, limit_index, n, reservations_index, penalty_index =
+    struct_unpack($EXTRA_LAYOUT, packed, run.ops_at + $EXTRA_SIZE * (i - 1))
+  return {
+    first = last + 1, last = last + (op_kind == $INSPECT and penalty_index > 0 and 2 or 1), key = key_at(key_index),
+    limit = limits[limit_index], n = n, op_kind = op_kind, id = id, reservations_index = reservations_index, penalty_index = penalty_index,
+  }
+end
+
+-- The functions by which the reservations of a limit change the state of its algorithm.
+local function settler_of(limit) return module_of('settle')[limit.algorithm.name] end
 
 -- The effect of an operation on its lease, if the operation is allowed.
 local function lease_effect_of(op)
@@ -64,7 +77,7 @@ end
 -- The time left of the penalty of a key, which denies every request.
 local function penalty_left(op)
   if not op.limit.penalty then return 0 end
-  return op.limit.penalty.algorithm.left(op.penalty_key.state, op.limit.penalty, now)
+  return op.limit.penalty.algorithm.time_left(op.penalty_key.state, op.limit.penalty, now)
 end
 
 -- Adds an operation to the hits that its group would charge to its key, and to the leases that the group would open there.
@@ -160,8 +173,8 @@ local function report_denied(key, op)
   end
   report(key, op.first, op.limit, false, retry)
   if op.too_many then set_result(op.first, $TOO_MANY_LEASES) end
-  local left = penalty_left(op)
-  if left > 0 then op.limit.penalty.algorithm.add_to_denial(op.first, left, op.began) end
+  local time_left = penalty_left(op)
+  if time_left > 0 then op.limit.penalty.algorithm.add_to_denial(op.first, time_left, op.began) end
 end
 
 -- Moves the charge of an open reservation to the actual cost.
@@ -198,7 +211,7 @@ local function each(group, f)
 end
 
 -- Decides a group. All its operations are checked before one is charged.
-return function(group)
+local function decide(group)
   for _, op in ipairs(group) do
     local key = op.key
     op.group = group
@@ -227,3 +240,17 @@ return function(group)
   end
   for _, f in ipairs({ charge_denied, add_offense, report_denied }) do each(group, f) end
 end
+
+-- Decides an EXTRA run, and returns the index of its last verdict.
+local function decide_run(run)
+  local group, last = { nil }, run.first - 1
+  for i = 1, run.op_count do
+    group[i] = read_op(run, i, last)
+    last = group[i].last
+  end
+  run.ops = group
+  decide(group)
+  return last
+end
+
+return { read_op = read_op, decide = decide, decide_run = decide_run }

@@ -7,7 +7,7 @@
 --
 -- The head has two counts of 2 bytes: of leases and ended ids together, and of ended ids. They are read as one number of 4 bytes, counts,
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
-local now, server, limits, packed, known_keys = env.now, env.server, env.limits, env.packed, env.known_keys
+local now, server, limits, packed, loaded_keys = env.now, env.server, env.limits, env.packed, env.loaded_keys
 
 -- The operation that is decided now. read_op and read_hash set its fields, and the functions after them read it:
 --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
@@ -30,8 +30,8 @@ local function read_op(run, op_index)
     op.limit = limits[limit_index]
     op.least, op.ttl_end = least_expiry(op.limit.ttl, server), now + op.limit.ttl
   end
-  local key = known_keys[op.key_index]
-  return op.n >= 0 and op.id ~= $NO_ID and not known_keys[reservations_index] and not (key and key.failed)
+  local key = loaded_keys[op.key_index]
+  return op.n >= 0 and op.id ~= $NO_ID and not loaded_keys[reservations_index] and not (key and key.failed)
 end
 
 -- Reads the head and the lease in a hash. It returns true if the operation is frequent. Then it settles an open reservation or opens a
@@ -69,19 +69,17 @@ local function delete_lease()
   return struct_unpack('>I8', op.lease, 9)
 end
 
-local function load_shared() return module_of('decide_shared', env) end
-
 -- Returns the key of the usage with its state.
 local function load_usage(value)
-  local limit, key = op.limit, load_shared().key_at(op.key_index)
+  local limit, key = op.limit, module_of('keys', env).at(op.key_index)
   if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
   return key
 end
 
 -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation. It sets verdict i.
 local function charge_state(i, value, delta)
-  local limit, shared, key = op.limit, load_shared(), load_usage(value)
-  local settler, s, allowed, retry, charged = shared.settler_of(limit), key.state, true, 0, false
+  local limit, key = op.limit, load_usage(value)
+  local settler, s, allowed, retry, charged = module_of('settle')[limit.algorithm.name], key.state, true, 0, false
   if op.ends then
     charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.lease, 17), delta = delta } })
   else
@@ -92,7 +90,7 @@ local function charge_state(i, value, delta)
     end
   end
   if charged then key.charged = limit end
-  shared.report(key, i, limit, allowed, retry)
+  module_of('keys', env).report(key, i, limit, allowed, retry)
 end
 
 -- Decides a frequent operation and sets verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes nil when
@@ -100,7 +98,7 @@ end
 local function decide_frequent(i, values, v)
   local limit, name, value, delta, used, reset = op.limit, KEYS[op.key_index], values[v], op.n
   local algorithm = limit.algorithm
-  local needs_state = not algorithm.settles_at_once or value == nil or known_keys[op.key_index]
+  local needs_state = not algorithm.settles_at_once or value == nil or loaded_keys[op.key_index]
   -- A value that cannot be read is an error here, before anything is written.
   if needs_state then
     load_usage(value)
@@ -126,7 +124,8 @@ return function(run, values)
       decide_frequent(run.first + op_index - 1, values, op.key_index - base)
     else
       load_usage(values[op.key_index - base])
-      module_of('decide_extra', env)({ load_shared().read_extra(run, op_index, run.first + op_index - 2) })
+      local extra = module_of('decide_extra', env)
+      extra.decide({ extra.read_op(run, op_index, run.first + op_index - 2) })
     end
   end
 end

@@ -1,5 +1,5 @@
 -- failures: reports operations that failed, and those whose key could not be saved.
-local M = { texts = 0, is_replica = false, text_of = 0, fail = 0, report_unsaved = 0 }
+local M = { texts = 0, is_replica = false, text_of = 0, fail = 0, report_unsaved = 0, report_keys = 0 }
 
 -- The reasons of failed operations.
 M.texts = { nil }
@@ -20,13 +20,13 @@ end
 
 -- Denies n hits again, by the usage that Redis still has, and sets verdict i. It raises problem if the hits fit this usage.
 local function deny(i, key, limit, now, n, problem, penalty_index)
-  local s, left, penalty = limit.algorithm.load(key, limit, now), 0, limit.penalty
+  local s, time_left, penalty = limit.algorithm.load(key, limit, now), 0, limit.penalty
   local fits, retry = limit.algorithm.fits(s, limit, now, n)
-  if penalty then left = penalty.algorithm.left(penalty.algorithm.load(KEYS[penalty_index]), penalty, now) end
-  if fits and left == 0 then error(problem, 0) end
+  if penalty then time_left = penalty.algorithm.time_left(penalty.algorithm.load(KEYS[penalty_index]), penalty, now) end
+  if fits and time_left == 0 then error(problem, 0) end
   local used, reset = limit.algorithm.usage(s, limit, now)
   set_verdict(i, $DENIED, used, retry, reset)
-  if left > 0 then penalty.algorithm.add_to_denial(i, left) end
+  if time_left > 0 then penalty.algorithm.add_to_denial(i, time_left) end
 end
 
 -- Corrects verdict i of an operation whose key could not be saved. n is the hits that were checked: in a group, the sum on the key. A
@@ -40,6 +40,31 @@ function M.report_unsaved(i, key, limit, now, n, problem, penalty_index)
   local denied = result == $DENIED or result == $PENALIZED or result == $PENALTY_BEGAN
   if denied then denied, problem = pcall(deny, i, key, limit, now, n, problem, penalty_index) end
   if not denied then M.fail(i, problem) end
+end
+
+-- Corrects verdict i of an operation if its key or its penalty could not be decided or saved.
+local function report_key(env, i, op)
+  local key = op.key
+  if key.failed then return M.fail(i, key.failed) end
+  local unsaved = key.unsaved or op.limit.penalty and env.loaded_keys[op.penalty_index].unsaved
+  if not unsaved then return end
+  if op.op_kind == $INSPECT then return M.fail(i, unsaved) end
+  M.report_unsaved(i, key.name, op.limit, env.now, op.checked or op.n, unsaved, op.penalty_index)
+end
+
+-- Corrects the verdicts of the operations whose keys or penalties could not be decided or saved. env is that of the deciders.
+function M.report_keys(env)
+  for _, run in ipairs(env.runs) do
+    local ops = run.ops or {}
+    if run.kind == $SAME_KEY then
+      ops[1] = run
+    elseif run.kind == $RESERVATIONS then
+      for i = 1, run.op_count do ops[i] = module_of('decide_extra', env).read_op(run, i, run.first + i - 2) end
+    end
+    for _, op in ipairs(ops) do
+      for i = op.first, op.last do report_key(env, i, op) end
+    end
+  end
 end
 
 return M

@@ -6,7 +6,7 @@
 -- units   times in µs since 1970, durations in µs
 --
 -- Lua reserves two words of the twin: For is duration here, and until is penalty_end.
-local M = { limit = 0, load = 0, left = 0, add_offense = 0, add_to_denial = 0, reset = 0, save = 0 }
+local M = { limit = 0, load = 0, time_left = 0, add_offense = 0, add_to_denial = 0, reset = 0, save = 0 }
 local min, max = math.min, math.max
 
 function M.limit(text, from)
@@ -21,14 +21,14 @@ function M.load(key)
 end
 
 -- A penalty that would end later than its max from now is from before a clock stepped back, or from before max was lowered.
-function M.left(s, penalty, now) return max(0, min(s.penalty_end - now, penalty.max)) end
+function M.time_left(s, penalty, now) return max(0, min(s.penalty_end - now, penalty.max)) end
 
 -- Counts a denial as an offense, unless a penalty denied the request. It returns whether s has changed.
 function M.add_offense(s, penalty, now)
-  local left = M.left(s, penalty, now)
-  if left > 0 then
-    local changed = s.penalty_end ~= now + left
-    s.penalty_end = now + left
+  local time_left = M.time_left(s, penalty, now)
+  if time_left > 0 then
+    local changed = s.penalty_end ~= now + time_left
+    s.penalty_end = now + time_left
     return changed
   end
   if s.offenses == 0 or now - s.since >= penalty.within or s.since - now > penalty.within then s.offenses, s.since = 0, now end
@@ -44,16 +44,16 @@ function M.add_offense(s, penalty, now)
   return true
 end
 
--- Adds a penalty that ends after left > 0 to the denial of operation i by the limit alone, as Verdict.WithPenalty. began is whether the
--- penalty began with this operation.
-function M.add_to_denial(i, left, began)
+-- Adds a penalty that ends after time_left > 0 to the denial of operation i by the limit alone, as Verdict.WithPenalty. began is whether
+-- the penalty began with this operation.
+function M.add_to_denial(i, time_left, began)
   local result, used, retry, reset = verdict_of(i)
-  if retry >= 0 and left >= retry then
-    result, retry = began and $PENALTY_BEGAN or $PENALIZED, left
+  if retry >= 0 and time_left >= retry then
+    result, retry = began and $PENALTY_BEGAN or $PENALIZED, time_left
   else
     result = result + $DURING_PENALTY
   end
-  set_verdict(i, result, used, retry, max(reset, left))
+  set_verdict(i, result, used, retry, max(reset, time_left))
 end
 
 -- The time until s has fully reset, in µs.

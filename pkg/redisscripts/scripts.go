@@ -21,7 +21,8 @@ var files embed.FS
 
 // extraFiles are the files for limits with extra state.
 var extraFiles = []string{
-	"decide_concurrency", "decide_extra", "decide_reservations", "decide_shared", "failures", "leases_hash", "leases_zset", "penalty", "settle",
+	"decide_concurrency", "decide_extra", "decide_group", "decide_reservations", "decide_same_key", "failures", "keys", "leases_hash", "leases_zset",
+	"penalty", "settle",
 }
 
 // verdictsPerPack is the number of verdicts that one call of struct.pack encodes. Each takes four
@@ -31,7 +32,7 @@ const verdictsPerPack = 64
 // constants holds the value of each name such as $MAX_HITS in the Lua files. Source replaces the
 // name by its value, because a Lua local that closures capture costs time in every call.
 var constants = map[string]any{
-	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "GROUPED": KindGrouped, "CONCURRENCY": KindConcurrency, "EXTRA": KindExtra, "RESERVATIONS": KindReservations,
+	"SAME_KEY": KindSameKey, "ALONE": KindAlone, "GROUPED": KindGrouped, "CONCURRENCY": KindConcurrency, "RESERVATIONS": KindReservations,
 	"COUNT_DENIED": countDeniedFlag,
 	"RUN_LAYOUT":   runLayout,
 	"ALONE_LAYOUT": aloneLayout, "GROUPED_LAYOUT": groupedLayout, "CONCURRENCY_LAYOUT": concurrencyLayout, "EXTRA_LAYOUT": extraLayout,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +242,23 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A client can send a key that is longer than a shard of the cache. Its denial evicts no others.
+func TestTooLongKeyEvictsNoDenial(t *testing.T) {
+	withFixture(t, func(f *fixture) {
+		a := f.replica(guard.DenyCacheOptions{MaxBytes: 8 << 10})
+		deny := func(key string) {
+			op := limiters.Op{Key: key, Limit: logOfTwo, N: 1}
+			take(t, a, op, op, op)
+		}
+		deny("k")
+		deny(strings.Repeat("x", 8<<10))
+		if got := a.Stats(); got.Entries != 1 || got.NotCached != 1 {
+			t.Errorf("%+v, want one entry and one denial that is not cached", got)
+		}
+		a.mustTake("k", logOfTwo, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
+	})
 }
 
 // A refund, or new rules, during a renewal must discard the verdict of the renewal.

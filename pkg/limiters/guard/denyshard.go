@@ -243,7 +243,7 @@ func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial, budget 
 	}
 	for s.bytes+e.size() > budget {
 		victim := s.victim(now)
-		if victim == nil {
+		if victim == nil || e.size() > budget { // evicting all others would not be enough
 			s.notCached++
 			return
 		}

@@ -274,6 +274,54 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 	})
 }
 
+// The store may fail between the two Takes for a group that it failed in part. The Outage counts
+// the operation that only the second Take failed to decide.
+func TestOutageThatBeginsAtTheRestOfAGroupIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &limiterstest.FailingStore{Store: memory()}
+		store.OfKey = func(key string) error {
+			store.Err = errUnreachable // of the next Take
+			return failure(key == "bad")
+		}
+		var outages []guard.Outage
+		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
+		takeGroups(t, withOnError(f, limiters.OnErrorAllow), limiters.Group{op("bad"), op("k")})
+		if !f.Stats().Down {
+			t.Error("the store is not down")
+		}
+		store.Err, store.OfKey = nil, nil
+		time.Sleep(time.Second)
+		take(t, withOnError(f, limiters.OnErrorAllow), op("k"))
+		if want := []guard.Outage{{Duration: time.Second, Ops: 1}}; !slices.Equal(outages, want) {
+			t.Errorf("got %v, want %v", outages, want)
+		}
+	})
+}
+
+// If the client leaves during the second Take for such a group, on_store_error does not decide the
+// rest, and there is no outage.
+func TestCanceledRestOfAGroupStaysUndecided(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	takes := 0
+	store := &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
+		if key == "bad" {
+			return errUnreachable
+		}
+		if takes++; takes == 1 {
+			return nil
+		}
+		cancel()
+		return ctx.Err()
+	}}
+	var reasons []error
+	f := guard.NewFallback(store, guard.FallbackOptions{Failed: func(reason error) { reasons = append(reasons, reason) }})
+	var out [2]limiters.Verdict
+	must.Succeed(t, withOnError(f, limiters.OnErrorAllow).Take(ctx, []limiters.Group{{op("bad"), op("k")}}, out[:]))
+	if n := f.Stats().Ops[limiters.OnErrorAllow]; n != 1 || !errors.Is(out[1].Err, context.Canceled) || len(reasons) != 1 {
+		t.Errorf("%d operations allowed, reports %v, verdict %+v, want 1, one report, and %v", n, reasons, out[1], context.Canceled)
+	}
+}
+
 // Without operations, a check notes that the store is back.
 func TestCheckIdleNoticesRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

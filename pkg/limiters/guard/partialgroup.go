@@ -36,8 +36,11 @@ func (f *Fallback) chargeRest(ctx context.Context, t pendingTake) {
 	if len(retriedGroups) == 0 {
 		return
 	}
-	_ = retried.Take(ctx, f.store) // the verdicts have the error
-	f.decideFailed(ctx, pendingTake{retried.Groups, retried.Verdicts})
+	err := retried.Take(ctx, f.store)
+	if rest := (pendingTake{retried.Groups, retried.Verdicts}); ctx.Err() == nil {
+		f.noteOutage(err, rest)
+		f.decideFailed(ctx, rest)
+	}
 	retried.Scatter(t.out)
 	for _, g := range retriedGroups {
 		if slices.ContainsFunc(g.verdicts, isDenied) {

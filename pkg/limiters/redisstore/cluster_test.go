@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
@@ -228,23 +231,27 @@ func TestSingleRedisIsNotACluster(t *testing.T) {
 	}
 }
 
-// A Take waits for the hash slots for at most its timeout, even if it begins during an earlier
-// attempt to load them. It charges nothing.
+// A Take waits for the hash slots for its timeout, even if it begins during an earlier attempt to
+// load them. It charges nothing.
 func TestUnknownSlotsCostOneTimeout(t *testing.T) {
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Succeed(t, err)
-	defer silent.Close()
-	s := newTestStore(connect.Options{
-		Type: connect.Cluster, Addrs: []string{silent.Addr().String()}, Timeout: 50 * time.Millisecond, DialTimeout: time.Hour,
-	}, Options{})
-	defer s.Close()
-	mustReturn(t, "two Takes of 50 ms each", func() {
+	const timeout = 50 * time.Millisecond
+	inBubble(t, func(t *testing.T) {
+		s := newTestStore(connect.Options{
+			Type: connect.Cluster, Addrs: []string{"192.0.2.1:6379"}, Timeout: timeout, DialTimeout: time.Hour,
+		}, Options{})
+		defer s.Close()
+		s.client.(*redis.ClusterClient).Options().Dialer = func(context.Context, string, string) (net.Conn, error) {
+			silent, _ := net.Pipe() // in place of a socket, for whose reads the clock of synctest does not wait
+			return silent, nil
+		}
 		var takes sync.WaitGroup
-		for _, delay := range []time.Duration{0, 25 * time.Millisecond} {
+		for _, delay := range []time.Duration{0, timeout / 2} {
 			takes.Go(func() {
 				time.Sleep(delay)
-				if _, err := take(s, opsOf("k")...); !limiters.IsUncharged(err) {
-					t.Errorf("%v, want an error that nothing was charged", err)
+				start := time.Now()
+				_, err := take(s, opsOf("k")...)
+				if took := time.Since(start); took != timeout || !errors.Is(err, errNoHashSlots) || !limiters.IsUncharged(err) {
+					t.Errorf("a Take after %v: %v after %v, want an uncharged %v after %v", delay, err, took, errNoHashSlots, timeout)
 				}
 			})
 		}

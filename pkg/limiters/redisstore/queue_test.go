@@ -205,18 +205,43 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	}
 }
 
-// A waiter that the breaker rejects was never sent, even if its context ends before it is woken.
+// A Take whose context ends just before the breaker rejects it returns the rejection: it was never
+// sent.
 func TestRejectedWaiterIsUncharged(t *testing.T) {
-	q := newQueue(testConfig(longTimeout, 1, 1), nil)
-	w := waiterPool.Get().(*waiter)
-	w.state = stateDone
-	w.err = ErrBreakerOpen
-	w.done <- struct{}{}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := q.await(ctx, w, nil); !errors.Is(err, ErrBreakerOpen) || !limiters.IsUncharged(err) {
-		t.Errorf("the rejected waiter got %v, want an uncharged %v", err, ErrBreakerOpen)
-	}
+	inBubble(t, func(t *testing.T) {
+		goOn := make(chan struct{})
+		q := newQueue(testConfig(time.Hour, 1, 1), func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+			<-goOn
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		var rejected error
+		for _, err := range []*error{new(error), &rejected} {
+			go func() { *err = q.Take(ctx, limiters.Singles(opsOf("k")...), make([]limiters.Verdict, 1)) }()
+			synctest.Wait() // the first makes a call, and the second waits for its end
+		}
+		q.mu.Lock()
+		cancel()
+		for range failuresToOpen {
+			q.record(errNoRoute)
+		}
+		q.mu.Unlock()
+		synctest.Wait()
+		if !errors.Is(rejected, ErrBreakerOpen) || !limiters.IsUncharged(rejected) {
+			t.Errorf("the rejected waiter got %v, want an uncharged %v", rejected, ErrBreakerOpen)
+		}
+		close(goOn)
+	})
+}
+
+// inBubble runs test in the virtual time of synctest. It empties waiterPool, because a channel of
+// one bubble must not be used in another.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	empty := func() { waiterPool = sync.Pool{New: waiterPool.New} }
+	empty()
+	defer empty()
+	synctest.Test(t, test)
 }
 
 // The timer times out the Takes that are due, and no others, whether they were sent or not. Then it

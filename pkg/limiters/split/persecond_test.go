@@ -3,9 +3,11 @@ package split_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
@@ -162,5 +164,60 @@ func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
 	if err := split.NewPerSecondRouter(&echo{}, &echo{panics: true}).Take(t.Context(), groups, out); err != nil ||
 		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {
 		t.Errorf("%+v, %v: want the first to fail with ErrPanic, the second to stand", out, err)
+	}
+}
+
+// A pagedStore returns its results of resets, one cursor in each step of a pass.
+type pagedStore struct {
+	limiters.Store
+	found   []bool
+	cursors []string // what a step returns
+	got     []string // the cursors of the steps so far
+	err     error
+}
+
+func (s *pagedStore) Reset(context.Context, []limiters.StateName) ([]bool, error) {
+	return slices.Clone(s.found), s.err
+}
+
+func (s *pagedStore) ResetMatching(_ context.Context, _ func(string) bool, cursor string) (limiters.Progress, error) {
+	s.got = append(s.got, cursor)
+	return limiters.Progress{Cursor: s.cursors[len(s.got)-1]}, s.err
+}
+
+func TestPerSecondResetsBothStores(t *testing.T) {
+	main := &pagedStore{found: []bool{true, false, false}, cursors: []string{"s1", ""}}
+	seconds := &pagedStore{found: []bool{false, true, false}, cursors: []string{"m1", ""}}
+	r := split.NewPerSecondRouter(main, seconds)
+	if found, err := r.Reset(t.Context(), nil); err != nil || !slices.Equal(found, []bool{true, true, false}) {
+		t.Errorf("found %v, %v, want the first two", found, err)
+	}
+	cursor := ""
+	for range 4 {
+		progress, err := r.ResetMatching(t.Context(), nil, cursor)
+		must.Succeed(t, err)
+		cursor = progress.Cursor
+	}
+	if cursor != "" || !slices.Equal(main.got, []string{"", "s1"}) || !slices.Equal(seconds.got, []string{"", "m1"}) {
+		t.Errorf("steps %q and %q, then %q, want two of each store, and the end", main.got, seconds.got, cursor)
+	}
+	if _, err := r.ResetMatching(t.Context(), nil, "x"); !errors.Is(err, limiters.ErrCursor) {
+		t.Errorf("an unknown cursor: %v, want %v", err, limiters.ErrCursor)
+	}
+}
+
+func TestPerSecondResetThatFailsIsAnError(t *testing.T) {
+	broken := errors.New("broken")
+	working, failing := &pagedStore{}, &pagedStore{err: broken, cursors: []string{"", ""}}
+	for _, c := range []struct {
+		main, seconds *pagedStore
+		cursor        string // of the pass over the failing store
+	}{{failing, working, ""}, {working, failing, "s"}} {
+		r := split.NewPerSecondRouter(c.main, c.seconds)
+		_, err := r.Reset(t.Context(), nil)
+		_, passErr := r.ResetMatching(t.Context(), nil, c.cursor)
+		if !errors.Is(err, broken) || !errors.Is(passErr, broken) {
+			t.Errorf("at the cursor %q: %v and %v, want %v", c.cursor, err, passErr, broken)
+		}
 	}
 }

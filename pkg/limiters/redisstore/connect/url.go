@@ -117,19 +117,20 @@ func (o *Options) parseNodes(list, port string, first int) (common node, err err
 		if err != nil {
 			return node{}, fmt.Errorf("address %d of the list %w", first+i, err)
 		}
-		if n.login.Password != "" && common.login.Password != "" &&
-			(n.login.Username != common.login.Username || n.login.Password != common.login.Password) {
+		login := &common.login
+		if differ(login.Username, n.login.Username) || differ(login.Password, n.login.Password) {
 			return node{}, fmt.Errorf("address %d of the list has another user or password: want the same for all", first+i)
 		}
-		if n.login.Password != "" {
-			common.login = n.login
-		}
+		login.Username, login.Password = cmp.Or(login.Username, n.login.Username), cmp.Or(login.Password, n.login.Password)
 		common.db, common.secure = max(common.db, n.db), common.secure || n.secure
 		o.Addrs = append(o.Addrs, n.addr)
 	}
 	o.TLS = common.tls()
 	return common, nil
 }
+
+// differ reports whether two addresses give different values. An address may give none.
+func differ(a, b string) bool { return a != "" && b != "" && a != b }
 
 // A node is a parsed address.
 type node struct {
@@ -157,16 +158,19 @@ func parseNode(text, port string) (node, error) {
 	if !found {
 		scheme, text = "redis", "redis://"+text
 	}
+	var query url.Values
 	u, err := url.Parse(text)
+	if err == nil {
+		query, err = url.ParseQuery(u.RawQuery)
+	}
 	switch {
 	case scheme != "redis" && scheme != "rediss":
 		return node{}, errors.New("has an unknown scheme: " + wantNode + ", or rediss:// for TLS")
 	case err != nil || u.Opaque != "" || u.Fragment != "":
-		// The error of net/url quotes the text, which may contain a password.
+		// The errors of net/url quote the text, which may contain a password.
 		return node{}, errors.New("is not an address of Redis: " + wantNode +
 			"; write special characters of a password as %XX")
 	}
-	query := u.Query()
 	for name := range query {
 		switch name {
 		case "username", "password", "db":

@@ -44,6 +44,7 @@ func TestURLsOfRatelimitAreParsed(t *testing.T) {
 		{Single, "tcp", "redis://h:1?db=4&username=me&password=secret", Options{
 			Type: Single, Network: "tcp", Addr: "h:1", Login: Login{Username: "me", Password: "secret"}, DB: 4,
 		}, "", false},
+		{Single, "tcp", "redis://h:1/0", Options{Type: Single, Network: "tcp", Addr: "h:1"}, "", false},
 		{Single, "tcp", "rediss://h:1", Options{Type: Single, Network: "tcp", Addr: "h:1"}, "", true},
 		{"", "unix", "run/redis.sock", Options{Type: Single, Network: "unix", Addr: "run/redis.sock"}, "", false},
 		{"", "tcp", "/run/redis.sock", Options{Type: Single, Network: "unix", Addr: "/run/redis.sock"}, "", false},
@@ -53,15 +54,18 @@ func TestURLsOfRatelimitAreParsed(t *testing.T) {
 		{"", "tcp", "redis://me:secret@h:1/x", Options{}, "database that is not a number", false},
 		{"", "tcp", "redis://me:secret@h:1/-1", Options{}, "database that is not a number", false},
 		{"", "tcp", "redis://me:secret@h:1?secret=1", Options{}, "unknown parameter", false},
+		{"", "tcp", "redis://h:1?password=sec%secret", Options{}, "as %XX", false},
+		{"", "tcp", "redis://h:1?password=secret;2", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:sec/secret@h:1", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:sec#secret@h:1", Options{}, "as %XX", false},
+		{"", "tcp", "redis://h:1#secret", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:secret@h:x", Options{}, "as %XX", false},
 		{"", "tcp", "redis://me:secret@h:70000", Options{}, "port that is out of range", false},
 		{"", "tcp", "me:secret://h", Options{}, "unknown scheme", false},
 		{"", "tcp", "http://h:1", Options{}, "unknown scheme", false},
 		{"", "tcp", "master,secret:26379,s2:26379", Options{}, "set the type to sentinel or cluster", false},
 
-		{Sentinel, "unix", "master,s1:26379, s2", Options{
+		{Sentinel, "unix", " master ,s1:26379, s2", Options{
 			Type: Sentinel, Master: "master", Addrs: []string{"s1:26379", "s2:26379"},
 		}, "", false},
 		{Sentinel, "", "m,rediss://me:secret@s1:1,s2:2", Options{
@@ -78,11 +82,15 @@ func TestURLsOfRatelimitAreParsed(t *testing.T) {
 		{Cluster, "unix", "a:1,redis://me:secret@b:2, c:3", Options{
 			Type: Cluster, Addrs: []string{"a:1", "b:2", "c:3"}, Login: Login{Username: "me", Password: "secret"},
 		}, "", false},
+		{Cluster, "", "redis://me@a:1,b:2", Options{ // REDIS_AUTH gives the password
+			Type: Cluster, Addrs: []string{"a:1", "b:2"}, Login: Login{Username: "me"},
+		}, "", false},
 		{Cluster, "", "rediss://a:1,rediss://b:2", Options{Type: Cluster, Addrs: []string{"a:1", "b:2"}}, "", true},
 		{Cluster, "", "a:1,,b:2", Options{}, "address 2 of the list is empty", false},
 		{Cluster, "", "a:1,b:secret", Options{}, "address 2 of the list is not an address", false},
 		{Cluster, "", "redis://a:1/2", Options{}, "only database 0", false},
 		{Cluster, "", "redis://:secret@a:1,redis://:secret2@b:1", Options{}, "another user or password", false},
+		{Cluster, "", "redis://me@a:1,redis://you@b:1", Options{}, "another user or password", false},
 		{"ring", "", "a:1", Options{}, `unknown type "ring"`, false},
 	} {
 		got, err := ParseURL(c.kind, c.network, c.text)

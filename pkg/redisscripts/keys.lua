@@ -1,0 +1,68 @@
+-- keys: the keys whose states are kept in memory, because several operations may use them. Each is loaded once, and saved once, after all
+-- runs. loaded_keys has them by their index in KEYS. The fields of a key:
+--   name      the key in Redis
+--   state     its state, once it is loaded
+--   charged   the limit under which the state has changed
+--   reset     the reset under this limit
+--   group     the last group with an operation on the key
+--   sum       the hits that this group would charge to the key
+--   opens     the leases that this group would open on the key, only in decide_extra.lua
+--   offended  the last group with an offense on the key
+--   failed    the reason, if the key could not be decided
+--   unsaved   the reason, if the key could not be saved
+-- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
+-- the result of its check: allowed, the wait retry, and in a group, the hits that were checked. A SAME_KEY run is itself its only
+-- operation.
+local now, server, loaded_keys = env.now, env.server, env.loaded_keys
+
+-- Returns the key with an index in KEYS.
+local function at(index)
+  local key = loaded_keys[index]
+  if not key then
+    key = { name = KEYS[index] }
+    loaded_keys[index] = key
+  end
+  return key
+end
+
+-- Returns the state of a key, and loads it before the first operation.
+local function state_of(key, limit)
+  if not key.state then key.state = limit.algorithm.load(key.name, limit, now) end
+  return key.state
+end
+
+-- Sets verdict i, of a decided operation, by the usage of its key.
+local function report(key, i, limit, allowed, retry)
+  local used, reset = limit.algorithm.usage(key.state, limit, now)
+  if key.charged == limit then key.reset = reset end
+  set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
+end
+
+-- Runs f for an operation and its key. An error fails this key and the operations on it, and nothing else.
+local function guarded(f, op)
+  local key = op.key
+  if key.failed then return end
+  local ok, problem = pcall(f, key, op)
+  if not ok then key.failed = module_of('failures').text_of(problem) end
+end
+
+-- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the
+-- operations that charged fail, and so does the rest of their group. Nothing of that group has been written, because Redis rejects the
+-- first write of a script or none.
+local function save()
+  local complete = true
+  for _, key in pairs(loaded_keys) do
+    local limit, key_group = key.charged, key.group or {}
+    if limit and not key.failed then
+      if not key_group.unsaved then
+        local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
+        if not ok then key_group.unsaved = module_of('failures').text_of(problem) end
+      end
+      key.unsaved = key_group.unsaved
+    end
+    complete = complete and not key.failed and not key.unsaved
+  end
+  return complete
+end
+
+return { at = at, state_of = state_of, report = report, guarded = guarded, save = save }
