@@ -37,8 +37,8 @@ func (*Check) Help() string {
   weir check --strict --format=github deploy/rules
   weir check --settings
 
-The exit code is 0 if there is no fault. It is 1 after a fault, if a file is unreadable and, with --strict, after a warning. It is 2 if
-the arguments are invalid or the output cannot be written.`
+The exit code is 1 after a fault, an unreadable file or, with --strict, a warning. It is 2 after invalid arguments, or if the output cannot
+be written. Otherwise it is 0.`
 }
 
 // Validate reports a missing path and two readers of standard input.

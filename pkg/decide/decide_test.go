@@ -155,7 +155,7 @@ func TestZeroOutcomeAllowsNothing(t *testing.T) {
 	}
 }
 
-func TestShadowModeFailsNoRequest(t *testing.T) {
+func TestFailedRuleFailsItsRequestOnlyIfEnforced(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
 		options               Options
