@@ -112,6 +112,7 @@ func TestSimulateCommandExitCodesAndOutput(t *testing.T) {
 		{"a recording and a load", "", "--config " + rules + " --synthetic poisson -", 2, "", "--synthetic cannot be used with recordings"},
 		{"a faulty load", "", "--config " + rules + " --synthetic rain", 2, "", `--synthetic: load 1: unknown shape "rain"`},
 		{"a share", "", "--config " + rules + " --sample-share 2 -", 2, "", "--sample-share"},
+		{"a share that is too small to estimate from", twoLines, "--config " + rules + " --sample-share 1e-307 -o json -", 2, "", "--sample-share must be from 1e-09 to 1"},
 		{"a share that is not a number", twoLines, "--config " + rules + " --sample-share NaN -", 2, "", "--sample-share"},
 	} {
 		code, out, errs := simulated(t, c.stdin, strings.Fields(c.args)...)

@@ -55,8 +55,8 @@ func (s *Suggest) Validate() error {
 		return errors.New("--algorithm and --window need --path: a recommendation for a rule keeps those of the rule")
 	case !(s.Headroom >= 0 && s.Headroom <= 1000):
 		return errors.New("--headroom must be from 0 to 1000")
-	case !(s.SampleShare >= 0 && s.SampleShare <= 1):
-		return errors.New("--sample-share must be above 0 and at most 1")
+	case s.SampleShare != 0 && !validShare(s.SampleShare):
+		return fmt.Errorf("--sample-share must be from %v to 1", minShare)
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
 		return errors.New("--max-memory must be above 0, in MiB")
 	}

@@ -94,6 +94,10 @@ func TestSuggestCommandExitCodesAndOutput(t *testing.T) {
 		{"two readers of standard input", "", "--config - -", 2, "", "cannot both be standard input"},
 		{"headroom", "", "--config " + rules + " --headroom=-1 -", 2, "", "--headroom"},
 		{"part", "", "--config " + rules + " --sample-share 2 -", 2, "", "--sample-share"},
+		{"a share that is too small to estimate from", twoLines, "--config " + rules + " --sample-share 1e-20 -", 2, "", "--sample-share must be from 1e-09 to 1"},
+		{"the smallest share", twoLines, "--config " + rules + " --sample-share 1e-9 -", 0, "keys 1,000,000,000 (", ""},
+		{"a recorded share that is too small", `{"t":"2026-11-22T10:00:00Z","sample":1e-20}` + "\n" + twoLines, "--config " + rules + " -", 2, "",
+			"the recording states a sample of 1e-20 of the keys: set --sample-share"},
 		{"memory", "", "--config " + rules + " --max-memory 0 -", 2, "", "--max-memory"},
 	} {
 		code, out, errs := suggested(t, c.stdin, strings.Fields(c.args)...)
