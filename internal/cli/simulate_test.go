@@ -143,6 +143,9 @@ func TestWriteSyntheticLoad(t *testing.T) {
 	if code, _, errs := simulated(t, "", "--config", rules, "--write", "x", file); code != 2 || !strings.Contains(errs, "--write needs --synthetic") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
+	if code, _, errs := simulated(t, "", append(load, "--write", file, "--html", file)...); code != 2 || !strings.Contains(errs, "name one file") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
 	if code, _, errs := simulated(t, "", append(load, "--write", filepath.Join(dir, "none", "x"))...); code != 2 || !strings.Contains(errs, "does not exist") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
