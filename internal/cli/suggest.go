@@ -110,6 +110,9 @@ func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
 	}
 	fmt.Fprintln(errs, "weir: no limit is recommended. The recording has descriptors with these keys:")
 	for _, p := range report.Paths {
+		if p.Path == "" {
+			continue // descriptors without entries
+		}
 		fmt.Fprintf(errs, "  --domain %s --path %s  (%d)\n", terminal.Printable(p.Domain), terminal.Printable(p.Path), p.Requests)
 	}
 }
