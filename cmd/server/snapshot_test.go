@@ -33,7 +33,7 @@ func TestSnapshotSurvivesRestart(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v; want a file of its owner alone", info, err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "snapshot.tmp")); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, ".snapshot.weir.tmp")); err == nil {
 		t.Error("the file that was written is still there")
 	}
 

@@ -13,10 +13,12 @@ import (
 
 // Write replaces the file at path by the bytes that content writes, even if the machine crashes. If
 // it returns an error before the rename, the old file stays. Only the owner of the process can read
-// the file, because it may contain data of users.
+// the file, because it may contain data of users. Until the rename, a hidden file beside it has the
+// bytes: .NAME.weir.tmp.
 func Write(path string, content func(io.Writer) error) (err error) {
-	temporary := path + ".tmp"
-	// A killed process may have left one.
+	folder, name := filepath.Split(path)
+	temporary := filepath.Join(folder, "."+name+".weir.tmp")
+	// A killed process may have left one. With a random name, each would leave another.
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

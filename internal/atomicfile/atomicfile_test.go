@@ -12,8 +12,11 @@ import (
 
 func TestWriteReplacesFileAtomically(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
+	temporary := filepath.Join(filepath.Dir(path), ".file.weir.tmp")
 	// A process that was killed left its temporary file, which others could read.
-	must.Succeed(t, os.WriteFile(path+".tmp", []byte("half"), 0o644))
+	must.Succeed(t, os.WriteFile(temporary, []byte("half"), 0o644))
+	// This file is that of a user.
+	must.Succeed(t, os.WriteFile(path+".tmp", []byte("of a user"), 0o644))
 	failure := errors.New("no content")
 	for _, c := range []struct {
 		text string
@@ -33,8 +36,11 @@ func TestWriteReplacesFileAtomically(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v, want a file for its owner only", info.Mode(), err)
 		}
-		if _, err := os.Stat(path + ".tmp"); err == nil {
+		if _, err := os.Stat(temporary); err == nil {
 			t.Error("the temporary file is still there")
 		}
+	}
+	if got, err := os.ReadFile(path + ".tmp"); err != nil || string(got) != "of a user" {
+		t.Errorf("the file of a user: %q, %v, want it unchanged", got, err)
 	}
 }

@@ -80,6 +80,13 @@ func (r *recordings) recordedShare() (float64, error) {
 	return smallest, nil
 }
 
+// minShare is the smallest share of the keys from which the commands estimate. With a smaller one,
+// an estimate would exceed an int64.
+const minShare = 1e-9
+
+// validShare reports whether the commands can estimate from a share of the keys.
+func validShare(share float64) bool { return share >= minShare && share <= 1 }
+
 // sampleShare returns given, the value of --sample-share, or [recordings.recordedShare] if it is 0.
 func (r *recordings) sampleShare(given float64) (float64, error) {
 	if given > 0 {
@@ -87,9 +94,12 @@ func (r *recordings) sampleShare(given float64) (float64, error) {
 	}
 	share, err := r.recordedShare()
 	if err != nil {
-		err = fmt.Errorf("%w, or set --sample-share", err)
+		return 0, fmt.Errorf("%w, or set --sample-share", err)
 	}
-	return share, err
+	if !validShare(share) {
+		return 0, fmt.Errorf("the recording states a sample of %g of the keys: set --sample-share to the correct share, from %v to 1", share, minShare)
+	}
+	return share, nil
 }
 
 // maxSkippedLines bounds the lines of a summary.

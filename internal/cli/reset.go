@@ -106,11 +106,11 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 	defer stop()
 	request := api.ResetByEntryRequest{Domain: domain, Entry: explain.Entry{entry.Key, entry.Value}, Cursor: r.Cursor}
 	sum, err := makePass(ctx, c, request, to.Err)
-	if err != nil {
-		return err
-	}
 	if !sum.Notified {
 		warnReplicas(to.Err)
+	}
+	if err != nil {
+		return err
 	}
 	err = printResult(to.Out, r.Output, sum, func() string { return fmt.Sprintf("scanned %d, reset %d\n", sum.Scanned, sum.Reset) })
 	if err == nil && sum.Reset == 0 {
@@ -121,14 +121,14 @@ func (r *Reset) byEntry(ctx context.Context, c *client.Client, to Streams) error
 }
 
 // makePass makes all steps of a pass, and returns their sum. It prints the progress to errs. If a
-// step fails, it prints the cursor from which the next pass may continue.
+// step after the first fails, it prints the cursor from which the next pass may continue.
 func makePass(ctx context.Context, c *client.Client, request api.ResetByEntryRequest, errs io.Writer) (sum api.ResetByEntryResult, err error) {
 	sum.Notified = true
 	for !sum.Done {
 		step, err := c.ResetByEntry(ctx, request)
 		if err != nil {
-			if request.Cursor != "" {
-				fmt.Fprintf(errs, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(request.Cursor))
+			if sum.Cursor != "" {
+				fmt.Fprintf(errs, "scanned %d, reset %d. To continue: --cursor %s\n", sum.Scanned, sum.Reset, terminal.Printable(sum.Cursor))
 			}
 			return sum, err
 		}

@@ -30,8 +30,11 @@ func newFakeAdmin(t *testing.T, responses map[string]any) (url string, bodies *[
 			w.WriteHeader(http.StatusNotFound)
 			response = map[string]string{"detail": "nothing is stored for this key"}
 		}
-		if steps, ok := response.(*[]api.ResetByEntryResult); ok {
+		if steps, ok := response.(*[]api.ResetByEntryResult); ok && len(*steps) > 0 {
 			response, *steps = (*steps)[0], (*steps)[1:]
+		} else if ok {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			response = map[string]string{"detail": "no more steps"}
 		}
 		_ = json.NewEncoder(w).Encode(response)
 	}))
@@ -103,6 +106,19 @@ func TestResetByEntryCanBeContinued(t *testing.T) {
 		!strings.Contains(errs, "other replicas were not fully notified") {
 		t.Errorf("exit code %d %s %s %q, want 1, the cursor in the request, the number scanned, and a warning",
 			code, out, errs, *bodies)
+	}
+}
+
+func TestInterruptedResetByEntryNamesTheCursorOfTheServer(t *testing.T) {
+	steps := &[]api.ResetByEntryResult{{Scanned: 10, Reset: 1, Cursor: "next"}}
+	url, _ := newFakeAdmin(t, map[string]any{"/v1/keys/reset-by-entry": steps})
+	r := Reset{AdminServer: AdminServer{Server: url}, adminKey: adminKey{Domain: "shop"}, Entry: "a=b", Cursor: "before", Yes: true, Output: "text"}
+	_, errs, code := runWithInput("", r.Run)
+	if code != 2 || !strings.Contains(errs, "scanned 10, reset 1. To continue: --cursor next\n") || !strings.Contains(errs, "not fully notified") {
+		t.Errorf("exit code %d, %s, want 2, the cursor next, and a warning about the replicas", code, errs)
+	}
+	if _, errs, code := runWithInput("", r.Run); code != 2 || strings.Contains(errs, "To continue") || strings.Contains(errs, "not fully notified") {
+		t.Errorf("without a step: exit code %d, %s, want 2 and only the error", code, errs)
 	}
 }
 

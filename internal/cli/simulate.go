@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/offline/simulate/report"
@@ -54,8 +55,10 @@ func (s *Simulate) Validate() error {
 		return errors.New("--write needs --synthetic with the load to write")
 	case s.Write == "-" && s.HTML != "":
 		return errors.New("--html cannot be used with --write -, which simulates nothing: write to a file")
-	case !(s.SampleShare >= 0 && s.SampleShare <= 1): // NaN is neither
-		return errors.New("--sample-share must be above 0 and at most 1")
+	case s.Write != "" && filepath.Clean(s.Write) == filepath.Clean(s.HTML):
+		return errors.New("--html and --write name one file: name two")
+	case s.SampleShare != 0 && !validShare(s.SampleShare):
+		return fmt.Errorf("--sample-share must be from %v to 1", minShare)
 	}
 	for flag, path := range map[string]string{"--html": s.HTML, "--write": s.Write} {
 		if path == "" || path == "-" {

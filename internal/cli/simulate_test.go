@@ -112,6 +112,7 @@ func TestSimulateCommandExitCodesAndOutput(t *testing.T) {
 		{"a recording and a load", "", "--config " + rules + " --synthetic poisson -", 2, "", "--synthetic cannot be used with recordings"},
 		{"a faulty load", "", "--config " + rules + " --synthetic rain", 2, "", `--synthetic: load 1: unknown shape "rain"`},
 		{"a share", "", "--config " + rules + " --sample-share 2 -", 2, "", "--sample-share"},
+		{"a share that is too small to estimate from", twoLines, "--config " + rules + " --sample-share 1e-307 -o json -", 2, "", "--sample-share must be from 1e-09 to 1"},
 		{"a share that is not a number", twoLines, "--config " + rules + " --sample-share NaN -", 2, "", "--sample-share"},
 	} {
 		code, out, errs := simulated(t, c.stdin, strings.Fields(c.args)...)
@@ -140,6 +141,9 @@ func TestWriteSyntheticLoad(t *testing.T) {
 		t.Errorf("read from standard input:\n%s\nwant\n%s", read, header)
 	}
 	if code, _, errs := simulated(t, "", "--config", rules, "--write", "x", file); code != 2 || !strings.Contains(errs, "--write needs --synthetic") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+	if code, _, errs := simulated(t, "", append(load, "--write", file, "--html", file)...); code != 2 || !strings.Contains(errs, "name one file") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 	if code, _, errs := simulated(t, "", append(load, "--write", filepath.Join(dir, "none", "x"))...); code != 2 || !strings.Contains(errs, "does not exist") {

@@ -55,8 +55,8 @@ func (s *Suggest) Validate() error {
 		return errors.New("--algorithm and --window need --path: a recommendation for a rule keeps those of the rule")
 	case !(s.Headroom >= 0 && s.Headroom <= 1000):
 		return errors.New("--headroom must be from 0 to 1000")
-	case !(s.SampleShare >= 0 && s.SampleShare <= 1):
-		return errors.New("--sample-share must be above 0 and at most 1")
+	case s.SampleShare != 0 && !validShare(s.SampleShare):
+		return fmt.Errorf("--sample-share must be from %v to 1", minShare)
 	case s.MaxMemory < 1 || s.MaxMemory > math.MaxInt64>>20:
 		return errors.New("--max-memory must be above 0, in MiB")
 	}
@@ -110,6 +110,9 @@ func (s *Suggest) hint(report *suggest.Report, errs io.Writer) {
 	}
 	fmt.Fprintln(errs, "weir: no limit is recommended. The recording has descriptors with these keys:")
 	for _, p := range report.Paths {
+		if p.Path == "" {
+			continue // descriptors without entries
+		}
 		fmt.Fprintf(errs, "  --domain %s --path %s  (%d)\n", terminal.Printable(p.Domain), terminal.Printable(p.Path), p.Requests)
 	}
 }

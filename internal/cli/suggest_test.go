@@ -79,6 +79,8 @@ func TestSuggestCommandExitCodesAndOutput(t *testing.T) {
 		{"a path of no request", twoLines, "--domain ugc --path other -", 1, "no request of the recording is under it", "--domain ugc --path user_id  (2)"},
 		{"a sample", twoLines, "--config " + rules + " --sample-share 0.1 -", 0, "keys 10 (1 to", ""},
 		{"a recorded sample", `{"t":"2026-11-22T10:00:00Z","sample":0.1}` + "\n" + twoLines, "--config " + rules + " -", 0, "has a sample of 10 % of the keys", ""},
+		{"a path of no request, and an empty descriptor", `{"t":1793959200000000,"domain":"ugc","descriptors":[[],[["team","1"]]]}`, "--config " + rules + " -", 1,
+			"no request of the recording is under it", "has descriptors with these keys:\n  --domain ugc --path team  (1)\n"},
 		{"nothing", "", "--config " + rules + " -", 2, "", "standard input has no requests: record some"},
 		{"another domain as YAML", strings.ReplaceAll(twoLines, "ugc", "shop"), "--config " + rules + " -o yaml -", 1, "", "there is no recommendation"},
 		{"a cut line and one that is early", twoLines + `{"t":1,"domain":"ugc"}` + "\n" + `{"t":"2026`, "--config " + rules + " -", 0,
@@ -94,6 +96,10 @@ func TestSuggestCommandExitCodesAndOutput(t *testing.T) {
 		{"two readers of standard input", "", "--config - -", 2, "", "cannot both be standard input"},
 		{"headroom", "", "--config " + rules + " --headroom=-1 -", 2, "", "--headroom"},
 		{"part", "", "--config " + rules + " --sample-share 2 -", 2, "", "--sample-share"},
+		{"a share that is too small to estimate from", twoLines, "--config " + rules + " --sample-share 1e-20 -", 2, "", "--sample-share must be from 1e-09 to 1"},
+		{"the smallest share", twoLines, "--config " + rules + " --sample-share 1e-9 -", 0, "keys 1,000,000,000 (", ""},
+		{"a recorded share that is too small", `{"t":"2026-11-22T10:00:00Z","sample":1e-20}` + "\n" + twoLines, "--config " + rules + " -", 2, "",
+			"the recording states a sample of 1e-20 of the keys: set --sample-share"},
 		{"memory", "", "--config " + rules + " --max-memory 0 -", 2, "", "--max-memory"},
 	} {
 		code, out, errs := suggested(t, c.stdin, strings.Fields(c.args)...)

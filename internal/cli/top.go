@@ -16,6 +16,7 @@ import (
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/admin/client"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/explain"
 )
 
@@ -146,14 +147,15 @@ func rows(top *api.Top, now time.Time) []row {
 	return all
 }
 
-// keyText returns the entries of a key, or its hash if the server hashes keys.
+// keyText returns the entries of a key as an argument of weir peek, or the hash of the key if the
+// server hashes keys.
 func keyText(key []explain.Entry, hash string) string {
 	if len(key) == 0 {
 		return "#" + terminal.Printable(hash)
 	}
 	var parts []string
 	for _, e := range key {
-		parts = append(parts, terminal.Printable(e[0])+"="+terminal.Printable(e[1]))
+		parts = append(parts, terminal.Printable(descriptors.EntriesText([]descriptors.Entry{{Key: e[0], Value: e[1]}})))
 	}
 	return strings.Join(parts, ",")
 }

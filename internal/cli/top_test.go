@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -185,6 +186,14 @@ func TestTailWarnsOfUnknownRule(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Another text could name the key of another client.
+func TestKeysOfTopAndTailAreArgumentsOfPeek(t *testing.T) {
+	key := []explain.Entry{{"user_id", "x,plan=free"}, {"path", `/a\=b`}}
+	if entries, err := descriptors.ParseEntries(keyText(key, "")); err != nil || !slices.Equal(explain.EntriesOf(entries), key) {
+		t.Errorf("%s is read as %v, %v, want %v", keyText(key, ""), entries, err, key)
 	}
 }
 

@@ -125,6 +125,19 @@ func TestTextHasNoControlCharacters(t *testing.T) {
 	}
 }
 
+// Two values that differ in their spaces are two keys.
+func TestTextKeepsSpacesOfValues(t *testing.T) {
+	example := request("shop: user_id=42")
+	example.Descriptors[0].Entries[0].Value = "a  b"
+	out := explain.ForRequest(explain.Options{}, shop(t), example).Text(false)
+	if strings.Contains(out, "a b") || strings.Count(out, "a  b") < 2 {
+		t.Errorf("got\n%s\nwant the value with two spaces", out)
+	}
+	if strings.Contains(out, " \n") {
+		t.Errorf("got\n%s\nwant no line that ends with a space", out)
+	}
+}
+
 func TestRoundUpKeepsThreeDigits(t *testing.T) {
 	for text, want := range map[string]string{
 		"0s": "0s", "never": "never", "": "", "-1s": "-1s", "1ns": "1ns", "999ns": "999ns", "1.001µs": "1.01µs", "12.345678ms": "12.4ms",

@@ -102,26 +102,29 @@ func (p *painter) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
+// words splits a text at each space, so that a value with two spaces keeps both.
+func words(text string) []string { return strings.Split(strings.TrimRight(text, " "), " ") }
+
 // wrap writes a text in lines. The first line begins with first, and all others with rest.
 func (p *painter) wrap(color, first, rest, text string) {
-	p.lines(color, first, rest, strings.Fields(printable(text)))
+	p.lines(color, first, rest, words(printable(text)))
 }
 
 // summary writes a summary in lines. It breaks lines before arrows, and within a part only if the
 // part is too long.
 func (p *painter) summary(color, text string) {
-	var words []string
+	var all []string
 	for i, part := range strings.Split(printable(text), " → ") {
 		if i > 0 {
 			part = "→ " + part
 		}
 		if utf8.RuneCountInString(part) <= width-2 {
-			words = append(words, part)
+			all = append(all, part)
 		} else {
-			words = append(words, strings.Fields(part)...)
+			all = append(all, words(part)...)
 		}
 	}
-	p.lines(color, "", "  ", words)
+	p.lines(color, "", "  ", all)
 }
 
 func (p *painter) lines(color, first, rest string, words []string) {

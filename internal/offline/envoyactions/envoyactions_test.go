@@ -267,3 +267,16 @@ func TestWordsWithoutQuotesAreBooleans(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An API version is often a date. Envoy has no type for dates.
+func TestDatesWithoutQuotesAreTexts(t *testing.T) {
+	const text = `{match: {prefix: /, headers: [{name: api-version, string_match: {exact: 2024-06-01}}]}, route: {cluster: c, ` +
+		`rate_limits: [{actions: [{generic_key: {descriptor_value: 2024-06-01}}]}]}}`
+	config, err := Parse("route.yaml", []byte(text))
+	must.Succeed(t, err)
+	derived, err := config.Derive(&Request{Method: "GET", Path: "/", Headers: []Header{{"api-version", "2024-06-01"}}})
+	must.Succeed(t, err)
+	if got := derived.RateLimits[0].Entries; len(got) != 1 || got[0].Value != "2024-06-01" {
+		t.Errorf("got the entries %v, want the value 2024-06-01", got)
+	}
+}

@@ -152,8 +152,13 @@ func nginxTree(name, text string, line int) ([]*directive, error) {
 				return nil, fmt.Errorf("%s:%d: unexpected %s: %s", name, tok.line, tok.text, wantNginx)
 			}
 			top.block = append(top.block, current)
-			if tok.text == "{" {
-				current.open = true
+			current.open = tok.text == "{"
+			switch {
+			case current.open && strings.HasSuffix(current.words[0], "_by_lua_block"):
+				if err := t.skipLua(); err != nil {
+					return nil, err
+				}
+			case current.open:
 				stack = append(stack, current)
 				if len(stack) > maxDepth {
 					return nil, fmt.Errorf("%s:%d: more than %d blocks in each other", name, tok.line, maxDepth)
@@ -257,4 +262,39 @@ func (t *nginxTokens) bare() (token, error) {
 		t.at++
 	}
 	return token{t.text[start:], false, t.line}, nil
+}
+
+var (
+	luaLongBracket = regexp.MustCompile(`^(?:--)?\[(=*)\[`) // begins a text or a comment of several lines
+	luaLiteral     = regexp.MustCompile(`^(?:--[^\n]*|"(?:[^"\\]|\\(?s:.))*"|'(?:[^'\\]|\\(?s:.))*')`)
+)
+
+// skipLua skips a block of Lua, and the brace that ends it. Braces and quotes in texts and comments
+// do not count.
+func (t *nginxTokens) skipLua() error {
+	line := t.line
+	for depth := 1; depth > 0; {
+		rest, length := t.text[t.at:], 1
+		switch {
+		case luaLongBracket.MatchString(rest):
+			end := "]" + luaLongBracket.FindStringSubmatch(rest)[1] + "]"
+			before, _, found := strings.Cut(rest, end)
+			if !found {
+				rest = ""
+			}
+			length = len(before) + len(end)
+		case luaLiteral.MatchString(rest):
+			length = len(luaLiteral.FindString(rest))
+		case strings.HasPrefix(rest, "{"):
+			depth++
+		case strings.HasPrefix(rest, "}"):
+			depth--
+		}
+		if rest == "" {
+			return fmt.Errorf("%s:%d: the block of Lua has no end: %s", t.name, line, wantNginx)
+		}
+		t.line += strings.Count(rest[:length], "\n")
+		t.at += length
+	}
+	return nil
 }

@@ -510,6 +510,8 @@ func TestImportsRejectOtherFiles(t *testing.T) {
 		{nginxReader, "}", "file:1: unexpected }"},
 		{nginxReader, "a 'b", "file:1: the quote has no end"},
 		{nginxReader, "a ${b", "${ has no end"},
+		{nginxReader, "\nx_by_lua_block { {} '\\'' --[==[ ]] }", "file:2: the block of Lua has no end"},
+		{nginxReader, "x_by_lua_block { a()\n", "file:1: the block of Lua has no end"},
 		{nginxReader, ";", "unexpected ;"},
 		{nginxReader, strings.Repeat("a {", 60), "more than 50 blocks"},
 		{nginxReader, "# configuration file /a:\n\n}", "file:3: unexpected }"},
@@ -609,6 +611,22 @@ func TestZonesOfStreamsAreLeftOut(t *testing.T) {
 	must.Succeed(t, err)
 	if len(imported.Problems) != 1 || strings.Contains(joined(imported.Notes), "not used") {
 		t.Errorf("problems %q and notes %q, want one problem, that of the stream", imported.Problems, imported.Notes)
+	}
+}
+
+// OpenResty has blocks of Lua, whose braces and quotes are not those of nginx.
+func TestBlocksOfLuaAreSkipped(t *testing.T) {
+	const lua = `location /a { access_by_lua_block {
+  -- isn't a quote, nor is } a brace
+  local open, close = "{", '\'}' --[[ several
+  lines with " and } ]] if x then y = {[=[ ]] } ]=]} end
+} }
+server { limit_req zone=y; }
+`
+	imported, err := nginxReader("file", []byte("limit_req_zone $remote_addr zone=z:1m rate=1r/s;\nlimit_req zone=z;\n"+lua))
+	must.Succeed(t, err)
+	if problems := joined(imported.Problems); !strings.Contains(problems, "file:8: limit_req zone=y: no such zone") || len(imported.Problems) != 1 {
+		t.Errorf("got the problems %q, want that of line 8", problems)
 	}
 }
 

@@ -127,7 +127,7 @@ func (g *generator) writeTests(rule *descriptors.Rule) {
 }
 
 func (g *generator) writeUnreached(rule *descriptors.Rule, limit, reason string) {
-	name := strings.Join(strings.Fields(rule.Name+" "+limit), " ")
+	name := rulesyaml.Quoted(strings.Join(strings.Fields(rule.Name+" "+limit), " ")) // a comment has no control characters
 	if source := rule.Source(); source != "" {
 		name += " (" + source + ")"
 	}

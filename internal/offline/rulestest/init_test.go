@@ -150,6 +150,11 @@ func TestInitOfUnusualRules(t *testing.T) {
     rate_limits:
       - {unit: minute, requests_per_unit: 0}
       - {unit: hour, requests_per_unit: 100}`, "a 1", "another limit of the rule denies every request"},
+		{"a comment with a control character", `
+  - key: "a\x1bb"
+    rate_limits:
+      - {unit: minute, requests_per_unit: 0}
+      - {unit: hour, requests_per_unit: 100}`, "a\x1bb 1", `Not tested: "a\eb 100 per hour" (`},
 		{"numbers at the edges", `
   - {key: a, rate_limit: {unit: year, requests_per_unit: 4503599627370495}}
   - {key: b, rate_limit: {unit: second, requests_per_unit: 0}}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -357,5 +359,25 @@ func TestOverlappingShutOutsCountOnce(t *testing.T) {
 	all := []replay.Line{at(0, 1, "user_id", "a"), at(.5, 1, "user_id", "a"), at(.6, 1, "user_id", "a"), at(.7, 2, "user_id", "a")}
 	if got := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{}).Limits[0].ShutOutSeconds; got != .9 {
 		t.Errorf("shut out for %v s, want 0.9", got)
+	}
+}
+
+// The time for which 40,000 keys are shut out exceeds an int64 in µs, and so do their hits.
+func TestSumsSaturate(t *testing.T) {
+	t.Parallel()
+	rules := rulesfiletest.Parse(t, `
+domain: ugc
+descriptors:
+  - key: user_id
+    rate_limit: {unit: year, unit_multiplier: 10, requests_per_unit: 1, algorithm: sliding_log}
+`)
+	var all []replay.Line
+	for i := range 40_000 {
+		user := fmt.Sprint(i)
+		all = append(all, at(0, 1, "user_id", user), at(0, 1, "user_id", user), at(0, limiters.MaxHits, "user_id", user))
+	}
+	l := run(t, rules, all, simulate.Options{}).Limits[0]
+	if l.Hits != math.MaxInt64 || l.ShutOutSeconds != math.MaxInt64/1e6 {
+		t.Errorf("%d hits, and shut out for %v s, want the largest numbers", l.Hits, l.ShutOutSeconds)
 	}
 }

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -201,7 +202,7 @@ func (s *stats) observeLimit(row int, o *observation) {
 		return
 	}
 	l.requests++
-	l.hits += max(0, o.Hits)
+	l.hits = addUpTo(l.hits, max(0, o.Hits))
 	if v.Allowed {
 		l.allowedOver.count(o.bucket)
 		capacity := o.Limits[o.limit].Capacity()
@@ -229,6 +230,9 @@ func (s *stats) observeLimit(row int, o *observation) {
 		s.grow(entries, bytes, o.at)
 	}
 }
+
+// addUpTo returns the sum of two numbers of at least 0, or the largest int64 if that is less.
+func addUpTo(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
 
 // key returns the statistics of a key. It returns nil for a new key beyond Options.MaxKeys.
 func (s *stats) key(l *limitStats, key string) *keyStats {

@@ -182,7 +182,7 @@ func topKeys(l *limitStats, r *LimitResult) []TopKey {
 			continue
 		}
 		r.KeysDenied++
-		shutOutTime += k.shutOutTime
+		shutOutTime = addUpTo(shutOutTime, k.shutOutTime)
 		top = append(top, denied{text, k})
 		if len(top) >= 1000 {
 			slices.SortFunc(top, worse)

@@ -25,6 +25,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -258,7 +259,7 @@ func (t *target) add(key string, at, hits int64) int64 {
 	t.report.Requests++
 	switch {
 	case hits > 0:
-		t.report.Hits += hits
+		t.report.Hits += min(hits, math.MaxInt64-t.report.Hits)
 	case hits == 0:
 		t.report.Peeks++
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -235,6 +236,16 @@ func TestNeedsBeyond32BitsAreReported(t *testing.T) {
 		} else if a.Smallest != nil {
 			t.Errorf("a %s of %d denies no request", a.Algorithm, *a.Smallest)
 		}
+	}
+}
+
+func TestHitsOfARuleSaturate(t *testing.T) {
+	lines := make([]replay.Line, 2_050)
+	for i := range lines {
+		lines[i] = line(time.Duration(i)*time.Second, "a", limiters.MaxHits)
+	}
+	if got := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", 1)}, lines).Rules[0].Hits; got != math.MaxInt64 {
+		t.Errorf("%d hits, want the largest number", got)
 	}
 }
 

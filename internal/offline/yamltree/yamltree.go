@@ -200,22 +200,25 @@ func (t Tree) Number(maximum int64) (value int64, ok bool) {
 }
 
 // Value decodes the value. Words such as yes are booleans, as in YAML 1.1, and so they are in later
-// calls of Text.
+// calls of Text. A date is a text, as in YAML 1.2.
 func (t Tree) Value() (value any, err error) {
-	markBooleans(t.node)
+	setTags(t.node)
 	if err := t.node.Decode(&value); err != nil {
 		return nil, t.Errorf("%s", strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	return value, nil
 }
 
-func markBooleans(n *yaml.Node) {
+// setTags sets the tags of booleans and dates, which the decoder would read otherwise.
+func setTags(n *yaml.Node) {
 	if value, ok := rulesfile.ParseBool(n); ok {
 		n.Tag, n.Value = "!!bool", fmt.Sprint(value)
+	} else if n.ShortTag() == "!!timestamp" {
+		n.Tag = "!!str"
 	}
 	for i, child := range n.Content {
 		if isKey := n.Kind == yaml.MappingNode && i%2 == 0; !isKey {
-			markBooleans(child)
+			setTags(child)
 		}
 	}
 }
