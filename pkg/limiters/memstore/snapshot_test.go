@@ -271,6 +271,24 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 	}
 }
 
+// A log that is larger than the memory left is left out, unless its key is over its limit.
+func TestSnapshotLeavesOutALogBeyondTheBound(t *testing.T) {
+	now := time.Now()
+	from, spec := storeAt(&now), limiters.Spec{Algorithm: "sliding_log", Max: 1001, Window: time.Hour}
+	for range 1000 {
+		now = now.Add(time.Microsecond)
+		hit(t, from, "k", 1, spec)
+	}
+	o := Options{MaxBytes: from.Stats().Bytes / 2}
+	if s, result := reload(t, from, o); result.NotLoaded != 1 || s.Stats().Keys != 0 {
+		t.Errorf("below its limit: %+v, %+v, want the key not loaded", result, s.Stats())
+	}
+	hit(t, from, "k", 1, spec)
+	if s, result := reload(t, from, o); result.NotLoaded != 0 || s.Stats().Keys != 1 {
+		t.Errorf("at its limit: %+v, %+v, want the key loaded", result, s.Stats())
+	}
+}
+
 func TestSnapshotExpiresByTheWallClock(t *testing.T) {
 	for _, c := range []struct {
 		what        string
