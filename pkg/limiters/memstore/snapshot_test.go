@@ -222,7 +222,8 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	}
 }
 
-// The smallest limit of a key survives a restart: a key over it is not evicted.
+// The smallest limit of a key survives a restart: a key over it is not evicted, even after a peek
+// under a larger limit.
 func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	tight, wide := hourly, hourly
 	tight.Max, wide.Max = 1, 1000
@@ -233,6 +234,7 @@ func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	if result.Keys != 1 {
 		t.Fatalf("%+v", result)
 	}
+	hit(t, s, "denied", 0, wide)
 	for i := range 500 {
 		hit(t, s, fmt.Sprint(i), 1, wide)
 	}
