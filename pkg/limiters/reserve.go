@@ -49,5 +49,14 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	return nil
 }
 
-// RefundsExpired reports whether l reserves, and refunds the estimates of expired reservations.
-func (l *Limit) RefundsExpired() bool { return l.refundsExpired }
+// RefundableFor returns how long after its charge an estimate may still count, so that a store must
+// remember it to refund it once it has expired; at least LeaseTTL. It is 0 if l does not refund
+// expired estimates.
+func (l *Limit) RefundableFor() time.Duration {
+	if !l.refundsExpired {
+		return 0
+	}
+	window := float64(l.spec.Window) * 16 / 15                         // no day, week, month or year of a calendar is longer
+	full := window * float64(l.capacity) / float64(max(1, l.spec.Max)) // until a full funnel has drained
+	return max(l.LeaseTTL(), time.Duration(full))
+}

@@ -27,7 +27,8 @@
 --   settles_at_once                                 true if a settle does not need the time of the charge, for decide_reservations.lua
 --   check(value)                                    fails for a value that load cannot read; only with settles_at_once
 -- concurrency.lua has is_concurrency = true, and of these functions limit, fits and usage. limit.penalty is the penalty of a limit, whose
--- algorithm is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation.
+-- algorithm is penalty.lua. If limit.reserves is true, limit.ttl is the TTL of a reservation, and limit.keep the time, in µs, for which Redis
+-- keeps the key of the reservations.
 
 -- Creating a closure, or a local that closures capture, costs time in every call. So rare closures are created on demand.
 local now, not_after = struct_unpack('>I8I8', ARGV[1])
@@ -42,12 +43,12 @@ for i = 2, #ARGV - 1 do
   local element = ARGV[i]
   local name, from = struct_unpack('s', element)
   local algorithm = module_of(name)
-  local limit, refunds_expired
+  local limit, kept_to_refund
   limit, from = algorithm.limit(element, from)
   limit.algorithm = algorithm
   if from <= #element then -- the limit reserves or has a penalty
-    limit.ttl, refunds_expired, from = struct_unpack('>I8I8', element, from)
-    limit.reserves, limit.refunds_expired = limit.ttl > 0, refunds_expired == 1
+    limit.ttl, kept_to_refund, from = struct_unpack('>I8I8', element, from)
+    limit.reserves, limit.refunds_expired, limit.keep = limit.ttl > 0, kept_to_refund > 0, math.max(limit.ttl, kept_to_refund)
     if from <= #element then
       local penalty = module_of('penalty')
       limit.penalty = penalty.limit(element, from)

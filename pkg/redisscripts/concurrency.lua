@@ -8,7 +8,7 @@ local M = { limit = 0, open_or_peek = 0, fits = 0, usage = 0, is_concurrency = t
 
 function M.limit(text, from)
   local max_slots, ttl, after = struct_unpack('>I8I8', text, from)
-  return { algorithm = 0, max = max_slots, ttl = ttl }, after
+  return { algorithm = 0, max = max_slots, ttl = ttl, keep = ttl }, after
 end
 
 -- Opens a lease of n slots, or peeks. id is false without a lease. It returns whether the operation is allowed, the wait, and whether the

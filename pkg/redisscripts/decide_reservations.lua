@@ -28,7 +28,7 @@ local function read_op(run, op_index)
   op.ends, op.name = op_kind == $END, KEYS[reservations_index]
   if op.limit ~= limits[limit_index] then
     op.limit = limits[limit_index]
-    op.least, op.ttl_end = least_expiry(op.limit.ttl, server), now + op.limit.ttl
+    op.least, op.ttl_end = least_expiry(op.limit.keep, server), now + op.limit.ttl
   end
   local key = loaded_keys[op.key_index]
   return op.n >= 0 and op.id ~= $NO_ID and not loaded_keys[reservations_index] and not (key and key.failed)
@@ -56,7 +56,7 @@ end
 -- Writes the lease of a new reservation.
 local function open(charged_at)
   local key_expiry, ttl_end, px = op.key_expiry, op.ttl_end
-  if key_expiry < op.least then key_expiry, px = renew_expiry(op.limit.ttl, server) end
+  if key_expiry < op.least then key_expiry, px = renew_expiry(op.limit.keep, server) end
   local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_LEASE, op.first, ttl_end)
   call('HSET', op.name, $HEAD_FIELD, head, op.id, struct_pack('>I8I8I8', ttl_end, op.n, charged_at))
   if px then call('PEXPIRE', op.name, px) end

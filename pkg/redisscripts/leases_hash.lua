@@ -2,6 +2,7 @@
 --
 -- KEYS    one hash. With more than $MAX_HASH_LEASES reservations and ended ids it becomes a sorted set, see leases_zset.lua, until the set is
 --         empty. With a set alone a frequent operation would cost 1.5 to 1.8 times as much, and a hash has no order of expiries (ADR 17).
+--         If the limit refunds expired reservations, the key is kept for as long as their estimates may count.
 --         The fields:
 --           'h'         4  the expiry of the key, in s since 1970 by this server's clock
 --                       2  a number of reservations and ended ids, at least as many as there are
@@ -124,7 +125,7 @@ function M.open(s, id, limit, now, n, charged_at, server)
   end
   local expires = now + limit.ttl
   local value = struct_pack('>I8I8I8', expires, n, charged_at)
-  change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, limit.ttl, server)
+  change(s, s.open, id, { expires = expires, n = n, charged_at = charged_at }, write, id, value, limit.keep, server)
 end
 
 function M.remove(s, id) change(s, s.open, id, nil, delete, id) end

@@ -248,7 +248,7 @@ function M.open(s, id, limit, now, n, charged_at, server)
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end
   if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), members, limit.ttl, server)
+  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), members, limit.keep, server)
   s.id, s.expires = id, expires
 end
 

@@ -146,8 +146,8 @@ func (l layout) size() (bytes int) {
 //   - the name of the algorithm, the maximum and, except under concurrency, the window and two
 //     flags: whether denied hits count, and whether peeks are allowed at the limit
 //   - the numbers of [limiters.Limit.AppendArgs], which the algorithm's Lua file lists
-//   - if l reserves or has a penalty: the TTL of its reservations, or 0, and whether it refunds
-//     them when they expire (0|1)
+//   - if l reserves or has a penalty: the TTL of its reservations, or 0, and
+//     [limiters.Limit.RefundableFor]
 //   - if l has a penalty: the arguments of penalty.lua
 func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
 	b = limiters.AppendNumbers(append(append(b, l.Algorithm()...), 0), l.Spec().Max)
@@ -156,7 +156,7 @@ func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
 	}
 	b = l.AppendArgs(b, now.UnixMicro())
 	if l.Reserves() || l.HasPenalty() {
-		b = limiters.AppendNumbers(b, l.LeaseTTL().Microseconds(), flag(l.RefundsExpired()))
+		b = limiters.AppendNumbers(b, l.LeaseTTL().Microseconds(), l.RefundableFor().Microseconds())
 	}
 	if l.HasPenalty() {
 		p := l.Penalty()

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -226,6 +227,22 @@ func TestUnmarshalAgreesWithProto(t *testing.T) {
 	}
 	if good < limiterstest.Sequences(5_000) {
 		t.Errorf("only %d of the messages were good: the test no longer tests much", good)
+	}
+}
+
+// A message that occurs again is merged, and keeps the fields that only its first part has.
+func TestRepeatedMessagesAreMerged(t *testing.T) {
+	multiplier, noMultiplier, unit := []byte{tagOverrideMultiplier, 2, tagWrapped, 3}, []byte{tagOverrideMultiplier, 0}, []byte{tagOverrideUnit, 2}
+	limit := func(fields ...[]byte) []byte {
+		return protowire.AppendBytes([]byte{tagLimit}, bytes.Join(fields, nil))
+	}
+	for _, descriptor := range [][]byte{
+		limit(multiplier, noMultiplier),
+		append(limit(multiplier), limit(noMultiplier)...),
+		append(limit(multiplier), limit(unit)...),
+		{tagDescriptorAddend, 2, tagWrapped, 7, tagDescriptorAddend, 0},
+	} {
+		testSameAsProto(t, new(call), protowire.AppendBytes([]byte{tagDescriptors}, descriptor))
 	}
 }
 

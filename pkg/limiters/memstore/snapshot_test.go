@@ -222,7 +222,8 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	}
 }
 
-// The smallest limit of a key survives a restart: a key over it is not evicted.
+// The smallest limit of a key survives a restart: a key over it is not evicted, even after a peek
+// under a larger limit.
 func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	tight, wide := hourly, hourly
 	tight.Max, wide.Max = 1, 1000
@@ -233,6 +234,7 @@ func TestSnapshotKeepsTheSmallestLimitOfAKey(t *testing.T) {
 	if result.Keys != 1 {
 		t.Fatalf("%+v", result)
 	}
+	hit(t, s, "denied", 0, wide)
 	for i := range 500 {
 		hit(t, s, fmt.Sprint(i), 1, wide)
 	}
@@ -268,6 +270,24 @@ func TestSnapshotLeavesOutKeysBeyondTheBound(t *testing.T) {
 		if denied < 80 {
 			t.Errorf("%+v: of 100 keys that denied %d do", o, denied)
 		}
+	}
+}
+
+// A log that is larger than the memory left is left out, unless its key is over its limit.
+func TestSnapshotLeavesOutALogBeyondTheBound(t *testing.T) {
+	now := time.Now()
+	from, spec := storeAt(&now), limiters.Spec{Algorithm: "sliding_log", Max: 1001, Window: time.Hour}
+	for range 1000 {
+		now = now.Add(time.Microsecond)
+		hit(t, from, "k", 1, spec)
+	}
+	o := Options{MaxBytes: from.Stats().Bytes / 2}
+	if s, result := reload(t, from, o); result.NotLoaded != 1 || s.Stats().Keys != 0 {
+		t.Errorf("below its limit: %+v, %+v, want the key not loaded", result, s.Stats())
+	}
+	hit(t, from, "k", 1, spec)
+	if s, result := reload(t, from, o); result.NotLoaded != 0 || s.Stats().Keys != 1 {
+		t.Errorf("at its limit: %+v, %+v, want the key loaded", result, s.Stats())
 	}
 }
 

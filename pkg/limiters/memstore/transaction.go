@@ -193,7 +193,6 @@ func (t *transaction) grow(first int, op *limiters.Op) error {
 	}
 	located.position = p
 	if !isNew {
-		located.shard.setExpiry(p, located.shard.record(old).expiry())
 		t.removeRecord(located.shard, old)
 	}
 	return nil

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -178,6 +179,46 @@ func TestReservationRecordsOutliveTheLatestReservation(t *testing.T) {
 	for _, key := range keys {
 		if expiresIn := c.PTTL(t.Context(), key).Val(); expiresIn < time.Hour-longTimeout {
 			t.Errorf("%s expires in %v, want an hour", key, expiresIn)
+		}
+	}
+}
+
+// With unsettled=release, the records of reservations are kept for as long as the estimates count,
+// so that the next operation on the key refunds them, however late it is.
+func TestReservationRecordsAreKeptToBeRefunded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	release := limiters.ReserveSpec{TTL: time.Second, Unsettled: limiters.UnsettledRelease}
+	penalty := limiters.PenaltySpec{After: 2, Within: time.Minute, For: time.Hour}
+	calendar := func(unit string) limiters.Params {
+		return limiters.Params{WindowStart: limiters.StartByCalendar, CalendarUnit: unit, Reserve: release}
+	}
+	for name, spec := range map[string]limiters.Spec{
+		"fixed_window":  {Algorithm: "fixed_window", Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: release}},
+		"calendar year": {Algorithm: "fixed_window", Window: 365 * 24 * time.Hour, Params: calendar("year")},
+		"calendar week": {Algorithm: "fixed_window", Window: 7 * 24 * time.Hour, Params: calendar("week")},
+		"sliding_log":   {Algorithm: "sliding_log", Window: time.Hour, Params: limiters.Params{Reserve: release}},
+		"funnel":        {Algorithm: "funnel", Window: time.Hour, Params: limiters.Params{Capacity: 400, Reserve: release}},
+		"penalty":       {Algorithm: "funnel", Window: time.Hour, Params: limiters.Params{Capacity: 400, Reserve: release, Penalty: penalty}},
+	} {
+		spec.Max = 100
+		limit := limiterstest.MustLimit(spec)
+		for _, number := range []int{1, 70} { // a hash, and a sorted set
+			var ops []limiters.Op
+			for id := range number {
+				ops = append(ops, limiters.Op{Key: fmt.Sprint(name, number), Limit: limit, N: limit.Capacity() / int64(number), Lease: leaseID(id)})
+			}
+			start := time.Now()
+			out, err := take(s, ops...)
+			if err != nil || !out[number-1].Allowed {
+				t.Fatal(name, err, out[number-1])
+			}
+			key := keyOf("", &ops[0]) + keySuffixes[reservationsKey]
+			expiresIn := c.PTTL(t.Context(), key).Val() + time.Since(start)
+			if resetAfter := out[number-1].ResetAfter; expiresIn < resetAfter {
+				t.Errorf("%s, %d reservations: their key expires in %v, want %v at least", name, number, expiresIn, resetAfter)
+			}
 		}
 	}
 }

@@ -61,6 +61,26 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 	}
 }
 
+// The key of a penalty outlives the penalty and the time until it is forgotten, though the first
+// offense was written with an earlier expiry.
+func TestPenaltiesHaveAnExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	for _, limit := range withExtraState(1) {
+		op := limiters.Op{Key: "k", Limit: limit, N: 2}
+		for _, keep := range []time.Duration{limit.Penalty().Within, limit.Penalty().For + limit.Penalty().Forget} {
+			start := time.Now()
+			if out, err := take(s, op); err != nil || out[0].Err != nil || out[0].Allowed {
+				t.Fatal(err, out)
+			}
+			expiresIn := c.PTTL(t.Context(), s.namer.key(&op)+keySuffixes[penaltyKey]).Val()
+			if expiresIn+time.Since(start) < keep || expiresIn > 2*keep {
+				t.Errorf("%s: the key of the penalty expires in %v, want %v at least", limit.Algorithm(), expiresIn, keep)
+			}
+		}
+	}
+}
+
 // An offense that a full Redis cannot count begins no penalty, and denies no later request. A
 // reservation fails, and charges nothing. A settle that cannot be written fails.
 func TestFullRedisCountsNoOffense(t *testing.T) {

@@ -480,6 +480,32 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 	}
 }
 
+// The ids that ended before they were opened are remembered for EndedTTL, and expire soon after it.
+func TestEndedIDsHaveAnExpiry(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	for name, limit := range map[string]*limiters.Limit{"slots": slotsOfKey(5, time.Millisecond), "reservations": reserving("funnel", 100)} {
+		for _, number := range []int{1, 70} { // of reservations, a hash and a sorted set
+			var ends []limiters.Op
+			for id := range number {
+				ends = append(ends, limiters.Op{Key: fmt.Sprint(name, number), Limit: limit, Lease: leaseID(id), Kind: limiters.OpEnd})
+			}
+			start := time.Now()
+			if out, err := take(s, ends...); err != nil || out[number-1].Err != nil {
+				t.Fatal(err, out)
+			}
+			key := keyOf("", &ends[0])
+			if limit.Reserves() {
+				key += keySuffixes[reservationsKey]
+			}
+			expiresIn := c.PTTL(t.Context(), key).Val()
+			if expiresIn+time.Since(start) < limiters.EndedTTL || expiresIn > 2*limiters.EndedTTL {
+				t.Errorf("%d %s: the key expires in %v", number, name, expiresIn)
+			}
+		}
+	}
+}
+
 // A full Redis still settles a reservation, of which others stay open.
 func TestFullRedisSettlesReservations(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")

@@ -115,7 +115,7 @@ func TestSplitStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 // If one store may have charged its hits, the Take as a whole may have, and so each operation.
 func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	busy, broken := limiters.Uncharged(errors.New("too busy")), errors.New("broken")
-	for _, other := range []error{busy, broken} {
+	for _, other := range []error{busy, broken, errors.New(busy.Error())} {
 		out, err := divide(&echo{err: busy}, &echo{err: other})
 		if !errors.Is(err, busy) || !errors.Is(err, other) || limiters.IsUncharged(err) != limiters.IsUncharged(other) {
 			t.Errorf("with %q: %v", other, err)
