@@ -127,9 +127,6 @@ func (d *denials) read(r *decide.Result) {
 	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		decision := &r.Decisions[i]
-		if decision.EndsLease() {
-			continue
-		}
 		limit := decision.DenyingLimitIndex()
 		denies := d.denied && r.CausesDenial(decision)
 		if !denies && !(decision.ShadowMode && limit >= 0) {

@@ -380,6 +380,22 @@ func TestCandidateUsesLimitOfRequest(t *testing.T) {
 	})
 }
 
+// A limit may deny under both rules, with another algorithm under each.
+func TestLimitHasTheAlgorithmOfTheCandidate(t *testing.T) {
+	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 0}}]\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, live, strings.Replace(live, "0}", "1, algorithm: sliding_log}", 1))
+		defer s.stop()
+		for i, want := range []string{"fixed_window", "sliding_log"} { // at first, only the rules in force deny
+			s.decide(request(1, "a=1"))
+			synctest.Wait()
+			if l := s.Report(1, 1).Limits[0]; l.Algorithm != want || l.NewlyAllowed != 1 || l.BothDenied != int64(i) {
+				t.Errorf("after request %d: %+v, want the algorithm %s", i+1, l, want)
+			}
+		}
+	})
+}
+
 func TestCandidateMayChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
