@@ -122,7 +122,7 @@ func (c *candidate) count(r *requestCopy) {
 			c.add(d.newlyDenied, denial)
 		}
 	}
-	if !live.denied || proposed.denied {
+	if proposed.denied {
 		return
 	}
 	for i := range live.limits {
