@@ -39,7 +39,7 @@ type Options struct {
 	// oldest. Default 1 GiB.
 	FileBytes, MaxBytes int64
 	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
-	Sample float64
+	Sample    float64
 	PerSecond int // the maximum number of lines recorded in a second. Default 100,000.
 	// Secret is the key of the HMACs that replace the values that rules match by key alone.
 	// Default: a random secret, so that the values of different processes cannot be compared.
