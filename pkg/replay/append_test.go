@@ -94,6 +94,25 @@ func TestDifferentNotesAreBounded(t *testing.T) {
 	}
 }
 
+// A reader that holds much text returns a line although an earlier one may follow.
+func TestHeldTextIsBounded(t *testing.T) {
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	line := Line{At: at, Request: decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Hits: 1}}}}
+	text := AppendLine(nil, &line)
+	line.At = at.Add(-time.Second)
+	text = AppendLine(text, &line)
+	for free, want := range map[int]time.Time{1000: line.At, 1: at} {
+		r, err := NewReader(bytes.NewReader(text), ReaderOptions{})
+		must.Succeed(t, err)
+		defer r.Close()
+		r.bufferedBytes = maxHeldBytes - free
+		var first Line
+		if err := r.Next(&first); err != nil || !first.At.Equal(want) {
+			t.Errorf("with %d bytes free: %v, %v, want %v", free, first.At, err, want)
+		}
+	}
+}
+
 func TestOverridesOfAnotherLengthOrUnitAreSkipped(t *testing.T) {
 	for _, overrides := range []string{`[]`, `[null,null]`, `[{"requests_per_unit":1,"unit":"fortnight"}]`} {
 		text := `{"t":1,"domain":"d","descriptors":[[["k","v"]]],"overrides":` + overrides + `}`

@@ -223,18 +223,6 @@ func TestReaderBoundsTheLengthOfALine(t *testing.T) {
 	}
 }
 
-// A reader returns a line early rather than hold too much text.
-func TestReaderBoundsTheTextItHolds(t *testing.T) {
-	const bound = 64 << 20
-	for size, want := range map[int]int{bound - 1000: 2, bound: 1} {
-		text := line(1, strings.Repeat("x", size)) + "\n" + line(0, "earlier")
-		got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{MaxLineBytes: 2 * bound})
-		if err != nil || len(got) != want || len(skipped) != 2-want {
-			t.Errorf("behind a line of %d bytes: read %d lines, %v, skipped %+v, want %d lines", size, len(got), err, skipped, want)
-		}
-	}
-}
-
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
