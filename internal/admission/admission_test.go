@@ -1,10 +1,13 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,6 +23,30 @@ func TestEndsAreShedBeyondTwiceTheLimit(t *testing.T) {
 		if err := g.Admit(c.ends); !errors.Is(err, c.want) {
 			t.Errorf("request %d: got %v, want %v", i, err, c.want)
 		}
+	}
+	if got, want := g.Stats(), (Stats{InFlight: 2, Shed: 2}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
+func TestCloseWaitsForRequestsInFlight(t *testing.T) {
+	for name, done := range map[string]time.Duration{"until they are decided": 5 * time.Second, "until the context ends": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := NewGate(1)
+				if err := g.Admit(false); err != nil {
+					t.Error(err)
+				}
+				time.AfterFunc(done, g.Done)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				g.CloseAndWait(ctx)
+				if took, want := time.Since(began), min(done, time.Minute); took < want || took > want+checkInterval {
+					t.Errorf("took %v, want %v", took, want)
+				}
+			})
+		})
 	}
 }
 

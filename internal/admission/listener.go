@@ -73,9 +73,7 @@ func (l *listener) Accept() (net.Conn, error) {
 func (l *listener) beginHandshake(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closed {
-		l.handshakes[c] = struct{}{}
-	}
+	l.handshakes[c] = struct{}{}
 	return !l.closed
 }
 

@@ -39,6 +39,15 @@ func TestListenerReadsAtPaceOfAnswers(t *testing.T) {
 		if n, took := read(5000); n != 5000 || took != 0 {
 			t.Errorf("without requests: %d bytes at a time, in %v", n, took)
 		}
+		gate.inFlight.Store(75)
+		if n, took := read(5000); n != 25*minRequestBytes || took != 0 {
+			t.Errorf("with a quarter of the limit free: %d bytes at a time, in %v", n, took)
+		}
+		l.conns.Add(1)
+		if n, took := read(5000); n != 25*minRequestBytes/2 || took != 0 {
+			t.Errorf("with another connection: %d bytes at a time, in %v", n, took)
+		}
+		l.conns.Add(-1)
 		gate.inFlight.Store(100)
 		if n, took := read(20); n != 20 || took != 0 {
 			t.Errorf("with little to send: %d bytes at a time, in %v", n, took)
@@ -132,6 +141,9 @@ func TestClosedListenerClosesUnfinishedHandshakes(t *testing.T) {
 	}
 	if isOpen(unfinished) || !isOpen(established) {
 		t.Error("want only the connection within its handshake to be closed")
+	}
+	if l := l.(*listener); l.conns.Load() != 1 || len(l.handshakes) != 0 {
+		t.Errorf("%d connections, %d of them within their handshake, want 1 and 0", l.conns.Load(), len(l.handshakes))
 	}
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) || isOpen(late) {
 		t.Errorf("accepted after the end: %v, want a closed connection", err)

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -30,7 +31,9 @@ descriptors:
       - {unit: day, requests_per_unit: 1000}
   - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: quota, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: repeated, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 1, penalty: {after: 1, within: 1m, for: 10m}}}
   - {key: free, rate_limit: {unlimited: true}}
+  - {key: job, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 1}}]}
   - key: ip
     descriptors:
       - {key: action, value: login, rate_limit: {unit: hour, requests_per_unit: 1000000}}
@@ -86,8 +89,8 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 		filter api.Filter
 		want   int
 	}{
-		{api.Filter{}, 8}, {api.Filter{Domain: "shop"}, 8}, {api.Filter{Domain: "other"}, 0}, {api.Filter{Rule: "user_id"}, 5},
-		{api.Filter{Outcome: outcomeDenied}, 3}, {api.Filter{Outcome: outcomeAllowed}, 5}, {api.Filter{Outcome: outcomeUndecided}, 0},
+		{api.Filter{}, 9}, {api.Filter{Domain: "shop"}, 9}, {api.Filter{Domain: "other"}, 0}, {api.Filter{Rule: "user_id"}, 5},
+		{api.Filter{Outcome: outcomeDenied}, 4}, {api.Filter{Outcome: outcomeAllowed}, 5}, {api.Filter{Outcome: outcomeUndecided}, 0},
 		{api.Filter{Entry: explain.Entry{"user_id", "42"}}, 4}, {api.Filter{Entry: explain.Entry{"user_id", ""}}, 5},
 		{api.Filter{Entry: explain.Entry{"action", "login"}}, 1}, {api.Filter{Outcome: outcomeDenied, Rule: "shadow"}, 1},
 	} {
@@ -101,6 +104,7 @@ func TestSubscriptionAppliesItsFilter(t *testing.T) {
 		f.decide(2, "shadow=x")   // denied in shadow mode
 		f.decide(1, "ip=10.0.0.1 action=login")
 		f.decide(1, "none=x")
+		f.decide(1, "job=x lease=") // denied, because the lease id is empty
 		if got := len(s.C); got != tt.want {
 			t.Errorf("%+v: %d decisions, want %d", tt.filter, got, tt.want)
 		}
@@ -143,6 +147,25 @@ func TestStreamHasEveryFieldOfADecision(t *testing.T) {
 		}
 		if (got.Outcome == outcomeDenied) != (got.RetryAfter != "0s") || got.Time.IsZero() || got.RulesVersion == "" {
 			t.Errorf("%+v, want a wait exactly for a denial, a time and a version", got)
+		}
+	}
+}
+
+func TestStreamHasTheOutcomeOfAFailedStore(t *testing.T) {
+	for verdict, want := range map[limiters.Verdict]api.Decision{
+		{By: limiters.ByPolicy}:       {Outcome: outcomeDenied, Limit: "burst", By: "policy"},
+		{Err: errors.New("no store")}: {Outcome: outcomeUndecided},
+	} {
+		f := streaming(t, Options{})
+		r := f.decide(1, "user_id=42")
+		s, err := f.Subscribe(api.Filter{Outcome: want.Outcome})
+		must.Succeed(t, err)
+		defer s.Close()
+		d := &r.Decisions[0]
+		d.Outcome, d.Verdicts[0] = decide.Undecided, verdict
+		f.Publish(r)
+		if got := <-s.C; got.Outcome != want.Outcome || got.Limit != want.Limit || got.By != want.By {
+			t.Errorf("%+v: got %+v, want %+v", verdict, got, want)
 		}
 	}
 }
@@ -234,6 +257,15 @@ func TestQueuedKeysAreBounded(t *testing.T) {
 		t.Errorf("behind small keys: %d queued, %d dropped, want 2 and 2", len(slow.C), slow.Dropped())
 	}
 	slow.Close()
+	f = streaming(t, Options{KeyHashSecret: []byte("a secret of 16 bytes")})
+	hashed, err := f.Subscribe(api.Filter{})
+	must.Succeed(t, err)
+	defer hashed.Close()
+	f.decide(1, large)
+	f.decide(1, large)
+	if len(hashed.C) != 2 || hashed.Dropped() != 0 {
+		t.Errorf("as hashes: %d queued, %d dropped, want 2 and 0", len(hashed.C), hashed.Dropped())
+	}
 }
 
 func TestSubscribersAreBounded(t *testing.T) {
@@ -289,17 +321,23 @@ func TestDenialLogNamesTheLimit(t *testing.T) {
 		f.decide(1, "user_id=alice")
 	}
 	f.decide(2, "shadow=x")
+	for range 3 {
+		f.decide(1, "repeated=x")
+	}
 	want := []Denial{
 		{Domain: "shop", Rule: "user_id", Limit: "burst", Algorithm: "fixed_window", Enforced: true, Used: 4, Replica: "weir-0",
 			RulesVersion: f.rules.Version(), KeyHash: descriptors.KeyHash(nil, "4:shop|7:user_id*5:alice")},
 		{Domain: "shop", Rule: "shadow", Limit: "0", Algorithm: "fixed_window", Used: 2, RetryAfter: -time.Microsecond, Replica: "weir-0",
 			RulesVersion: f.rules.Version(), KeyHash: descriptors.KeyHash(nil, "4:shop|6:shadow*1:x")},
 	}
-	if len(logged) == 2 {
-		if logged[0].RetryAfter <= 0 || logged[0].RetryAfter > time.Hour {
-			t.Errorf("retry after %v", logged[0].RetryAfter)
+	penalized := Denial{Domain: "shop", Rule: "repeated", Limit: "0", Algorithm: "sliding_log", Enforced: true, Penalized: true, Used: 1, Replica: "weir-0",
+		RulesVersion: f.rules.Version(), KeyHash: descriptors.KeyHash(nil, "4:shop|8:repeated*1:x")}
+	want = append(want, penalized, penalized)
+	for i := range logged {
+		if logged[i].RetryAfter > time.Hour {
+			t.Errorf("retry after %v", logged[i].RetryAfter)
 		}
-		logged[0].RetryAfter = 0
+		logged[i].RetryAfter = min(logged[i].RetryAfter, 0) // the wait depends on the time
 	}
 	if !slices.Equal(logged, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", logged, want)

@@ -47,13 +47,18 @@ weir_metrics_overflow_total 98
 func TestIdleSeriesExpire(t *testing.T) {
 	clock := newFakeClock()
 	m := newStats(Options{maxSeries: 2, idle: time.Hour, now: clock.Now})
+	m.unknownDomains.get("old", nil, descriptors.RuleID{Domain: "old"})
 	m.Observe(hit(nil, "d", "old=1"))
 	m.Observe(hit(nil, "d", "busy=1"))
 	m.Observe(hit(nil, "d", "late=1"))
 	for range 4 {
 		clock.advance(20 * time.Minute)
 		m.Observe(hit(nil, "d", "busy=1"))
-		m.byDescriptor.sweep()
+		_, err := m.Registry.Gather()
+		must.Succeed(t, err)
+	}
+	if n := m.unknownDomains.len(); n != 0 {
+		t.Errorf("%d unknown domains, want none", n)
 	}
 	if a, b, c := total(m, "d", "old_1"), total(m, "d", "busy_1"), total(m, "d", "other"); a != -1 || b != 5 || c != -1 {
 		t.Errorf("old %d, busy %d, other %d, want busy alone", a, b, c)

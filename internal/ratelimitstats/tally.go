@@ -1,6 +1,7 @@
 package ratelimitstats
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/weir-rls/weir/pkg/decide"
@@ -57,7 +58,7 @@ var counterHelp = [numCounters]string{
 // nothing. A refund adds only to total_negative_hits. An undecided hit adds only to total_hits,
 // because it may not have been charged.
 func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
-	n, v, l := min(d.Hits, limiters.MaxHits), &d.Verdicts[i], d.Limits[i].Limit
+	n, v, l := d.Hits, &d.Verdicts[i], d.Limits[i].Limit
 	if n < 0 {
 		t[totalNegativeHits] = uint64(-n)
 		return t
@@ -70,7 +71,6 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 	near := nearLimitFrom(limit, ratio)
 	after := v.Used
 	before := max(0, after-n)
-	counted := spec.CountDenied && spec.Max > 0
 	switch {
 	case v.By == limiters.ByCache:
 		t[overLimit], t[overLimitWithLocalCache] = uint64(n), uint64(n)
@@ -79,10 +79,10 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 		if after > near {
 			t[nearLimit] = uint64(min(n, after-near))
 		}
-	case !counted || before >= limit || after <= limit:
+	case !spec.CountDenied || before >= limit || after <= limit:
 		t[overLimit] = uint64(n)
 	default:
-		t[overLimit] = uint64(min(n, after-limit))
+		t[overLimit] = uint64(after - limit)
 		t[nearLimit] = uint64(limit - max(near, before))
 	}
 	if d.ShadowMode {
@@ -94,23 +94,14 @@ func tallyOf(d *decide.Decision, i int, ratio float32) (t tally) {
 // nearLimitFrom returns the number of hits that are not near the limit. It computes in 32-bit
 // floats, as envoyproxy/ratelimit does, but never rounds above the limit.
 func nearLimitFrom(limit int64, ratio float32) int64 {
-	near := math.Floor(float64(float32(limit) * ratio))
-	if !(near > 0) { // nor NaN
-		return 0
-	}
-	return int64(min(near, float64(limit)))
+	return int64(min(math.Floor(float64(float32(limit)*ratio)), float64(limit)))
 }
 
 // worse returns the tally of a descriptor under two limits. Its hits count once, with the outcome
 // of the tighter limit.
 func worse(a, b tally) tally {
-	for _, by := range []int{overLimit, nearLimit, totalHits} {
-		if a[by] != b[by] {
-			if b[by] > a[by] {
-				return b
-			}
-			return a
-		}
+	if cmp.Or(cmp.Compare(a[overLimit], b[overLimit]), cmp.Compare(a[nearLimit], b[nearLimit])) < 0 {
+		return b
 	}
 	return a
 }

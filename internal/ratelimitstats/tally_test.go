@@ -72,6 +72,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 		{"a peek", fixed(10), .8, 0, 12, false, false, tally{}},
 		{"a refund", fixed(10), .8, -4, 6, true, false, tally{totalNegativeHits: 4}},
 		{"denied and not counted", notCounted, .8, 3, 9, false, false, tally{totalHits: 3, overLimit: 3}},
+		{"denied, not counted, and above a lowered limit", notCounted, .8, 3, 11, false, false, tally{totalHits: 3, overLimit: 3}},
 		{"a funnel fills", funnel, .8, 3, 10, true, false, tally{totalHits: 3, withinLimit: 3, nearLimit: 2}},
 		{"a funnel is full", funnel, .8, 3, 9, false, false, tally{totalHits: 3, overLimit: 3}},
 		{"a log fills", log, .8, 1, 9, true, false, tally{totalHits: 1, withinLimit: 1, nearLimit: 1}},
@@ -85,6 +86,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 			tally{totalHits: 3, overLimit: 3, overLimitWithLocalCache: 3, shadowMode: 3}},
 		{"a peek, from the deny cache", fixed(10), .8, 0, 14, false, false, tally{}},
 		{"denied by its group", fixed(10), .8, 3, 5, false, false, tally{totalHits: 3, overLimit: 3}},
+		{"denied by its group at the limit", fixed(10), .8, 3, 10, false, false, tally{totalHits: 3, overLimit: 3}},
 	} {
 		by := limiters.ByStore
 		if strings.Contains(c.name, "from the deny cache") {
@@ -149,14 +151,16 @@ func TestLimitsOfOneDescriptorCountOnce(t *testing.T) {
 	// One of the two hits is over the second limit.
 	d := decision([]descriptors.RateLimit{limitOf(t, fixed(100)), limitOf(t, fixed(5)), limitOf(t, fixed(10))},
 		limiters.Verdict{Used: 4, Allowed: true}, limiters.Verdict{Used: 6}, limiters.Verdict{Used: 9, Allowed: true})
-	other := decision([]descriptors.RateLimit{limitOf(t, fixed(10))}, limiters.Verdict{Used: 4, Allowed: true})
+	// One of the two hits is near the second limit.
+	other := decision([]descriptors.RateLimit{limitOf(t, fixed(100)), limitOf(t, fixed(10)), limitOf(t, fixed(100))},
+		limiters.Verdict{Used: 4, Allowed: true}, limiters.Verdict{Used: 9, Allowed: true}, limiters.Verdict{Used: 4, Allowed: true})
 	m := newStats(Options{})
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{d, other}}})
 	all := m.byDescriptor.all()
 	if len(all) != 1 {
 		t.Fatalf("%d series, want 1", len(all))
 	}
-	want := tally{totalHits: 4, overLimit: 1, nearLimit: 1, withinLimit: 2}
+	want := tally{totalHits: 4, overLimit: 1, nearLimit: 2, withinLimit: 2}
 	if got := all[0].load(); got != want {
 		t.Errorf("%v, want %v", got, want)
 	}

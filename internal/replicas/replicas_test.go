@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestReplicasAreCountedByDNS(t *testing.T) {
@@ -24,6 +25,7 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 		{[]string{}, nil, 2, ""},
 		{nil, errors.New("timeout"), 2, "2, failed: timeout"},
 		{[]string{"10.0.0.1"}, nil, 1, "2 to 1"},
+		{nil, context.DeadlineExceeded, 1, "1, failed: context deadline exceeded"}, // the server does not answer
 	}
 	synctest.Test(t, func(t *testing.T) {
 		event, results := "", make(chan int)
@@ -31,8 +33,11 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 			Number: 3, Name: "weir.default.svc",
 			Changed: func(before, now int) { event = fmt.Sprintf("%d to %d", before, now) },
 			Failed:  func(number int, err error) { event = fmt.Sprintf("%d, failed: %v", number, err) },
-			lookup: func(context.Context, string) ([]string, error) {
+			lookup: func(ctx context.Context, _ string) ([]string, error) {
 				l := lookups[<-results]
+				if errors.Is(l.err, context.DeadlineExceeded) {
+					<-ctx.Done()
+				}
 				return l.addresses, l.err
 			},
 		})
@@ -42,6 +47,7 @@ func TestReplicasAreCountedByDNS(t *testing.T) {
 		for i, l := range lookups {
 			event = ""
 			results <- i
+			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			if got := c.Number(); got != l.want || event != l.event {
 				t.Errorf("%v, %v: %d replicas, want %d; event %q, want %q", l.addresses, l.err, got, l.want, event, l.event)

@@ -201,13 +201,30 @@ func TestRejectedResetKeepsLocalCounters(t *testing.T) {
 }
 
 func TestUnknownMessageIsReported(t *testing.T) {
-	for _, text := range []string{"", "{", "{}", `{"domain":"ugc"}`, `{"entry":["",""]}`} {
+	for _, text := range []string{"", "{", "{}", `{"domain":"ugc"}`, `{"entry":["",""]}`, `{"entry":["user_id","42"],"domain":1}`} {
 		var warned error
 		r := &Service{Warn: func(_ string, err error) { warned = err }}
 		r.received([]byte(text))
 		if !errors.Is(warned, ErrMessage) {
 			t.Errorf("%q: %v, want ErrMessage", text, warned)
 		}
+	}
+}
+
+func TestPanicOfAMessageIsReported(t *testing.T) {
+	var panicked string
+	r := &Service{Panicked: func(where string, _ any) { panicked = where }} // no local counters
+	r.received([]byte(`{"entry":["user_id","42"]}`))
+	if panicked != "reset message" {
+		t.Errorf("reported %q, want the panic of a reset message", panicked)
+	}
+}
+
+func TestResetWithoutOtherReplicasIsNotified(t *testing.T) {
+	r := &Service{Store: memstore.New(memstore.Options{})}
+	r.Run(t.Context()) // ends at once
+	if _, notified, err := r.Reset(t.Context(), nil); !notified || err != nil {
+		t.Errorf("notified: %v, %v", notified, err)
 	}
 }
 

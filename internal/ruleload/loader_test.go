@@ -45,6 +45,7 @@ func TestFaultsLeaveTheRulesInForce(t *testing.T) {
 	l, logged, failures := opened(t)
 	overlay := func(text string) { l.loadOverlay(yaml(text), nil) }
 	rules := func(text string) { _ = l.load(yaml(text), nil) }
+	good := map[string]string{l.options.Overlay: "domain: d\n", l.options.Path: rulesText}
 	for source, load := range map[string]func(text string){l.options.Overlay: overlay, l.options.Path: rules} {
 		t.Run(filepath.Base(source), func(t *testing.T) {
 			before := l.Rules()
@@ -63,6 +64,12 @@ func TestFaultsLeaveTheRulesInForce(t *testing.T) {
 			if l.Rules() != before {
 				t.Error("a fault has replaced the rules")
 			}
+			load(good[source])
+			load("domain: [")
+			if got := logged.FilterMessage("rules not loaded").FilterField(zap.String("source", source)).Len(); got != 3 {
+				t.Errorf("%d errors of %s in the log, want another one after a good load: %v", got, source, logged.All())
+			}
+			load(good[source])
 		})
 	}
 }
@@ -85,13 +92,13 @@ func TestRemovedOverlaySetsNothing(t *testing.T) {
 // Rules that are in force already are not loaded again, unless a fault came between.
 func TestUnchangedRulesStay(t *testing.T) {
 	l, logged, _ := opened(t)
-	first := l.Rules()
-	_ = l.load(l.files, nil)
+	first, files := l.Rules(), l.files
+	_ = l.load(files, nil)
 	if l.Rules() != first || logged.FilterMessage("rules unchanged").Len() != 1 {
 		t.Errorf("unchanged rules were loaded again: %v", logged.All())
 	}
 	_ = l.load(yaml("domain: ["), nil)
-	_ = l.load(yaml(rulesText), nil)
+	_ = l.load(files, nil)
 	if l.Rules() == first || logged.FilterMessage("rules loaded").Len() != 2 {
 		t.Errorf("the rules were not loaded after the fault: %v", logged.All())
 	}

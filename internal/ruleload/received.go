@@ -17,9 +17,8 @@ import (
 // A receivedRules stores the last rules from the control plane in a file, so that a process can
 // start while the control plane is unreachable. An empty path disables the file.
 type receivedRules struct {
-	path  string
-	log   *zap.Logger
-	saved string // fingerprint of the rules in the file; "" if unknown
+	path string
+	log  *zap.Logger
 }
 
 // A receivedContent is the JSON of the file.
@@ -46,7 +45,6 @@ func (r *receivedRules) read() []rulesfile.File {
 		r.log.Warn("saved xDS rules not read, waiting for the control plane", zap.String("rules_file", r.path), zap.Error(err))
 		return nil
 	}
-	r.saved = rulesfile.Fingerprint(files)
 	return files
 }
 
@@ -69,8 +67,7 @@ func readReceived(path string) ([]rulesfile.File, error) {
 
 // save replaces the stored rules. On an error it keeps the old file and logs a warning.
 func (r *receivedRules) save(files []rulesfile.File) {
-	now := rulesfile.Fingerprint(files)
-	if r.path == "" || now == r.saved {
+	if r.path == "" {
 		return
 	}
 	content := receivedContent{[]receivedFile{}}
@@ -79,7 +76,5 @@ func (r *receivedRules) save(files []rulesfile.File) {
 	}
 	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) }); err != nil {
 		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
-		return
 	}
-	r.saved = now
 }

@@ -15,12 +15,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
-// The bounds of a diff.
-const (
-	maxLimits = 10_000
-	// maxKeys is the number of keys that each list counts.
-	maxKeys = 1000
-)
+// maxKeys is the number of keys that each list of a diff counts.
+const maxKeys = 1000
 
 // A candidate holds the rules of a shadow file, their counters and the comparison. Only one
 // goroutine calls compare.
@@ -29,7 +25,7 @@ type candidate struct {
 	loaded  time.Time
 	memory  *memstore.Store
 	decider *decide.Decider
-	now     time.Time     // the last request's time
+	now     time.Time     // the last request's time, but not before loaded
 	result  decide.Result // the last request's decisions
 	denials denials       // the limits that denied the last request
 	seed    maphash.Seed
@@ -55,9 +51,7 @@ type limitCounts struct {
 }
 
 func newCandidate(rules *descriptors.Rules, o *Options, now time.Time) *candidate {
-	// The virtual clock must not step back, and the first request may have been decided before the
-	// candidate was loaded.
-	c := &candidate{rules: rules, loaded: now, now: now.Add(-time.Minute), seed: maphash.MakeSeed()}
+	c := &candidate{rules: rules, loaded: now, now: now, seed: maphash.MakeSeed()}
 	c.memory = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return c.now }})
 	var store limiters.Store = c.memory
 	if o.wrap != nil {
@@ -117,9 +111,6 @@ func (c *candidate) count(r *requestCopy) {
 	for i := range proposed.limits {
 		denial := &proposed.limits[i]
 		row := d.row(denial)
-		if row == nil {
-			continue
-		}
 		row.limit = denial.limit
 		switch {
 		case denial.shadow:
@@ -131,16 +122,13 @@ func (c *candidate) count(r *requestCopy) {
 			c.add(d.newlyDenied, denial)
 		}
 	}
-	if !live.denied || proposed.denied {
+	if proposed.denied {
 		return
 	}
 	for i := range live.limits {
 		denial := &live.limits[i]
-		if denial.shadow {
-			continue
-		}
-		if row := d.row(denial); row != nil {
-			row.newlyAllowed++
+		if !denial.shadow {
+			d.row(denial).newlyAllowed++
 			c.add(d.newlyAllowed, denial)
 		}
 	}
@@ -153,13 +141,10 @@ func (c *candidate) add(to *spacesaving.Sketch[keyDenial], denial *keyDenial) {
 	}
 }
 
-// row returns the counts of a denial's limit; nil if there are too many limits.
+// row returns the counts of a denial's limit.
 func (d *diff) row(denial *keyDenial) *limitCounts {
 	found := d.limits[denial.limitName]
 	if found == nil {
-		if len(d.limits) >= maxLimits {
-			return nil
-		}
 		found = &limitCounts{limit: denial.limit}
 		d.limits[denial.limitName] = found
 	}

@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,9 +85,7 @@ func (r *requestCopy) setRequest(from *decide.Request) {
 	r.bytes = int64(size) + int64(entries)*int64(unsafe.Sizeof(descriptors.Entry{})) +
 		int64(len(from.Descriptors))*int64(unsafe.Sizeof(decide.Descriptor{}))
 	r.text.Grow(size)
-	if cap(r.entries) < entries {
-		r.entries = make([]descriptors.Entry, 0, entries)
-	}
+	r.entries = slices.Grow(r.entries, entries)
 	r.request.Domain = r.copyText(from.Domain)
 	for i := range from.Descriptors {
 		d, first := from.Descriptors[i], len(r.entries)
@@ -127,11 +126,8 @@ func (d *denials) read(r *decide.Result) {
 	d.denied = r.Denied || r.Shadowed
 	for i := range r.Decisions {
 		decision := &r.Decisions[i]
-		if decision.EndsLease() {
-			continue
-		}
 		limit := decision.DenyingLimitIndex()
-		denies := d.denied && r.CausesDenial(decision)
+		denies := r.CausesDenial(decision)
 		if !denies && !(decision.ShadowMode && limit >= 0) {
 			continue
 		}

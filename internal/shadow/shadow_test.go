@@ -2,8 +2,10 @@ package shadow
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/explain"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/replay"
@@ -163,8 +166,8 @@ func TestDiffEqualsReplayOfBothRules(t *testing.T) {
 				t.Errorf("%v: %d requests, want %d", k.Key, k.Requests, keys[k.KeyHash])
 			}
 		}
-		if seen := s.current.Load().seen; seen != 5000 || r.DroppedShare != 0 || r.Panics != 0 {
-			t.Errorf("%d seen, %+v, want 5000, no drop and no panic", seen, r)
+		if seen := s.current.Load().seen; seen != 5000 || r.DroppedShare != 0 || r.Panics != 0 || s.queued.Load() != 0 {
+			t.Errorf("%d seen, %+v, %d bytes queued, want 5000, no drop, no panic and none", seen, r, s.queued.Load())
 		}
 	})
 }
@@ -194,6 +197,54 @@ func (b broken) Take(ctx context.Context, _ []limiters.Group, out []limiters.Ver
 	return limiters.FailAll(out, b.take(ctx))
 }
 
+func TestReportNamesLimitsAndKeys(t *testing.T) {
+	const live = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {unit: hour, requests_per_unit: 9}}\n" +
+		"  - {key: b, rate_limit: {unit: hour, requests_per_unit: 0}}\n  - {key: c, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}\n"
+	const candidate = "\ndomain: shop\ndescriptors:\n  - {key: a, rate_limit: {name: none, unit: hour, requests_per_unit: 0}}\n" +
+		"  - {key: b, rate_limit: {unit: hour, requests_per_unit: 9}}\n  - {key: c, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 9}}\n" +
+		"  - {key: user, descriptors: [{key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 2}}]}\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, live, candidate)
+		defer s.stop()
+		for _, texts := range [][]string{{"b=1", "c=1"}, {"user=u lease="}, {"a=1"}, {"a=2"}, {"a=1"}} {
+			s.decide(request(1, texts...))
+		}
+		synctest.Wait()
+		all, first := s.Report(10, 10), s.Report(1, 1)
+		wantLimits := []api.LimitDiff{
+			{Domain: "shop", Rule: "a", Limit: "none", Algorithm: "fixed_window", NewlyDenied: 3},
+			{Domain: "shop", Rule: "user.lease", NewlyDenied: 1, Warm: true}, // an empty lease id is under no limit
+			{Domain: "shop", Rule: "b", Limit: "0", Algorithm: "fixed_window", NewlyAllowed: 1},
+		}
+		key := func(rule, limit, text, key string, requests int64) api.DiffKey {
+			return api.DiffKey{Domain: "shop", Rule: rule, Limit: limit, Key: explain.EntriesOf(rulesfiletest.Entries(text)), KeyHash: descriptors.KeyHash(nil, key), Requests: requests}
+		}
+		a1 := key("a", "none", "a=1", "4:shop|1:a*1:1", 2)
+		wantDenied := api.DiffKeys{Keys: 2, Exact: true, Worst: []api.DiffKey{a1, key("a", "none", "a=2", "4:shop|1:a*1:2", 1)}}
+		wantAllowed := api.DiffKeys{Keys: 1, Exact: true, Worst: []api.DiffKey{key("b", "0", "b=1", "4:shop|1:b*1:1", 1)}}
+		if !reflect.DeepEqual(all.Limits, wantLimits) || !reflect.DeepEqual(all.NewlyDeniedKeys, wantDenied) || !reflect.DeepEqual(all.NewlyAllowedKeys, wantAllowed) {
+			t.Errorf("got %+v\nwant %+v\n%+v\n%+v", all, wantLimits, wantDenied, wantAllowed)
+		}
+		if !reflect.DeepEqual(first.Limits, wantLimits[:1]) || first.LimitsTotal != 3 || !reflect.DeepEqual(first.NewlyDeniedKeys.Worst, []api.DiffKey{a1}) {
+			t.Errorf("got %+v, want the first limit of 3 and the first key", first)
+		}
+	})
+}
+
+func TestReportCountsKeysWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{MaxBytes: 64 << 10}, liveRules, candidateRules)
+		defer s.stop()
+		for i := range 5000 {
+			s.decide(request(1, fmt.Sprint("user_id=", i)))
+		}
+		synctest.Wait()
+		if r, stats := s.Report(1, 1), s.Stats(); r.Evicted == 0 || r.Evicted != stats.Evicted+stats.Rejected {
+			t.Errorf("%d evicted, want some, and as many as in %+v", r.Evicted, stats)
+		}
+	})
+}
+
 func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var values []any
@@ -214,7 +265,9 @@ func TestPanicOfCandidateReachesNoRequest(t *testing.T) {
 		s.Observe(&decide.Request{}, &decide.Result{Decisions: []decide.Decision{{Plan: &decide.Plan{}}}, PlannedRequest: decide.PlannedRequest{Rules: s.rules}})
 		s.Observe(nil, &decide.Result{Decisions: make([]decide.Decision, 1), PlannedRequest: decide.PlannedRequest{Rules: s.rules}})
 		synctest.Wait()
-		if stats := s.Stats(); stats.Panics != 4 {
+		s.Observe(nil, &decide.Result{}) // of an invalid request
+		synctest.Wait()
+		if stats := s.Stats(); stats.Panics != 4 || s.Report(1, 1).Panics != 4 {
 			t.Errorf("%+v, want 4 panics", stats)
 		}
 	})
@@ -239,6 +292,9 @@ func TestBlockedStoreDelaysNoRequest(t *testing.T) {
 			t.Errorf("dropped %d, queued %d", r.Requests.Dropped, stats.Queued)
 		}
 		s.stop()
+		if got, want := s.Report(1, 1).DroppedShare, more/float64(more+s.current.Load().seen); got != want {
+			t.Errorf("the share of dropped requests is %v, want %v", got, want)
+		}
 	})
 }
 
@@ -341,6 +397,19 @@ func TestFullQuotaIsNotNamedWhileAnotherHasRoom(t *testing.T) {
 	})
 }
 
+func TestRequestsUndecidedByCandidateAreNotCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := broken{take: func(context.Context) error { return errors.New("broken") }}
+		s := serve(t, Options{wrap: func(limiters.Store) limiters.Store { return fails }}, liveRules, candidateRules)
+		defer s.stop()
+		s.decide(request(1, "user_id=1"))
+		synctest.Wait()
+		if r := s.Report(10, 10); r.Requests != (api.ShadowRequests{Undecided: 1}) {
+			t.Errorf("%+v, want one undecided request", r)
+		}
+	})
+}
+
 // A request that a store could not decide says nothing about the rules. The candidate charges it.
 func TestUndecidedRequestsAreNotCompared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -380,6 +449,22 @@ func TestCandidateUsesLimitOfRequest(t *testing.T) {
 	})
 }
 
+// A limit may deny under both rules, with another algorithm under each.
+func TestLimitHasTheAlgorithmOfTheCandidate(t *testing.T) {
+	const live = "\ndomain: shop\ndescriptors: [{key: a, rate_limit: {unit: hour, requests_per_unit: 0}}]\n"
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, Options{}, live, strings.Replace(live, "0}", "1, algorithm: sliding_log}", 1))
+		defer s.stop()
+		for i, want := range []string{"fixed_window", "sliding_log"} { // at first, only the rules in force deny
+			s.decide(request(1, "a=1"))
+			synctest.Wait()
+			if l := s.Report(1, 1).Limits[0]; l.Algorithm != want || l.NewlyAllowed != 1 || l.BothDenied != int64(i) {
+				t.Errorf("after request %d: %+v, want the algorithm %s", i+1, l, want)
+			}
+		}
+	})
+}
+
 func TestCandidateMayChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(t, Options{}, liveRules, candidateRules)
@@ -391,6 +476,7 @@ func TestCandidateMayChange(t *testing.T) {
 			synctest.Wait()
 			return s.Report(10, 10)
 		}
+		time.Sleep(time.Millisecond)
 		first := deny()
 		if first.Requests.NewlyDenied != 1 || first.Limits[0].Warm || !first.Since.Equal(*first.LoadedAt) || first.RulesVersion != s.rules.Version() {
 			t.Errorf("the first denial: %+v, want a cold limit, counted from the load, for the rules in force", first)
@@ -408,10 +494,13 @@ func TestCandidateMayChange(t *testing.T) {
 		}
 		// Other rules in force begin another diff. The counters of the candidate stay.
 		s.rules = rulesfiletest.Parse(t, strings.Replace(liveRules, "4}", "5}", 1))
-		if third := deny(); third.Requests != (api.ShadowRequests{Compared: 3, NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() {
+		time.Sleep(time.Millisecond)
+		if third := deny(); third.Requests != (api.ShadowRequests{Compared: 3, NewlyDenied: 2, BothDenied: 1}) || third.RulesVersion != s.rules.Version() || !third.Since.After(*third.LoadedAt) {
 			t.Errorf("the third denial: %+v, want counts for the new rules in force", third)
 		}
-		s.SetCandidate(nil)
+		if !s.SetCandidate(nil) || s.SetCandidate(nil) {
+			t.Error("want only the first end to change anything")
+		}
 		s.decide(request(1, "user_id=1"))
 		synctest.Wait()
 		if r := s.Report(10, 10); r.Running || r.Requests != (api.ShadowRequests{}) || s.Stats().Keys != 0 {
@@ -434,6 +523,9 @@ func TestNumberOfKeysIsExactUntilOneIsEvicted(t *testing.T) {
 			if got := s.Report(1, 1).NewlyDeniedKeys; got.Keys != want.Keys || got.Exact != want.Exact {
 				t.Fatalf("after %d keys: %d keys, exact: %t, want %+v", i+1, got.Keys, got.Exact, want)
 			}
+		}
+		if k := s.Report(1, 1).NewlyDeniedKeys.Worst[0]; k.Requests != 2 || k.Error != 1 {
+			t.Errorf("the key that replaced another: %+v, want 2 requests with an error of 1", k)
 		}
 	})
 }

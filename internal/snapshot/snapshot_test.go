@@ -53,6 +53,9 @@ func TestSavesAreCounted(t *testing.T) {
 	if s := again.Stats(); s != (Stats{Loaded: 1}) {
 		t.Errorf("after a restart: %+v, want one loaded key", s)
 	}
+	if again.Save(); again.Stats().Saved != 1 {
+		t.Errorf("saved after a restart: %+v, want one key", again.Stats())
+	}
 }
 
 func TestDamagedSnapshotIsRenamed(t *testing.T) {
@@ -65,5 +68,9 @@ func TestDamagedSnapshotIsRenamed(t *testing.T) {
 	}
 	if _, line := open(path); line.Message != "no snapshot yet, counters start at zero" {
 		t.Errorf("logged %v, want no snapshot", line)
+	}
+	f.Save()
+	if _, line := open(path); line.Message != "counters loaded" || line.ContextMap()["snapshot"] != path {
+		t.Errorf("logged %v, want the counters saved at %s", line, path)
 	}
 }

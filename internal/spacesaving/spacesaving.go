@@ -144,7 +144,7 @@ func Top[V any](k int, lists ...List[V]) []Item[V] {
 		}
 	}
 	slices.SortFunc(all, Compare[V])
-	return all[:min(max(k, 0), len(all))]
+	return all[:min(k, len(all))]
 }
 
 // Compare orders items by count, highest first, and then by hash.

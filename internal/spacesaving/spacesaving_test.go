@@ -29,7 +29,11 @@ func expectBounds(t *testing.T, s *Sketch[uint64], adds []add) {
 	if bound > total/uint64(cap(s.keys)) {
 		t.Errorf("max error %d, more than %d / %d", bound, total, cap(s.keys))
 	}
-	expectItems(t, Top(math.MaxInt, s.List()), truth, bound)
+	items := Top(math.MaxInt, s.List())
+	expectItems(t, items, truth, bound)
+	if n := len(items); n == cap(s.keys) && items[n-1].Count != bound {
+		t.Errorf("max error %d, want the smallest count %d", bound, items[n-1].Count)
+	}
 	if len(s.indexOf) != len(s.keys) || len(s.heap) != len(s.keys) || len(s.keys) > cap(s.keys) {
 		t.Errorf("%d hashes, %d counters and %d keys", len(s.indexOf), len(s.heap), len(s.keys))
 	}
@@ -92,6 +96,7 @@ func TestCountsAreWithinTheirErrorOnRandomStreams(t *testing.T) {
 func FuzzSketch(f *testing.F) {
 	f.Add([]byte("\x03abcabcddddee"))
 	f.Add([]byte("\x01\x00\xff\x00"))
+	f.Add([]byte("\x00abc"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 {
 			return
@@ -180,9 +185,9 @@ func TestSketchKeepsItsSizeAndItsFirstValue(t *testing.T) {
 	if top := Top(10, s.List()); len(top) != 0 || s.total != 0 || s.MaxError() != 0 {
 		t.Errorf("after Reset: %+v", top)
 	}
-	s.Add(4, "fourth", 2)
-	if top := Top(10, s.List()); !slices.Equal(top, []Item[string]{{4, "fourth", 2, 0}}) {
-		t.Errorf("after Reset: %+v", top)
+	s.Add(3, "after Reset", 2)
+	if list := s.List(); !slices.Equal(list.Items, []Item[string]{{3, "after Reset", 2, 0}}) || list.Total != 2 {
+		t.Errorf("after Reset: %+v", list)
 	}
 }
 

@@ -1,10 +1,17 @@
 package tlsfiles
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +39,38 @@ func connect(t *testing.T, authority *certtest.Authority, serverName string, con
 	defer c.Close()
 	_, err = c.Read(make([]byte, 1))
 	return err
+}
+
+func TestChainIsVerifiedByItsIntermediate(t *testing.T) {
+	var chain []*x509.Certificate // the root, the intermediate and the server's
+	var signer *ecdsa.PrivateKey
+	for i := range 3 {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must.Succeed(t, err)
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i + 1)), Subject: pkix.Name{CommonName: strconv.Itoa(i)}, NotAfter: time.Now().Add(time.Hour),
+			IsCA: i < 2, BasicConstraintsValid: true,
+		}
+		parent := template
+		if i == 0 {
+			signer = key
+		} else {
+			parent = chain[i-1]
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+		must.Succeed(t, err)
+		made, err := x509.ParseCertificate(der)
+		must.Succeed(t, err)
+		chain, signer = append(chain, made), key
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(chain[0])
+	if err := verifyChain(tls.ConnectionState{PeerCertificates: []*x509.Certificate{chain[2], chain[1]}}, roots); err != nil {
+		t.Error(err)
+	}
+	if verifyChain(tls.ConnectionState{PeerCertificates: chain[2:]}, roots) == nil {
+		t.Error("a chain without its intermediate is accepted")
+	}
 }
 
 func TestClientVerifiesTheServer(t *testing.T) {

@@ -65,8 +65,6 @@ func (s Server) read() (*tls.Config, error) {
 		c.ClientAuth = tls.VerifyClientCertIfGiven
 		return c, nil
 	}
-	if len(s.Clients) > 0 {
-		c.VerifyConnection = func(state tls.ConnectionState) error { return s.Clients.check(state.PeerCertificates[0]) }
-	}
+	c.VerifyConnection = func(state tls.ConnectionState) error { return s.Clients.check(state.PeerCertificates[0]) }
 	return c, nil
 }

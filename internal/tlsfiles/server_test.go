@@ -156,10 +156,41 @@ func TestServerVerifiesClientNames(t *testing.T) {
 	}
 }
 
+func TestOptionalClientCertificateIsVerified(t *testing.T) {
+	ca, stranger := certtest.New(t), certtest.New(t)
+	pair := ca.Issue(t, "weir")
+	config, err := Server{Cert: pair.Cert, Key: pair.Key, ClientCA: ca.File, Optional: true}.Config(nil)
+	must.Succeed(t, err)
+	addr := serve(t, config)
+	for name, c := range map[string]struct {
+		certificates []tls.Certificate
+		want         bool
+	}{
+		"none":         {nil, true},
+		"of the CA":    {[]tls.Certificate{ca.Issue(t, "envoy").Load(t)}, true},
+		"a stranger's": {[]tls.Certificate{stranger.Issue(t, "envoy").Load(t)}, false},
+	} {
+		client := &tls.Config{RootCAs: ca.Pool(), ServerName: "weir", NextProtos: []string{"h2"}, Certificates: c.certificates}
+		if _, err := greet(addr, client); (err == nil) != c.want {
+			t.Errorf("%s: %v, want it accepted: %v", name, err, c.want)
+		}
+	}
+}
+
+func TestParseNamesAcceptsHosts(t *testing.T) {
+	for _, text := range []string{"envoy.", "azAZ09-_.example", strings.Repeat("a", 63), strings.Repeat("a.", 126) + "a"} {
+		names, err := ParseNames(text)
+		must.Succeed(t, err)
+		if err := names.check(&x509.Certificate{DNSNames: []string{strings.TrimSuffix(text, ".")}}); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestParseNamesRejectsImpossibleNames(t *testing.T) {
 	for _, text := range []string{
 		"envoy,", ",envoy", "envoy,,mallory", " ", "*.edge.example", "two words", "envoy;mallory", "-envoy", "a..b", "alicé", "10.0.0.0/8",
-		"envoy:8081", "spiffe://", "spiffe:///ns/edge", "https://a b", "://envoy", "spiffe://a\x00b", "\x00", strings.Repeat("a", 64),
+		"envoy:8081", "spiffe://", "spiffe:///ns/edge", "SPIFFE://edge", "https://a b", "://envoy", "spiffe://a\x00b", "\x00", strings.Repeat("a", 64),
 		strings.Repeat("a.", 127) + "aa",
 	} {
 		if names, err := ParseNames(text); err == nil || names != nil {
@@ -194,6 +225,8 @@ func TestServerConfigErrorsNameTheFile(t *testing.T) {
 	pair, dir := certtest.New(t).Issue(t, "weir"), t.TempDir()
 	for want, files := range map[string]Server{
 		"both a certificate and a key": {Cert: pair.Cert},
+		"a TLS server needs both":      {Key: pair.Key},
+		"may have no certificate":      {Cert: pair.Cert, Key: pair.Key, ClientCA: pair.Cert, Clients: Names{{host: "envoy"}}, Optional: true},
 		"not the CA that signs":        {Cert: pair.Cert, Key: pair.Key, Clients: Names{{host: "envoy"}}},
 		"none.crt":                     {Cert: dir + "/none.crt", Key: pair.Key},
 		pair.Key:                       {Cert: pair.Key, Key: pair.Key},

@@ -34,6 +34,7 @@ descriptors:
 		{"d", "user_id=42", "user_id=42 action=reply", true},
 		{"d", "action=reply", "user_id=42 action=reply", true},
 		{"d", "action=search", "user_id=42 action=search", true},
+		{"d", "action=42", "user_id=42 action=reply", false},
 		{"d", "user_id=42", "user_id=42 lease=id", true},
 		{"d", "user_id=4", "user_id=42 action=reply", false},
 		{"d", "user_id=42", "user_id=421 action=reply", false},
@@ -46,6 +47,7 @@ descriptors:
 		{"d", "net=10.0.0.0/8", "net=10.1.2.3", false},
 		{"d", "ip=::ffff:10.1.2.3", "ip=10.1.2.3", true},
 		{"d", "ip=10.1.2.3", "ip=::ffff:10.1.2.3", true},
+		{"d", "ip=10.1.2.4", "ip=10.1.2.3", false},
 		{"d", "k=" + long, "k=" + long, true},
 		{"d", "k=" + long, "k=x" + long, false},
 		{"d", "user_id=42", "k=1|7:user_id*2:42", false}, // a value that imitates another entry

@@ -104,7 +104,7 @@ func (w Walker) Walk(entries []Entry) []Step {
 		steps = append(steps, step)
 	}
 	last := &steps[len(steps)-1]
-	if last.Rule != nil && len(steps) == len(entries) {
+	if last.Rule != nil { // of the last entry, because only a selected node has a rule
 		return steps
 	}
 	if last.Result.Matched() {

@@ -88,8 +88,8 @@ func TestWalkReportsEachKindOfStep(t *testing.T) {
 		"user_id=7 action=post":      "user_id rules.yaml:3 key |   no_value below user_id of login,reply",
 		"user_id=7 Action=login":     "user_id rules.yaml:3 key |   no_key below user_id of action,lease",
 		"user-id=7":                  "  no_key of ip,path,user_id,x-*",
-		"ip=10.1.9.9":                "ip=10.0.0.0/8,10.1.0.0/16 rules.yaml:11 prefix 10.1.0.0/16",
-		"ip=10.1.2.3":                "ip=10.1.2.0/24 rules.yaml:12 prefix 10.1.2.0/24 hides ip=10.0.0.0/8,10.1.0.0/16 rules.yaml:11 ip=10.0.0.0/8,10.1.0.0/16",
+		"ip=10.1.9.9":                "ip=10.1.0.0/16,10.0.0.0/8 rules.yaml:11 prefix 10.1.0.0/16",
+		"ip=10.1.2.3":                "ip=10.1.2.0/24 rules.yaml:12 prefix 10.1.2.0/24 hides ip=10.1.0.0/16,10.0.0.0/8 rules.yaml:11 ip=10.1.0.0/16,10.0.0.0/8",
 		"ip=11.0.0.1":                "  no_prefix of 10.0.0.0/8,10.1.0.0/16,10.1.2.0/24",
 		"ip=localhost":               "  no_address of 10.0.0.0/8,10.1.0.0/16,10.1.2.0/24",
 		"path=/abc":                  "path=/a* rules.yaml:13 wildcard",
@@ -109,6 +109,24 @@ func TestWalkReportsEachKindOfStep(t *testing.T) {
 	}
 	if steps := rules.Domain("d").Walker().Walk(nil); steps != nil {
 		t.Errorf("no entries have steps %v", steps)
+	}
+}
+
+// Below a=1, the selection of b=1 hides the rule of b. Beside a=1, a would lead to a rule too.
+func TestWalkReportsTheLastSelectionThatHidesARule(t *testing.T) {
+	rules := rulesfiletest.Parse(t, `
+domain: d
+descriptors:
+  - key: a
+    value: "1"
+    descriptors:
+      - {key: b, value: "1"}
+      - {key: b, rate_limit: {unit: day, requests_per_unit: 1}}
+  - {key: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: 1}}]}
+`)
+	steps := rules.Domain("d").Walker().Walk(entries("a=1 b=1"))
+	if steps[0].Hides != nil || steps[1].Hides == nil {
+		t.Errorf("%+v, want only the second entry to hide a rule", steps)
 	}
 }
 

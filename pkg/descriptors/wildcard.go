@@ -64,9 +64,6 @@ func (e Entry) Covers(other Entry) bool {
 	if e.Value == "" {
 		return covers(e.Key, other.Key)
 	}
-	if other.Value == "" {
-		other.Value = "*"
-	}
 	return covers(e.Key, other.Key) && covers(e.Value, other.Value)
 }
 

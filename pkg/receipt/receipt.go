@@ -121,7 +121,7 @@ func (r *Receipt) encode(b []byte) {
 	b = b[replicaSize:]
 	putNumber(b[:numberSize], r.Used)
 	putNumber(b[numberSize:2*numberSize], r.Max)
-	b[2*numberSize] = byte(max(0, slices.Index(reasons, r.Reason)))
+	b[2*numberSize] = byte(slices.Index(reasons, r.Reason)) // 255, which decode reads as "", for an unknown one
 }
 
 func decode(b []byte) *Receipt {

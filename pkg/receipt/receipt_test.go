@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/crypto/chacha20poly1305"
+
 	"github.com/weir-rls/weir/internal/must"
 )
 
@@ -66,6 +68,15 @@ func TestReceiptIsOpenedAsSealed(t *testing.T) {
 	}
 }
 
+// A newer program may seal a reason that this one does not know.
+func TestReasonOfANewerProgramIsEmpty(t *testing.T) {
+	plain := make([]byte, plainSize)
+	plain[plainSize-1] = byte(len(reasons))
+	if r := decode(plain); r.Reason != "" {
+		t.Errorf("reason %q, want none", r.Reason)
+	}
+}
+
 func TestReceiptSealedBeforeRotationIsOpened(t *testing.T) {
 	before, during, after := keysOf(t, oldKey), keysOf(t, newKey, "# the key of last year", "", oldKey), keysOf(t, newKey)
 	text := string(before.Append(nil, &sealed))
@@ -100,9 +111,16 @@ func TestForgedReceiptIsRejected(t *testing.T) {
 		box[bit/8] ^= 1 << (bit % 8)
 	}
 	text := encoding.EncodeToString(box)
-	for _, other := range []string{"", " ", "x", "AQ", text[1:], text[:len(text)-1], text + "AAAA", "été", strings.Repeat("A", 1<<20)} {
-		if _, err := keys.Open(other); !errors.Is(err, ErrMalformed) && !errors.Is(err, ErrVersion) {
-			t.Errorf("Open(%.20q): got error %v, want ErrMalformed or ErrVersion", other, err)
+	shortest := headerSize + nonceSize + chacha20poly1305.Overhead // of any version
+	for other, want := range map[string]error{
+		"": ErrMalformed, " ": ErrMalformed, "x": ErrMalformed, "AQ": ErrMalformed, "été": ErrMalformed,
+		text[1:]: ErrMalformed, text[:len(text)-1]: ErrMalformed, text + "AAAA": ErrMalformed, text + "!": ErrMalformed,
+		encoding.EncodeToString(make([]byte, shortest-1)): ErrMalformed,
+		encoding.EncodeToString(make([]byte, shortest)):   ErrVersion,
+		strings.Repeat("A", 1<<20):                        ErrVersion,
+	} {
+		if _, err := keys.Open(other); !errors.Is(err, want) {
+			t.Errorf("Open(%.20q): got error %v, want %v", other, err, want)
 		}
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -137,7 +155,7 @@ func TestReceiptShowsNothing(t *testing.T) {
 func TestCheckAgeRejectsExpiredReceipt(t *testing.T) {
 	const maxAge = 720 * time.Hour
 	for age, want := range map[time.Duration]string{
-		0: "", maxAge: "", -4 * time.Minute: "",
+		0: "", maxAge: "", -5 * time.Minute: "",
 		maxAge + time.Second: "the receipt expired: it was issued at 2026-11-22T10:00:00Z, and receipts are valid for 720h0m0s",
 		-6 * time.Minute:     "the receipt was issued at 2026-11-22T10:00:00Z, which is in the future: compare the clocks of this machine and of the server",
 	} {
@@ -161,6 +179,7 @@ func TestKeyFileErrorsNameTheLine(t *testing.T) {
 		"not base64 !":                      "line 1 is not a key: ",
 		strings.Repeat("zz", 32):            "line 1 is not a key: ",
 		newKey + "A":                        "line 1 is not a key: ",
+		strings.Repeat("x", MaxFileBytes):   "line 1 is not a key: ",
 		strings.Repeat("x", MaxFileBytes+1): "the file of keys has more than 65536 bytes: ",
 	} {
 		_, err := ParseKeys([]byte(file))

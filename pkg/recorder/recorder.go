@@ -39,10 +39,8 @@ type Options struct {
 	// oldest. Default 1 GiB.
 	FileBytes, MaxBytes int64
 	// Sample is the share of the keys whose requests are recorded, above 0. Default 1.
-	Sample float64
-	// PerSecond is the maximum number of lines recorded in a second, rounded up to a multiple of
-	// the number of queues, 8. Default 100,000.
-	PerSecond int
+	Sample    float64
+	PerSecond int // the maximum number of lines recorded in a second. Default 100,000.
 	// Secret is the key of the HMACs that replace the values that rules match by key alone.
 	// Default: a random secret, so that the values of different processes cannot be compared.
 	Secret []byte
@@ -92,6 +90,7 @@ type Recorder struct {
 	options Options
 	maxHash uint64 // the highest hash of a key in the sample
 	queues  [queueCount]queue
+	budget  atomic.Int64 // how many lines may still be recorded in this second; negative: none
 	wake    chan struct{}
 
 	lines, bytes atomic.Int64
@@ -115,7 +114,6 @@ const (
 type queue struct {
 	mu        sync.Mutex
 	requests  []byte
-	budget    int  // how many lines may still be recorded in this second
 	abandoned bool // the writer has panicked
 	_         [64]byte
 }
@@ -144,7 +142,7 @@ func New(o Options) *Recorder {
 	for i := range r.queues {
 		r.queues[i].requests = make([]byte, 0, queueBytes/4)
 	}
-	r.refill()
+	r.budget.Store(int64(o.PerSecond))
 	go r.refillEachSecond()
 	go newWriter(r).run()
 	return r
@@ -229,12 +227,11 @@ func (r *Recorder) push(h head, result *decide.Result, selected *selection) {
 	switch {
 	case q.abandoned:
 		r.drop(Unwritten, 1)
-	case q.budget == 0:
-		r.drop(RateExceeded, 1)
 	case length > queueBytes:
 		r.drop(QueueFull, 1)
+	case r.budget.Add(-1) < 0:
+		r.drop(RateExceeded, 1)
 	default:
-		q.budget--
 		q.requests = appendRequest(q.requests, &h, result, selected)
 	}
 	q.mu.Unlock()
@@ -262,20 +259,9 @@ func (r *Recorder) refillEachSecond() {
 	for {
 		select {
 		case <-tick.C:
-			r.refill()
+			r.budget.Store(int64(r.options.PerSecond))
 		case <-r.stop:
 			return
 		}
-	}
-}
-
-// refill begins a second of Options.PerSecond.
-func (r *Recorder) refill() {
-	share := (r.options.PerSecond + queueCount - 1) / queueCount
-	for i := range r.queues {
-		q := &r.queues[i]
-		q.mu.Lock()
-		q.budget = share
-		q.mu.Unlock()
 	}
 }

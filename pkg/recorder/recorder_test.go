@@ -83,7 +83,6 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 		o.Path = t.TempDir()
 		r := New(o)
 		closed(t, r) // its goroutine allocates
-		r.queues[0].budget = 0
 		if n := testing.AllocsPerRun(500, func() { r.Record(result) }); n > 0 {
 			t.Errorf("%s: %v allocations a line", name, n)
 		}
@@ -291,21 +290,38 @@ func TestLinesBeyondTheBoundsAreDroppedAndNoted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	o := quick(dir)
-	o.PerSecond = 80
+	o.PerSecond = 20
 	r, d := New(o), newDeciding(t)
 	r.Record(d.decide(strings.Repeat("x", maxRequestBytes)))
-	for range 2000 {
+	for i := range 2000 {
+		if i == o.PerSecond && r.Stats().Dropped[RateExceeded] > 0 {
+			t.Errorf("%+v, want the first %d lines recorded", r.Stats(), i)
+		}
 		r.Record(d.decide("alice"))
 	}
 	closed(t, r)
 	s := r.Stats()
-	if s.Dropped[TooLong] != 1 || s.Dropped[RateExceeded] < 1000 || s.Lines < 8 || s.Lines+s.Dropped[TooLong]+s.Dropped[RateExceeded] != 2001 {
+	if s.Dropped[TooLong] != 1 || s.Dropped[RateExceeded] < 1000 || s.Lines < int64(o.PerSecond) || s.Lines+s.Dropped[TooLong]+s.Dropped[RateExceeded] != 2001 {
 		t.Errorf("%+v, want 1 line too long, at least 1000 beyond the rate, and 2001 lines in all", s)
 	}
 	all, skipped := lines(t, dir)
 	if int64(len(all)) != s.Lines || dropped(skipped) != s.Dropped[TooLong]+s.Dropped[RateExceeded] {
 		t.Errorf("%d lines and %+v, want %+v", len(all), skipped, s)
 	}
+}
+
+// Lines that wait for earlier ones are written once they need too much memory.
+func TestWaitingLinesAreBounded(t *testing.T) {
+	t.Parallel()
+	r, d := New(Options{Path: t.TempDir(), reorderDelay: time.Hour}), newDeciding(t)
+	result := d.decide(strings.Repeat("x", 100<<10))
+	must.Until(t, "lines are written before the hour", func() bool {
+		for range queueCount {
+			r.Record(result)
+		}
+		return r.Stats().Lines > 0
+	})
+	closed(t, r)
 }
 
 // A disk that hangs fills the queue. Requests never wait for it, and Close returns.

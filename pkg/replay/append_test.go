@@ -2,8 +2,11 @@ package replay
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +78,38 @@ func TestNotesOfTheRecorderAreRead(t *testing.T) {
 	}
 	if want := []SkipCount{{Reason: Dropped, Lines: 42, First: 3}}; n != 3 || !reflect.DeepEqual(r.Skipped(), want) || !slices.Equal(r.Notes(), []RecorderNote{{.25, "0123"}}) {
 		t.Errorf("%d lines, %+v, %+v", n-1, r.Skipped(), r.Notes())
+	}
+}
+
+func TestDifferentNotesAreBounded(t *testing.T) {
+	var text []byte
+	for i := range maxNotes + 1 {
+		text = AppendNote(text, time.Now(), RecorderNote{Sample: 1, Secret: strconv.Itoa(i)})
+	}
+	r, err := NewReader(bytes.NewReader(text), ReaderOptions{})
+	must.Succeed(t, err)
+	defer r.Close()
+	if err := r.Next(&Line{}); !errors.Is(err, io.EOF) || len(r.Notes()) != maxNotes {
+		t.Errorf("%v, and %d notes, want EOF and %d", err, len(r.Notes()), maxNotes)
+	}
+}
+
+// A reader that holds much text returns a line although an earlier one may follow.
+func TestHeldTextIsBounded(t *testing.T) {
+	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	line := Line{At: at, Request: decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: "k", Value: "v"}}, Hits: 1}}}}
+	text := AppendLine(nil, &line)
+	line.At = at.Add(-time.Second)
+	text = AppendLine(text, &line)
+	for free, want := range map[int]time.Time{1000: line.At, 1: at} {
+		r, err := NewReader(bytes.NewReader(text), ReaderOptions{})
+		must.Succeed(t, err)
+		defer r.Close()
+		r.bufferedBytes = maxHeldBytes - free
+		var first Line
+		if err := r.Next(&first); err != nil || !first.At.Equal(want) {
+			t.Errorf("with %d bytes free: %v, %v, want %v", free, first.At, err, want)
+		}
 	}
 }
 

@@ -62,21 +62,21 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	late := writeFile(t, "b.ndjson", line(9, "b9")+"\n"+line(7, "b7"))
 	packed := writeFile(t, "c.ndjson.zst", compress(t, line(0, "c0")+"\n"+line(5, "c5")+"\n"))
 	empty := writeFile(t, "d.ndjson", "")
-	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(8, "in8")))
+	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(5, "in5")+"\n"+line(8, "in8")))
 	must.Succeed(t, err)
 	if _, total := f.Bytes(); total != 0 {
 		t.Errorf("the size of standard input is unknown, and the total is %d, want 0", total)
 	}
 	got := values(readFiles(t, f))
-	if want := []string{"c0", "a1", "a3", "in4", "a5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {
+	if want := []string{"c0", "a1", "a3", "in4", "a5", "in5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
 	}
 	want := []replay.FileSkipCount{{File: plain, SkipCount: replay.SkipCount{Reason: replay.NotJSON, Lines: 1, First: 3}}}
 	if got := f.Skipped(); !slices.Equal(got, want) {
 		t.Errorf("skipped %+v, want %+v", got, want)
 	}
-	if got := f.Lines(); got != 10 {
-		t.Errorf("%d lines, want 10", got)
+	if got := f.Lines(); got != 11 {
+		t.Errorf("%d lines, want 11", got)
 	}
 }
 

@@ -103,6 +103,7 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 			request + `,"descriptors":[[["a"]]]}`,
 			request + `,"descriptors":[[["","b"]]]}`,
 			request + `,"descriptors":[` + many + `[["a","b"]]]}`,
+			request + `,"descriptors":[[` + strings.Repeat(`["a","b"],`, decide.MaxEntries) + `["a","b"]]]}`,
 		},
 		replay.BadHits: {
 			request + `,"descriptors":[[["a","b"]]],"hits":[1,2]}`,

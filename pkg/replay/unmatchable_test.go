@@ -40,6 +40,9 @@ func TestHashedNamesRulesUnknownToTheRecorder(t *testing.T) {
 // A recorder leaves a value plain only in a descriptor that a rule matches as a whole.
 func TestHashedComparesWholeRules(t *testing.T) {
 	const limit = "rate_limit: {unit: day, requests_per_unit: 9}"
+	const other = "{key: other, " + limit + "}"
+	const ofPlan = "{key: plan, value: free, descriptors: [{key: user_id, value: bigco, " + limit + "}]}"
+	const ofPlans = "{key: plan, values: [free, trial], descriptors: [{key: user_id, value: bigco, " + limit + "}]}"
 	for _, c := range []struct {
 		name, known, added string
 		entries            []descriptors.Entry
@@ -53,6 +56,10 @@ func TestHashedComparesWholeRules(t *testing.T) {
 		{"the known rule has any value before", "{key: user_id, descriptors: [{key: action, value: login, " + limit + "}]}",
 			"{key: user_id, value: bigco, descriptors: [{key: action, value: login, " + limit + "}]}",
 			[]descriptors.Entry{{Key: "user_id", Value: "bigco"}, {Key: "action", Value: "hmac:02"}}, ""},
+		{"a plain value that the rule has", other, ofPlan, []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user_id", Value: "hmac:01"}}, "plan=free.user_id=bigco"},
+		{"a plain value that the rule lacks", other, ofPlan, []descriptors.Entry{{Key: "plan", Value: "paid"}, {Key: "user_id", Value: "hmac:01"}}, ""},
+		{"a plain value of the rule's list", other, ofPlans, []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user_id", Value: "hmac:01"}}, "plan=free,trial.user_id=bigco"},
+		{"a plain value outside of the rule's list", other, ofPlans, []descriptors.Entry{{Key: "plan", Value: "paid"}, {Key: "user_id", Value: "hmac:01"}}, ""},
 	} {
 		known, added := "domain: d\ndescriptors:\n- "+c.known+"\n", "domain: d\ndescriptors:\n- "+c.added+"\n"
 		h := replay.NewUnmatchableFinder(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))

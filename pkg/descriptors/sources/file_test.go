@@ -59,6 +59,15 @@ func TestReadFileFollowsLink(t *testing.T) {
 	}
 }
 
+func TestLargestFileIsRead(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	must.Write(t, path, "")
+	must.Succeed(t, os.Truncate(path, sources.MaxFileBytes))
+	if files, err := sources.Read(path); err != nil || len(files) != 1 || len(files[0].Data) != sources.MaxFileBytes {
+		t.Errorf("read %d files, %v, want one of %d bytes", len(files), err, sources.MaxFileBytes)
+	}
+}
+
 func TestReadErrorsNameThePath(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -72,7 +72,7 @@ func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
 			return readError(err)
 		case info.Mode().IsRegular():
 			l.files = append(l.files, listedFile{name, path, info.Size(), info.ModTime()})
-		case info.IsDir() && slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }):
+		case slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }):
 			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders: remove the link", path)
 		case info.IsDir():
 			if err := l.addFolder(path, name, append(slices.Clip(parents), info)); err != nil {

@@ -173,6 +173,9 @@ func TestRevertedChangeIsNotReported(t *testing.T) {
 		must.Write(t, path, rules)
 		time.Sleep(time.Minute)
 		w.want("after the revert")
+		must.Write(t, path, firstHalf)
+		time.Sleep(3 * time.Second)
+		w.want("a later change", path+"="+firstHalf)
 	})
 }
 
@@ -230,6 +233,11 @@ func TestWatchReportsAMissingFileOnce(t *testing.T) {
 		must.Succeed(t, os.Remove(path))
 		time.Sleep(time.Minute)
 		w.want("the file is removed", "error read "+path+": no such file or directory")
+		must.Succeed(t, os.Mkdir(path, 0o700))
+		time.Sleep(3 * time.Second)
+		w.want("an empty folder instead", "error read "+path+": no rules file in this folder")
+		must.Succeed(t, os.Remove(path))
+		time.Sleep(time.Second / 2)
 		must.Write(t, path, "1")
 		time.Sleep(3 * time.Second)
 		w.want("the file is back", path+"=1")

@@ -128,6 +128,23 @@ func TestSplitIsUnchargedOnlyIfAllStoresAre(t *testing.T) {
 	}
 }
 
+func TestErrorOfAllHasEachTextOnce(t *testing.T) {
+	broken := errors.New("broken")
+	err := split.ErrorOfAll([]error{broken, errors.New("broken"), limiters.Uncharged(broken), errors.New("busy")})
+	if err == nil || err.Error() != "broken\nnothing was charged: broken\nbusy" {
+		t.Errorf("%v, want each text once", err)
+	}
+}
+
+// A store that fails may return no results.
+func TestFoundInEitherIgnoresMissingResults(t *testing.T) {
+	for _, found := range [][]bool{split.FoundInEither(nil, []bool{true}), split.FoundInEither([]bool{}, []bool{true})} {
+		if len(found) > 0 {
+			t.Errorf("found %v, want nothing", found)
+		}
+	}
+}
+
 func TestSubsetMayHaveOpsOfItsOwn(t *testing.T) {
 	var s split.Subset
 	s.AddOps(ops(10, 2, 11), -1, 2, -1)
