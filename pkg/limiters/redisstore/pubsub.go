@@ -78,11 +78,11 @@ func (p *PubSub) Receive(ctx context.Context, connected func(), received func([]
 	}
 	for {
 		// Redis answers a ping after pingInterval, which reveals a dead connection.
-		event, err := subscription.ReceiveTimeout(ctx, pingInterval)
+		event, err := receiveEvent(ctx, subscription)
 		if isTimeout(err) {
 			err = subscription.Ping(ctx)
 			if err == nil {
-				event, err = subscription.ReceiveTimeout(ctx, pingInterval)
+				event, err = receiveEvent(ctx, subscription)
 			}
 		}
 		if err != nil {
@@ -100,6 +100,19 @@ func (p *PubSub) Receive(ctx context.Context, connected func(), received func([]
 			}
 		}
 	}
+}
+
+// errMalformedEvent reports an event of a wrong form.
+var errMalformedEvent = errors.New("redis sent a malformed message: check that REDIS_URL names a Redis")
+
+// receiveEvent receives an event for at most pingInterval. go-redis panics on a malformed event.
+func receiveEvent(ctx context.Context, subscription *redis.PubSub) (event any, err error) {
+	defer func() {
+		if recover() != nil {
+			event, err = nil, errMalformedEvent
+		}
+	}()
+	return subscription.ReceiveTimeout(ctx, pingInterval)
 }
 
 func (p *PubSub) open(payload string) (message []byte, ok bool) {
