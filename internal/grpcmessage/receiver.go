@@ -7,7 +7,8 @@
 //     sets a deadline.
 //   - Memory: MaxRecvMsgSize bounds each message. The unfinished messages of one connection held
 //     550 MB, and each further connection as much again.
-//   - Compression: grpc-go inflates a message before the handler can reject it.
+//   - Compression: grpc-go inflates a message before the handler can reject it, because the
+//     exporter of traces registers gzip for the whole process.
 //
 // Services with small messages, such as health checks, keep their decode functions: [ServerOptions]
 // and [Registrar] bound them.

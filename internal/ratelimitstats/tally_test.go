@@ -62,7 +62,7 @@ func TestTallyMatchesEnvoyRatelimit(t *testing.T) {
 		// 100 * 0.29 is 28.999999999999996 in 64 bits, and 29 in the 32 bits of
 		// envoyproxy/ratelimit.
 		{"32 bits", fixed(100), .29, 30, 30, true, false, tally{totalHits: 30, withinLimit: 30, nearLimit: 1}},
-		{"the largest limit", fixed(limiters.MaxLimit), 1, 1, limiters.MaxLimit, true, false,
+		{"the largest limit", fixed(limiters.LargestMax), 1, 1, limiters.LargestMax, true, false,
 			tally{totalHits: 1, withinLimit: 1}},
 		{"more than MaxHits", fixed(10), .8, limiters.MaxHits, limiters.MaxHits, false, false,
 			tally{totalHits: limiters.MaxHits, overLimit: limiters.MaxHits - 10, nearLimit: 2}},

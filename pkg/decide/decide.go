@@ -102,7 +102,7 @@ func (d *Decider) callStore(ctx context.Context, start time.Duration, result *Re
 	return err
 }
 
-var epoch = time.Now()
+var processStart = time.Now()
 
 // monotonic returns the time since the process started. It reads one clock, and time.Now two.
-func monotonic() time.Duration { return time.Since(epoch) }
+func monotonic() time.Duration { return time.Since(processStart) }

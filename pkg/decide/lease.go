@@ -124,7 +124,7 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) {
 func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
-		denied := slices.ContainsFunc(verdicts, deniedByStore)
+		denied := slices.ContainsFunc(verdicts, deniedBeforeFallback)
 		for i, op := range g {
 			switch v := &verdicts[i]; {
 			case op.Lease.IsZero():
@@ -147,8 +147,8 @@ func mayHaveOpened(op *limiters.Op, v *limiters.Verdict) bool {
 	return op.MayOpenLease() && !limiters.IsUncharged(v.Err) && !v.LeaseAlreadyOpen && v.Holder != limiters.NoneHolds
 }
 
-// deniedByStore reports whether the store denied an operation, so that its group opened no leases.
-// After a denial by on_store_error, it may have opened them.
-func deniedByStore(v limiters.Verdict) bool {
+// deniedBeforeFallback reports whether the store or the deny cache denied an operation, so that its
+// group opened no leases. After a denial by on_store_error, it may have opened them.
+func deniedBeforeFallback(v limiters.Verdict) bool {
 	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
 }

@@ -15,7 +15,7 @@ type RateLimit struct {
 
 	Unit            Unit
 	UnitMultiplier  uint32 // units per window, at least 1
-	RequestsPerUnit int64  // hits per window, at most limiters.MaxLimit; 0 denies every hit
+	RequestsPerUnit int64  // hits per window, at most limiters.LargestMax; 0 denies every hit
 	// CalendarMonth reports whether the window is a calendar month in UTC although the rule sets no
 	// window_start.
 	CalendarMonth bool

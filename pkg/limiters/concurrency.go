@@ -45,7 +45,7 @@ func (p *Params) leaseTTL() time.Duration { return cmp.Or(p.LeaseTTL, defaultPar
 var concurrencyDefinition = definition{
 	name:         "concurrency",
 	parameters:   leaseParameters,
-	maxLimit:     MaxLeases,
+	largestMax:   MaxLeases,
 	leases:       concurrencySlots,
 	newAlgorithm: newConcurrency,
 }

@@ -12,7 +12,8 @@ func (l *Limit) Denies(s *State, now int64) bool {
 	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
 }
 
-// checkedHits returns how many hits must fit for op to be allowed; 0 for a peek.
+// checkedHits returns the n for [Limit.fits]: the hits to charge, 0 for a peek, negative for a
+// refund.
 func (op *Op) checkedHits() int64 {
 	if op.Kind == OpCountDenied {
 		return 0

@@ -18,7 +18,7 @@ const (
 	OnErrorError         // the verdict is the error
 	OnErrorAllow
 	OnErrorDeny
-	OnErrorLocal // decide in this process's memory by its share of the limit
+	OnErrorLocal // decide in this process's memory, under its share of the limit
 )
 
 var onErrorNames = []string{"", "error", "allow", "deny", "local"}
@@ -57,8 +57,8 @@ const (
 	// ByCache: a remembered denial of this process. Usage and times are those of the store's last
 	// verdict, so RetryAfter omits what other processes have charged since then.
 	ByCache
-	// ByShare: the store failed, and this process decided by its share of the limit, which the
-	// verdict describes.
+	// ByShare: the store failed, and this process decided under its share of the limit, which
+	// the verdict describes.
 	ByShare
 	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
 	// key.

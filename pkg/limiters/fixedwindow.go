@@ -48,7 +48,7 @@ var fixedWindowParameters = slices.Concat([]Parameter{{
 var fixedWindowDefinition = definition{
 	name:                  "fixed_window",
 	parameters:            slices.Concat(fixedWindowParameters, windowedParameters),
-	maxLimit:              MaxLimit,
+	largestMax:            LargestMax,
 	stateWords:            2,
 	hasWindow:             true,
 	countsDeniedByDefault: true,

@@ -50,7 +50,7 @@ var funnelParameters = []Parameter{{
 var funnelDefinition = definition{
 	name:       "funnel",
 	parameters: slices.Concat(funnelParameters, windowedParameters),
-	maxLimit:   maxCapacity,
+	largestMax: maxCapacity,
 	stateWords: 3,
 	hasWindow:  true,
 	drains:     true,

@@ -13,14 +13,14 @@ import (
 // MaxWindow is the maximum window of a limit.
 const MaxWindow = 10 * 365 * 24 * time.Hour
 
-// MaxLimit is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger
+// LargestMax is the largest Spec.Max of any algorithm. Counts saturate at MaxHits, so a larger
 // maximum would never deny.
-const MaxLimit = MaxHits - 1
+const LargestMax = MaxHits - 1
 
 // A Spec describes a limit.
 type Spec struct {
 	Algorithm string        // one of [Algorithms]
-	Max       int64         // hits per window, 0 to MaxLimit; 0 denies every hit
+	Max       int64         // hits per window, 0 to LargestMax; 0 denies every hit
 	Window    time.Duration // whole microseconds, up to MaxWindow; 0 for concurrency
 	Params    Params        // the parameters of the algorithm
 	// CountDenied counts the hits of a denied charge, whatever its size. Under a limit of 100, one
@@ -111,7 +111,7 @@ type definition struct {
 	name string
 	// parameters are the algorithm's own settings.
 	parameters []Parameter
-	maxLimit   int64 // the largest Max, see MaxLimitOf
+	largestMax int64 // the largest Max, see LargestMaxOf
 	stateWords int   // how many of the words of a State it uses
 	hasWindow  bool
 	leases     leaseKind // concurrencySlots, or noLeases: a limit of the algorithm may still reserve
@@ -153,9 +153,9 @@ func definitionOf(algorithm string) *definition {
 	return definitions[i]
 }
 
-// MaxLimitOf returns the largest Spec.Max of an algorithm whose other parameters have their
+// LargestMaxOf returns the largest Spec.Max of an algorithm whose other parameters have their
 // defaults.
-func MaxLimitOf(algorithm string) int64 { return definitionOf(algorithm).maxLimit }
+func LargestMaxOf(algorithm string) int64 { return definitionOf(algorithm).largestMax }
 
 // HasWindow reports whether limits of an algorithm have a window.
 func HasWindow(algorithm string) bool { return definitionOf(algorithm).hasWindow }
@@ -191,7 +191,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 		}
 	}
 	if err := errors.Join(
-		validateRange("maximum", spec.Max, 0, MaxLimit), d.validateWindow(spec.Window), d.validateParams(&spec.Params),
+		validateRange("maximum", spec.Max, 0, LargestMax), d.validateWindow(spec.Window), d.validateParams(&spec.Params),
 	); err != nil {
 		return nil, err
 	}

@@ -1,10 +1,10 @@
 // Package limiters is the core of Weir: it decides whether the hits of a request fit under a limit.
 //
-// A [Limit] is a number of hits and the algorithm that counts them, such as 100 per minute in a
-// fixed window; [NewLimit] makes it from a [Spec]. A hit is the unit that a Limit counts. An [Op]
-// is one operation on one key under a Limit, such as a charge of N hits. A [Store] keeps a [State]
-// for each key, decides operations, and returns a [Verdict] for each: allowed, or denied with the
-// wait.
+// A hit is the unit of a limit, usually one request. A [Limit] is a number of hits and the
+// algorithm that counts them, such as 100 per minute in a fixed window; [NewLimit] makes it from a
+// [Spec]. An [Op] is one operation on one key under a Limit, such as a charge of N hits. A [Store]
+// keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
+// denied with the wait.
 //
 // An algorithm changes a State in place, from the time and a number of hits, without I/O. [Decide]
 // is the decision logic of a Store, without storage. Package memstore stores the States that Decide

@@ -20,10 +20,10 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		spec Spec
 		err  string // "": the spec is valid
 	}{
-		{Spec{Algorithm: "fixed_window", Max: MaxLimit, Window: 10 * year, Params: Params{WindowStart: StartByFirstHit}}, ""},
+		{Spec{Algorithm: "fixed_window", Max: LargestMax, Window: 10 * year, Params: Params{WindowStart: StartByFirstHit}}, ""},
 		{Spec{Algorithm: "fixed_window", Window: time.Microsecond, CountDenied: true}, ""},
 		{Spec{Algorithm: "fixed_window", Max: -1, Window: time.Second}, "maximum of -1 is out of range"},
-		{Spec{Algorithm: "fixed_window", Max: MaxLimit + 1, Window: time.Second}, "maximum of 4503599627370496 is out of range"},
+		{Spec{Algorithm: "fixed_window", Max: LargestMax + 1, Window: time.Second}, "maximum of 4503599627370496 is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1}, "window of 0s is out of range"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: time.Nanosecond}, "whole microseconds"},
 		{Spec{Algorithm: "fixed_window", Max: 1, Window: 10*year + time.Microsecond}, "up to 10 years"},
@@ -52,7 +52,7 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 		{Spec{Algorithm: "funnel", Max: maxCapacity + 1, Window: time.Second, Params: Params{Capacity: 9}}, ""},
 		{Spec{Algorithm: "funnel", Max: 1_000_000_000_000_000, Window: time.Hour, Params: Params{Capacity: 4294967295}}, ""},
 		{Spec{Algorithm: "funnel", Max: 4_294_967_311, Window: time.Second, Params: Params{Capacity: 9}}, "want at most 4294967310"},
-		{Spec{Algorithm: "funnel", Max: MaxLimit, Window: time.Microsecond, Params: Params{Capacity: 9}}, "exactly: want at most 4294967295"},
+		{Spec{Algorithm: "funnel", Max: LargestMax, Window: time.Microsecond, Params: Params{Capacity: 9}}, "exactly: want at most 4294967295"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: time.Second, Params: Params{Capacity: 4294967296}}, "a 'capacity' of 4294967296 is out of range"},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 71}}, ""},
 		{Spec{Algorithm: "funnel", Max: 1, Window: year, Params: Params{Capacity: 72}}, "more than 71 years"},
@@ -80,8 +80,8 @@ func TestInvalidSpecsAreErrors(t *testing.T) {
 func TestMaximumOfAnImpreciseFunnelIsFoundWithoutTryingEachNumber(t *testing.T) {
 	const prime, funnels = 315_359_983, 1000
 	for range funnels {
-		_, err := NewLimit(Spec{Algorithm: "funnel", Max: MaxLimit, Window: prime * time.Second, Params: Params{Capacity: 1}})
-		if want := fmt.Sprintf("want at most %d", MaxLimit/prime*prime); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := NewLimit(Spec{Algorithm: "funnel", Max: LargestMax, Window: prime * time.Second, Params: Params{Capacity: 1}})
+		if want := fmt.Sprintf("want at most %d", LargestMax/prime*prime); err == nil || !strings.Contains(err.Error(), want) {
 			t.Fatalf("%v, want %q", err, want)
 		}
 	}

@@ -22,7 +22,7 @@ type slidingLog struct {
 var slidingLogDefinition = definition{
 	name:         "sliding_log",
 	parameters:   windowedParameters,
-	maxLimit:     MaxLogLimit,
+	largestMax:   MaxLogLimit,
 	hasWindow:    true,
 	hasLog:       true,
 	newAlgorithm: newSlidingLog,

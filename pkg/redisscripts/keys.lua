@@ -1,5 +1,5 @@
 -- keys: the keys whose states are kept in memory, because several operations may use them. Each is loaded once, and saved once, after all
--- runs. loaded_keys has them by their index in KEYS. The fields of a key:
+-- runs. The index of a key in loaded_keys is its index in KEYS. The fields of a key:
 --   name      the key in Redis
 --   state     its state, once it is loaded
 --   charged   the limit under which the state has changed

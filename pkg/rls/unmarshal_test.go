@@ -315,7 +315,7 @@ func FuzzUnmarshal(f *testing.F) {
 
 func randomDecision(r *rand.Rand, names []string) decide.Decision {
 	number := func() uint32 { return []uint32{0, 1, 127, 128, r.Uint32(), math.MaxUint32}[r.IntN(6)] }
-	large := func() int64 { return []int64{int64(number()), math.MaxUint32 + 1, limiters.MaxLimit}[r.IntN(3)] }
+	large := func() int64 { return []int64{int64(number()), math.MaxUint32 + 1, limiters.LargestMax}[r.IntN(3)] }
 	d := decide.Decision{Plan: &decide.Plan{}, Outcome: []decide.Outcome{decide.Undecided, decide.Allowed}[r.IntN(2)]}
 	if r.IntN(4) > 0 {
 		d.Limits = []descriptors.RateLimit{{

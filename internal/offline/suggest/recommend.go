@@ -83,11 +83,11 @@ func (c *Collector) addRecommendation(r *RuleReport, w *WindowReport, a *Algorit
 	s := a.dist.splitOutliers()
 	if s.ordinary == never {
 		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
-			terminal.Grouped(a.variant.maxLimit))
+			terminal.Grouped(a.variant.largestMax))
 		return
 	}
 	rec := &Recommendation{
-		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.maxLimit),
+		Algorithm: a.Algorithm, Unit: w.Unit, Multiplier: w.Multiplier, Limit: min(s.withHeadroom(c.o.Headroom), a.variant.largestMax),
 		CurrentLimit: a.CurrentLimit, Ordinary: s.ordinary, Outliers: []Outlier{}, Reasons: reasons, split: s, window: w, algorithm: a,
 	}
 	if configured := a.variant.configured; configured != nil {

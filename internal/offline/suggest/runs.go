@@ -177,7 +177,7 @@ func (s *sum) add(h *history) {
 func (m *measurement) run(ctx context.Context, keys []key, limits []int64, rec *Recommendation) (sums []sum, present *sum, err error) {
 	v := m.variant
 	for _, n := range limits {
-		if l, err := v.limit(n); err == nil && n <= v.maxLimit {
+		if l, err := v.limit(n); err == nil && n <= v.largestMax {
 			sums = append(sums, sum{limit: n, store: newKeyStore(l)})
 		}
 	}

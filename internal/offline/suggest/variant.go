@@ -24,16 +24,16 @@ type variant struct {
 	unit       descriptors.Unit
 	multiplier uint32
 	configured *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
-	maxLimit   int64                  // the largest maximum
+	largestMax int64                  // the largest maximum
 	peekOver   bool                   // a peek is denied only above the limit, not at it
-	loosest    *limiters.Limit        // the limit with the maximum maxLimit; nil if its usage depends on the maximum, as in a funnel
+	loosest    *limiters.Limit        // the limit with the maximum largestMax; nil if its usage depends on the maximum, as in a funnel
 }
 
 // newVariant returns the variant of a spec, without its penalty, reservation and capacity.
 func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
-	v := &variant{spec: spec, unit: unit, multiplier: multiplier, maxLimit: limiters.MaxLimitOf(spec.Algorithm)}
-	loosest, err := v.limit(v.maxLimit)
+	v := &variant{spec: spec, unit: unit, multiplier: multiplier, largestMax: limiters.LargestMaxOf(spec.Algorithm)}
+	loosest, err := v.limit(v.largestMax)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (v *variant) need(h *history, s *keyStore) int64 {
 	} else {
 		need = v.needByCounting(h, s)
 	}
-	if need > v.maxLimit {
+	if need > v.largestMax {
 		return never
 	}
 	return need
@@ -98,7 +98,7 @@ func (v *variant) needOfFunnel(h *history) (need int64) {
 	backlog := hull{window: v.length().Microseconds()}
 	for c := h.cursor(); c.next(); {
 		switch n := c.hits; {
-		case n > v.maxLimit:
+		case n > v.largestMax:
 			return never
 		case n > 0:
 			need = max(need, backlog.charge(c.at, n))

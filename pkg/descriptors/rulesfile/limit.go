@@ -83,7 +83,7 @@ func (p *parser) checkUnlimited(f fields) {
 		p.warn(besideUnlimited, f.key("unit"), fmt.Sprintf("'%s' is not a unit, and has no effect when unlimited", excerpt(unit)),
 			"remove it")
 	}
-	if !p.isUnset(f.get("requests_per_unit")) && p.readNumber(f.get("requests_per_unit"), 0, limiters.MaxLimit, 0) > 0 {
+	if !p.isUnset(f.get("requests_per_unit")) && p.readNumber(f.get("requests_per_unit"), 0, limiters.LargestMax, 0) > 0 {
 		p.warn(besideUnlimited, f.key("requests_per_unit"), "'requests_per_unit' has no effect when unlimited", "remove it")
 	}
 	for _, name := range rateLimitSchema.Keys {
@@ -187,7 +187,7 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 // it.
 func (p *parser) readRequests(f fields, overlayRequests *requests) int64 {
 	if n := f.get("requests_per_unit"); !p.isUnset(n) {
-		return p.readNumber(n, 0, limiters.MaxLimit, 0)
+		return p.readNumber(n, 0, limiters.LargestMax, 0)
 	}
 	if overlayRequests == nil {
 		p.warn(missingRequests, cmp.Or(f.key("requests_per_unit"), f.at),

@@ -127,7 +127,7 @@ func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
 	}
 	s := p.readLimitSettings(f)
 	if r := f.get("requests_per_unit"); !p.isUnset(r) {
-		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.MaxLimit, 0)}
+		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.LargestMax, 0)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s
 	if f.has("algorithm") { // else the rules may set it

@@ -72,7 +72,7 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 			}
 		}
 		numbers("unit_multiplier", limit["unit_multiplier"], 1, anyUint32)
-		numbers("requests_per_unit", limit["requests_per_unit"], 0, limiters.MaxLimit)
+		numbers("requests_per_unit", limit["requests_per_unit"], 0, limiters.LargestMax)
 		numbers("concurrent_requests", limit["concurrent_requests"], 0, limiters.MaxLeases)
 		for _, p := range parameters {
 			section, key := id, p.Key

@@ -103,7 +103,7 @@ func TestShareOfLargeLimitsIsNearTheNormalQuantile(t *testing.T) {
 // The share of a limit that is too large for a sum is a bound: it covers the normal distribution,
 // and is not much larger.
 func TestShareBeyond32BitsCoversTheNormalQuantile(t *testing.T) {
-	for _, n := range []int64{maxExactTrials + 1, 1 << 40, limiters.MaxLimit} {
+	for _, n := range []int64{maxExactTrials + 1, 1 << 40, limiters.LargestMax} {
 		for _, replicas := range []int64{2, 50, 1000} {
 			q := 1 / float64(replicas)
 			mean, deviation := float64(n)*q, math.Sqrt(float64(n)*q*(1-q))

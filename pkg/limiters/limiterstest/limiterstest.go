@@ -168,7 +168,7 @@ func testOwnClock(t *testing.T, store limiters.Store) {
 // order.
 func testOrder(t *testing.T, store limiters.Store) {
 	const goroutines, takes = 64, 100
-	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.MaxLimit, Window: limiters.MaxWindow})
+	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: limiters.MaxWindow})
 	var mu sync.Mutex
 	decided := map[string][]limiters.Verdict{}
 	before := time.Now().Add(-time.Hour).UnixMicro()

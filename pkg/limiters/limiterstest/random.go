@@ -266,7 +266,7 @@ func randomSpec(rnd *rand.Rand, algorithm string) limiters.Spec {
 		spec := limiters.Spec{
 			Algorithm: algorithm,
 			Max: pick(rnd, 0, 1, 1, 2, 3, 5, 7, 10, 30, 97, 1000, 1237, 100_003, 1_000_000, rnd.Int64N(1_000_000),
-				3_599_999_999, 1<<32, 6_000_000_000, 1_000_000_000_000_000, limiters.MaxLimit),
+				3_599_999_999, 1<<32, 6_000_000_000, 1_000_000_000_000_000, limiters.LargestMax),
 			Window: time.Duration(pick(rnd, 1, 7, 1000, 1e6, 1e6, 6e7, 6e7, 36e8, 864e8, 7*864e8, 30*864e8, 365*864e8,
 				3650*864e8)) * time.Microsecond,
 			CountDenied: rnd.IntN(2) == 0,

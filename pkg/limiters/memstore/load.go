@@ -113,7 +113,7 @@ func (l *loader) loadKey(r *keyReader) error {
 	if r.failed {
 		return errors.New("a field is missing")
 	}
-	if number >= len(l.algorithms) || maximum > limiters.MaxLimit || window > uint64(limiters.MaxWindow.Microseconds()) {
+	if number >= len(l.algorithms) || maximum > limiters.LargestMax || window > uint64(limiters.MaxWindow.Microseconds()) {
 		return errors.New("a limit out of range")
 	}
 	limit := l.limit(limitFields{l.algorithms[number], flags&flagCountDenied != 0, maximum, window, params})

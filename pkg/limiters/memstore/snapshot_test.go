@@ -526,7 +526,7 @@ func TestSnapshotRestoresLimitsAndAccounts(t *testing.T) {
 	s := New(Options{})
 	for _, spec := range []limiters.Spec{
 		{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}},
-		{Algorithm: "fixed_window", Max: limiters.MaxLimit, Window: time.Hour, CountDenied: true},
+		{Algorithm: "fixed_window", Max: limiters.LargestMax, Window: time.Hour, CountDenied: true},
 		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow, Params: limiters.Params{Capacity: 3}},
 		{Algorithm: "funnel", Max: 70_000, Window: limiters.MaxWindow / 2, Params: limiters.Params{Capacity: 3, Peek: limiters.PeekOver}},
 		{Algorithm: "fixed_window", Max: 7, Window: 90 * 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByCalendar, CalendarUnit: "month", TimeZone: "Europe/Berlin"}},

@@ -89,7 +89,7 @@ func (b *batch) encode(groups []limiters.Group, keys []string) {
 	b.encodeRuns()
 }
 
-// addKey adds a key unless the batch has it, and returns its index.
+// addKey adds a key that is not in the batch yet, and returns its index.
 func (b *batch) addKey(key string) int {
 	i, found := b.indexOfKey[key]
 	if !found {
@@ -109,7 +109,7 @@ func (op *batchOp) verdictCount() int {
 	return 1
 }
 
-// addLimit adds a limit unless the batch has it, and returns its index.
+// addLimit adds a limit that is not in the batch yet, and returns its index.
 func (b *batch) addLimit(l *limiters.Limit) int {
 	i := slices.Index(b.limits, l)
 	if i < 0 {
@@ -119,10 +119,10 @@ func (b *batch) addLimit(l *limiters.Limit) int {
 	return i
 }
 
-// commandArgs returns the name and the arguments of the command for the batch. notAfter is its
-// deadline in the server's time; 0 means none.
-func (b *batch) commandArgs(name, text string, notAfter int64) []any {
-	args := append(b.argsBuffer[:0], name, text, len(b.keys))
+// commandArgs returns the command for the batch, see [scriptCaller.eval]. notAfter is its deadline
+// in the server's time; 0 means none.
+func (b *batch) commandArgs(evalOrEvalsha, sourceOrDigest string, notAfter int64) []any {
+	args := append(b.argsBuffer[:0], evalOrEvalsha, sourceOrDigest, len(b.keys))
 	for i := range b.keys {
 		args = append(args, &b.keys[i]) // a string in an any would be an allocation; go-redis sends both alike
 	}

@@ -66,9 +66,9 @@ func (s scriptCaller) ping(ctx context.Context) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-// eval sends the command name, evalsha or eval, with its text, a digest or the source.
-func (s scriptCaller) eval(ctx context.Context, name, text string, b *batch) (reply, error) {
-	cmd := s.newCommand(ctx, name, text, b)
+// eval sends evalsha with the digest of the script, or eval with its source.
+func (s scriptCaller) eval(ctx context.Context, evalOrEvalsha, sourceOrDigest string, b *batch) (reply, error) {
+	cmd := s.newCommand(ctx, evalOrEvalsha, sourceOrDigest, b)
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return reply{}, err
 	}
@@ -82,8 +82,8 @@ type command struct{ *redis.Cmd }
 // timeout.
 func (command) NoRetry() bool { return true }
 
-func (s scriptCaller) newCommand(ctx context.Context, name, text string, b *batch) command {
-	return command{redis.NewCmd(ctx, b.commandArgs(name, text, s.clock.serverTime(b.notAfter))...)}
+func (s scriptCaller) newCommand(ctx context.Context, evalOrEvalsha, sourceOrDigest string, b *batch) command {
+	return command{redis.NewCmd(ctx, b.commandArgs(evalOrEvalsha, sourceOrDigest, s.clock.serverTime(b.notAfter))...)}
 }
 
 // parse parses the reply and updates the clock.
