@@ -87,11 +87,12 @@ type Stats struct {
 
 // A Recorder records requests. It is safe for concurrent use.
 type Recorder struct {
-	options Options
-	maxHash uint64 // the highest hash of a key in the sample
-	queues  [queueCount]queue
-	budget  atomic.Int64 // how many lines may still be recorded in this second; negative: none
-	wake    chan struct{}
+	options   Options
+	maxHash   uint64 // the highest hash of a key in the sample
+	queues    [queueCount]queue
+	budget    atomic.Int64   // how many lines may still be recorded in this second; negative: none
+	refilling sync.WaitGroup // of refillEachSecond
+	wake      chan struct{}
 
 	lines, bytes atomic.Int64
 	dropped      [reasonCount]atomic.Int64
@@ -143,7 +144,7 @@ func New(o Options) *Recorder {
 		r.queues[i].requests = make([]byte, 0, queueBytes/4)
 	}
 	r.budget.Store(int64(o.PerSecond))
-	go r.refillEachSecond()
+	r.refilling.Go(r.refillEachSecond)
 	go newWriter(r).run()
 	return r
 }
@@ -156,6 +157,7 @@ var ErrUnwritten = errors.New("the last lines of the recording are not written")
 // current write.
 func (r *Recorder) Close(ctx context.Context) error {
 	close(r.stop)
+	r.refilling.Wait() // it waits for nothing but r.stop
 	select {
 	case <-r.stopped:
 		if r.failing.Load() {
