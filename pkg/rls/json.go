@@ -33,7 +33,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall() // after the body, which may arrive slowly
 	c.observation.Protocol = JSON
 	if err != nil {
-		c.decodeErr = malformedStatus(err)
+		c.decodeErr = malformedStatus(withoutQuote(err))
 		if errors.Is(err, errBodyCanceled) {
 			c.decodeErr = status.Error(codes.Canceled, err.Error())
 		}
@@ -79,7 +79,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateL
 	case isClosed(err):
 		return errBodyCanceled
 	case err != nil:
-		return fmt.Errorf("cannot read the body: %w", err)
+		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	return parseJSON(body, request)
 }
@@ -89,7 +89,22 @@ func isClosed(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, new(*net.OpError))
 }
 
-var errBodyCanceled = errors.New("the client left before the end of the body")
+// Errors of a body. The text of an error that wraps one of the last two may quote the body.
+var (
+	errBodyCanceled = errors.New("the client left before the end of the body")
+	errUnreadable   = errors.New("cannot read the body")
+	errNotARequest  = errors.New("not a RateLimitRequest")
+)
+
+// withoutQuote returns an error for the log in place of err, which may quote the body.
+func withoutQuote(err error) error {
+	for _, plain := range []error{errUnreadable, errNotARequest} {
+		if errors.Is(err, plain) {
+			return fmt.Errorf("%w: the body of the response names the fault", plain)
+		}
+	}
+	return err
+}
 
 // underlying returns the ResponseWriter of net/http in w. [http.MaxBytesReader] needs it to tell
 // the server that a body was cut. The server then lets the client read the response before it
@@ -116,7 +131,7 @@ func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		fault = "the body is empty"
 	}
-	return fmt.Errorf("not a RateLimitRequest: %s: write one such as %s", descriptors.Truncate(fault, maxFaultBytes),
+	return fmt.Errorf("%w: %s: write one such as %s", errNotARequest, descriptors.Truncate(fault, maxFaultBytes),
 		`{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}],"hits_addend":1}]}`)
 }
 

@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -75,6 +76,27 @@ func TestJSONErrorsNameTheFault(t *testing.T) {
 		}
 		if len(f.observed) != 1 || f.observed[0].Code != codes.InvalidArgument || f.observed[0].Err == nil {
 			t.Errorf("%.80s: observed %+v, want one INVALID_ARGUMENT", body, f.observed)
+		}
+	}
+}
+
+// The observed error is logged at every level, so it must not quote the client. The response may.
+func TestObservedErrorsDoNotQuoteTheBody(t *testing.T) {
+	for _, sent := range []string{
+		`Content-Length: 19` + "\r\n\r\n" + `{"domain": hunter2}`,
+		`Content-Length: 13` + "\r\n\r\n" + `{"hunter2":1}`,
+		"Transfer-Encoding: chunked\r\n\r\n0\r\nhunter2\r\n\r\n", // an invalid trailer
+	} {
+		f := newFixture(t)
+		request, err := http.ReadRequest(bufio.NewReader(strings.NewReader("POST /json HTTP/1.1\r\nHost: weir\r\n" + sent)))
+		must.Succeed(t, err)
+		w := httptest.NewRecorder()
+		f.ServeHTTP(w, request)
+		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "hunter2") {
+			t.Errorf("%q: %d %s, want 400 with the fault", sent, w.Code, w.Body)
+		}
+		if err := f.observed[0].Err; strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "response") {
+			t.Errorf("%q: observed %v, want an error that refers to the response", sent, err)
 		}
 	}
 }
