@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -160,6 +161,23 @@ func TestClientStreamsLargeDecisions(t *testing.T) {
 	}, nil)
 	if !errors.Is(err, enough) {
 		t.Errorf("Decisions returns %v, want the decision", err)
+	}
+}
+
+func TestTooLargeEventIsNamed(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for part := bytes.Repeat([]byte("x"), 1<<20); ; {
+			if _, err := w.Write(part); err != nil {
+				return
+			}
+		}
+	}))
+	defer other.Close()
+	c, err := client.New(client.Options{Server: other.URL})
+	must.Succeed(t, err)
+	want := "a line of the stream of " + other.URL + "/v1/decisions has more than 33554432 bytes"
+	if err := c.Decisions(t.Context(), api.Filter{}, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("an endless line: %v, want %q", err, want)
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
-// maxEventBytes bounds the JSON of an event. A request of the largest size, 4 MiB, has at most 24
-// MiB with its escapes.
-const maxEventBytes = 32 << 20
+// maxLineBytes bounds a line of the stream, and so the JSON of an event. A request of the largest
+// size, 4 MiB, has at most 24 MiB with its escapes.
+const maxLineBytes = 32 << 20
 
 // Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a
 // function returns an error, or the stream ends. dropped gets the number of decisions that the
@@ -32,7 +32,7 @@ func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.D
 	}
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, maxEventBytes)
+	lines.Buffer(nil, maxLineBytes)
 	event := ""
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
@@ -44,6 +44,10 @@ func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.D
 				return err
 			}
 		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("a line of the stream of %s/v1/decisions has more than %d bytes, so the stream is not that of an admin API: check the address",
+			c.base.Redacted(), maxLineBytes)
 	}
 	if err := errors.Join(ctx.Err(), lines.Err()); err != nil {
 		return err
