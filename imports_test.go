@@ -75,7 +75,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// Observation of decisions.
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
-	{"internal/rlconfig", "prints rules as envoyproxy/ratelimit does", "pkg/descriptors pkg/limiters"},
+	{"internal/rlconfig", "prints rules as envoyproxy/ratelimit does", "internal/terminal pkg/descriptors pkg/limiters"},
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"internal/topkeys", "finds the busiest and the most denied keys, in bounded memory",

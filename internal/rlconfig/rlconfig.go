@@ -7,15 +7,16 @@ import (
 	"io"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
 // Write writes one line for each limit, in the form of envoyproxy/ratelimit followed by Weir's own
-// settings.
+// settings. Control characters in names become escapes, so that no name makes a line.
 func Write(w io.Writer, rules *descriptors.Rules) {
 	for r := range rules.All() {
-		start := fmt.Sprintf("%s.%s: ", r.Domain, r.Name)
+		start := terminal.Printable(fmt.Sprintf("%s.%s: ", r.Domain, r.Name))
 		modes := fmt.Sprintf("shadow_mode: %t, quota_mode: %t", r.ShadowMode, r.QuotaMode)
 		lists := listSettings(r)
 		if r.Unlimited {

@@ -44,6 +44,16 @@ d.many: unit=MINUTE requests_per_unit=9, shadow_mode: true, quota_mode: false, u
 	}
 }
 
+// The names of a control plane's rules must not look like other rules.
+func TestNameMakesNoLineOfItsOwn(t *testing.T) {
+	rules := rulesfiletest.Parse(t, `{domain: "d\nx.y: unit=DAY", descriptors: [{key: "k\nx.y: \e[2m", value: "v\r", rate_limit: {unlimited: true}}]}`)
+	var page strings.Builder
+	Write(&page, rules)
+	if got, want := page.String(), `d\nx.y: unit=DAY.k\nx.y: \x1b[2m=v\r: unit=UNKNOWN`; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
+		t.Errorf("got %q, want one line that begins with %s", got, want)
+	}
+}
+
 func TestRulesPageShowsLeases(t *testing.T) {
 	b := descriptors.NewBuilder()
 	for key, spec := range map[string]limiters.Spec{
