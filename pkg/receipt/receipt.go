@@ -62,7 +62,7 @@ var (
 	ErrForged     = errors.New("the receipt is forged or damaged: its key does not decrypt it")
 )
 
-var encoding = base64.RawURLEncoding
+var encoding = base64.RawURLEncoding.Strict()
 
 // Append appends the text of a receipt, encrypted with the first key, to dst.
 func (k *Keys) Append(dst []byte, r *Receipt) []byte {
