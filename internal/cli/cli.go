@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,11 +41,21 @@ const (
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // printJSON prints a value as indented JSON.
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
+func printJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }
+
+// printLine prints a value as one line of JSON.
+func printLine(w io.Writer, v any) error { return writeJSON(w, v, "") }
+
+func writeJSON(w io.Writer, v any, indent string) error {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(terminal.JSON(text.Bytes()))
+	return err
 }
 
 // printResult prints a value as JSON if the output is json, and its text otherwise.

@@ -30,6 +30,8 @@ var hostile = map[string]string{
 	"lines.ndjson": `{"t":1795341600000000,"domain":"d\nINJECTED","descriptors":[[["k\nINJECTED","v\nINJECTED"]],[["user_id","hmac:0123456789abcdefghijkl"]]],"allowed":false}
 {"t":1795341600000001,"domain":"d\nINJECTED","descriptors":[[["o\nINJECTED","v\nINJECTED"]]]}
 `,
+	"c1.yaml":        "{domain: d, descriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]}",
+	"c1.ndjson":      strings.Repeat(`{"t":1795341600000000,"domain":"d","descriptors":[[["k","v\u009b1m"]]]}`+"\n", 2),
 	"nginx.conf":     "http { limit_req_zone $binary_remote_addr zone=b\x1b[33m:1m rate=1r/s; server { location / { limit_req zone=\x1b[32m; } } }",
 	"limitador.yaml": `[{namespace: "n\e[31m", max_value: 3, seconds: 61, conditions: ["a\e[32m == 'b\e[33m'"], variables: ["u\e[34m"]}]`,
 	"kong.yaml":      `{_format_version: "3.0", services: [{name: "s\e[31m", plugins: [{name: rate-limiting, config: {minute: 5, limit_by: "he\e[31mader"}}]}]}`,
@@ -66,6 +68,8 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		"simulate --config rules.yaml r.ndjson":                     `k\x1b[32m`,
 		"simulate --config faults.yaml r.ndjson":                    "faults.yaml:1",
 
+		"simulate -o json --config c1.yaml c1.ndjson":     `v\u009b1m`,
+		"explain -o json --config c1.yaml k=v\u009b1m":    `v\u009b1m`,
 		"check --strict lines.yaml":                       `ok: rules`,
 		"gen envoy --config lines.yaml --upstream a:1":    `k\nINJECTED`,
 		"test --init lines.yaml":                          `k\nINJECTED`,
@@ -88,7 +92,7 @@ func TestControlCharactersOfFilesAreEscaped(t *testing.T) {
 		err = parsed.Run(cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, cli.SettingsChecker(func() cli.SettingsReport { return cli.SettingsReport{} }))
 		cli.ExitCode(err, &errs) // prints it
 		printed := out.String() + errs.String()
-		if strings.Contains(printed, "\x1b") || strings.Contains(printed, "\nINJECTED") || !strings.Contains(printed, want) {
+		if strings.ContainsAny(printed, "\x1b\u009b") || strings.Contains(printed, "\nINJECTED") || !strings.Contains(printed, want) {
 			t.Errorf("%q printed %q and %q, want %q without control characters", args, &out, &errs, want)
 		}
 	}

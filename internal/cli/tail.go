@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -140,13 +139,6 @@ func (t *Tail) write(w io.Writer, d *api.Decision) error {
 	}
 	_, err := fmt.Fprintln(w, decisionText(d))
 	return err
-}
-
-// printLine prints a value as one line of JSON.
-func printLine(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
 }
 
 // decisionText returns a decision as a line.

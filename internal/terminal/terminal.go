@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // Printable returns text with every control character as an escape, because clients choose the
@@ -27,6 +29,24 @@ func PrintableLines(text string) string {
 		lines[i] = Printable(line)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// JSON returns JSON with every character that is not printable as an escape. Encoding/json leaves
+// those from U+007F on. A terminal may obey U+009B as it obeys ESC [.
+func JSON(text []byte) []byte {
+	escaped := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		switch {
+		case r < 0x7f || strconv.IsPrint(r):
+			escaped = utf8.AppendRune(escaped, r)
+		case r <= 0xffff:
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return escaped
 }
 
 // Grouped returns a number with a comma between groups of three digits.

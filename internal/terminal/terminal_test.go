@@ -1,11 +1,13 @@
 package terminal_test
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"text/tabwriter"
 	"time"
 
+	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/terminal"
 )
 
@@ -19,6 +21,23 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 	}
 	if got, want := terminal.PrintableLines("a\x07\nb\n"), "a\\a\nb\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestControlCharactersOfJSONAreEscaped(t *testing.T) {
+	text := "a ö \u009b2J \x7f \u202e \U000e0001 \ufffd \x1b \n"
+	in, err := json.Marshal(text)
+	must.Succeed(t, err)
+	out := terminal.JSON(in)
+	if want := `"a ö \u009b2J \u007f \u202e \udb40\udc01 ` + "\ufffd" + ` \u001b \n"`; string(out) != want {
+		t.Errorf("got %s, want %s", out, want)
+	}
+	var again string
+	if err := json.Unmarshal(out, &again); err != nil || again != text {
+		t.Errorf("the JSON has the text %q, %v, want %q", again, err, text)
+	}
+	if indented := "{\n  \"a\": 1\n}\n"; string(terminal.JSON([]byte(indented))) != indented {
+		t.Error("the line ends of JSON are escaped")
 	}
 }
 
