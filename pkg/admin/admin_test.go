@@ -438,6 +438,15 @@ func TestBadCallsAreProblems(t *testing.T) {
 	}
 }
 
+// Clients without credentials must not fill the log.
+func TestMethodOfAnUnauthorizedCallIsTruncated(t *testing.T) {
+	f := newFixture(t, nil)
+	f.send(strings.Repeat("A", 60_000), "/v1/status", "", "")
+	if got := f.attempts[0].Method; got != strings.Repeat("A", maxMethodBytes)+"..." {
+		t.Errorf("a method of %d bytes, want its start", len(got))
+	}
+}
+
 func TestUnauthorizedNamesTheScheme(t *testing.T) {
 	f := newFixture(t, nil)
 	r := f.send("GET", "/v1/status", "", "")

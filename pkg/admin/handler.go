@@ -10,10 +10,14 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/weir-rls/weir/internal/recovery"
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // An UnauthorizedCall is a call without valid credentials.
+// Method is truncated, because clients choose it.
 type UnauthorizedCall struct{ Remote, Method, Route string }
+
+const maxMethodBytes = 32
 
 // ServeHTTP implements [http.Handler].
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +79,7 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 // rejectCaller answers a call without valid credentials.
 func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string) {
 	if a.options.Unauthorized != nil {
-		a.options.Unauthorized(UnauthorizedCall{r.RemoteAddr, r.Method, route})
+		a.options.Unauthorized(UnauthorizedCall{r.RemoteAddr, descriptors.Truncate(r.Method, maxMethodBytes), route})
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
