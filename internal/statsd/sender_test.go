@@ -493,3 +493,45 @@ func TestMogrifiersAreChecked(t *testing.T) {
 		t.Errorf("not all that is wrong: %v", err)
 	}
 }
+
+// A brokenConn fails the writes after the first good ones.
+type brokenConn struct {
+	idleConn
+	good int
+}
+
+func (c *brokenConn) Write(b []byte) (int, error) {
+	if c.good--; c.good < 0 {
+		return 0, errors.New("connection reset by peer")
+	}
+	return len(b), nil
+}
+
+// A failed write loses the lines of its packet only: the next flush sends all later increments, and
+// the later response times count as dropped.
+func TestFailedWriteLosesOnePacket(t *testing.T) {
+	f := newFake(100)
+	s := New(Destination{Network: "tcp", FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
+	s.bounds.packetBytes = 1000 // two counters
+	s.conn = &brokenConn{good: 2}
+	f.total = 1
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	if s.sent.Load() != 4 || s.dropped.Load() != 2 || s.conn != nil || s.up.Load() {
+		t.Errorf("sent %d, dropped %d, connected %v, up %v; want 4 sent and 2 dropped", s.sent.Load(), s.dropped.Load(), s.conn != nil, s.up.Load())
+	}
+	s.conn = &idleConn{}
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	if s.sent.Load() != 98 || s.dropped.Load() != 2 || !s.up.Load() {
+		t.Errorf("sent %d, dropped %d, up %v after the outage, want 98 sent", s.sent.Load(), s.dropped.Load(), s.up.Load())
+	}
+
+	s.conn = &brokenConn{}
+	f.calls, f.times = 500, make([]time.Duration, 250)
+	if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.sent.Load() != 98 || s.dropped.Load() != 2+250 {
+		t.Errorf("sent %d, dropped %d, want all 250 sampled times to be dropped", s.sent.Load()-98, s.dropped.Load()-2)
+	}
+	f.calls, f.times = 500, make([]time.Duration, 250)
+	if s.flush(t.Context(), s.sendTimes); s.dropped.Load() != 2+500 {
+		t.Errorf("dropped %d while not connected, want all 250 sampled times", s.dropped.Load()-252)
+	}
+}
