@@ -47,6 +47,9 @@ func (s *serveCommand) Run(ctx context.Context, to cli.Streams) error {
 // newLogs returns the log, and the log of changes by the admin API, which are logged at every
 // level.
 func newLogs(w io.Writer, level zapcore.Level, format string) (log, audit *zap.Logger) {
+	if file, ok := w.(*os.File); ok {
+		w = &logFile{File: file}
+	}
 	to := zapcore.Lock(zapcore.AddSync(w))
 	return telemetry.NewLog(to, level, format), telemetry.NewLog(to, min(level, zapcore.InfoLevel), format)
 }
