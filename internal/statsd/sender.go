@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -56,7 +57,7 @@ type Sender struct {
 	up      atomic.Bool
 
 	conn     net.Conn
-	proven   bool // something was sent on conn, and no error has come back
+	proven   bool // a flush on conn has succeeded, over UDP with a packet
 	failures int  // failures in a row
 	retryAt  time.Time
 	timeLeft time.Duration // for writes of the flush under way
@@ -148,10 +149,10 @@ func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	if s.conn == nil {
 		return
 	}
-	// UDP reports a missing server only after the first packet.
-	s.proven = s.proven || s.to.Network == "tcp"
+	// UDP reports a missing server only after the first packet. Over TCP, a proxy may accept a
+	// connection for a missing server, and then close it.
 	if !s.proven {
-		s.proven = s.sent.Load() > before
+		s.proven = s.to.Network == "tcp" || s.sent.Load() > before
 		return
 	}
 	if s.failures > 0 {
@@ -243,8 +244,9 @@ func (s *Sender) ensureConnected(ctx context.Context) bool {
 		err := s.checkOpen()
 		switch {
 		case err != nil:
+			wasUp := s.up.Load()
 			s.fail(err)
-			if s.to.Network == "tcp" {
+			if s.to.Network == "tcp" && wasUp {
 				s.retryAt = time.Time{} // a restarted server may accept connections already
 			}
 		case s.bounds.renew > 0 && time.Since(s.opened) > s.bounds.renew:
@@ -277,10 +279,14 @@ func (s *Sender) checkOpen() error {
 	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return err
 	}
-	if _, err := s.conn.Read(one[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	switch _, err := s.conn.Read(one[:]); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case errors.Is(err, io.EOF):
+		return errors.New("the server closed the connection")
+	default:
 		return err
 	}
-	return nil
 }
 
 // fail closes the connection and schedules the next attempt.

@@ -254,6 +254,40 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// A proxy may accept connections for a server that is down, and close them.
+func TestTCPServerThatClosesConnectionsIsLoggedOnce(t *testing.T) {
+	listening, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = listening.Close() })
+	go func() {
+		for {
+			conn, err := listening.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	core, logs := observer.New(zapcore.InfoLevel)
+	m := newFixture()
+	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), FlushInterval: time.Second}, m, m.registry, zap.New(core))
+	for range 10 {
+		s.retryAt = time.Time{}
+		s.flush(t.Context(), s.sendTimes, s.sendCounters)
+		if s.conn != nil {
+			must.Succeed(t, s.conn.SetReadDeadline(time.Now().Add(2*time.Minute)))
+			_, _ = s.conn.Read(make([]byte, 1)) // waits for the end
+		}
+	}
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	if s.up.Load() || logs.FilterMessageSnippet("not connected").Len() != 1 || logs.Len() != 1 {
+		t.Errorf("up %v, logged %v, want one line for one outage", s.up.Load(), logs.All())
+	}
+	if s.failures < 5 || time.Until(s.retryAt) <= 0 {
+		t.Errorf("%d failures in a row, next attempt in %v, want a backoff", s.failures, time.Until(s.retryAt))
+	}
+}
+
 // awaitError waits until the socket of conn has an error, and leaves the error for the next read or
 // write.
 func awaitError(t *testing.T, conn net.Conn) {
@@ -308,6 +342,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	f := newFake(manySeries)
 	s := newTestSender(Destination{Network: "tcp", Address: address, FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
+	s.flush(t.Context(), s.sendTimes) // connects
 	f.total = 1
 	s.flush(t.Context(), s.sendTimes, s.sendCounters)
 	if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != manySeries || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
@@ -519,7 +554,7 @@ func TestFailedWriteLosesOnePacket(t *testing.T) {
 	if s.sent.Load() != 4 || s.dropped.Load() != 2 || s.conn != nil || s.up.Load() {
 		t.Errorf("sent %d, dropped %d, connected %v, up %v; want 4 sent and 2 dropped", s.sent.Load(), s.dropped.Load(), s.conn != nil, s.up.Load())
 	}
-	s.conn = &idleConn{}
+	s.conn, s.proven = &idleConn{}, true
 	s.flush(t.Context(), s.sendTimes, s.sendCounters)
 	if s.sent.Load() != 98 || s.dropped.Load() != 2 || !s.up.Load() {
 		t.Errorf("sent %d, dropped %d, up %v after the outage, want 98 sent", s.sent.Load(), s.dropped.Load(), s.up.Load())
