@@ -662,7 +662,14 @@ func TestTimesCarryTheFractionOfTheirSample(t *testing.T) {
 	conn := &brokenConn{good: 1}
 	s.conn, f.calls, f.times = conn, 8, []time.Duration{time.Millisecond, 2 * time.Millisecond}
 	s.flush(t.Context(), s.sendTimes)
-	if want := "response_time:1|ms|@0.250000\nresponse_time:2|ms|@0.250000\n"; conn.text != want {
+	const want = "response_time:1|ms|@0.250000\nresponse_time:2|ms|@0.250000\n"
+	if conn.text != want {
 		t.Errorf("sent %q, want %q", conn.text, want)
+	}
+	full := &idleConn{}
+	s.conn, s.bounds.packetBytes = full, len(want)
+	f.calls, f.times = 8, []time.Duration{time.Millisecond, 2 * time.Millisecond}
+	if s.flush(t.Context(), s.sendTimes); full.longest != len(want) {
+		t.Errorf("a packet of %d bytes, want both lines in one of %d", full.longest, len(want))
 	}
 }
