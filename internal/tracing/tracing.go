@@ -42,8 +42,8 @@ type Options struct {
 	SamplingRate                  float64 // the fraction of traces to send, if the caller has not decided
 	// Invalid is called with an error for each variable that has no effect.
 	Invalid func(error)
-	// Failed is called with the error of each export, whose spans are lost. Under load, that is many
-	// times a second.
+	// Failed is called with the error of each export, whose spans are lost. Under load, many
+	// exports may fail in a second.
 	Failed func(error)
 }
 
