@@ -158,6 +158,20 @@ func TestSIGTERMAtStartExitsWithZero(t *testing.T) {
 	}
 }
 
+// A file on a disk that hangs, or a pipe without a writer, does not keep a server that starts from
+// stopping.
+func TestSIGTERMStopsServerThatWaitsForAFile(t *testing.T) {
+	t.Parallel()
+	secret := filepath.Join(t.TempDir(), "secret")
+	must.Succeed(t, syscall.Mkfifo(secret, 0o600))
+	s := startProcess(t, "CONFIG_PATH="+rulesFile(t), "RECORD_PATH="+t.TempDir(), "RECORD_SECRET_FILE="+secret)
+	s.log.await(t, 0, "rules loaded")
+	s.stop()
+	if text := s.output.String(); !strings.Contains(text, "stopped before it listened") {
+		t.Errorf("logged %s", text)
+	}
+}
+
 func TestManySIGTERMsExitWithZero(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "DRAIN_DELAY=1h", "STOP_TIMEOUT=1s")
