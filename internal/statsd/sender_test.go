@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -672,4 +673,21 @@ func TestTimesCarryTheFractionOfTheirSample(t *testing.T) {
 	if s.flush(t.Context(), s.sendTimes); full.longest != len(want) {
 		t.Errorf("a packet of %d bytes, want both lines in one of %d", full.longest, len(want))
 	}
+}
+
+// An endedConn is a connection that the server has closed.
+type endedConn struct{ idleConn }
+
+func (*endedConn) Read([]byte) (int, error) { return 0, io.EOF }
+
+func TestRestartedServerIsConnectedWithoutAWait(t *testing.T) {
+	address, _ := listenTCP(t, "127.0.0.1:0", newListener())
+	s := newTestSender(Destination{Network: "tcp", Address: address, FlushInterval: time.Second}, newFake(0), prometheus.NewRegistry(), zap.NewNop())
+	ended := &endedConn{}
+	s.conn, s.proven = ended, true
+	s.up.Store(true)
+	if s.flush(t.Context(), s.sendTimes); !ended.closed || s.conn == nil {
+		t.Fatalf("closed %v, connected again %v, want both", ended.closed, s.conn != nil)
+	}
+	_ = s.conn.Close()
 }
