@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
@@ -249,5 +252,22 @@ func TestJSONCanBeDisabled(t *testing.T) {
 		if code, body := fetch(t, "POST", "http://"+s.httpAddr+"/json", `{"domain":"ugc"}`); code != 404 {
 			t.Errorf("%s: %d %s, want 404", setting, code, body)
 		}
+	}
+}
+
+// A collector that refuses every batch of spans fails many exports a second.
+func TestFailedExportsAreLoggedOncePerSecond(t *testing.T) {
+	t.Parallel()
+	refusing := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(refusing.Close)
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "TRACING_ENABLED=true", "OTEL_EXPORTER_OTLP_ENDPOINT="+refusing.URL, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=1")
+	start := time.Now()
+	for range 100 {
+		s.remaining("alice")
+	}
+	s.log.await(t, 0, "tracing failed")
+	s.stop()
+	if n, most := strings.Count(s.output.String(), `"tracing failed"`), 2+int(time.Since(start).Seconds()); n > most {
+		t.Errorf("%d lines, want at most %d", n, most)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -47,6 +48,9 @@ func (s *serveCommand) Run(ctx context.Context, to cli.Streams) error {
 // newLogs returns the log, and the log of changes by the admin API, which are logged at every
 // level.
 func newLogs(w io.Writer, level zapcore.Level, format string) (log, audit *zap.Logger) {
+	if file, ok := w.(*os.File); ok {
+		w = &logFile{File: file}
+	}
 	to := zapcore.Lock(zapcore.AddSync(w))
 	return telemetry.NewLog(to, level, format), telemetry.NewLog(to, min(level, zapcore.InfoLevel), format)
 }
@@ -105,17 +109,36 @@ func (s *serveCommand) logIneffective(log *zap.Logger) error {
 // errStopped is returned if a signal stops the process before it listens.
 var errStopped = errors.New("stopped by a signal")
 
-// openUntilSignal is [open], but the first signal ends the wait for ports. Then the error is
+// openUntilSignal is [open], but the first signal ends the wait for ports. It ends a longer wait,
+// such as that for a file on a disk that hangs, after forcedStopTimeout. Then the error is
 // errStopped.
 func openUntilSignal(ctx context.Context, s *settings.Serve, log, audit *zap.Logger, stop *stopper) (*process, error) {
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop.requested, cancel)()
-	p, err := open(opening, s, log, audit)
-	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+	type result struct {
+		process *process
+		err     error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		p, err := open(opening, s, log, audit)
+		opened <- result{p, err}
+	}()
+	var r result
+	select {
+	case r = <-opened:
+	case <-stop.requested.Done():
+		select {
+		case r = <-opened:
+		case <-time.After(forcedStopTimeout):
+			return nil, errStopped
+		}
+	}
+	if errors.Is(r.err, context.Canceled) && ctx.Err() == nil {
 		return nil, errStopped
 	}
-	return p, err
+	return r.process, r.err
 }
 
 // limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before

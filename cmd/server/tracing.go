@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tracing"
 )
 
@@ -20,13 +21,17 @@ func (e *environment) openTracing(ctx context.Context) (*tracing.Tracing, error)
 	if !s.TracingEnabled {
 		return nil, nil
 	}
+	warn := func(log *zap.Logger) func(error) {
+		return func(err error) { log.Warn("tracing failed", zap.Error(err)) }
+	}
 	t, err := tracing.Start(ctx, tracing.Options{
 		Protocol:         s.TracingExporterProtocol,
 		ServiceName:      s.TracingServiceName,
 		ServiceNamespace: s.TracingServiceNamespace,
 		InstanceID:       s.TracingServiceInstanceID,
 		SamplingRate:     s.TracingSamplingRate,
-		Failed:           func(err error) { e.log.Warn("tracing failed", zap.Error(err)) },
+		Invalid:          warn(e.log),
+		Failed:           warn(telemetry.OncePerSecond(e.log)),
 	})
 	if err != nil {
 		return nil, err

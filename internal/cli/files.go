@@ -55,13 +55,18 @@ func readNamed(path string, stdin io.Reader, maximum int64, remedy string) (name
 	return path, data, err
 }
 
-// writeFile creates a file and calls write. It reports all errors, including that of Close.
+// writeFile creates a file and calls write. It reports all errors, including that of Close. After
+// an error it removes the file, unless it is a link or a device.
 func writeFile(name string, flags int, write func(io.Writer) error) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|flags, 0o644)
 	if err != nil {
 		return withRemedy(err, "write", "create the folder, or correct the path")
 	}
-	return errors.Join(write(file), file.Close())
+	err = errors.Join(write(file), file.Close())
+	if info, missing := os.Lstat(name); err != nil && missing == nil && info.Mode().IsRegular() {
+		_ = os.Remove(name)
+	}
+	return err
 }
 
 // writeAtomically is [atomicfile.Write], but replaces only a regular file.

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -74,5 +76,26 @@ func TestFileThatCannotBeReplacedHasTheRemedyOfAWrite(t *testing.T) {
 	const want = "weir: write day.ndjson: permission denied: run weir as a user that may write it\n"
 	if ExitCode(err, &errs); errs.String() != want {
 		t.Errorf("got %s, want %s", &errs, want)
+	}
+}
+
+// Half a report would look like a whole one, and half a test file would keep --init from writing
+// another.
+func TestFileThatIsNotWrittenWholeIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	full := errors.New("no space left on device")
+	half := func(w io.Writer) error {
+		_, err := io.WriteString(w, "half")
+		return cmp.Or(err, full)
+	}
+	link := filepath.Join(dir, "link")
+	must.Succeed(t, os.Symlink(os.DevNull, link))
+	for name, stays := range map[string]bool{filepath.Join(dir, "report.xml"): false, link: true} {
+		if err := writeFile(name, os.O_CREATE|os.O_TRUNC, half); !errors.Is(err, full) {
+			t.Errorf("%s: error %v, want %v", name, err, full)
+		}
+		if _, err := os.Lstat(name); (err == nil) != stays {
+			t.Errorf("%s exists: %v, want %v", name, err == nil, stays)
+		}
 	}
 }

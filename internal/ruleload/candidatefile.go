@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"sync"
 
 	"go.uber.org/zap"
@@ -80,7 +81,8 @@ func (c *CandidateFile) load(files []rulesfile.File, err error) {
 // handleFailure removes a candidate whose file is missing. It logs err, unless err repeats the
 // error of the load before.
 func (c *CandidateFile) handleFailure(err, before error) {
-	missing := errors.Is(err, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
+	_, missingErr := os.Stat(c.file.Path) // err may be that of a dangling link in a folder, which is a fault
+	missing := errors.Is(missingErr, fs.ErrNotExist) || errors.Is(err, sources.ErrNoFile)
 	if missing {
 		c.use(nil)
 	}

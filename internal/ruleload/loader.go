@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 	"github.com/weir-rls/weir/pkg/descriptors/sources"
@@ -122,6 +124,9 @@ func (l *Loader) Watch(ctx context.Context) error {
 	if l.overlayFile != nil {
 		group.Go(func() error { return l.overlayFile.Watch(ctx, l.loadOverlay) })
 	}
+	if l.options.XDS != nil {
+		group.Go(func() error { return l.retrySaves(ctx) })
+	}
 	group.Go(func() error {
 		if l.options.XDS != nil {
 			return l.watchXDS(ctx)
@@ -146,6 +151,20 @@ func (l *Loader) watchXDS(ctx context.Context) error {
 		}
 	}
 	return source.Watch(ctx, func(files []rulesfile.File) error { return l.load(files, nil) })
+}
+
+// saveRetryInterval is the wait between attempts to save received rules, for example while the disk
+// is full.
+const saveRetryInterval = 10 * time.Second
+
+// retrySaves saves the received rules that an earlier attempt could not save, until ctx ends.
+func (l *Loader) retrySaves(ctx context.Context) error {
+	for backoff.Sleep(ctx, saveRetryInterval) == nil {
+		l.mu.Lock()
+		l.received.saveUnsaved()
+		l.mu.Unlock()
+	}
+	return ctx.Err()
 }
 
 // Reload makes Watch read the files now. The result is logged even if nothing has changed.

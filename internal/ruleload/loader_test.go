@@ -3,6 +3,7 @@ package ruleload
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -120,4 +121,36 @@ func TestMissingRulesNameTheRemedy(t *testing.T) {
 	if lines := logged.FilterMessage("rules not loaded").All(); len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0].ContextMap()), "(set the path)") {
 		t.Errorf("logged %v, want the remedy", lines)
 	}
+}
+
+// A candidate leaves with its folder, and with the last file of its folder. A file that cannot be
+// read is a fault.
+func TestCandidateStaysUntilItsFilesAreMissing(t *testing.T) {
+	l, logged, _ := opened(t)
+	dir := filepath.Join(t.TempDir(), "candidate")
+	must.Succeed(t, os.Mkdir(dir, 0o755))
+	file, link := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "link.yaml")
+	must.Write(t, file, rulesText)
+	var candidate *descriptors.Rules
+	use := func(rules *descriptors.Rules) bool { candidate = rules; return true }
+	c := l.OpenCandidateFile(dir, use, l.log)
+	reread := func(what string, stays bool) {
+		t.Helper()
+		logged.TakeAll()
+		c.load(c.file.Read())
+		if (candidate != nil) != stays || c.State().Err == nil {
+			t.Errorf("%s: candidate %v, error %v, log %v; want the candidate to stay: %v", what, candidate, c.State().Err, logged.All(), stays)
+		}
+	}
+	must.Succeed(t, os.Symlink("nowhere", link))
+	reread("a dangling link", true)
+	must.Succeed(t, os.Remove(link))
+	must.Succeed(t, os.Remove(file))
+	reread("an empty folder", false)
+	must.Write(t, file, rulesText)
+	if c.load(c.file.Read()); candidate == nil {
+		t.Fatal("the candidate did not return")
+	}
+	must.Succeed(t, os.RemoveAll(dir))
+	reread("no folder", false)
 }

@@ -17,8 +17,10 @@ import (
 // A receivedRules stores the last rules from the control plane in a file, so that a process can
 // start while the control plane is unreachable. An empty path disables the file.
 type receivedRules struct {
-	path string
-	log  *zap.Logger
+	path    string
+	log     *zap.Logger
+	unsaved *receivedContent // nil if the file has the last rules
+	failure string           // of the last save; "" if it succeeded
 }
 
 // A receivedContent is the JSON of the file.
@@ -65,16 +67,33 @@ func readReceived(path string) ([]rulesfile.File, error) {
 	return files, nil
 }
 
-// save replaces the stored rules. On an error it keeps the old file and logs a warning.
+// save replaces the stored rules, see [receivedRules.saveUnsaved].
 func (r *receivedRules) save(files []rulesfile.File) {
 	if r.path == "" {
 		return
 	}
-	content := receivedContent{[]receivedFile{}}
+	r.unsaved = &receivedContent{[]receivedFile{}}
 	for _, f := range files {
-		content.Files = append(content.Files, receivedFile{f.Name, string(f.Data)})
+		r.unsaved.Files = append(r.unsaved.Files, receivedFile{f.Name, string(f.Data)})
 	}
-	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) }); err != nil {
-		r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
+	r.saveUnsaved()
+}
+
+// saveUnsaved writes the rules that are not in the file yet. On an error it keeps the old file, and
+// logs a warning unless the error repeats.
+func (r *receivedRules) saveUnsaved() {
+	if r.unsaved == nil {
+		return
 	}
+	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r.unsaved) }); err != nil {
+		if text := err.Error(); text != r.failure {
+			r.failure = text
+			r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
+		}
+		return
+	}
+	if r.failure != "" {
+		r.log.Info("received rules saved", zap.String("rules_file", r.path))
+	}
+	r.unsaved, r.failure = nil, ""
 }

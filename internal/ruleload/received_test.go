@@ -1,11 +1,16 @@
 package ruleload
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -61,4 +66,39 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	if logged.Len() != 1 {
 		t.Errorf("without a path: %v", logged.All())
 	}
+}
+
+// Rules that a full disk kept from the file are saved once there is room.
+func TestFailedSaveIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state")
+		path := filepath.Join(dir, "rules.json")
+		core, logged := observer.New(zap.InfoLevel)
+		l := &Loader{received: receivedRules{path: path, log: zap.New(core)}}
+		l.received.save([]rulesfile.File{{Name: "a", Data: []byte("domain: a\n")}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.retrySaves(ctx) }()
+		time.Sleep(5 * saveRetryInterval)
+		if n := logged.FilterMessage("received rules not saved").Len(); n != 1 {
+			t.Errorf("%d warnings for one outage, want 1: %v", n, logged.All())
+		}
+		must.Succeed(t, os.Mkdir(dir, 0o700))
+		time.Sleep(2 * saveRetryInterval)
+		if files, err := readReceived(path); err != nil || len(files) != 1 || files[0].Name != "a" {
+			t.Errorf("read %v, %v, want the rules", files, err)
+		}
+		must.Succeed(t, os.Remove(path))
+		time.Sleep(2 * saveRetryInterval)
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("saved rules were written again: %v", err)
+		}
+		if n := logged.FilterMessage("received rules saved").Len(); n != 1 {
+			t.Errorf("%d lines for one return, want 1: %v", n, logged.All())
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v, want the error of the context", err)
+		}
+	})
 }

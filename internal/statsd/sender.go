@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -56,7 +57,7 @@ type Sender struct {
 	up      atomic.Bool
 
 	conn     net.Conn
-	proven   bool // something was sent on conn, and no error has come back
+	proven   bool // a flush on conn has succeeded, over UDP with a packet
 	failures int  // failures in a row
 	retryAt  time.Time
 	timeLeft time.Duration // for writes of the flush under way
@@ -137,7 +138,7 @@ func (s *Sender) Run(ctx context.Context) {
 func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	s.timeLeft = s.bounds.timeout
 	if !s.ensureConnected(ctx) {
-		s.from.ResponseTimes(func(_ string, calls int, _ []time.Duration) { s.dropped.Add(uint64(calls)) })
+		s.from.ResponseTimes(func(_ string, _ int, sample []time.Duration) { s.dropped.Add(uint64(len(sample))) })
 		return
 	}
 	before := s.sent.Load()
@@ -148,10 +149,10 @@ func (s *Sender) flush(ctx context.Context, sends ...func(context.Context)) {
 	if s.conn == nil {
 		return
 	}
-	// UDP reports a missing server only after the first packet.
-	s.proven = s.proven || s.to.Network == "tcp"
+	// UDP reports a missing server only after the first packet. Over TCP, a proxy may accept a
+	// connection for a missing server, and then close it.
 	if !s.proven {
-		s.proven = s.sent.Load() > before
+		s.proven = s.to.Network == "tcp" || s.sent.Load() > before
 		return
 	}
 	if s.failures > 0 {
@@ -165,11 +166,10 @@ func (s *Sender) sendTimes(ctx context.Context) {
 	s.from.ResponseTimes(func(name string, calls int, sample []time.Duration) {
 		rate := float64(len(sample)) / float64(max(calls, 1))
 		for i, took := range sample {
-			if s.conn == nil {
+			if !s.addLine(ctx, s.dialect.time(nil, name, took, rate)) {
 				s.dropped.Add(uint64(len(sample) - i))
 				return
 			}
-			s.addLine(ctx, s.dialect.time(nil, name, took, rate))
 		}
 	})
 }
@@ -178,24 +178,28 @@ func (s *Sender) sendTimes(ctx context.Context) {
 // increments remain for the next flush.
 func (s *Sender) sendCounters(ctx context.Context) {
 	s.from.Counters(func(name string, total uint64, sent *uint64) {
-		if s.conn != nil && ctx.Err() == nil && total != *sent {
-			s.addLine(ctx, s.dialect.counter(nil, name, total-*sent))
+		if ctx.Err() == nil && total != *sent && s.addLine(ctx, s.dialect.counter(nil, name, total-*sent)) {
 			*sent = total
 		}
 	})
 }
 
-// addLine adds a line to the packet. It sends the packet first if the line does not fit.
-func (s *Sender) addLine(ctx context.Context, line []byte) {
-	if s.to.Network == "udp" && len(line) > maxDatagramBytes {
-		s.dropped.Add(1)
-		return
-	}
+// addLine adds a line to the packet. It sends the packet first if the line does not fit. It returns
+// false without a connection, or if that send fails. It drops a line that no packet can hold.
+func (s *Sender) addLine(ctx context.Context, line []byte) bool {
 	if len(s.packet)+len(line) > s.bounds.packetBytes {
 		s.sendPacket(ctx)
 	}
-	s.packet = append(s.packet, line...)
-	s.lines++
+	switch {
+	case s.conn == nil:
+		return false
+	case s.to.Network == "udp" && len(line) > maxDatagramBytes:
+		s.dropped.Add(1)
+	default:
+		s.packet = append(s.packet, line...)
+		s.lines++
+	}
+	return true
 }
 
 // sendPacket writes the packet. If it fails, sendPacket drops the packet, because a part may have
@@ -204,10 +208,6 @@ func (s *Sender) sendPacket(ctx context.Context) {
 	packet, lines := s.packet, s.lines
 	s.packet, s.lines = s.packet[:0], 0
 	if lines == 0 {
-		return
-	}
-	if s.conn == nil {
-		s.dropped.Add(uint64(lines))
 		return
 	}
 	if s.to.Network == "udp" {
@@ -244,8 +244,9 @@ func (s *Sender) ensureConnected(ctx context.Context) bool {
 		err := s.checkOpen()
 		switch {
 		case err != nil:
+			wasUp := s.up.Load()
 			s.fail(err)
-			if s.to.Network == "tcp" {
+			if s.to.Network == "tcp" && wasUp {
 				s.retryAt = time.Time{} // a restarted server may accept connections already
 			}
 		case s.bounds.renew > 0 && time.Since(s.opened) > s.bounds.renew:
@@ -278,10 +279,14 @@ func (s *Sender) checkOpen() error {
 	if err := s.conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return err
 	}
-	if _, err := s.conn.Read(one[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	switch _, err := s.conn.Read(one[:]); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case errors.Is(err, io.EOF):
+		return errors.New("the server closed the connection")
+	default:
 		return err
 	}
-	return nil
 }
 
 // fail closes the connection and schedules the next attempt.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -254,6 +255,40 @@ func TestUDPWithoutServerIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// A proxy may accept connections for a server that is down, and close them.
+func TestTCPServerThatClosesConnectionsIsLoggedOnce(t *testing.T) {
+	listening, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Succeed(t, err)
+	t.Cleanup(func() { _ = listening.Close() })
+	go func() {
+		for {
+			conn, err := listening.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	core, logs := observer.New(zapcore.InfoLevel)
+	m := newFixture()
+	s := newTestSender(Destination{Network: "tcp", Address: listening.Addr().String(), FlushInterval: time.Second}, m, m.registry, zap.New(core))
+	for range 10 {
+		s.retryAt = time.Time{}
+		s.flush(t.Context(), s.sendTimes, s.sendCounters)
+		if s.conn != nil {
+			must.Succeed(t, s.conn.SetReadDeadline(time.Now().Add(2*time.Minute)))
+			_, _ = s.conn.Read(make([]byte, 1)) // waits for the end
+		}
+	}
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	if s.up.Load() || logs.FilterMessageSnippet("not connected").Len() != 1 || logs.Len() != 1 {
+		t.Errorf("up %v, logged %v, want one line for one outage", s.up.Load(), logs.All())
+	}
+	if s.failures < 5 || time.Until(s.retryAt) <= 0 {
+		t.Errorf("%d failures in a row, next attempt in %v, want a backoff", s.failures, time.Until(s.retryAt))
+	}
+}
+
 // awaitError waits until the socket of conn has an error, and leaves the error for the next read or
 // write.
 func awaitError(t *testing.T, conn net.Conn) {
@@ -308,6 +343,7 @@ func TestManyLongSeriesReachAHealthyServer(t *testing.T) {
 	core, logs := observer.New(zapcore.InfoLevel)
 	f := newFake(manySeries)
 	s := newTestSender(Destination{Network: "tcp", Address: address, FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.New(core))
+	s.flush(t.Context(), s.sendTimes) // connects
 	f.total = 1
 	s.flush(t.Context(), s.sendTimes, s.sendCounters)
 	if sent, dropped := s.sent.Load(), s.dropped.Load(); sent != manySeries || dropped > 0 || !s.up.Load() || logs.Len() > 0 {
@@ -377,6 +413,7 @@ type idleConn struct {
 	net.Conn
 	deadline time.Time // for writes
 	longest  int       // packet, in bytes
+	closed   bool
 }
 
 func (c *idleConn) Write(b []byte) (int, error) {
@@ -390,7 +427,7 @@ func (c *idleConn) Write(b []byte) (int, error) {
 func (c *idleConn) SetWriteDeadline(t time.Time) error { c.deadline = t; return nil }
 func (*idleConn) SetReadDeadline(time.Time) error      { return nil }
 func (*idleConn) Read([]byte) (int, error)             { return 0, os.ErrDeadlineExceeded }
-func (*idleConn) Close() error                         { return nil }
+func (c *idleConn) Close() error                       { c.closed = true; return nil }
 
 // A flush that is interrupted keeps the increments that it has not sent, and the next flush sends
 // them.
@@ -492,4 +529,165 @@ func TestMogrifiersAreChecked(t *testing.T) {
 		!strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER_A_") || !strings.Contains(err.Error(), "DOG_STATSD_MOGRIFIER_B_") {
 		t.Errorf("not all that is wrong: %v", err)
 	}
+}
+
+// A brokenConn fails the writes after the first good ones.
+type brokenConn struct {
+	idleConn
+	good int
+	text string // of the good writes
+}
+
+func (c *brokenConn) Write(b []byte) (int, error) {
+	if c.good--; c.good < 0 {
+		return 0, errors.New("connection reset by peer")
+	}
+	c.text += string(b)
+	return len(b), nil
+}
+
+// A failed write loses the lines of its packet only: the next flush sends all later increments, and
+// the later response times count as dropped.
+func TestFailedWriteLosesOnePacket(t *testing.T) {
+	f := newFake(100)
+	s := New(Destination{Network: "tcp", FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
+	s.bounds.packetBytes = 1000 // two counters
+	s.conn = &brokenConn{good: 2}
+	f.total = 1
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	if s.sent.Load() != 4 || s.dropped.Load() != 2 || s.conn != nil || s.up.Load() {
+		t.Errorf("sent %d, dropped %d, connected %v, up %v; want 4 sent and 2 dropped", s.sent.Load(), s.dropped.Load(), s.conn != nil, s.up.Load())
+	}
+	s.conn, s.proven = &idleConn{}, true
+	s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	if s.sent.Load() != 98 || s.dropped.Load() != 2 || !s.up.Load() {
+		t.Errorf("sent %d, dropped %d, up %v after the outage, want 98 sent", s.sent.Load(), s.dropped.Load(), s.up.Load())
+	}
+
+	s.conn = &brokenConn{}
+	f.calls, f.times = 500, make([]time.Duration, 250)
+	if s.flush(t.Context(), s.sendTimes, s.sendCounters); s.sent.Load() != 98 || s.dropped.Load() != 2+250 {
+		t.Errorf("sent %d, dropped %d, want all 250 sampled times to be dropped", s.sent.Load()-98, s.dropped.Load()-2)
+	}
+	f.calls, f.times = 500, make([]time.Duration, 250)
+	if s.flush(t.Context(), s.sendTimes); s.dropped.Load() != 2+500 {
+		t.Errorf("dropped %d while not connected, want all 250 sampled times", s.dropped.Load()-252)
+	}
+}
+
+// Each outage is logged once, and the backoff starts again. A broken connection is closed.
+func TestEachOutageIsLogged(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	registry := prometheus.NewRegistry()
+	f := newFake(1)
+	s := New(Destination{Network: "tcp", FlushInterval: time.Second}, f, registry, zap.New(core))
+	s.bounds.connect.Jitter = 0
+	up := func() float64 { return metric(t, registry, "weir_statsd_up") }
+	for outage := range uint64(3) {
+		conn := &brokenConn{good: 1}
+		s.conn, s.proven = conn, true
+		f.total++
+		if s.flush(t.Context(), s.sendTimes, s.sendCounters); up() != 1 || s.conn == nil {
+			t.Errorf("up %v, connected %v after a flush, want both", up(), s.conn != nil)
+		}
+		f.total++
+		if s.flush(t.Context(), s.sendTimes, s.sendCounters); up() != 0 || s.conn != nil || !conn.closed {
+			t.Errorf("up %v, connected %v, closed %v after a failed write", up(), s.conn != nil, conn.closed)
+		}
+		if wait := time.Until(s.retryAt); wait <= 0 || wait > time.Second {
+			t.Errorf("the next attempt is in %v, want the first wait of the backoff", wait)
+		}
+		s.flush(t.Context(), s.sendTimes, s.sendCounters)
+		if down, back := logs.FilterMessageSnippet("not connected").Len(), logs.FilterMessage("statsd connected").Len(); down != int(outage)+1 || back != int(outage) {
+			t.Errorf("after outage %d: %d lines of outages and %d of returns", outage+1, down, back)
+		}
+	}
+	if sent, dropped := metric(t, registry, "weir_statsd_sent_lines_total"), metric(t, registry, "weir_statsd_dropped_lines_total"); sent != 3 || dropped != 3 {
+		t.Errorf("counted %v lines sent and %v dropped, want 3 and 3", sent, dropped)
+	}
+}
+
+// metric returns the value of a metric without labels.
+func metric(t *testing.T, registry *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	must.Succeed(t, err)
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.Metric[0].GetGauge().GetValue() + family.Metric[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// Over UDP, a name that can no longer be resolved leaves no connection.
+func TestConnectionWithAnUnknownNameIsClosed(t *testing.T) {
+	s := New(Destination{Network: "udp", Address: "127.0.0.1:no-port", FlushInterval: time.Second}, newFake(0), prometheus.NewRegistry(), zap.NewNop())
+	conn := &idleConn{}
+	s.conn, s.opened, s.proven = conn, time.Now().Add(-2*s.bounds.renew), true
+	if s.flush(t.Context(), s.sendTimes); s.conn != nil || !conn.closed || s.failures != 1 || s.up.Load() {
+		t.Errorf("connected %v, closed %v, %d failures, up %v", s.conn != nil, conn.closed, s.failures, s.up.Load())
+	}
+}
+
+// A stop interrupts an attempt to connect, which is no failure of the server.
+func TestInterruptedConnectIsNoFailure(t *testing.T) {
+	core, logs := observer.New(zapcore.InfoLevel)
+	s := New(Destination{Network: "tcp", Address: "127.0.0.1:1", FlushInterval: time.Second}, newFake(0), prometheus.NewRegistry(), zap.New(core))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s.flush(ctx, s.sendTimes, s.sendCounters); s.failures != 0 || !s.retryAt.IsZero() || logs.Len() > 0 {
+		t.Errorf("%d failures, logged %v, want none", s.failures, logs.All())
+	}
+}
+
+// A line that fits no datagram is dropped, and all others are sent.
+func TestLineLongerThanADatagramIsDropped(t *testing.T) {
+	f := newFake(3)
+	f.names[1] = strings.Repeat("x", maxDatagramBytes)
+	s := New(Destination{Network: "udp", FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
+	conn := &idleConn{}
+	s.conn, s.opened, s.proven, f.total = conn, time.Now(), true, 1
+	for range 2 { // the line is dropped once
+		s.flush(t.Context(), s.sendTimes, s.sendCounters)
+	}
+	if s.sent.Load() != 2 || s.dropped.Load() != 1 || conn.longest > 1432 {
+		t.Errorf("sent %d, dropped %d, a packet of %d bytes; want 2 sent and 1 dropped", s.sent.Load(), s.dropped.Load(), conn.longest)
+	}
+}
+
+func TestTimesCarryTheFractionOfTheirSample(t *testing.T) {
+	f := newFake(0)
+	s := New(Destination{Network: "tcp", FlushInterval: time.Second}, f, prometheus.NewRegistry(), zap.NewNop())
+	conn := &brokenConn{good: 1}
+	s.conn, f.calls, f.times = conn, 8, []time.Duration{time.Millisecond, 2 * time.Millisecond}
+	s.flush(t.Context(), s.sendTimes)
+	const want = "response_time:1|ms|@0.250000\nresponse_time:2|ms|@0.250000\n"
+	if conn.text != want {
+		t.Errorf("sent %q, want %q", conn.text, want)
+	}
+	full := &idleConn{}
+	s.conn, s.bounds.packetBytes = full, len(want)
+	f.calls, f.times = 8, []time.Duration{time.Millisecond, 2 * time.Millisecond}
+	if s.flush(t.Context(), s.sendTimes); full.longest != len(want) {
+		t.Errorf("a packet of %d bytes, want both lines in one of %d", full.longest, len(want))
+	}
+}
+
+// An endedConn is a connection that the server has closed.
+type endedConn struct{ idleConn }
+
+func (*endedConn) Read([]byte) (int, error) { return 0, io.EOF }
+
+func TestRestartedServerIsConnectedWithoutAWait(t *testing.T) {
+	address, _ := listenTCP(t, "127.0.0.1:0", newListener())
+	s := newTestSender(Destination{Network: "tcp", Address: address, FlushInterval: time.Second}, newFake(0), prometheus.NewRegistry(), zap.NewNop())
+	ended := &endedConn{}
+	s.conn, s.proven = ended, true
+	s.up.Store(true)
+	if s.flush(t.Context(), s.sendTimes); !ended.closed || s.conn == nil {
+		t.Fatalf("closed %v, connected again %v, want both", ended.closed, s.conn != nil)
+	}
+	_ = s.conn.Close()
 }

@@ -40,14 +40,17 @@ type Options struct {
 	ServiceName, ServiceNamespace string
 	InstanceID                    string  // service.instance.id of the spans; "": a random one
 	SamplingRate                  float64 // the fraction of traces to send, if the caller has not decided
-	// Failed is called with each error. If the collector is unreachable, spans are lost.
+	// Invalid is called with an error for each variable that has no effect.
+	Invalid func(error)
+	// Failed is called with the error of each export, whose spans are lost. Under load, many
+	// exports may fail in a second.
 	Failed func(error)
 }
 
 // Start starts the exporter.
 func Start(ctx context.Context, o Options) (*Tracing, error) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(o.Failed))
-	otel.SetLogger(logr.New(&sink{failed: o.Failed}))
+	otel.SetLogger(logr.New(&sink{invalid: o.Invalid}))
 	newExporter := func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracehttp.New(ctx) }
 	if o.Protocol == "grpc" {
 		newExporter = func(ctx context.Context) (*otlptrace.Exporter, error) { return otlptracegrpc.New(ctx) }
@@ -81,7 +84,7 @@ func Start(ctx context.Context, o Options) (*Tracing, error) {
 // it cannot read.
 type sink struct {
 	logr.LogSink // nil: without a level that is enabled, only Init and Error are called
-	failed       func(error)
+	invalid      func(error)
 }
 
 // Init implements [logr.LogSink].
@@ -95,7 +98,7 @@ func (s *sink) Error(err error, what string, _ ...any) {
 	if urlErr := (*url.Error)(nil); errors.As(err, &urlErr) { // it has the URL in its text
 		err = urlErr.Err
 	}
-	s.failed(fmt.Errorf("an OTEL_EXPORTER_OTLP_ variable has no effect, correct it: %s: %w", what, err))
+	s.invalid(fmt.Errorf("an OTEL_EXPORTER_OTLP_ variable has no effect, correct it: %s: %w", what, err))
 }
 
 // Stop sends the remaining spans until ctx ends.

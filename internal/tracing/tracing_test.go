@@ -52,7 +52,7 @@ func collected(t *testing.T) (tracing *Tracing, stop func() []*collectorv1.Expor
 }
 
 func options(failed func(error)) Options {
-	return Options{ServiceName: "RateLimit", ServiceNamespace: "edge", InstanceID: "a-1", Protocol: "http", SamplingRate: 1, Failed: failed}
+	return Options{ServiceName: "RateLimit", ServiceNamespace: "edge", InstanceID: "a-1", Protocol: "http", SamplingRate: 1, Invalid: failed, Failed: failed}
 }
 
 func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {

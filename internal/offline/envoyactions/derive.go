@@ -81,7 +81,7 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 		return nil, err
 	}
 	if route == nil {
-		return nil, fmt.Errorf("no route of virtual host %s matches %s %s: Envoy answers 404", h.name, r.Method, r.Path)
+		return nil, fmt.Errorf("no route of virtual host %s matches %s %s: Envoy answers 404", cmp.Or(h.name, h.tree.Source()), r.Method, r.Path)
 	}
 	d := &deriver{r, h, route, cmp.Or(r.ServiceCluster, c.cluster), f.stage(), c.clusters}
 	derived := &Derived{Domain: f.domain, Route: route.tree.Source()}

@@ -196,6 +196,7 @@ func TestUndecidedRouteIsAFault(t *testing.T) {
 	for text, want := range map[string]string{
 		"domains: [a.test]\n":           `no virtual host has the host "b.test": set --host`,
 		"domains: ['*']\nname: v\n":     "no route of virtual host v matches GET /p: Envoy answers 404",
+		"domains: ['*']\n":              "no route of virtual host f.yaml:1 matches GET /p: Envoy answers 404",
 		"domains: ['*']\nmatcher: {}\n": "f.yaml:2: a matcher selects the route",
 		route("runtime_fraction: {default_value: {numerator: 50}}"): "f.yaml:3: cannot decide whether the route matches: " +
 			"runtime_fraction selects requests at random",

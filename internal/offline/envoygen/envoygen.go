@@ -148,8 +148,11 @@ func nearest(name string, names []string) string {
 func checkHostPort(flag, text, example string) error {
 	host, port, err := net.SplitHostPort(text)
 	n, bad := strconv.ParseUint(port, 10, 16)
-	if err != nil || bad != nil || n == 0 || host == "" {
+	switch {
+	case err != nil || bad != nil || n == 0 || host == "":
 		return fmt.Errorf("--%s %q: want host:port, such as %s", flag, text, example)
+	case port[0] == '0': // in YAML, 010 may be 8
+		return fmt.Errorf("--%s %q: want the port without leading zeros, such as %d", flag, text, n)
 	}
 	return nil
 }

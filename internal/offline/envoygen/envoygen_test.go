@@ -118,6 +118,7 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: user"), optionsOf("--from user=method", "--route /x:user=1"), "--from has another source of the key user: remove that --from"},
 		{oneDescriptor("key: user"), Options{Service: "weir"}, `--service "weir": want host:port`},
 		{oneDescriptor("key: user"), Options{Service: "weir:1", Upstream: "a:0"}, `--upstream "a:0": want host:port`},
+		{oneDescriptor("key: user"), Options{Service: "weir:080"}, `--service "weir:080": want the port without leading zeros, such as 80`},
 		{"domain: d\ndescriptors: []\n", optionsOf(), "the domain d has no rule: add descriptors with limits"},
 		{slots + "  - key: user\n    value: x\n    descriptors:\n      - key: lease\n        rate_limit: {unit: day, requests_per_unit: 1}\n", optionsOf(), "only one of them has leases: give them different keys"},
 	} {

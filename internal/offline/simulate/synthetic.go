@@ -80,10 +80,9 @@ func (s *Synthetic) complete(l *loadFields, rules *descriptors.Rules) error {
 			s.added += " domain=" + rule.Domain
 		}
 		if l.descriptors == nil {
-			text := templateOf(rule)
-			entries, err := parseTemplates(text)
-			if err != nil {
-				return fmt.Errorf("the first rule, %s, makes no descriptor: add descriptor=KEY={user}", rule.Name)
+			text, entries := templateOf(rule)
+			if len(entries) > decide.MaxEntries {
+				return fmt.Errorf("the first rule, %s, has more keys than a descriptor may have: add descriptor=KEY={user}", rule.Name)
 			}
 			l.descriptors = [][]template{entries}
 			s.added += " descriptor=" + text
@@ -93,11 +92,10 @@ func (s *Synthetic) complete(l *loadFields, rules *descriptors.Rules) error {
 	return errors.New("no rule of the domain has a limit: add domain=NAME and descriptor=KEY={user}")
 }
 
-// templateOf returns a descriptor that reaches a rule. It has the values of the rule, and {user}
-// where the rule matches any value.
-func templateOf(rule *descriptors.Rule) string {
-	var entries []string
-	for _, n := range rule.Path() {
+// templateOf returns a descriptor that reaches a rule, as text and as templates. It has the values
+// of the rule, and {user} where the rule matches any value.
+func templateOf(rule *descriptors.Rule) (text string, all []template) {
+	for i, n := range rule.Path() {
 		value := n.Value
 		switch {
 		case len(n.Values) > 0:
@@ -107,9 +105,22 @@ func templateOf(rule *descriptors.Rule) string {
 		case value == "":
 			value = "*"
 		}
-		entries = append(entries, strings.ReplaceAll(n.Key, "*", "x")+"="+strings.ReplaceAll(value, "*", "{user}"))
+		t := template{key: strings.ReplaceAll(n.Key, "*", "x")}
+		for j, constant := range strings.Split(value, "*") {
+			if j > 0 {
+				t.parts = append(t.parts, part{user: true})
+			}
+			if constant != "" {
+				t.parts = append(t.parts, part{text: constant})
+			}
+		}
+		if i > 0 {
+			text += ","
+		}
+		text += t.key + "=" + strings.ReplaceAll(value, "*", "{user}")
+		all = append(all, t)
 	}
-	return strings.Join(entries, ",")
+	return text, all
 }
 
 // String returns the description, with the defaults that the rules gave.

@@ -137,6 +137,14 @@ func TestInvalidSyntheticLoadsAreFaults(t *testing.T) {
 			t.Errorf("%q: %v, want the error %s", description, err, want)
 		}
 	}
+	deep := "domain: d\n"
+	for level := range 65 {
+		deep += strings.Repeat("  ", level) + "descriptors:\n" + strings.Repeat("  ", level) + "- key: k\n"
+	}
+	deep += strings.Repeat("  ", 65) + "rate_limit: {unit: minute, requests_per_unit: 5}\n"
+	if _, err := simulate.ParseSynthetic("steady", rulesfiletest.Parse(t, deep)); err == nil || !strings.Contains(err.Error(), "more keys than a descriptor") {
+		t.Errorf("a rule with 65 keys: error %v", err)
+	}
 }
 
 // No description makes the parser or the first requests fail otherwise than with an error, and no
@@ -171,4 +179,22 @@ func FuzzSynthetic(f *testing.F) {
 			t.Fatalf("%q: got error %v, %+v, want %d requests, each allowed, denied or failed", text, err, r, n)
 		}
 	})
+}
+
+// A value of a rule may have the characters that separate the entries and words of a descriptor.
+func TestDefaultDescriptorHasTheValuesOfTheRule(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{"a,b": "a,b", "a,b=c": "a,b=c", "{user}": "{user}", "{a|b}": "{a|b}", "a{": "a{", "a*": "auser"} {
+		rules := rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: k, value: '"+value+"', rate_limit: {unit: minute, requests_per_unit: 5}}]\n")
+		s, err := simulate.ParseSynthetic("steady", rules)
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+			continue
+		}
+		var line replay.Line
+		must.Succeed(t, s.Next(&line))
+		if got := line.Request.Descriptors[0].Entries; len(got) != 1 || got[0].Key != "k" || !strings.HasPrefix(got[0].Value, want) {
+			t.Errorf("%s: entries %v, want one that begins with %s", value, got, want)
+		}
+	}
 }
