@@ -85,6 +85,9 @@ func TestSignalEndsTheWaitForPorts(t *testing.T) {
 	waiting.log.await(t, 0, "port in use, waiting for it")
 	waiting.stop()
 	waiting.log.await(t, 0, "stopped before it listened")
+	if text := waiting.output.String(); strings.Contains(text, "start timed out") {
+		t.Errorf("the signal did not end the wait: %s", text)
+	}
 }
 
 // If no port was in use, the server has started, and its run must find the signal.

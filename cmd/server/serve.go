@@ -132,6 +132,7 @@ func openUntilSignal(ctx context.Context, s *settings.Serve, log, audit *zap.Log
 		select {
 		case r = <-opened:
 		case <-time.After(forcedStopTimeout):
+			log.Warn("start timed out after a signal, ending with a file or a connection not opened")
 			return nil, errStopped
 		}
 	}

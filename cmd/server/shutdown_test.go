@@ -167,7 +167,7 @@ func TestSIGTERMStopsServerThatWaitsForAFile(t *testing.T) {
 	s := startProcess(t, "CONFIG_PATH="+rulesFile(t), "RECORD_PATH="+t.TempDir(), "RECORD_SECRET_FILE="+secret)
 	s.log.await(t, 0, "rules loaded")
 	s.stop()
-	if text := s.output.String(); !strings.Contains(text, "stopped before it listened") {
+	if text := s.output.String(); !strings.Contains(text, "start timed out after a signal") || !strings.Contains(text, "stopped before it listened") {
 		t.Errorf("logged %s", text)
 	}
 }
