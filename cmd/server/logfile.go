@@ -23,30 +23,37 @@ const (
 type logFile struct {
 	*os.File
 	dropping bool
+	torn     bool // the file ends with a part of a dropped line
 }
 
 // Write implements io.Writer. It returns no error for a dropped line, because zap would write the
 // error to stderr.
 func (f *logFile) Write(line []byte) (int, error) {
-	for written := 0; written < len(line); {
-		if f.dropping = !f.hasRoom(); f.dropping {
-			break
+	deadline := time.Now()
+	if !f.dropping {
+		deadline = deadline.Add(maxLogWait)
+	}
+	text := line
+	if f.torn {
+		text = append([]byte{'\n'}, line...)
+	}
+	for written := 0; written < len(text); {
+		if f.dropping = !f.hasRoom(deadline); f.dropping {
+			f.torn = f.torn || written > 0
+			return len(line), nil
 		}
-		n, err := f.File.Write(line[written:min(len(line), written+pieceBytes)])
+		n, err := f.File.Write(text[written:min(len(text), written+pieceBytes)])
 		written += n
 		if err != nil {
-			return written, err
+			return min(written, len(line)), err
 		}
 	}
+	f.torn = false
 	return len(line), nil
 }
 
-// hasRoom reports whether a write would not block. It waits for room unless Write drops lines.
-func (f *logFile) hasRoom() bool {
-	wait := maxLogWait
-	if f.dropping {
-		wait = 0
-	}
+// hasRoom reports whether a write would not block. It waits for room until the deadline.
+func (f *logFile) hasRoom(deadline time.Time) bool {
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return true // the write returns the error
@@ -54,6 +61,7 @@ func (f *logFile) hasRoom() bool {
 	events := 0
 	_ = conn.Control(func(fd uintptr) {
 		for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+			wait := max(0, time.Until(deadline))
 			events, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(wait.Milliseconds()))
 		}
 	})

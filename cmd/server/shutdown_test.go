@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -180,98 +179,6 @@ func TestManySIGTERMsExitWithZero(t *testing.T) {
 		time.AfterFunc(100*time.Millisecond, func() { _ = s.cmd.Process.Signal(syscall.SIGTERM) })
 	}
 	s.awaitStop()
-}
-
-// A log collector may restart. Without it, a server still decides requests and saves its counters.
-func TestServerOutlivesTheReaderOfItsLog(t *testing.T) {
-	t.Parallel()
-	log, stderr, err := os.Pipe()
-	must.Succeed(t, err)
-	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	cmd := serverCommand([]string{"CONFIG_PATH=" + rulesFile(t), "MEMORY_SNAPSHOT=" + snapshot})
-	cmd.Stderr = stderr
-	must.Succeed(t, cmd.Start())
-	must.Succeed(t, stderr.Close())
-	for lines := bufio.NewScanner(log); lines.Scan() && !strings.Contains(lines.Text(), `"ready"`); {
-	}
-	must.Succeed(t, log.Close())
-	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM)) // logged
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the server ended with %v, want exit code 0", err)
-	}
-	if _, err := os.Stat(snapshot); err != nil {
-		t.Error(err)
-	}
-}
-
-// A paused pager takes no lines. A server then still stops and saves its counters. If the pager
-// continues, so does the log.
-func TestServerDoesNotWaitForTheReaderOfItsLog(t *testing.T) {
-	t.Parallel()
-	log, stderr, err := os.Pipe()
-	must.Succeed(t, err)
-	defer func() { must.Succeed(t, errors.Join(log.Close(), stderr.Close())) }()
-	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	cmd := serverCommand([]string{"CONFIG_PATH=" + rulesFile(t), "MEMORY_SNAPSHOT=" + snapshot})
-	cmd.Stderr = stderr
-	must.Succeed(t, cmd.Start())
-	lines := bufio.NewScanner(log)
-	await := func(text string) {
-		for lines.Scan() && !strings.Contains(lines.Text(), text) {
-		}
-	}
-	fill := func() {
-		for full := (&logFile{File: stderr}); !full.dropping; {
-			_, _ = full.Write([]byte("filler\n"))
-		}
-	}
-	await(`"ready"`)
-	fill()
-	must.Succeed(t, cmd.Process.Signal(syscall.SIGHUP))
-	time.Sleep(2 * maxLogWait) // the line of this signal is dropped
-	must.Succeed(t, cmd.Process.Signal(syscall.SIGTERM))
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the server ended with %v, want exit code 0", err)
-	}
-	if _, err := os.Stat(snapshot); err != nil {
-		t.Error(err)
-	}
-}
-
-// A log continues when its reader does, and long lines arrive whole.
-func TestLogContinuesWithItsReader(t *testing.T) {
-	t.Parallel()
-	log, stderr, err := os.Pipe()
-	must.Succeed(t, err)
-	f := &logFile{File: stderr}
-	long := strings.Repeat("x", 3*pieceBytes) + "\n"
-	written := 0
-	for ; !f.dropping; written++ {
-		if n, err := f.Write([]byte(long)); n != len(long) || err != nil {
-			t.Fatalf("wrote %d, %v, want %d", n, err, len(long))
-		}
-	}
-	start := time.Now()
-	_, _ = f.Write([]byte("dropped\n"))
-	if took := time.Since(start); took >= maxLogWait {
-		t.Errorf("a line waited %v while lines are dropped", took)
-	}
-	lines := bufio.NewScanner(log)
-	for range written - 1 {
-		if !lines.Scan() || len(lines.Text()) != len(long)-1 {
-			t.Fatalf("a line of %d bytes, %v, want %d", len(lines.Text()), lines.Err(), len(long)-1)
-		}
-	}
-	_, _ = f.Write([]byte("\ngoes on\n")) // after the part of the line that did not fit
-	must.Succeed(t, stderr.Close())
-	last := ""
-	for lines.Scan() {
-		last = lines.Text()
-	}
-	if last != "goes on" {
-		t.Errorf("the last line is %q", last)
-	}
-	must.Succeed(t, log.Close())
 }
 
 // SIGTERM ends a server with 0, even if it was never ready or its store hangs.
