@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -116,30 +115,25 @@ func openUntilSignal(ctx context.Context, s *settings.Serve, log, audit *zap.Log
 	opening, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop.requested, cancel)()
-	type result struct {
-		process *process
-		err     error
-	}
-	opened := make(chan result, 1)
+	var p *process
+	var err error
+	opened := make(chan struct{})
 	go func() {
-		p, err := open(opening, s, log, audit)
-		opened <- result{p, err}
+		defer close(opened)
+		p, err = open(opening, s, log, audit)
 	}()
-	var r result
 	select {
-	case r = <-opened:
+	case <-opened:
 	case <-stop.requested.Done():
-		select {
-		case r = <-opened:
-		case <-time.After(forcedStopTimeout):
+		if !closesWithin(opened, forcedStopTimeout) {
 			log.Warn("start timed out after a signal, ending with a file or a connection not opened")
 			return nil, errStopped
 		}
 	}
-	if errors.Is(r.err, context.Canceled) && ctx.Err() == nil {
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return nil, errStopped
 	}
-	return r.process, r.err
+	return p, err
 }
 
 // limitMemory sets GOMEMLIMIT from the cgroup, so that the garbage collector runs more often before
