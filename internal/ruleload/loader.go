@@ -124,7 +124,7 @@ func (l *Loader) Watch(ctx context.Context) error {
 	if l.overlayFile != nil {
 		group.Go(func() error { return l.overlayFile.Watch(ctx, l.loadOverlay) })
 	}
-	if l.options.XDS != nil {
+	if l.options.XDS != nil && l.received.path != "" {
 		group.Go(func() error { return l.retrySaves(ctx) })
 	}
 	group.Go(func() error {

@@ -19,8 +19,10 @@ import (
 type receivedRules struct {
 	path    string
 	log     *zap.Logger
-	unsaved *receivedContent // nil if the file has the last rules
-	failure string           // of the last save; "" if it succeeded
+	saved   string // fingerprint of the rules in the file; "" if unknown
+	last    []rulesfile.File
+	wanted  string // fingerprint of last; "" before the first save
+	failure string // of the last save; "" if it succeeded
 }
 
 // A receivedContent is the JSON of the file.
@@ -47,6 +49,7 @@ func (r *receivedRules) read() []rulesfile.File {
 		r.log.Warn("saved xDS rules not read, waiting for the control plane", zap.String("rules_file", r.path), zap.Error(err))
 		return nil
 	}
+	r.saved = rulesfile.Fingerprint(files)
 	return files
 }
 
@@ -69,23 +72,22 @@ func readReceived(path string) ([]rulesfile.File, error) {
 
 // save replaces the stored rules, see [receivedRules.saveUnsaved].
 func (r *receivedRules) save(files []rulesfile.File) {
-	if r.path == "" {
-		return
-	}
-	r.unsaved = &receivedContent{[]receivedFile{}}
-	for _, f := range files {
-		r.unsaved.Files = append(r.unsaved.Files, receivedFile{f.Name, string(f.Data)})
-	}
+	r.last, r.wanted = files, rulesfile.Fingerprint(files)
 	r.saveUnsaved()
 }
 
-// saveUnsaved writes the rules that are not in the file yet. On an error it keeps the old file, and
-// logs a warning unless the error repeats.
+// saveUnsaved writes the last rules, unless the file has them. On an error it keeps the old file,
+// and logs a warning unless the error repeats.
 func (r *receivedRules) saveUnsaved() {
-	if r.unsaved == nil {
+	if r.path == "" || r.wanted == "" || r.wanted == r.saved {
 		return
 	}
-	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r.unsaved) }); err != nil {
+	content := receivedContent{[]receivedFile{}}
+	for _, f := range r.last {
+		content.Files = append(content.Files, receivedFile{f.Name, string(f.Data)})
+	}
+	if err := atomicfile.Write(r.path, func(w io.Writer) error { return json.NewEncoder(w).Encode(content) }); err != nil {
+		r.saved = "" // the error may be one after the rename
 		if text := err.Error(); text != r.failure {
 			r.failure = text
 			r.log.Warn("received rules not saved", zap.String("rules_file", r.path), zap.Error(err))
@@ -95,5 +97,5 @@ func (r *receivedRules) saveUnsaved() {
 	if r.failure != "" {
 		r.log.Info("received rules saved", zap.String("rules_file", r.path))
 	}
-	r.unsaved, r.failure = nil, ""
+	r.saved, r.failure = r.wanted, ""
 }

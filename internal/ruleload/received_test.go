@@ -42,8 +42,14 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 			t.Errorf("%v: not all files are marked as generated", got)
 		}
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("got mode %v, error %v, want 0600", info.Mode(), err)
+	}
+	same := kept()
+	same.save(same.read()) // as at the start of a process
+	if now, err := os.Stat(path); err != nil || !os.SameFile(now, info) {
+		t.Errorf("rules that the file has were written again: %v", err)
 	}
 
 	for _, text := range []string{`{"files": [{"name": "a", "rules": "dom`, `{}`, `null`, `{"files": null}`, ""} {
