@@ -324,19 +324,27 @@ func TestWaitingLinesAreBounded(t *testing.T) {
 	closed(t, r)
 }
 
-// A disk that hangs fills the queue. Requests never wait for it, and Close returns.
-func TestHungDiskDelaysNoRequest(t *testing.T) {
-	t.Parallel()
-	hangs, free := make(chan struct{}, 1), make(chan struct{})
-	o := quick(t.TempDir())
-	o.PerSecond = 1 << 30
+// newHung returns a Recorder whose disk hangs until free is closed.
+func newHung(o Options) (r *Recorder, free chan struct{}) {
+	hangs := make(chan struct{}, 1)
+	free = make(chan struct{})
 	o.create = func(path string) (file, error) {
 		hangs <- struct{}{}
 		<-free
 		return create(path)
 	}
-	r, d := New(o), newDeciding(t)
+	r = New(o)
 	<-hangs
+	return r, free
+}
+
+// A disk that hangs fills the queue. Requests never wait for it, and Close returns.
+func TestHungDiskDelaysNoRequest(t *testing.T) {
+	t.Parallel()
+	o := quick(t.TempDir())
+	o.PerSecond = 1 << 30
+	r, free := newHung(o)
+	d := newDeciding(t)
 	result := d.decide(strings.Repeat("x", 10_000))
 	n := int64(0)
 	for ; r.Stats().Dropped[QueueFull] < 100; n++ {
@@ -359,16 +367,10 @@ func TestHungDiskDelaysNoRequest(t *testing.T) {
 // A second of PerSecond begins even while the disk hangs: the queue has room for more lines.
 func TestHungDiskKeepsTheRate(t *testing.T) {
 	t.Parallel()
-	hangs, free := make(chan struct{}, 1), make(chan struct{})
 	o := quick(t.TempDir())
 	o.PerSecond = 80
-	o.create = func(path string) (file, error) {
-		hangs <- struct{}{}
-		<-free
-		return create(path)
-	}
-	r, d := New(o), newDeciding(t)
-	<-hangs
+	r, free := newHung(o)
+	d := newDeciding(t)
 	result := d.decide("alice")
 	recorded := func() bool {
 		before := r.Stats().Dropped[RateExceeded]
