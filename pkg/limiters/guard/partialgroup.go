@@ -37,7 +37,8 @@ func (f *Fallback) chargeRest(ctx context.Context, t pendingTake) {
 		return
 	}
 	err := retried.Take(ctx, f.store)
-	if rest := (pendingTake{retried.Groups, retried.Verdicts}); ctx.Err() == nil {
+	if ctx.Err() == nil {
+		rest := pendingTake{retried.Groups, retried.Verdicts}
 		f.noteOutage(err, rest)
 		f.decideFailed(ctx, rest)
 	}
