@@ -51,11 +51,12 @@ func onDenySetting(o *descriptors.OnDeny) string {
 func listSettings(r *descriptors.Rule) string {
 	var b strings.Builder
 	for _, n := range r.Path() {
+		key := terminal.Printable(n.Key)
 		if len(n.Values) > 0 {
-			fmt.Fprintf(&b, ", values of %s: %q", n.Key, n.Values)
+			fmt.Fprintf(&b, ", values of %s: %q", key, n.Values)
 		}
 		if len(n.Prefixes) > 0 {
-			fmt.Fprintf(&b, ", cidr of %s: %v", n.Key, n.Prefixes)
+			fmt.Fprintf(&b, ", cidr of %s: %v", key, n.Prefixes)
 		}
 	}
 	return b.String()

@@ -52,6 +52,13 @@ func TestNameMakesNoLineOfItsOwn(t *testing.T) {
 	if got, want := page.String(), `d\nx.y: unit=DAY.k\nx.y: \x1b[2m=v\r: unit=UNKNOWN`; !strings.HasPrefix(got, want) || strings.Count(got, "\n") != 1 {
 		t.Errorf("got %q, want one line that begins with %s", got, want)
 	}
+	for _, list := range []string{`values: ["a\n", b]`, "cidr: [10.0.0.0/8]"} {
+		page.Reset()
+		Write(&page, rulesfiletest.Parse(t, `{domain: d, descriptors: [{key: "k\nx.y", `+list+`, rate_limit: {unlimited: true}}]}`))
+		if got := page.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, ` of k\nx.y: `) {
+			t.Errorf("%s: got %q, want one line", list, got)
+		}
+	}
 }
 
 func TestRulesPageShowsLeases(t *testing.T) {
