@@ -16,7 +16,7 @@ type Plan struct {
 	rulesFlags  `embed:""`
 	Limit       int64         `placeholder:"N" help:"A limit that the replicas share, in requests per window: print the local limit that each replica needs."`
 	Replicas    int64         `env:"REPLICAS" default:"1" placeholder:"N" help:"The number of replicas."`
-	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The accepted probability that a replica denies a client that is within its limit."`
+	Probability float64       `short:"p" env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" placeholder:"P" help:"The highest accepted probability that a replica denies a client that is within its limit."`
 	Users       int64         `placeholder:"N" help:"With --config: the number of users that send a request during the lifetime of a key, about 1.25 windows. A rule for a key without a value has a counter for each user."`
 	Rate        float64       `placeholder:"N" help:"With --config: the peak rate of all users together, in requests a second."`
 	Values      []string      `placeholder:"KEY=N" help:"With --config: the number of values of a key that does not identify a user, such as action=20. May be repeated."`

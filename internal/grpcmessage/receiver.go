@@ -19,19 +19,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 )
 
 const (
@@ -86,32 +82,6 @@ func uncompressedStream(ctx context.Context) (transportStream, error) {
 		return nil, errCompressed
 	}
 	return stream, nil
-}
-
-// CheckTransport returns an error if this build has a version of grpc-go whose streams are not a
-// transportStream. It sends a request in memory to a server with the options. It returns nil if ctx
-// ends.
-func CheckTransport(ctx context.Context, options ...grpc.ServerOption) error {
-	server := grpc.NewServer(append(options, grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		if _, err := uncompressedStream(stream.Context()); err != nil {
-			return err
-		}
-		return stream.SendMsg(&healthv1.HealthCheckResponse{})
-	}))...)
-	listener := bufconn.Listen(pieceSize)
-	go func() { _ = server.Serve(listener) }()
-	defer server.Stop()
-	conn, err := grpc.NewClient("passthrough:check", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	err = conn.Invoke(ctx, "/check/Check", &healthv1.HealthCheckRequest{}, &healthv1.HealthCheckResponse{})
-	if status.Code(err) != codes.Internal {
-		return nil
-	}
-	return errors.New(status.Convert(err).Message())
 }
 
 // A Receiver receives the messages of unary requests, of up to 4 MiB each. Together, messages that

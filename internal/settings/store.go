@@ -22,7 +22,7 @@ type Store struct {
 
 	Replicas        *int    `env:"REPLICAS" placeholder:"NUMBER" help:"The number of replicas that share the limits. While Redis is unreachable, on_store_error: local gives each replica its share. Default: 1."` // nil: not given
 	ReplicasDNS     string  `env:"REPLICAS_DNS" placeholder:"HOST" help:"A DNS name with one address for each replica, such as a headless Kubernetes service. Weir counts its addresses every 10 s. It uses REPLICAS until the first answer, and the last number if a lookup fails."`
-	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The probability, above 0 and below 1, that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger."`
+	LocalFalseLimit float64 `env:"LOCAL_FALSE_LIMIT_PROBABILITY" default:"0.001" help:"The highest accepted probability, above 0 and below 1, that on_store_error: local denies a client that stays just within its limit. A smaller value makes each share larger."`
 
 	LocalCacheSize int64         `env:"LOCAL_CACHE_SIZE_IN_BYTES" name:"local-cache-size-in-bytes" default:"16777216" help:"The size, in bytes, of the deny cache, which denies keys over their limits without a call to Redis. Limits with leases, and a few others, always need the call: see docs/design.md. 0 turns the cache off."`
 	DenyCacheMax   time.Duration `env:"DENY_CACHE_MAX" default:"1s" help:"The longest time that a denial stays in the deny cache, and so the longest time until a refund by another replica takes effect. After half of it, Weir writes denied hits to Redis and rechecks keys that are still requested."`

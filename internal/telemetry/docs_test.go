@@ -64,7 +64,7 @@ var sections = []struct {
 		{"weir_decisions_dropped_total", "To miss none, choose a smaller sample in `weir tail`."},
 	}},
 	{"Store", "", []struct{ name, use string }{
-		{"weir_store_duration_seconds", "If it rises together with `weir_request_duration_seconds`, the store makes Weir slow."},
+		{"weir_store_duration_seconds", "If it rises together with `weir_request_duration_seconds`, the store makes Weir slow. While `weir_redis_broken_hits_total` rises, quick rejections lower its quantiles."},
 		{"weir_domain_mode", "A 1 for a mode other than `store` means that the store fails."},
 		{"weir_fallback_hits_total", ""},
 	}},

@@ -61,7 +61,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "weir_request_duration_seconds", Help: "Time in which Weir decides a request, from the decoded request to the last answer of the store. If Weir must end the leases and reservations of a denied or canceled request, this includes the second call.", Buckets: durationBuckets,
 		}),
 		storeTime: auto.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_store_duration_seconds", Help: "Duration of the calls to the store.", Buckets: durationBuckets,
+			Name: "weir_store_duration_seconds", Help: "Duration of the calls to the store, and of operations that wait for a call or are rejected without one.", Buckets: durationBuckets,
 		}),
 		hits: newHitMetrics(registry),
 		loads: auto.NewCounterVec(prometheus.CounterOpts{
