@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
 )
 
 var update = flag.Bool("update", false, "write docs/settings.md")
@@ -84,7 +85,7 @@ func settingsTable(t *testing.T) string {
 			fmt.Fprintf(b, "| `%s` | `%s` | %s | %s |\n", strings.Join(f.Envs, " "), cell(flag), otherwise, prose(meaning))
 		}
 	}
-	fmt.Fprint(b, "\n## The Go runtime\n\nThe Go runtime's variables apply too. If `GOGC` is unset, Weir limits garbage to 512 MB or half of the live bytes, whichever is more. If\n"+
+	fmt.Fprint(b, "\n## The Go runtime\n\nThe Go runtime's variables apply too. If `GOGC` is unset, Weir limits garbage to 512 MiB or half of the live bytes, whichever is more. If\n"+
 		"`GOMEMLIMIT` is unset, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT=0.8` sets another fraction, and `AUTOMEMLIMIT=off` no limit.\n"+
 		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change. It ignores them, "+
 		"and logs each one that is set.\n\n| variables | why |\n|---|---|\n")
@@ -105,12 +106,18 @@ func settingsTable(t *testing.T) string {
 // pageName matches the name of a page in a help text.
 var pageName = regexp.MustCompile(`\bdocs/([a-z-]+\.md)`)
 
-// codeName matches the name of a setting, a metric or a YAML key in a help text.
-var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(=\w+)?`)
+// codeName matches the name of a setting, a metric or a YAML key in a help text, with its value.
+var codeName = regexp.MustCompile(`[\w<>]*_[\w<>]+(=\w+|: local)?`)
 
 // prose returns a help text as a cell of the table, with names as code.
 func prose(text string) string {
-	return cell(codeName.ReplaceAllString(text, "`$0`"))
+	keys := rulesfile.OverlayKeys()
+	before, after, listed := strings.Cut(text, strings.Join(keys, ", "))
+	text = codeName.ReplaceAllString(before, "`$0`")
+	if listed {
+		text += "`" + strings.Join(keys, "`, `") + "`" + after
+	}
+	return cell(text)
 }
 
 // cell returns text as a cell of the table.
