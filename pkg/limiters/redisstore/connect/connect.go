@@ -119,7 +119,7 @@ func (o Options) universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		MasterName: o.Master, DB: o.DB, Username: o.Login.Username, Password: o.Login.Password,
 		SentinelUsername: o.SentinelLogin.Username, SentinelPassword: o.SentinelLogin.Password,
-		CredentialsProviderContext: o.Login.Credentials.provider(),
+		CredentialsProviderContext: o.Login.Credentials,
 		TLSConfig:                  o.TLS,
 		Dialer:                     o.dialer(),
 		DialTimeout:                o.DialTimeout,
