@@ -12,15 +12,6 @@ func (l *Limit) Denies(s *State, now int64) bool {
 	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
 }
 
-// checkedHits returns the n for [Limit.fits]: the hits to charge, 0 for a peek, negative for a
-// refund.
-func (op *Op) checkedHits() int64 {
-	if op.Kind == OpCountDenied {
-		return 0
-	}
-	return ClampHits(op.N)
-}
-
 // A GrowFunc makes room for operation i of those passed to [Decide] to enlarge its state. It returns
 // an error if there is no memory.
 type GrowFunc func(i int) error
@@ -54,11 +45,15 @@ func Decide(now int64, groups []Group, states []*State, out []Verdict, grow Grow
 // operations are of this kind. With groupDecision instead, memstore's BenchmarkTake uses a third
 // more CPU.
 func decideSingle(now int64, op *Op, s *State, v *Verdict, i int, grow GrowFunc) {
-	l, n := op.Limit, op.checkedHits()
-	ok, retryAfter := l.fits(s, now, n)
-	charged := n
+	l, n := op.Limit, ClampHits(op.N)
+	checked := n
+	if op.Kind == OpCountDenied {
+		checked = 0
+	}
+	ok, retryAfter := l.fits(s, now, checked)
+	charged := checked
 	if !ok {
-		charged = l.countedIfDenied(ClampHits(op.N))
+		charged = l.countedIfDenied(n)
 	}
 	if charged > 0 {
 		if err := grow(i); err != nil {
@@ -73,7 +68,7 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict, i int, grow GrowFunc)
 		l.algorithm.charge(s, now, charged)
 		if !ok {
 			// The retry-after must include the hits that were just added.
-			_, retryAfter = l.fits(s, now, n)
+			_, retryAfter = l.fits(s, now, checked)
 		}
 	}
 	*v = l.verdict(s, now, ok, retryAfter)
