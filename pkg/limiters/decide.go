@@ -12,8 +12,8 @@ func (l *Limit) Denies(s *State, now int64) bool {
 	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
 }
 
-// A GrowFunc makes room for operation i of those passed to [Decide] to enlarge its state. It returns
-// an error if there is no memory.
+// A GrowFunc makes room for operation i of those passed to [Decide] to enlarge its state. It
+// returns an error if there is no memory.
 type GrowFunc func(i int) error
 
 // Decide decides groups in order at now, in µs since 1970: it is a [Store] without storage.

@@ -80,8 +80,8 @@ type Op struct {
 
 	// OnError decides the operation if the store fails.
 	OnError OnError
-	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease. [Op.Undo]
-	// sets it. It routes the end.
+	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
+	// [Op.Undo] sets it. It routes the end.
 	Holder LeaseHolder
 }
 
@@ -89,11 +89,11 @@ type Op struct {
 func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.N < 0 }
 
 // Undo returns the operation that undoes op: the end of the lease that op may have opened by its
-// verdict v, or else a refund of its hits. It returns false if op has opened no lease and charged no
-// hits. A lease that was open already belongs to another request.
+// verdict v, or else a refund of its hits. It returns false if op has opened no lease and charged
+// no hits. A lease that was open already belongs to another request.
 func (op *Op) Undo(v *Verdict) (undo Op, needed bool) {
 	undo = *op
-	if op.MayOpenLease() {
+	if op.mayOpenLease() {
 		undo.N, undo.Kind, undo.Holder = 0, OpEnd, v.Holder
 		return undo, !v.LeaseAlreadyOpen && v.Holder != NoneHolds && !IsUncharged(v.Err)
 	}

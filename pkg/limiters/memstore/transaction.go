@@ -176,9 +176,9 @@ func (t *transaction) loadStates() {
 	}
 }
 
-// grow is the [limiters.GrowFunc] of the transaction. It frees memory for operation i to enlarge the
-// state of its key, and adds a record for a new key. A record with extra state replaces one that another
-// limit made without it; writeBack writes the words that were read before.
+// grow is the [limiters.GrowFunc] of the transaction. It frees memory for operation i to enlarge
+// the state of its key, and adds a record for a new key. A record with extra state replaces one
+// that another limit made without it; writeBack writes the words that were read before.
 func (t *transaction) grow(i int) error {
 	op, located := t.ops[i].op, &t.ops[t.ops[i].first]
 	isNew := located.position == 0

@@ -12,14 +12,14 @@ import (
 	"github.com/weir-rls/weir/internal/smallfile"
 )
 
-// Credentials returns the username and password for a new connection. Its error fails the
+// credentials returns the username and password for a new connection. Its error fails the
 // connection.
-type Credentials func(context.Context) (username, password string, err error)
+type credentials func(context.Context) (username, password string, err error)
 
 // A Login authenticates connections. The zero Login sends no password.
 type Login struct {
 	Username, Password string
-	Credentials        Credentials // if not nil, overrides Username and Password
+	credentials        credentials // if not nil, overrides Username and Password
 }
 
 // Set sets the username and password from the value of REDIS_AUTH, password or user:password. They
@@ -55,7 +55,7 @@ func (l *Login) SetFile(path string) error {
 	}
 	_, _, err := c(context.Background())
 	if err == nil {
-		l.Credentials = c
+		l.credentials = c
 	}
 	return err
 }
@@ -79,7 +79,7 @@ func readAuth(path string) (string, error) {
 // onConnect authenticates connections to Sentinels, for which go-redis does not call c.
 // It ignores connections to the master, whose name is not an address, because go-redis has
 // authenticated them itself.
-func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
+func (c credentials) onConnect() func(context.Context, *redis.Conn) error {
 	if c == nil {
 		return nil
 	}
