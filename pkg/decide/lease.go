@@ -125,11 +125,11 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, deniedBeforeFallback)
-		for i, op := range g {
-			undo, needed := op.Undo(&verdicts[i])
+		for i := range g {
+			undo, needed := g[i].Undo(&verdicts[i])
 			switch {
-			case op.Kind == limiters.OpEnd && retryEnds && verdicts[i].Err != nil:
-				ends = append(ends, op)
+			case g[i].Kind == limiters.OpEnd && retryEnds && verdicts[i].Err != nil:
+				ends = append(ends, g[i])
 			case needed && undo.Kind == limiters.OpEnd && !denied:
 				ends = append(ends, undo)
 				opened++
