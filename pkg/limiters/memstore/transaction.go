@@ -189,8 +189,8 @@ func (t *transaction) grow(i int) error {
 	if !isNew && (!op.Limit.UsesExtraState() || located.shard.record(old).hasHeapState()) {
 		return nil
 	}
-	p, ok := t.store.insertRecord(located.shard, located.hash, op.Key, op.Limit, needsHeapState(op.Limit))
-	if !ok {
+	p := t.store.insertRecord(located.shard, located.hash, op.Key, op.Limit, needsHeapState(op.Limit))
+	if p == 0 {
 		return ErrFull
 	}
 	located.position = p
