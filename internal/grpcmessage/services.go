@@ -17,15 +17,13 @@ const maxSmallMessageBytes = 64 << 10
 // to 64 KiB each and, of streams, to uncompressed messages that arrive in time. Unary methods need
 // a [Registrar] as well.
 func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxSmallMessageBytes), grpc.ChainStreamInterceptor(boundStream)}
+	bound := func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		return handle(service, boundedStream{stream})
+	}
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxSmallMessageBytes), grpc.ChainStreamInterceptor(bound)}
 }
 
-// boundStream is an interceptor. Each message of a stream must be uncompressed and arrive within
-// messageTimeout.
-func boundStream(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return handle(service, boundedStream{stream})
-}
-
+// A boundedStream is a stream whose messages must be uncompressed and arrive within messageTimeout.
 type boundedStream struct{ grpc.ServerStream }
 
 // RecvMsg implements grpc.ServerStream.

@@ -125,13 +125,13 @@ func TestTallyNeverUnderflows(t *testing.T) {
 // the crossing hit that fitted.
 func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 	limit := limitOf(t, fixed(100))
-	states := make([]limiters.State, 1)
+	states := []*limiters.State{{}}
 	var sum tally
 	for range 50 {
 		d := &decide.Decision{Plan: &decide.Plan{Hits: 3, Limits: []descriptors.RateLimit{limit}}}
 		out := make([]limiters.Verdict, 1)
 		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
-			[]int{0}, states, out, nil)
+			states, out, nil)
 		d.Verdicts = out
 		for i, n := range tallyOf(d, 0, .8) {
 			sum[i] += n

@@ -125,26 +125,18 @@ func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
 		denied := slices.ContainsFunc(verdicts, deniedBeforeFallback)
-		for i, op := range g {
-			switch v := &verdicts[i]; {
-			case op.Lease.IsZero():
-			case op.Kind == limiters.OpEnd && retryEnds && v.Err != nil:
-				ends = append(ends, op)
-			case !denied && mayHaveOpened(&op, v):
-				op.N, op.Kind, op.Holder = 0, limiters.OpEnd, v.Holder
-				ends = append(ends, op)
+		for i := range g {
+			undo, needed := g[i].Undo(&verdicts[i])
+			switch {
+			case g[i].Kind == limiters.OpEnd && retryEnds && verdicts[i].Err != nil:
+				ends = append(ends, g[i])
+			case needed && undo.Kind == limiters.OpEnd && !denied:
+				ends = append(ends, undo)
 				opened++
 			}
 		}
 	}
 	return ends, opened
-}
-
-// mayHaveOpened reports whether op, in a group that the store has not denied, may have opened a
-// lease. It did not open one that was open already, which belongs to another request. Under
-// [limiters.NoneHolds], on_store_error allowed the request without a lease.
-func mayHaveOpened(op *limiters.Op, v *limiters.Verdict) bool {
-	return op.MayOpenLease() && !limiters.IsUncharged(v.Err) && !v.LeaseAlreadyOpen && v.Holder != limiters.NoneHolds
 }
 
 // deniedBeforeFallback reports whether the store or the deny cache denied an operation, so that its

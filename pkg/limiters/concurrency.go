@@ -46,7 +46,6 @@ var concurrencyDefinition = definition{
 	name:         "concurrency",
 	parameters:   leaseParameters,
 	largestMax:   MaxLeases,
-	leases:       concurrencySlots,
 	newAlgorithm: newConcurrency,
 }
 

@@ -12,53 +12,51 @@ func (l *Limit) Denies(s *State, now int64) bool {
 	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
 }
 
-// checkedHits returns the n for [Limit.fits]: the hits to charge, 0 for a peek, negative for a
-// refund.
-func (op *Op) checkedHits() int64 {
-	if op.Kind == OpCountDenied {
-		return 0
-	}
-	return ClampHits(op.N)
-}
-
-// A GrowFunc makes room for op to enlarge the state at an index of those passed to [Decide]. It
+// A GrowFunc makes room for operation i of those passed to [Decide] to enlarge its state. It
 // returns an error if there is no memory.
-type GrowFunc func(stateIndex int, op *Op) error
+type GrowFunc func(i int) error
 
-// Decide decides groups in order at now, in µs since 1970, and writes their verdicts to out: it is
-// a [Store] without storage. Operations, stateIndex and out are indexed across all groups.
-// Operation i uses states[stateIndex[i]], and operations on one key share a state. Decide allocates
-// only for sliding logs, leases and penalties.
+// Decide decides groups in order at now, in µs since 1970: it is a [Store] without storage.
+// Operation i, counted across all groups, has the state states[i] and the verdict out[i].
+// Operations on one key share a state. Decide allocates only for sliding logs, leases and
+// penalties.
 //
 // Decide calls grow before it enlarges a state or changes a zero one; nil always succeeds. Without
 // memory, a charge fails with the error of grow, a denial is not counted, and the end of an unknown
 // lease is not remembered. An end that settles a reservation never needs grow.
-func Decide(now int64, groups []Group, stateIndex []int, states []State, out []Verdict, grow GrowFunc) {
+func Decide(now int64, groups []Group, states []*State, out []Verdict, grow GrowFunc) {
 	if grow == nil {
-		grow = func(int, *Op) error { return nil }
+		grow = func(int) error { return nil }
 	}
+	i := 0
 	for _, g := range groups {
+		end := i + len(g)
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
-			decideSingle(now, &g[0], stateIndex[0], states, &out[0], grow)
+			decideSingle(now, &g[0], states[i], &out[i], i, grow)
 		} else {
-			d := groupDecision{now: now, group: g, stateIndex: stateIndex, states: states, out: out, growState: grow}
+			d := groupDecision{now: now, group: g, states: states[i:end], out: out[i:end], first: i, growState: grow}
 			d.decide()
 		}
-		stateIndex, out = stateIndex[len(g):], out[len(g):]
+		i = end
 	}
 }
 
-// decideSingle decides an ungrouped operation under a limit without extra state. Most operations
-// are of this kind. With groupDecision instead, memstore's BenchmarkTake uses a third more CPU.
-func decideSingle(now int64, op *Op, stateIndex int, states []State, v *Verdict, grow GrowFunc) {
-	l, s, n := op.Limit, &states[stateIndex], op.checkedHits()
-	ok, retryAfter := l.fits(s, now, n)
-	charged := n
+// decideSingle decides operation i, which is ungrouped and under a limit without extra state. Most
+// operations are of this kind. With groupDecision instead, memstore's BenchmarkTake uses a third
+// more CPU.
+func decideSingle(now int64, op *Op, s *State, v *Verdict, i int, grow GrowFunc) {
+	l, n := op.Limit, ClampHits(op.N)
+	checked := n
+	if op.Kind == OpCountDenied {
+		checked = 0
+	}
+	ok, retryAfter := l.fits(s, now, checked)
+	charged := checked
 	if !ok {
-		charged = l.countedIfDenied(ClampHits(op.N))
+		charged = l.countedIfDenied(n)
 	}
 	if charged > 0 {
-		if err := grow(stateIndex, op); err != nil {
+		if err := grow(i); err != nil {
 			if ok {
 				*v = Verdict{Err: err}
 				return
@@ -70,7 +68,7 @@ func decideSingle(now int64, op *Op, stateIndex int, states []State, v *Verdict,
 		l.algorithm.charge(s, now, charged)
 		if !ok {
 			// The retry-after must include the hits that were just added.
-			_, retryAfter = l.fits(s, now, n)
+			_, retryAfter = l.fits(s, now, checked)
 		}
 	}
 	*v = l.verdict(s, now, ok, retryAfter)
@@ -96,14 +94,14 @@ func (l *Limit) countedIfDenied(n int64) int64 {
 	return max(0, n)
 }
 
-// A groupDecision decides any group. Its fields are the arguments of [Decide] for this group.
+// A groupDecision decides any group, whose operations have the indices 0 to len(group) - 1 here.
 type groupDecision struct {
-	now        int64
-	group      Group
-	stateIndex []int
-	states     []State
-	out        []Verdict
-	growState  GrowFunc
+	now       int64
+	group     Group
+	states    []*State
+	out       []Verdict
+	first     int // the index of the first operation among those passed to Decide
+	growState GrowFunc
 }
 
 // decide checks all operations of the group before it charges any.
@@ -123,7 +121,7 @@ func (d *groupDecision) decide() {
 // inspect decides a group of inspections.
 func (d *groupDecision) inspect() {
 	for i := range d.group {
-		op, s := &d.group[i], d.state(i)
+		op, s := &d.group[i], d.states[i]
 		op.expireLeases(s, d.now)
 		d.out[i] = op.Limit.Check(s, d.now, 1)
 		d.out[i].PenaltyLeft = op.Limit.penaltyLeft(s, d.now)
@@ -133,7 +131,7 @@ func (d *groupDecision) inspect() {
 // end decides a group of one end. An unknown id is remembered, because the charge that opens its
 // lease may arrive later.
 func (d *groupDecision) end() {
-	op, s := &d.group[0], d.state(0)
+	op, s := &d.group[0], d.states[0]
 	op.expireLeases(s, d.now)
 	known := op.endLease(s, d.now)
 	if !known && !op.Lease.IsZero() && d.grow(0) == nil {
@@ -142,18 +140,15 @@ func (d *groupDecision) end() {
 	d.out[0] = op.Limit.allowedVerdict(s, d.now) // no penalty denies an end
 }
 
-// state returns the state of operation i.
-func (d *groupDecision) state(i int) *State { return &d.states[d.stateIndex[i]] }
-
 // grow makes room for operation i to enlarge its state.
-func (d *groupDecision) grow(i int) error { return d.growState(d.stateIndex[i], &d.group[i]) }
+func (d *groupDecision) grow(i int) error { return d.growState(d.first + i) }
 
 // check sets Allowed and TooManyLeases of each verdict, or its error if the charge has no memory.
 // It reports whether the group can be charged.
 func (d *groupDecision) check() bool {
 	for i := range d.group {
 		d.out[i] = Verdict{}
-		d.group[i].expireLeases(d.state(i), d.now)
+		d.group[i].expireLeases(d.states[i], d.now)
 	}
 	allowed := true
 	for i := range d.group {
@@ -167,7 +162,7 @@ func (d *groupDecision) check() bool {
 func (d *groupDecision) growAll() bool {
 	ok := true
 	for i := range d.group {
-		effect := d.group[i].leaseEffect(d.state(i), d.now)
+		effect := d.group[i].leaseEffect(d.states[i], d.now)
 		if effect == leaseAlreadyOpen || effect == leaseNone && d.group[i].N <= 0 {
 			continue
 		}
@@ -180,7 +175,7 @@ func (d *groupDecision) growAll() bool {
 
 // checkOp checks operation i.
 func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
-	op, s := &d.group[i], d.state(i)
+	op, s := &d.group[i], d.states[i]
 	switch {
 	case op.IsRefund():
 		return true, false
@@ -200,9 +195,9 @@ func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
 // totalsOnKey returns how many hits the group would charge to the key of operation i, and how many
 // leases it would open there.
 func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
-	s := d.state(i)
+	s := d.states[i]
 	for j := range d.group {
-		if d.stateIndex[j] != d.stateIndex[i] {
+		if d.states[j] != s {
 			continue
 		}
 		effect := d.group[j].leaseEffect(s, d.now)
@@ -219,14 +214,14 @@ func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
 // charge charges an allowed group. Each verdict shows the state after its own operation.
 func (d *groupDecision) charge() {
 	for i := range d.group {
-		effect := d.group[i].apply(d.state(i), d.now)
+		effect := d.group[i].apply(d.states[i], d.now)
 		d.reportAllowed(i, effect)
 	}
 }
 
 // reportAllowed writes the verdict of operation i, which is allowed, even if its group is not.
 func (d *groupDecision) reportAllowed(i int, effect leaseEffect) {
-	d.out[i] = d.group[i].Limit.allowedVerdict(d.state(i), d.now)
+	d.out[i] = d.group[i].Limit.allowedVerdict(d.states[i], d.now)
 	d.out[i].LeaseAlreadyOpen = effect == leaseAlreadyOpen
 }
 
@@ -234,14 +229,14 @@ func (d *groupDecision) reportAllowed(i int, effect leaseEffect) {
 // verdicts.
 func (d *groupDecision) deny() {
 	for i := range d.group {
-		l, s := d.group[i].Limit, d.state(i)
+		l, s := d.group[i].Limit, d.states[i]
 		counted := l.countedIfDenied(ClampHits(d.group[i].N))
 		if d.out[i].Denied() && counted > 0 && l.penaltyLeft(s, d.now) == 0 && d.grow(i) == nil {
 			l.algorithm.charge(s, d.now, counted)
 		}
 	}
 	for i := range d.group {
-		s, l := d.state(i), d.group[i].Limit
+		s, l := d.states[i], d.group[i].Limit
 		switch {
 		case d.out[i].Err != nil:
 		case d.out[i].Allowed:
@@ -256,7 +251,7 @@ func (d *groupDecision) deny() {
 
 // denial returns the verdict of the denied operation i without its penalty.
 func (d *groupDecision) denial(i int) Verdict {
-	l, s := d.group[i].Limit, d.state(i)
+	l, s := d.group[i].Limit, d.states[i]
 	if d.out[i].TooManyLeases {
 		v := l.verdict(s, d.now, false, s.leaseWait(d.now, l.ttl))
 		v.TooManyLeases = true
@@ -273,13 +268,13 @@ func (d *groupDecision) recordOffense(i int) (began bool) {
 	if !d.isFirstOffense(i) || d.grow(i) != nil {
 		return false
 	}
-	return d.state(i).ensureExtraState().penalty.addOffense(d.group[i].Limit.penalty, d.now)
+	return d.states[i].ensureExtraState().penalty.addOffense(d.group[i].Limit.penalty, d.now)
 }
 
 // isFirstOffense reports whether operation i is the first offense of the group on its key.
 func (d *groupDecision) isFirstOffense(i int) bool {
 	for j := range i + 1 {
-		if d.stateIndex[j] == d.stateIndex[i] && d.out[j].Denied() && d.group[j].Limit.HasPenalty() {
+		if d.states[j] == d.states[i] && d.out[j].Denied() && d.group[j].Limit.HasPenalty() {
 			return j == i
 		}
 	}

@@ -36,8 +36,7 @@ func (o OnError) String() string { return onErrorNames[o] }
 // it as its Order.
 const OrderAfterStore = math.MaxUint16
 
-// A LeaseHolder names the store that may hold the lease of a request. The caller copies it from the
-// verdict on the charge to the end of the lease.
+// A LeaseHolder names the store that may hold the lease of a request.
 type LeaseHolder uint8
 
 // The values of LeaseHolder.

@@ -1,8 +1,8 @@
 package limiters
 
-// MayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency,
+// mayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency,
 // and elsewhere a reservation with an estimate of 0.
-func (op *Op) MayOpenLease() bool {
+func (op *Op) mayOpenLease() bool {
 	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpAddHits && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
 }
 
@@ -18,7 +18,7 @@ const (
 
 // leaseEffect returns the effect of op on its lease. op must not be an end.
 func (op *Op) leaseEffect(s *State, now int64) leaseEffect {
-	if !op.MayOpenLease() {
+	if !op.mayOpenLease() {
 		return leaseNone
 	}
 	leases := &s.extraOrEmpty().leases

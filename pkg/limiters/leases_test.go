@@ -101,9 +101,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	take := func(kind OpKind, i, n int) Verdict {
 		out := make([]Verdict, 1)
 		op := Op{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Kind: kind}
-		states := []State{s}
-		Decide(1_000_000, Singles(op), []int{0}, states, out, nil)
-		s = states[0]
+		Decide(1_000_000, Singles(op), []*State{&s}, out, nil)
 		return out[0]
 	}
 	for i := range MaxLeases {
@@ -133,12 +131,11 @@ func TestLeasesAreBounded(t *testing.T) {
 	for i := range MaxLeases {
 		take(OpEnd, i, 0)
 	}
-	states := []State{s}
 	for range MaxLeases / LeasesPerOp {
-		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []int{0}, states, make([]Verdict, 1), nil)
+		Decide(1_000_000+EndedTTL.Microseconds(), Singles(Op{Limit: l}), []*State{&s}, make([]Verdict, 1), nil)
 	}
-	if !states[0].IsZero() || states[0].HeapBytes() != 0 {
-		t.Errorf("after all ends: %+v, want the zero state", states[0])
+	if !s.IsZero() || s.HeapBytes() != 0 {
+		t.Errorf("after all ends: %+v, want the zero state", s)
 	}
 }
 
@@ -147,10 +144,10 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	l, err := NewLimit(Spec{Algorithm: "concurrency", Max: 2})
 	must.Succeed(t, err)
 	const now = 1_000_000
-	states, out := make([]State, 1), make([]Verdict, 1)
+	state, out := State{}, make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
-	states[0].ensureExtraState().leases.ended.set(id, lease{expires: 2 * now, n: 1})
-	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []int{0}, states, out, nil); !out[0].Allowed || out[0].Used != 0 {
+	state.ensureExtraState().leases.ended.set(id, lease{expires: 2 * now, n: 1})
+	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []*State{&state}, out, nil); !out[0].Allowed || out[0].Used != 0 {
 		t.Errorf("%+v: want it allowed, without a slot", out[0])
 	}
 }
@@ -162,12 +159,12 @@ func TestChargeAfterItsEndNeedsMemory(t *testing.T) {
 		l, err := NewLimit(Spec{Algorithm: algorithm, Max: 10, Window: time.Hour, Params: Params{Reserve: ReserveSpec{TTL: time.Hour}}})
 		must.Succeed(t, err)
 		const now = 1_000_000
-		states, out := make([]State, 1), make([]Verdict, 1)
+		state, out := State{}, make([]Verdict, 1)
 		decide := func(what string, op Op, needsMemory bool, used int64) {
 			t.Helper()
 			op.Limit = l
 			asked := false
-			Decide(now, Singles(op), []int{0}, states, out, func(int, *Op) error { asked = true; return nil })
+			Decide(now, Singles(op), []*State{&state}, out, func(int) error { asked = true; return nil })
 			if asked != needsMemory {
 				t.Errorf("%s: %s needs memory: %t, want %t", algorithm, what, asked, needsMemory)
 			}

@@ -62,19 +62,9 @@ type Limit struct {
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
 	penalty        *PenaltySpec // the penalty with its defaults; nil: none
-	leases         leaseKind
-	ttl            int64 // the TTL of a lease, in µs; 0 without leases
-	refundsExpired bool  // expired reservations are settled to 0
+	ttl            int64        // the TTL of a lease, in µs; 0: charges open no leases
+	refundsExpired bool         // expired reservations are settled to 0
 }
-
-// A leaseKind is the kind of the leases that charges under a limit open.
-type leaseKind uint8
-
-const (
-	noLeases         leaseKind = iota
-	concurrencySlots           // the limit is a concurrency limit
-	reservations               // the limit reserves: a charge is an estimate, which an end corrects
-)
 
 // An algorithm decides whether hits fit, and counts them in the words or the log of a [State]. It
 // does not change the extra state, does no I/O and reads no clock. Times and durations are in µs.
@@ -113,8 +103,7 @@ type definition struct {
 	parameters []Parameter
 	largestMax int64 // the largest Max, see LargestMaxOf
 	stateWords int   // how many of the words of a State it uses
-	hasWindow  bool
-	leases     leaseKind // concurrencySlots, or noLeases: a limit of the algorithm may still reserve
+	hasWindow  bool  // false only for concurrency
 	// hasLog marks an algorithm whose states have a log, which grows with the hits.
 	hasLog bool
 	// drains marks an algorithm under which the usage of a key falls continuously, by the maximum
@@ -195,7 +184,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	); err != nil {
 		return nil, err
 	}
-	l := &Limit{spec: spec, definition: d, capacity: spec.capacity(), leases: d.leases}
+	l := &Limit{spec: spec, definition: d, capacity: spec.capacity()}
 	l.peekOver = spec.Params.Peek == PeekOver || spec.Params.Peek == "" && d.countsDeniedByDefault && spec.CountDenied
 	d.clearTextDefaults(&l.spec.Params)
 	var err error
@@ -312,15 +301,15 @@ func (l *Limit) UsesExtraState() bool { return l.UsesLeases() || l.HasPenalty() 
 
 // UsesLeases reports whether charges under l open leases: l either [Limit.IsConcurrency] or
 // [Limit.Reserves].
-func (l *Limit) UsesLeases() bool { return l.leases != noLeases }
+func (l *Limit) UsesLeases() bool { return l.ttl > 0 }
 
 // IsConcurrency reports whether l bounds the slots held at one time: its leases are its whole
 // state, and it has no window.
-func (l *Limit) IsConcurrency() bool { return l.leases == concurrencySlots }
+func (l *Limit) IsConcurrency() bool { return !l.definition.hasWindow }
 
 // Reserves reports whether the leases under l are reservations: they have an estimate, which an end
 // corrects.
-func (l *Limit) Reserves() bool { return l.leases == reservations }
+func (l *Limit) Reserves() bool { return l.UsesLeases() && !l.IsConcurrency() }
 
 // LeaseTTL returns the TTL of a lease under l; 0 if l uses none.
 func (l *Limit) LeaseTTL() time.Duration { return micros(l.ttl) }

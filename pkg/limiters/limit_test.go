@@ -13,9 +13,8 @@ import (
 func TestLimitMethodsAgreeWithDecisions(t *testing.T) {
 	const window = int64(time.Second / time.Microsecond)
 	allows := func(l *Limit, s *State, now, n int64) bool {
-		states, out := []State{*s}, make([]Verdict, 1)
-		Decide(now, Singles(Op{Limit: l, N: n}), []int{0}, states, out, nil)
-		*s = states[0]
+		out := make([]Verdict, 1)
+		Decide(now, Singles(Op{Limit: l, N: n}), []*State{s}, out, nil)
 		return out[0].Allowed
 	}
 	for _, name := range Algorithms() {

@@ -80,28 +80,25 @@ type Op struct {
 
 	// OnError decides the operation if the store fails.
 	OnError OnError
-	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease. It
-	// routes the end.
+	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
+	// [Op.Undo] sets it. It routes the end.
 	Holder LeaseHolder
 }
 
 // IsRefund reports whether op refunds hits. A refund is always allowed.
 func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.N < 0 }
 
-// Undo returns the operation that undoes op, which v allowed: the end of its lease, or a refund of
-// its hits. It returns false if op has charged no hits and opened no lease.
+// Undo returns the operation that undoes op: the end of the lease that op may have opened by its
+// verdict v, or else a refund of its hits. It returns false if op has opened no lease and charged
+// no hits. A lease that was open already belongs to another request.
 func (op *Op) Undo(v *Verdict) (undo Op, needed bool) {
 	undo = *op
-	switch {
-	case v.LeaseAlreadyOpen:
-		return undo, false
-	case op.MayOpenLease():
-		undo.N, undo.Kind = 0, OpEnd
-		return undo, true
-	default:
-		undo.N = -op.N
-		return undo, op.Kind == OpAddHits && op.N > 0
+	if op.mayOpenLease() {
+		undo.N, undo.Kind, undo.Holder = 0, OpEnd, v.Holder
+		return undo, !v.LeaseAlreadyOpen && v.Holder != NoneHolds && !IsUncharged(v.Err)
 	}
+	undo.N = -op.N
+	return undo, op.Kind == OpAddHits && op.N > 0
 }
 
 // A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise

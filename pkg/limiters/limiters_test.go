@@ -200,11 +200,11 @@ func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	l, err := NewLimit(Spec{Algorithm: "sliding_log", Max: 1, Window: time.Hour, CountDenied: true})
 	must.Succeed(t, err)
 	const now = 1_000_000
-	states, out := make([]State, 1), make([]Verdict, 1)
+	state, out := State{}, make([]Verdict, 1)
 	denied := Op{Limit: l, Kind: OpCountDenied, N: 3}
 	full := errors.New("no memory")
 	decide := func(op Op) {
-		Decide(now, Singles(op), []int{0}, states, out, func(int, *Op) error { return full })
+		Decide(now, Singles(op), []*State{&state}, out, func(int) error { return full })
 	}
 	if decide(denied); !out[0].Allowed {
 		t.Errorf("without memory, a peek that fits: %+v, want allowed", out[0])
@@ -212,11 +212,11 @@ func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	if decide(Op{Limit: l, N: 1}); !errors.Is(out[0].Err, full) {
 		t.Errorf("without memory, a charge that fits: %+v, want an error", out[0])
 	}
-	Decide(now, Singles(Op{Limit: l, N: 1}), []int{0}, states, out, nil)
+	Decide(now, Singles(Op{Limit: l, N: 1}), []*State{&state}, out, nil)
 	if decide(denied); !out[0].Denied() || out[0].Used != 1 {
 		t.Errorf("without memory, denied hits: %+v, want denied with 1 used", out[0])
 	}
-	Decide(now, Singles(denied), []int{0}, states, out, nil)
+	Decide(now, Singles(denied), []*State{&state}, out, nil)
 	if out[0].Used != 2 {
 		t.Errorf("denied hits: %+v, want 2 used", out[0])
 	}

@@ -45,7 +45,7 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 			Remedy:  "remove 'peek: over' or 'reserve'",
 		}
 	}
-	l.leases, l.ttl, l.refundsExpired = reservations, r.TTL.Microseconds(), r.Unsettled == UnsettledRelease
+	l.ttl, l.refundsExpired = r.TTL.Microseconds(), r.Unsettled == UnsettledRelease
 	return nil
 }
 

@@ -9,20 +9,16 @@
 -- because unpacking one number fewer is measurably cheaper. One lease adds $ONE_LEASE to counts.
 local now, server, limits, packed, loaded_keys = env.now, env.server, env.limits, env.packed, env.loaded_keys
 
--- The operation that is decided now. read_op and read_hash set its fields, and the functions after them read it:
+-- The functions below get the operation op of a run that is decided now. read_op and read_hash set its fields, and the others read them:
 --   id, n, ends                the id of the reservation, and whether the operation ends or opens it
 --   key_index, name            the index of the key of the usage, and the name of the key of the reservations
 --   limit                      the limit
 --   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
 --   lease                      the value of the lease in the hash; false if it is absent
 --   key_expiry, counts, first  as in the head
-local op = {
-  id = 0, n = 0, ends = 0, key_index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
-  counts = 0, first = 0,
-}
 
 -- Reads an operation of a run. It returns whether the operation may be frequent, which depends on its hash.
-local function read_op(run, op_index)
+local function read_op(op, run, op_index)
   local from, limit_index, op_kind, reservations_index = run.ops_at + $EXTRA_SIZE * (op_index - 1)
   op_kind, op.id, op.key_index, limit_index, op.n, reservations_index = struct_unpack($EXTRA_LAYOUT, packed, from)
   op.ends, op.name = op_kind == $END, KEYS[reservations_index]
@@ -36,7 +32,7 @@ end
 
 -- Reads the head and the lease in a hash. It returns true if the operation is frequent. Then it settles an open reservation or opens a
 -- new one. The hash is absent, or has no ended ids, and its leases expire after now and not after ttl_end.
-local function read_hash()
+local function read_hash(op)
   local found = redis.pcall('HMGET', op.name, $HEAD_FIELD, op.id)
   local head, lease, key_expiry, counts, first, latest = found[1], found[2], 0, 0, op.ttl_end
   if head == nil or op.ends == not lease then return end -- head is nil after an error
@@ -54,7 +50,7 @@ local function read_hash()
 end
 
 -- Writes the lease of a new reservation.
-local function open(charged_at)
+local function open(op, charged_at)
   local key_expiry, ttl_end, px = op.key_expiry, op.ttl_end
   if key_expiry < op.least then key_expiry, px = renew_expiry(op.limit.keep, server) end
   local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_LEASE, op.first, ttl_end)
@@ -63,29 +59,29 @@ local function open(charged_at)
 end
 
 -- Deletes the lease of a settled reservation, and returns its estimate. The hash is deleted with its last lease, if counts is exact.
-local function delete_lease()
+local function delete_lease(op)
   if #op.lease ~= 24 then error('an unreadable value', 0) end
   if op.counts == $ONE_LEASE then call('DEL', op.name) else call('HDEL', op.name, op.id) end
   return struct_unpack('>I8', op.lease, 9)
 end
 
 -- Returns the key of the usage with its state.
-local function load_usage(value)
+local function load_usage(op, value)
   local limit, key = op.limit, module_of('keys', env).at(op.key_index)
   if not key.state and not key.failed then key.state = limit.algorithm.load(key.name, limit, now, value or nil) end
   return key
 end
 
 -- Charges delta hits on the state of the usage, if they fit or correct a settled reservation. It sets verdict i.
-local function charge_state(i, value, delta)
-  local limit, key = op.limit, load_usage(value)
+local function charge_state(op, i, value, delta)
+  local limit, key = op.limit, load_usage(op, value)
   local settler, s, allowed, retry, charged = module_of('settle')[limit.algorithm.name], key.state, true, 0, false
   if op.ends then
     charged = delta ~= 0 and settler.settle(s, limit, now, { { charged_at = struct_unpack('>I8', op.lease, 17), delta = delta } })
   else
     allowed, retry = limit.algorithm.fits(s, limit, now, delta)
     if allowed then
-      open(settler.charged_at(s, limit, now))
+      open(op, settler.charged_at(s, limit, now))
       charged = settler.charge(s, limit, now, delta)
     end
   end
@@ -95,22 +91,22 @@ end
 
 -- Decides a frequent operation and sets verdict i. values[v] is the value of the usage, see decide_each in batch.lua. It becomes nil when
 -- the operation changes the usage.
-local function decide_frequent(i, values, v)
+local function decide_frequent(op, i, values, v)
   local limit, name, value, delta, used, reset = op.limit, KEYS[op.key_index], values[v], op.n
   local algorithm = limit.algorithm
   local needs_state = not algorithm.settles_at_once or value == nil or loaded_keys[op.key_index]
   -- A value that cannot be read is an error here, before anything is written.
   if needs_state then
-    load_usage(value)
+    load_usage(op, value)
   elseif not value then
     value = call('GET', name)
   elseif op.ends then
     algorithm.check(value) -- load would cost 2 % of a settle
   end
-  if op.ends then delta = delta - delete_lease() end
+  if op.ends then delta = delta - delete_lease(op) end
   if not needs_state and delta ~= 0 then used, reset = algorithm.quick(name, limit, now, value, delta, server) end
-  if not used then return charge_state(i, value, delta) end
-  if not op.ends then open(0) end
+  if not used then return charge_state(op, i, value, delta) end
+  if not op.ends then open(op, 0) end
   values[v] = nil
   set_verdict(i, $ALLOWED, used, 0, reset)
 end
@@ -118,12 +114,16 @@ end
 -- Decides operations of a run, see decide_each in batch.lua.
 return function(run, values)
   local base = run.key_index - 1
+  local op = {
+    id = 0, n = 0, ends = 0, key_index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
+    counts = 0, first = 0,
+  }
   for op_index = run.op_index, run.op_count do
     run.op_index = op_index
-    if read_op(run, op_index) and read_hash() then
-      decide_frequent(run.first + op_index - 1, values, op.key_index - base)
+    if read_op(op, run, op_index) and read_hash(op) then
+      decide_frequent(op, run.first + op_index - 1, values, op.key_index - base)
     else
-      load_usage(values[op.key_index - base])
+      load_usage(op, values[op.key_index - base])
       local extra = module_of('decide_extra', env)
       extra.decide({ extra.read_op(run, op_index, run.first + op_index - 2) })
     end

@@ -34,14 +34,14 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
 // marshal returns the response of a decided call, in new memory.
-func (s *Service) marshal(c *call) (wire []byte, err error) {
-	c.wire, err = s.appendResponse(c.wire[:0], c)
-	return bytes.Clone(c.wire), err
+func (s *Service) marshal(c *call) []byte {
+	c.wire = s.appendResponse(c.wire[:0], c)
+	return bytes.Clone(c.wire)
 }
 
 // appendResponse appends the response of a decided call. It appends dynamic metadata as a further
 // message, because concatenated messages are merged when they are decoded.
-func (s *Service) appendResponse(b []byte, c *call) ([]byte, error) {
+func (s *Service) appendResponse(b []byte, c *call) []byte {
 	result := &c.observation.Result
 	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
 	for i := range result.Decisions {
@@ -51,20 +51,16 @@ func (s *Service) appendResponse(b []byte, c *call) ([]byte, error) {
 		b = s.options.Headers.append(b, result.Decisions)
 	}
 	if s.options.DynamicMetadata {
-		var err error
 		metadata := &ratelimitv3.RateLimitResponse{DynamicMetadata: dynamicMetadata(&c.message, result)}
-		b, err = (proto.MarshalOptions{}).MarshalAppend(b, metadata)
-		if err != nil {
-			return b, err
-		}
+		b, _ = (proto.MarshalOptions{}).MarshalAppend(b, metadata) // it fails only for invalid UTF-8, which NewStruct rejects
 	}
 	switch {
 	case result.Denied:
-		return s.appendDenial(b, result), nil
+		return s.appendDenial(b, result)
 	case s.options.StandardHeaders:
-		b = appendHeaderPolicies(b, headerPolicies(result, nil))
+		return appendHeaderPolicies(b, headerPolicies(result, nil))
 	}
-	return b, nil
+	return b
 }
 
 func appendStatus(b []byte, d *decide.Decision) []byte {

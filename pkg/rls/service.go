@@ -106,7 +106,7 @@ func (s *Service) answerGenerated(
 func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
 	err = s.decide(ctx, c)
 	if err == nil {
-		wire, err = s.marshal(c)
+		wire = s.marshal(c)
 	}
 	s.observe(c, err)
 	c.release()

@@ -1,6 +1,9 @@
 package rls
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // maxInteger is the largest integer of a structured field.
 const maxInteger = 1e15 - 1
@@ -25,20 +28,14 @@ func appendQuoted(b []byte, text string) []byte {
 // percentEncoded returns text as printable ASCII. Text with other characters is percent-encoded,
 // including its '%'.
 func percentEncoded(text string) string {
-	plain := func(c byte) bool { return c >= ' ' && c <= '~' }
-	other := 0
-	for i := range len(text) {
-		if !plain(text[i]) {
-			other++
-		}
-	}
-	if other == 0 {
+	plain := func(r rune) bool { return r >= ' ' && r <= '~' }
+	if !strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
 		return text
 	}
 	const digits = "0123456789ABCDEF"
-	b := make([]byte, 0, len(text)+2*other)
-	for i := range len(text) {
-		if c := text[i]; plain(c) && c != '%' {
+	var b []byte
+	for _, c := range []byte(text) {
+		if plain(rune(c)) && c != '%' {
 			b = append(b, c)
 		} else {
 			b = append(b, '%', digits[c>>4], digits[c&15])

@@ -31,7 +31,8 @@ type comparison struct {
 	pending *keyStats // with the largest burst of fixed windows, which is not in burst yet
 	ops     [len(compared)]limiters.Op
 	groups  []limiters.Group
-	states  [len(compared)]int // for each group, the algorithm and so the state that it uses
+	byGroup [len(compared)]int // the algorithm of each group
+	states  [len(compared)]*limiters.State
 	out     [len(compared)]limiters.Verdict
 }
 
@@ -62,7 +63,7 @@ func newComparison(limit *limiters.Limit) (*comparison, string) {
 			continue
 		}
 		c.ops[len(c.groups)] = limiters.Op{Limit: c.limits[i]}
-		c.states[len(c.groups)] = i
+		c.byGroup[len(c.groups)] = i
 		c.groups = append(c.groups, c.ops[len(c.groups):len(c.groups)+1])
 	}
 	return c, ""
@@ -85,12 +86,13 @@ func (c *comparison) observe(k *keyStats, key string, at, n int64) (hits, bytes 
 	bytes = -k.states[slidingLog].HeapBytes()
 	for i := range c.groups {
 		c.groups[i][0].N = n
+		c.states[i] = &k.states[c.byGroup[i]]
 	}
-	limiters.Decide(at, c.groups, c.states[:len(c.groups)], k.states[:], c.out[:len(c.groups)], nil)
+	limiters.Decide(at, c.groups, c.states[:], c.out[:], nil)
 	bytes += k.states[slidingLog].HeapBytes()
 	admitted := uint8(0)
 	for i := range c.groups {
-		by := c.states[i]
+		by := c.byGroup[i]
 		if c.out[i].Allowed {
 			admitted |= 1 << by
 			continue

@@ -115,26 +115,25 @@ func (v *variant) needOfFunnel(h *history) (need int64) {
 
 // A keyStore counts the requests of one key under one limit.
 type keyStore struct {
-	state   []limiters.State
-	index   []int
+	states  []*limiters.State
 	groups  []limiters.Group
 	verdict []limiters.Verdict
 }
 
 func newKeyStore(l *limiters.Limit) *keyStore {
 	return &keyStore{
-		state: make([]limiters.State, 1), index: make([]int, 1), verdict: make([]limiters.Verdict, 1),
+		states: []*limiters.State{{}}, verdict: make([]limiters.Verdict, 1),
 		groups: limiters.Singles(limiters.Op{Limit: l}),
 	}
 }
 
 func (s *keyStore) take(at, hits int64) limiters.Verdict {
 	s.groups[0][0].N = hits
-	limiters.Decide(at, s.groups, s.index, s.state, s.verdict, nil)
+	limiters.Decide(at, s.groups, s.states, s.verdict, nil)
 	return s.verdict[0]
 }
 
-func (s *keyStore) reset() { s.state[0] = limiters.State{} }
+func (s *keyStore) reset() { *s.states[0] = limiters.State{} }
 
 // denied returns how many requests of a key the limit denies.
 func (s *keyStore) denied(h *history) (n int64) {

@@ -34,7 +34,6 @@ type DenyCache struct {
 	maxAge time.Duration // the longest age of a denial
 
 	shards []denyShard
-	budget int64 // maximum bytes of a shard
 
 	sentHits, lostHits atomic.Int64
 
@@ -77,11 +76,10 @@ func NewDenyCache(store limiters.Store, o DenyCacheOptions) *DenyCache {
 		shards *= 2
 	}
 	c := &DenyCache{
-		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: o.MaxAge,
-		shards: make([]denyShard, shards), budget: o.MaxBytes / int64(shards),
+		store: store, seed: maphash.MakeSeed(), start: time.Now(), maxAge: o.MaxAge, shards: make([]denyShard, shards),
 	}
 	for i := range c.shards {
-		c.shards[i].init(c.maxAge)
+		c.shards[i].init(c.maxAge, o.MaxBytes/int64(shards))
 	}
 	c.startWorker(c.run)
 	return c
@@ -281,7 +279,7 @@ func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, r 
 	}
 	c.shard(r.hash).locked(func(s *denyShard) {
 		if s.mayRecord(r.epoch) {
-			s.add(ended, op, d, c.budget)
+			s.add(ended, op, d)
 		}
 	})
 }

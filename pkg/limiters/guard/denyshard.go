@@ -32,6 +32,7 @@ type denyShard struct {
 	entries       map[string]*denyEntry // the first entry of each key, see nextOfKey
 	idle, toRenew denyEntry             // heads of the lists
 	maxAge        time.Duration         // DenyCacheOptions.MaxAge
+	maxBytes      int64
 	bytes         int64
 	count         int64
 
@@ -87,8 +88,8 @@ func (s *denyShard) locked(f func(s *denyShard)) {
 	f(s)
 }
 
-func (s *denyShard) init(maxAge time.Duration) {
-	s.entries, s.maxAge = make(map[string]*denyEntry), maxAge
+func (s *denyShard) init(maxAge time.Duration, maxBytes int64) {
+	s.entries, s.maxAge, s.maxBytes = make(map[string]*denyEntry), maxAge, maxBytes
 	for _, list := range []*denyEntry{&s.idle, &s.toRenew} {
 		list.prev, list.next = list, list
 	}
@@ -221,10 +222,10 @@ func ceilMicros(d time.Duration) time.Duration {
 
 // add records the denial d of op. It keeps a recorded denial instead that has a smaller minHits, or
 // the same minHits and a later expiry.
-func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial, budget int64) {
+func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial) {
 	e := s.find(op.Key, op.Limit)
 	if e == nil {
-		s.insert(now, op, d, budget)
+		s.insert(now, op, d)
 		return
 	}
 	if now < e.expires && (e.minHits < d.minHits || e.minHits == d.minHits && e.expires > d.expires) {
@@ -236,14 +237,14 @@ func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial, budget int
 	}
 }
 
-func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial, budget int64) {
+func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial) {
 	e := &denyEntry{
 		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
 		limit: op.Limit, keepsDebt: op.Limit.CountsDenied() && !op.Limit.HasPenalty(),
 	}
-	for s.bytes+e.size() > budget {
+	for s.bytes+e.size() > s.maxBytes {
 		victim := s.victim(now)
-		if victim == nil || e.size() > budget { // evicting all others would not be enough
+		if victim == nil || e.size() > s.maxBytes { // evicting all others would not be enough
 			s.notCached++
 			return
 		}

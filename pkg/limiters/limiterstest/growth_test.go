@@ -12,7 +12,7 @@ import (
 // any.
 func TestStateGrowsOnlyByOpsThatNeedMemory(t *testing.T) {
 	store := &growthCheck{Reference: NewReference(), t: t}
-	store.Reference.grow = func(int, *limiters.Op) error {
+	store.Reference.grow = func(int) error {
 		store.asked = true
 		return nil
 	}
@@ -48,21 +48,20 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 	if len(g) > 1 {
 		return take() // its operations depend on each other
 	}
-	op, i := &g[0], c.stateIndex(&g[0])
-	before, wasZero := c.states[i].HeapBytes(), c.states[i].IsZero()
+	op, s := &g[0], c.state(&g[0])
+	before, wasZero := s.HeapBytes(), s.IsZero()
 	c.asked = false
 	if err := take(); err != nil {
 		return err
 	}
-	after := &c.states[i]
-	grew := after.HeapBytes() > before || wasZero && !after.IsZero()
+	grew := s.HeapBytes() > before || wasZero && !s.IsZero()
 	if grew {
 		c.grown++
 	}
 	settlesReservation := op.Kind == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
 	if grew && !c.asked && !settlesReservation {
 		c.t.Errorf("%d kind=%d n=%d %s asks for no memory, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
-			op.Limit.Algorithm(), before, after.HeapBytes(), Format(out[0]))
+			op.Limit.Algorithm(), before, s.HeapBytes(), Format(out[0]))
 	}
 	return nil
 }

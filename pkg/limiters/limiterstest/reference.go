@@ -11,18 +11,17 @@ import (
 // Reference is the simplest possible Store: the core's functions over a map that only grows. Every
 // store must return its verdicts.
 type Reference struct {
-	mu      sync.Mutex
-	indexOf map[limiters.StateName]int
-	states  []limiters.State
-	grow    limiters.GrowFunc // nil: memory is not bounded
-	latest  int64             // the latest time of its own clock, in µs since 1970
-	order   uint16            // the number of the last Take at that time, from 0
+	mu     sync.Mutex
+	states map[limiters.StateName]*limiters.State
+	grow   limiters.GrowFunc // nil: memory is not bounded
+	latest int64             // the latest time of its own clock, in µs since 1970
+	order  uint16            // the number of the last Take at that time, from 0
 
 	Now func() time.Time // replaces the clock of the machine, if not nil
 }
 
 // NewReference returns an empty Reference.
-func NewReference() *Reference { return &Reference{indexOf: make(map[limiters.StateName]int)} }
+func NewReference() *Reference { return &Reference{states: map[limiters.StateName]*limiters.State{}} }
 
 // Take implements [limiters.Store].
 func (r *Reference) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
@@ -40,28 +39,24 @@ func (r *Reference) TakeAt(ctx context.Context, now time.Time, groups []limiters
 	if now.IsZero() {
 		now, order = r.clock()
 	}
-	stateIndex := make([]int, 0, len(out))
-	for _, g := range groups {
-		for _, op := range g {
-			stateIndex = append(stateIndex, r.stateIndex(&op))
-		}
+	states := make([]*limiters.State, len(out))
+	for i, op := range limiters.EachOp(groups) {
+		states[i] = r.state(op)
 	}
-	limiters.Decide(now.UnixMicro(), groups, stateIndex, r.states, out, r.grow)
+	limiters.Decide(now.UnixMicro(), groups, states, out, r.grow)
 	for i := range out {
 		out[i].At, out[i].Order = now.UnixMicro(), order
 	}
 	return nil
 }
 
-// stateIndex returns the index of the state of op, and adds a zero state if there is none.
-func (r *Reference) stateIndex(op *limiters.Op) int {
+// state returns the state of op, and adds a zero state if there is none.
+func (r *Reference) state(op *limiters.Op) *limiters.State {
 	name := op.Limit.StateName(op.Key)
-	n, found := r.indexOf[name]
-	if !found {
-		n = len(r.states)
-		r.indexOf[name], r.states = n, append(r.states, limiters.State{})
+	if r.states[name] == nil {
+		r.states[name] = &limiters.State{}
 	}
-	return n
+	return r.states[name]
 }
 
 // clock reads the own clock, and returns how many Takes of the same time were before.
@@ -84,9 +79,9 @@ func (r *Reference) Reset(_ context.Context, names []limiters.StateName) (found 
 	defer r.mu.Unlock()
 	found = make([]bool, len(names))
 	for i, name := range names {
-		if n, known := r.indexOf[name]; known {
-			found[i] = !r.states[n].IsZero()
-			r.states[n] = limiters.State{}
+		if s := r.states[name]; s != nil {
+			found[i] = !s.IsZero()
+			*s = limiters.State{}
 		}
 	}
 	return found, nil
@@ -99,10 +94,10 @@ func (r *Reference) ResetMatching(_ context.Context, match func(key string) bool
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, n := range r.indexOf {
+	for name, s := range r.states {
 		done.Scanned++
-		if match(name.Key) && !r.states[n].IsZero() {
-			r.states[n] = limiters.State{}
+		if match(name.Key) && !s.IsZero() {
+			*s = limiters.State{}
 			done.Reset++
 		}
 	}

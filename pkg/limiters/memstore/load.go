@@ -152,8 +152,8 @@ func (l *loader) insert(key string, limit *limiters.Limit, state *limiters.State
 		l.loaded.NotLoaded++
 		return
 	}
-	p, ok := s.insertRecord(sh, hash, key, limit, needsHeapState(limit) || state.Extra != nil)
-	if !ok {
+	p := s.insertRecord(sh, hash, key, limit, needsHeapState(limit) || state.Extra != nil)
+	if p == 0 {
 		l.loaded.NotLoaded++
 		return
 	}

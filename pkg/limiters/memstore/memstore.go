@@ -107,7 +107,7 @@ func (s *Store) TakeAt(ctx context.Context, now time.Time, groups []limiters.Gro
 	t.lock(now)
 	defer t.unlock()
 	t.loadStates()
-	limiters.Decide(t.decidedAt, groups, t.stateIndex, t.states, out, t.growFunc)
+	limiters.Decide(t.decidedAt, groups, t.stateOf, out, t.growFunc)
 	for i := range out {
 		if out[i].Err != nil {
 			s.rejected.Add(1)

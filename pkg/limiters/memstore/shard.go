@@ -92,18 +92,18 @@ func (sh *shard) stateWords(r record) []byte {
 	return r[end-8*sh.limits.get(r.limitIndex()).StateWords() : end]
 }
 
-// insertRecord adds a record for a new key. It fails if the shard is full, which is far beyond any
-// configured bound.
-func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Limit, hasHeapState bool) (position, bool) {
+// insertRecord adds a record for a new key. It returns 0 if the shard is full, which is far beyond
+// any configured bound.
+func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Limit, hasHeapState bool) position {
 	limit, bytes := sh.limits.acquire(l)
 	if limit >= maxLimits {
 		sh.limits.release(limit)
-		return 0, false
+		return 0
 	}
-	p, ok := sh.slabs.add(recordLen(key, l, hasHeapState))
-	if !ok {
+	p := sh.slabs.add(recordLen(key, l, hasHeapState))
+	if p == 0 {
 		sh.limits.release(limit)
-		return 0, false
+		return 0
 	}
 	r := sh.record(p)
 	clear(r)
@@ -122,7 +122,7 @@ func (s *Store) insertRecord(sh *shard, hash uint32, key string, l *limiters.Lim
 	sh.recordCount.Add(1)
 	s.keys.Add(1)
 	s.bytes.Add(int64(bytes + sh.size(r)))
-	return p, true
+	return p
 }
 
 // size returns the memory of a record with its part of the index, in bytes. It excludes up to two

@@ -65,13 +65,13 @@ type sizeClass struct {
 
 func (ss *slabSet) record(p position) record { return ss.table.items[p.slab()].record(p.row()) }
 
-// add makes room for a record of a length in words, without clearing it. It returns false if the
-// shard cannot have more slabs.
-func (ss *slabSet) add(words int) (position, bool) {
+// add makes room for a record of a length in words, without clearing it. It returns 0 if the shard
+// cannot have more slabs.
+func (ss *slabSet) add(words int) position {
 	class := &ss.classes[words]
 	if class.firstOpen == len(class.slabs) {
 		if len(ss.table.items) >= maxSlabs {
-			return 0, false
+			return 0
 		}
 		class.slabs = append(class.slabs, ss.table.add(slab{
 			bytes: make([]byte, slabLen(len(class.slabs))), expiryBound: math.MaxInt64, length: uint16(8 * words),
@@ -84,7 +84,7 @@ func (ss *slabSet) add(words int) (position, bool) {
 	if sl.full() {
 		class.firstOpen++
 	}
-	return p, true
+	return p
 }
 
 // remove frees a position. The last record of its length moves there; from is where it was.

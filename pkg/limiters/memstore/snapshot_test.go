@@ -423,7 +423,7 @@ func TestSaveMissesNoRecordThatMoves(t *testing.T) {
 		set := func(key string, count int64) {
 			p := sh.find(hash(key), key, limit.StateID())
 			if p == 0 {
-				p, _ = s.insertRecord(sh, hash(key), key, limit, false)
+				p = s.insertRecord(sh, hash(key), key, limit, false)
 			}
 			sh.writeState(sh.record(p), stateOf(s.clock(), count))
 			sh.setExpiry(p, s.clock()+limit.Window().Microseconds())

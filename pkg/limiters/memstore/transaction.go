@@ -16,7 +16,7 @@ type transaction struct {
 	storeNow     int64 // the time by the store's clock
 	ops          locatedOps
 	states       []limiters.State  // one for each operation; the state of a key is that of its first operation
-	stateIndex   []int             // index of each operation's state
+	stateOf      []*limiters.State // the state of each operation's key, in states
 	growFunc     limiters.GrowFunc // the method grow, stored because a method value is allocated at each use
 	locked       shardSet
 	decidedAt    int64 // the time of the decision
@@ -40,9 +40,9 @@ const maxPooledOps = 256
 func (t *transaction) begin(s *Store, n int) {
 	t.store = s
 	if n > cap(t.ops) {
-		t.ops, t.states, t.stateIndex = make(locatedOps, n), make([]limiters.State, n), make([]int, n)
+		t.ops, t.states, t.stateOf = make(locatedOps, n), make([]limiters.State, n), make([]*limiters.State, n)
 	}
-	t.ops, t.states, t.stateIndex = t.ops[:n], t.states[:n], t.stateIndex[:n]
+	t.ops, t.states, t.stateOf = t.ops[:n], t.states[:n], t.stateOf[:n]
 }
 
 // release clears the transaction and returns it to the pool, unless it is unusually large.
@@ -62,6 +62,7 @@ type locatedOp struct {
 	op        *limiters.Op
 	shard     *shard
 	hash      uint32
+	first     int      // the index of the first operation on the key
 	position  position // the position of the record; 0: there is none
 	heapBytes int      // [limiters.State.HeapBytes] of the state when it was read
 }
@@ -167,18 +168,19 @@ func (t *transaction) updateShards() {
 // loadStates reads the state of each key.
 func (t *transaction) loadStates() {
 	for i := range t.ops {
-		t.stateIndex[i] = t.firstOnKey(i)
-		if t.stateIndex[i] == i {
+		first := t.firstOnKey(i)
+		t.ops[i].first, t.stateOf[i] = first, &t.states[first]
+		if first == i {
 			t.loadState(i)
 		}
 	}
 }
 
-// grow is the [limiters.GrowFunc] of the transaction. It frees memory for op to enlarge the state
-// of its key, and adds a record for a new key. A record with extra state replaces one that another
-// limit made without it; writeBack writes the words that were read before.
-func (t *transaction) grow(first int, op *limiters.Op) error {
-	located := &t.ops[first]
+// grow is the [limiters.GrowFunc] of the transaction. It frees memory for operation i to enlarge
+// the state of its key, and adds a record for a new key. A record with extra state replaces one
+// that another limit made without it; writeBack writes the words that were read before.
+func (t *transaction) grow(i int) error {
+	op, located := t.ops[i].op, &t.ops[t.ops[i].first]
 	isNew := located.position == 0
 	if (isNew || op.Limit.Grows()) && !t.store.freeMemory(located.shard, isNew, t.storeNow, t.ops) {
 		return ErrFull
@@ -187,8 +189,8 @@ func (t *transaction) grow(first int, op *limiters.Op) error {
 	if !isNew && (!op.Limit.UsesExtraState() || located.shard.record(old).hasHeapState()) {
 		return nil
 	}
-	p, ok := t.store.insertRecord(located.shard, located.hash, op.Key, op.Limit, needsHeapState(op.Limit))
-	if !ok {
+	p := t.store.insertRecord(located.shard, located.hash, op.Key, op.Limit, needsHeapState(op.Limit))
+	if p == 0 {
 		return ErrFull
 	}
 	located.position = p
@@ -208,7 +210,7 @@ func (t *transaction) firstOnKey(i int) int {
 	hash, op := t.ops[i].hash, t.ops[i].op
 	for j := range i {
 		other := &t.ops[j]
-		if other.hash == hash && t.stateIndex[j] == j && other.op.Key == op.Key && other.op.Limit.StateID() == op.Limit.StateID() {
+		if other.hash == hash && other.first == j && other.op.Key == op.Key && other.op.Limit.StateID() == op.Limit.StateID() {
 			return j
 		}
 	}
@@ -228,8 +230,8 @@ func (t *transaction) loadState(i int) {
 // writeBack writes states and expiries, and removes records of zero states.
 func (t *transaction) writeBack() {
 	for i := range t.ops {
-		l, first := t.ops[i].op.Limit, t.stateIndex[i]
-		located, s := &t.ops[first], &t.states[first]
+		l, first, s := t.ops[i].op.Limit, t.ops[i].first, t.stateOf[i]
+		located := &t.ops[first]
 		if located.position == 0 {
 			continue
 		}

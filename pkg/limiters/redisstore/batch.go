@@ -86,7 +86,11 @@ func (b *batch) encode(groups []limiters.Group, keys []string) {
 			b.ops = append(b.ops, batchOp{Op: &g[i], groupSize: len(g), keyIndex: key, limitIndex: b.addLimit(g[i].Limit)})
 		}
 	}
-	b.encodeRuns()
+	for first := 0; first < len(b.ops); {
+		r := b.runFrom(first)
+		b.appendRun(first, &r)
+		first += r.OpCount
+	}
 }
 
 // addKey adds a key that is not in the batch yet, and returns its index.

@@ -20,9 +20,8 @@ import (
 // A cluster is a Redis Cluster. Each node has a queue, so a slow node delays only its own
 // operations.
 type cluster struct {
-	serverConfig // of each node
-	client       *redis.ClusterClient
-	address      string // the address that errors name
+	store  *Store
+	client *redis.ClusterClient // that of the store
 
 	hashSlotsKnown atomic.Bool // go-redis never forgets the hash slots
 	// Until then, Takes wait in this queue, whose calls load the hash slots. So a cluster that
@@ -33,9 +32,9 @@ type cluster struct {
 	nodes map[string]*node // the nodes by address
 }
 
-func newCluster(client *redis.ClusterClient, address string, config serverConfig) *cluster {
-	c := &cluster{serverConfig: config, client: client, address: address, nodes: map[string]*node{}}
-	c.hashSlotLoader = newQueue(config.queues, c.loadHashSlots)
+func newCluster(s *Store, client *redis.ClusterClient) *cluster {
+	c := &cluster{store: s, client: client, nodes: map[string]*node{}}
+	c.hashSlotLoader = newQueue(s.queues, c.loadHashSlots)
 	return c
 }
 
@@ -82,7 +81,7 @@ var (
 func (c *cluster) awaitHashSlots(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	err := c.hashSlotLoader.Take(ctx, groups, out)
 	if errors.Is(err, errEndedSent) {
-		c.queues.stats.timedOut.Add(int64(len(out)))
+		c.store.stats.timedOut.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errNoHashSlots, ctx.Err()))
 	}
 	return err
@@ -101,7 +100,7 @@ func (c *cluster) loadHashSlots(ctx context.Context, _ time.Time, _ []limiters.G
 // whose keys are in several hash slots has none.
 func (c *cluster) route(ctx context.Context, groups []limiters.Group) ([]*queue, error) {
 	queues, hashSlots := make([]*queue, len(groups)), make([]uint16, len(groups))
-	keys := c.namer.keys(groups)
+	keys := c.store.namer.keys(groups)
 	for i, g := range groups {
 		own := keys[:len(g)]
 		keys = keys[len(g):]

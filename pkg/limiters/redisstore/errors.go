@@ -45,10 +45,10 @@ func explainError(err error) error {
 		return fmt.Errorf("the Sentinels know no master of that name: %w", err)
 	}
 	if text, _, cut := strings.Cut(err.Error(), ", with args beginning with"); cut {
-		return &truncatedError{text, err}
+		return &explainedError{text, err, nil}
 	}
 	if isAuth(err) && !errors.Is(err, ErrAuth) {
-		return &authError{err}
+		return &explainedError{ErrAuth.Error() + ": " + err.Error(), err, ErrAuth}
 	}
 	return err
 }
@@ -66,18 +66,13 @@ func isAuth(err error) bool {
 	return strings.HasPrefix(text, "WRONGPASS ") || strings.HasPrefix(text, "NOAUTH ") || strings.HasPrefix(text, "ERR AUTH ")
 }
 
-// An authError is an [ErrAuth]. It stays [limiters.Uncharged] if the error of Redis is, which a
-// second wrapped error would prevent.
-type authError struct{ err error }
-
-func (e *authError) Error() string        { return ErrAuth.Error() + ": " + e.err.Error() }
-func (e *authError) Unwrap() error        { return e.err }
-func (e *authError) Is(target error) bool { return target == ErrAuth } //nolint:errorlint // as errors.Is asks
-
-type truncatedError struct {
-	text string
-	err  error
+// An explainedError is err, an error of Redis, with another text. It is kind too, if that is not
+// nil. It does not wrap kind, because it must stay [limiters.Uncharged] if err is.
+type explainedError struct {
+	text      string
+	err, kind error
 }
 
-func (e *truncatedError) Error() string { return e.text }
-func (e *truncatedError) Unwrap() error { return e.err }
+func (e *explainedError) Error() string        { return e.text }
+func (e *explainedError) Unwrap() error        { return e.err }
+func (e *explainedError) Is(target error) bool { return target == e.kind } //nolint:errorlint // as errors.Is asks

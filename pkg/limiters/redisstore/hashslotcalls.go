@@ -84,7 +84,7 @@ func (c *cluster) scatter(calls []*hashSlotCall, out []limiters.Verdict) error {
 	for i, call := range calls {
 		errs[i] = call.err
 		if call.err != nil {
-			limiters.FailAll(call.Verdicts, fmt.Errorf("redisstore: hash slot %d of %s: %w", hashSlotOf(call.keys[0]), c.address, call.err))
+			limiters.FailAll(call.Verdicts, fmt.Errorf("redisstore: hash slot %d of %s: %w", hashSlotOf(call.keys[0]), c.store.address, call.err))
 			if hashSlotsMayHaveMoved(call.err) {
 				c.client.ReloadState(context.Background()) // go-redis does so only every minute and after redirections
 			}

@@ -29,7 +29,7 @@ func (n *node) repeatKeyByKey(ctx context.Context, calls []*hashSlotCall) {
 		refunds[i] = refundsOf(call, start)
 	}
 	// The charges may have used up the time of the call, so it may take twice the timeout.
-	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.queues.timeout)
+	refunding, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.cluster.store.queues.timeout)
 	defer cancel()
 	n.makeCalls(refunding, slices.Concat(refunds...))
 	for i, call := range calls {

@@ -19,15 +19,16 @@ type node struct {
 }
 
 func (c *cluster) newNode() *node {
-	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.newReconnector()}
-	n.queue = newQueue(c.queues, c.queues.stats.counted(n.decide))
+	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.store.newReconnector()}
+	n.queue = newQueue(c.store.queues, n.decide)
 	return n
 }
 
 // decide is the [decideFunc] of the queue. It makes a call for each hash slot, and returns an error
 // only if all of them failed.
 func (n *node) decide(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	keys := n.cluster.namer.keys(groups)
+	n.cluster.store.stats.countCall(len(out))
+	keys := n.cluster.store.namer.keys(groups)
 	calls := splitByHashSlot(notAfter, groups, keys)
 	n.makeCalls(ctx, calls)
 	var moving []*hashSlotCall
@@ -54,7 +55,7 @@ func (n *node) decide(ctx context.Context, notAfter time.Time, groups []limiters
 // makeCalls encodes and sends calls, and sets their verdicts. go-redis does not use a batch after
 // its call has returned, even with a timeout, so the batch can be released.
 func (n *node) makeCalls(ctx context.Context, calls []*hashSlotCall) {
-	now := n.cluster.now()
+	now := n.cluster.store.now()
 	for _, call := range calls {
 		call.encode(now)
 	}
@@ -88,7 +89,7 @@ func (n *node) send(ctx context.Context, calls []*hashSlotCall) {
 	for master, calls := range byMaster {
 		sending.Go(func() {
 			if err := limiters.CatchPanic(func() error { n.sendTo(ctx, master, calls); return nil }); err != nil {
-				n.cluster.queues.stats.panics.Add(1)
+				n.cluster.store.stats.panics.Add(1)
 				failCalls(calls, err)
 			}
 		})

@@ -45,7 +45,9 @@ type Store struct {
 	topology       topology
 	address        string // the address that errors name
 	namer          keyNamer
-	connectTimeout time.Duration // the timeout of a request that may have to connect first
+	now            func() time.Time // Options.Now
+	connectTimeout time.Duration    // the timeout of a request that may have to connect first
+	queues         queueConfig
 	stats          statCounters
 
 	ctx     context.Context // ends with Close
@@ -63,14 +65,6 @@ type topology interface {
 	masters(ctx context.Context) ([]master, error)
 }
 
-// A serverConfig configures a singleServer, or the nodes of a cluster.
-type serverConfig struct {
-	namer          keyNamer
-	now            func() time.Time // Options.Now
-	queues         queueConfig
-	newReconnector func() *reconnector
-}
-
 // A master is a Redis server that has keys.
 type master struct {
 	client redis.UniversalClient
@@ -85,19 +79,15 @@ func New(c connect.Options, o Options) *Store {
 		client:         c.Open(),
 		address:        c.String(),
 		namer:          keyNamer{o.KeyPrefix, o.Tag, newKeyHasher(o.KeySecret)},
+		now:            o.Now,
 		connectTimeout: max(c.Timeout, c.DialTimeout),
 	}
+	s.queues = queueConfig{timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	config := serverConfig{
-		namer:          s.namer,
-		now:            o.Now,
-		queues:         queueConfig{timeout: c.Timeout, maxBatch: o.MaxBatch, maxWaiting: o.MaxWaiting, stats: &s.stats, running: &s.running},
-		newReconnector: s.newReconnector,
-	}
 	if client, ok := s.client.(*redis.ClusterClient); ok {
-		s.topology = newCluster(client, s.address, config)
+		s.topology = newCluster(s, client)
 	} else {
-		s.topology = newSingleServer(s.client, config)
+		s.topology = newSingleServer(s)
 	}
 	return s
 }
@@ -187,13 +177,10 @@ type statCounters struct {
 	queueRejected, timedOut, breakerRejected atomic.Int64 // operations
 }
 
-// counted returns decide, whose calls and operations s counts.
-func (s *statCounters) counted(decide decideFunc) decideFunc {
-	return func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-		s.calls.Add(1)
-		s.ops.Add(int64(len(out)))
-		return decide(ctx, notAfter, groups, out)
-	}
+// countCall counts a call with a number of operations.
+func (s *statCounters) countCall(ops int) {
+	s.calls.Add(1)
+	s.ops.Add(int64(ops))
 }
 
 // Stats returns the counters.

@@ -5,15 +5,6 @@ import (
 	"github.com/weir-rls/weir/pkg/redisscripts"
 )
 
-// encodeRuns appends the runs of all operations.
-func (b *batch) encodeRuns() {
-	for first := 0; first < len(b.ops); {
-		r := b.runFrom(first)
-		b.appendRun(first, &r)
-		first += r.OpCount
-	}
-}
-
 // runFrom returns the longest run whose first operation has the index first.
 func (b *batch) runFrom(first int) redisscripts.Run {
 	if size := b.ops[first].groupSize; size > 1 {

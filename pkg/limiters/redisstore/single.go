@@ -13,22 +13,23 @@ import (
 // A singleServer is one Redis server, or a master behind Sentinels.
 type singleServer struct {
 	*queue
-	serverConfig
+	store       *Store
 	script      scriptCaller
 	reconnector *reconnector
 }
 
-func newSingleServer(client redis.UniversalClient, config serverConfig) *singleServer {
-	s := &singleServer{serverConfig: config, script: newScriptCaller(client), reconnector: config.newReconnector()}
-	s.queue = newQueue(config.queues, config.queues.stats.counted(s.decide))
+func newSingleServer(store *Store) *singleServer {
+	s := &singleServer{store: store, script: newScriptCaller(store.client), reconnector: store.newReconnector()}
+	s.queue = newQueue(store.queues, s.decide)
 	return s
 }
 
 // decide is the [decideFunc] of the queue.
 func (s *singleServer) decide(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
-	b := newBatch(s.now(), notAfter)
+	s.store.stats.countCall(len(out))
+	b := newBatch(s.store.now(), notAfter)
 	defer b.release()
-	b.encode(groups, s.namer.keysIn(&b.buffer, groups))
+	b.encode(groups, s.store.namer.keysIn(&b.buffer, groups))
 	r, err := s.script.call(ctx, b)
 	if err != nil {
 		s.reconnector.afterError(err, s.script.client)

@@ -12,14 +12,14 @@ import (
 	"github.com/weir-rls/weir/internal/smallfile"
 )
 
-// Credentials returns the username and password for a new connection. Its error fails the
+// credentials returns the username and password for a new connection. Its error fails the
 // connection.
-type Credentials func() (username, password string, err error)
+type credentials func(context.Context) (username, password string, err error)
 
 // A Login authenticates connections. The zero Login sends no password.
 type Login struct {
 	Username, Password string
-	Credentials        Credentials // if not nil, overrides Username and Password
+	credentials        credentials // if not nil, overrides Username and Password
 }
 
 // Set sets the username and password from the value of REDIS_AUTH, password or user:password. They
@@ -41,7 +41,7 @@ func (l *Login) Set(text string) {
 // errors early, and again for each new connection, so that a changed password needs no restart.
 func (l *Login) SetFile(path string) error {
 	withUser := Login{Username: l.Username}
-	c := func() (string, string, error) {
+	c := func(context.Context) (string, string, error) {
 		text, err := readAuth(path)
 		if err != nil {
 			return "", "", fmt.Errorf("password file: %w", err)
@@ -53,9 +53,9 @@ func (l *Login) SetFile(path string) error {
 		}
 		return login.Username, login.Password, nil
 	}
-	_, _, err := c()
+	_, _, err := c(context.Background())
 	if err == nil {
-		l.Credentials = c
+		l.credentials = c
 	}
 	return err
 }
@@ -76,18 +76,10 @@ func readAuth(path string) (string, error) {
 	return string(data), nil
 }
 
-// provider adapts c to go-redis.
-func (c Credentials) provider() func(context.Context) (string, string, error) {
-	if c == nil {
-		return nil
-	}
-	return func(context.Context) (string, string, error) { return c() }
-}
-
-// onConnect authenticates connections to Sentinels, for which go-redis does not call the provider.
+// onConnect authenticates connections to Sentinels, for which go-redis does not call c.
 // It ignores connections to the master, whose name is not an address, because go-redis has
 // authenticated them itself.
-func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
+func (c credentials) onConnect() func(context.Context, *redis.Conn) error {
 	if c == nil {
 		return nil
 	}
@@ -95,7 +87,7 @@ func (c Credentials) onConnect() func(context.Context, *redis.Conn) error {
 		if strings.Contains(conn.String(), "<FailoverClient ") {
 			return nil
 		}
-		username, password, err := c()
+		username, password, err := c(ctx)
 		if err != nil {
 			return err
 		}

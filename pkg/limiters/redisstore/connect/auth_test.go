@@ -62,7 +62,7 @@ func TestAuthFileLosesOnlyItsLineEnd(t *testing.T) {
 	} {
 		login := Login{Username: "of-url", Password: "of-url"}
 		must.Succeed(t, login.SetFile(file(t, text)))
-		if user, password, err := login.Credentials(); err != nil || user != want[0] || password != want[1] {
+		if user, password, err := login.credentials(t.Context()); err != nil || user != want[0] || password != want[1] {
 			t.Errorf("%q: %q, %q, %v, want %q", text, user, password, err, want)
 		}
 	}

@@ -97,7 +97,7 @@ func (o Options) Open() redis.UniversalClient {
 	u := o.universal()
 	switch o.Type {
 	case Sentinel:
-		u.Addrs, u.OnConnect = o.Addrs, o.SentinelLogin.Credentials.onConnect()
+		u.Addrs, u.OnConnect = o.Addrs, o.SentinelLogin.credentials.onConnect()
 		return redis.NewFailoverClient(u.Failover())
 	case Cluster:
 		u.Addrs = o.Addrs
@@ -119,7 +119,7 @@ func (o Options) universal() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		MasterName: o.Master, DB: o.DB, Username: o.Login.Username, Password: o.Login.Password,
 		SentinelUsername: o.SentinelLogin.Username, SentinelPassword: o.SentinelLogin.Password,
-		CredentialsProviderContext: o.Login.Credentials.provider(),
+		CredentialsProviderContext: o.Login.credentials,
 		TLSConfig:                  o.TLS,
 		Dialer:                     o.dialer(),
 		DialTimeout:                o.DialTimeout,

@@ -135,7 +135,7 @@ func differ(a, b string) bool { return a != "" && b != "" && a != b }
 // A node is a parsed address.
 type node struct {
 	addr   string
-	login  Login // without Credentials
+	login  Login
 	db     int
 	secure bool
 }
