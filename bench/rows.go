@@ -135,7 +135,7 @@ func rows() []row {
 			cases:    single(func(l *load) { l.conns, l.inflight = 1, 1 }),
 		}, {
 			name: "paced", title: "At the highest rate of envoyproxy/ratelimit",
-			about:    "Requests arrive at the highest rate that ratelimit reached with one descriptor, and wait for no answer.",
+			about:    "Requests are sent at the highest rate that ratelimit reached with one descriptor, without waiting for answers.",
 			subjects: append(redis, ratelimit),
 			cases:    single(func(l *load) { l.atBest, l.inflight = true, 128 }),
 		}, {
@@ -165,7 +165,7 @@ func rows() []row {
 			subjects: recordings, alternates: true, cases: single(nil),
 		}, {
 			name: "record", first: "key", title: "A line of a recording on the path of its request",
-			about:   "The Go benchmark `BenchmarkRecord` measures the time that one request spends on its line. In row `all` its key is in the sample, in row `none` it is not.",
+			about:   "The Go benchmark `BenchmarkRecord` measures the time that one request spends on its line. In row `all`, its key is in the sample, and in row `none`, it is not.",
 			gobench: &gobench{pkg: "./pkg/recorder", pattern: "^BenchmarkRecord$", unit: "ns/op"},
 		}, {
 			name: "leases", title: "Leases and reservations, by the number of open ones of a user",

@@ -175,10 +175,10 @@ func header(b *strings.Builder, first string, runs []recordedRun) {
 // lead returns the sentences with the result of Weir and of envoyproxy/ratelimit.
 func lead(runs []recordedRun) string {
 	weir, other := failuresOf(runs[:len(runs)-1]), failuresOf(runs[len(runs)-1:])
-	text := fmt.Sprintf("[`weir conform`](conform.md) found %s of Weir in %d checks, on %d kinds of store. It found %s of\nenvoyproxy/ratelimit in %d checks",
+	text := fmt.Sprintf("[`weir conform`](conform.md) found %s from Weir in %d checks, on %d kinds of store. It found %s from\nenvoyproxy/ratelimit in %d checks",
 		wrong(weir.failed), weir.ran, len(runs)-1, wrong(other.failed), other.ran)
 	if other.stops > 0 {
-		text += fmt.Sprintf("; with %d of them, any client can stop the service", other.stops)
+		text += fmt.Sprintf(". With %d of the requests, any client can stop the service", other.stops)
 	}
 	return text + ".\n"
 }

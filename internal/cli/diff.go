@@ -19,7 +19,7 @@ type Diff struct {
 	FailIf  []string `name:"fail-if" sep:"none" placeholder:"CONDITION" help:"Exit with 2 only if a condition holds, such as 'newly_denied_keys > 10'. May be repeated."`
 	Output  string   `short:"o" enum:"text,json,markdown" default:"text" help:"The format of the output: text, json, or markdown for a comment on a pull request."`
 	Worst   int      `default:"10" placeholder:"N" help:"How many keys to list for each limit, worst first. 0: none, for a public comment."`
-	MaxKeys int      `default:"1000000" placeholder:"N" help:"How many keys to count. With more, counts of keys are lower bounds."`
+	MaxKeys int      `default:"1000000" placeholder:"N" help:"How many keys to count. If there are more, the counts of keys are lower bounds."`
 
 	OldOverlay       string `name:"old-overlay" placeholder:"FILE|DIR" help:"The overlay of the old rules. Default: the overlay of the new rules."`
 	rulesOptions     `embed:""`

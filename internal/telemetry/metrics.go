@@ -75,7 +75,7 @@ func NewMetrics(version string) *Metrics {
 			Name: "weir_panics_total", Help: "Number of failures because of a bug in Weir: requests answered with INTERNAL, or over HTTP with 500, and resets by other replicas that failed here.",
 		}),
 		unmatched: newCounterMap(registry, "weir_unmatched_descriptors_total",
-			"Number of descriptors that no rule of their domain limits. With LOG_LEVEL=debug, Weir logs their keys.", "domain"),
+			"Number of descriptors that no rule of their domain limits, except those under an unlimited rule. With LOG_LEVEL=debug, Weir logs their keys.", "domain"),
 		denials: newDenialMetrics(registry),
 		rulesInfo: auto.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_rules_info", Help: "Always 1. The label version is the version of the rules in force. Replicas with the same version decide by the same rules.",

@@ -25,7 +25,7 @@ import (
 // An Explanation explains a request.
 type Explanation struct {
 	Domain        string       `json:"domain" doc:"The domain of the request."`
-	DomainKnown   bool         `json:"domain_known" doc:"Whether rules have the domain. Without rules nothing is limited."`
+	DomainKnown   bool         `json:"domain_known" doc:"Whether rules have the domain. Without rules, nothing is limited."`
 	NearestDomain string       `json:"nearest_domain,omitempty" doc:"If the domain is unknown: the most similar domain of the rules."`
 	RulesVersion  string       `json:"rules_version" doc:"The version of the rules: equal on all replicas with the same rules."`
 	Error         string       `json:"error,omitempty" doc:"Why a server rejects the request. The explanation then has no descriptors."`
@@ -37,7 +37,7 @@ type Explanation struct {
 type Descriptor struct {
 	Entries   []Entry `json:"entries" nullable:"false" doc:"The entries of the descriptor, in order."`
 	Hits      int64   `json:"hits" doc:"The hits that the request charges: 0 peeks, a number below 0 refunds."`
-	Matched   bool    `json:"matched" doc:"Whether a rule matches."`
+	Matched   bool    `json:"matched" doc:"Whether a rule limits the descriptor, or exempts it with unlimited."`
 	Result    string  `json:"result" enum:"limited,unlimited,replaced,no_rule,no_entries,unknown_domain,bad_lease_id,released,settled" doc:"The result in one word."`
 	Rule      string  `json:"rule,omitempty" doc:"The path of the matching rule, as metrics and logs name it."`
 	Source    string  `json:"source,omitempty" doc:"The file and line of the matching rule, or the name of its xDS resource."`
