@@ -118,8 +118,10 @@ func New(o Options) (*Converter, error) {
 
 // addFields records the fields that a template needs.
 func (c *Converter) addFields(t *Template) {
-	for _, name := range t.fieldNames() {
-		c.fields[name] = new(int64)
+	for _, p := range t.parts {
+		if p.field != "" {
+			c.fields[p.field] = new(int64)
+		}
 	}
 }
 
