@@ -29,6 +29,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client, share float6
 		Allowed: s.allowed.full(s.buckets.n), Denied: s.denied.full(s.buckets.n),
 	}
 	for _, c := range clients {
+		c.counts.Waiting = int64(len(c.waiting))
 		r.Clients = append(r.Clients, c.counts)
 	}
 	r.Interval = intervalOf(r.Clients)
