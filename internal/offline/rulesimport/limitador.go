@@ -77,10 +77,10 @@ func (p *limitador) read(n yamltree.Tree) {
 		p.problem(n.Line(), "the limit has no namespace")
 		return
 	}
-	sound := p.readRate(&l, n)
-	if !sound {
+	if !p.readRate(&l, n) {
 		return
 	}
+	sound := true
 	for _, c := range n.Get("conditions").Items() {
 		for _, part := range conjuncts(c.Text()) {
 			sound = p.readCondition(&l, c, part) && sound

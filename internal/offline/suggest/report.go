@@ -88,9 +88,11 @@ type LimitEffect struct {
 	Denied Estimate `json:"requests_denied"`
 }
 
-// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if
-// ctx has ended.
-func (c *Collector) Report(ctx context.Context) (*Report, error) {
+// Report finds the limits. share is the share of all keys that the recording has, above 0 and at
+// most 1. Below 1 the report has estimates. The Collector must not be used afterwards. The error is
+// that of ctx, if ctx has ended.
+func (c *Collector) Report(ctx context.Context, share float64) (*Report, error) {
+	c.share = share
 	r := &c.report
 	r.Seconds, r.Paths, r.Rules, r.Warnings = c.length().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
 	for _, t := range c.targets {
