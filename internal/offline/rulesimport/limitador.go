@@ -160,21 +160,15 @@ func (p *limitador) addValue(l *limitadorLimit, n yamltree.Tree, match []string,
 	return sound
 }
 
+// quotedOrAnd matches a text in quotes, whose end may be missing, or &&.
+var quotedOrAnd = regexp.MustCompile(`'[^']*'?|"[^"]*"?|&&`)
+
 // conjuncts splits a condition at && outside of quotes.
-func conjuncts(text string) []string {
-	var parts []string
-	start, quote := 0, byte(0)
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '&' && i+1 < len(text) && text[i+1] == '&':
-			parts, start = append(parts, text[start:i]), i+2
-			i++
+func conjuncts(text string) (parts []string) {
+	start := 0
+	for _, m := range quotedOrAnd.FindAllStringIndex(text, -1) {
+		if text[m[0]] == '&' {
+			parts, start = append(parts, text[start:m[0]]), m[1]
 		}
 	}
 	return append(parts, text[start:])
