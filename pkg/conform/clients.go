@@ -170,7 +170,7 @@ func checkMalformedLoad(t *trial) {
 		}
 	})
 	defer stop() // checkExactness may end this goroutine
-	checkExactness(t, algorithm{name: "fixed_window"})
+	checkExactness(t, algorithms[0])
 	stop()
 	if n := answers.Load(); n > 0 {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are not protobuf get an answer", n, sent.Load()),

@@ -127,7 +127,7 @@ func newParser(in *lines.Reader, o *Options) (p parser, known []string, err erro
 }
 
 // setFields sets the fields of the time and of the status for a log, with defaults for those that
-// the options leave out. known are the fields of the log, as newParser returned them.
+// the options leave out. The log has the fields known, see newParser.
 func (c *Converter) setFields(known []string) {
 	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
 	start, status := "start_time", "response_code"
