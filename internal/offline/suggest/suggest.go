@@ -25,6 +25,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -377,26 +378,23 @@ func (h *history) add(at, hits int64) {
 	h.encoded = binary.AppendVarint(binary.AppendUvarint(h.encoded, since|1), hits)
 }
 
-// A cursor reads a history.
-type cursor struct {
-	rest     []byte
-	at, hits int64
-}
-
-func (h *history) cursor() cursor { return cursor{rest: h.encoded} }
-
-// next reads a request into at and hits. It returns false at the end.
-func (c *cursor) next() bool {
-	if len(c.rest) == 0 {
-		return false
+// requests yields the time and the hits of each request.
+func (h *history) requests() iter.Seq2[int64, int64] {
+	return func(yield func(at, hits int64) bool) {
+		at := int64(0)
+		for rest := h.encoded; len(rest) > 0; {
+			since, n := binary.Uvarint(rest)
+			hits := int64(1)
+			at, rest = at+int64(since>>1), rest[n:]
+			if since&1 != 0 {
+				hits, n = binary.Varint(rest)
+				rest = rest[n:]
+			}
+			if !yield(at, hits) {
+				return
+			}
+		}
 	}
-	since, n := binary.Uvarint(c.rest)
-	c.rest, c.at, c.hits = c.rest[n:], c.at+int64(since>>1), 1
-	if since&1 != 0 {
-		c.hits, n = binary.Varint(c.rest)
-		c.rest = c.rest[n:]
-	}
-	return true
 }
 
 // isSampled reports whether a key belongs to a sample of 1 in 2^halvings. The prefix makes the

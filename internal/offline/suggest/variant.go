@@ -68,12 +68,12 @@ func (v *variant) need(h *history, s *keyStore) int64 {
 // usage does not depend on the maximum.
 func (v *variant) needByCounting(h *history, s *keyStore) (need int64) {
 	s.reset()
-	for c := h.cursor(); c.next(); {
-		verdict := s.take(c.at, c.hits)
+	for at, hits := range h.requests() {
+		verdict := s.take(at, hits)
 		if !verdict.Allowed {
 			return never
 		}
-		need = max(need, v.needOf(c.hits, verdict.Used))
+		need = max(need, v.needOf(hits, verdict.Used))
 	}
 	return need
 }
@@ -93,18 +93,18 @@ func (v *variant) needOf(hits, used int64) int64 {
 
 func (v *variant) needOfFunnel(h *history) (need int64) {
 	backlog := hull{window: v.window.length.Microseconds()}
-	for c := h.cursor(); c.next(); {
-		switch n := c.hits; {
+	for at, n := range h.requests() {
+		switch {
 		case n > v.largestMax:
 			return never
 		case n > 0:
-			need = max(need, backlog.charge(c.at, n))
+			need = max(need, backlog.charge(at, n))
 		case n < 0:
 			backlog.refund(-n)
 		case v.peekOver:
-			need = max(need, 1, backlog.need(c.at, backlog.sum))
+			need = max(need, 1, backlog.need(at, backlog.sum))
 		default:
-			need = max(need, 1, backlog.need(c.at, backlog.sum+1))
+			need = max(need, 1, backlog.need(at, backlog.sum+1))
 		}
 	}
 	return need
@@ -136,8 +136,8 @@ func (s *keyStore) reset() { s.state[0] = limiters.State{} }
 // denied returns how many requests of a key the limit denies.
 func (s *keyStore) denied(h *history) (n int64) {
 	s.reset()
-	for c := h.cursor(); c.next(); {
-		if !s.take(c.at, c.hits).Allowed {
+	for at, hits := range h.requests() {
+		if !s.take(at, hits).Allowed {
 			n++
 		}
 	}
