@@ -29,7 +29,7 @@ func (t *trial) hammer(rule string, d time.Duration) []op {
 	end := time.Now().Add(d)
 	concurrently(callers, func(i int) {
 		for time.Now().Before(end) && t.ctx.Err() == nil {
-			ops[i] = append(ops[i], op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), r)})
+			ops[i] = append(ops[i], op{client: i, hits: 1, answer: t.send(t.ctx, t.conn(i), r)})
 			sleep(t.ctx, pause)
 		}
 	})
