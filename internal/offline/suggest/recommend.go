@@ -43,15 +43,6 @@ type Outlier struct {
 	need int64
 }
 
-func (r *RuleReport) recommendationFor(v *variant) *Recommendation {
-	for _, rec := range r.Recommendations {
-		if rec.algorithm.variant == v {
-			return rec
-		}
-	}
-	return nil
-}
-
 // recommend adds a recommendation for each limit of a rule, or one recommendation for a path.
 func (c *Collector) recommend(r *RuleReport) {
 	if r.target.isPath {
@@ -89,6 +80,7 @@ func (c *Collector) addRecommendation(r *RuleReport, a *AlgorithmReport, reasons
 		}
 	}
 	rec.Keys = estimateKeys(a.dist.above(rec.Limit), r.Sample)
+	a.recommended = rec
 	r.Recommendations = append(r.Recommendations, rec)
 }
 

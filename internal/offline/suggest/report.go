@@ -77,8 +77,9 @@ type AlgorithmReport struct {
 	Candidates []LimitEffect `json:"candidates"`
 	Curve      []Point       `json:"curve"`
 
-	variant *variant
-	dist    *distribution
+	variant     *variant
+	dist        *distribution
+	recommended *Recommendation // nil if no limit of the algorithm is recommended
 }
 
 // A LimitEffect is a limit with its effect on the recording.

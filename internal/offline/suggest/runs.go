@@ -140,13 +140,12 @@ func (r *RuleReport) addCandidates(ctx context.Context, keys []key, all []*measu
 		limits[w] = r.limitsToRun(w, maximum)
 	}
 	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, m *measurement) error {
-		rec := r.recommendationFor(m.variant)
-		sums, present, err := m.run(ctx, keys, limits[m.variant.window], rec)
+		sums, present, err := m.run(ctx, keys, limits[m.variant.window])
 		for i := range sums {
 			m.Candidates = append(m.Candidates, sums[i].effect(r.Sample))
 		}
 		if present != nil {
-			rec.Present = new(present.effect(r.Sample))
+			m.recommended.Present = new(present.effect(r.Sample))
 		}
 		return err
 	})
@@ -175,8 +174,8 @@ func (s *sum) add(h *history) {
 // run decides the requests of every key that one of the limits hits. Under a limit that denies no
 // request of a key, there is nothing to count, so it needs no run. The keys that the recommendation
 // hits become its outliers. present is the sum of the limit in the rule.
-func (m *measurement) run(ctx context.Context, keys []key, limits []int64, rec *Recommendation) (sums []sum, present *sum, err error) {
-	v := m.variant
+func (m *measurement) run(ctx context.Context, keys []key, limits []int64) (sums []sum, present *sum, err error) {
+	v, rec := m.variant, m.recommended
 	for _, n := range limits {
 		if l, err := v.limit(n); err == nil && n <= v.largestMax {
 			sums = append(sums, sum{limit: n, store: newKeyStore(l)})
