@@ -55,7 +55,7 @@ func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
 }
 
 func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree) {
-	before := len(g.Problems)
+	before := g.found
 	f := g.checked(rule, "clientSelectors", "limit", "cost", "shared", "shadowMode", "name")
 	fields := g.checked(f.Get("limit"), "requests", "unit", "fromMetadata")
 	if from := fields.Get("fromMetadata"); from.Exists() {
@@ -82,7 +82,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		keys[i] = step.Key
 	}
 	g.readCost(strings.Join(keys, "."), f.Get("cost"))
-	if len(g.Problems) > before {
+	if g.found > before {
 		return // import a rule completely, or not at all
 	}
 	g.flag("--from rule=constant")
