@@ -184,7 +184,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/redistest", "starts Redis servers for tests and the demo",
 		"internal/certtest internal/freeport internal/must internal/relay"},
 	{"e2e/harness", "starts Weir and Envoy as processes", "internal/backoff internal/freeport internal/must"},
-	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/freeport internal/redistest"},
+	{"e2e/demo", "shows the algorithms behind a real Envoy", "e2e/harness internal/backoff internal/freeport internal/redistest"},
 	{"bench", "measures Weir, a bare server and envoyproxy/ratelimit",
 		"e2e/harness internal/freeport internal/loadclient"},
 	{"bench/bare", "answers OK, as the least that a server costs", ""},

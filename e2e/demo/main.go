@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/e2e/harness"
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/freeport"
 	"github.com/weir-rls/weir/internal/redistest"
 )
@@ -180,7 +181,7 @@ func play(ctx context.Context, envoy *harness.Envoy) error {
 	fmt.Println()
 	start := time.Now()
 	for round := range rounds {
-		if err := sleepUntil(ctx, start.Add(time.Duration(round)*interval)); err != nil {
+		if err := backoff.Sleep(ctx, time.Until(start.Add(time.Duration(round)*interval))); err != nil {
 			return err
 		}
 		fmt.Printf("  %6.1f", time.Since(start).Seconds())
@@ -266,17 +267,6 @@ func cell(got harness.Answer) string {
 func useColors() bool {
 	info, err := os.Stdout.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == ""
-}
-
-func sleepUntil(ctx context.Context, t time.Time) error {
-	timer := time.NewTimer(time.Until(t))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // ifFree returns port if it is free, and otherwise 0.

@@ -143,23 +143,22 @@ func (s *Suggest) report(ctx context.Context, to Streams) (*suggest.Report, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := s.read(ctx, collector, to); err != nil {
+	share, err := s.read(ctx, collector, to)
+	if err != nil {
 		return nil, err
 	}
-	return collector.Report(ctx)
+	return collector.Report(ctx, share)
 }
 
-// read reads the recordings into a collector.
-func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Streams) error {
+// read reads the recordings into a collector. It returns the share of all keys that they have.
+func (s *Suggest) read(ctx context.Context, collector *suggest.Collector, to Streams) (share float64, err error) {
 	lines, err := openRecordings(s.Recordings, to)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	err = lines.each(ctx, collector.Add)
 	if err == nil {
-		var share float64
 		share, err = lines.sampleShare(s.SampleShare)
-		collector.SetSampleShare(share)
 	}
-	return errors.Join(err, lines.finish(to.Err))
+	return share, errors.Join(err, lines.finish(to.Err))
 }

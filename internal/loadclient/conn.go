@@ -1,6 +1,7 @@
 package loadclient
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -109,7 +110,7 @@ func (c *conn) handshake() error {
 // answered, or when the connection fails.
 func (c *conn) run() {
 	if err := c.serve(); err != nil {
-		c.fail(err)
+		c.err = cmp.Or(c.err, err)
 		_ = c.net.Close() // pace notices it
 	}
 }
@@ -148,12 +149,6 @@ func (c *conn) acknowledge() error {
 	err := c.write(c.acks)
 	c.acks = c.acks[:0]
 	return err
-}
-
-func (c *conn) fail(err error) {
-	if c.err == nil {
-		c.err = err
-	}
 }
 
 // refill sends one request for each response.

@@ -1,6 +1,7 @@
 package loadclient
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -201,7 +202,7 @@ func (c *conn) answer(s *stream, now time.Duration) {
 		if errors.Is(err, errFailed) && c.err == nil {
 			err = fmt.Errorf("%w: %s", err, c.headers.firstError)
 		}
-		c.fail(err)
+		c.err = cmp.Or(c.err, err)
 	case c.phase.Load() != measuring:
 	case verdict == ok:
 		c.ok++

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -26,18 +25,15 @@ func boundaryChecks(a algorithm) []check {
 func (t *trial) hammer(rule string, d time.Duration) []op {
 	const callers, pause = 8, 20 * time.Millisecond
 	r := newRequest(t.key(rule))
-	var mu sync.Mutex
-	var all []op
+	ops := make([][]op, callers)
 	end := time.Now().Add(d)
 	concurrently(callers, func(i int) {
 		for time.Now().Before(end) && t.ctx.Err() == nil {
-			o := op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), r)}
-			mu.Lock()
-			all = append(all, o)
-			mu.Unlock()
+			ops[i] = append(ops[i], op{client: i, hits: 1, answer: t.send(t.ctx, t.conn(i), r)})
 			sleep(t.ctx, pause)
 		}
 	})
+	all := slices.Concat(ops...)
 	slices.SortFunc(all, func(a, b op) int { return cmp.Compare(a.call, b.call) })
 	return all
 }

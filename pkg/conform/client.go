@@ -31,43 +31,35 @@ const (
 	method = ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName
 )
 
-// A client holds the connections of a run. Each call has a deadline.
-type client struct {
-	options Options
-	conns   []*grpc.ClientConn
-	started time.Time
-}
-
 // connections is the number of connections that the checks under concurrency share.
 const connections = 8
 
-func dial(o Options) (*client, error) {
-	if _, port, err := net.SplitHostPort(o.Target); err != nil || port == "" {
-		return nil, fmt.Errorf("the address %q is not host:port: write for example 127.0.0.1:8081", o.Target)
+// dial makes the shared connections.
+func (r *runner) dial() error {
+	if _, port, err := net.SplitHostPort(r.Target); err != nil || port == "" {
+		return fmt.Errorf("the address %q is not host:port: write for example 127.0.0.1:8081", r.Target)
 	}
-	c := &client{options: o, started: time.Now()}
 	for range connections {
-		conn, err := c.connect()
+		conn, err := r.connect()
 		if err != nil {
-			c.close()
-			return nil, err
+			return err
 		}
-		c.conns = append(c.conns, conn)
+		r.conns = append(r.conns, conn)
 	}
-	return c, nil
+	return nil
 }
 
 // connect returns a new connection, which is opened by its first call.
-func (c *client) connect() (*grpc.ClientConn, error) {
+func (r *runner) connect() (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
-	if c.options.TLS != nil {
-		creds = credentials.NewTLS(c.options.TLS)
+	if r.TLS != nil {
+		creds = credentials.NewTLS(r.TLS)
 	}
-	return grpc.NewClient(c.options.Target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())
+	return grpc.NewClient(r.Target, grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(), grpc.WithNoProxy())
 }
 
-func (c *client) close() {
-	for _, conn := range c.conns {
+func (r *runner) close() {
+	for _, conn := range r.conns {
 		_ = conn.Close()
 	}
 }
@@ -79,31 +71,30 @@ type answer struct {
 	call, ret time.Duration // since the start of the run
 }
 
-// call sends a message, which is a request, or bytes with the codec [raw].
-func (c *client) call(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
-	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
+// send sends a message, which is a request, or bytes with the codec [raw]. The call has a deadline.
+func (r *runner) send(ctx context.Context, conn *grpc.ClientConn, message any, options ...grpc.CallOption) answer {
+	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
-	a := answer{response: &response{}, call: time.Since(c.started)}
+	a := answer{response: &response{}, call: time.Since(r.started)}
 	a.err = conn.Invoke(ctx, method, message, a.response, options...)
-	a.ret = time.Since(c.started)
+	a.ret = time.Since(r.started)
 	return a
 }
 
 // alive calls the service on a new connection until it answers. After two seconds, or after
 // CallTimeout with AllowErrors if that is longer, it returns the last error.
-func (c *client) alive(ctx context.Context) error {
+func (r *runner) alive(ctx context.Context) error {
 	maximum := 2 * time.Second
-	if c.options.AllowErrors {
-		maximum = max(maximum, c.options.CallTimeout)
+	if r.AllowErrors {
+		maximum = max(maximum, r.CallTimeout)
 	}
-	conn, err := c.connect()
+	conn, err := r.connect()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	r := &request{Domain: Domain, Descriptors: []*descriptor{{Entries: []*entry{{Key: "alive", Value: "alive"}}}}}
 	for begun := time.Now(); ; {
-		a := c.call(ctx, conn, r)
+		a := r.send(ctx, conn, newRequest(newDescriptor("alive", "alive")))
 		if !isConnectionLost(a.err) {
 			return nil
 		}

@@ -36,22 +36,22 @@ const (
 )
 
 // open connects to the service without gRPC. The connection has a deadline.
-func (c *client) open(ctx context.Context) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.options.CallTimeout)
+func (r *runner) open(ctx context.Context) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.CallTimeout)
 	defer cancel()
 	var conn net.Conn
 	var err error
-	if c.options.TLS == nil {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", c.options.Target)
+	if r.TLS == nil {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", r.Target)
 	} else {
-		config := c.options.TLS.Clone()
+		config := r.TLS.Clone()
 		config.NextProtos = []string{"h2"}
-		conn, err = (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", c.options.Target)
+		conn, err = (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", r.Target)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Now().Add(c.options.CallTimeout))
+	return conn, conn.SetDeadline(time.Now().Add(r.CallTimeout))
 }
 
 // begin writes the requests of a client that stalls. The flow-control window for the answers is 0
@@ -90,7 +90,7 @@ func begin(conn net.Conn, authority string, wire []byte, requests int, part floa
 // no answer in time, or an error after its first answer. Earlier errors do not count, because a
 // service may shed load.
 func (t *trial) checkOtherClient(what string) {
-	conn, err := t.client.connect()
+	conn, err := t.connect()
 	if err != nil {
 		t.fault(Evidence{Fault: err.Error()})
 		return
@@ -99,7 +99,7 @@ func (t *trial) checkOtherClient(what string) {
 	const calls = 100
 	r, begun, shed := newRequest(t.key("day_1000")), time.Now(), 0
 	for served := 0; served < calls; {
-		a := t.client.call(t.ctx, conn, r)
+		a := t.send(t.ctx, conn, r)
 		took := time.Since(begun)
 		switch {
 		case a.isOK() && took < 2*t.CallTimeout:
@@ -123,7 +123,7 @@ func (t *trial) stall(n, requests int, part float64) (done func()) {
 	var all []net.Conn
 	wire := wireOf(newRequest(t.key("day_1000")))
 	for range n {
-		conn, err := t.client.open(t.ctx)
+		conn, err := t.open(t.ctx)
 		if err == nil {
 			all = append(all, conn)
 			if requests > 0 {
@@ -165,12 +165,12 @@ func checkMalformedLoad(t *trial) {
 	var sent, answers atomic.Int64
 	stop := t.background(func(i int) {
 		n := sent.Add(1)
-		if a := t.client.call(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
+		if a := t.send(t.ctx, t.conn(i), bad[int(n)%len(bad)], grpc.ForceCodec(raw{})); a.err == nil {
 			answers.Add(1)
 		}
 	})
 	defer stop() // checkExactness may end this goroutine
-	checkExactness(t, algorithm{name: "fixed_window"})
+	checkExactness(t, algorithms[0])
 	stop()
 	if n := answers.Load(); n > 0 {
 		t.fault(Evidence{Fault: fmt.Sprintf("%d of %d messages that are not protobuf get an answer", n, sent.Load()),
@@ -185,13 +185,13 @@ func checkCanceledCalls(t *trial) {
 	defer t.background(func(i int) {
 		ctx, cancel := context.WithTimeout(t.ctx, time.Duration(50+i%8*50)*time.Microsecond)
 		defer cancel()
-		t.client.call(ctx, t.conn(i), short)
+		t.send(ctx, t.conn(i), short)
 		sleep(t.ctx, 500*time.Microsecond)
 	})()
 	if !sleep(t.ctx, 500*time.Millisecond) {
 		return
 	}
-	conn, err := t.client.connect()
+	conn, err := t.connect()
 	if err != nil {
 		t.fault(Evidence{Fault: err.Error()})
 		return
@@ -200,7 +200,7 @@ func checkCanceledCalls(t *trial) {
 	const calls = 50
 	r, answers, rejected, begun := newRequest(t.key("day_1000")), 0, 0, time.Now()
 	for answers+rejected < calls && time.Since(begun) < 2*t.CallTimeout {
-		a := t.client.call(t.ctx, conn, r)
+		a := t.send(t.ctx, conn, r)
 		switch status.Code(a.err) {
 		case codes.OK:
 			answers++
@@ -236,17 +236,17 @@ func (t *trial) background(run func(i int)) (stop func()) {
 }
 
 func checkManyCalls(t *trial) {
-	t.callTogether(1000, "calls", func(r *request) answer { return t.client.call(t.ctx, t.conn(0), r) })
+	t.callTogether(1000, "calls", func(r *request) answer { return t.send(t.ctx, t.conn(0), r) })
 }
 
 func checkManyConnections(t *trial) {
 	t.callTogether(200, "connections", func(r *request) answer {
-		conn, err := t.client.connect()
+		conn, err := t.connect()
 		if err != nil {
 			return answer{err: err}
 		}
 		defer func() { _ = conn.Close() }()
-		return t.client.call(t.ctx, conn, r)
+		return t.send(t.ctx, conn, r)
 	})
 }
 

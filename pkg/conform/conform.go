@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -136,7 +137,8 @@ type runner struct {
 	Options
 	id                 string
 	algorithms         []algorithm
-	client             *client
+	conns              []*grpc.ClientConn // shared by the checks
+	started            time.Time
 	downSince          string // the check since which the service does not answer
 	choicesByAlgorithm map[string]choices
 	count              int // the number of values that uniqueName has returned
@@ -150,15 +152,14 @@ func Run(caller context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return Report{}, err
 	}
-	report = Report{Target: o.Target, Domain: Domain, RunID: r.id, Algorithms: r.Algorithms, Started: time.Now().UTC()}
-	defer func() { report.Seconds = seconds(time.Since(report.Started)) }()
+	report = Report{Target: o.Target, Domain: Domain, RunID: r.id, Algorithms: r.Algorithms, Started: r.started.UTC()}
+	defer func() { report.Seconds = seconds(time.Since(r.started)) }()
 	ctx, cancel := context.WithTimeout(caller, r.Timeout)
 	defer cancel()
-	r.client, err = dial(r.Options)
-	if err != nil {
+	defer r.close()
+	if err := r.dial(); err != nil {
 		return report, err
 	}
-	defer r.client.close()
 	if err := r.holdsRules(ctx); err != nil {
 		return report, err
 	}
@@ -204,7 +205,9 @@ func newRunner(o Options) (*runner, error) {
 	}
 	random := make([]byte, 6)
 	_, _ = rand.Read(random) // it never fails
-	return &runner{Options: o, id: hex.EncodeToString(random), algorithms: chosen, choicesByAlgorithm: map[string]choices{}}, nil
+	return &runner{
+		Options: o, id: hex.EncodeToString(random), algorithms: chosen, started: time.Now(), choicesByAlgorithm: map[string]choices{},
+	}, nil
 }
 
 func (r *Report) add(result Result) {
@@ -230,11 +233,11 @@ func (r *runner) check(ctx context.Context, c check) Result {
 	switch {
 	case ctx.Err() != nil:
 		t.skip(timeEnded)
-	case r.downSince != "" && r.client.alive(ctx) != nil:
+	case r.downSince != "" && r.alive(ctx) != nil:
 		t.skip("the service has not answered since the check " + r.downSince)
 	default:
 		t.runUntilStop(c.run)
-		if err := r.client.alive(ctx); err != nil && ctx.Err() == nil {
+		if err := r.alive(ctx); err != nil && ctx.Err() == nil {
 			t.fault(Evidence{Fault: "the service does not answer after this check: " + err.Error()})
 			r.downSince = c.id
 		}

@@ -43,7 +43,7 @@ func (t *trial) perform(d *descriptor, n, calls int, next func(client, call int)
 	concurrently(n, func(i int) {
 		for call := range calls {
 			o := op{client: i, hits: next(i, call)}
-			o.answer = t.client.call(t.ctx, t.conn(i), newRequest(withSignedHits(d, o.hits)))
+			o.answer = t.send(t.ctx, t.conn(i), newRequest(withSignedHits(d, o.hits)))
 			all[i] = append(all[i], o)
 		}
 	})
@@ -148,7 +148,7 @@ func checkConcurrentGroup(t *trial, a algorithm) {
 	small, large := t.key(a.rule("day_5")), t.key(a.rule("day_1000"))
 	all := make([]op, 32)
 	concurrently(len(all), func(i int) {
-		all[i] = op{client: i, hits: 1, answer: t.client.call(t.ctx, t.conn(i), newRequest(small, large))}
+		all[i] = op{client: i, hits: 1, answer: t.send(t.ctx, t.conn(i), newRequest(small, large))}
 	})
 	lost := t.countErrors(all)
 	n, _ := admitted(all)

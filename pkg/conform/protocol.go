@@ -103,9 +103,9 @@ func checkEmptyTexts(t *trial) {
 	t.expectLimit(newDescriptor("run", t.uniqueName(), "day_5", ""), 5)
 }
 
-// send sends bytes as a message.
-func (t *trial) send(wire []byte) answer {
-	return t.client.call(t.ctx, t.client.conns[0], wire, grpc.ForceCodec(raw{}))
+// sendRaw sends bytes as a message on the first connection.
+func (t *trial) sendRaw(wire []byte) answer {
+	return t.send(t.ctx, t.conns[0], wire, grpc.ForceCodec(raw{}))
 }
 
 func wireOf(m proto.Message) []byte {
@@ -125,7 +125,7 @@ func checkUnknownFields(t *trial) {
 	r := newRequest(d)
 	for _, m := range []proto.Message{r, d, d.Entries[1]} {
 		m.ProtoReflect().SetUnknown(unknown)
-		if a := t.send(wireOf(r)); a.err != nil || a.limit(0).GetRequestsPerUnit() != 5 {
+		if a := t.sendRaw(wireOf(r)); a.err != nil || a.limit(0).GetRequestsPerUnit() != 5 {
 			t.wrong(r, a, "a field that the service does not know changes the answer", "a limit of 5")
 		}
 	}
@@ -144,7 +144,7 @@ func checkMalformed(t *trial) {
 		{"an end of a group without a start", append([]byte{0x0c}, valid...)},
 		{"the domain as a number, cut off", []byte{0x08}},
 	} {
-		a := t.send(c.wire)
+		a := t.sendRaw(c.wire)
 		e := Evidence{Request: fmt.Sprintf("%s: %x", c.what, c.wire[:min(len(c.wire), 24)]), Answer: a.String(), Expected: "an error of gRPC"}
 		switch {
 		case a.err == nil:
@@ -160,7 +160,7 @@ func checkMalformed(t *trial) {
 func checkInvalidUTF8(t *trial) {
 	const marker = "MARKER-OF-BYTES"
 	wire := wireOf(newRequest(newDescriptor("run", t.uniqueName(), "day_5", marker)))
-	a := t.send([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
+	a := t.sendRaw([]byte(strings.Replace(string(wire), marker, strings.Repeat("\xff", len(marker)), 1)))
 	switch {
 	case isConnectionLost(a.err):
 		t.fault(Evidence{Fault: "the service drops the connection, or does not answer", Request: "a value of 15 bytes 0xff",

@@ -221,7 +221,7 @@ func checkPeek(t *trial) {
 }
 
 func checkPeekAtLimit(t *trial) {
-	if t.choices(algorithm{}).peekOver {
+	if t.choices(algorithms[0]).peekOver {
 		t.observe("yes: a request of 0 hits is denied only over the limit. A check before each charge then admits one hit too many")
 	} else {
 		t.observe("no: a request of 0 hits is denied if one more hit would not fit")
@@ -229,7 +229,7 @@ func checkPeekAtLimit(t *trial) {
 }
 
 func checkDeniedHits(t *trial) {
-	if t.choices(algorithm{}).countDenied {
+	if t.choices(algorithms[0]).countDenied {
 		t.observe("yes: a denied request uses up the limit. One charge that is larger than the rest ends the window")
 	} else {
 		t.observe("no: a denied request charges nothing")

@@ -95,7 +95,7 @@ func withLimit(d *descriptor, n uint32, unit typev3.RateLimitUnit) *descriptor {
 }
 
 // call sends a request on the first connection.
-func (t *trial) call(r *request) answer { return t.client.call(t.ctx, t.client.conns[0], r) }
+func (t *trial) call(r *request) answer { return t.send(t.ctx, t.conns[0], r) }
 
 // callOne sends one descriptor. A gRPC error ends the check.
 func (t *trial) callOne(d *descriptor) answer { return t.answered(newRequest(d)) }
@@ -152,4 +152,4 @@ func (t *trial) steady(d time.Duration) {
 }
 
 // conn returns one of the shared connections.
-func (t *trial) conn(i int) *grpc.ClientConn { return t.client.conns[i%len(t.client.conns)] }
+func (t *trial) conn(i int) *grpc.ClientConn { return t.conns[i%len(t.conns)] }

@@ -3,6 +3,7 @@ package recorder
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -56,11 +57,11 @@ func BenchmarkWrite(b *testing.B) {
 					w.drain()
 				}
 				if i%perWrite == 0 {
-					w.writeWaited()
+					w.write(w.cutoff)
 				}
 			}
 			w.drain()
-			w.writeAll()
+			w.write(math.MaxInt64)
 			w.out.close()
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -496,9 +497,9 @@ func writtenInPeriods(t *testing.T, seconds ...int) (written []float64) {
 		result.Decisions[0].Verdicts[0].At = at.Add(time.Duration(s) * time.Second).UnixMicro()
 		r.Record(result)
 		w.drain()
-		w.writeWaited()
+		w.write(w.cutoff)
 	}
-	w.writeAll()
+	w.write(math.MaxInt64)
 	w.out.close()
 	files := recordings(t, dir)
 	for text := range bytes.Lines(must.Read(t, files[len(files)-1])) {
@@ -546,9 +547,9 @@ func TestBackwardClockStepIsCounted(t *testing.T) {
 			r.Record(result)
 		}
 		w.drain()
-		w.writeWaited()
+		w.write(w.cutoff)
 	}
-	w.writeAll()
+	w.write(math.MaxInt64)
 	w.out.close()
 	all, skipped := lines(t, dir)
 	if len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
@@ -605,7 +606,7 @@ func TestLinesFollowTheStoresClockInAnOutage(t *testing.T) {
 	}
 	w.drain()
 	for range 3 {
-		w.writeWaited()
+		w.write(w.cutoff)
 	}
 	result := d.decide("alice")
 	result.Decisions[0].Verdicts[0] = limiters.Verdict{Err: errors.New("the store is down")}
@@ -615,7 +616,7 @@ func TestLinesFollowTheStoresClockInAnOutage(t *testing.T) {
 	if away.Abs() > time.Minute {
 		t.Errorf("the line is %v away from the store's clock", away)
 	}
-	w.writeAll()
+	w.write(math.MaxInt64)
 	must.Succeed(t, w.out.close())
 }
 

@@ -40,23 +40,10 @@ type rotatingFile struct {
 	path    string
 	file    file // nil: none is open
 	encoder *zstd.Encoder
-	counted *countingWriter
 	written bool  // a write to the file succeeded
 	noted   int64 // how many of the dropped lines the notes in the recording count
 	retryAt time.Time
 	err     error // the last attempt's error
-}
-
-// A countingWriter counts the bytes that reach a file.
-type countingWriter struct {
-	io.Writer
-	n int64
-}
-
-func (w *countingWriter) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	w.n += int64(n)
-	return n, err
 }
 
 // write writes whole lines, the last of which has the time at. It first notes how many lines have
@@ -76,8 +63,8 @@ func (f *rotatingFile) write(text []byte, at time.Time, dropped int64) error {
 }
 
 func (f *rotatingFile) tryWrite(text []byte, at time.Time, dropped int64) error {
-	if f.file != nil && (f.counted.n+int64(len(text)) > f.options.FileBytes && f.counted.n > 0 || f.isRemoved()) {
-		if err := f.finish(); err != nil {
+	if f.file != nil && f.isComplete(int64(len(text))) {
+		if err := f.close(); err != nil {
 			return err
 		}
 	}
@@ -109,7 +96,7 @@ func (f *rotatingFile) tryWrite(text []byte, at time.Time, dropped int64) error 
 // appendFrame writes texts as a separate zstd frame and flushes them, so that the file is complete
 // after each call.
 func (f *rotatingFile) appendFrame(texts ...[]byte) error {
-	var to io.Writer = f.counted
+	var to io.Writer = f.file
 	if f.encoder != nil {
 		to = f.encoder
 	}
@@ -122,18 +109,20 @@ func (f *rotatingFile) appendFrame(texts ...[]byte) error {
 		return nil
 	}
 	err := f.encoder.Close()
-	f.encoder.Reset(f.counted)
+	f.encoder.Reset(f.file)
 	return err
 }
 
-// isRemoved reports whether the path of the current file no longer leads to this file.
-func (f *rotatingFile) isRemoved() bool {
+// isComplete reports whether the current file has no room for a number of further bytes, or its
+// path no longer leads to it.
+func (f *rotatingFile) isComplete(further int64) bool {
 	open, err := f.file.Stat()
 	if err != nil {
 		return true
 	}
 	named, err := os.Stat(f.path)
-	return err != nil || !os.SameFile(open, named)
+	full := open.Size() > 0 && open.Size()+further > f.options.FileBytes
+	return full || err != nil || !os.SameFile(open, named)
 }
 
 // begin makes room for the next file, and opens it.
@@ -153,16 +142,16 @@ func (f *rotatingFile) begin() error {
 	if err != nil {
 		return fmt.Errorf("begin a recording: %w", err)
 	}
-	f.file, f.counted, f.written = opened, &countingWriter{Writer: opened}, false
+	f.file, f.written = opened, false
 	if f.options.Plain {
 		return nil
 	}
 	if f.encoder != nil {
-		f.encoder.Reset(f.counted)
+		f.encoder.Reset(f.file)
 		return nil
 	}
 	// With a concurrency of 1 the encoder has no goroutines.
-	f.encoder, err = zstd.NewWriter(f.counted, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+	f.encoder, err = zstd.NewWriter(f.file, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithWindowSize(1<<20))
 	return err
 }
@@ -202,8 +191,11 @@ func (f *rotatingFile) makeRoom() error {
 	return nil
 }
 
-// finish completes the current file.
-func (f *rotatingFile) finish() error {
+// close completes the current file, if one is open.
+func (f *rotatingFile) close() error {
+	if f.file == nil {
+		return nil
+	}
 	var err error
 	if f.encoder != nil {
 		err = f.encoder.Close()
@@ -227,11 +219,4 @@ func (f *rotatingFile) abandon() {
 	if !f.written {
 		_ = os.Remove(f.path)
 	}
-}
-
-func (f *rotatingFile) close() error {
-	if f.file == nil {
-		return nil
-	}
-	return f.finish()
 }

@@ -9,8 +9,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash"
+	"math"
 	"runtime/debug"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/weir-rls/weir/pkg/replay"
@@ -112,10 +114,10 @@ func (w *writer) run() {
 		w.drain()
 		switch now := time.Now(); {
 		case stopping || len(w.requests) > maxBufferedBytes:
-			w.writeAll()
+			w.write(math.MaxInt64)
 			period = now
 		case now.Sub(period) >= w.recorder.options.reorderDelay:
-			w.writeWaited()
+			w.write(w.cutoff)
 			period = now
 		}
 	}
@@ -190,27 +192,13 @@ func (w *writer) clockOffset() int64 {
 	return o.micros
 }
 
-// writeAll writes the buffered lines in the order of the decisions.
-func (w *writer) writeAll() {
-	w.sort()
-	w.writeFirst(len(w.buffered))
-}
-
-// writeWaited writes the buffered lines up to the cutoff, in the order of the decisions.
-func (w *writer) writeWaited() {
-	w.sort()
-	n, _ := slices.BinarySearchFunc(w.buffered, w.cutoff+1, func(l bufferedLine, at int64) int { return cmp.Compare(l.at, at) })
-	w.writeFirst(n)
-}
-
-func (w *writer) sort() {
+// write writes the buffered lines up to a time, in the order of the decisions, and begins a period
+// with the others.
+func (w *writer) write(upTo int64) {
 	slices.SortStableFunc(w.buffered, func(a, b bufferedLine) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.order, b.order))
 	})
-}
-
-// writeFirst writes the first n of the sorted lines, and begins a period with the others.
-func (w *writer) writeFirst(n int) {
+	n := sort.Search(len(w.buffered), func(i int) bool { return w.buffered[i].at > upTo })
 	for _, l := range w.buffered[:n] {
 		w.line.At = time.UnixMicro(l.at)
 		w.request.rest = w.requests[l.start:]

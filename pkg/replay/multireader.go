@@ -28,9 +28,6 @@ type FileSkipCount struct {
 type MultiReader struct {
 	sources []*source
 	next    []*source // the sources that have not ended, sorted by byNext
-	read    int64     // bytes of files that are closed
-	total   int64     // bytes of regular files
-	sized   bool      // all files are regular
 }
 
 // A source is one recording of a MultiReader: a file, or standard input. reader is nil until the
@@ -40,8 +37,8 @@ type source struct {
 	number  int         // among the sources
 	info    os.FileInfo // nil for standard input
 	stdin   io.Reader
-	opened  io.Closer // nil for standard input
-	bytes   *countingReader
+	opened  io.Closer       // nil for standard input
+	bytes   *countingReader // nil until the first line is due
 	reader  *Reader
 	line    Line // the next line
 	skipped []SkipCount
@@ -76,7 +73,7 @@ func Open(paths []string, stdin io.Reader) (*MultiReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &MultiReader{sized: true}
+	m := &MultiReader{}
 	named := map[string]bool{}
 	for i, path := range paths {
 		if named[path] {
@@ -126,7 +123,6 @@ func expandFolders(paths []string) (all []string, err error) {
 
 // peek reads the first line of a file. It closes a regular file until that line is due.
 func (m *MultiReader) peek(s *source, path string) error {
-	regular := false
 	if s.stdin == nil {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -138,25 +134,25 @@ func (m *MultiReader) peek(s *source, path string) error {
 			}
 		}
 		s.info = info
-		if regular = info.Mode().IsRegular(); regular {
-			m.total += info.Size()
-		}
 	}
-	m.sized = m.sized && regular
 	if err := s.open(); err != nil {
 		return err
 	}
 	more := s.advance()
 	s.notes = s.reader.Notes()
 	if !more {
-		return m.end(s)
+		return s.end()
 	}
 	m.next = append(m.next, s)
-	if !regular {
+	if !s.isRegular() {
 		return nil
 	}
+	s.bytes = nil
 	return s.close()
 }
+
+// isRegular reports whether s is a regular file, which has a size and can be opened again.
+func (s *source) isRegular() bool { return s.info != nil && s.info.Mode().IsRegular() }
 
 // open opens the file at its beginning.
 func (s *source) open() error {
@@ -205,10 +201,8 @@ func (s *source) close() error {
 }
 
 // end closes a file and keeps its counts.
-func (m *MultiReader) end(s *source) error {
+func (s *source) end() error {
 	s.skipped, s.lines, s.notes = s.reader.Skipped(), s.reader.Lines(), s.reader.Notes()
-	m.read += s.bytes.n
-	s.bytes.n = 0
 	return s.close()
 }
 
@@ -229,7 +223,7 @@ func (m *MultiReader) Next(into *Line) error {
 	others := m.next[1:]
 	if !first.advance() {
 		m.next = others
-		return m.end(first)
+		return first.end()
 	}
 	i, _ := slices.BinarySearchFunc(others, first, byNext)
 	copy(m.next, others[:i])
@@ -300,14 +294,19 @@ func (m *MultiReader) Notes() []RecorderNote {
 // Bytes returns how many bytes have been read, and the total. The total is 0 if a recording is not
 // a regular file.
 func (m *MultiReader) Bytes() (read, total int64) {
-	read = m.read
+	sized := true
 	for _, s := range m.sources {
-		if s.reader != nil {
+		if s.bytes != nil {
 			read += s.bytes.n
 		}
+		if s.isRegular() {
+			total += s.info.Size()
+		} else {
+			sized = false
+		}
 	}
-	if m.sized {
-		total = m.total
+	if !sized {
+		return read, 0
 	}
 	return read, total
 }

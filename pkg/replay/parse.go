@@ -146,34 +146,23 @@ func parseHits(all []decide.Descriptor, raw json.RawMessage) bool {
 // number. A scanner rejects every other line. With encoding/json alone, weir simulate takes 1.6
 // times as long, and weir suggest twice as long.
 type scanner struct {
-	text   string
-	offset int
+	rest string
+	bad  bool // the line has another form
 }
 
 // scan parses a line in its plain form. It returns false for any other line, valid or not.
 func scan(text []byte) (line Line, ok bool) {
-	s := &scanner{text: string(text)}
-	if !s.skip(`{"t":`) {
-		return line, false
-	}
-	line.At, ok = s.time()
-	if !ok || !s.skip(`,"domain":`) {
-		return line, false
-	}
-	line.Request.Domain, ok = s.string()
-	if !ok || line.Request.Domain == "" || !s.skip(`,"descriptors":[`) {
-		return line, false
-	}
-	line.Request.Descriptors, ok = s.descriptors()
-	if !ok {
-		return line, false
-	}
+	s := &scanner{rest: string(text)}
+	s.expect(`{"t":`)
+	line.At = s.time()
+	s.expect(`,"domain":`)
+	line.Request.Domain = s.string()
+	s.expect(`,"descriptors":[`)
+	line.Request.Descriptors = s.descriptors()
 	hits, refund := int64(1), false
 	if s.skip(`,"hits":`) {
-		refund = strings.HasPrefix(s.text[s.offset:], "-")
-		if hits, ok = s.integer(); !ok {
-			return line, false
-		}
+		refund = strings.HasPrefix(s.rest, "-")
+		hits = s.integer()
 	}
 	for i := range line.Request.Descriptors {
 		line.Request.Descriptors[i].Hits, line.Request.Descriptors[i].Refund = hits, refund
@@ -185,119 +174,97 @@ func scan(text []byte) (line Line, ok bool) {
 		line.HasAllowed = true
 	}
 	if s.skip(`,"by":`) {
-		var by string
-		if by, ok = s.string(); !ok {
-			return line, false
-		}
-		line.By = parseOrigin(by)
+		line.By = parseOrigin(s.string())
 	}
 	if s.skip(`,"left_out":`) {
-		n, ok := s.integer()
-		if !ok {
-			return line, false
-		}
-		line.LeftOut = int(n)
+		line.LeftOut = int(s.integer())
 	}
-	return line, s.skip("}") && s.offset == len(s.text)
+	s.expect("}")
+	return line, !s.bad && s.rest == "" && line.Request.Domain != ""
 }
 
 // skip skips a text. It returns false if another text follows.
-func (s *scanner) skip(text string) bool {
-	if !strings.HasPrefix(s.text[s.offset:], text) {
-		return false
-	}
-	s.offset += len(text)
-	return true
+func (s *scanner) skip(text string) (found bool) {
+	s.rest, found = strings.CutPrefix(s.rest, text)
+	return found
 }
 
-func (s *scanner) string() (string, bool) {
-	if !s.skip(`"`) {
-		return "", false
-	}
-	for from := s.offset; s.offset < len(s.text); s.offset++ {
-		switch c := s.text[s.offset]; {
+// expect skips a text that must follow.
+func (s *scanner) expect(text string) { s.check(s.skip(text)) }
+
+// check rejects the line unless ok is true.
+func (s *scanner) check(ok bool) { s.bad = s.bad || !ok }
+
+func (s *scanner) string() string {
+	s.expect(`"`)
+	for i := range len(s.rest) {
+		switch c := s.rest[i]; {
 		case c == '"':
-			s.offset++
-			return s.text[from : s.offset-1], true
+			text := s.rest[:i]
+			s.rest = s.rest[i+1:]
+			return text
 		case c < ' ' || c == '\\' || c >= 0x80:
-			return "", false
+			s.bad = true
+			return ""
 		}
 	}
-	return "", false
+	s.bad = true
+	return ""
 }
 
 // integer reads an integer of at most 18 digits.
-func (s *scanner) integer() (n int64, ok bool) {
+func (s *scanner) integer() (n int64) {
 	negative := s.skip("-")
-	from := s.offset
-	for s.offset < len(s.text) && '0' <= s.text[s.offset] && s.text[s.offset] <= '9' {
-		n = 10*n + int64(s.text[s.offset]-'0')
-		s.offset++
-		if s.offset-from > 18 {
-			return 0, false
-		}
+	digits := 0
+	for ; digits < min(len(s.rest), 19) && '0' <= s.rest[digits] && s.rest[digits] <= '9'; digits++ {
+		n = 10*n + int64(s.rest[digits]-'0')
 	}
-	if s.offset == from || s.text[from] == '0' && s.offset-from > 1 {
-		return 0, false
-	}
+	s.check(digits == 1 || digits > 1 && digits <= 18 && s.rest[0] != '0')
+	s.rest = s.rest[digits:]
 	if negative {
-		n = -n
+		return -n
 	}
-	return n, true
+	return n
 }
 
-func (s *scanner) time() (at time.Time, ok bool) {
-	if strings.HasPrefix(s.text[s.offset:], `"`) {
-		text, ok := s.string()
-		if !ok {
-			return at, false
-		}
-		return timeOf(text)
+func (s *scanner) time() (at time.Time) {
+	var ok bool
+	if strings.HasPrefix(s.rest, `"`) {
+		at, ok = timeOf(s.string())
+	} else {
+		at, ok = inRange(time.UnixMicro(s.integer()).UTC())
 	}
-	micros, ok := s.integer()
-	if !ok {
-		return at, false
-	}
-	return inRange(time.UnixMicro(micros).UTC())
+	s.check(ok)
+	return at
 }
 
-// descriptors reads descriptors up to the end of their list. It rejects numbers beyond the bounds
-// of a request.
-func (s *scanner) descriptors() (all []decide.Descriptor, ok bool) {
+// descriptors reads descriptors and the end of their list. It rejects numbers beyond the bounds of
+// a request.
+func (s *scanner) descriptors() (all []decide.Descriptor) {
 	all = make([]decide.Descriptor, 0, 2)
-	for {
-		if !s.skip("[") {
-			return nil, false
-		}
+	for more := true; more && !s.bad; more = s.skip(",") {
+		s.expect("[")
 		entries := make([]descriptors.Entry, 0, 2)
-		for !s.skip("]") {
-			if len(entries) > 0 && !s.skip(",") || len(entries) == decide.MaxEntries {
-				return nil, false
+		for !s.bad && !s.skip("]") {
+			if len(entries) > 0 {
+				s.expect(",")
 			}
-			e, ok := s.pair()
-			if !ok {
-				return nil, false
-			}
-			entries = append(entries, e)
+			entries = append(entries, s.pair())
+			s.check(len(entries) <= decide.MaxEntries)
 		}
 		all = append(all, decide.Descriptor{Entries: entries})
-		if s.skip("]") {
-			return all, len(all) <= decide.MaxDescriptors
-		}
-		if !s.skip(",") {
-			return nil, false
-		}
 	}
+	s.expect("]")
+	s.check(len(all) <= decide.MaxDescriptors)
+	return all
 }
 
-func (s *scanner) pair() (e descriptors.Entry, ok bool) {
-	if !s.skip("[") {
-		return e, false
-	}
-	e.Key, ok = s.string()
-	if !ok || e.Key == "" || !s.skip(",") {
-		return e, false
-	}
-	e.Value, ok = s.string()
-	return e, ok && s.skip("]")
+func (s *scanner) pair() (e descriptors.Entry) {
+	s.expect("[")
+	e.Key = s.string()
+	s.expect(",")
+	e.Value = s.string()
+	s.expect("]")
+	s.check(e.Key != "")
+	return e
 }

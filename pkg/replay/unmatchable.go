@@ -53,7 +53,7 @@ func NewUnmatchableFinder(rules, known *descriptors.Rules) *UnmatchableFinder {
 		v := &valueRule{rule: rule, nodes: rule.Path()}
 		v.added = make([]bool, len(v.nodes))
 		for i := range v.nodes {
-			same, wider := plain[restOf(rule.Domain, v.nodes, i, valuesOf)], plain[restOf(rule.Domain, v.nodes, i, anyValue)]
+			same, wider := plain[restOf(rule.Domain, v.nodes, i, true)], plain[restOf(rule.Domain, v.nodes, i, false)]
 			v.added[i] = slices.ContainsFunc(valuesOf(&v.nodes[i]), func(value string) bool { return !same[value] && !wider[value] })
 		}
 		if !slices.Contains(v.added, true) {
@@ -81,7 +81,7 @@ func plainValues(rules *descriptors.Rules) map[[sha256.Size]byte]map[string]bool
 	for rule := range rules.All() {
 		nodes := rule.Path()
 		for i := range nodes {
-			rest := restOf(rule.Domain, nodes, i, valuesOf)
+			rest := restOf(rule.Domain, nodes, i, true)
 			if plain[rest] == nil {
 				plain[rest] = map[string]bool{}
 			}
@@ -107,19 +107,17 @@ func valuesOf(n *descriptors.NodeSpec) (all []string) {
 	return all
 }
 
-// anyValue is valuesOf for a node that matches any value.
-func anyValue(*descriptors.NodeSpec) []string { return nil }
-
 // restOf returns a hash of a rule without the values of one node. A recorder leaves a value plain
 // only if a rule matches the whole descriptor. So the hash is of the domain, the keys of all
-// nodes, and the values of the other nodes.
-func restOf(domain string, nodes []descriptors.NodeSpec, except int, values func(*descriptors.NodeSpec) []string) [sha256.Size]byte {
+// nodes, and the values of the other nodes. Without values, it is as if the other nodes matched any
+// value.
+func restOf(domain string, nodes []descriptors.NodeSpec, except int, values bool) [sha256.Size]byte {
 	text := []byte(domain)
 	for i := range nodes {
 		text = append(append(append(text, 0), nodes[i].Key...), 0)
 		var others []string
-		if i != except {
-			others = values(&nodes[i])
+		if values && i != except {
+			others = valuesOf(&nodes[i])
 		}
 		text = fmt.Appendf(text, "%q", others)
 	}

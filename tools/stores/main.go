@@ -155,7 +155,7 @@ func test(root, binaries string, s store, path string) (*result, error) {
 	}
 	r := &result{
 		Store: s.name, Version: version, Source: s.source, Date: time.Now().UTC().Format(time.DateOnly),
-		System: runtime.GOOS + "/" + runtime.GOARCH,
+		System: runtime.GOOS + "/" + runtime.GOARCH, Columns: map[string]tests{}, FirstFailures: map[string]string{},
 	}
 	env := append(os.Environ(), "REDIS_SERVER="+path, "STORES_WHOLE_SUITE=1")
 	if !hasTLS(path) {
@@ -176,7 +176,8 @@ func test(root, binaries string, s store, path string) (*result, error) {
 			alone, itsEvents := runTests(folder, binary(binaries, i), env, "^"+name+"$", "")
 			if alone[name] == "pass" {
 				first[name] = "pass"
-				r.addAgain(name, failure)
+				r.Again = append(r.Again, name)
+				r.FirstFailures[name] = failure
 			} else {
 				fmt.Printf("%s %s: %s failed alone too: %s\n", r.Store, r.Version, name, failureOf(itsEvents, name))
 			}

@@ -41,9 +41,6 @@ var order = []string{"suite", "Cluster", "Sentinel", "TLS", "refused commands", 
 
 // add adds the verdicts of a suite.
 func (r *result) add(s suite, verdicts map[string]string) {
-	if r.Columns == nil {
-		r.Columns = map[string]tests{}
-	}
 	for _, name := range slices.Sorted(maps.Keys(verdicts)) {
 		at := slices.IndexFunc(s.columns, func(c column) bool { return c.tests.MatchString(name) })
 		column := s.columns[at].name
@@ -58,15 +55,6 @@ func (r *result) add(s suite, verdicts map[string]string) {
 		}
 		r.Columns[column] = t
 	}
-}
-
-// addAgain adds a test that passed only alone.
-func (r *result) addAgain(name, failure string) {
-	if r.FirstFailures == nil {
-		r.FirstFailures = map[string]string{}
-	}
-	r.Again = append(r.Again, name)
-	r.FirstFailures[name] = failure
 }
 
 func (r *result) summary() string {

@@ -60,9 +60,8 @@ type Options struct {
 	Denied int    // the status of requests that were denied; default 429
 
 	// MaxMemory is the most text of the recording that is sorted in memory, in bytes. The rest is
-	// sorted in files of TempDir. Default 64 MiB.
+	// sorted in temporary files. Default 64 MiB.
 	MaxMemory int
-	TempDir   string // default: the folder of the system
 }
 
 // A Descriptor is a list of entries that a line yields. If a value is missing, the request has no
@@ -91,7 +90,7 @@ type Converter struct {
 func New(o Options) (*Converter, error) {
 	o.MaxMemory, o.Denied = cmp.Or(o.MaxMemory, 64<<20), cmp.Or(o.Denied, 429)
 	o.DurationUnit, o.Comma = cmp.Or(o.DurationUnit, "ms"), cmp.Or(o.Comma, ',')
-	c := &Converter{o: o, fields: map[string]*int64{}, sorter: sorter{max: o.MaxMemory, dir: o.TempDir}}
+	c := &Converter{o: o, fields: map[string]*int64{}, sorter: sorter{max: o.MaxMemory}}
 	c.report.Reasons, c.report.LeftOut = map[Reason]int64{}, make([]int64, len(o.Descriptors))
 	switch {
 	case o.Domain == "":
@@ -118,8 +117,10 @@ func New(o Options) (*Converter, error) {
 
 // addFields records the fields that a template needs.
 func (c *Converter) addFields(t *Template) {
-	for _, name := range t.fieldNames() {
-		c.fields[name] = new(int64)
+	for _, p := range t.parts {
+		if p.field != "" {
+			c.fields[p.field] = new(int64)
+		}
 	}
 }
 

@@ -52,7 +52,11 @@ type fatalError struct{ error }
 
 func (c *Converter) read(name string, in *bufio.Reader) error {
 	head := headOf(in)
-	p, err := c.openParser(lines.NewReader(in, maxLineBytes))
+	p, known, err := newParser(lines.NewReader(in, maxLineBytes), &c.o)
+	if err == nil {
+		c.setFields(known)
+		err = c.checkFields(known)
+	}
 	if errors.Is(err, io.EOF) {
 		return nil // an empty CSV
 	}
@@ -122,23 +126,8 @@ func newParser(in *lines.Reader, o *Options) (p parser, known []string, err erro
 	return nil, nil, &fatalError{fmt.Errorf("unknown format %q: the formats are envoy, nginx, json and csv", o.Format)}
 }
 
-// openParser returns the parser of a log, and sets the fields that the converter reads from it.
-func (c *Converter) openParser(in *lines.Reader) (parser, error) {
-	p, known, err := newParser(in, &c.o)
-	if err != nil {
-		return nil, err
-	}
-	c.setFields(known)
-	if known != nil {
-		if err := c.checkFields(known); err != nil {
-			return nil, &fatalError{err}
-		}
-	}
-	return p, nil
-}
-
 // setFields sets the fields of the time and of the status for a log, with defaults for those that
-// the options leave out.
+// the options leave out. The log has the fields known, see newParser.
 func (c *Converter) setFields(known []string) {
 	has := func(name string) bool { return known == nil || slices.Contains(known, name) }
 	start, status := "start_time", "response_code"
@@ -161,8 +150,11 @@ func (c *Converter) setFields(known []string) {
 	}
 }
 
-// checkFields returns an error if the mapping uses a field that is not in known.
+// checkFields returns a [fatalError] if the mapping uses a field that is not in known.
 func (c *Converter) checkFields(known []string) error {
+	if known == nil {
+		return nil
+	}
 	wanted := []string{c.times.start, c.times.end, c.times.duration, c.status}
 	for name := range c.fields {
 		wanted = append(wanted, name)
@@ -176,7 +168,7 @@ func (c *Converter) checkFields(known []string) error {
 		if nearest := spelling.Nearest(name, known); nearest != "" {
 			hint = fmt.Sprintf(": did you mean %s? The", nearest)
 		}
-		return fmt.Errorf("the log has no field %q%s fields are %s", name, hint, joined(known))
+		return &fatalError{fmt.Errorf("the log has no field %q%s fields are %s", name, hint, joined(known))}
 	}
 	return nil
 }

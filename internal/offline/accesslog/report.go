@@ -61,10 +61,7 @@ func (r *Report) addUnreadable(file string, line int64, reason Reason) {
 // addWritten counts a request that is in the recording.
 func (r *Report) addWritten(at time.Time) {
 	r.Written++
-	if r.Written == 1 {
-		r.From, r.To = at, at
-	}
-	if at.Before(r.From) {
+	if r.Written == 1 || at.Before(r.From) {
 		r.From = at
 	}
 	if at.After(r.To) {

@@ -14,7 +14,6 @@ import (
 // max bytes it writes sorted runs to temporary files, and merges them at the end.
 type sorter struct {
 	max   int
-	dir   string
 	lines [][]byte
 	size  int // bytes of lines
 	runs  []*os.File
@@ -73,7 +72,7 @@ func (s *sorter) spill() error {
 
 // newRun writes a temporary file, which has no name, and adds it to the runs.
 func (s *sorter) newRun(write func(io.Writer) error) error {
-	file, err := os.CreateTemp(s.dir, "weir-convert-*")
+	file, err := os.CreateTemp("", "weir-convert-*")
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ const line = `{"t":"2026-11-22T10:00:%02d.000000Z","domain":"%03d"}` + "\n"
 // A log of any size is sorted with few open files, and lines of equal times stay in their order.
 func TestSorterKeepsFewFilesOpen(t *testing.T) {
 	const lines = 5 * maxRuns
-	s := sorter{max: 1, dir: t.TempDir()} // so each line but the last becomes a run
+	s := sorter{max: 1} // so each line but the last becomes a run
 	for i := range lines {
 		must.Succeed(t, s.add(fmt.Appendf(nil, line, i%3, i)))
 		if len(s.runs) >= maxRuns {
@@ -39,7 +39,7 @@ func TestSorterKeepsFewFilesOpen(t *testing.T) {
 
 // A run that ends within a record is an error, not the end of the run.
 func TestTruncatedSortRunIsAnError(t *testing.T) {
-	s := sorter{max: 1, dir: t.TempDir()}
+	s := sorter{max: 1}
 	for i := range 2 {
 		must.Succeed(t, s.add(fmt.Appendf(nil, line, 1, i)))
 	}

@@ -25,7 +25,7 @@ import (
 // missing, or a filter finds nothing, the whole text is missing. "%%{" is a literal "%{".
 type Template struct{ parts []part }
 
-// A part is literal text, or a field with its filters.
+// A part is literal text, which may be empty, or a field with its filters.
 type part struct {
 	literal, field string
 	filters        []filter
@@ -48,42 +48,33 @@ func ParseTemplate(text string) (*Template, error) {
 		return nil, fmt.Errorf("%q would be the text %s in every line: write %%{field} with a field of the log, such as %%{x-user-id} "+
 			"for %%REQ(X-USER-ID)%%", text, o)
 	}
+	if text == "" {
+		return nil, fmt.Errorf("the value is empty: write a text, or %%{field}")
+	}
 	t := &Template{}
 	literal := ""
 	for rest := text; ; {
 		at := strings.Index(rest, "%{")
 		if at < 0 {
-			literal += rest
-			break
+			t.parts = append(t.parts, part{literal: literal + rest})
+			return t, nil
 		}
 		if at > 0 && rest[at-1] == '%' {
 			literal += rest[:at-1] + "%{"
 			rest = rest[at+2:]
 			continue
 		}
-		literal += rest[:at]
 		end := closing(rest[at:])
 		if end < 0 {
 			return nil, fmt.Errorf("%q: %%{ has no end: write %%{field}", text)
-		}
-		if literal != "" {
-			t.parts = append(t.parts, part{literal: literal})
-			literal = ""
 		}
 		p, err := parseField(rest[at+2 : at+end])
 		if err != nil {
 			return nil, fmt.Errorf("%q: %w", text, err)
 		}
-		t.parts = append(t.parts, p)
-		rest = rest[at+end+1:]
+		t.parts = append(t.parts, part{literal: literal + rest[:at]}, p)
+		literal, rest = "", rest[at+end+1:]
 	}
-	if literal != "" {
-		t.parts = append(t.parts, part{literal: literal})
-	}
-	if len(t.parts) == 0 {
-		return nil, fmt.Errorf("the value is empty: write a text, or %%{field}")
-	}
-	return t, nil
 }
 
 // closing returns the index of the brace that ends the field at the start of a text. Braces in a
@@ -194,16 +185,6 @@ func hostOf(s string) (string, bool) {
 	}
 	address, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	return address.Unmap().String(), err == nil
-}
-
-// fieldNames returns the names of the fields of t, each once.
-func (t *Template) fieldNames() (names []string) {
-	for _, p := range t.parts {
-		if p.field != "" && !slices.Contains(names, p.field) {
-			names = append(names, p.field)
-		}
-	}
-	return names
 }
 
 // value returns the text for a line. It reports false if the text is missing.

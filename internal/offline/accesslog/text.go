@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -24,15 +25,10 @@ type textLog struct {
 func newTextLog(in *lines.Reader, format Format, layout string) (*textLog, error) {
 	t := &textLog{in: in, index: map[string]int{}, nginx: format == Nginx}
 	var err error
-	switch {
-	case format == Envoy && layout == "":
-		err = t.parseEnvoy(envoyLayout)
-	case format == Envoy:
-		err = t.parseEnvoy(strings.TrimRight(layout, "\r\n"))
-	case layout == "":
-		err = t.parseNginx(nginxLayout)
-	default:
-		err = t.parseNginx(strings.TrimSpace(layout))
+	if t.nginx {
+		err = t.parseNginx(strings.TrimSpace(cmp.Or(layout, nginxLayout)))
+	} else {
+		err = t.parseEnvoy(strings.TrimRight(cmp.Or(layout, envoyLayout), "\r\n"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the format of the log: %w", err)

@@ -2,6 +2,7 @@ package envoyactions
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -144,7 +145,7 @@ func (d *deriver) address(a *routev3.RateLimit_Action) effect {
 		const direct = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%"
 		text = strings.ReplaceAll(text, direct, address.String())
 		if err == nil && strings.Contains(text, "%") {
-			err = undecidable("the value " + m.GetDescriptorValue() + " has a command that is not supported")
+			err = errors.New("the value " + m.GetDescriptorValue() + " has a command that is not supported")
 		}
 		ok = ok != m.GetAddressMatcher().GetInvertMatch()
 		return entry(cmp.Or(m.GetDescriptorKey(), "remote_address_match"), text).when(ok, err, "the address of the client "+matching(ok))
@@ -157,7 +158,7 @@ func inRanges(ranges []*xdscorev3.CidrRange, address netip.Addr) (bool, error) {
 		text := fmt.Sprintf("%s/%d", r.GetAddressPrefix(), r.GetPrefixLen().GetValue())
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			return false, undecidable(err.Error())
+			return false, err
 		}
 		if prefix.Masked().Contains(address) {
 			return true, nil
@@ -238,12 +239,12 @@ func (d *deriver) destination() (string, error) {
 		if values := d.request.header(name); len(values) > 0 {
 			return values[0], nil
 		}
-		return "", undecidable("the header " + name + " names the cluster, and the request does not have it")
+		return "", errors.New("the header " + name + " names the cluster, and the request does not have it")
 	}
 	if all := action.Field("weighted_clusters", "clusters").Items(); len(all) == 1 {
 		return all[0].Field("name").Text(), nil
 	}
-	return "", undecidable("the route does not name one cluster")
+	return "", errors.New("the route does not name one cluster")
 }
 
 // whenAbsent returns the effect of an action without a value.

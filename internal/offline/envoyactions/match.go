@@ -1,6 +1,7 @@
 package envoyactions
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"regexp"
@@ -11,12 +12,6 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
-
-// An undecidable is the error of a condition that needs more than the configuration and the
-// request.
-type undecidable string
-
-func (u undecidable) Error() string { return string(u) }
 
 // header returns the values of a header. Pseudo-headers come from the request line.
 func (r *Request) header(name string) []string {
@@ -92,8 +87,9 @@ func first(all []parameter, name string) (value string, found bool) {
 	return "", false
 }
 
-// allMatch reports whether all conditions hold. If one does not hold, the result is false, even if
-// another is undecidable.
+// allMatch reports whether all conditions hold. The error of a condition means that it needs more
+// than the configuration and the request. If one condition does not hold, the result is false, even
+// if another has an error.
 func allMatch(conditions iter.Seq2[bool, error]) (bool, error) {
 	var open error
 	for ok, err := range conditions {
@@ -128,13 +124,13 @@ func (r *Request) isGRPC() bool {
 func matchUnsupported(m *routev3.RouteMatch) (bool, error) {
 	switch {
 	case m.GetTlsContext() != nil:
-		return false, undecidable("tls_context is not supported")
+		return false, errors.New("tls_context is not supported")
 	case len(m.GetDynamicMetadata()) > 0:
-		return false, undecidable("dynamic_metadata is not supported")
+		return false, errors.New("dynamic_metadata is not supported")
 	case len(m.GetFilterState()) > 0:
-		return false, undecidable("filter_state is not supported")
+		return false, errors.New("filter_state is not supported")
 	case len(m.GetCookies()) > 0:
-		return false, undecidable("cookies is not supported")
+		return false, errors.New("cookies is not supported")
 	}
 	return true, nil
 }
@@ -155,9 +151,9 @@ func matchPath(m *routev3.RouteMatch, r *Request) (bool, error) {
 	case *routev3.RouteMatch_ConnectMatcher_:
 		return r.Method == "CONNECT", nil
 	case *routev3.RouteMatch_PathMatchPolicy:
-		return false, undecidable("path_match_policy is not supported")
+		return false, errors.New("path_match_policy is not supported")
 	}
-	return false, undecidable("the match has no condition for the path")
+	return false, errors.New("the match has no condition for the path")
 }
 
 // matchRuntime evaluates runtime_fraction by its default value. Only 0 % and 100 % are decidable,
@@ -176,13 +172,13 @@ func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 	}
 	switch n := fraction.GetDefaultValue().GetNumerator(); {
 	case fraction.GetRuntimeKey() != "":
-		return false, undecidable(fmt.Sprintf("runtime_fraction depends on the runtime key %q", fraction.GetRuntimeKey()))
+		return false, fmt.Errorf("runtime_fraction depends on the runtime key %q", fraction.GetRuntimeKey())
 	case n == 0:
 		return false, nil
 	case n >= denominator:
 		return true, nil
 	}
-	return false, undecidable("runtime_fraction selects requests at random")
+	return false, errors.New("runtime_fraction selects requests at random")
 }
 
 // matchRegex reports whether an expression matches the whole text. Go and Envoy share the syntax of
@@ -190,7 +186,7 @@ func matchRuntime(m *routev3.RouteMatch) (bool, error) {
 func matchRegex(m *matcherv3.RegexMatcher, text string) (bool, error) {
 	compiled, err := regexp.Compile(`\A(?:` + m.GetRegex() + `)\z`)
 	if err != nil {
-		return false, undecidable(err.Error())
+		return false, err
 	}
 	return compiled.MatchString(text), nil
 }
@@ -217,7 +213,7 @@ func matchString(m *matcherv3.StringMatcher, text string) (bool, error) {
 	case *matcherv3.StringMatcher_SafeRegex:
 		return matchRegex(by.SafeRegex, text)
 	}
-	return false, undecidable("the string matcher is a custom one, which is not supported")
+	return false, errors.New("the string matcher is a custom one, which is not supported")
 }
 
 // matchAll reports whether all matchers of a kind match.
@@ -281,7 +277,7 @@ func matchDeprecated(m *routev3.HeaderMatcher, text string) (bool, error) {
 	case m.GetSafeRegexMatch() != nil:
 		return matchRegex(m.GetSafeRegexMatch(), text)
 	}
-	return false, undecidable("the header matcher is not supported")
+	return false, errors.New("the header matcher is not supported")
 }
 
 func matchParameters(matchers []*routev3.QueryParameterMatcher, parameters []parameter) (bool, error) {

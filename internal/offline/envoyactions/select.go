@@ -3,6 +3,7 @@ package envoyactions
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/offline/yamltree"
@@ -130,11 +131,8 @@ func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disab
 }
 
 func (f *filter) stage() uint32 {
-	var n uint32
-	if _, err := fmt.Sscan(f.tree.Field("stage").Text(), &n); err != nil {
-		return 0
-	}
-	return n
+	n, _ := strconv.ParseUint(f.tree.Field("stage").Text(), 10, 32) // 0 if the filter has none
+	return uint32(n)
 }
 
 // ignoredHostReason returns the reason why the rate limits of the virtual host have no effect, or

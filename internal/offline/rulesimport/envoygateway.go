@@ -55,7 +55,7 @@ func (g *gateway) readPolicy(policy string, limits yamltree.Tree) {
 }
 
 func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree) {
-	before := len(g.Problems)
+	before := g.found
 	f := g.checked(rule, "clientSelectors", "limit", "cost", "shared", "shadowMode", "name")
 	fields := g.checked(f.Get("limit"), "requests", "unit", "fromMetadata")
 	if from := fields.Get("fromMetadata"); from.Exists() {
@@ -82,7 +82,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 		keys[i] = step.Key
 	}
 	g.readCost(strings.Join(keys, "."), f.Get("cost"))
-	if len(g.Problems) > before {
+	if g.found > before {
 		return // import a rule completely, or not at all
 	}
 	g.flag("--from rule=constant")
@@ -133,8 +133,7 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	}
 	var methods []string
 	for _, m := range f.Get("methods").Items() {
-		fields := g.checked(m, "value", "invert")
-		g.rejectInvert(fields)
+		fields := g.match(m, "value")
 		switch value := fields.Get("value").Text(); {
 		case value == "" || strings.Contains(value, "*"):
 			g.problem(m.Line(), "the method %q: a rule takes an empty value for any, and * for a wildcard", value)
@@ -157,18 +156,18 @@ func (g *gateway) readSelector(n yamltree.Tree) (path []descriptors.NodeSpec) {
 	return path
 }
 
-// rejectInvert records a problem if a match is inverted.
-func (g *gateway) rejectInvert(fields yamltree.Tree) {
-	if invert := fields.Get("invert"); invert.IsTrue() {
+// match returns a match with the known keys. It records a problem if the match is inverted.
+func (g *gateway) match(n yamltree.Tree, known ...string) yamltree.Tree {
+	if invert := g.checked(n, append(known, "invert")...).Get("invert"); invert.IsTrue() {
 		g.problem(invert.Line(),
 			"invert: rules match values, and not their absence; send an entry with Envoy's header_value_match and expect_match: false")
 	}
+	return n
 }
 
 // readMatch reads a match of a header or of a parameter of the query. kind is header or query.
 func (g *gateway) readMatch(n yamltree.Tree, kind string) []descriptors.NodeSpec {
-	fields := g.checked(n, "name", "type", "value", "invert")
-	g.rejectInvert(fields)
+	fields := g.match(n, "name", "type", "value")
 	key, value := fields.Get("name").Text(), fields.Get("value").Text()
 	if kind == "header" {
 		key = strings.ToLower(key)
@@ -195,8 +194,7 @@ func (g *gateway) readMatch(n yamltree.Tree, kind string) []descriptors.NodeSpec
 
 // readPath reads a path. The defaults of its fields are those of Envoy Gateway's API.
 func (g *gateway) readPath(n yamltree.Tree) []descriptors.NodeSpec {
-	fields := g.checked(n, "type", "value", "invert")
-	g.rejectInvert(fields)
+	fields := g.match(n, "type", "value")
 	value := cmp.Or(fields.Get("value").Text(), "/")
 	switch kind := cmp.Or(fields.Get("type").Text(), "PathPrefix"); {
 	case strings.Contains(value, "*"):
@@ -217,8 +215,7 @@ func (g *gateway) readPath(n yamltree.Tree) []descriptors.NodeSpec {
 }
 
 func (g *gateway) readCIDR(n yamltree.Tree) []descriptors.NodeSpec {
-	fields := g.checked(n, "type", "value", "invert")
-	g.rejectInvert(fields)
+	fields := g.match(n, "type", "value")
 	prefix, err := netip.ParsePrefix(fields.Get("value").Text())
 	if err != nil || prefix.Addr().Is4In6() {
 		g.problem(n.Line(), "sourceCIDR %s is not a prefix such as 10.0.0.0/8", fields.Get("value").Text())

@@ -128,14 +128,15 @@ func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
 	config := k.checked(n.Get("config"), "second", "minute", "hour", "day", "month", "year", "limit_by", "header_name", "path", "policy",
 		"fault_tolerant", "hide_client_headers", "error_code", "error_message", "redis", "redis_host", "redis_port", "redis_password",
 		"redis_username", "redis_database", "redis_timeout", "redis_ssl", "redis_ssl_verify", "redis_server_name", "sync_rate")
-	if !k.readConfig(p, config) {
-		return
+	before := k.found
+	k.readConfig(p, config)
+	if k.found == before {
+		k.plugins = append(k.plugins, p)
 	}
-	k.plugins = append(k.plugins, p)
 }
 
-// readConfig reads the limits of a plugin and what it counts by. It returns false after a problem.
-func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
+// readConfig reads the limits of a plugin and what it counts by.
+func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) {
 	for _, period := range kongPeriods {
 		value := config.Get(period.name)
 		if !value.Exists() {
@@ -144,14 +145,14 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 		n, ok := value.Number(maxRequests)
 		if !ok {
 			k.problem(value.Line(), "%s is not a whole number from 0 to %d", period.name, int64(maxRequests))
-			return false
+			return
 		}
 		p.limits = append(p.limits,
 			rulesyaml.DraftLimit{Unit: period.name, RequestsPerUnit: n, WindowStart: period.start, CountDenied: uncounted})
 	}
 	if len(p.limits) == 0 {
 		k.problem(p.line, "the plugin has no second, minute, hour, day, month or year")
-		return false
+		return
 	}
 	policy := cmp.Or(config.Get("policy").Text(), "local")
 	p.faultTolerant = !config.Get("fault_tolerant").IsFalse() && (policy == "redis" || policy == "cluster")
@@ -164,11 +165,11 @@ func (k *kong) readConfig(p *kongPlugin, config yamltree.Tree) bool {
 				"on_deny of rules", name)
 		}
 	}
-	return k.readLimitBy(p, config)
+	k.readLimitBy(p, config)
 }
 
-// readLimitBy reads the key by which a plugin counts. It returns false after a problem.
-func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
+// readLimitBy reads the key by which a plugin counts.
+func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) {
 	switch by := cmp.Or(config.Get("limit_by").Text(), "consumer"); by {
 	case "ip":
 		p.by = entry("remote_address", "")
@@ -179,13 +180,13 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
 	case "service":
 		if p.scope == "" {
 			k.problem(p.line, "limit_by service: Kong counts each service by itself; attach the plugin to each service")
-			return false
+			return
 		}
 	case "header":
 		header := strings.ToLower(config.Get("header_name").Text())
 		if header == "" {
 			k.problem(p.line, "limit_by header without header_name")
-			return false
+			return
 		}
 		p.by = entry(header, "")
 		k.flag("--from %s=header:%s", header, header)
@@ -194,15 +195,13 @@ func (k *kong) readLimitBy(p *kongPlugin, config yamltree.Tree) bool {
 		path := config.Get("path").Text()
 		if !strings.HasPrefix(path, "/") || strings.Contains(path, "*") {
 			k.problem(p.line, "limit_by path without a path that begins with / and has no *")
-			return false
+			return
 		}
 		p.by = entry("path", path)
 		k.note(p.line, "limit_by path: Kong counts a request with another path by its address, and the rules do not limit it")
 	default:
 		k.problem(p.line, "limit_by %s is not imported: write a rule by hand", by)
-		return false
 	}
-	return true
 }
 
 // addAll adds the rules. Kong runs only the most specific plugin for a request. So the scope of a

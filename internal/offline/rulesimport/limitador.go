@@ -77,19 +77,20 @@ func (p *limitador) read(n yamltree.Tree) {
 		p.problem(n.Line(), "the limit has no namespace")
 		return
 	}
-	sound := p.readRate(&l, n)
-	if !sound {
+	before := p.found
+	p.readRate(&l, n)
+	if p.found > before {
 		return
 	}
 	for _, c := range n.Get("conditions").Items() {
 		for _, part := range conjuncts(c.Text()) {
-			sound = p.readCondition(&l, c, part) && sound
+			p.readCondition(&l, c, part)
 		}
 	}
 	for _, v := range n.Get("variables").Items() {
-		sound = p.readVariable(&l, v) && sound
+		p.readVariable(&l, v)
 	}
-	if !sound {
+	if p.found > before {
 		return
 	}
 	if len(l.values) == 0 {
@@ -101,80 +102,69 @@ func (p *limitador) read(n yamltree.Tree) {
 	p.limits = append(p.limits, l)
 }
 
-// readRate reads the maximum and the window of a limit. It returns false after a problem, as the
-// other methods do.
-func (p *limitador) readRate(l *limitadorLimit, n yamltree.Tree) bool {
+// readRate reads the maximum and the window of a limit.
+func (p *limitador) readRate(l *limitadorLimit, n yamltree.Tree) {
 	maximum, ok := n.Get("max_value").Number(maxRequests)
 	if !ok {
 		p.problem(cmp.Or(n.Get("max_value").Line(), n.Line()), "max_value is not a whole number from 0 to %d", int64(maxRequests))
-		return false
+		return
 	}
 	seconds, ok := n.Get("seconds").Number(maxSeconds)
 	if !ok || seconds == 0 {
 		p.problem(cmp.Or(n.Get("seconds").Line(), n.Line()), "seconds is not a whole number from 1 to %d", maxSeconds)
-		return false
+		return
 	}
 	unit, multiplier := windowOf(seconds)
 	l.limit = rulesyaml.DraftLimit{
 		Unit: unit, UnitMultiplier: multiplier, RequestsPerUnit: maximum, WindowStart: "first_hit", CountDenied: uncounted,
 		Name: n.Get("name").Text(),
 	}
-	return true
 }
 
 // readCondition reads one comparison of the condition c.
-func (p *limitador) readCondition(l *limitadorLimit, c yamltree.Tree, comparison string) bool {
+func (p *limitador) readCondition(l *limitadorLimit, c yamltree.Tree, comparison string) {
 	m := condition.FindStringSubmatch(comparison)
 	if m == nil || strings.HasPrefix(m[5], "limit.") || m[6]+m[7] == "" || strings.Contains(m[6]+m[7], "*") {
 		p.problem(c.Line(), "the condition %s does not compare a descriptor with a text: rules match only values", strings.TrimSpace(comparison))
-		return false
+		return
 	}
-	return p.addValue(l, c, m, m[6]+m[7])
+	p.addValue(l, c, m, m[6]+m[7])
 }
 
-func (p *limitador) readVariable(l *limitadorLimit, v yamltree.Tree) bool {
+func (p *limitador) readVariable(l *limitadorLimit, v yamltree.Tree) {
 	m := variable.FindStringSubmatch(v.Text())
 	if m == nil || strings.HasPrefix(m[5], "limit.") {
 		p.problem(v.Line(), "the variable %s is not a value of a descriptor: rules count by values only", v.Text())
-		return false
+		return
 	}
-	return p.addValue(l, v, m, "")
+	p.addValue(l, v, m, "")
 }
 
 // addValue adds the key of a match of reference, with its value, to l.
-func (p *limitador) addValue(l *limitadorLimit, n yamltree.Tree, match []string, value string) bool {
-	of, key, sound := match[1], match[2]+match[3]+match[4]+match[5], true
+func (p *limitador) addValue(l *limitadorLimit, n yamltree.Tree, match []string, value string) {
+	of, key := match[1], match[2]+match[3]+match[4]+match[5]
 	l.index = cmp.Or(l.index, of)
 	if of != l.index {
 		p.problem(n.Line(), "the limit reads descriptors[%s] and descriptors[%s], and a rule has one descriptor", l.index, of)
-		sound = false
 	}
 	if known := l.values[key]; known != "" && value != "" && known != value {
 		p.problem(n.Line(), "no request has %s with the values %q and %q", key, known, value)
-		sound = false
 	}
 	l.values[key] = cmp.Or(l.values[key], value)
 	if !slices.Contains(p.order, key) {
 		p.order = append(p.order, key)
 	}
-	return sound
 }
 
+// quotedOrAnd matches a text in quotes, whose end may be missing, or &&.
+var quotedOrAnd = regexp.MustCompile(`'[^']*'?|"[^"]*"?|&&`)
+
 // conjuncts splits a condition at && outside of quotes.
-func conjuncts(text string) []string {
-	var parts []string
-	start, quote := 0, byte(0)
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quote != 0:
-			if c == quote {
-				quote = 0
-			}
-		case c == '\'' || c == '"':
-			quote = c
-		case c == '&' && i+1 < len(text) && text[i+1] == '&':
-			parts, start = append(parts, text[start:i]), i+2
-			i++
+func conjuncts(text string) (parts []string) {
+	start := 0
+	for _, m := range quotedOrAnd.FindAllStringIndex(text, -1) {
+		if text[m[0]] == '&' {
+			parts, start = append(parts, text[start:m[0]]), m[1]
 		}
 	}
 	return append(parts, text[start:])

@@ -190,78 +190,43 @@ type token struct {
 // is reports whether t is a sign.
 func (t token) is(sign string) bool { return t.text == sign && !t.quoted }
 
+var (
+	nginxSpace  = regexp.MustCompile(`^(?:[ \t\r\n]|#[^\n]*)*`)
+	nginxQuoted = regexp.MustCompile(`^(?:"(?:[^"\\]|\\(?s:.))*"|'(?:[^'\\]|\\(?s:.))*')`)
+	nginxWord   = regexp.MustCompile(`^(?:\$\{[^}]*(\}?)|\\(?s:.)|[^ \t\r\n;{}])+`) // the group is the end of the last ${name}
+)
+
 func (t *nginxTokens) next() (token, error) {
-	for t.at < len(t.text) {
-		switch c := t.text[t.at]; {
-		case c == '\n':
-			t.line++
-			t.at++
-		case c == ' ' || c == '\t' || c == '\r':
-			t.at++
-		case c == '#':
-			if n := strings.IndexByte(t.text[t.at:], '\n'); n >= 0 {
-				t.at += n
-			} else {
-				t.at = len(t.text)
-			}
-		case c == '{' || c == '}' || c == ';':
-			t.at++
-			return token{string(c), false, t.line}, nil
-		case c == '\'' || c == '"':
-			t.at++
-			return t.quoted(c)
-		default:
-			return t.bare()
+	t.skip(len(nginxSpace.FindString(t.text[t.at:])))
+	rest, tok := t.text[t.at:], token{line: t.line}
+	switch {
+	case rest == "":
+	case strings.ContainsAny(rest[:1], "{};"):
+		tok.text = rest[:1]
+		t.skip(1)
+	case strings.ContainsAny(rest[:1], `'"`):
+		quoted := nginxQuoted.FindString(rest)
+		if quoted == "" {
+			return tok, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, tok.line, wantNginx)
 		}
+		unescape := strings.NewReplacer(`\\`, `\`, `\`+quoted[:1], quoted[:1])
+		tok.text, tok.quoted = unescape.Replace(quoted[1:len(quoted)-1]), true
+		t.skip(len(quoted))
+	default:
+		word := nginxWord.FindStringSubmatchIndex(rest)
+		if word[2] >= 0 && word[2] == word[3] {
+			return tok, fmt.Errorf("%s:%d: ${ has no end: %s", t.name, tok.line, wantNginx)
+		}
+		tok.text = rest[:word[1]]
+		t.skip(word[1])
 	}
-	return token{line: t.line}, nil
+	return tok, nil
 }
 
-func (t *nginxTokens) quoted(quote byte) (token, error) {
-	line := t.line
-	var b strings.Builder
-	for ; t.at < len(t.text); t.at++ {
-		switch c := t.text[t.at]; {
-		case c == quote:
-			t.at++
-			return token{b.String(), true, line}, nil
-		case c == '\\' && t.at+1 < len(t.text) && (t.text[t.at+1] == quote || t.text[t.at+1] == '\\'):
-			t.at++
-			b.WriteByte(t.text[t.at])
-		default:
-			if c == '\n' {
-				t.line++
-			}
-			b.WriteByte(c)
-		}
-	}
-	return token{}, fmt.Errorf("%s:%d: the quote has no end: %s", t.name, line, wantNginx)
-}
-
-// bare reads a word without quotes, which may contain ${name}.
-func (t *nginxTokens) bare() (token, error) {
-	start := t.at
-	for t.at < len(t.text) {
-		c := t.text[t.at]
-		switch {
-		case c == '$' && strings.HasPrefix(t.text[t.at:], "${"):
-			n := strings.IndexByte(t.text[t.at:], '}')
-			if n < 0 {
-				return token{}, fmt.Errorf("%s:%d: ${ has no end: %s", t.name, t.line, wantNginx)
-			}
-			t.line += strings.Count(t.text[t.at:t.at+n], "\n")
-			t.at += n
-		case c == '\\' && t.at+1 < len(t.text):
-			t.at++
-			if t.text[t.at] == '\n' {
-				t.line++
-			}
-		case strings.IndexByte(" \t\r\n;{}", c) >= 0:
-			return token{t.text[start:t.at], false, t.line}, nil
-		}
-		t.at++
-	}
-	return token{t.text[start:], false, t.line}, nil
+// skip skips n bytes.
+func (t *nginxTokens) skip(n int) {
+	t.line += strings.Count(t.text[t.at:t.at+n], "\n")
+	t.at += n
 }
 
 var (
@@ -293,8 +258,7 @@ func (t *nginxTokens) skipLua() error {
 		if rest == "" {
 			return fmt.Errorf("%s:%d: the block of Lua has no end: %s", t.name, line, wantNginx)
 		}
-		t.line += strings.Count(rest[:length], "\n")
-		t.at += length
+		t.skip(length)
 	}
 	return nil
 }

@@ -29,6 +29,7 @@ type Imported struct {
 	Problems, Notes []string
 
 	name     string // the file's name
+	found    int    // the problems found, also those that Problems has already
 	domains  []*domain
 	flags    []string // arguments of weir gen
 	additive bool     // all matching limits apply, not only the most specific one
@@ -67,6 +68,7 @@ func entry(key, value string) descriptors.NodeSpec {
 
 // problem records a limit that is left out.
 func (i *Imported) problem(line int, format string, values ...any) {
+	i.found++
 	i.Problems = i.add(i.Problems, line, format, values)
 }
 

@@ -674,8 +674,12 @@ func TestZonesWithUnknownKeysAreLeftOut(t *testing.T) {
 
 // A rule of Envoy Gateway of which a part is missing is not in the rules at all.
 func TestNoRuleIsImportedInPart(t *testing.T) {
-	imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: [{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}]}}}"))
-	if err != nil || len(imported.Problems) != 1 || len(imported.domains) > 0 {
-		t.Errorf("got %+v, error %v, want one problem and no domain", imported, err)
+	const rule = "{limit: {requests: 1, unit: Day}, clientSelectors: [{headers: [{name: a, value: b}, {name: c, value: d, invert: true}]}]}"
+	// Rules on one line have the same problem, which is reported once.
+	for _, rules := range []string{rule, rule + ", " + rule} {
+		imported, err := EnvoyGateway("file", []byte("kind: BackendTrafficPolicy\nspec: {rateLimit: {global: {rules: ["+rules+"]}}}"))
+		if err != nil || len(imported.Problems) != 1 || len(imported.domains) > 0 {
+			t.Errorf("got %+v, error %v, want one problem and no domain", imported, err)
+		}
 	}
 }

@@ -17,7 +17,7 @@ type client struct {
 	rows     *limitRows
 	replayer *replay.Replayer
 	result   decide.Result
-	observe  func(*replay.Line, *decide.Result, error) // called for each recorded request; may be nil
+	stats    *stats // of the recorded requests; nil for all models except Drop
 	counts   Client
 	limits   []limitCount // by row
 	keys     int          // in limits
@@ -49,17 +49,11 @@ func (c *client) recorded(line *replay.Line) {
 	c.send(retry{at: at, request: &line.Request}, line)
 }
 
-// end counts the retries whose time is after the end of the recording.
-func (c *client) end() {
-	c.counts.Waiting = int64(len(c.waiting))
-	c.waiting = nil
-}
-
 // send sends one attempt. line is nil for a retry.
 func (c *client) send(r retry, line *replay.Line) {
 	err := c.replayer.Decide(microTime(r.at), r.request, &c.result)
-	if line != nil && c.observe != nil {
-		c.observe(line, &c.result, err)
+	if line != nil && c.stats != nil {
+		c.stats.observe(line, &c.result, err)
 	}
 	c.counts.Attempts++
 	switch {

@@ -90,7 +90,7 @@ func Run(ctx context.Context, rules *descriptors.Rules, lines LineReader, o Opti
 	rows := newLimitRows(rules)
 	stats := newStats(rules, rows, o)
 	clients := []*client{newClient(Drop, rules, rows, o)}
-	clients[0].observe = stats.observe
+	clients[0].stats = stats
 	for _, m := range o.Clients {
 		switch m {
 		case Drop:
@@ -123,7 +123,6 @@ func feed(ctx context.Context, lines LineReader, clients []*client) error {
 					c.recorded(&batch[j])
 				}
 			}
-			c.end()
 		})
 	}
 	defer working.Wait()

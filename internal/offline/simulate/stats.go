@@ -111,7 +111,7 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 			continue // the second call of a request
 		}
 		for j := range d.Verdicts {
-			s.observeLimit(s.rows.rowOf(d, j), &observation{Decision: d, limit: j, key: d.Key, at: line.At.UnixMicro(), bucket: bucket})
+			s.observeLimit(d, j, line.At.UnixMicro(), bucket)
 		}
 	}
 	if !matched {
@@ -178,17 +178,9 @@ func (s *stats) merge(offset, factor int) {
 	}
 }
 
-// An observation is the verdict of one limit of a decision.
-type observation struct {
-	*decide.Decision
-	limit  int // its index in the decision
-	key    string
-	at     int64 // in µs
-	bucket int
-}
-
-// observeLimit counts a verdict in a row.
-func (s *stats) observeLimit(row int, o *observation) {
+// observeLimit counts the verdict of limit i of a decision at a time in µs.
+func (s *stats) observeLimit(d *decide.Decision, i int, at int64, bucket int) {
+	row := s.rows.rowOf(d, i)
 	l := s.limits[row]
 	if l == nil {
 		l = &limitStats{keys: map[string]*keyStats{}, noComparisonReason: "each request has a limit of its own"}
@@ -197,37 +189,37 @@ func (s *stats) observeLimit(row int, o *observation) {
 		}
 		s.limits[row] = l
 	}
-	v := &o.Verdicts[o.limit]
+	v := &d.Verdicts[i]
 	if v.Err != nil {
 		return
 	}
 	l.requests++
-	l.hits = addUpTo(l.hits, max(0, o.Hits))
+	l.hits = addUpTo(l.hits, max(0, d.Hits))
 	if v.Allowed {
-		l.allowedOver.count(o.bucket)
-		capacity := o.Limits[o.limit].Capacity()
-		if o.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
+		l.allowedOver.count(bucket)
+		capacity := d.Limits[i].Capacity()
+		if d.Hits > 0 && 100*float64(v.Used) > nearPercent*float64(capacity) {
 			l.near++
 		}
 		if v.Used > l.peak {
-			l.peak, l.peakAt, l.peakKey = v.Used, o.at, o.key
+			l.peak, l.peakAt, l.peakKey = v.Used, at, d.Key
 		}
 	} else {
 		l.denied++
-		l.deniedOver.count(o.bucket)
+		l.deniedOver.count(bucket)
 	}
-	k := s.key(l, o.key)
+	k := s.key(l, d.Key)
 	if k == nil {
 		l.untracked++
 		return
 	}
 	k.requests++
 	if !v.Allowed {
-		k.deny(o.at, v.RetryAfter)
+		k.deny(at, v.RetryAfter)
 	}
 	if l.compare != nil && s.noComparisonReason == "" {
-		entries, bytes := l.compare.observe(k, o.key, o.at, o.Hits)
-		s.grow(entries, bytes, o.at)
+		entries, bytes := l.compare.observe(k, d.Key, at, d.Hits)
+		s.grow(entries, bytes, at)
 	}
 }
 
@@ -347,10 +339,8 @@ func (l *limitRows) rowOf(d *decide.Decision, i int) int {
 	if d.Rule == nil {
 		return len(l.all) - 1
 	}
-	first := l.first[d.Rule]
-	switch {
-	case d.HasOverride:
-		return first + len(d.Rule.Limits)
+	if d.HasOverride {
+		return l.first[d.Rule] + len(d.Rule.Limits)
 	}
-	return first + d.IndexInRule(i)
+	return l.first[d.Rule] + d.IndexInRule(i)
 }

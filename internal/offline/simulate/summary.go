@@ -29,6 +29,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client, share float6
 		Allowed: s.allowed.full(s.buckets.n), Denied: s.denied.full(s.buckets.n),
 	}
 	for _, c := range clients {
+		c.counts.Waiting = int64(len(c.waiting))
 		r.Clients = append(r.Clients, c.counts)
 	}
 	r.Interval = intervalOf(r.Clients)
@@ -106,19 +107,12 @@ func (s *stats) warn(clients []*client) {
 }
 
 func intervalOf(clients []Client) *Interval {
-	var i Interval
-	for n, c := range clients {
-		denied, share := float64(c.Denied), 0.0
-		if c.Attempts > 0 {
-			share = denied / float64(c.Attempts)
-		}
-		if n == 0 {
-			i = Interval{Range{denied, denied}, Range{share, share}}
-		}
-		i.Denied = Range{min(i.Denied.Low, denied), max(i.Denied.High, denied)}
-		i.DeniedShare = Range{min(i.DeniedShare.Low, share), max(i.DeniedShare.High, share)}
+	var denied, share []float64
+	for _, c := range clients {
+		denied = append(denied, float64(c.Denied))
+		share = append(share, float64(c.Denied)/float64(max(1, c.Attempts)))
 	}
-	return &i
+	return &Interval{Range{slices.Min(denied), slices.Max(denied)}, Range{slices.Min(share), slices.Max(share)}}
 }
 
 // describe returns the LimitResult of a limit without requests.

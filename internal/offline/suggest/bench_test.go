@@ -25,7 +25,7 @@ func BenchmarkSuggest(b *testing.B) {
 			l := line(time.Duration(i)*3600*time.Microsecond, fmt.Sprint("user-", user), 1)
 			must.Succeed(b, c.Add(&l))
 		}
-		if _, err := c.Report(context.Background()); err != nil {
+		if _, err := c.Report(context.Background(), 1); err != nil {
 			b.Fatal(err)
 		}
 	}

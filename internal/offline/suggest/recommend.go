@@ -43,23 +43,6 @@ type Outlier struct {
 	need int64
 }
 
-func newOutlier(key string, need int64) Outlier {
-	o := Outlier{Key: descriptors.KeyText(key), need: need}
-	if need != never {
-		o.Needs = &need
-	}
-	return o
-}
-
-func (r *RuleReport) recommendationFor(v *variant) *Recommendation {
-	for _, rec := range r.Recommendations {
-		if rec.algorithm.variant == v {
-			return rec
-		}
-	}
-	return nil
-}
-
 // recommend adds a recommendation for each limit of a rule, or one recommendation for a path.
 func (c *Collector) recommend(r *RuleReport) {
 	if r.target.isPath {
@@ -70,7 +53,7 @@ func (c *Collector) recommend(r *RuleReport) {
 		for _, w := range r.Windows {
 			for _, a := range w.Algorithms {
 				if a.variant.configured == &r.target.rule.Limits[i] {
-					c.addRecommendation(r, w, a, "It keeps the algorithm and the window of the rule.")
+					c.addRecommendation(r, a, "It keeps the algorithm and the window of the rule.")
 				}
 			}
 		}
@@ -79,8 +62,8 @@ func (c *Collector) recommend(r *RuleReport) {
 
 // addRecommendation adds a recommendation, unless every limit of the algorithm denies ordinary
 // keys.
-func (c *Collector) addRecommendation(r *RuleReport, w *WindowReport, a *AlgorithmReport, reasons ...string) {
-	s := a.dist.splitOutliers()
+func (c *Collector) addRecommendation(r *RuleReport, a *AlgorithmReport, reasons ...string) {
+	s, w := a.dist.splitOutliers(), a.variant.window
 	if s.ordinary == never {
 		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
 			terminal.Grouped(a.variant.largestMax))
@@ -97,6 +80,7 @@ func (c *Collector) addRecommendation(r *RuleReport, w *WindowReport, a *Algorit
 		}
 	}
 	rec.Keys = estimateKeys(a.dist.above(rec.Limit), r.Sample)
+	a.recommended = rec
 	r.Recommendations = append(r.Recommendations, rec)
 }
 
@@ -108,7 +92,7 @@ const maxLog = 100
 func (c *Collector) recommendPath(r *RuleReport) {
 	w, reason := c.chooseWindow(r)
 	if a := w.algorithm(c.o.Algorithm); a != nil {
-		c.addRecommendation(r, w, a, reason)
+		c.addRecommendation(r, a, reason)
 		return
 	}
 	var algorithm, because string
@@ -121,7 +105,7 @@ func (c *Collector) recommendPath(r *RuleReport) {
 	default:
 		algorithm, because = "sliding_log", fmt.Sprintf("it admits at most the limit in any %s", w.name())
 	}
-	c.addRecommendation(r, w, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
+	c.addRecommendation(r, w.algorithm(algorithm), reason, fmt.Sprintf("The algorithm is %s: %s.", algorithm, because))
 }
 
 // chooseWindow returns the window that best separates outliers from ordinary keys. The recording

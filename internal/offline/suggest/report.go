@@ -77,8 +77,9 @@ type AlgorithmReport struct {
 	Candidates []LimitEffect `json:"candidates"`
 	Curve      []Point       `json:"curve"`
 
-	variant *variant
-	dist    *distribution
+	variant     *variant
+	dist        *distribution
+	recommended *Recommendation // nil if no limit of the algorithm is recommended
 }
 
 // A LimitEffect is a limit with its effect on the recording.
@@ -88,9 +89,11 @@ type LimitEffect struct {
 	Denied Estimate `json:"requests_denied"`
 }
 
-// Report finds the limits. The Collector must not be used afterwards. The error is that of ctx, if
-// ctx has ended.
-func (c *Collector) Report(ctx context.Context) (*Report, error) {
+// Report finds the limits. share is the share of all keys that the recording has, above 0 and at
+// most 1. Below 1 the report has estimates. The Collector must not be used afterwards. The error is
+// that of ctx, if ctx has ended.
+func (c *Collector) Report(ctx context.Context, share float64) (*Report, error) {
+	c.share = share
 	r := &c.report
 	r.Seconds, r.Paths, r.Rules, r.Warnings = c.length().Seconds(), c.seen.list(), []*RuleReport{}, []string{}
 	for _, t := range c.targets {

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
 // A key is a key of a target with its requests.
@@ -29,8 +31,7 @@ func sortedKeys(all map[string]*history) []key {
 // distribution.
 type measurement struct {
 	*AlgorithmReport
-	window *WindowReport
-	needs  []uint32 // in the order of the keys; beyond32: larger
+	needs []uint32 // in the order of the keys; beyond32: larger
 }
 
 // each calls do for each measurement, on as many goroutines as there are processors, and waits for
@@ -52,7 +53,7 @@ func (r *RuleReport) measure(ctx context.Context, keys []key) ([]*measurement, e
 	var all []*measurement
 	for _, w := range r.Windows {
 		for _, a := range w.Algorithms {
-			all = append(all, &measurement{AlgorithmReport: a, window: w, needs: make([]uint32, len(keys))})
+			all = append(all, &measurement{AlgorithmReport: a, needs: make([]uint32, len(keys))})
 		}
 	}
 	return all, each(ctx, all, func(ctx context.Context, m *measurement) error {
@@ -139,13 +140,12 @@ func (r *RuleReport) addCandidates(ctx context.Context, keys []key, all []*measu
 		limits[w] = r.limitsToRun(w, maximum)
 	}
 	return each(ctx, all[:min(len(all), maxRuns)], func(ctx context.Context, m *measurement) error {
-		rec := r.recommendationFor(m.variant)
-		sums, present, err := m.run(ctx, keys, limits[m.window], rec)
+		sums, present, err := m.run(ctx, keys, limits[m.variant.window])
 		for i := range sums {
 			m.Candidates = append(m.Candidates, sums[i].effect(r.Sample))
 		}
 		if present != nil {
-			rec.Present = new(present.effect(r.Sample))
+			m.recommended.Present = new(present.effect(r.Sample))
 		}
 		return err
 	})
@@ -174,8 +174,8 @@ func (s *sum) add(h *history) {
 // run decides the requests of every key that one of the limits hits. Under a limit that denies no
 // request of a key, there is nothing to count, so it needs no run. The keys that the recommendation
 // hits become its outliers. present is the sum of the limit in the rule.
-func (m *measurement) run(ctx context.Context, keys []key, limits []int64, rec *Recommendation) (sums []sum, present *sum, err error) {
-	v := m.variant
+func (m *measurement) run(ctx context.Context, keys []key, limits []int64) (sums []sum, present *sum, err error) {
+	v, rec := m.variant, m.recommended
 	for _, n := range limits {
 		if l, err := v.limit(n); err == nil && n <= v.largestMax {
 			sums = append(sums, sum{limit: n, store: newKeyStore(l)})
@@ -219,7 +219,11 @@ const maxOutliers = 20
 
 // addOutlier adds a key, and keeps those with the largest needs.
 func (r *Recommendation) addOutlier(key string, need int64) {
-	r.Outliers = append(r.Outliers, newOutlier(key, need))
+	o := Outlier{Key: descriptors.KeyText(key), need: need}
+	if need != never {
+		o.Needs = &need
+	}
+	r.Outliers = append(r.Outliers, o)
 	slices.SortStableFunc(r.Outliers, func(a, b Outlier) int { return cmp.Compare(b.need, a.need) })
 	r.Outliers = r.Outliers[:min(len(r.Outliers), maxOutliers)]
 }

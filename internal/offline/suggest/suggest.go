@@ -2,7 +2,7 @@
 //
 //	c, err := suggest.New(suggest.Options{Rules: rules})
 //	err = c.Add(&line) // each line, in the order of their times
-//	report, err := c.Report(ctx)
+//	report, err := c.Report(ctx, 1)
 //
 // A [Collector] keeps the times and hits of every key, in about five bytes for each request, so it
 // reads the recording only once. For each window and algorithm, [Collector.Report] then finds the
@@ -25,6 +25,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -83,7 +84,7 @@ var ErrTooLong = errors.New("the recording is too long")
 // use.
 type Collector struct {
 	o       Options
-	share   float64    // the share of keys recorded, see SetSampleShare
+	share   float64    // of all keys that the recording has; set by Report
 	sets    []*ruleSet // that of Options.Rules, then that of Options.Paths
 	targets []*target  // in the order of the rules, then of the paths
 	byRule  map[*descriptors.Rule]*target
@@ -112,7 +113,7 @@ type target struct {
 // New returns a Collector without requests.
 func New(o Options) (*Collector, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, 512<<20)
-	c := &Collector{o: o, share: 1, byRule: map[*descriptors.Rule]*target{}, seen: seenPaths{paths: map[string]*int64{}}}
+	c := &Collector{o: o, byRule: map[*descriptors.Rule]*target{}, seen: seenPaths{paths: map[string]*int64{}}}
 	if o.Rules != nil {
 		c.addSet(o.Rules)
 		for rule := range o.Rules.All() {
@@ -222,10 +223,6 @@ func (c *Collector) Add(line *replay.Line) error {
 	}
 	return c.shrinkToBound()
 }
-
-// SetSampleShare sets the share of all keys that the recording has, above 0 and at most 1, if it
-// was sampled by key. The report then has estimates.
-func (c *Collector) SetSampleShare(share float64) { c.share = share }
 
 // addAll adds each descriptor of a line to the target of its rule. ruled has the plans of
 // Options.Rules for the same descriptors, or nil. A descriptor with a rule in ruled is skipped.
@@ -381,26 +378,23 @@ func (h *history) add(at, hits int64) {
 	h.encoded = binary.AppendVarint(binary.AppendUvarint(h.encoded, since|1), hits)
 }
 
-// A cursor reads a history.
-type cursor struct {
-	rest     []byte
-	at, hits int64
-}
-
-func (h *history) cursor() cursor { return cursor{rest: h.encoded} }
-
-// next reads a request into at and hits. It returns false at the end.
-func (c *cursor) next() bool {
-	if len(c.rest) == 0 {
-		return false
+// requests yields the time and the hits of each request.
+func (h *history) requests() iter.Seq2[int64, int64] {
+	return func(yield func(at, hits int64) bool) {
+		at := int64(0)
+		for rest := h.encoded; len(rest) > 0; {
+			since, n := binary.Uvarint(rest)
+			hits := int64(1)
+			at, rest = at+int64(since>>1), rest[n:]
+			if since&1 != 0 {
+				hits, n = binary.Varint(rest)
+				rest = rest[n:]
+			}
+			if !yield(at, hits) {
+				return
+			}
+		}
 	}
-	since, n := binary.Uvarint(c.rest)
-	c.rest, c.at, c.hits = c.rest[n:], c.at+int64(since>>1), 1
-	if since&1 != 0 {
-		c.hits, n = binary.Varint(c.rest)
-		c.rest = c.rest[n:]
-	}
-	return true
 }
 
 // isSampled reports whether a key belongs to a sample of 1 in 2^halvings. The prefix makes the

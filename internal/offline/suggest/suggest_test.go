@@ -35,7 +35,7 @@ func report(t testing.TB, o suggest.Options, lines []replay.Line) *suggest.Repor
 	for i := range lines {
 		must.Succeed(t, c.Add(&lines[i]))
 	}
-	r, err := c.Report(context.Background())
+	r, err := c.Report(context.Background(), 1)
 	must.Succeed(t, err)
 	return r
 }
@@ -417,7 +417,7 @@ func TestLinesMustBeInOrder(t *testing.T) {
 	if err := c.Add(&early); !errors.Is(err, replay.ErrEarlier) {
 		t.Errorf("an earlier line: %v, want replay.ErrEarlier", err)
 	}
-	if r, err := c.Report(context.Background()); err != nil || r.Rules[0].Requests != 2 {
+	if r, err := c.Report(context.Background(), 1); err != nil || r.Rules[0].Requests != 2 {
 		t.Errorf("%v, %d requests, want 2", err, r.Rules[0].Requests)
 	}
 }

@@ -72,12 +72,12 @@ func (a *AlgorithmReport) name() string {
 	return name
 }
 
-func (w *WindowReport) title() string {
-	title := w.duration()
+// mark marks a window that is longer than the recording.
+func (w *WindowReport) mark() string {
 	if w.TooShort {
-		title += " (!)"
+		return " (!)"
 	}
-	return title
+	return ""
 }
 
 func (r *RuleReport) smallestText() string {
@@ -85,7 +85,7 @@ func (r *RuleReport) smallestText() string {
 	rows := []string{"WINDOW\t" + strings.ToUpper(strings.Join(algorithms, "\t"))}
 	for _, w := range r.Windows {
 		short = short || w.TooShort
-		row := w.title()
+		row := w.duration() + w.mark()
 		for _, name := range algorithms {
 			text := ""
 			for _, a := range w.Algorithms {
@@ -123,10 +123,7 @@ func (r *RuleReport) candidatesText() (text string) {
 		if len(w.Algorithms[0].Candidates) == 0 {
 			continue
 		}
-		header := "LIMIT " + strings.ToUpper(w.per())
-		if w.TooShort {
-			header += " (!)"
-		}
+		header := "LIMIT " + strings.ToUpper(w.per()) + w.mark()
 		for _, a := range w.Algorithms {
 			header += "\t" + strings.ToUpper(a.name()) + ": KEYS\tDENIED"
 		}

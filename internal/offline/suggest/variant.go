@@ -21,8 +21,7 @@ const never = math.MaxInt64
 // A variant is an algorithm with a window: a limit without its maximum.
 type variant struct {
 	spec       limiters.Spec
-	unit       descriptors.Unit
-	multiplier uint32
+	window     *WindowReport
 	configured *descriptors.RateLimit // the limit of the rule with this algorithm and window, or nil
 	largestMax int64                  // the largest maximum
 	peekOver   bool                   // a peek is denied only above the limit, not at it
@@ -30,9 +29,9 @@ type variant struct {
 }
 
 // newVariant returns the variant of a spec, without its penalty, reservation and capacity.
-func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*variant, error) {
+func newVariant(spec limiters.Spec, w *WindowReport) (*variant, error) {
 	spec.Params.Capacity, spec.Params.Penalty, spec.Params.Reserve = 0, limiters.PenaltySpec{}, limiters.ReserveSpec{}
-	v := &variant{spec: spec, unit: unit, multiplier: multiplier, largestMax: limiters.LargestMaxOf(spec.Algorithm)}
+	v := &variant{spec: spec, window: w, largestMax: limiters.LargestMaxOf(spec.Algorithm)}
 	loosest, err := v.limit(v.largestMax)
 	if err != nil {
 		return nil, err
@@ -44,11 +43,9 @@ func newVariant(spec limiters.Spec, unit descriptors.Unit, multiplier uint32) (*
 	return v, nil
 }
 
-func (v *variant) length() time.Duration { return v.unit.Duration() * time.Duration(v.multiplier) }
-
 // limit returns the limit of the variant with a maximum.
 func (v *variant) limit(maximum int64) (*limiters.Limit, error) {
-	l, err := descriptors.NewRateLimit(v.spec, descriptors.Rate{Requests: maximum, Unit: v.unit, Multiplier: v.multiplier})
+	l, err := descriptors.NewRateLimit(v.spec, descriptors.Rate{Requests: maximum, Unit: v.window.unit, Multiplier: v.window.Multiplier})
 	return l.Limit, err
 }
 
@@ -71,12 +68,12 @@ func (v *variant) need(h *history, s *keyStore) int64 {
 // usage does not depend on the maximum.
 func (v *variant) needByCounting(h *history, s *keyStore) (need int64) {
 	s.reset()
-	for c := h.cursor(); c.next(); {
-		verdict := s.take(c.at, c.hits)
+	for at, hits := range h.requests() {
+		verdict := s.take(at, hits)
 		if !verdict.Allowed {
 			return never
 		}
-		need = max(need, v.needOf(c.hits, verdict.Used))
+		need = max(need, v.needOf(hits, verdict.Used))
 	}
 	return need
 }
@@ -95,19 +92,19 @@ func (v *variant) needOf(hits, used int64) int64 {
 }
 
 func (v *variant) needOfFunnel(h *history) (need int64) {
-	backlog := hull{window: v.length().Microseconds()}
-	for c := h.cursor(); c.next(); {
-		switch n := c.hits; {
+	backlog := hull{window: v.window.length.Microseconds()}
+	for at, n := range h.requests() {
+		switch {
 		case n > v.largestMax:
 			return never
 		case n > 0:
-			need = max(need, backlog.charge(c.at, n))
+			need = max(need, backlog.charge(at, n))
 		case n < 0:
 			backlog.refund(-n)
 		case v.peekOver:
-			need = max(need, 1, backlog.need(c.at, backlog.sum))
+			need = max(need, 1, backlog.need(at, backlog.sum))
 		default:
-			need = max(need, 1, backlog.need(c.at, backlog.sum+1))
+			need = max(need, 1, backlog.need(at, backlog.sum+1))
 		}
 	}
 	return need
@@ -138,8 +135,8 @@ func (s *keyStore) reset() { *s.states[0] = limiters.State{} }
 // denied returns how many requests of a key the limit denies.
 func (s *keyStore) denied(h *history) (n int64) {
 	s.reset()
-	for c := h.cursor(); c.next(); {
-		if !s.take(c.at, c.hits).Allowed {
+	for at, hits := range h.requests() {
+		if !s.take(at, hits).Allowed {
 			n++
 		}
 	}
@@ -155,41 +152,43 @@ const minRecordedWindow = 0.99
 // this window and algorithm.
 func (c *Collector) windowsOf(limits []descriptors.RateLimit) ([]*WindowReport, error) {
 	var all []*WindowReport
-	add := func(unit descriptors.Unit, multiplier uint32) {
-		if slices.ContainsFunc(all, func(w *WindowReport) bool { return w.Unit == unit.String() && w.Multiplier == multiplier }) {
-			return
+	window := func(unit descriptors.Unit, multiplier uint32) *WindowReport {
+		for _, w := range all {
+			if w.unit == unit && w.Multiplier == multiplier {
+				return w
+			}
 		}
 		length := unit.Duration() * time.Duration(multiplier)
 		recorded := c.length().Seconds() / length.Seconds()
-		all = append(all, &WindowReport{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit,
-			length: length})
+		w := &WindowReport{Unit: unit.String(), Multiplier: multiplier, Recorded: recorded, TooShort: recorded < minRecordedWindow, unit: unit, length: length}
+		all = append(all, w)
+		return w
 	}
 	for _, unit := range []descriptors.Unit{descriptors.Second, descriptors.Minute, descriptors.Hour, descriptors.Day} {
-		add(unit, 1)
+		window(unit, 1)
 	}
 	var configured []*variant
 	for i := range limits {
 		l := &limits[i]
-		v, err := newVariant(l.Spec(), l.Unit, l.UnitMultiplier)
+		v, err := newVariant(l.Spec(), window(l.Unit, l.UnitMultiplier))
 		if err != nil {
 			return nil, err
 		}
 		v.configured = l
 		configured = append(configured, v)
-		add(l.Unit, l.UnitMultiplier)
 	}
 	for _, w := range all {
 		for _, algorithm := range windowed() {
 			n := len(w.Algorithms)
 			for _, v := range configured {
-				if v.spec.Algorithm == algorithm && v.unit == w.unit && v.multiplier == w.Multiplier {
+				if v.spec.Algorithm == algorithm && v.window == w {
 					w.Algorithms = append(w.Algorithms, v.report())
 				}
 			}
 			if len(w.Algorithms) > n {
 				continue
 			}
-			v, err := newVariant(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w.unit, w.Multiplier)
+			v, err := newVariant(limiters.Spec{Algorithm: algorithm, CountDenied: limiters.CountsDeniedByDefault(algorithm)}, w)
 			if err != nil {
 				return nil, err
 			}

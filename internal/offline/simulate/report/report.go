@@ -53,12 +53,11 @@ type report struct {
 // A section is a limit on the page.
 type section struct {
 	*simulate.LimitResult
-	ID       int
-	Detailed bool
-	Chart    *chart
-	Histo    []bar
-	Top      []keyRow
-	Burst    *burst
+	ID    int
+	Chart *chart // nil in a section without details, as the other pictures
+	Histo []bar
+	Top   []keyRow
+	Burst *burst
 }
 
 // Title returns what the limit admits, such as 1,000 per day, fixed_window.
@@ -105,8 +104,8 @@ func (r *report) addLimits() {
 			r.More = int64(len(r.Limits) - maxRows)
 			return
 		}
-		s := &section{LimitResult: l, ID: i + 1, Detailed: i < maxDetails && l.Requests > 0}
-		if s.Detailed {
+		s := &section{LimitResult: l, ID: i + 1}
+		if i < maxDetails && l.Requests > 0 {
 			s.Chart = newChart(&r.Timeline, l.AllowedOverTime, l.DeniedOverTime)
 			s.Top = keyRows(l.TopKeys, r.From, r.To)
 			if l.Usage != nil {
