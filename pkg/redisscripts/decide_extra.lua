@@ -231,6 +231,7 @@ local function decide(group)
   local allowed = true
   for _, op in ipairs(group) do allowed = allowed and op.allowed and not op.key.failed end
   if allowed then
+    group.charging = true
     local ok, problem = pcall(open_leases, group)
     for _, op in ipairs(group) do
       if not ok then module_of('failures').fail(op.first, problem)

@@ -38,6 +38,7 @@ return function(run)
     keys.guarded(check, op)
     allowed = allowed and op.allowed and not op.key.failed
   end
+  group.charging = allowed
   for _, op in ipairs(group) do
     local counts = op.n > 0 and not op.allowed and op.limit.counts_denied
     if allowed and op.n ~= 0 or counts then keys.guarded(charge, op) end

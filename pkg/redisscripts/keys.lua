@@ -38,12 +38,15 @@ local function report(key, i, limit, allowed, retry)
   set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
 end
 
--- Runs f for an operation and its key. An error fails this key and the operations on it, and nothing else.
+-- Runs f for an operation and its key. An error fails this key and the operations on it. If their group is being charged, none of its keys
+-- is saved; otherwise nothing else fails.
 local function guarded(f, op)
   local key = op.key
   if key.failed then return end
   local ok, problem = pcall(f, key, op)
-  if not ok then key.failed = module_of('failures').text_of(problem) end
+  if ok then return end
+  key.failed = module_of('failures').text_of(problem)
+  if key.group and key.group.charging then key.group.unsaved = key.failed end
 end
 
 -- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the

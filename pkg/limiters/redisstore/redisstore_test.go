@@ -194,6 +194,32 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	}
 }
 
+// A refund is allowed without reading the whole log, so an unreadable entry can fail it after the
+// group was allowed.
+func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
+	server := redistest.Start(t)
+	s, c := open(t, server), server.Client(t)
+	refund := limiters.Op{Key: "log", Limit: millionAMinute, N: -50}
+	withPenalty := limiterstest.MustLimit(limiters.Spec{
+		Algorithm: "fixed_window", Max: 5, Window: time.Hour,
+		Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}},
+	})
+	for name, limit := range map[string]*limiters.Limit{"without extra state": hourly, "with a penalty": withPenalty} {
+		fill(t, c, keyOf("", &refund), 100)
+		for i := int64(2); i < 100; i++ {
+			must.Succeed(t, c.LSet(t.Context(), keyOf("", &refund), i, "12345").Err())
+		}
+		charge, out := limiters.Op{Key: name, Limit: limit, N: 1}, make([]limiters.Verdict, 2)
+		err := s.TakeAt(t.Context(), logStart.Add(time.Second), []limiters.Group{{charge, refund}}, out)
+		if err != nil || out[0].Err == nil || out[1].Err == nil {
+			t.Errorf("%s: %+v %v, want an error for both operations", name, out, err)
+		}
+		if c.Exists(t.Context(), keyOf("", &charge)).Val() != 0 {
+			t.Errorf("%s: the other operation of the group was charged", name)
+		}
+	}
+}
+
 func TestFullRedisFailsCharges(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
