@@ -13,7 +13,7 @@ import (
 // openStatsd opens the exporter to statsd or dogstatsd, if the settings enable one.
 func (e *environment) openStatsd(stats *ratelimitstats.Stats) error {
 	s := &e.settings.Stats
-	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
+	if !s.SendsStatsd() {
 		return nil
 	}
 	to, err := statsdDestination(s)

@@ -58,5 +58,8 @@ func isAddress(text string) bool {
 	return err == nil
 }
 
+// SendsStatsd reports whether metrics are sent to statsd or dogstatsd.
+func (s *Stats) SendsStatsd() bool { return !s.DisableStats && (s.UseStatsd || s.UseDogStatsd) }
+
 // Tags returns EXTRA_TAGS, which [Serve.Validate] has parsed.
 func (s *Stats) Tags() map[string]string { return s.tags }
