@@ -67,11 +67,11 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/backoff internal/socket"},
 	{"internal/resets", "resets keys in the store and on all replicas",
 		"internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard"},
-	{"internal/replicas", "counts the replicas that share the limits", ""},
+	{"internal/replicas", "counts the replicas that share the limits", "internal/backoff"},
 	{"internal/redisprobe", "checks whether a Redis answers in time, until it does",
 		"internal/backoff pkg/limiters/redisstore"},
 	{"internal/snapshot", "keeps the counters of the memory store in a file",
-		"internal/atomicfile pkg/limiters/memstore"},
+		"internal/atomicfile internal/backoff pkg/limiters/memstore"},
 	// Observation of decisions.
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
@@ -138,7 +138,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// The binary.
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/decisionstream internal/gctune " +
-			"internal/grpcmessage internal/grpcrecovery internal/listeners " +
+			"internal/grpcmessage internal/grpcrecovery " +
 			"internal/ratelimitstats internal/receiptkeys internal/recovery internal/redisprobe " +
 			"internal/replicas internal/resets internal/rlconfig internal/ruleload internal/settings " +
 			"internal/shadow internal/smallfile internal/snapshot internal/spelling internal/statsd " +
@@ -157,7 +157,6 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
 			"pkg/explain pkg/receipt pkg/replay pkg/rls"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
-	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile internal/smallfile"},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	// Parts of several packages.
