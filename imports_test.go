@@ -102,7 +102,6 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/admin", "serves the admin API, on any store",
 		"internal/recovery internal/reloadfile internal/smallfile internal/spelling pkg/admin/api pkg/decide " +
 			"pkg/descriptors pkg/explain pkg/limiters"},
-	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "internal/smallfile pkg/admin/api pkg/explain"},
 	// Commands that need no server.
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock",
@@ -143,7 +142,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"internal/replicas internal/resets internal/rlconfig internal/ruleload internal/settings " +
 			"internal/shadow internal/smallfile internal/snapshot internal/spelling internal/statsd " +
 			"internal/telemetry internal/tlsfiles internal/topkeys internal/tracing pkg/admin pkg/admin/api " +
-			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
+			"pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
 			"pkg/limiters/split pkg/recorder pkg/rls"},
