@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/snapshot"
-	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -42,7 +41,7 @@ func (e *environment) openMemory() (store *memstore.Store, save func()) {
 	if file == nil {
 		return store, func() {}
 	}
-	e.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
+	e.metrics.RegisterSnapshot(file.Stats)
 	e.tasks = append(e.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })
 	return store, file.Save
 }

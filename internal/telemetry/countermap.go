@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,11 +86,7 @@ func (c *counterMap) insert(labels labelSet) *atomic.Uint64 {
 func (c *counterMap) removeIf(remove func(labelSet) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for labels := range c.counts {
-		if remove(labels) {
-			delete(c.counts, labels)
-		}
-	}
+	maps.DeleteFunc(c.counts, func(labels labelSet, _ *atomic.Uint64) bool { return remove(labels) })
 }
 
 // Describe implements prometheus.Collector.

@@ -1,5 +1,4 @@
-// Package telemetry contains Weir's own metrics and its log. It observes finished results, and
-// imports neither memstore nor redisstore.
+// Package telemetry contains Weir's own metrics and its log.
 //
 // All labels come from the rules or from fixed lists, so the number of series is bounded.
 package telemetry
