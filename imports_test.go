@@ -79,7 +79,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"internal/topkeys", "finds the busiest and the most denied keys, in bounded memory",
-		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain"},
+		"internal/backoff internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain"},
 	{"internal/decisionstream", "passes decisions to subscribers, and a sample of the denials to the log",
 		"internal/keysample pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
@@ -100,7 +100,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// The admin API.
 	{"pkg/admin/api", "declares the requests and responses of the admin API", "pkg/explain"},
 	{"pkg/admin", "serves the admin API, on any store",
-		"internal/recovery internal/reloadfile internal/smallfile internal/spelling pkg/admin/api pkg/decide " +
+		"internal/backoff internal/recovery internal/reloadfile internal/smallfile internal/spelling pkg/admin/api pkg/decide " +
 			"pkg/descriptors pkg/explain pkg/limiters"},
 	{"pkg/admin/client", "calls the admin API", "internal/smallfile pkg/admin/api pkg/explain"},
 	// Commands that need no server.

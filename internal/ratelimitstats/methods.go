@@ -87,14 +87,10 @@ func (m *methods) methodOf(full string) *method {
 	return found.(*method)
 }
 
-// Describe implements prometheus.Collector for the numbers of calls. The durations are a collector
-// of their own.
-func (m *methods) Describe(to chan<- *prometheus.Desc) { to <- totalRequests }
-
 var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Number of unary calls of the gRPC server by method, without those that Weir sheds.", []string{"grpc_method"}, nil)
 
-// Collect implements prometheus.Collector.
-func (m *methods) Collect(to chan<- prometheus.Metric) {
+// collect collects the numbers of calls. The durations are a collector of their own.
+func (m *methods) collect(to chan<- prometheus.Metric) {
 	m.each(func(method *method) {
 		to <- scrape.Metric(totalRequests, prometheus.CounterValue, float64(method.calls.n.Load()), method.name)
 	})

@@ -76,7 +76,7 @@ type scalar struct {
 }
 
 func (s *Stats) register(registry prometheus.Registerer) {
-	registry.MustRegister(scrape.CollectFunc(s.collectSeries), s.methods, s.methods.took)
+	registry.MustRegister(scrape.CollectFunc(s.collectSeries), scrape.CollectFunc(s.methods.collect), s.methods.took)
 	auto := promauto.With(registry)
 	add := func(statsd, name, help string, labels prometheus.Labels) *scalar {
 		c := &scalar{statsd: "ratelimit.service." + statsd}
