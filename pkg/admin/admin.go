@@ -152,6 +152,9 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 	return response, nil
 }
 
+// A body is the input or the output of a route without parameters and headers.
+type body[T any] struct{ Body T }
+
 // addRoute adds a route. The context of handle names the caller for [API.audit].
 func addRoute[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {
 	huma.Register(a.routes, huma.Operation{

@@ -137,9 +137,8 @@ func isChange(route string) bool { return route == resetPath || route == resetBy
 
 // audit reports a change.
 func (a *API) audit(ctx context.Context, change Change) {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		change.Caller, c.audited = c.caller, true
-	}
+	c := ctx.Value(callKey{}).(*call)
+	change.Caller, c.audited = c.caller, true
 	a.options.Audit(change)
 }
 
