@@ -198,7 +198,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	m.Registry.MustRegister(b)
 	scrape := func() int {
 		w := httptest.NewRecorder()
-		m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		m.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		return w.Code
 	}
 	var under sync.WaitGroup
