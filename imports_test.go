@@ -85,10 +85,10 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
 		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain " +
 			"pkg/limiters pkg/limiters/memstore"},
-	{"internal/telemetry", "exports Weir's metrics and log",
-		"internal/admission internal/decisionstream internal/scrape internal/shadow internal/snapshot " +
-			"pkg/admin/api pkg/decide pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
-			"pkg/limiters/memstore pkg/limiters/redisstore pkg/recorder pkg/rls"},
+	{"internal/telemetry", "exports Weir's metrics and log, without knowing memstore or redisstore",
+		"internal/admission internal/decisionstream internal/scrape internal/shadow pkg/admin/api pkg/decide " +
+			"pkg/descriptors pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
+			"pkg/recorder pkg/rls"},
 	{"internal/scrape", "collects Prometheus metrics at each scrape", ""},
 	{"internal/ratelimitstats", "exports the metrics of envoyproxy/ratelimit, from decisions",
 		"internal/scrape pkg/decide pkg/descriptors pkg/limiters pkg/rls"},

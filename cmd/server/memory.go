@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/settings"
 	"github.com/weir-rls/weir/internal/snapshot"
+	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -43,6 +44,6 @@ func (e *environment) openMemory(st *storeStack) {
 		return
 	}
 	st.save = file.Save
-	e.metrics.RegisterSnapshot(file.Stats)
+	e.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
 	e.tasks = append(e.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/redisprobe"
 	"github.com/weir-rls/weir/internal/settings"
+	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
@@ -35,7 +36,7 @@ func (e *environment) openRedis(st *storeStack, prefix string, server *settings.
 			log.Warn("redis not closed", zap.Error(err))
 		}
 	})
-	e.metrics.RegisterRedis(prefix, store.Stats)
+	e.metrics.RegisterRedis(prefix, func() telemetry.RedisStats { return telemetry.RedisStats(store.Stats()) })
 	st.probers = append(st.probers, &redisprobe.Prober{Store: store, Timeout: s.StoreTimeout, Log: log})
 	return store, nil
 }

@@ -76,7 +76,7 @@ func (e *environment) openStore(ctx context.Context, rules func() *descriptors.R
 	}
 	st.belowFallback = store
 	st.fallback = guard.NewFallback(store, options)
-	e.metrics.RegisterMemory(st.memory.Stats)
+	e.metrics.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats(st.memory.Stats()) })
 	e.metrics.RegisterFallback(st.fallback.Stats, rules)
 	e.tasks = append(e.tasks,
 		func(ctx context.Context) {

@@ -23,7 +23,6 @@ import (
 	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
-	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/internal/statsd"
 	"github.com/weir-rls/weir/internal/telemetry"
 	"github.com/weir-rls/weir/pkg/admin/api"
@@ -32,8 +31,6 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
-	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 	"github.com/weir-rls/weir/pkg/recorder"
 	"github.com/weir-rls/weir/pkg/rls"
 )
@@ -330,8 +327,8 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 		"domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 10}}, "+
 			"{key: two, rate_limits: [{unit: day, requests_per_unit: 10}, {unit: hour, requests_per_unit: 10}]}]")
 	m := telemetry.NewMetrics("v0.0.0")
-	m.RegisterMemory(func() memstore.Stats { return memstore.Stats{} })
-	m.RegisterRedis("REDIS", func() redisstore.Stats { return redisstore.Stats{} })
+	m.RegisterMemory(func() telemetry.MemoryStats { return telemetry.MemoryStats{} })
+	m.RegisterRedis("REDIS", func() telemetry.RedisStats { return telemetry.RedisStats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.RegisterEndRetrier(func() guard.EndRetrierStats { return guard.EndRetrierStats{} })
 	m.RegisterDecisionStream(func() decisionstream.Stats { return decisionstream.Stats{} })
@@ -341,7 +338,7 @@ func allMetrics(t *testing.T) map[string]*dto.MetricFamily {
 	m.RegisterShadow(func() telemetry.ShadowStats {
 		return telemetry.ShadowStats{Report: api.ShadowReport{Limits: []api.LimitDiff{{Domain: "d", Rule: "k", Limit: "0", NewlyDenied: 1}}}}
 	})
-	m.RegisterSnapshot(func() snapshot.Stats { return snapshot.Stats{} })
+	m.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats{} })
 	m.RegisterFallback(func() guard.FallbackStats { return guard.FallbackStats{} }, func() *descriptors.Rules { return rules })
 	m.RegisterXDS()
 	stats := ratelimitstats.New(m.Registry, ratelimitstats.Options{NearLimitRatio: .8})

@@ -1,4 +1,5 @@
-// Package telemetry contains Weir's own metrics and its log.
+// Package telemetry contains Weir's own metrics and its log. It observes finished results, and
+// imports neither memstore nor redisstore.
 //
 // All labels come from the rules or from fixed lists, so the number of series is bounded.
 package telemetry

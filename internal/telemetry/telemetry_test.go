@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/internal/snapshot"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
@@ -25,7 +24,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/guard"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
-	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -33,8 +31,8 @@ var loaded = rulesfiletest.Parse
 
 func TestMetricsAreWellFormed(t *testing.T) {
 	m := NewMetrics("test")
-	m.RegisterMemory(func() memstore.Stats { return memstore.Stats{} })
-	m.RegisterSnapshot(func() snapshot.Stats { return snapshot.Stats{} })
+	m.RegisterMemory(func() MemoryStats { return MemoryStats{} })
+	m.RegisterSnapshot(func() SnapshotStats { return SnapshotStats{} })
 	m.RegisterDenyCache(func() guard.DenyCacheStats { return guard.DenyCacheStats{} })
 	m.Observe(&rls.Observation{Result: decide.Result{Decisions: []decide.Decision{
 		{Plan: &decide.Plan{Domain: "d", Rule: &descriptors.Rule{Domain: "d", Name: "r"}, Limits: []descriptors.RateLimit{tenADay}, Hits: 1}, Verdicts: []limiters.Verdict{{}}},
