@@ -67,11 +67,11 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/backoff internal/socket"},
 	{"internal/resets", "resets keys in the store and on all replicas",
 		"internal/backoff internal/recovery pkg/descriptors pkg/limiters pkg/limiters/guard"},
-	{"internal/replicas", "counts the replicas that share the limits", ""},
+	{"internal/replicas", "counts the replicas that share the limits", "internal/backoff"},
 	{"internal/redisprobe", "checks whether a Redis answers in time, until it does",
 		"internal/backoff pkg/limiters/redisstore"},
 	{"internal/snapshot", "keeps the counters of the memory store in a file",
-		"internal/atomicfile pkg/limiters/memstore"},
+		"internal/atomicfile internal/backoff pkg/limiters/memstore"},
 	// Observation of decisions.
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
@@ -79,7 +79,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/recorder", "records decided requests in files, for a replay",
 		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"internal/topkeys", "finds the busiest and the most denied keys, in bounded memory",
-		"internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain"},
+		"internal/backoff internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain"},
 	{"internal/decisionstream", "passes decisions to subscribers, and a sample of the denials to the log",
 		"internal/keysample pkg/admin/api pkg/decide pkg/descriptors pkg/explain pkg/limiters"},
 	{"internal/shadow", "decides live requests a second time by candidate rules, and counts the differences",
@@ -100,9 +100,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// The admin API.
 	{"pkg/admin/api", "declares the requests and responses of the admin API", "pkg/explain"},
 	{"pkg/admin", "serves the admin API, on any store",
-		"internal/recovery internal/reloadfile internal/smallfile internal/spelling pkg/admin/api pkg/decide " +
+		"internal/backoff internal/recovery internal/reloadfile internal/smallfile internal/spelling pkg/admin/api pkg/decide " +
 			"pkg/descriptors pkg/explain pkg/limiters"},
-	{"pkg/admin/page", "contains the page of the admin API", ""},
 	{"pkg/admin/client", "calls the admin API", "internal/smallfile pkg/admin/api pkg/explain"},
 	// Commands that need no server.
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock",
@@ -138,12 +137,12 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	// The binary.
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/decisionstream internal/gctune " +
-			"internal/grpcmessage internal/grpcrecovery internal/listeners " +
+			"internal/grpcmessage internal/grpcrecovery " +
 			"internal/ratelimitstats internal/receiptkeys internal/recovery internal/redisprobe " +
 			"internal/replicas internal/resets internal/rlconfig internal/ruleload internal/settings " +
 			"internal/shadow internal/smallfile internal/snapshot internal/spelling internal/statsd " +
 			"internal/telemetry internal/tlsfiles internal/topkeys internal/tracing pkg/admin pkg/admin/api " +
-			"pkg/admin/page pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
+			"pkg/decide pkg/descriptors pkg/descriptors/rulesfile " +
 			"pkg/descriptors/sources/xds pkg/limiters pkg/limiters/guard " +
 			"pkg/limiters/memstore pkg/limiters/redisstore pkg/limiters/redisstore/connect " +
 			"pkg/limiters/split pkg/recorder pkg/rls"},
@@ -157,7 +156,6 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
 			"pkg/explain pkg/receipt pkg/replay pkg/rls"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
-	{"internal/listeners", "opens the ports", ""},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile internal/smallfile"},
 	{"internal/gctune", "tunes the garbage collector", ""},
 	// Parts of several packages.

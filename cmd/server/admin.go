@@ -16,7 +16,6 @@ import (
 	"github.com/weir-rls/weir/internal/tlsfiles"
 	"github.com/weir-rls/weir/pkg/admin"
 	"github.com/weir-rls/weir/pkg/admin/api"
-	"github.com/weir-rls/weir/pkg/admin/page"
 	"github.com/weir-rls/weir/pkg/rls"
 )
 
@@ -78,7 +77,6 @@ func (p *process) adminOptions() admin.Options {
 		Audit:         changeLog(p.audit),
 		Unauthorized:  attemptLog(p.log),
 		Answered:      p.metrics.RegisterAdmin(),
-		Page:          page.Handler(),
 		Panicked:      p.panicked,
 	}
 	if p.shadow != nil {

@@ -29,20 +29,19 @@ func newHTTP(jsonHandler http.Handler, ready *readiness, metrics *telemetry.Metr
 	if jsonHandler != nil {
 		mux.Handle("/json", jsonHandler)
 	}
-	mux.Handle("/metrics", metrics.Handler())
+	mux.Handle("/metrics", metrics.Handler)
 	return newHTTPServer(mux, 10*time.Second)
 }
 
 // newPrometheus returns the server of PROMETHEUS_ADDR, which serves only metrics.
 func newPrometheus(path string, metrics *telemetry.Metrics) *http.Server {
-	inner := metrics.Handler()
 	// A ServeMux would panic on a path such as /{.
 	return newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != path {
 			http.NotFound(w, r)
 			return
 		}
-		inner.ServeHTTP(w, r)
+		metrics.Handler.ServeHTTP(w, r)
 	}), 10*time.Second)
 }
 

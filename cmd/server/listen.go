@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -12,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/backoff"
-	"github.com/weir-rls/weir/internal/listeners"
 )
 
 // A listenerSet holds the open listeners of the process. prometheus and admin may be nil.
@@ -23,34 +25,27 @@ type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 // would silently count separately.
 func (e *environment) openListeners(ctx context.Context) (l listenerSet, err error) {
 	s := e.settings
-	tcp := func(host string, port uint16) func() (net.Listener, error) {
-		return func() (net.Listener, error) { return listeners.TCP(host, port) }
-	}
-	on := func(address string) func() (net.Listener, error) {
-		return func() (net.Listener, error) { return net.Listen("tcp", address) }
-	}
 	type port struct {
-		setting string
-		open    func() (net.Listener, error)
-		into    *net.Listener
+		setting, network, address string
+		into                      *net.Listener
 	}
 	ports := []port{
-		{"GRPC_PORT", tcp(s.GRPCHost, s.GRPCPort), &l.grpc}, {"PORT", tcp(s.Host, s.Port), &l.http},
-		{"DEBUG_PORT", tcp(s.DebugHost, s.DebugPort), &l.debug},
+		{"GRPC_PORT", "tcp", hostPort(s.GRPCHost, s.GRPCPort), &l.grpc}, {"PORT", "tcp", hostPort(s.Host, s.Port), &l.http},
+		{"DEBUG_PORT", "tcp", hostPort(s.DebugHost, s.DebugPort), &l.debug},
 	}
 	if s.GRPCUDS != "" {
-		ports[0] = port{"GRPC_UDS", func() (net.Listener, error) { return listeners.Unix(s.GRPCUDS) }, &l.grpc}
+		ports[0] = port{"GRPC_UDS", "unix", s.GRPCUDS, &l.grpc}
 	}
 	if s.UsePrometheus {
-		ports = append(ports, port{"PROMETHEUS_ADDR", on(s.PrometheusAddr), &l.prometheus})
+		ports = append(ports, port{"PROMETHEUS_ADDR", "tcp", s.PrometheusAddr, &l.prometheus})
 	}
 	if s.AdminAddr != "" {
-		ports = append(ports, port{"ADMIN_ADDR", on(s.AdminAddr), &l.admin})
+		ports = append(ports, port{"ADMIN_ADDR", "tcp", s.AdminAddr, &l.admin})
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
 	defer cancel()
 	for _, port := range ports {
-		listener, err := bind(ctx, port.setting, port.open, e.log)
+		listener, err := bind(ctx, port.setting, port.network, port.address, e.log)
 		if err != nil {
 			return l, err
 		}
@@ -60,18 +55,27 @@ func (e *environment) openListeners(ctx context.Context) (l listenerSet, err err
 	return l, nil
 }
 
+// hostPort returns the address of a port of host, a name or an IP address. An IPv6 address may be
+// in brackets.
+func hostPort(host string, port uint16) string {
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		host = strings.TrimSuffix(inner, "]")
+	}
+	return net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
 // bindBackoff is the wait between attempts to open a port that is in use.
 var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
 
-// bind calls open until the port is free or ctx ends. Its error is [context.Canceled] if ctx was
-// canceled.
-func bind(ctx context.Context, setting string, open func() (net.Listener, error), log *zap.Logger) (net.Listener, error) {
+// bind listens, once the port is free. It fails when ctx ends. Its error is [context.Canceled] if
+// ctx was canceled.
+func bind(ctx context.Context, setting, network, address string, log *zap.Logger) (net.Listener, error) {
 	for failures := 0; ; failures++ {
-		l, err := open()
+		l, err := listen(network, address)
 		if err == nil {
 			return l, nil
 		}
-		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, listeners.ErrInUse) {
+		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errSocketInUse) {
 			return nil, fmt.Errorf("%s: %w", strings.Replace(setting, "PORT", "HOST or "+setting, 1), err)
 		}
 		if failures == 0 {
@@ -85,4 +89,38 @@ func bind(ctx context.Context, setting string, open func() (net.Listener, error)
 			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flag)
 		}
 	}
+}
+
+// listen listens on an address. It replaces a stale unix socket, but no other file.
+func listen(network, address string) (net.Listener, error) {
+	if network == "unix" {
+		if err := removeStaleSocket(address); err != nil {
+			return nil, err
+		}
+	}
+	return net.Listen(network, address)
+}
+
+// errSocketInUse is returned for a unix socket on which another process listens.
+var errSocketInUse = errors.New("another process listens on the socket")
+
+func removeStaleSocket(path string) error {
+	switch info, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode()&fs.ModeSocket == 0:
+		return fmt.Errorf("%s exists and is not a socket: remove it, or set another path", path)
+	}
+	// Only a stale socket refuses connections: a socket whose accept queue is full, to which this
+	// process has no access, or which is of another type gives another error.
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		_ = c.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("%s: %w", path, errSocketInUse)
+	}
+	return os.Remove(path)
 }

@@ -31,18 +31,19 @@ func memoryOptions(s *settings.Serve) memstore.Options {
 	return memstore.Options{MaxKeys: s.MemoryMaxKeys, MaxBytes: memoryBudget(s.MemoryMaxBytes, memlimit.FromCgroup)}
 }
 
-// openMemory opens the store in memory, with its snapshot if the settings name one. save saves the
-// counters if they have a snapshot.
-func (e *environment) openMemory() (store *memstore.Store, save func()) {
+// openMemory opens the store in memory, with its snapshot if the settings name one.
+func (e *environment) openMemory(st *storeStack) {
 	s := e.settings
 	if s.MemorySnapshot == "" {
-		return memstore.New(memoryOptions(s)), func() {}
+		st.memory = memstore.New(memoryOptions(s))
+		return
 	}
-	store, file := snapshot.Open(s.MemorySnapshot, memoryOptions(s), e.log)
+	var file *snapshot.File
+	st.memory, file = snapshot.Open(s.MemorySnapshot, memoryOptions(s), e.log)
 	if file == nil {
-		return store, func() {}
+		return
 	}
+	st.save = file.Save
 	e.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
 	e.tasks = append(e.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })
-	return store, file.Save
 }

@@ -81,7 +81,7 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 		}
 	})
 	p.stats = ratelimitstats.New(p.metrics.Registry, ratelimitstats.Options{
-		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis,
+		NearLimitRatio: s.NearLimitRatio, Milliseconds: s.PrometheusMillis, Statsd: s.SendsStatsd(),
 	})
 	p.metrics.RegisterShedding(p.gate.Stats)
 	if err := p.openParts(ctx); err != nil {

@@ -82,7 +82,7 @@ func TestRequestAbandonedBeforeItIsReadIsCountedInMetrics(t *testing.T) {
 func scrape(t *testing.T, metrics *telemetry.Metrics) string {
 	t.Helper()
 	page := httptest.NewRecorder()
-	metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	metrics.Handler.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	return page.Body.String()
 }
 

@@ -27,7 +27,7 @@ type serveCommand struct {
 // Run serves until a signal or the end of ctx. With LOG_FORMAT=json it logs an error; with text it
 // prints the error, because a terminal shows a multi-line error better than a log line.
 func (s *serveCommand) Run(ctx context.Context, to cli.Streams) error {
-	log, audit := newLogs(to.Err, s.Level(), s.LogFormat)
+	log, audit := newLogs(to.Err, s.Level, s.LogFormat)
 	defer func() { _ = log.Sync() }()
 	err := s.runProcess(ctx, log, audit)
 	switch {

@@ -81,7 +81,7 @@ func (p *process) rlsOptions() rls.Options {
 		Observe:          p.observe,
 		DynamicMetadata:  s.ResponseDynamicMetadata,
 		StandardHeaders:  s.ResponseHeadersStandard != "",
-		RetryAfterJitter: s.Jitter(),
+		RetryAfterJitter: s.Jitter,
 		DeniedByHeader:   s.ResponseHeaderDeniedBy,
 	}
 	if p.receiptKeys != nil {

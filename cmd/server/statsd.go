@@ -13,7 +13,7 @@ import (
 // openStatsd opens the exporter to statsd or dogstatsd, if the settings enable one.
 func (e *environment) openStatsd(stats *ratelimitstats.Stats) error {
 	s := &e.settings.Stats
-	if s.DisableStats || !s.UseStatsd && !s.UseDogStatsd {
+	if !s.SendsStatsd() {
 		return nil
 	}
 	to, err := statsdDestination(s)
@@ -27,7 +27,7 @@ func (e *environment) openStatsd(stats *ratelimitstats.Stats) error {
 func statsdDestination(s *settings.Stats) (statsd.Destination, error) {
 	to := statsd.Destination{
 		Network: s.StatsdProtocol, Address: net.JoinHostPort(s.StatsdHost, strconv.Itoa(int(s.StatsdPort))),
-		FlushInterval: s.FlushInterval, Tags: s.Tags(),
+		FlushInterval: s.FlushInterval, Tags: s.Tags,
 	}
 	var err error
 	if s.UseDogStatsd {

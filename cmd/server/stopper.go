@@ -53,10 +53,8 @@ func (s *stopper) wait(ctx context.Context) os.Signal {
 
 // delay waits for d, or until a further signal.
 func (s *stopper) delay(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-s.signals:
 	}
 }
@@ -75,13 +73,11 @@ const (
 )
 
 func (s *stopper) watch(timeout time.Duration) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-s.stopped:
 		return
 	case <-s.signals:
-	case <-timer.C:
+	case <-time.After(timeout):
 	}
 	s.force()
 	if closesWithin(s.stopped, forcedStopTimeout) {

@@ -54,7 +54,7 @@ func (e *environment) openStore(ctx context.Context, rules func() *descriptors.R
 	var store limiters.Store
 	var err error
 	if s.BackendType == settings.Memory {
-		st.memory, st.save = e.openMemory()
+		e.openMemory(st)
 		store = st.memory
 	} else {
 		st.memory = memstore.New(memoryOptions(s))
@@ -80,31 +80,23 @@ func (e *environment) openStore(ctx context.Context, rules func() *descriptors.R
 	e.metrics.RegisterFallback(st.fallback.Stats, rules)
 	e.tasks = append(e.tasks,
 		func(ctx context.Context) {
-			if st.awaitRedis(ctx) == nil {
+			if st.everyRedis(ctx, (*redisprobe.Prober).Await) == nil {
 				ready.setStoreReady()
 			}
 		},
 		st.replicas.Run,
 		// Without requests, only CheckIdle notices that the backend is up again.
-		everySecond(func(ctx context.Context) { st.fallback.CheckIdle(ctx, st.checkRedis) }),
+		everySecond(func(ctx context.Context) {
+			st.fallback.CheckIdle(ctx, func(ctx context.Context) error { return st.everyRedis(ctx, (*redisprobe.Prober).Check) })
+		}),
 	)
 	return st, nil
 }
 
-// awaitRedis returns once every Redis has answered. Its error is that of ctx.
-func (st *storeStack) awaitRedis(ctx context.Context) error {
+// everyRedis calls f for each Redis until one returns an error.
+func (st *storeStack) everyRedis(ctx context.Context, f func(*redisprobe.Prober, context.Context) error) error {
 	for _, p := range st.probers {
-		if err := p.Await(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkRedis returns an error unless every Redis answers. It charges nothing.
-func (st *storeStack) checkRedis(ctx context.Context) error {
-	for _, p := range st.probers {
-		if err := p.Check(ctx); err != nil {
+		if err := f(p, ctx); err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ func newXDS(s *settings.XDS, notify func(xds.Event)) (*xds.Source, error) {
 	source := &xds.Source{
 		Server:         s.ServerURL,
 		NodeID:         s.NodeID,
-		NodeMetadata:   s.Metadata(),
-		Headers:        s.Headers(),
+		NodeMetadata:   s.Metadata,
+		Headers:        s.Headers,
 		MaxMessageSize: s.MaxMessageSize,
 		Backoff:        backoff.Backoff{Initial: s.BackoffInitial, Max: s.BackoffMax},
 		Notify:         notify,

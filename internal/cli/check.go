@@ -52,7 +52,7 @@ func (c *Check) Validate() error {
 // Run prints all faults and warnings. It returns [Failed] after a fault, or after a warning if
 // Strict is set.
 func (c *Check) Run(to Streams, settings SettingsChecker) error {
-	report := &checkReport{strict: c.Strict, lines: map[string][][]byte{}}
+	report := &checkReport{strict: c.Strict, findings: []finding{}, lines: map[string][][]byte{}}
 	options := rulesfile.Options{MergeDomains: c.Merge, CalendarMonths: c.Months, ReplicasUnknown: c.Replicas == "" && c.ReplicasDNS == ""}
 	if c.Settings {
 		found := settings()

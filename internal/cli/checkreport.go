@@ -79,7 +79,7 @@ func (r *checkReport) fails() bool {
 
 func (r *checkReport) print(to Streams, format string) error {
 	if format == "json" {
-		return r.printJSON(to.Out)
+		return printJSON(to.Out, r.findings)
 	}
 	out := to.Err
 	if format == "github" {
@@ -104,14 +104,6 @@ func (r *checkReport) print(to Streams, format string) error {
 		}
 	}
 	return nil
-}
-
-func (r *checkReport) printJSON(out io.Writer) error {
-	all := r.findings
-	if all == nil {
-		all = []finding{}
-	}
-	return printJSON(out, all)
 }
 
 // text formats f for a terminal: position, message, the line with a caret, and the hint.

@@ -74,6 +74,7 @@ func observing(t *testing.T, o observedKeys) (flags AdminServer, down *atomic.Bo
 		"[{key: action, value: login, rate_limit: {name: burst, unit: minute, requests_per_unit: 5, algorithm: funnel}}]}]")
 	handler := admin.New(admin.Options{
 		Rules: func() *descriptors.Rules { return rules }, Status: func() api.Status { return api.Status{} }, Auth: admin.Auth{Tokens: tokens}, Top: o.Top, Subscribe: o.Subscribe,
+		Answered: func(string, int) {}, Unauthorized: func(admin.UnauthorizedCall) {}, Panicked: func(string, any) {},
 	})
 	down = &atomic.Bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -50,21 +50,10 @@ func descsOf(depth int) *[numCounters]*prometheus.Desc {
 	return descs
 }
 
-// EnableSending enables the collection of response times, and keeps dropped series until
-// [Stats.Counters] has sent their last counts. Call it before the first Observe.
-func (s *Stats) EnableSending() {
-	for _, t := range []*table{&s.byDescriptor, &s.unknownDomains} {
-		t.mu.Lock()
-		t.sending = true
-		t.mu.Unlock()
-	}
-	s.methods.sending.Store(true)
-}
-
 // Counters calls send for each counter with its statsd name, its total, and the part of the total
 // sent before, which send updates. It is not safe for concurrent use.
 func (s *Stats) Counters(send func(name string, total uint64, sent *uint64)) {
-	for _, c := range []*scalar{&s.configLoaded, &s.configFailed, &s.redisErrors, &s.serviceErrors, &s.shadowed} {
+	for _, c := range s.scalars {
 		send(c.statsd, c.n.Load(), &c.sent)
 	}
 	s.methods.each(func(m *method) { send(m.calls.statsd, m.calls.n.Load(), &m.calls.sent) })

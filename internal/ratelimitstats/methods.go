@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,7 +18,7 @@ import (
 type methods struct {
 	took            *prometheus.HistogramVec
 	unit            time.Duration // the unit of the observed times
-	sending         atomic.Bool   // response times are sampled for statsd
+	sending         bool          // response times are sampled for statsd
 	byName          sync.Map      // string -> *method; equal names in two services share one
 	shouldRateLimit *method
 }
@@ -37,9 +36,9 @@ var responseSeconds = []float64{
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10,
 }
 
-func newMethods(milliseconds bool) *methods {
+func newMethods(o Options) *methods {
 	unit, buckets := time.Second, responseSeconds
-	if milliseconds {
+	if o.Milliseconds {
 		unit, buckets = time.Millisecond, make([]float64, len(responseSeconds))
 		for i, s := range responseSeconds {
 			buckets[i] = s * 1000
@@ -50,7 +49,7 @@ func newMethods(milliseconds bool) *methods {
 			Name: "ratelimit_service_response_time_seconds", Buckets: buckets,
 			Help: "Duration of gRPC calls in seconds, or in milliseconds if PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS is true.",
 		}, []string{"grpc_method"}),
-		unit: unit,
+		unit: unit, sending: o.Statsd,
 	}
 	m.shouldRateLimit = m.methodOf("ShouldRateLimit") // exists before the first call
 	return m
@@ -70,7 +69,7 @@ func (s *Stats) Unary(
 func (m *methods) count(method *method, took time.Duration) {
 	method.calls.n.Add(1)
 	method.took.Observe(float64(took) / float64(m.unit))
-	if m.sending.Load() {
+	if m.sending {
 		method.times.add(took)
 	}
 }
@@ -88,14 +87,10 @@ func (m *methods) methodOf(full string) *method {
 	return found.(*method)
 }
 
-// Describe implements prometheus.Collector for the numbers of calls. The durations are a collector
-// of their own.
-func (m *methods) Describe(to chan<- *prometheus.Desc) { to <- totalRequests }
-
 var totalRequests = prometheus.NewDesc("ratelimit_service_total_requests", "Number of unary calls of the gRPC server by method, without those that Weir sheds.", []string{"grpc_method"}, nil)
 
-// Collect implements prometheus.Collector.
-func (m *methods) Collect(to chan<- prometheus.Metric) {
+// collect collects the numbers of calls. The durations are a collector of their own.
+func (m *methods) collect(to chan<- prometheus.Metric) {
 	m.each(func(method *method) {
 		to <- scrape.Metric(totalRequests, prometheus.CounterValue, float64(method.calls.n.Load()), method.name)
 	})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/internal/scrape"
 )
 
 // measured returns the metrics of a name, by their only label.
@@ -96,7 +97,7 @@ func TestCountingACallAllocatesNothing(t *testing.T) {
 	if n > 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := testutil.CollectAndCount(m.methods); n != 1 {
+	if n := testutil.CollectAndCount(scrape.CollectFunc(m.methods.collect)); n != 1 {
 		t.Errorf("%d methods, want 1", n)
 	}
 }

@@ -42,11 +42,9 @@ func (s *series) load() (t tally) {
 }
 
 // A table holds at most max series, because some names come from requests. Beyond the bound, new
-// names of a domain count on one shared series. A series unchanged for the time idle is dropped.
+// names of a domain count on one shared series. A series unchanged for maxIdle is dropped.
 type table struct {
 	max        int
-	idle       time.Duration
-	now        func() time.Time
 	sharedName func(domain string) (string, []string) // the name of the shared series
 
 	overflows atomic.Uint64 // counts that went to a shared series
@@ -57,12 +55,15 @@ type table struct {
 	series map[string]*series
 	shared int // the number of shared series
 
-	sending bool      // keep dropped series in retired until their last counts are sent
+	sending bool      // constant: keep dropped series in retired until their last counts are sent
 	retired []*series // dropped, with counts to send; at most max
 }
 
-// sweepInterval is the minimum time between two searches of a full table for idle series.
-const sweepInterval = time.Minute
+const (
+	maxIdle = 24 * time.Hour
+	// sweepInterval is the minimum time between two searches of a full table for idle series.
+	sweepInterval = time.Minute
+)
 
 // get returns the series with a name, creating it if there is room. It adds the owner to the
 // series.
@@ -107,7 +108,7 @@ func (t *table) find(name []byte, owner descriptors.RuleID) *series {
 		}
 		return nil
 	}
-	if len(t.series)-t.shared < t.max || t.canEvict(t.now()) {
+	if len(t.series)-t.shared < t.max || t.canEvict(time.Now()) {
 		return nil
 	}
 	domain, parts := t.sharedName(owner.Domain)
@@ -122,13 +123,13 @@ func (t *table) find(name []byte, owner descriptors.RuleID) *series {
 
 func (t *table) insert(name string, owner descriptors.RuleID) *series {
 	labels := strings.Split(name, string([]byte{partEnd}))
-	s := &series{labels: labels, owners: []descriptors.RuleID{owner.Clone()}, since: t.now()}
+	s := &series{labels: labels, owners: []descriptors.RuleID{owner.Clone()}, since: time.Now()}
 	t.series[name] = s
 	return s
 }
 
 // isFull reports whether a name that had no room still has none.
-func (t *table) isFull() bool { return t.full.Load() && !t.canEvict(t.now()) }
+func (t *table) isFull() bool { return t.full.Load() && !t.canEvict(time.Now()) }
 
 // canEvict reports whether the table may be searched for idle series again.
 func (t *table) canEvict(now time.Time) bool {
@@ -136,26 +137,26 @@ func (t *table) canEvict(now time.Time) bool {
 }
 
 func (t *table) evictIdle() bool {
-	now := t.now()
+	now := time.Now()
 	if !t.canEvict(now) {
 		return false
 	}
 	t.swept.Store(now.UnixNano())
-	t.removeIf(func(s *series) bool { return s.checkIdle(now, t.idle) })
+	t.removeIf(func(s *series) bool { return s.checkIdle(now) })
 	return len(t.series)-t.shared < t.max
 }
 
 // sweep drops idle series.
 func (t *table) sweep() {
-	now := t.now()
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.removeIf(func(s *series) bool { return s.checkIdle(now, t.idle) })
+	t.removeIf(func(s *series) bool { return s.checkIdle(now) })
 }
 
-// checkIdle reports whether the counts are unchanged for the time idle. It compares their sum with
+// checkIdle reports whether the counts are unchanged for maxIdle. It compares their sum with
 // that of its last call, so that counting needs no clock.
-func (s *series) checkIdle(now time.Time, idle time.Duration) bool {
+func (s *series) checkIdle(now time.Time) bool {
 	sum := uint64(0)
 	for i := range s.counts {
 		sum += s.counts[i].Load()
@@ -163,7 +164,7 @@ func (s *series) checkIdle(now time.Time, idle time.Duration) bool {
 	if sum != s.seen {
 		s.seen, s.since = sum, now
 	}
-	return now.Sub(s.since) >= idle
+	return now.Sub(s.since) >= maxIdle
 }
 
 // removeStale removes owners, and drops series without owners.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -22,8 +23,8 @@ import (
 )
 
 func TestSeriesPastBoundCountAsOther(t *testing.T) {
-	clock := newFakeClock()
-	m := newStats(Options{maxSeries: 3, now: clock.Now})
+	m := newStats(Options{})
+	m.byDescriptor.max = 3
 	for i := range 100 {
 		m.Observe(hit(nil, "d", fmt.Sprintf("user=%d", i)))
 	}
@@ -45,40 +46,42 @@ weir_metrics_overflow_total 98
 }
 
 func TestIdleSeriesExpire(t *testing.T) {
-	clock := newFakeClock()
-	m := newStats(Options{maxSeries: 2, idle: time.Hour, now: clock.Now})
-	m.unknownDomains.get("old", nil, descriptors.RuleID{Domain: "old"})
-	m.Observe(hit(nil, "d", "old=1"))
-	m.Observe(hit(nil, "d", "busy=1"))
-	m.Observe(hit(nil, "d", "late=1"))
-	for range 4 {
-		clock.advance(20 * time.Minute)
+	synctest.Test(t, func(t *testing.T) {
+		m := newStats(Options{})
+		m.byDescriptor.max = 2
+		m.unknownDomains.get("old", nil, descriptors.RuleID{Domain: "old"})
+		m.Observe(hit(nil, "d", "old=1"))
 		m.Observe(hit(nil, "d", "busy=1"))
-		_, err := m.Registry.Gather()
-		must.Succeed(t, err)
-	}
-	if n := m.unknownDomains.len(); n != 0 {
-		t.Errorf("%d unknown domains, want none", n)
-	}
-	if a, b, c := total(m, "d", "old_1"), total(m, "d", "busy_1"), total(m, "d", "other"); a != -1 || b != 5 || c != -1 {
-		t.Errorf("old %d, busy %d, other %d, want busy alone", a, b, c)
-	}
-	m.Observe(hit(nil, "d", "late=1"))
-	if got := total(m, "d", "late_1"); got != 1 {
-		t.Errorf("late %d, want 1", got)
-	}
-	// A full table searches for idle series by itself, at most once per sweepInterval.
-	clock.advance(2 * time.Hour)
-	m.Observe(hit(nil, "d", "busy=1"))
-	m.Observe(hit(nil, "d", "new=1"))
-	if got := total(m, "d", "new_1"); got != -1 {
-		t.Errorf("new %d before any series is known to be idle, want -1", got)
-	}
-	clock.advance(time.Hour)
-	m.Observe(hit(nil, "d", "new=1"))
-	if got := total(m, "d", "new_1"); got != 1 {
-		t.Errorf("new %d, want 1", got)
-	}
+		m.Observe(hit(nil, "d", "late=1"))
+		for range 4 {
+			time.Sleep(maxIdle / 3)
+			m.Observe(hit(nil, "d", "busy=1"))
+			_, err := m.Registry.Gather()
+			must.Succeed(t, err)
+		}
+		if n := m.unknownDomains.len(); n != 0 {
+			t.Errorf("%d unknown domains, want none", n)
+		}
+		if a, b, c := total(m, "d", "old_1"), total(m, "d", "busy_1"), total(m, "d", "other"); a != -1 || b != 5 || c != -1 {
+			t.Errorf("old %d, busy %d, other %d, want busy alone", a, b, c)
+		}
+		m.Observe(hit(nil, "d", "late=1"))
+		if got := total(m, "d", "late_1"); got != 1 {
+			t.Errorf("late %d, want 1", got)
+		}
+		// A full table searches for idle series by itself, at most once per sweepInterval.
+		time.Sleep(2 * maxIdle)
+		m.Observe(hit(nil, "d", "busy=1"))
+		m.Observe(hit(nil, "d", "new=1"))
+		if got := total(m, "d", "new_1"); got != -1 {
+			t.Errorf("new %d before any series is known to be idle, want -1", got)
+		}
+		time.Sleep(maxIdle)
+		m.Observe(hit(nil, "d", "new=1"))
+		if got := total(m, "d", "new_1"); got != 1 {
+			t.Errorf("new %d, want 1", got)
+		}
+	})
 }
 
 const dayLimit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
@@ -86,49 +89,53 @@ const dayLimit = `rate_limit: {unit: day, requests_per_unit: 1000000}`
 // While the table is full a rule counts on the shared series. It gets a series of its own as soon
 // as there is room.
 func TestRuleGetsSeriesAfterOthersExpire(t *testing.T) {
-	clock := newFakeClock()
-	m := newStats(Options{maxSeries: 1, idle: time.Hour, now: clock.Now})
-	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
-	m.Loaded(rules, nil)
-	for range 3 {
-		m.Observe(hit(rules, "d", "a=1"))
+	synctest.Test(t, func(t *testing.T) {
+		m := newStats(Options{})
+		m.byDescriptor.max = 1
+		rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
+		m.Loaded(rules, nil)
+		for range 3 {
+			m.Observe(hit(rules, "d", "a=1"))
+			m.Observe(hit(rules, "d", "b=1"))
+		}
+		if a, b, other, over := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"), m.byDescriptor.overflows.Load(); a != 3 ||
+			b != -1 || other != 3 || over != 3 {
+			t.Errorf("a %d, b %d, other %d, %d overflows, want 3, none, 3 and 3", a, b, other, over)
+		}
+		m.byDescriptor.sweep() // notes the count of a
+		for range 3 {
+			time.Sleep(maxIdle / 3)
+			m.Observe(hit(rules, "d", "b=1"))
+		}
+		if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 5 {
+			t.Errorf("a %d, b %d, other %d, want none, 1 and 5", a, b, other)
+		}
 		m.Observe(hit(rules, "d", "b=1"))
-	}
-	if a, b, other, over := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"), m.byDescriptor.overflows.Load(); a != 3 ||
-		b != -1 || other != 3 || over != 3 {
-		t.Errorf("a %d, b %d, other %d, %d overflows, want 3, none, 3 and 3", a, b, other, over)
-	}
-	m.byDescriptor.sweep() // notes the count of a
-	for range 3 {
-		clock.advance(20 * time.Minute)
-		m.Observe(hit(rules, "d", "b=1"))
-	}
-	if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 5 {
-		t.Errorf("a %d, b %d, other %d, want none, 1 and 5", a, b, other)
-	}
-	m.Observe(hit(rules, "d", "b=1"))
-	if b := total(m, "d", "b"); b != 2 {
-		t.Errorf("b %d, want 2", b)
-	}
+		if b := total(m, "d", "b"); b != 2 {
+			t.Errorf("b %d, want 2", b)
+		}
+	})
 }
 
 // After a scrape has dropped a series, a rule on the shared series does not wait for the next
 // search of the table.
 func TestRuleGetsSeriesAfterAScrape(t *testing.T) {
-	clock := newFakeClock()
-	m := newStats(Options{maxSeries: 1, idle: time.Hour, now: clock.Now})
-	rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
-	m.Loaded(rules, nil)
-	m.Observe(hit(rules, "d", "a=1"))
-	m.byDescriptor.sweep() // notes the count of a
-	clock.advance(time.Hour - sweepInterval/2)
-	m.Observe(hit(rules, "d", "b=1")) // searches the table
-	clock.advance(sweepInterval / 2)
-	m.byDescriptor.sweep()
-	m.Observe(hit(rules, "d", "b=1"))
-	if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 1 {
-		t.Errorf("a %d, b %d, other %d, want none, 1 and 1", a, b, other)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newStats(Options{})
+		m.byDescriptor.max = 1
+		rules := loaded(t, "domain: d\ndescriptors: [{key: a, "+dayLimit+"}, {key: b, "+dayLimit+"}]")
+		m.Loaded(rules, nil)
+		m.Observe(hit(rules, "d", "a=1"))
+		m.byDescriptor.sweep() // notes the count of a
+		time.Sleep(maxIdle - sweepInterval/2)
+		m.Observe(hit(rules, "d", "b=1")) // searches the table
+		time.Sleep(sweepInterval / 2)
+		m.byDescriptor.sweep()
+		m.Observe(hit(rules, "d", "b=1"))
+		if a, b, other := total(m, "d", "a"), total(m, "d", "b"), total(m, "d", "other"); a != -1 || b != 1 || other != 1 {
+			t.Errorf("a %d, b %d, other %d, want none, 1 and 1", a, b, other)
+		}
+	})
 }
 
 // Instances must not share what they cache for a rule.
@@ -148,25 +155,26 @@ func TestTwoInstancesCountTheSameRules(t *testing.T) {
 
 // A rule must not count on a series that has expired.
 func TestRuleCountsAgainAfterItsSeriesExpired(t *testing.T) {
-	clock := newFakeClock()
-	m := newStats(Options{idle: time.Hour, now: clock.Now})
-	rules := loaded(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
-	m.Loaded(rules, nil)
-	for range 3 {
-		m.Observe(hit(rules, "d", "a=1"))
-	}
-	m.byDescriptor.sweep()
-	clock.advance(time.Hour)
-	m.byDescriptor.sweep()
-	if got := m.byDescriptor.len(); got != 0 {
-		t.Fatalf("%d series, want 0", got)
-	}
-	for range 2 {
-		m.Observe(hit(rules, "d", "a=1"))
-	}
-	if got := total(m, "d", "a"); got != 2 {
-		t.Errorf("%d, want 2", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		m := newStats(Options{})
+		rules := loaded(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
+		m.Loaded(rules, nil)
+		for range 3 {
+			m.Observe(hit(rules, "d", "a=1"))
+		}
+		m.byDescriptor.sweep()
+		time.Sleep(maxIdle)
+		m.byDescriptor.sweep()
+		if got := m.byDescriptor.len(); got != 0 {
+			t.Fatalf("%d series, want 0", got)
+		}
+		for range 2 {
+			m.Observe(hit(rules, "d", "a=1"))
+		}
+		if got := total(m, "d", "a"); got != 2 {
+			t.Errorf("%d, want 2", got)
+		}
+	})
 }
 
 func TestReloadKeepsSeriesOfUnchangedRules(t *testing.T) {
@@ -309,8 +317,8 @@ func TestEqualCleanNamesShareASeries(t *testing.T) {
 }
 
 func TestConcurrentDecisionsAreAllCounted(t *testing.T) {
-	clock := newFakeClock()
-	m := newStats(Options{maxSeries: 50, idle: time.Hour, now: clock.Now})
+	m := newStats(Options{})
+	m.byDescriptor.max = 50
 	rules := loaded(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]")
 	m.Loaded(rules, nil)
 	const each = 2000
@@ -327,7 +335,6 @@ func TestConcurrentDecisionsAreAllCounted(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			clock.advance(time.Second)
 			m.Loaded(rules, nil)
 		}
 	})

@@ -6,9 +6,7 @@
 package ratelimitstats
 
 import (
-	"cmp"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -27,9 +25,10 @@ type Stats struct {
 	byRule         descriptors.PerRule[series] // caches byDescriptor
 	unknownDomains table                       // domains that no rules have; only totalHits counts
 
-	configLoaded, configFailed scalar
-	redisErrors, serviceErrors scalar
-	shadowed                   scalar
+	configLoaded, configFailed *scalar
+	redisErrors, serviceErrors *scalar
+	shadowed                   *scalar
+	scalars                    []*scalar // the five above
 	methods                    *methods
 }
 
@@ -40,35 +39,30 @@ type Options struct {
 	NearLimitRatio float32
 	// Milliseconds makes ratelimit_service_response_time_seconds observe milliseconds.
 	Milliseconds bool
-
-	maxSeries int              // 0: 10,000
-	idle      time.Duration    // 0: 24 h
-	now       func() time.Time // nil: time.Now
+	// Statsd keeps what [Stats.Counters] and [Stats.ResponseTimes] send: dropped series until their
+	// last counts are sent, and a sample of the response times.
+	Statsd bool
 }
+
+const (
+	maxSeries = 10_000
+	// maxDomains bounds the counted domains without rules, because a client can send any domain.
+	maxDomains = 100
+)
 
 // New returns Stats that are registered with registry.
 func New(registry prometheus.Registerer, o Options) *Stats {
-	o.maxSeries = cmp.Or(o.maxSeries, 10_000)
-	o.idle = cmp.Or(o.idle, 24*time.Hour)
-	if o.now == nil {
-		o.now = time.Now
-	}
 	s := &Stats{
 		nearLimitRatio: o.NearLimitRatio,
 		byDescriptor: table{
-			max: o.maxSeries, idle: o.idle, now: o.now, series: map[string]*series{},
+			max: maxSeries, sending: o.Statsd, series: map[string]*series{},
 			sharedName: func(domain string) (string, []string) { return domain, []string{"other"} },
 		},
 		unknownDomains: table{
-			max: maxDomains, idle: o.idle, now: o.now, series: map[string]*series{},
+			max: maxDomains, sending: o.Statsd, series: map[string]*series{},
 			sharedName: func(string) (string, []string) { return "other", nil },
 		},
-		configLoaded:  scalar{statsd: "ratelimit.service.config_load_success"},
-		configFailed:  scalar{statsd: "ratelimit.service.config_load_error"},
-		redisErrors:   scalar{statsd: "ratelimit.service.call.should_rate_limit.redis_error"},
-		serviceErrors: scalar{statsd: "ratelimit.service.call.should_rate_limit.service_error"},
-		shadowed:      scalar{statsd: "ratelimit.service.global_shadow_mode"},
-		methods:       newMethods(o.Milliseconds),
+		methods: newMethods(o),
 	}
 	s.register(registry)
 	return s
@@ -81,23 +75,24 @@ type scalar struct {
 	sent   uint64 // the part of n that was sent to statsd
 }
 
-func (s *scalar) register(auto promauto.Factory, name, help string, labels prometheus.Labels) {
-	auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}, func() float64 { return float64(s.n.Load()) })
-}
-
-// maxDomains bounds the counted domains without rules, because a client can send any domain.
-const maxDomains = 100
-
 func (s *Stats) register(registry prometheus.Registerer) {
-	const failed = "ratelimit_service_should_rate_limit_error"
-	const help = "Number of requests that failed. The label err_type is redis_error if the store failed, else service_error."
-	registry.MustRegister(scrape.CollectFunc(s.collectSeries), s.methods, s.methods.took)
+	registry.MustRegister(scrape.CollectFunc(s.collectSeries), scrape.CollectFunc(s.methods.collect), s.methods.took)
 	auto := promauto.With(registry)
-	s.configLoaded.register(auto, "ratelimit_service_config_load_success", "Number of successful loads of rules.", nil)
-	s.configFailed.register(auto, "ratelimit_service_config_load_error", "Number of failed loads of rules. The previous rules stay in force.", nil)
-	s.redisErrors.register(auto, failed, help, prometheus.Labels{"err_type": "redis_error"})
-	s.serviceErrors.register(auto, failed, help, prometheus.Labels{"err_type": "service_error"})
-	s.shadowed.register(auto, "ratelimit_service_global_shadow_mode", "Number of requests over a limit that Weir answered with OK because of SHADOW_MODE.", nil)
+	add := func(statsd, name, help string, labels prometheus.Labels) *scalar {
+		c := &scalar{statsd: "ratelimit.service." + statsd}
+		s.scalars = append(s.scalars, c)
+		o := prometheus.CounterOpts{Name: "ratelimit_service_" + name, Help: help, ConstLabels: labels}
+		auto.NewCounterFunc(o, func() float64 { return float64(c.n.Load()) })
+		return c
+	}
+	failed := func(kind string) *scalar {
+		return add("call.should_rate_limit."+kind, "should_rate_limit_error",
+			"Number of requests that failed. The label err_type is redis_error if the store failed, else service_error.", prometheus.Labels{"err_type": kind})
+	}
+	s.configLoaded = add("config_load_success", "config_load_success", "Number of successful loads of rules.", nil)
+	s.configFailed = add("config_load_error", "config_load_error", "Number of failed loads of rules. The previous rules stay in force.", nil)
+	s.redisErrors, s.serviceErrors = failed("redis_error"), failed("service_error")
+	s.shadowed = add("global_shadow_mode", "global_shadow_mode", "Number of requests over a limit that Weir answered with OK because of SHADOW_MODE.", nil)
 	auto.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weir_metrics_overflow_total",
 		Help: `Number of counts that went to key1="other" or domain="other", because the ratelimit_service series reached their bound.`,

@@ -2,7 +2,6 @@ package ratelimitstats
 
 import (
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -63,25 +62,6 @@ func total(m *fixture, labels ...string) int {
 		}
 	}
 	return -1
-}
-
-type fakeClock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newFakeClock() *fakeClock { return &fakeClock{now: time.Unix(1_700_000_000, 0)} }
-
-func (c *fakeClock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *fakeClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }
 
 // The id of a lease names one request, so it is in no name. The end of a lease is not a hit.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-rls/weir/internal/backoff"
 )
 
 // Options configures a [Counter].
@@ -49,18 +51,13 @@ func (c *Counter) Run(ctx context.Context) {
 	if c.options.Name == "" {
 		return
 	}
-	tick := time.NewTicker(lookupInterval)
-	defer tick.Stop()
-	failing := false
-	for {
+	for failing := false; ; {
 		err := c.lookUp(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
 			c.options.Failed(c.Number(), err)
 		}
 		failing = err != nil
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, lookupInterval) != nil {
 			return
 		}
 	}
@@ -87,16 +84,16 @@ func (c *Counter) lookUp(ctx context.Context) error {
 // countHosts returns the number of hosts behind addresses. A dual-stack host has an address of each
 // family, so the larger family counts.
 func countHosts(addresses []string) int {
-	v4, v6 := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	hosts, v4 := map[netip.Addr]bool{}, 0
 	for _, text := range addresses {
 		a, err := netip.ParseAddr(text)
-		switch a = a.Unmap(); {
-		case err != nil:
-		case a.Is4():
-			v4[a] = true
-		default:
-			v6[a] = true
+		if a = a.Unmap(); err != nil || hosts[a] {
+			continue
+		}
+		hosts[a] = true
+		if a.Is4() {
+			v4++
 		}
 	}
-	return max(len(v4), len(v6))
+	return max(v4, len(hosts)-v4)
 }

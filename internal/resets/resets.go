@@ -157,22 +157,16 @@ func (s *Service) received(text []byte) {
 		s.Warn("reset message from another replica is invalid", ErrMessage)
 		return
 	}
+	ctx := context.Background() // only its end would fail the calls of Local
 	if len(m.Keys) > 0 {
 		s.DenyCache.ForgetKeys(m.Keys)
-	} else {
-		s.DenyCache.ForgetMatching(m.matcher())
+		if !m.Announcement {
+			_, _ = s.Local.Reset(ctx, m.Keys)
+		}
+		return
 	}
+	s.DenyCache.ForgetMatching(m.matcher())
 	if !m.Announcement {
-		s.resetLocal(m)
-	}
-}
-
-// resetLocal resets the local counters that m names.
-func (s *Service) resetLocal(m message) {
-	// These calls fail only if their context ends.
-	if len(m.Keys) > 0 {
-		_, _ = s.Local.Reset(context.Background(), m.Keys)
-	} else {
-		_, _ = s.Local.ResetMatching(context.Background(), m.matcher(), "")
+		_, _ = s.Local.ResetMatching(ctx, m.matcher(), "")
 	}
 }

@@ -62,8 +62,8 @@ func variablesOf(settings reflect.Type, prefix string) (names []string) {
 		f := settings.Field(i)
 		if _, embedded := f.Tag.Lookup("embed"); embedded {
 			names = append(names, variablesOf(f.Type, prefix+f.Tag.Get("envprefix"))...)
-		} else if f.IsExported() {
-			names = append(names, prefix+f.Tag.Get("env"))
+		} else if variable, isSetting := f.Tag.Lookup("env"); isSetting {
+			names = append(names, prefix+variable)
 		}
 	}
 	return names

@@ -15,7 +15,7 @@ type Process struct {
 	DrainDelay  time.Duration `env:"DRAIN_DELAY" default:"2s" help:"The time after SIGTERM in which Weir answers while not ready, so that proxies stop sending. Set it above the period of the readiness probe. 0 means no delay."`
 	StopTimeout time.Duration `env:"STOP_TIMEOUT" default:"10s" help:"The longest wait, after DRAIN_DELAY, for requests in flight. Then Weir closes their connections."`
 
-	level zapcore.Level // LOG_LEVEL
+	Level zapcore.Level `kong:"-"` // LOG_LEVEL, from Validate
 }
 
 func (p *Process) complete(errs *settingErrors) {
@@ -34,17 +34,14 @@ func (p *Process) complete(errs *settingErrors) {
 func (p *Process) completeLevel(errs *settingErrors) {
 	switch strings.ToLower(p.LogLevel) {
 	case "trace", "debug":
-		p.level = zapcore.DebugLevel
+		p.Level = zapcore.DebugLevel
 	case "info":
-		p.level = zapcore.InfoLevel
+		p.Level = zapcore.InfoLevel
 	case "warn", "warning":
-		p.level = zapcore.WarnLevel
+		p.Level = zapcore.WarnLevel
 	case "error", "fatal", "panic":
-		p.level = zapcore.ErrorLevel
+		p.Level = zapcore.ErrorLevel
 	default:
 		errs.add("LOG_LEVEL", "unknown level %q: want debug, info, warn or error", p.LogLevel)
 	}
 }
-
-// Level returns LOG_LEVEL, which [Serve.Validate] has parsed.
-func (p *Process) Level() zapcore.Level { return p.level }

@@ -28,7 +28,7 @@ type Responses struct {
 
 	StopCacheKeyIncrementWhenOverlimit bool `env:"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT" help:"If true and one limit denies a request, the limits that allow it are not charged. Rules in shadow mode, and quotas if a request has several, are charged independently."`
 
-	jitter float64 // RETRY_AFTER_JITTER as a fraction
+	Jitter float64 `kong:"-"` // RETRY_AFTER_JITTER as a fraction, from Validate
 }
 
 func (r *Responses) complete(errs *settingErrors) {
@@ -100,8 +100,5 @@ func (r *Responses) completeJitter(errs *settingErrors) {
 	if !isPercent || err != nil || !(percent >= 0 && percent <= 100) { // NaN is neither
 		errs.add("RETRY_AFTER_JITTER", "cannot read %q: want a percentage of the wait from 0%% to 100%%, such as 10%%", r.RetryAfterJitter)
 	}
-	r.jitter = percent / 100
+	r.Jitter = percent / 100
 }
-
-// Jitter returns RETRY_AFTER_JITTER as a fraction, which [Serve.Validate] has parsed.
-func (r *Responses) Jitter() float64 { return r.jitter }

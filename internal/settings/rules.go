@@ -63,7 +63,8 @@ type XDS struct {
 	BackoffJitter     bool          `env:"XDS_CLIENT_BACKOFF_JITTER" name:"xds-backoff-jitter" default:"true" negatable:"" help:"Choose each wait at random, from 0 to its full length, so that many replicas do not connect at the same time."`
 	MaxMessageSize    int           `env:"XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES" name:"xds-max-message-size" default:"0" help:"The largest xDS message, in bytes. 0 means 4 MiB."`
 
-	metadata, headers map[string]string // CONFIG_GRPC_XDS_NODE_METADATA, CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS
+	Metadata map[string]string `kong:"-"` // CONFIG_GRPC_XDS_NODE_METADATA, from Validate
+	Headers  map[string]string `kong:"-"` // CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS, from Validate
 }
 
 func (x *XDS) complete(errs *settingErrors, configType string) {
@@ -85,21 +86,15 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "the certificate or its key is missing: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")
 	}
 	var err error
-	x.metadata, err = pairs(x.NodeMetadata, "=")
+	x.Metadata, err = pairs(x.NodeMetadata, "=")
 	if err != nil {
 		errs.add("CONFIG_GRPC_XDS_NODE_METADATA", "%w", err)
 	}
-	x.headers, err = pairs(x.AdditionalHeaders, ":")
+	x.Headers, err = pairs(x.AdditionalHeaders, ":")
 	if err != nil {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "%w", err)
 	}
 }
-
-// Headers returns the additional headers, which [Serve.Validate] has parsed.
-func (x *XDS) Headers() map[string]string { return x.headers }
-
-// Metadata returns the metadata of the node, which [Serve.Validate] has parsed.
-func (x *XDS) Metadata() map[string]string { return x.metadata }
 
 // pairs reads k=v,k2=v2. Its errors do not show the text, which may be a secret.
 func pairs(text, sep string) (map[string]string, error) {

@@ -194,7 +194,7 @@ func TestJitterIsAPartOfTheWait(t *testing.T) {
 		s := defaults()
 		s.ResponseHeadersStandard, s.RetryAfterJitter, s.ReceiptHeader, s.ReceiptKeysFile = "draft-11", text, "X-Receipt", "keys"
 		err := s.Validate()
-		if got := s.Jitter(); err != nil || got != want || s.ReceiptHeader != "x-receipt" || len(ineffective(t, &s)) > 0 {
+		if got := s.Jitter; err != nil || got != want || s.ReceiptHeader != "x-receipt" || len(ineffective(t, &s)) > 0 {
 			t.Errorf("%q: got jitter %v, error %v, header %q, ineffective %+v, want %v, x-receipt and none",
 				text, got, err, s.ReceiptHeader, ineffective(t, &s), want)
 		}
@@ -281,8 +281,8 @@ func TestLogLevelsOfRatelimitAreAccepted(t *testing.T) {
 	} {
 		s := defaults()
 		s.LogLevel = name
-		if err := s.Validate(); err != nil || s.Level() != want {
-			t.Errorf("%s: %v, %v, want %v", name, s.Level(), err, want)
+		if err := s.Validate(); err != nil || s.Level != want {
+			t.Errorf("%s: %v, %v, want %v", name, s.Level, err, want)
 		}
 	}
 }

@@ -24,7 +24,7 @@ type Stats struct {
 	FlushInterval time.Duration `env:"STATS_FLUSH_INTERVAL" name:"stats-flush-interval" default:"10s" help:"The time between two sends to statsd or dogstatsd, at least 10ms."`
 	DisableStats  bool          `env:"DISABLE_STATS" help:"Send nothing to statsd or dogstatsd, regardless of the other settings."`
 
-	tags map[string]string // EXTRA_TAGS
+	Tags map[string]string `kong:"-"` // EXTRA_TAGS, from Validate
 }
 
 func (s *Stats) complete(errs *settingErrors) {
@@ -43,7 +43,7 @@ func (s *Stats) complete(errs *settingErrors) {
 		errs.require("PROMETHEUS_PATH", "begin with a slash")
 	}
 	var err error
-	s.tags, err = pairs(s.ExtraTags, ":")
+	s.Tags, err = pairs(s.ExtraTags, ":")
 	if err != nil {
 		errs.add("EXTRA_TAGS", "%w", err)
 	}
@@ -58,5 +58,5 @@ func isAddress(text string) bool {
 	return err == nil
 }
 
-// Tags returns EXTRA_TAGS, which [Serve.Validate] has parsed.
-func (s *Stats) Tags() map[string]string { return s.tags }
+// SendsStatsd reports whether metrics are sent to statsd or dogstatsd.
+func (s *Stats) SendsStatsd() bool { return !s.DisableStats && (s.UseStatsd || s.UseDogStatsd) }

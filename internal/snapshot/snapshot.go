@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/weir-rls/weir/internal/atomicfile"
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
 
@@ -101,15 +102,8 @@ func checkRegular(path string) error {
 
 // Run saves the counters at each interval until ctx ends.
 func (f *File) Run(ctx context.Context, interval time.Duration) {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			f.Save()
-		}
+	for backoff.Sleep(ctx, interval) == nil {
+		f.Save()
 	}
 }
 

@@ -1,6 +1,7 @@
 package statsd
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -10,14 +11,13 @@ import (
 
 // A dialect formats lines of statsd (name:value|type) or dogstatsd, which appends tags.
 type dialect struct {
-	dog        bool
 	suffix     string   // ends every name in statsd: the tags as envoyproxy/ratelimit writes them, .__key=value
 	tags       []string // end every line in dogstatsd
 	mogrifiers []Mogrifier
 }
 
 func newDialect(to *Destination) dialect {
-	d := dialect{dog: to.Dog, tags: slices.Clone(to.DogTags), mogrifiers: to.Mogrifiers}
+	d := dialect{tags: slices.Clone(to.DogTags), mogrifiers: to.Mogrifiers}
 	for _, key := range slices.Sorted(maps.Keys(to.Tags)) {
 		value := tagValue.Replace(to.Tags[key])
 		switch {
@@ -33,40 +33,24 @@ func newDialect(to *Destination) dialect {
 
 var tagValue = strings.NewReplacer(".", "_", ":", "_", "|", "_", "\n", "_")
 
-func (d *dialect) counter(dst []byte, name string, n uint64) []byte {
-	dst, tags := d.name(dst, name)
-	dst = strconv.AppendUint(append(dst, ':'), n, 10)
-	return d.end(append(dst, "|c"...), tags)
-}
+func (d *dialect) counter(name string, n uint64) string { return d.line(name, fmt.Sprintf("%d|c", n)) }
 
-// time appends a duration in milliseconds with a sample rate.
-func (d *dialect) time(dst []byte, name string, took time.Duration, rate float64) []byte {
-	dst, tags := d.name(dst, name)
-	dst = strconv.AppendFloat(append(dst, ':'), float64(took.Microseconds())/1000, 'f', -1, 64)
-	dst = append(dst, "|ms"...)
+// time returns the line of a duration, in milliseconds, with a sample rate.
+func (d *dialect) time(name string, took time.Duration, rate float64) string {
+	value := strconv.FormatFloat(float64(took.Microseconds())/1000, 'f', -1, 64) + "|ms"
 	if rate < 1 {
-		dst = strconv.AppendFloat(append(dst, "|@"...), rate, 'f', 6, 64)
+		value += fmt.Sprintf("|@%f", rate)
 	}
-	return d.end(dst, tags)
+	return d.line(name, value)
 }
 
-func (d *dialect) name(dst []byte, name string) ([]byte, []string) {
-	if !d.dog {
-		return append(append(dst, name...), d.suffix...), nil
-	}
+func (d *dialect) line(name, value string) string {
 	name, tags := mogrify(d.mogrifiers, name)
-	return append(dst, name...), tags
-}
-
-func (d *dialect) end(dst []byte, tags []string) []byte {
-	before := "|#"
-	for _, some := range [][]string{d.tags, tags} {
-		for _, tag := range some {
-			dst = append(append(dst, before...), tag...)
-			before = ","
-		}
+	line := name + d.suffix + ":" + value
+	if tags = slices.Concat(d.tags, tags); len(tags) > 0 {
+		line += "|#" + strings.Join(tags, ",")
 	}
-	return append(dst, '\n')
+	return line + "\n"
 }
 
 // DogTags returns the tags of Datadog's clients: the pod, and those of unified service tagging.

@@ -21,9 +21,6 @@ import (
 
 // A Source supplies the metrics of a Sender.
 type Source interface {
-	// EnableSending makes the source sample response times, and keep dropped series until Counters
-	// has sent their last counts.
-	EnableSending()
 	// Counters calls send for each counter with its name, its total, and the part of the total sent
 	// before, which send updates.
 	Counters(send func(name string, total uint64, sent *uint64))
@@ -93,7 +90,6 @@ func New(to Destination, from Source, registry prometheus.Registerer, log *zap.L
 		s.bounds.packetBytes, s.bounds.burst, s.bounds.pause = 1432, 32, 10*time.Millisecond
 		s.bounds.renew = time.Minute
 	}
-	from.EnableSending()
 	auto := promauto.With(registry)
 	count := func(name, help string, n *atomic.Uint64) {
 		auto.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(n.Load()) })
@@ -166,7 +162,7 @@ func (s *Sender) sendTimes(ctx context.Context) {
 	s.from.ResponseTimes(func(name string, calls int, sample []time.Duration) {
 		rate := float64(len(sample)) / float64(max(calls, 1))
 		for i, took := range sample {
-			if !s.addLine(ctx, s.dialect.time(nil, name, took, rate)) {
+			if !s.addLine(ctx, s.dialect.time(name, took, rate)) {
 				s.dropped.Add(uint64(len(sample) - i))
 				return
 			}
@@ -178,7 +174,7 @@ func (s *Sender) sendTimes(ctx context.Context) {
 // increments remain for the next flush.
 func (s *Sender) sendCounters(ctx context.Context) {
 	s.from.Counters(func(name string, total uint64, sent *uint64) {
-		if ctx.Err() == nil && total != *sent && s.addLine(ctx, s.dialect.counter(nil, name, total-*sent)) {
+		if ctx.Err() == nil && total != *sent && s.addLine(ctx, s.dialect.counter(name, total-*sent)) {
 			*sent = total
 		}
 	})
@@ -186,7 +182,7 @@ func (s *Sender) sendCounters(ctx context.Context) {
 
 // addLine adds a line to the packet. It sends the packet first if the line does not fit. It returns
 // false without a connection, or if that send fails. It drops a line that no packet can hold.
-func (s *Sender) addLine(ctx context.Context, line []byte) bool {
+func (s *Sender) addLine(ctx context.Context, line string) bool {
 	if len(s.packet)+len(line) > s.bounds.packetBytes {
 		s.sendPacket(ctx)
 	}

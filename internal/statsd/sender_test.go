@@ -496,7 +496,7 @@ func TestLinesAreSplitIntoPackets(t *testing.T) {
 
 func TestSampledTimesCarryTheirRate(t *testing.T) {
 	d := newDialect(&Destination{})
-	if got := string(d.time(nil, "t", 1234*time.Microsecond, .25)); got != "t:1.234|ms|@0.250000\n" {
+	if got := d.time("t", 1234*time.Microsecond, .25); got != "t:1.234|ms|@0.250000\n" {
 		t.Errorf("%q, want 1.234 ms with a rate of 0.25", got)
 	}
 }

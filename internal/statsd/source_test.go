@@ -31,7 +31,7 @@ type fixture struct {
 
 func newFixture() *fixture {
 	registry := prometheus.NewRegistry()
-	return &fixture{ratelimitstats.New(registry, ratelimitstats.Options{NearLimitRatio: .8}), registry}
+	return &fixture{ratelimitstats.New(registry, ratelimitstats.Options{NearLimitRatio: .8, Statsd: true}), registry}
 }
 
 // hit counts one allowed hit under a limit in the request.
@@ -165,8 +165,6 @@ func newFake(n int) *fake {
 	}
 	return f
 }
-
-func (*fake) EnableSending() {}
 
 func (f *fake) Counters(send func(string, uint64, *uint64)) {
 	for i, name := range f.names {

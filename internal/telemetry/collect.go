@@ -29,27 +29,13 @@ func statOf[S any](kind prometheus.ValueType, name, help string, labels promethe
 	return stat[S]{prometheus.NewDesc(name, help, nil, labels), kind, func(s S) float64 { return float64(value(s)) }}
 }
 
-// A statsCollector reads the statistics once at each scrape, because reading them may take locks.
-type statsCollector[S any] struct {
-	read  func() S
-	stats []stat[S]
-}
-
+// registerStats registers metrics with values of the statistics that read returns. It calls read
+// once at each scrape, because reading them may take locks.
 func registerStats[S any](registry prometheus.Registerer, read func() S, stats ...stat[S]) {
-	registry.MustRegister(&statsCollector[S]{read, stats})
-}
-
-// Describe implements prometheus.Collector.
-func (c *statsCollector[S]) Describe(to chan<- *prometheus.Desc) {
-	for _, s := range c.stats {
-		to <- s.desc
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *statsCollector[S]) Collect(to chan<- prometheus.Metric) {
-	read := c.read()
-	for _, s := range c.stats {
-		to <- scrape.Metric(s.desc, s.kind, s.value(read))
-	}
+	registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
+		all := read()
+		for _, s := range stats {
+			to <- scrape.Metric(s.desc, s.kind, s.value(all))
+		}
+	}))
 }

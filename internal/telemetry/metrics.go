@@ -23,6 +23,7 @@ import (
 // Metrics holds the metrics of one process.
 type Metrics struct {
 	Registry *prometheus.Registry
+	Handler  http.Handler // serves the metrics; all its users share the bound on concurrent scrapes
 
 	requests    *prometheus.CounterVec
 	ok, over    prometheus.Counter // requests with the overall code ok or over_limit
@@ -39,7 +40,6 @@ type Metrics struct {
 	version     string // the label of rulesInfo
 	undecodable *prometheus.CounterVec
 	leases      leaseMetrics
-	handler     http.Handler
 }
 
 // durationBuckets are the bucket bounds, in seconds. They include the default timeouts, 15 ms of
@@ -96,16 +96,13 @@ func NewMetrics(version string) *Metrics {
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
 	m.loads.WithLabelValues("ok")
 	m.loads.WithLabelValues("error")
-	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	m.Handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	return m
 }
 
 // maxScrapes bounds concurrent scrapes, each of which holds all series in memory. Further scrapes
 // get 503.
 const maxScrapes = 4
-
-// Handler returns the handler of the metrics. All users share the bound on concurrent scrapes.
-func (m *Metrics) Handler() http.Handler { return m.handler }
 
 // Observe counts a finished request.
 func (m *Metrics) Observe(o *rls.Observation) {
@@ -142,7 +139,7 @@ func (m *Metrics) Observe(o *rls.Observation) {
 	}
 	m.leases.countGivenUpLeases(o)
 	if unmatched > 0 {
-		m.unmatched.add(labelSet{domain: o.Domain}, uint64(unmatched))
+		m.unmatched.add(labelSet{o.Domain}, uint64(unmatched))
 	}
 }
 
@@ -181,7 +178,7 @@ func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	m.hits.byRule.Reset(rules)
 	m.denials.removeStale(current)
 	m.leases.removeStale(current)
-	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l.domain) == nil })
+	m.unmatched.removeIf(func(l labelSet) bool { return rules.Domain(l.ruleID().Domain) == nil })
 }
 
 // Panicked counts a recovered panic.

@@ -6,19 +6,14 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// Names are the accepted names of clients. A certificate must have at least one of them. An empty
-// list accepts every certificate.
-type Names []name
-
-// A name is a host, an IP address or a URI.
-type name struct {
-	host string // a DNS name or an IP address; empty: uri is set
-	uri  string
-}
+// Names are the accepted names of clients: DNS names, IP addresses and URIs. A certificate must
+// have at least one of them. An empty list accepts every certificate.
+type Names []string
 
 // ParseNames parses comma-separated DNS names, IP addresses, and URIs such as
 // spiffe://cluster.local/ns/edge/sa/envoy. Names must not contain wildcards, but a certificate for
@@ -38,62 +33,49 @@ func ParseNames(list string) (Names, error) {
 	return names, nil
 }
 
-func parseName(text string) (name, error) {
+func parseName(text string) (string, error) {
 	inner := strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
 	switch {
 	case text == "":
-		return name{}, errors.New("a name is empty: write DNS names, addresses or URIs with one comma between two of them")
+		return "", errors.New("a name is empty: write DNS names, addresses or URIs with one comma between two of them")
 	case strings.Contains(text, "://"):
 		u, err := url.Parse(text)
 		if err != nil {
-			return name{}, fmt.Errorf("%q is not a URI: %w", text, errors.Unwrap(err))
+			return "", fmt.Errorf("%q is not a URI: %w", text, errors.Unwrap(err))
 		}
 		if u.Host == "" || u.String() != text {
-			return name{}, fmt.Errorf("%q is not a URI that a certificate can have: write one like spiffe://cluster.local/ns/edge/sa/envoy", text)
+			return "", fmt.Errorf("%q is not a URI that a certificate can have: write one like spiffe://cluster.local/ns/edge/sa/envoy", text)
 		}
-		return name{uri: text}, nil
+		return text, nil
 	case net.ParseIP(inner) != nil:
-		return name{host: inner}, nil
+		return inner, nil
 	case strings.Contains(text, "*"):
-		return name{}, fmt.Errorf("%q: write the whole name, without a wildcard", text)
+		return "", fmt.Errorf("%q: write the whole name, without a wildcard", text)
 	case !isHost(text):
-		return name{}, fmt.Errorf("%q is not a DNS name, an address or a URI", text)
+		return "", fmt.Errorf("%q is not a DNS name, an address or a URI", text)
 	}
-	return name{host: text}, nil
+	return text, nil
 }
+
+var hostName = regexp.MustCompile(`^\w[\w-]{0,62}(\.\w[\w-]{0,62})*\.?$`)
 
 // isHost reports whether x509 accepts text as a host name.
 func isHost(text string) bool {
-	text = strings.TrimSuffix(text, ".")
-	if len(text) > 253 {
-		return false
-	}
-	for label := range strings.SplitSeq(text, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' {
-			return false
-		}
-		for i := range len(label) {
-			c := label[i]
-			if (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '-' && c != '_' {
-				return false
-			}
-		}
-	}
-	return true
+	return len(strings.TrimSuffix(text, ".")) <= 253 && hostName.MatchString(text)
 }
 
 // check returns an error if cert has none of the names.
 func (n Names) check(cert *x509.Certificate) error {
-	if len(n) == 0 || slices.ContainsFunc(n, func(allowed name) bool { return allowed.matches(cert) }) {
+	if len(n) == 0 || slices.ContainsFunc(n, func(name string) bool { return hasName(cert, name) }) {
 		return nil
 	}
 	return fmt.Errorf("the client's certificate has none of the accepted names: it has DNS names %q, addresses %v, URIs %v",
 		cert.DNSNames, cert.IPAddresses, cert.URIs)
 }
 
-func (n name) matches(cert *x509.Certificate) bool {
-	if n.uri == "" {
-		return cert.VerifyHostname(n.host) == nil
+func hasName(cert *x509.Certificate, name string) bool {
+	if !strings.Contains(name, "://") {
+		return cert.VerifyHostname(name) == nil
 	}
-	return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return u.String() == n.uri })
+	return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return u.String() == name })
 }

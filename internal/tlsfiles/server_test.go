@@ -226,8 +226,8 @@ func TestServerConfigErrorsNameTheFile(t *testing.T) {
 	for want, files := range map[string]Server{
 		"both a certificate and a key": {Cert: pair.Cert},
 		"a TLS server needs both":      {Key: pair.Key},
-		"may have no certificate":      {Cert: pair.Cert, Key: pair.Key, ClientCA: pair.Cert, Clients: Names{{host: "envoy"}}, Optional: true},
-		"not the CA that signs":        {Cert: pair.Cert, Key: pair.Key, Clients: Names{{host: "envoy"}}},
+		"may have no certificate":      {Cert: pair.Cert, Key: pair.Key, ClientCA: pair.Cert, Clients: Names{"envoy"}, Optional: true},
+		"not the CA that signs":        {Cert: pair.Cert, Key: pair.Key, Clients: Names{"envoy"}},
 		"none.crt":                     {Cert: dir + "/none.crt", Key: pair.Key},
 		pair.Key:                       {Cert: pair.Key, Key: pair.Key},
 		"none.pem":                     {Cert: pair.Cert, Key: pair.Key, ClientCA: dir + "/none.pem"},

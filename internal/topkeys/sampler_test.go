@@ -44,7 +44,7 @@ func TestTopTenOfAZipfLoadIsWithinTheStatedError(t *testing.T) {
 					for range perSecond {
 						key := userKey(zipf.Uint64())
 						truth[key]++
-						f.add(key, &decide.Decision{Plan: &decide.Plan{Domain: "shop", Hits: 1}}, false)
+						f.add(&decide.Decision{Plan: &decide.Plan{Domain: "shop", Key: key, Hits: 1}}, false)
 					}
 					f.hitSampler.adapt()
 				}
@@ -103,7 +103,7 @@ func TestFewHitsAreExactBesidesManyOthers(t *testing.T) {
 		ended.Go(func() { f.Run(ctx) })
 		add := func(n int, user func(i int) uint64, denied bool) {
 			for i := range n {
-				f.add(userKey(user(i)), &decide.Decision{Plan: &decide.Plan{Domain: "shop", Hits: 1}}, denied)
+				f.add(&decide.Decision{Plan: &decide.Plan{Domain: "shop", Key: userKey(user(i)), Hits: 1}}, denied)
 			}
 		}
 		for range 3 {
@@ -221,11 +221,11 @@ func TestSampleBoundsHoldTheTrueCount(t *testing.T) {
 func TestBusiestKeysDoNotRetainRequests(t *testing.T) {
 	f := counting(t, 10, "")
 	r := f.decide(1, "user_id=42")
-	if got, want := keyInfoOf("key", &r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
+	if got, want := keyInfoOf(&r.Decisions[0]).domain, r.Decisions[0].Rule.Domain; unsafe.StringData(got) != unsafe.StringData(want) {
 		t.Error("the domain is that of the message")
 	}
 	message := "shop and more"
-	if got := keyInfoOf("key", &decide.Decision{Plan: &decide.Plan{Domain: message[:4]}}); got.domain != "shop" || unsafe.StringData(got.domain) == unsafe.StringData(message) {
+	if got := keyInfoOf(&decide.Decision{Plan: &decide.Plan{Domain: message[:4]}}); got.domain != "shop" || unsafe.StringData(got.domain) == unsafe.StringData(message) {
 		t.Errorf("the domain %q is that of the message", got.domain)
 	}
 }

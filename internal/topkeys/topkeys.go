@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/internal/spacesaving"
 	"github.com/weir-rls/weir/pkg/admin/api"
 	"github.com/weir-rls/weir/pkg/decide"
@@ -87,19 +88,12 @@ func New(size int, keyHashSecret []byte) *Counter {
 
 // Run ages the counts, and adapts the sample to the rate of requests, until ctx ends.
 func (c *Counter) Run(ctx context.Context) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for second := 1; ; second++ {
-		select {
-		case <-ticker.C:
-			if second%int(windowLength/time.Second) == 0 {
-				c.beginWindow(time.Now()) // before adapt, so that the new window has the weight of additions in progress
-			}
-			c.hitSampler.adapt()
-			c.deniedSampler.adapt()
-		case <-ctx.Done():
-			return
+	for second := 1; backoff.Sleep(ctx, time.Second) == nil; second++ {
+		if second%int(windowLength/time.Second) == 0 {
+			c.beginWindow(time.Now()) // before adapt, so that the new window has the weight of additions in progress
 		}
+		c.hitSampler.adapt()
+		c.deniedSampler.adapt()
 	}
 }
 
@@ -107,12 +101,12 @@ func (c *Counter) Run(ctx context.Context) {
 func (c *Counter) Add(r *decide.Result) {
 	for i := range r.Decisions {
 		if d := &r.Decisions[i]; len(d.Verdicts) > 0 && !d.EndsLease() {
-			c.add(d.Key, d, d.DenyingLimitIndex() >= 0)
+			c.add(d, d.DenyingLimitIndex() >= 0)
 		}
 	}
 }
 
-func (c *Counter) add(key string, d *decide.Decision, denied bool) {
+func (c *Counter) add(d *decide.Decision, denied bool) {
 	if d.Hits <= 0 && !denied {
 		return
 	}
@@ -122,17 +116,17 @@ func (c *Counter) add(key string, d *decide.Decision, denied bool) {
 		b.denied = c.deniedSampler.weigh(max(n, 1), c.random)
 	}
 	if b.hits != 0 || b.denied != 0 {
-		b.value, b.hash = keyInfoOf(key, d), c.hash(key)
+		b.value, b.hash = keyInfoOf(d), c.hash(d.Key)
 		c.buffer(&b)
 	}
 }
 
-// keyInfoOf copies the texts of a request except key.
-func keyInfoOf(key string, d *decide.Decision) keyInfo {
+// keyInfoOf copies the texts of a request except the key, which is not reused.
+func keyInfoOf(d *decide.Decision) keyInfo {
 	if d.Rule == nil {
-		return keyInfo{key: key, domain: strings.Clone(d.Domain)}
+		return keyInfo{key: d.Key, domain: strings.Clone(d.Domain)}
 	}
-	return keyInfo{key, d.Rule.Domain, d.Rule.Name}
+	return keyInfo{d.Key, d.Rule.Domain, d.Rule.Name}
 }
 
 func (c *Counter) buffer(b *bufferedHit) {

@@ -27,8 +27,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// Options configures an [API]. Store, Resets and all functions are required, except Unauthorized,
-// Answered, Panicked, Top and Shadow. Without Top or Shadow, the route that needs it answers 404.
+// Options configures an [API]. Store, Resets and all functions are required, except Top and Shadow.
+// Without Top or Shadow, the route that needs it answers 404.
 type Options struct {
 	Version string // Weir's version
 	// Rules returns the rules in force, nil if none have been loaded yet.
@@ -63,9 +63,6 @@ type Options struct {
 	// Panicked is called with the route and the value of a panic, which is a bug. The call gets
 	// 500.
 	Panicked func(route string, value any)
-	// Page serves every path that is not part of the API, without credentials. It must contain no
-	// data of the process.
-	Page http.Handler
 	// Top returns at most n keys, the busiest first. An empty domain means all domains.
 	Top func(by api.TopOrder, domain string, n int) api.Top
 	// Subscribe returns a stream of the decisions that a filter selects. The error reports too many
@@ -108,9 +105,6 @@ const storeTimeout = time.Second
 
 // New returns an API.
 func New(o Options) *API {
-	if o.Panicked == nil {
-		o.Panicked = func(string, any) {}
-	}
 	a := &API{
 		options: o, started: time.Now(), mux: http.NewServeMux(), crossOrigin: http.NewCrossOriginProtection(),
 		inFlight: make(chan struct{}, maxInFlight), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
@@ -157,6 +151,9 @@ func explainInvalid(_ huma.Context, _ string, response any) (any, error) {
 	}
 	return response, nil
 }
+
+// A body is the input or the output of a route without parameters and headers.
+type body[T any] struct{ Body T }
 
 // addRoute adds a route. The context of handle names the caller for [API.audit].
 func addRoute[I, O any](a *API, method, path, id, summary string, handle func(context.Context, *I) (*O, error), errors ...int) {

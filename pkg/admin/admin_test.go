@@ -396,7 +396,6 @@ func TestBadCallsAreProblems(t *testing.T) {
 		{[3]string{"GET", "/v1/status", ""}, token[:len(token)-1], 401, "no valid credentials"},
 		{[3]string{"GET", "/openapi.json", ""}, "", 401, "no valid credentials"},
 		{[3]string{"GET", "/v1/other", ""}, "", 401, "no valid credentials"},
-		{[3]string{"GET", "/", ""}, "", 401, "no valid credentials"},
 		{[3]string{"GET", "/v1/other", ""}, token, 404, "no such route"},
 		{[3]string{"DELETE", "/v1/status", ""}, token, 405, "use GET"},
 		{[3]string{"GET", "/v1/keys/peek", ""}, token, 405, "use POST"},
@@ -425,7 +424,7 @@ func TestBadCallsAreProblems(t *testing.T) {
 			t.Errorf("%.90s: %v: not a problem: %s", c.call, err, text)
 		}
 	}
-	if n := len(f.attempts); n != 6 {
+	if n := len(f.attempts); n != 5 {
 		t.Errorf("%d calls without credentials were reported: %+v", n, f.attempts)
 	}
 	if n := f.codes["/v1/status Unauthorized"]; n != 3 {
@@ -661,15 +660,13 @@ func TestExplainTakesARequestOfEnvoy(t *testing.T) {
 
 // The page needs no credentials, because it contains no data. The routes do.
 func TestPageNeedsNoCredentials(t *testing.T) {
-	f := newFixture(t, func(o *Options) {
-		o.Page = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "the page at "+r.URL.Path) })
-	})
-	for path, want := range map[string]string{"/": "the page at /", "/app.js": "the page at /app.js", "/v1x": "the page at /v1x"} {
-		if r := f.send("GET", path, "", ""); r.Code != 200 || r.Body.String() != want {
-			t.Errorf("%s: got status %d with %s, want 200 with %s", path, r.Code, r.Body, want)
+	f := newFixture(t, nil)
+	for path, want := range map[string]int{"/": 200, "/app.js": 200, "/v1x": 404} {
+		if r := f.send("GET", path, "", ""); r.Code != want || r.Header().Get("Content-Security-Policy") != pagePolicy {
+			t.Errorf("%s: got status %d with %s, want %d", path, r.Code, r.Body, want)
 		}
 	}
-	for site, want := range map[string]int{"same-origin": 200, "cross-site": 403} {
+	for site, want := range map[string]int{"same-origin": 405, "cross-site": 403} {
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set("Sec-Fetch-Site", site)
 		recorded := httptest.NewRecorder()
@@ -678,7 +675,7 @@ func TestPageNeedsNoCredentials(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/v1/status", "/v1/", "/openapi.json", "/v1/../v1/status", "//v1/status"} {
-		if r := f.send("GET", path, "", ""); r.Code == 200 && !strings.HasPrefix(r.Body.String(), "the page") {
+		if r := f.send("GET", path, "", ""); r.Code == 200 {
 			t.Errorf("%s: got status %d with %s, want no answer of the API", path, r.Code, r.Body)
 		}
 	}

@@ -13,11 +13,7 @@ import (
 
 const explainPath = "/v1/explain"
 
-type explainInput struct{ Body api.ExplainRequest }
-
-type explainOutput struct{ Body *explain.Explanation }
-
-func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, error) {
+func (a *API) explain(ctx context.Context, in *body[api.ExplainRequest]) (*body[*explain.Explanation], error) {
 	request, err := a.requestOf(&in.Body)
 	if err != nil {
 		return nil, huma.Error422UnprocessableEntity(err.Error())
@@ -35,7 +31,7 @@ func (a *API) explain(ctx context.Context, in *explainInput) (*explainOutput, er
 			return nil, errStore
 		}
 	}
-	return &explainOutput{explanation}, nil
+	return &body[*explain.Explanation]{explanation}, nil
 }
 
 // requestOf returns the request to explain. Its hits are 1, unless the request in Envoy's form sets

@@ -23,9 +23,7 @@ const maxMethodBytes = 32
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	response := &recovery.Response{ResponseWriter: w}
 	route := a.routeOf(r.URL.Path)
-	if a.options.Answered != nil {
-		defer func() { a.options.Answered(route, max(response.Code, http.StatusOK)) }()
-	}
+	defer func() { a.options.Answered(route, max(response.Code, http.StatusOK)) }()
 	recovery.Report(a.options.Panicked).Serve(response, route, func() { a.serve(response, r, route) }, func() {
 		writeProblem(response, http.StatusInternalServerError, "a bug in Weir: its log has the details")
 	})
@@ -34,13 +32,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *API) serve(w http.ResponseWriter, r *http.Request, route string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if a.options.Page == nil || isAPI(r.URL.Path) {
+	if isAPI(r.URL.Path) {
 		a.serveAPI(w, r, route)
 		return
 	}
 	// A client without credentials must not take the slots of the API.
 	if a.checkOrigin(w, r) {
-		a.options.Page.ServeHTTP(w, r)
+		servePage(w, r)
 	}
 }
 
@@ -78,9 +76,7 @@ func (a *API) serveAPI(w http.ResponseWriter, r *http.Request, route string) {
 
 // rejectCaller answers a call without valid credentials.
 func (a *API) rejectCaller(w http.ResponseWriter, r *http.Request, route string) {
-	if a.options.Unauthorized != nil {
-		a.options.Unauthorized(UnauthorizedCall{r.RemoteAddr, descriptors.Truncate(r.Method, maxMethodBytes), route})
-	}
+	a.options.Unauthorized(UnauthorizedCall{r.RemoteAddr, descriptors.Truncate(r.Method, maxMethodBytes), route})
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir admin"`)
 	writeProblem(w, http.StatusUnauthorized, "no valid credentials: send Authorization: Bearer with a token from ADMIN_TOKEN_FILE")
 }
@@ -141,9 +137,8 @@ func isChange(route string) bool { return route == resetPath || route == resetBy
 
 // audit reports a change.
 func (a *API) audit(ctx context.Context, change Change) {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		change.Caller, c.audited = c.caller, true
-	}
+	c := ctx.Value(callKey{}).(*call)
+	change.Caller, c.audited = c.caller, true
 	a.options.Audit(change)
 }
 

@@ -16,10 +16,6 @@ import (
 
 func entryOf(e explain.Entry) descriptors.Entry { return descriptors.Entry{Key: e[0], Value: e[1]} }
 
-type keyInput struct{ Body api.KeyRequest }
-
-type keyOutput struct{ Body api.KeyState }
-
 // A target is a rule that limits a descriptor, with the key of its counters.
 type target struct {
 	rule *descriptors.Rule
@@ -72,12 +68,12 @@ func (a *API) findTargets(in *api.KeyRequest) (rules *descriptors.Rules, targets
 	return rules, targetsOf(rules, domain, entries), nil
 }
 
-func (a *API) inspectKey(ctx context.Context, in *keyInput) (*keyOutput, error) {
+func (a *API) inspectKey(ctx context.Context, in *body[api.KeyRequest]) (*body[api.KeyState], error) {
 	rules, targets, err := a.findTargets(&in.Body)
 	if err != nil {
 		return nil, err
 	}
-	out := &keyOutput{api.KeyState{
+	out := &body[api.KeyState]{api.KeyState{
 		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: []api.LimitState{},
 	}}
 	for _, t := range targets {

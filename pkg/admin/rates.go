@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-rls/weir/internal/backoff"
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
@@ -36,15 +37,8 @@ type sample struct {
 type hitCounts struct{ allowed, denied uint64 }
 
 func (r *rates) run(ctx context.Context) {
-	tick := time.NewTicker(sampleInterval)
-	defer tick.Stop()
-	for {
+	for running := true; running; running = backoff.Sleep(ctx, sampleInterval) == nil {
 		r.sample(time.Now())
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 

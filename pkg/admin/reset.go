@@ -44,12 +44,6 @@ type Resets interface {
 	ResetByEntry(ctx context.Context, domain string, entry descriptors.Entry, cursor string) (done limiters.Progress, notified bool, err error)
 }
 
-type resetOutput struct{ Body api.KeyReset }
-
-type resetByEntryInput struct{ Body api.ResetByEntryRequest }
-
-type resetByEntryOutput struct{ Body api.ResetByEntryResult }
-
 // refuse audits a change that is refused, with err as the detail if there is none, and returns err.
 func (a *API) refuse(ctx context.Context, change Change, err error) error {
 	change.Outcome, change.Detail = Refused, cmp.Or(change.Detail, err.Error())
@@ -64,7 +58,7 @@ func (a *API) failChange(ctx context.Context, change Change) error {
 	return errStore
 }
 
-func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
+func (a *API) reset(ctx context.Context, in *body[api.KeyRequest]) (*body[api.KeyReset], error) {
 	change := Change{Action: resetPath, Domain: in.Body.Domain}
 	rules, targets, err := a.findTargets(&in.Body)
 	switch {
@@ -97,7 +91,7 @@ func (a *API) reset(ctx context.Context, in *keyInput) (*resetOutput, error) {
 	}
 	change.Outcome, change.Detail = Done, fmt.Sprintf("limits reset: %d of %d, other replicas notified: %t", n, len(states), notified)
 	a.audit(ctx, change)
-	return &resetOutput{api.KeyReset{
+	return &body[api.KeyReset]{api.KeyReset{
 		Domain: in.Body.Domain, Descriptor: in.Body.Descriptor, RulesVersion: rules.Version(), Limits: limits, Notified: notified,
 	}}, nil
 }
@@ -116,15 +110,15 @@ func (a *API) resetsOf(targets []target) (limits []api.LimitReset, states []limi
 	return limits, states
 }
 
-func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetByEntryOutput, error) {
+func (a *API) resetByEntry(ctx context.Context, in *body[api.ResetByEntryRequest]) (*body[api.ResetByEntryResult], error) {
 	change := Change{Action: resetByEntryPath, Domain: in.Body.Domain}
 	entry := entryOf(in.Body.Entry)
-	switch rules := a.options.Rules(); {
-	case rules == nil:
-		return nil, a.refuse(ctx, change, errNoRules)
-	case rules.Domain(in.Body.Domain) == nil:
+	switch _, err := requireDomain(a.options.Rules(), in.Body.Domain); {
+	case errors.Is(err, errNoRules):
+		return nil, a.refuse(ctx, change, err)
+	case err != nil:
 		change.Domain, change.Detail = "", "no rules have the domain"
-		return nil, a.refuse(ctx, change, unknownDomain(rules, in.Body.Domain))
+		return nil, a.refuse(ctx, change, err)
 	case entry.Key == "":
 		return nil, a.refuse(ctx, change, huma.Error422UnprocessableEntity("entry[0]: the key must not be empty"))
 	}
@@ -143,6 +137,6 @@ func (a *API) resetByEntry(ctx context.Context, in *resetByEntryInput) (*resetBy
 	change.Detail = fmt.Sprintf("entry %s: scanned %d, reset %d, complete: %t, other replicas notified: %t",
 		descriptors.TruncateWithHash(entry.Key, 100), done.Scanned, done.Reset, done.Cursor == "", notified)
 	a.audit(ctx, change)
-	return &resetByEntryOutput{api.ResetByEntryResult{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
+	return &body[api.ResetByEntryResult]{api.ResetByEntryResult{Scanned: done.Scanned, Reset: done.Reset, Cursor: done.Cursor, Done: done.Cursor == "",
 		Notified: notified}}, nil
 }

@@ -83,7 +83,8 @@ func limitOf(l *descriptors.RateLimit) api.RuleLimit {
 	return shown
 }
 
-// requireDomain returns a domain of rules, or an error if the rules do not have it.
+// requireDomain returns a domain of rules. If the rules do not have it, the error names the nearest
+// domain.
 func requireDomain(rules *descriptors.Rules, name string) (*descriptors.Domain, error) {
 	if rules == nil {
 		return nil, errNoRules
@@ -91,19 +92,14 @@ func requireDomain(rules *descriptors.Rules, name string) (*descriptors.Domain, 
 	if domain := rules.Domain(name); domain != nil {
 		return domain, nil
 	}
-	return nil, unknownDomain(rules, name)
-}
-
-// unknownDomain returns the error for a domain without rules. The error names the nearest domain.
-func unknownDomain(rules *descriptors.Rules, domain string) error {
 	remedy := "the rules are empty"
 	if names := explain.DomainNames(rules); names != "" {
 		remedy = "the domains are " + names
 	}
-	if nearest := explain.NearestDomain(rules, domain); nearest != "" {
+	if nearest := explain.NearestDomain(rules, name); nearest != "" {
 		remedy = fmt.Sprintf("did you mean %q?", nearest)
 	}
-	return huma.Error404NotFound(fmt.Sprintf("no rules have the domain %q: %s", domain, remedy))
+	return nil, huma.Error404NotFound(fmt.Sprintf("no rules have the domain %q: %s", name, remedy))
 }
 
 // maxSuggestedKeys bounds the keys that a misspelled one is compared with.

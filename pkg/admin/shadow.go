@@ -13,11 +13,9 @@ type shadowInput struct {
 	Keys   int `query:"keys" minimum:"0" maximum:"1000" default:"20" doc:"How many keys of each kind to return at most."`
 }
 
-type shadowOutput struct{ Body api.ShadowReport }
-
-func (a *API) shadow(_ context.Context, in *shadowInput) (*shadowOutput, error) {
+func (a *API) shadow(_ context.Context, in *shadowInput) (*body[api.ShadowReport], error) {
 	if a.options.Shadow == nil {
 		return nil, huma.Error404NotFound("this process has no shadow file: set SHADOW_CONFIG to a file of candidate rules")
 	}
-	return &shadowOutput{a.options.Shadow(in.Limits, in.Keys)}, nil
+	return &body[api.ShadowReport]{a.options.Shadow(in.Limits, in.Keys)}, nil
 }

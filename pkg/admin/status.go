@@ -7,9 +7,7 @@ import (
 	"github.com/weir-rls/weir/pkg/admin/api"
 )
 
-type statusOutput struct{ Body api.Status }
-
-func (a *API) status(context.Context, *struct{}) (*statusOutput, error) {
+func (a *API) status(context.Context, *struct{}) (*body[api.Status], error) {
 	s := a.options.Status()
 	rules := a.options.Rules()
 	s.Version, s.RulesVersion = a.options.Version, rules.Version()
@@ -19,5 +17,5 @@ func (a *API) status(context.Context, *struct{}) (*statusOutput, error) {
 	}
 	s.UptimeSeconds = time.Since(a.started).Seconds()
 	s.Store.CallsPerSecond, s.Store.LatencySeconds = a.rates.ofStore()
-	return &statusOutput{s}, nil
+	return &body[api.Status]{s}, nil
 }

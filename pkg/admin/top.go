@@ -14,9 +14,7 @@ type topInput struct {
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"How many keys to return at most."`
 }
 
-type topOutput struct{ Body api.Top }
-
-func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
+func (a *API) top(_ context.Context, in *topInput) (*body[api.Top], error) {
 	if a.options.Top == nil {
 		return nil, huma.Error404NotFound("this process does not count heavy keys: set TOP_KEYS, for example to 1000")
 	}
@@ -25,5 +23,5 @@ func (a *API) top(_ context.Context, in *topInput) (*topOutput, error) {
 			return nil, err
 		}
 	}
-	return &topOutput{a.options.Top(api.TopOrder(in.By), in.Domain, in.Limit)}, nil
+	return &body[api.Top]{a.options.Top(api.TopOrder(in.By), in.Domain, in.Limit)}, nil
 }

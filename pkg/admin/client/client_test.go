@@ -63,6 +63,7 @@ func serve(t *testing.T) (c *client.Client, f fake, handler *admin.API, url stri
 	must.Succeed(t, err)
 	f = fake{memstore.New(memstore.Options{}), make(chan api.Decision)}
 	handler = admin.New(admin.Options{
+		Answered: func(string, int) {}, Unauthorized: func(admin.UnauthorizedCall) {}, Panicked: func(string, any) {},
 		Rules: func() *descriptors.Rules { return rules }, Store: f.Store, Auth: admin.Auth{Tokens: tokens}, Resets: f, Top: f.Top, Subscribe: f.Subscribe,
 		Status: func() api.Status {
 			return api.Status{Replica: "r", Store: api.StoreStatus{Kind: "memory", Mode: api.ModeOK}}
