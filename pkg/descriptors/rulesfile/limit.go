@@ -13,7 +13,7 @@ import (
 )
 
 // readLimits reads the limits of a descriptor into rule.
-func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) {
+func (p *parser) readLimits(f fields, at *branch, rule *descriptors.Rule) {
 	one, many := f.get("rate_limit"), f.get("rate_limits")
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
@@ -31,7 +31,7 @@ func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) {
 }
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
-func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Rule) {
+func (p *parser) readSingleLimit(n *yaml.Node, at *branch, rule *descriptors.Rule) {
 	f, ok := p.readFields(n, rateLimitSchema)
 	if !ok {
 		return
@@ -50,7 +50,7 @@ func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Ru
 	}
 	l, fromOverlay, ok := p.readLimit(f, overlay)
 	if ok {
-		l.Name, at.branch.fromOverlay = rule.LimitName, fromOverlay
+		l.Name, at.fromOverlay = rule.LimitName, fromOverlay
 		rule.Limits = append(rule.Limits, l)
 		p.warnZeroLimit(f, l, overlay, rule)
 	}
@@ -94,7 +94,7 @@ func (p *parser) checkUnlimited(f fields) {
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) {
+func (p *parser) readLimitList(list field, at *branch, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.readMaps(list) {
 		f, ok := p.readFields(n, rateLimitsSchema)
@@ -258,9 +258,9 @@ func (p *parser) readReplaces(list field, domain, limitName string) []string {
 	return names
 }
 
-// overlayAt returns the overlay's settings for the rule at a location; nil if there is none. The
+// overlayAt returns the overlay's settings for the rule at a descriptor; nil if there is none. The
 // overlay matches the rule's keys and values as if they were a request.
-func (p *parser) overlayAt(at location) *limitSettings {
+func (p *parser) overlayAt(at *branch) *limitSettings {
 	o := p.build.options.Overlay
 	return o.limits[o.rules.Match(at.domain, at.path)]
 }

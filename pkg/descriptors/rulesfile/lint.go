@@ -16,8 +16,14 @@ import (
 // maxLintSteps bounds the comparisons of rules in one domain. Beyond it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor as the linter sees it, see [descriptors.Node].
+// A branch is a descriptor in the tree of its domain, or the root. The root has only node, domain,
+// children and hasLimits.
 type branch struct {
+	node   *descriptors.Node
+	domain string
+	path   []descriptors.Entry // a descriptor with a list has only its key
+
+	// The linter reads these fields.
 	reader    *reader
 	key       *yaml.Node
 	spec      descriptors.NodeSpec
@@ -77,7 +83,7 @@ type keyAtDepth struct {
 func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
 		l := &linter{maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
-		l.walk(b.domains[domain].root.branch, 0)
+		l.walk(b.domains[domain].root, 0)
 	}
 }
 

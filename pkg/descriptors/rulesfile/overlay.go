@@ -22,7 +22,7 @@ type Overlay struct {
 }
 
 var (
-	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys, kind: fileMap}
+	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys}
 	// A descriptor of an overlay has only keys that match.
 	overlayDescriptorSchema = &MapSchema{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
