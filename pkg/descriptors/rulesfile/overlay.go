@@ -3,6 +3,7 @@ package rulesfile
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
@@ -127,7 +128,7 @@ func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
 	}
 	s := p.readLimitSettings(f)
 	if r := f.get("requests_per_unit"); !p.isUnset(r) {
-		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.LargestMax, 0)}
+		s.settings["requests_per_unit"] = setting{r.key, strconv.FormatInt(p.readNumber(r, 0, limiters.LargestMax, 0), 10)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s
 	if f.has("algorithm") { // else the rules may set it
