@@ -32,8 +32,8 @@ func (b *Builder) version() string {
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
 		d := b.domains[name]
 		sum := d.digest(b.roots[name])
-		text = append(appendPart(append(text, byte(cmp.Or(d.onError, limiters.OnErrorError))), name), sum[:]...)
-		text = d.onDeny.appendDigest(text)
+		text = append(appendPart(append(text, byte(cmp.Or(d.defaults.OnError, limiters.OnErrorError))), name), sum[:]...)
+		text = d.defaults.OnDeny.appendDigest(text)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
@@ -116,7 +116,7 @@ func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}
 		b = appendPart(appendPart(appendPart(b, l.Name), spec.Algorithm), spec.Params.String())
-		b = cmp.Or(l.OnDeny, d.onDeny).appendDigest(b)
+		b = cmp.Or(l.OnDeny, d.defaults.OnDeny).appendDigest(b)
 	}
 	return b
 }

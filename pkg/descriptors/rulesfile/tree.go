@@ -82,25 +82,24 @@ func (p *parser) readDomainOnError(f field, tree *domainTree) {
 	if onError == limiters.OnErrorUnset {
 		return
 	}
-	domain := tree.root.domain
-	if before := p.build.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
+	defaults := p.build.builder.Defaults(tree.root.domain)
+	if before := defaults.OnError; before != limiters.OnErrorUnset && before != onError {
 		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.positionText(tree.onError)),
 			"set it once")
 		return
 	}
-	p.build.builder.SetOnError(domain, onError)
-	tree.onError = p.positionOf(f.key)
+	defaults.OnError, tree.onError = onError, p.positionOf(f.key)
 }
 
 // readDomainOnDeny reads on_deny of a domain, which only one of its files may have.
 func (p *parser) readDomainOnDeny(f field, tree *domainTree) {
 	response := p.readOnDeny(f)
-	switch domain := tree.root.domain; {
+	switch {
 	case response == nil:
 	case tree.onDeny.line > 0:
 		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.positionText(tree.onDeny)), "set it once")
 	default:
-		p.build.builder.SetOnDeny(domain, response)
+		p.build.builder.Defaults(tree.root.domain).OnDeny = response
 		tree.onDeny = p.positionOf(f.key)
 	}
 }
