@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -189,10 +190,7 @@ func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 }
 
 func compareByPosition(a, b *branch) int {
-	at := func(b *branch) Diagnostic {
-		return Diagnostic{File: b.reader.file, Line: b.key.Line, Column: b.key.Column}
-	}
-	return at(a).compare(at(b))
+	return cmp.Or(strings.Compare(a.reader.file, b.reader.file), cmp.Compare(a.key.Line, b.key.Line), cmp.Compare(a.key.Column, b.key.Column))
 }
 
 // nodeOf returns the node of prefix in b.
