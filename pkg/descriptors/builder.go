@@ -29,7 +29,7 @@ func (b *Builder) Domain(name string) *Node {
 // exist.
 func (b *Builder) Defaults(domain string) *Defaults { return &b.domains[domain].defaults }
 
-// Build returns the rules. The Builder must not be used afterwards.
+// Build returns the rules. Afterwards the Builder must not be used, and of its nodes only Exempts.
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, table: b.table}
 	rules.collectOnErrors()
