@@ -73,8 +73,9 @@ func (n *Node) IsEmpty() bool {
 }
 
 // Exempts reports whether n matches requests that prefixes, a wildcard or a key-only node would
-// otherwise match at its level. It is meant for a node that IsEmpty, after Build. With more than 100
-// wildcards, and for lists, it returns true without a complete search, so that loading stays linear.
+// otherwise match at its level. It is meant for a node that IsEmpty, after Build. With more than
+// 100 wildcards, and for lists, it returns true without a complete search, so that loading stays
+// linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
 	index := n.builder.domains[n.domain].index

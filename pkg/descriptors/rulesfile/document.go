@@ -138,8 +138,8 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 	return d.readTextOf(n.n, name)
 }
 
-// Items returns the items of a list, following aliases. It records a fault if n is present and not a
-// list.
+// Items returns the items of a list, following aliases. It records a fault if n is present and not
+// a list.
 func (d *Document) Items(n Node, name string) (all []Node) {
 	if n.n == nil {
 		return nil

@@ -36,8 +36,8 @@ const maxIndent = 16
 
 type yaml struct{ bytes.Buffer }
 
-// add appends formatted text. %q quotes a text as YAML: Go's escapes are valid YAML for valid UTF-8,
-// which protobuf guarantees.
+// add appends formatted text. %q quotes a text as YAML: Go's escapes are valid YAML for valid
+// UTF-8, which protobuf guarantees.
 func (y *yaml) add(format string, values ...any) { fmt.Fprintf(y, format, values...) }
 
 func (y *yaml) flag(key string, set bool) {
