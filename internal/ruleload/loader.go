@@ -236,11 +236,17 @@ func (l *Loader) apply(files []rulesfile.File) error {
 	return nil
 }
 
-// reportFailure is reportFailureOf for the source of the rules.
-func (l *Loader) reportFailure(err error) { l.reportFailureOf(l.Source(), err) }
+// reportFailure is reportFailureOf for an error of the rules, or of the overlay of the start.
+func (l *Loader) reportFailure(err error) {
+	source := l.Source()
+	if errors.Is(err, l.overlay.err) {
+		source = l.options.Overlay
+	}
+	l.reportFailureOf(source, err)
+}
 
-// reportFailureOf reports err, an error of source or of the overlay, and makes the next load parse
-// its files even if they are unchanged. l.mu must be held.
+// reportFailureOf reports err, an error of source, and makes the next load parse its files even if
+// they are unchanged. l.mu must be held.
 func (l *Loader) reportFailureOf(source string, err error) {
 	l.current = ""
 	l.options.Loaded(nil, err)
@@ -249,9 +255,6 @@ func (l *Loader) reportFailureOf(source string, err error) {
 		return
 	}
 	l.lastError = text
-	if o, ok := errors.AsType[*overlayError](err); ok {
-		source = o.path
-	}
 	fields := append(faultFields(err), zap.String("source", source), zap.Bool("old_rules_stay", l.Rules() != nil))
 	l.log.Error("rules not loaded", fields...)
 }

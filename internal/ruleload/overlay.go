@@ -17,16 +17,6 @@ type overlay struct {
 	err         error // kept only if the first overlay had faults: no rules can then be loaded
 }
 
-// An overlayError is an error of reading or parsing the overlay.
-type overlayError struct {
-	path string
-	err  error
-}
-
-func (e *overlayError) Error() string { return fmt.Sprintf("the overlay %s: %v", e.path, e.err) }
-
-func (e *overlayError) Unwrap() error { return e.err }
-
 // newOverlay parses the files read from path. A folder without files sets nothing: Kubernetes
 // mounts an empty one for an optional ConfigMap that does not exist.
 func newOverlay(path string, files []rulesfile.File, err error) overlay {
@@ -38,7 +28,7 @@ func newOverlay(path string, files []rulesfile.File, err error) overlay {
 		parsed, err = rulesfile.ParseOverlay(files...)
 	}
 	if err != nil {
-		return overlay{err: &overlayError{path, err}}
+		return overlay{err: fmt.Errorf("the overlay %s: %w", path, err)}
 	}
 	return overlay{parsed: parsed, fingerprint: rulesfile.Fingerprint(files)}
 }
@@ -66,7 +56,7 @@ func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if o.err != nil {
-		l.reportFailure(o.err)
+		l.reportFailureOf(l.options.Overlay, o.err)
 		return
 	}
 	l.overlay = o

@@ -1,7 +1,5 @@
 package descriptors
 
-import "github.com/weir-rls/weir/pkg/limiters"
-
 // A Builder builds [Rules]. Nodes must be added in file order, because the first matching wildcard
 // wins. Call [NewBuilder]; the zero value is not usable. A Builder is not safe for concurrent use.
 type Builder struct {
@@ -27,21 +25,11 @@ func (b *Builder) Domain(name string) *Node {
 	return root
 }
 
-// SetOnError sets the domain's default of on_store_error. The domain must exist.
-func (b *Builder) SetOnError(domain string, onError limiters.OnError) {
-	b.domains[domain].onError = onError
-}
+// Defaults returns the defaults of a domain, which the caller may set before Build. The domain must
+// exist.
+func (b *Builder) Defaults(domain string) *Defaults { return &b.domains[domain].defaults }
 
-// OnError returns the value of SetOnError, or limiters.OnErrorUnset. The domain must exist.
-func (b *Builder) OnError(domain string) limiters.OnError { return b.domains[domain].onError }
-
-// SetOnDeny sets the domain's default response to a denied request. The domain must exist.
-func (b *Builder) SetOnDeny(domain string, response *OnDeny) { b.domains[domain].onDeny = response }
-
-// OnDeny returns the response of SetOnDeny, or nil.
-func (b *Builder) OnDeny(domain string) *OnDeny { return b.domains[domain].OnDeny() }
-
-// Build returns the rules. The Builder must not be used afterwards.
+// Build returns the rules. Afterwards the Builder must not be used, and of its nodes only Exempts.
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, table: b.table}
 	rules.collectOnErrors()

@@ -23,12 +23,15 @@ func ParseEntries(text string) ([]Entry, error) {
 		case pair[0] == "":
 			return nil, fmt.Errorf("entry %d, %q, has no key: want key=value", i+1, part)
 		}
-		entries = append(entries, Entry{Key: unescape(pair[0]), Value: unescape(pair[1])})
+		entries = append(entries, Entry{Key: unescaper.Replace(pair[0]), Value: unescaper.Replace(pair[1])})
 	}
 	return entries, nil
 }
 
-var escaper = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
+var (
+	escaper   = strings.NewReplacer(`\`, `\\`, ",", `\,`, "=", `\=`)
+	unescaper = strings.NewReplacer(`\\`, `\`, `\,`, ",", `\=`, "=")
+)
 
 // EntriesText returns the text that [ParseEntries] parses into entries, such as
 // user_id=42,action=login. A space at the start or end of a key is lost, because ParseEntries trims
@@ -41,8 +44,6 @@ func EntriesText(entries []Entry) string {
 	return strings.Join(parts, ",")
 }
 
-const escapable = `,=\`
-
 // splitUnescaped splits text at unescaped separators into at most n parts, or any number if n < 0.
 // The parts keep their escapes.
 func splitUnescaped(text string, separator byte, n int) []string {
@@ -50,7 +51,7 @@ func splitUnescaped(text string, separator byte, n int) []string {
 	start := 0
 	for i := 0; i < len(text); i++ {
 		switch {
-		case text[i] == '\\' && i+1 < len(text) && strings.IndexByte(escapable, text[i+1]) >= 0:
+		case text[i] == '\\' && i+1 < len(text) && strings.IndexByte(`\,=`, text[i+1]) >= 0:
 			i++
 		case text[i] == separator && len(parts)+1 != n:
 			parts = append(parts, text[start:i])
@@ -60,27 +61,13 @@ func splitUnescaped(text string, separator byte, n int) []string {
 	return append(parts, text[start:])
 }
 
-func unescape(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+1 < len(text) && strings.IndexByte(escapable, text[i+1]) >= 0 {
-			i++
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
-}
-
 // ParsePath parses the keys of a path, each with or without a value, such as user_id,action=login.
 // The escapes are those of [ParseEntries].
 func ParsePath(text string) ([]NodeSpec, error) {
 	var nodes []NodeSpec
 	for i, part := range splitUnescaped(text, ',', -1) {
 		pair := append(splitUnescaped(part, '=', 2), "")
-		entry := Entry{Key: unescape(strings.TrimSpace(pair[0])), Value: unescape(pair[1])}
+		entry := Entry{Key: unescaper.Replace(strings.TrimSpace(pair[0])), Value: unescaper.Replace(pair[1])}
 		if entry.Key == "" {
 			return nil, fmt.Errorf("entry %d has no key: want keys such as user_id,action=login", i+1)
 		}

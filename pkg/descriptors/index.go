@@ -104,28 +104,42 @@ func (x *indexer) addExact(n *Node) recordID {
 
 // addInexact adds the inexactChildren of n, which has a record, and returns their number.
 func (x *indexer) addInexact(n *Node) uint32 {
-	if len(n.prefixesByKey)+len(n.wildcards)+len(n.keyOnly) == 0 {
+	if len(n.children) == 0 {
 		return 0
 	}
-	r := inexactChildren{keyOnly: make(map[string]recordID, len(n.keyOnly))}
-	if n.prefixesByKey != nil {
-		r.prefixesByKey = make(map[string]*prefixTable, len(n.prefixesByKey))
-	}
-	for key, siblings := range n.prefixesByKey {
-		for _, c := range siblings {
+	r := inexactChildren{keyOnly: map[string]recordID{}}
+	siblings := map[string][]*Node{} // those with prefixes, by key
+	for _, c := range n.children {
+		switch c.kind {
+		case Prefixes:
 			x.add(c, n.record, Entry{})
+			siblings[c.key] = append(siblings[c.key], c)
+		case Wildcard:
+			r.wildcards = append(r.wildcards, wildcardRecord{newWildcard(c.entry()), x.add(c, n.record, c.entry())})
+		case KeyOnly:
+			r.keyOnly[c.key] = x.add(c, n.record, c.entry())
 		}
-		r.prefixesByKey[key] = newPrefixTable(siblings)
 	}
-	for i := range n.wildcards {
-		w := &n.wildcards[i]
-		r.wildcards = append(r.wildcards, wildcardRecord{w.wildcard, x.add(w.node, n.record, w.node.entry())})
+	if len(siblings)+len(r.wildcards)+len(r.keyOnly) == 0 {
+		return 0
 	}
-	for key, c := range n.keyOnly {
-		r.keyOnly[key] = x.add(c, n.record, c.entry())
+	if len(siblings) > 0 {
+		r.prefixesByKey = make(map[string]*prefixTable, len(siblings))
+	}
+	for key, all := range siblings {
+		r.prefixesByKey[key] = newPrefixTable(all)
 	}
 	x.inexact = append(x.inexact, r)
 	return uint32(len(x.inexact))
+}
+
+// inexactOf returns the inexactChildren of a record; nil if there are none.
+func (x *ruleIndex) inexactOf(r nodeRecord) *inexactChildren {
+	number := r.inexact()
+	if number == 0 {
+		return nil
+	}
+	return &x.inexact[number-1]
 }
 
 func (x *ruleIndex) insert(id recordID) {
@@ -177,11 +191,10 @@ func (x *ruleIndex) next(id recordID, e *Entry) recordID {
 	case x.isFor(exact, e):
 		return exact
 	}
-	number := r.inexact()
-	if number == 0 {
+	inexact := x.inexactOf(r)
+	if inexact == nil {
 		return 0
 	}
-	inexact := &x.inexact[number-1]
 	if inexact.prefixesByKey != nil {
 		if child := inexact.prefixesByKey[e.Key].find(e.Value); child > 0 {
 			return child

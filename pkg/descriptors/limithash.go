@@ -10,7 +10,7 @@ import (
 // LimitHash identifies limit i of r by its domain, path, and name or index, but not by its numbers
 // or algorithm. For an unlimited rule, pass 0.
 func (r *Rule) LimitHash(i int) uint64 {
-	sum := sha256.Sum256(appendPart(append(r.identity(), 0), r.limitIdentity(i)))
+	sum := sha256.Sum256(appendTexts(append(r.identity(), 0), r.limitIdentity(i)))
 	return binary.BigEndian.Uint64(sum[:])
 }
 

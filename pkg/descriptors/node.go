@@ -7,23 +7,11 @@ import "slices"
 type Node struct {
 	builder  *Builder
 	domain   string
-	parent   *Node // nil at the root
-	pathNode       // zero at the root
-	rule     *Rule // nil if n has neither limits nor unlimited: true
-
-	// children are in file order. The fields after it hold some of them again, for Exempts and the
-	// index.
-	children      []*Node
-	prefixesByKey map[string][]*Node
-	wildcards     []wildcardChild  // in file order
-	keyOnly       map[string]*Node // by key
-
-	record recordID // in an index; 0: not in one yet
-}
-
-type wildcardChild struct {
-	wildcard wildcard
-	node     *Node
+	parent   *Node    // nil at the root
+	pathNode          // zero at the root
+	rule     *Rule    // nil if n has neither limits nor unlimited: true
+	children []*Node  // in file order
+	record   recordID // in the index of Build; 0: not in it yet
 }
 
 // Add adds a node below n. Siblings must not have the same entry, including those of Values, or the
@@ -41,17 +29,6 @@ func (n *Node) Add(s NodeSpec) *Node {
 		added.list, added.value = &list{values: slices.Clone(s.Values)}, intern.string(slices.Min(s.Values))
 	case Prefixes:
 		added.list, added.value = &list{prefixes: slices.Clone(s.Prefixes)}, intern.string(s.Prefixes[0].String())
-		if n.prefixesByKey == nil {
-			n.prefixesByKey = map[string][]*Node{}
-		}
-		n.prefixesByKey[added.key] = append(n.prefixesByKey[added.key], added)
-	case Wildcard:
-		n.wildcards = append(n.wildcards, wildcardChild{newWildcard(added.entry()), added})
-	case KeyOnly:
-		if n.keyOnly == nil {
-			n.keyOnly = map[string]*Node{}
-		}
-		n.keyOnly[added.key] = added
 	}
 	if added.list == nil {
 		added.metricName = intern.string(added.entry().Joined())
@@ -96,22 +73,25 @@ func (n *Node) IsEmpty() bool {
 }
 
 // Exempts reports whether n matches requests that prefixes, a wildcard or a key-only node would
-// otherwise match at its level. It is meant for a node that IsEmpty. With more than 100 wildcards,
-// and for lists, it returns true without a complete search, so that loading stays linear.
+// otherwise match at its level. It is meant for a node that IsEmpty, after Build. With more than
+// 100 wildcards, and for lists, it returns true without a complete search, so that loading stays
+// linear.
 func (n *Node) Exempts() bool {
 	const maxSearched = 100
-	isOther := func(sibling *Node) bool { return sibling != n }
-	keyOnly := n.parent.keyOnly[n.key]
+	index := n.builder.domains[n.domain].index
+	general := index.inexactOf(index.record(n.parent.record))
+	if general == nil {
+		return false
+	}
+	keyOnly, prefixes := general.keyOnly[n.key], general.prefixesByKey[n.key]
 	switch {
-	case len(n.parent.wildcards) > maxSearched:
+	case len(general.wildcards) > maxSearched, keyOnly > 0 && keyOnly != n.record:
 		return true
-	case keyOnly != nil && isOther(keyOnly):
-		return true
-	case slices.ContainsFunc(n.parent.prefixesByKey[n.key], isOther):
+	case prefixes != nil && (n.list == nil || prefixes.records.Size() > len(n.list.prefixes)): // some are not those of n
 		return true
 	}
-	return slices.ContainsFunc(n.parent.wildcards, func(w wildcardChild) bool {
+	return slices.ContainsFunc(general.wildcards, func(w wildcardRecord) bool {
 		matches := w.wildcard.matches(n.entry()) || n.list != nil && w.wildcard.key.match(n.key)
-		return isOther(w.node) && matches
+		return w.record != n.record && matches
 	})
 }

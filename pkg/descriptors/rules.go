@@ -22,9 +22,14 @@ type Domain struct {
 	index    *ruleIndex
 	rules    *Rules       // the rules of all domains
 	empty    [][]pathNode // the paths to nodes that are IsEmpty, for tree
-	onError  limiters.OnError
-	onDeny   *OnDeny
+	defaults Defaults
 	onErrors []limiters.OnError // see OnErrors
+}
+
+// Defaults apply to the limits of a domain that do not set them.
+type Defaults struct {
+	OnError limiters.OnError // OnErrorUnset: OnErrorError
+	OnDeny  *OnDeny          // nil: the proxy chooses the response
 }
 
 // Domain returns a domain by name; nil if it does not exist.
@@ -41,7 +46,7 @@ func (d *Domain) Name() string { return d.name }
 // OnError returns the on_store_error that applies to a limit of the domain: the limit's, else the
 // domain's, else [limiters.OnErrorError].
 func (d *Domain) OnError(l *RateLimit) limiters.OnError {
-	return cmp.Or(l.OnError, d.onError, limiters.OnErrorError)
+	return cmp.Or(l.OnError, d.defaults.OnError, limiters.OnErrorError)
 }
 
 // OnDeny returns the default response to a denied request; it may be nil.
@@ -49,7 +54,7 @@ func (d *Domain) OnDeny() *OnDeny {
 	if d == nil {
 		return nil
 	}
-	return d.onDeny
+	return d.defaults.OnDeny
 }
 
 // OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is

@@ -5,16 +5,10 @@ import (
 	"slices"
 )
 
-// A walkNode is a [Node] in the tree that a [Walker] rebuilds from the rules.
-type walkNode struct {
-	pathNode       // zero at the root
-	rule     *Rule // nil if the node has none
-	children []*walkNode
-}
-
-// tree rebuilds the tree of d. It returns the root, and the other nodes by fileOrder.
-func (d *Domain) tree() (root *walkNode, byFileOrder map[uint32]*walkNode) {
-	root, byFileOrder = &walkNode{}, map[uint32]*walkNode{}
+// tree rebuilds the tree of d from the rules, for a [Walker]. It returns the root, and the other
+// nodes by fileOrder. They have only a pathNode, a rule and children.
+func (d *Domain) tree() (root *Node, byFileOrder map[uint32]*Node) {
+	root, byFileOrder = &Node{}, map[uint32]*Node{}
 	if d == nil {
 		return root, byFileOrder
 	}
@@ -23,7 +17,7 @@ func (d *Domain) tree() (root *walkNode, byFileOrder map[uint32]*walkNode) {
 		for i := range path {
 			child := byFileOrder[path[i].fileOrder]
 			if child == nil {
-				child = &walkNode{pathNode: path[i]}
+				child = &Node{pathNode: path[i]}
 				byFileOrder[path[i].fileOrder], n.children = child, append(n.children, child)
 			}
 			n = child

@@ -39,8 +39,6 @@ var units = [...]struct {
 	{"year", 365 * day},
 }
 
-var unitNames = strings.Join(UnitNames(), ", ")
-
 // UnitNames returns the names that rules use.
 func UnitNames() []string {
 	var names []string
@@ -81,7 +79,7 @@ func (u Unit) window(multiplier uint32) (time.Duration, error) {
 	length := u.Duration()
 	if length == 0 {
 		return 0, &limiters.SpecError{
-			Problem: fmt.Sprintf("invalid rate limit unit '%v'", u), Remedy: "want one of " + unitNames,
+			Problem: fmt.Sprintf("invalid rate limit unit '%v'", u), Remedy: "want one of " + strings.Join(UnitNames(), ", "),
 		}
 	}
 	if maximum := limiters.MaxWindow / length; int64(multiplier) > int64(maximum) {

@@ -32,8 +32,8 @@ func (b *Builder) version() string {
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
 		d := b.domains[name]
 		sum := d.digest(b.roots[name])
-		text = append(appendPart(append(text, byte(cmp.Or(d.onError, limiters.OnErrorError))), name), sum[:]...)
-		text = d.onDeny.appendDigest(text)
+		text = append(appendTexts(append(text, byte(cmp.Or(d.defaults.OnError, limiters.OnErrorError))), name), sum[:]...)
+		text = d.defaults.OnDeny.appendDigest(text)
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
@@ -50,10 +50,10 @@ func (r *Rule) effect(domain *Domain) (b []byte) {
 
 // identity encodes the domain and the path of r, which are unique among the rules.
 func (r *Rule) identity() []byte {
-	b := appendPart(nil, r.Domain)
+	b := appendTexts(nil, r.Domain)
 	for i := range r.path {
 		n := &r.path[i]
-		b = appendPart(appendPart(append(b, byte(n.kind)), n.key), n.value)
+		b = appendTexts(append(b, byte(n.kind)), n.key, n.value)
 	}
 	return b
 }
@@ -81,13 +81,9 @@ func (d *Domain) digest(n *Node) digest {
 
 func (n *pathNode) appendDigest(b []byte) []byte {
 	b = append(b, byte(n.kind), bit(n.isShared), bit(n.valueToMetric))
-	b = appendPart(appendPart(b, n.key), n.value)
-	if n.list == nil {
-		return b
-	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(n.list.values)+len(n.list.prefixes)))
-	for _, item := range n.list.items() {
-		b = appendPart(b, item)
+	b = appendTexts(b, n.key, n.value)
+	if n.list != nil {
+		b = appendList(b, n.list.items())
 	}
 	return b
 }
@@ -98,16 +94,12 @@ func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 		return append(b, 0)
 	}
 	b = append(b, 1, bit(r.Unlimited), bit(r.ShadowMode), bit(r.QuotaMode), bit(r.DetailedMetric))
-	b = appendPart(b, r.LimitName)
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(r.Replaces)))
-	for _, name := range r.Replaces {
-		b = appendPart(b, name)
-	}
+	b = appendList(appendTexts(b, r.LimitName), r.Replaces)
 	metadata := ""
 	if len(r.Metadata) > 0 {
 		metadata = fmt.Sprintf("%#v", r.Metadata) // maps in the order of their keys
 	}
-	b = appendPart(b, metadata)
+	b = appendTexts(b, metadata)
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		spec := l.Spec()
@@ -115,8 +107,8 @@ func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}
-		b = appendPart(appendPart(appendPart(b, l.Name), spec.Algorithm), spec.Params.String())
-		b = cmp.Or(l.OnDeny, d.onDeny).appendDigest(b)
+		b = appendTexts(b, l.Name, spec.Algorithm, spec.Params.String())
+		b = cmp.Or(l.OnDeny, d.defaults.OnDeny).appendDigest(b)
 	}
 	return b
 }
@@ -127,17 +119,25 @@ func (o *OnDeny) appendDigest(b []byte) []byte {
 		return b
 	}
 	const mark = 0xff // no Unit, with which the next limit begins
-	b = appendPart(appendPart(append(b, mark, bit(o.Problem)), o.Body), o.ContentType)
+	b = appendTexts(append(b, mark, bit(o.Problem)), o.Body, o.ContentType)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(o.Headers)))
 	for _, h := range o.Headers {
-		b = appendPart(appendPart(b, h.Name), h.Value)
+		b = appendTexts(b, h.Name, h.Value)
 	}
 	return b
 }
 
-// appendPart appends text with its length, so that different lists have different encodings.
-func appendPart(b []byte, text string) []byte {
-	return append(binary.LittleEndian.AppendUint64(b, uint64(len(text))), text...)
+// appendTexts appends each text with its length, so that different texts have different encodings.
+func appendTexts(b []byte, texts ...string) []byte {
+	for _, text := range texts {
+		b = append(binary.LittleEndian.AppendUint64(b, uint64(len(text))), text...)
+	}
+	return b
+}
+
+// appendList appends the number of texts, and the texts.
+func appendList(b []byte, texts []string) []byte {
+	return appendTexts(binary.LittleEndian.AppendUint64(b, uint64(len(texts))), texts...)
 }
 
 func bit(set bool) byte {

@@ -63,13 +63,13 @@ type Hidden struct {
 
 // A matchingNode is a node that matches an entry.
 type matchingNode struct {
-	*walkNode
+	*Node
 	result StepResult
 	prefix netip.Prefix // set for MatchedPrefix
 }
 
 // A Walker explains [Domain.Match] for the descriptors of a request. It is safe for concurrent use.
-type Walker struct{ root *walkNode } // nil without a domain
+type Walker struct{ root *Node } // nil without a domain
 
 // Walker returns a Walker of d, which may be nil. It reads every rule, so it is slow for many
 // rules.
@@ -88,7 +88,7 @@ func (w Walker) Walk(entries []Entry) []Step {
 	if w.root == nil || len(entries) == 0 {
 		return nil
 	}
-	at := matchingNode{walkNode: w.root}
+	at := matchingNode{Node: w.root}
 	var steps []Step
 	var untried [][]matchingNode // at each level, the nodes that match but that Match does not try
 	for i, e := range entries {
@@ -132,7 +132,7 @@ func hidden(nodes []matchingNode, entries []Entry) *Hidden {
 
 // findAny returns a rule that entries reach from n through any matching nodes, not only through
 // those that [Domain.Match] selects; nil if there is none.
-func (n *walkNode) findAny(entries []Entry) *Rule {
+func (n *Node) findAny(entries []Entry) *Rule {
 	if len(entries) == 0 {
 		return n.rule
 	}
@@ -146,7 +146,7 @@ func (n *walkNode) findAny(entries []Entry) *Rule {
 
 // childrenMatching returns the nodes below n that match e, in the order of [Domain.Match], which
 // tries only the first.
-func (n *walkNode) childrenMatching(e Entry) (all []matchingNode) {
+func (n *Node) childrenMatching(e Entry) (all []matchingNode) {
 	for _, child := range n.children {
 		if result, prefix := child.match(e); result.Matched() {
 			all = append(all, matchingNode{child, result, prefix})
@@ -207,7 +207,7 @@ func (l *list) match(value string) (StepResult, netip.Prefix) {
 }
 
 // explainNone sets the reason why the entry of s selects no node below n.
-func (n *walkNode) explainNone(s *Step) {
+func (n *Node) explainNone(s *Step) {
 	s.Result = NoChild
 	values := map[string]bool{}
 	for _, child := range n.children {
@@ -226,7 +226,7 @@ func (n *walkNode) explainNone(s *Step) {
 }
 
 // keysBelow returns the sorted keys of the nodes below n.
-func (n *walkNode) keysBelow() []string {
+func (n *Node) keysBelow() []string {
 	keys := map[string]bool{}
 	for _, child := range n.children {
 		keys[child.key] = true

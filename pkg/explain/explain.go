@@ -192,8 +192,9 @@ func (e *explainer) walk(d *Descriptor, i int, sent []descriptors.Entry) (noLimi
 	for _, s := range e.walker.Walk(planned) {
 		step := Step{
 			Level: s.Position, Entry: Entry{s.Entry.Key, s.Entry.Value}, Result: noMatch, Kind: s.Result.String(),
-			Descriptor: s.Node, Source: s.Source, Reason: stepReason(&s), brief: briefReason(&s),
+			Descriptor: s.Node, Source: s.Source,
 		}
+		step.Reason, step.brief = stepReason(&s)
 		if s.Result.Matched() {
 			step.Result = matched
 		}

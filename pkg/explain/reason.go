@@ -8,70 +8,51 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 )
 
-// briefReason returns the reason in at most four words, for output with several steps on a line.
-func briefReason(s *descriptors.Step) string {
-	switch s.Result {
-	case descriptors.NoChild, descriptors.NoKey:
-		if s.Above == "" {
-			return "no such key"
-		}
-		return "no child"
-	case descriptors.NoValue:
-		return "the value differs"
-	case descriptors.NoWildcard:
-		return "no wildcard fits"
-	case descriptors.NoPrefix:
-		return "in no prefix"
-	case descriptors.NoAddress:
-		return "not an address"
-	}
-	return ""
-}
-
-// stepReason returns how the entry selects a node, or why it selects none, as a clause.
-func stepReason(s *descriptors.Step) string {
-	reason := selectionReason(s)
+// stepReason returns how the entry of s selects a node, or why it selects none, as a clause. If it
+// selects none, brief is the reason in at most four words.
+func stepReason(s *descriptors.Step) (reason, brief string) {
+	reason, brief = selectionReason(s)
 	if h := s.Hides; h != nil {
 		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Node, h.Source),
 			located(h.Rule.Name, h.Rule.Source()))
 	}
-	return reason
+	return reason, brief
 }
 
-func selectionReason(s *descriptors.Step) string {
+func selectionReason(s *descriptors.Step) (reason, brief string) {
 	switch s.Result {
 	case descriptors.MatchedExact:
-		return "key and value are equal"
+		return "key and value are equal", ""
 	case descriptors.MatchedValues:
-		return "the value is in the list"
+		return "the value is in the list", ""
 	case descriptors.MatchedPrefix:
-		return "the address is in " + s.Prefix.String()
+		return "the address is in " + s.Prefix.String(), ""
 	case descriptors.MatchedWildcard:
-		return "the wildcard fits"
+		return "the wildcard fits", ""
 	case descriptors.MatchedKeyOnly:
-		return "the key matches any value"
+		return "the key matches any value", ""
 	case descriptors.NoChild:
 		if s.Above == "" {
-			return "the domain has no rules"
+			return "the domain has no rules", "no such key"
 		}
-		return "no child: " + s.Above + " has no rules below it"
+		return "no child: " + s.Above + " has no rules below it", "no child"
 	case descriptors.NoKey:
-		level := "at the top level"
+		level, brief := "at the top level", "no such key"
 		if s.Above != "" {
-			level = "below " + s.Above
+			level, brief = "below "+s.Above, "no child"
 		}
 		return fmt.Sprintf("no rule %s matches the key %s: %s", level, short(s.Entry.Key),
-			alternatives(s, s.Entry.Key, "the keys are", "the key is"))
+			alternatives(s, s.Entry.Key, "the keys are", "the key is")), brief
 	case descriptors.NoValue:
-		return "the value differs: " + otherValues(s)
+		return "the value differs: " + otherValues(s), "the value differs"
 	case descriptors.NoWildcard:
-		return "no wildcard fits: " + otherValues(s)
+		return "no wildcard fits: " + otherValues(s), "no wildcard fits"
 	case descriptors.NoPrefix:
-		return "the address is in no prefix: " + otherValues(s)
+		return "the address is in no prefix: " + otherValues(s), "in no prefix"
 	case descriptors.NoAddress:
-		return "the value is not an address: " + otherValues(s)
+		return "the value is not an address: " + otherValues(s), "not an address"
 	}
-	return ""
+	return "", ""
 }
 
 // otherValues returns the values that the rules have for the key of s.

@@ -207,7 +207,7 @@ func (p *parser) readAt(f rulesfile.Fields, c *clock) time.Time {
 
 func (p *parser) readRequest(n rulesfile.Node) decide.Request {
 	if !n.IsMap() {
-		return decide.Request{Descriptors: p.readDescriptors(n, "request", hitCount{n: 1})}
+		return decide.Request{Descriptors: p.readDescriptors(n, "request", decide.Descriptor{Hits: 1})}
 	}
 	f, ok := p.Fields(n, requestSchema)
 	if !ok {
@@ -217,30 +217,26 @@ func (p *parser) readRequest(n rulesfile.Node) decide.Request {
 		p.Fault(n, "the request has no descriptors", "add 'descriptors:', or write the request as key=value")
 		return decide.Request{}
 	}
-	return decide.Request{Domain: f.Text("domain"), Descriptors: p.readDescriptors(f.Value("descriptors"), "descriptors", p.readHits(f, hitCount{n: 1}))}
+	return decide.Request{Domain: f.Text("domain"), Descriptors: p.readDescriptors(f.Value("descriptors"), "descriptors", p.readHits(f, decide.Descriptor{Hits: 1}))}
 }
 
-// A hitCount is the number of hits of a descriptor, or a refund.
-type hitCount struct {
-	n      int64
-	refund bool
-}
-
-func (p *parser) readHits(f rulesfile.Fields, def hitCount) hitCount {
-	h := hitCount{f.Integer("hits", 0, maxHits, def.n), def.refund}
+// readHits returns d with the hits of f, or with its own where f has none.
+func (p *parser) readHits(f rulesfile.Fields, d decide.Descriptor) decide.Descriptor {
+	d.Hits = f.Integer("hits", 0, maxHits, d.Hits)
 	if f.Has("is_negative_hits") {
-		h.refund = f.Bool("is_negative_hits")
+		d.Refund = f.Bool("is_negative_hits")
 	}
-	return h
+	return d
 }
 
-func (p *parser) readDescriptors(n rulesfile.Node, name string, hits hitCount) []decide.Descriptor {
+// readDescriptors reads one descriptor or a list. Each has the hits of d by default.
+func (p *parser) readDescriptors(n rulesfile.Node, name string, d decide.Descriptor) []decide.Descriptor {
 	if !n.IsList() {
-		return []decide.Descriptor{p.readDescriptor(n, name, hits)}
+		return []decide.Descriptor{p.readDescriptor(n, name, d)}
 	}
 	var all []decide.Descriptor
 	for _, item := range p.Items(n, name) {
-		all = append(all, p.readDescriptor(item, "a descriptor", hits))
+		all = append(all, p.readDescriptor(item, "a descriptor", d))
 	}
 	if len(all) == 0 || len(all) > decide.MaxDescriptors {
 		p.Fault(n, fmt.Sprintf("%s has %d descriptors", name, len(all)), fmt.Sprintf("want 1 to %d descriptors", decide.MaxDescriptors))
@@ -248,14 +244,14 @@ func (p *parser) readDescriptors(n rulesfile.Node, name string, hits hitCount) [
 	return all
 }
 
-func (p *parser) readDescriptor(n rulesfile.Node, name string, hits hitCount) decide.Descriptor {
-	entries, d := n, decide.Descriptor{}
+func (p *parser) readDescriptor(n rulesfile.Node, name string, d decide.Descriptor) decide.Descriptor {
+	entries := n
 	if n.IsMap() {
 		f, ok := p.Fields(n, descriptorSchema)
 		if !ok {
 			return d
 		}
-		hits = p.readHits(f, hits)
+		d = p.readHits(f, d)
 		d.Override = p.readLimit(f)
 		entries = f.Value("entries")
 		if !f.Has("entries") {
@@ -279,7 +275,6 @@ func (p *parser) readDescriptor(n rulesfile.Node, name string, hits hitCount) de
 	if len(d.Entries) > decide.MaxEntries {
 		p.Fault(entries, fmt.Sprintf("the descriptor has %d entries", len(d.Entries)), fmt.Sprintf("write at most %d", decide.MaxEntries))
 	}
-	d.Hits, d.Refund = hits.n, hits.refund
 	if d.Refund {
 		d.Hits = -d.Hits
 	}

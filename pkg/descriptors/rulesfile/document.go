@@ -1,7 +1,6 @@
 package rulesfile
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -139,13 +138,12 @@ func (d *Document) Item(n Node, name string) (string, bool) {
 	return d.readTextOf(n.n, name)
 }
 
-// Items returns the items of a list, following aliases. It records a fault if n is not a list.
-func (d *Document) Items(n Node, name string) []Node {
+// Items returns the items of a list, following aliases. It records a fault if n is present and not
+// a list.
+func (d *Document) Items(n Node, name string) (all []Node) {
 	if n.n == nil {
-		d.Fault(n, fmt.Sprintf("'%s' is missing, not a list", name), listRemedy)
 		return nil
 	}
-	var all []Node
 	for _, item := range d.readSequence(n.n, name, listRemedy) {
 		all = append(all, Node{item})
 	}

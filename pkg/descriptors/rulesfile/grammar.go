@@ -16,23 +16,11 @@ import (
 type MapSchema struct {
 	Name string   // in messages, such as "a step"
 	Keys []string // in the order of messages
-	kind mapKind
 
 	// lenient makes a misplaced key of envoyproxy/ratelimit a warning, because envoyproxy/ratelimit
 	// ignores it in this map.
 	lenient bool
 }
-
-// A mapKind names a map that has messages of its own.
-type mapKind uint8
-
-const (
-	ordinaryMap   mapKind = iota
-	fileMap               // the whole file, of rules or an overlay
-	rateLimitMap          // the value of rate_limit
-	rateLimitsMap         // an item of rate_limits
-	metadataMap           // may have any keys
-)
 
 // ratelimitKeys are the keys of envoyproxy/ratelimit. All other keys are Weir's own.
 var ratelimitKeys = []string{
@@ -43,15 +31,15 @@ var ratelimitKeys = []string{
 func isWeirs(key string) bool { return !slices.Contains(ratelimitKeys, key) }
 
 var (
-	fileSchema       = &MapSchema{Name: "the file", Keys: []string{"domain", "descriptors", "on_store_error", "on_deny"}, kind: fileMap, lenient: true}
+	fileSchema       = &MapSchema{Name: "the file", Keys: []string{"domain", "descriptors", "on_store_error", "on_deny"}, lenient: true}
 	descriptorSchema = &MapSchema{Name: "a descriptor", Keys: []string{
 		"key", "value", "values", "cidr", "rate_limit", "descriptors", "rate_limits", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata",
 	}, lenient: true}
 	rateLimitSchema = &MapSchema{
-		Name: "a rate_limit", Keys: slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), kind: rateLimitMap, lenient: true,
+		Name: "a rate_limit", Keys: slices.Concat(rateKeys, []string{"unlimited", "replaces"}, settingKeys), lenient: true,
 	}
-	rateLimitsSchema = &MapSchema{Name: "a limit of rate_limits", Keys: slices.Concat(rateKeys, settingKeys), kind: rateLimitsMap}
+	rateLimitsSchema = &MapSchema{Name: "a limit of rate_limits", Keys: slices.Concat(rateKeys, settingKeys)}
 	replacesSchema   = &MapSchema{Name: "an item of replaces", Keys: []string{"name"}, lenient: true}
 
 	rateKeys    = []string{"unit", "requests_per_unit", "name", "unit_multiplier", "concurrent_requests"}
@@ -71,13 +59,13 @@ func (s *MapSchema) String() string { return strings.Join(s.Keys, ", ") }
 // warning.
 func (r *reader) checkKey(key, value *yaml.Node, schema *MapSchema) bool {
 	switch {
-	case schema.kind == metadataMap:
+	case schema == metadataSchema:
 		return r.checkMetadataKey(key)
 	case key.Kind != yaml.ScalarNode || key.ShortTag() != "!!str":
 		r.fault(key, fmt.Sprintf("the key %s is not a text", excerptOf(key)), "want one of "+schema.String())
 	case schema.has(key.Value):
 		return true
-	case schema.kind == rateLimitsMap && rateLimitSchema.has(key.Value):
+	case schema == rateLimitsSchema && rateLimitSchema.has(key.Value):
 		r.fault(key, fmt.Sprintf("'%s' is not allowed inside 'rate_limits'", key.Value), "set it in 'rate_limit'")
 	case schema.lenient:
 		r.misplaced(key, value, schema)
@@ -116,7 +104,7 @@ func (r *reader) misplaced(key, value *yaml.Node, schema *MapSchema) {
 		r.fault(key, fmt.Sprintf("key '%s' does not belong in %s", key.Value, schema.Name), remedy)
 		return
 	}
-	if schema.kind != fileMap || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
+	if schema != fileSchema || key.Value != "name" { // which is the name of the resource in an export of rules by xDS
 		r.warn(misplacedKey, key, fmt.Sprintf("key '%s' has no effect in %s", key.Value, schema.Name), remedy)
 	}
 	if key.Value != "metadata" {

@@ -32,14 +32,14 @@ func (p *parser) readSlots(own *limitSettings, f fields) int64 {
 }
 
 // checkLeases validates a descriptor whose rule has leases: its value is the id of a request.
-func (p *parser) checkLeases(f fields, rule *descriptors.Rule, at location) {
+func (p *parser) checkLeases(f fields, rule *descriptors.Rule, at *branch) {
 	const id = "the value of '%s' is the id of a request"
-	spec := &at.branch.spec
+	spec := &at.spec
 	cause, from := "reserve", ""
 	if rule.Limits[0].IsConcurrency() {
 		cause = "algorithm"
 	}
-	if slices.Contains(at.branch.fromOverlay, cause) {
+	if slices.Contains(at.fromOverlay, cause) {
 		from = overlayNote(p.overlayAt(at), []string{cause})
 	}
 	fault := func(name, remedy string) {

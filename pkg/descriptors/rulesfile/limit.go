@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -13,7 +14,7 @@ import (
 )
 
 // readLimits reads the limits of a descriptor into rule.
-func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) {
+func (p *parser) readLimits(f fields, at *branch, rule *descriptors.Rule) {
 	one, many := f.get("rate_limit"), f.get("rate_limits")
 	if one.key != nil && many.key != nil {
 		p.fault(many.key, "'rate_limits' replaces 'rate_limit', and both are given", "move that limit into the list")
@@ -31,7 +32,7 @@ func (p *parser) readLimits(f fields, at location, rule *descriptors.Rule) {
 }
 
 // readSingleLimit reads a rate_limit, the only limit of its rule.
-func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Rule) {
+func (p *parser) readSingleLimit(n *yaml.Node, at *branch, rule *descriptors.Rule) {
 	f, ok := p.readFields(n, rateLimitSchema)
 	if !ok {
 		return
@@ -48,23 +49,19 @@ func (p *parser) readSingleLimit(n *yaml.Node, at location, rule *descriptors.Ru
 		p.build.applied[overlay] = true
 		at.node.SetOverlay(fmt.Sprintf("%s:%d", overlay.file, overlay.at.Line))
 	}
-	l, fromOverlay, ok := p.readLimit(f, overlay)
+	l, fromOverlay, ok := p.readLimit(f, overlay, rule)
 	if ok {
-		l.Name, at.branch.fromOverlay = rule.LimitName, fromOverlay
+		l.Name, at.fromOverlay = rule.LimitName, fromOverlay
 		rule.Limits = append(rule.Limits, l)
-		p.warnZeroLimit(f, l, overlay, rule)
 	}
 }
 
-// warnZeroLimit warns about a limit that is 0 and so denies every request. A missing number has its
-// own warning.
-func (p *parser) warnZeroLimit(f fields, l descriptors.RateLimit, overlay *limitSettings, rule *descriptors.Rule) {
-	if l.RequestsPerUnit > 0 || rule.ShadowMode {
-		return
-	}
+// warnZeroLimit warns that a limit is 0 and so denies every request. A missing number has its own
+// warning.
+func (p *parser) warnZeroLimit(f fields, overlay *limitSettings) {
 	const message, remedy = "the limit is 0 and denies every request", "write a number of at least 1, or '# weir:ignore zero-limit'"
-	if overlay != nil && overlay.requests != nil {
-		key := overlay.requests.key
+	if overlay != nil && overlay.settings["requests_per_unit"].key != nil {
+		key := overlay.settings["requests_per_unit"].key
 		p.warnings = append(p.warnings, Diagnostic{overlay.file, key.Line, key.Column, zeroLimit, message, remedy})
 		return
 	}
@@ -94,7 +91,7 @@ func (p *parser) checkUnlimited(f fields) {
 }
 
 // readLimitList reads rate_limits, the limits of one group. They must not share a counter.
-func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) {
+func (p *parser) readLimitList(list field, at *branch, rule *descriptors.Rule) {
 	ids, counting, reserves := map[string]bool{}, []*yaml.Node(nil), false
 	for _, n := range p.readMaps(list) {
 		f, ok := p.readFields(n, rateLimitsSchema)
@@ -102,7 +99,7 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 			continue
 		}
 		name := p.readName(f.get("name"), at.domain)
-		l, _, ok := p.readLimit(f, nil)
+		l, _, ok := p.readLimit(f, nil, rule)
 		if !ok {
 			continue
 		}
@@ -114,7 +111,6 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 		l.Name = name
 		rule.LimitName = cmp.Or(rule.LimitName, name)
 		rule.Limits = append(rule.Limits, l)
-		p.warnZeroLimit(f, l, nil, rule)
 		reserves = reserves || f.has("reserve")
 		if l.Spec().CountDenied {
 			counting = append(counting, cmp.Or(f.key("count_denied"), n))
@@ -130,13 +126,13 @@ func (p *parser) readLimitList(list field, at location, rule *descriptors.Rule) 
 	}
 }
 
-// readLimit reads a limit. A non-nil overlay sets the keys that the limit omits; fromOverlay lists
-// them. ok is false after a fault.
-func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.RateLimit, fromOverlay []string, ok bool) {
+// readLimit reads a limit of rule. A non-nil overlay sets the keys that the limit omits;
+// fromOverlay lists them. ok is false after a fault.
+func (p *parser) readLimit(f fields, overlay *limitSettings, rule *descriptors.Rule) (l descriptors.RateLimit, fromOverlay []string, ok bool) {
 	own := p.readLimitSettings(f)
 	merged, fromOverlay := own.completedBy(overlay)
 	note := overlayNote(overlay, fromOverlay)
-	rate := p.readRate(own, f, merged.requests)
+	rate := p.readRate(own, merged, f)
 	if !own.faulty {
 		p.checkApplicable(own, merged, note)
 	}
@@ -155,12 +151,16 @@ func (p *parser) readLimit(f fields, overlay *limitSettings) (l descriptors.Rate
 			fmt.Sprintf("a peek is never denied: 'peek' is over, and denied hits of a %s do not count", spec.Algorithm),
 			"set 'count_denied: true' or 'peek: would_fit'"+note)
 	}
+	if l.RequestsPerUnit == 0 && !rule.ShadowMode {
+		p.warnZeroLimit(f, overlay)
+	}
 	return l, fromOverlay, true
 }
 
-// readRate reads the rate of a limit with the given settings. Under concurrency, its number is that
-// of the slots. A non-nil overlayRequests replaces the number.
-func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *requests) descriptors.Rate {
+// readRate reads the rate of a limit with the settings own, which an overlay has completed to
+// merged. Under concurrency, its number is that of the slots. An overlay may replace the number.
+func (p *parser) readRate(own, merged *limitSettings, f fields) descriptors.Rate {
+	overlayRequests := merged.settings["requests_per_unit"]
 	r := descriptors.Rate{Multiplier: 1, CalendarMonth: p.build.options.CalendarMonths}
 	switch slots := f.get("concurrent_requests"); {
 	case own.algorithm() == concurrency:
@@ -175,21 +175,21 @@ func (p *parser) readRate(own *limitSettings, f fields, overlayRequests *request
 			r.Unit = p.readUnit(f)
 		}
 		r.Multiplier = uint32(p.readNumber(f.get("unit_multiplier"), 1, anyUint32, 1))
-		r.Requests = p.readRequests(f, overlayRequests)
+		r.Requests = p.readRequests(f, overlayRequests.key != nil)
 	}
-	if overlayRequests != nil {
-		r.Requests = overlayRequests.value
+	if overlayRequests.key != nil {
+		r.Requests, _ = strconv.ParseInt(overlayRequests.value, 10, 64) // ParseOverlay has validated it
 	}
 	return r
 }
 
 // readRequests reads requests_per_unit of a limit. It warns if both the limit and the overlay lack
 // it.
-func (p *parser) readRequests(f fields, overlayRequests *requests) int64 {
+func (p *parser) readRequests(f fields, overlaySets bool) int64 {
 	if n := f.get("requests_per_unit"); !p.isUnset(n) {
 		return p.readNumber(n, 0, limiters.LargestMax, 0)
 	}
-	if overlayRequests == nil {
+	if !overlaySets {
 		p.warn(missingRequests, cmp.Or(f.key("requests_per_unit"), f.at),
 			"'requests_per_unit' is missing, so the limit is 0 and denies every request", "set it")
 	}
@@ -258,9 +258,9 @@ func (p *parser) readReplaces(list field, domain, limitName string) []string {
 	return names
 }
 
-// overlayAt returns the overlay's settings for the rule at a location; nil if there is none. The
+// overlayAt returns the overlay's settings for the rule at a descriptor; nil if there is none. The
 // overlay matches the rule's keys and values as if they were a request.
-func (p *parser) overlayAt(at location) *limitSettings {
+func (p *parser) overlayAt(at *branch) *limitSettings {
 	o := p.build.options.Overlay
 	return o.limits[o.rules.Match(at.domain, at.path)]
 }

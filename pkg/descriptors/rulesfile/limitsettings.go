@@ -15,19 +15,14 @@ import (
 )
 
 // limitSettings holds the settings of a limit except its rate: algorithm, parameters, and behavior
-// on failure and denial.
+// on failure and denial. Those of an overlay may have requests_per_unit, which replaces that of the
+// rule.
 type limitSettings struct {
 	file     string
 	at       *yaml.Node // the map
 	settings map[string]setting
 	onDeny   *descriptors.OnDeny
-	requests *requests // set in an overlay; replaces the rule's requests_per_unit
-	faulty   bool      // a key of the map is faulty, which may explain a missing or inapplicable key
-}
-
-type requests struct {
-	key   *yaml.Node
-	value int64
+	faulty   bool // a key of the map is faulty, which may explain a missing or inapplicable key
 }
 
 // A setting is a key of a limit with its value as text; "" if the value is faulty.
@@ -79,7 +74,7 @@ func (s *limitSettings) completedBy(overlay *limitSettings) (merged *limitSettin
 		return s, nil
 	}
 	merged = &limitSettings{file: s.file, at: s.at, settings: maps.Clone(s.settings), onDeny: cmp.Or(s.onDeny, overlay.onDeny)}
-	for _, key := range settingKeys {
+	for _, key := range overlayLimitSchema.Keys {
 		if s.settings[key].key != nil || overlay.settings[key].key == nil {
 			continue
 		}
@@ -89,9 +84,6 @@ func (s *limitSettings) completedBy(overlay *limitSettings) (merged *limitSettin
 				merged.settings[name] = value
 			}
 		}
-	}
-	if overlay.requests != nil {
-		merged.requests, fromOverlay = overlay.requests, append(fromOverlay, "requests_per_unit")
 	}
 	return merged, fromOverlay
 }
@@ -143,9 +135,6 @@ func overlayNote(overlay *limitSettings, fromOverlay []string) string {
 		return ""
 	}
 	at := overlay.settings[fromOverlay[0]].key
-	if at == nil {
-		at = overlay.requests.key
-	}
 	return fmt.Sprintf(" (the overlay sets '%s', at %s:%d:%d)",
 		strings.Join(fromOverlay, "', '"), overlay.file, at.Line, at.Column)
 }

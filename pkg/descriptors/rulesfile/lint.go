@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -16,8 +17,14 @@ import (
 // maxLintSteps bounds the comparisons of rules in one domain. Beyond it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor as the linter sees it, see [descriptors.Node].
+// A branch is a descriptor in the tree of its domain, or the root. The root has only node, domain,
+// children and hasLimits.
 type branch struct {
+	node   *descriptors.Node
+	domain string
+	path   []descriptors.Entry // a descriptor with a list has only its key
+
+	// The linter reads these fields.
 	reader    *reader
 	key       *yaml.Node
 	spec      descriptors.NodeSpec
@@ -77,7 +84,7 @@ type keyAtDepth struct {
 func (b *build) lint() {
 	for _, domain := range slices.Sorted(maps.Keys(b.domains)) {
 		l := &linter{maxLintSteps, map[keyAtDepth]*branch{}, map[keyAtDepth]bool{}}
-		l.walk(b.domains[domain].root.branch, 0)
+		l.walk(b.domains[domain].root, 0)
 	}
 }
 
@@ -183,10 +190,7 @@ func (l *linter) warnCoveredPrefixes(ix *branchIndex) {
 }
 
 func compareByPosition(a, b *branch) int {
-	at := func(b *branch) Diagnostic {
-		return Diagnostic{File: b.reader.file, Line: b.key.Line, Column: b.key.Column}
-	}
-	return at(a).compare(at(b))
+	return cmp.Or(strings.Compare(a.reader.file, b.reader.file), cmp.Compare(a.key.Line, b.key.Line), cmp.Compare(a.key.Column, b.key.Column))
 }
 
 // nodeOf returns the node of prefix in b.

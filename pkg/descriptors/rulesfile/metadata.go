@@ -24,7 +24,7 @@ func (r *reader) readMetadata(f field) map[string]any {
 }
 
 // metadataSchema is the schema of a map with any keys.
-var metadataSchema = &MapSchema{Name: "metadata", kind: metadataMap}
+var metadataSchema = &MapSchema{Name: "metadata"}
 
 // checkMetadataKey reports whether a key is a text or can be read as one. If not, it records a
 // fault.

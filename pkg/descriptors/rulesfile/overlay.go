@@ -1,8 +1,10 @@
 package rulesfile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 
@@ -15,14 +17,13 @@ import (
 type Overlay struct {
 	rules    *descriptors.Rules // index of the keys of limits; no Rule has limits
 	limits   map[*descriptors.Rule]*limitSettings
-	onError  map[string]limiters.OnError // by domain
-	onDeny   map[string]*descriptors.OnDeny
+	defaults map[string]descriptors.Defaults // by domain
 	warnings []Diagnostic
 	ignores  []ignore
 }
 
 var (
-	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys, kind: fileMap}
+	overlaySchema = &MapSchema{Name: "an overlay", Keys: fileSchema.Keys}
 	// A descriptor of an overlay has only keys that match.
 	overlayDescriptorSchema = &MapSchema{
 		Name: "a descriptor of an overlay", Keys: []string{"key", "value", "values", "cidr", "rate_limit", "descriptors"},
@@ -36,9 +37,7 @@ func OverlayKeys() []string { return slices.Clone(overlayLimitSchema.Keys) }
 // ParseOverlay parses files, one for each domain. They have the shape of rules, but a rate_limit
 // may have only requests_per_unit and the keys that Weir adds. A non-nil error is [Faults].
 func ParseOverlay(files ...File) (*Overlay, error) {
-	o := &Overlay{
-		limits: map[*descriptors.Rule]*limitSettings{}, onError: map[string]limiters.OnError{}, onDeny: map[string]*descriptors.OnDeny{},
-	}
+	o := &Overlay{limits: map[*descriptors.Rule]*limitSettings{}, defaults: map[string]descriptors.Defaults{}}
 	builder, domains := descriptors.NewBuilder(), map[string]string{}
 	var faults []Diagnostic
 	for _, f := range files {
@@ -58,12 +57,8 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 
 // completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
 func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
-	if b.OnError(domain) == limiters.OnErrorUnset {
-		b.SetOnError(domain, o.onError[domain])
-	}
-	if b.OnDeny(domain) == nil {
-		b.SetOnDeny(domain, o.onDeny[domain])
-	}
+	set, missing := b.Defaults(domain), o.defaults[domain]
+	set.OnError, set.OnDeny = cmp.Or(set.OnError, missing.OnError), cmp.Or(set.OnDeny, missing.OnDeny)
 }
 
 // warn returns the warnings of the overlay, and one for each limit that matched no rule.
@@ -101,8 +96,9 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 			"put all its descriptors in one file")
 	default:
 		p.domains[domain] = p.file
-		p.overlay.onError[domain] = limiters.ParseOnError(p.readOnError(f.get("on_store_error")))
-		p.overlay.onDeny[domain] = p.readOnDeny(f.get("on_deny"))
+		p.overlay.defaults[domain] = descriptors.Defaults{
+			OnError: limiters.ParseOnError(p.readOnError(f.get("on_store_error"))), OnDeny: p.readOnDeny(f.get("on_deny")),
+		}
 	}
 	p.readDescriptors(f.get("descriptors"), p.builder.Domain(domain))
 }
@@ -127,7 +123,7 @@ func (p *overlayParser) readLimit(n *yaml.Node, at *descriptors.Node) {
 	}
 	s := p.readLimitSettings(f)
 	if r := f.get("requests_per_unit"); !p.isUnset(r) {
-		s.requests = &requests{r.key, p.readNumber(r, 0, limiters.LargestMax, 0)}
+		s.settings["requests_per_unit"] = setting{r.key, strconv.FormatInt(p.readNumber(r, 0, limiters.LargestMax, 0), 10)}
 	}
 	p.overlay.limits[at.SetRule(descriptors.Rule{Unlimited: true})] = s
 	if f.has("algorithm") { // else the rules may set it

@@ -58,13 +58,14 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	if len(faults) > 0 {
 		return nil, nil, sortedFaults(faults)
 	}
+	for domain := range b.domains {
+		o.Overlay.completeDomain(domain, b.builder)
+	}
+	rules = b.builder.Build()
 	for _, check := range b.checks {
 		check()
 	}
 	b.lint()
-	for domain := range b.domains {
-		o.Overlay.completeDomain(domain, b.builder)
-	}
 	comments := slices.Clone(o.Overlay.ignores)
 	for _, p := range parsers {
 		warnings, comments = append(warnings, p.warnings...), append(comments, p.ignores...)
@@ -74,7 +75,7 @@ func ParseWith(o Options, files ...File) (rules *descriptors.Rules, warnings []D
 	if !o.ReplicasUnknown {
 		unchecked = []string{localWithoutReplicas}
 	}
-	return b.builder.Build(), silence(warnings, comments, unchecked...), nil
+	return rules, silence(warnings, comments, unchecked...), nil
 }
 
 // A build collects the rules of all files.

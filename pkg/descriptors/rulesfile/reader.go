@@ -184,11 +184,11 @@ func (r *reader) collect(n *yaml.Node, schema *MapSchema, into map[string]field)
 
 func (r *reader) notMap(n *yaml.Node, schema *MapSchema) {
 	switch {
-	case schema.kind == rateLimitMap && n.Kind == yaml.SequenceNode:
+	case schema == rateLimitSchema && n.Kind == yaml.SequenceNode:
 		r.fault(n, "'rate_limit' is a list", "use 'rate_limits' for several limits")
-	case schema.kind == metadataMap:
+	case schema == metadataSchema:
 		r.fault(n, fmt.Sprintf("'<<' is %s", describe(n)), "want a map or a list of maps")
-	case schema.kind == fileMap:
+	case schema == fileSchema || schema == overlaySchema:
 		r.fault(n, fmt.Sprintf("the file is %s, not a map", describe(n)), "begin with 'domain: <name>' and 'descriptors:'")
 	default:
 		r.fault(n, fmt.Sprintf("%s is %s, not a map", schema.Name, describe(n)), "want a map with the keys "+schema.String())

@@ -18,7 +18,7 @@ const (
 // A domainTree is the root of a domain's tree, with the file that first named the domain.
 type domainTree struct {
 	file    string
-	root    location
+	root    *branch
 	taken   claimSet
 	onError position // position of the domain's on_store_error
 	onDeny  position // position of the domain's on_deny
@@ -52,7 +52,7 @@ func (p *parser) readFile(root *yaml.Node) {
 	p.warnSpace(f.value("domain"), "domain", domain)
 	// After a fault in the domain, its descriptors are still checked.
 	to := &domainTree{
-		file: p.file, root: location{node: p.build.builder.Domain(domain), branch: &branch{}, domain: domain}, taken: newClaimSet(),
+		file: p.file, root: &branch{node: p.build.builder.Domain(domain), domain: domain}, taken: newClaimSet(),
 	}
 	switch first := p.build.domains[domain]; {
 	case !ok:
@@ -82,66 +82,56 @@ func (p *parser) readDomainOnError(f field, tree *domainTree) {
 	if onError == limiters.OnErrorUnset {
 		return
 	}
-	domain := tree.root.domain
-	if before := p.build.builder.OnError(domain); before != limiters.OnErrorUnset && before != onError {
+	defaults := p.build.builder.Defaults(tree.root.domain)
+	if before := defaults.OnError; before != limiters.OnErrorUnset && before != onError {
 		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.positionText(tree.onError)),
 			"set it once")
 		return
 	}
-	p.build.builder.SetOnError(domain, onError)
-	tree.onError = p.positionOf(f.key)
+	defaults.OnError, tree.onError = onError, p.positionOf(f.key)
 }
 
 // readDomainOnDeny reads on_deny of a domain, which only one of its files may have.
 func (p *parser) readDomainOnDeny(f field, tree *domainTree) {
 	response := p.readOnDeny(f)
-	switch domain := tree.root.domain; {
+	switch {
 	case response == nil:
 	case tree.onDeny.line > 0:
 		p.fault(f.key, fmt.Sprintf("the domain has an 'on_deny' already, in %s", p.positionText(tree.onDeny)), "set it once")
 	default:
-		p.build.builder.SetOnDeny(domain, response)
+		p.build.builder.Defaults(tree.root.domain).OnDeny = response
 		tree.onDeny = p.positionOf(f.key)
 	}
-}
-
-// A location is a descriptor in the tree of its domain, or the root. In the path, a descriptor with
-// a list has only its key.
-type location struct {
-	node   *descriptors.Node
-	branch *branch
-	domain string
-	path   []descriptors.Entry
 }
 
 // maxComposite bounds a composite name in a message, in bytes.
 const maxComposite = 500
 
-// composite returns the name of a location in messages of envoyproxy/ratelimit.
-func (l location) composite() string {
-	text := l.domain
-	for _, e := range l.path {
+// composite returns the name of a descriptor in messages of envoyproxy/ratelimit.
+func (b *branch) composite() string {
+	text := b.domain
+	for _, e := range b.path {
 		text += "." + e.Joined()
 	}
 	return text
 }
 
-func (p *parser) readDescriptors(list field, at location, taken claimSet) {
+func (p *parser) readDescriptors(list field, at *branch, taken claimSet) {
 	p.eachDescriptor(list, descriptorSchema, func(f fields) { p.readDescriptor(f, at, taken) })
 }
 
 // readDescriptor reads a descriptor below at, with all descriptors below it.
-func (p *parser) readDescriptor(f fields, at location, taken claimSet) {
+func (p *parser) readDescriptor(f fields, at *branch, taken claimSet) {
 	spec, claims := p.readNodeSpec(f)
-	child := location{
-		node: at.node.Add(spec), branch: &branch{reader: &p.reader, key: f.key("key"), spec: spec, claims: claims},
-		domain: at.domain, path: append(slices.Clip(at.path), spec.Entry),
+	child := &branch{
+		node: at.node.Add(spec), domain: at.domain, path: append(slices.Clip(at.path), spec.Entry),
+		reader: &p.reader, key: f.key("key"), spec: spec, claims: claims,
 	}
 	if p.generated {
 		child.node.SetSource(p.file, 0)
 	} else {
 		child.node.SetSource(p.file, f.at.Line)
-		at.branch.children = append(at.branch.children, child.branch)
+		at.children = append(at.children, child)
 	}
 	p.visits += len(child.path) // the time and memory of a path
 	if len(claims) > 0 {
@@ -153,9 +143,9 @@ func (p *parser) readDescriptor(f fields, at location, taken claimSet) {
 	if rule != nil && rule.UsesLeases() {
 		p.checkLeases(f, rule, child)
 	}
-	child.branch.rule, child.branch.hasLimits = rule, rule != nil && !rule.Unlimited
+	child.rule, child.hasLimits = rule, rule != nil && !rule.Unlimited
 	p.readDescriptors(f.get("descriptors"), child, newClaimSet())
-	at.branch.hasLimits = at.branch.hasLimits || child.branch.hasLimits
+	at.hasLimits = at.hasLimits || child.hasLimits
 	if child.node.IsEmpty() {
 		p.deferCheck(func() {
 			if !child.node.Exempts() {
@@ -167,7 +157,7 @@ func (p *parser) readDescriptor(f fields, at location, taken claimSet) {
 }
 
 // readRule reads the limits and modifiers of a descriptor; nil if there are none.
-func (p *parser) readRule(f fields, at location) *descriptors.Rule {
+func (p *parser) readRule(f fields, at *branch) *descriptors.Rule {
 	rule := &descriptors.Rule{
 		ShadowMode: p.readLenientBool(f.get("shadow_mode")), QuotaMode: p.readLenientBool(f.get("quota_mode")),
 		DetailedMetric: p.readLenientBool(f.get("detailed_metric")), Metadata: p.readMetadata(f.get("metadata")),
@@ -184,7 +174,7 @@ func (p *parser) readRule(f fields, at location) *descriptors.Rule {
 	for name, isSet := range set {
 		if isSet {
 			p.deferCheck(func() {
-				if !at.branch.allBelow(name) {
+				if !at.allBelow(name) {
 					p.warn(modifierWithoutLimit, f.key(name), fmt.Sprintf("'%s' has no effect without a 'rate_limit' beside it", name),
 						"move it beside the 'rate_limit', descriptors do not inherit it")
 				}
@@ -196,7 +186,7 @@ func (p *parser) readRule(f fields, at location) *descriptors.Rule {
 
 // takeClaims is recordClaims for a set. It also warns about names that envoyproxy/ratelimit
 // rejects.
-func (p *parser) takeClaims(claims []claimAt, below location, taken claimSet) {
+func (p *parser) takeClaims(claims []claimAt, below *branch, taken claimSet) {
 	added := p.recordClaims(claims, taken.claims, func(name string) string {
 		return "composite key '" + descriptors.Truncate(below.composite()+"."+name, maxComposite) + "'"
 	})

@@ -76,12 +76,12 @@ func read(path string) *reading {
 	r := &reading{files: make([]rulesfile.File, len(found)), paths: make([]string, len(found))}
 	var stamps strings.Builder
 	for i, l := range found {
-		data, err := readFile(l.path, l.size)
+		data, err := readFile(l.path, l.info.Size())
 		if err != nil {
 			return &reading{err: err}
 		}
 		r.files[i], r.paths[i] = rulesfile.File{Name: l.name, Data: data}, l.path
-		fmt.Fprintf(&stamps, "%d %d;", l.size, l.modified.UnixNano())
+		fmt.Fprintf(&stamps, "%d %d;", l.info.Size(), l.info.ModTime().UnixNano())
 	}
 	r.stamps = stamps.String()
 	return r

@@ -8,15 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // A listedFile is a regular file to read.
 type listedFile struct {
-	name     string // for faults
-	path     string // to open
-	size     int64
-	modified time.Time
+	name string // for faults
+	path string // to open
+	info os.FileInfo
 }
 
 // A listing collects the files of a path.
@@ -35,7 +33,7 @@ func list(path string) ([]listedFile, error) {
 	case err != nil:
 		return nil, readError(err)
 	case info.Mode().IsRegular():
-		return []listedFile{{path, path, info.Size(), info.ModTime()}}, nil
+		return []listedFile{{path, path, info}}, nil
 	case !info.IsDir():
 		return nil, fmt.Errorf("read %s: neither a file nor a folder: name a rules file or a folder of rules files", path)
 	}
@@ -71,7 +69,7 @@ func (l *listing) addFolder(path, name string, parents []os.FileInfo) error {
 		case err != nil:
 			return readError(err)
 		case info.Mode().IsRegular():
-			l.files = append(l.files, listedFile{name, path, info.Size(), info.ModTime()})
+			l.files = append(l.files, listedFile{name, path, info})
 		case slices.ContainsFunc(parents, func(p os.FileInfo) bool { return os.SameFile(p, info) }):
 			return fmt.Errorf("read %s: a symbolic link to one of its own parent folders: remove the link", path)
 		case info.IsDir():

@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -23,38 +25,25 @@ import (
 // bound for deep messages. Equal configs give equal texts.
 func yamlOf(c *conf.RateLimitConfig) []byte {
 	y := &yaml{}
-	y.add("domain: ").text(c.GetDomain()).add("\n")
+	y.add("domain: %q\n", c.GetDomain())
 	y.descriptors(c.GetDescriptors(), 1)
-	return y.add("\n").b
+	y.add("\n")
+	return y.Bytes()
 }
 
 // maxIndent bounds the spaces before a line.
 const maxIndent = 16
 
-type yaml struct{ b []byte }
+type yaml struct{ bytes.Buffer }
 
-func (y *yaml) add(s string) *yaml {
-	y.b = append(y.b, s...)
-	return y
-}
+// add appends formatted text. %q quotes a text as YAML: Go's escapes are valid YAML for valid
+// UTF-8, which protobuf guarantees.
+func (y *yaml) add(format string, values ...any) { fmt.Fprintf(y, format, values...) }
 
-// text appends a quoted text. Go's escapes are valid YAML for valid UTF-8, which protobuf
-// guarantees.
-func (y *yaml) text(s string) *yaml {
-	y.b = strconv.AppendQuote(y.b, s)
-	return y
-}
-
-func (y *yaml) number(n uint32) *yaml {
-	y.b = strconv.AppendUint(y.b, uint64(n), 10)
-	return y
-}
-
-func (y *yaml) flag(key string, set bool) *yaml {
+func (y *yaml) flag(key string, set bool) {
 	if set {
-		y.add(", ").add(key).add(": true")
+		y.add(", %s: true", key)
 	}
-	return y
 }
 
 func (y *yaml) descriptors(list []*conf.RateLimitDescriptor, depth int) {
@@ -63,16 +52,16 @@ func (y *yaml) descriptors(list []*conf.RateLimitDescriptor, depth int) {
 		if i > 0 {
 			y.add(",")
 		}
-		y.add("\n").add(strings.Repeat(" ", min(depth, maxIndent)))
+		y.add("\n%*s", min(depth, maxIndent), "")
 		y.descriptor(d, depth)
 	}
 	y.add("]")
 }
 
 func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
-	y.add("{key: ").text(d.GetKey())
+	y.add("{key: %q", d.GetKey())
 	if d.GetValue() != "" {
-		y.add(", value: ").text(d.GetValue())
+		y.add(", value: %q", d.GetValue())
 	}
 	if d.GetRateLimit() != nil {
 		y.add(", rate_limit: ")
@@ -97,27 +86,23 @@ func (y *yaml) descriptor(d *conf.RateLimitDescriptor, depth int) {
 // policy appends a rate_limit. It writes an unknown unit as its number, which the parser reports as
 // a fault.
 func (y *yaml) policy(p *conf.RateLimitPolicy) {
-	y.add("{")
 	if p.GetUnlimited() {
-		y.add("unlimited: true")
+		y.add("{unlimited: true")
 	} else {
-		y.add("requests_per_unit: ").number(p.GetRequestsPerUnit())
+		y.add("{requests_per_unit: %d", p.GetRequestsPerUnit())
 	}
 	if !p.GetUnlimited() || p.GetUnit() != conf.RateLimitUnit_UNKNOWN {
-		y.add(", unit: ").text(p.GetUnit().String())
+		y.add(", unit: %q", p.GetUnit().String())
 	}
 	if p.GetName() != "" {
-		y.add(", name: ").text(p.GetName())
+		y.add(", name: %q", p.GetName())
 	}
 	if len(p.GetReplaces()) > 0 {
-		y.add(", replaces: [")
+		names := make([]string, len(p.GetReplaces()))
 		for i, r := range p.GetReplaces() {
-			if i > 0 {
-				y.add(", ")
-			}
-			y.add("{name: ").text(r.GetName()).add("}")
+			names[i] = fmt.Sprintf("{name: %q}", r.GetName())
 		}
-		y.add("]")
+		y.add(", replaces: [%s]", strings.Join(names, ", "))
 	}
 	y.add("}")
 }
@@ -135,7 +120,7 @@ func (y *yaml) fields(s *structpb.Struct) {
 		if len(quoted) > maxSimpleKeyBytes {
 			y.add("? ")
 		}
-		y.add(quoted).add(": ")
+		y.add("%s: ", quoted)
 		y.value(s.GetFields()[key])
 	}
 	y.add("}")
@@ -144,11 +129,11 @@ func (y *yaml) fields(s *structpb.Struct) {
 func (y *yaml) value(v *structpb.Value) {
 	switch kind := v.GetKind().(type) {
 	case *structpb.Value_BoolValue:
-		y.b = strconv.AppendBool(y.b, kind.BoolValue)
+		y.add("%t", kind.BoolValue)
 	case *structpb.Value_NumberValue:
 		y.float(kind.NumberValue)
 	case *structpb.Value_StringValue:
-		y.text(kind.StringValue)
+		y.add("%q", kind.StringValue)
 	case *structpb.Value_StructValue:
 		y.fields(kind.StructValue)
 	case *structpb.Value_ListValue:
@@ -174,6 +159,6 @@ func (y *yaml) float(f float64) {
 	case math.IsInf(f, -1):
 		y.add("-.inf")
 	default:
-		y.b = strconv.AppendFloat(y.b, f, 'g', -1, 64)
+		y.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
 	}
 }
