@@ -54,7 +54,7 @@ func simulate(t *testing.T, algorithm string) []request {
 	var all []request
 	for _, at := range traffic() {
 		verdicts := make([]limiters.Verdict, 1)
-		op := limiters.Op{Key: "alice", Limit: l, N: 1}
+		op := limiters.Op{Key: "alice", Limit: l, Hits: 1}
 		// 1,000,000,000 s is a multiple of the window: a window begins at 0 in the picture.
 		must.Succeed(t, store.TakeAt(t.Context(), time.Unix(1_000_000_000, 0).Add(at), []limiters.Group{{op}}, verdicts))
 		all = append(all, request{at, verdicts[0].Allowed})

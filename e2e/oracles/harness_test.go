@@ -165,7 +165,7 @@ func newLimit(t *testing.T, spec limiters.Spec) *limiters.Limit {
 func take(t *testing.T, store limiterstest.TimedStore, limit *limiters.Limit, y request) limiters.Verdict {
 	t.Helper()
 	var out [1]limiters.Verdict
-	groups := []limiters.Group{{{Key: y.key, Limit: limit, N: y.n}}}
+	groups := []limiters.Group{{{Key: y.key, Limit: limit, Hits: y.n}}}
 	if err := errors.Join(store.TakeAt(t.Context(), start.Add(y.at), groups, out[:]), out[0].Err); err != nil {
 		t.Fatalf("%+v: %v", y, err)
 	}
@@ -206,7 +206,7 @@ func atOnce(t *testing.T, spec limiters.Spec, n, want int) {
 		for range n {
 			callers.Go(func() {
 				var out [1]limiters.Verdict
-				groups := []limiters.Group{{{Key: "laoqian", Limit: limit, N: 1}}}
+				groups := []limiters.Group{{{Key: "laoqian", Limit: limit, Hits: 1}}}
 				if err := errors.Join(store.TakeAt(t.Context(), start, groups, out[:]), out[0].Err); err != nil {
 					t.Error(err)
 				}

@@ -127,7 +127,7 @@ func TestNoDyingClientLeavesAKeyWithoutExpiry(t *testing.T) {
 	groupsOn := func(key string) []limiters.Group {
 		ops := make([]limiters.Op, len(specs))
 		for i, spec := range specs {
-			ops[i] = limiters.Op{Key: key, Limit: newLimit(t, spec), N: 1}
+			ops[i] = limiters.Op{Key: key, Limit: newLimit(t, spec), Hits: 1}
 		}
 		return limiters.Singles(ops...)
 	}

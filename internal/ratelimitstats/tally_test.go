@@ -130,7 +130,7 @@ func TestEveryHitIsTalliedWithinOrOverLimit(t *testing.T) {
 	for range 50 {
 		d := &decide.Decision{Plan: &decide.Plan{Hits: 3, Limits: []descriptors.RateLimit{limit}}}
 		out := make([]limiters.Verdict, 1)
-		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, N: 3}}},
+		limiters.Decide(1_700_000_000_000_000, []limiters.Group{{{Key: "k", Limit: limit.Limit, Hits: 3}}},
 			states, out, nil)
 		d.Verdicts = out
 		for i, n := range tallyOf(d, 0, .8) {

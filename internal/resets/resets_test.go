@@ -80,7 +80,7 @@ func newReplica(t *testing.T, shared *memstore.Store, c *channel) (r *Service, t
 	on := func(store limiters.Store) func(string) limiters.Verdict {
 		return func(key string) limiters.Verdict {
 			out := make([]limiters.Verdict, 1)
-			must.Succeed(t, store.Take(t.Context(), limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out))
+			must.Succeed(t, store.Take(t.Context(), limiters.Singles(limiters.Op{Key: key, Limit: limit, Hits: 1}), out))
 			return out[0]
 		}
 	}

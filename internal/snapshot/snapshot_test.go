@@ -39,7 +39,7 @@ func TestSavesAreCounted(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
 	path := filepath.Join(t.TempDir(), "folder", "snapshot")
 	store, f := Open(path, memstore.Options{}, zap.NewNop())
-	must.Succeed(t, store.Take(t.Context(), limiters.Singles(limiters.Op{Key: "k", Limit: limit, N: 1}), make([]limiters.Verdict, 1)))
+	must.Succeed(t, store.Take(t.Context(), limiters.Singles(limiters.Op{Key: "k", Limit: limit, Hits: 1}), make([]limiters.Verdict, 1)))
 	f.Save() // the folder is missing
 	if s := f.Stats(); s != (Stats{Failures: 1}) {
 		t.Errorf("%+v, want one failure", s)

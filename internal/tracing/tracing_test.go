@@ -59,7 +59,7 @@ func TestStoreSpanIsAChildOfRequestSpan(t *testing.T) {
 	tracing, stop := collected(t)
 	ctx, request := tracing.provider.Tracer("test").Start(context.Background(), "request")
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Second})
-	groups, out := []limiters.Group{{{Key: "alice", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
+	groups, out := []limiters.Group{{{Key: "alice", Limit: limit, Hits: 1}}}, make([]limiters.Verdict, 1)
 	if err := tracing.Store(limiterstest.NewReference()).Take(ctx, groups, out); err != nil || !out[0].Allowed {
 		t.Fatal(err, out)
 	}

@@ -527,7 +527,7 @@ func TestPossiblyChargedLeasesAreEnded(t *testing.T) {
 			}
 			if c.want > 0 {
 				opened, end := store.opsOfCalls[0][0], store.opsOfCalls[1][0]
-				if end.Kind != limiters.OpEnd || end.N != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
+				if end.Kind != limiters.OpEnd || end.Hits != 0 || end.Key != opened.Key || end.Lease != opened.Lease || end.Limit != opened.Limit {
 					t.Errorf("got %+v, want the end of %+v with 0 hits", end, opened)
 				}
 			}
@@ -564,7 +564,7 @@ func TestEndIsRepeatedIfItsContextEnds(t *testing.T) {
 	if err := d.Decide(ctx, leaseRequest("7 user=u lease=a settle"), &result); err != nil || result.GivenUpLeases != 0 || result.EndErr != nil {
 		t.Fatalf("%v, %d leases given up, %v: want none, because the request settled its own", err, result.GivenUpLeases, result.EndErr)
 	}
-	if again := store.opsOfCalls[2][0]; again.Kind != limiters.OpEnd || again.N != 7 {
+	if again := store.opsOfCalls[2][0]; again.Kind != limiters.OpEnd || again.Hits != 7 {
 		t.Errorf("repeated as %+v, want the actual cost of 7", again)
 	}
 	wantReasons(t, d, "allowed: within_limit(2)", "0 user=u lease=z")

@@ -3,7 +3,7 @@ package limiters
 // mayOpenLease reports whether op may open a lease. A charge of 0 hits is a peek under concurrency,
 // and elsewhere a reservation with an estimate of 0.
 func (op *Op) mayOpenLease() bool {
-	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpAddHits && (op.N > 0 || op.N == 0 && op.Limit.Reserves())
+	return op.Limit.UsesLeases() && !op.Lease.IsZero() && op.Kind == OpAddHits && (op.Hits > 0 || op.Hits == 0 && op.Limit.Reserves())
 }
 
 // A leaseEffect is the effect of an allowed operation on its lease.
@@ -70,7 +70,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 // apply charges the hits of an allowed operation and opens its lease. It returns the effect on the
 // lease.
 func (op *Op) apply(s *State, now int64) leaseEffect {
-	l, n := op.Limit, ClampHits(op.N)
+	l, n := op.Limit, ClampHits(op.Hits)
 	charged, effect := int64(0), op.leaseEffect(s, now)
 	switch effect {
 	case leaseNone:
@@ -94,7 +94,7 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 func (op *Op) endLease(s *State, now int64) (found bool) {
 	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
 	if found && op.Limit.Reserves() {
-		op.Limit.algorithm.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.N)) - held.n}})
+		op.Limit.algorithm.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.Hits)) - held.n}})
 	}
 	s.removeEmptyExtraState()
 	return found
@@ -105,6 +105,6 @@ func (op *Op) endLease(s *State, now int64) (found bool) {
 func (op *Op) rememberEnd(s *State, now int64) {
 	leases := &s.ensureExtraState().leases
 	if _, known := leases.ended.byID[op.Lease]; known || leases.ended.len() < MaxLeases {
-		leases.ended.set(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: max(0, ClampHits(op.N))})
+		leases.ended.set(op.Lease, lease{expires: now + EndedTTL.Microseconds(), n: max(0, ClampHits(op.Hits))})
 	}
 }

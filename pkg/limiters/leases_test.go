@@ -100,7 +100,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	var s State
 	take := func(kind OpKind, i, n int) Verdict {
 		out := make([]Verdict, 1)
-		op := Op{Limit: l, N: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Kind: kind}
+		op := Op{Limit: l, Hits: int64(n), Lease: NewLeaseID(nil, strconv.Itoa(i)), Kind: kind}
 		Decide(1_000_000, Singles(op), []*State{&s}, out, nil)
 		return out[0]
 	}
@@ -147,7 +147,7 @@ func TestEndedLeaseOfASnapshotChargesNoSlots(t *testing.T) {
 	state, out := State{}, make([]Verdict, 1)
 	id := NewLeaseID(nil, "a")
 	state.ensureExtraState().leases.ended.set(id, lease{expires: 2 * now, n: 1})
-	if Decide(now, Singles(Op{Limit: l, N: 1, Lease: id}), []*State{&state}, out, nil); !out[0].Allowed || out[0].Used != 0 {
+	if Decide(now, Singles(Op{Limit: l, Hits: 1, Lease: id}), []*State{&state}, out, nil); !out[0].Allowed || out[0].Used != 0 {
 		t.Errorf("%+v: want it allowed, without a slot", out[0])
 	}
 }
@@ -173,11 +173,11 @@ func TestChargeAfterItsEndNeedsMemory(t *testing.T) {
 			}
 		}
 		early, late := NewLeaseID(nil, "early"), NewLeaseID(nil, "late")
-		decide("an end that arrives first", Op{Lease: early, Kind: OpEnd, N: 3}, true, 0)
+		decide("an end that arrives first", Op{Lease: early, Kind: OpEnd, Hits: 3}, true, 0)
 		decide("its charge", Op{Lease: early}, true, 3)
 		decide("another charge", Op{Lease: late}, true, 3)
 		decide("the same charge again", Op{Lease: late}, false, 3)
-		decide("an end above its estimate", Op{Lease: late, Kind: OpEnd, N: 2}, false, 5) // must not fail
+		decide("an end above its estimate", Op{Lease: late, Kind: OpEnd, Hits: 2}, false, 5) // must not fail
 	}
 }
 

@@ -14,7 +14,7 @@ func TestLimitMethodsAgreeWithDecisions(t *testing.T) {
 	const window = int64(time.Second / time.Microsecond)
 	allows := func(l *Limit, s *State, now, n int64) bool {
 		out := make([]Verdict, 1)
-		Decide(now, Singles(Op{Limit: l, N: n}), []*State{s}, out, nil)
+		Decide(now, Singles(Op{Limit: l, Hits: n}), []*State{s}, out, nil)
 		return out[0].Allowed
 	}
 	for _, name := range Algorithms() {

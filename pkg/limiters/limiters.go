@@ -2,7 +2,7 @@
 //
 // A hit is the unit of a limit, usually one request. A [Limit] is a number of hits and the
 // algorithm that counts them, such as 100 per minute in a fixed window; [NewLimit] makes it from a
-// [Spec]. An [Op] is one operation on one key under a Limit, such as a charge of N hits. A [Store]
+// [Spec]. An [Op] is one operation on one key under a Limit, such as a charge of one hit. A [Store]
 // keeps a [State] for each key, decides operations, and returns a [Verdict] for each: allowed, or
 // denied with the wait.
 //
@@ -37,23 +37,23 @@ const MaxHits = 1 << 52
 type OpKind uint8
 
 const (
-	// OpAddHits adds N hits to the usage of the key: it charges N > 0 hits, peeks (checks without
-	// charging) if N = 0, or refunds -N if N < 0. With a Lease, under a limit that reserves, N = 0
-	// opens a reservation of 0.
+	// OpAddHits charges Hits to the usage of the key, refunds -Hits if they are negative, or peeks
+	// (checks without charging) if they are 0. With a Lease, under a limit that reserves, 0 opens a
+	// reservation of 0.
 	OpAddHits OpKind = iota
-	// OpEnd ends the lease. It settles a reservation to the actual cost N; a concurrency limit
-	// ignores N. An end is always allowed. It must be alone in its group, and its limit must use
+	// OpEnd ends the lease. It settles a reservation to Hits, the actual cost; a concurrency limit
+	// ignores Hits. An end is always allowed. It must be alone in its group, and its limit must use
 	// leases. The store remembers the end of an unknown id for [EndedTTL]: within that time, a
 	// charge with the id opens no lease, and a reservation is charged its actual cost.
 	OpEnd
 	// OpInspect reads the state of the key: it charges nothing, never counts as an offense, and is
-	// never answered by a cache. N and Lease are ignored. An inspection is allowed if one more hit
-	// would be, even with peek=over. The operations of its group must inspect too.
+	// never answered by a cache. Hits and Lease are ignored. An inspection is allowed if one more
+	// hit would be, even with peek=over. The operations of its group must inspect too.
 	OpInspect
-	// OpCountDenied peeks. If the peek is denied and the limit counts denied hits, it charges N >=
-	// 0 hits, which the caller has already denied from its cache. The store does both in one step,
-	// because the hits must not count in a window that began after the caller denied them. The
-	// operation must be ungrouped, under a limit without extra state.
+	// OpCountDenied peeks. If the peek is denied and the limit counts denied hits, it charges Hits,
+	// the debt, which the caller has already denied from its cache. The store does both in one
+	// step, because the hits must not count in a window that began after the caller denied them.
+	// The operation must be ungrouped, under a limit without extra state.
 	OpCountDenied
 )
 
@@ -65,12 +65,8 @@ type Op struct {
 	Key   string
 	Limit *Limit
 	Kind  OpKind
-	// N is a number of hits, see [ClampHits]. Its meaning depends on Kind:
-	//   - OpAddHits: the hits to charge, or to refund if negative; 0 peeks or opens a reservation
-	//   - OpEnd: the actual cost of a reservation; a concurrency limit ignores N
-	//   - OpInspect: ignored
-	//   - OpCountDenied: the debt, which are hits that the caller has denied from its cache
-	N int64
+	// Hits is the number of hits that Kind charges, refunds, settles or counts, see [ClampHits].
+	Hits int64
 	// Lease identifies the request under a limit with leases, see [Limit.UsesLeases]; zero for
 	// other limits.
 	Lease LeaseID
@@ -86,7 +82,7 @@ type Op struct {
 }
 
 // IsRefund reports whether op refunds hits. A refund is always allowed.
-func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.N < 0 }
+func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.Hits < 0 }
 
 // Undo returns the operation that undoes op: the end of the lease that op may have opened by its
 // verdict v, or else a refund of its hits. It returns false if op has opened no lease and charged
@@ -94,11 +90,11 @@ func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.N < 0 }
 func (op *Op) Undo(v *Verdict) (undo Op, needed bool) {
 	undo = *op
 	if op.mayOpenLease() {
-		undo.N, undo.Kind, undo.Holder = 0, OpEnd, v.Holder
+		undo.Hits, undo.Kind, undo.Holder = 0, OpEnd, v.Holder
 		return undo, !v.LeaseAlreadyOpen && v.Holder != NoneHolds && !IsUncharged(v.Err)
 	}
-	undo.N = -op.N
-	return undo, op.Kind == OpAddHits && op.N > 0
+	undo.Hits = -op.Hits
+	return undo, op.Kind == OpAddHits && op.Hits > 0
 }
 
 // A Group is a non-empty list of operations. If each of them is allowed, all take effect; otherwise
@@ -219,6 +215,6 @@ func IsRejectedReset(err error) bool {
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 
-// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Op].N
+// ClampHits limits n to the range from -[MaxHits] to MaxHits. Stores and decorators clamp [Op].Hits
 // themselves.
 func ClampHits(n int64) int64 { return max(-MaxHits, min(n, MaxHits)) }

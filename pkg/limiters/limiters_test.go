@@ -201,7 +201,7 @@ func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	must.Succeed(t, err)
 	const now = 1_000_000
 	state, out := State{}, make([]Verdict, 1)
-	denied := Op{Limit: l, Kind: OpCountDenied, N: 3}
+	denied := Op{Limit: l, Kind: OpCountDenied, Hits: 3}
 	full := errors.New("no memory")
 	decide := func(op Op) {
 		Decide(now, Singles(op), []*State{&state}, out, func(int) error { return full })
@@ -209,10 +209,10 @@ func TestDeniedHitsNeedMemoryOnlyIfTheyCount(t *testing.T) {
 	if decide(denied); !out[0].Allowed {
 		t.Errorf("without memory, a peek that fits: %+v, want allowed", out[0])
 	}
-	if decide(Op{Limit: l, N: 1}); !errors.Is(out[0].Err, full) {
+	if decide(Op{Limit: l, Hits: 1}); !errors.Is(out[0].Err, full) {
 		t.Errorf("without memory, a charge that fits: %+v, want an error", out[0])
 	}
-	Decide(now, Singles(Op{Limit: l, N: 1}), []*State{&state}, out, nil)
+	Decide(now, Singles(Op{Limit: l, Hits: 1}), []*State{&state}, out, nil)
 	if decide(denied); !out[0].Denied() || out[0].Used != 1 {
 		t.Errorf("without memory, denied hits: %+v, want denied with 1 used", out[0])
 	}

@@ -62,7 +62,7 @@ type Run struct {
 	OpCount     int
 	KeyIndex    int   // of the key of the first operation, unless the run is a group
 	LimitIndex  int   // of the limit of the operations of a KindSameKey run
-	N           int64 // the N of these
+	Hits        int64 // their Hits
 	CountDenied bool  // the operations are of the kind limiters.OpCountDenied
 }
 
@@ -76,14 +76,14 @@ func AppendRun(b []byte, r *Run) []byte {
 	}
 	b = binary.BigEndian.AppendUint16(b, uint16(r.OpCount))
 	b = append(appendIndex(b, r.KeyIndex), byte(kind))
-	return binary.BigEndian.AppendUint64(appendIndex(b, r.LimitIndex), uint64(r.N))
+	return binary.BigEndian.AppendUint64(appendIndex(b, r.LimitIndex), uint64(r.Hits))
 }
 
 var aloneLayout = layout{{"limit_index", "I2"}, {"n", "i8"}}
 
 // AppendAlone appends the aloneLayout of op.
 func AppendAlone(b []byte, op *limiters.Op, limitIndex int) []byte {
-	return binary.BigEndian.AppendUint64(appendIndex(b, limitIndex), uint64(limiters.ClampHits(op.N)))
+	return binary.BigEndian.AppendUint64(appendIndex(b, limitIndex), uint64(limiters.ClampHits(op.Hits)))
 }
 
 var groupedLayout = slices.Concat(layout{{"key_index", "I2"}}, aloneLayout)

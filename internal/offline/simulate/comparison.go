@@ -85,7 +85,7 @@ func (c *comparison) observe(k *keyStats, key string, at, n int64) (hits, bytes 
 	hits = -k.span.expire(expired)
 	bytes = -k.states[slidingLog].HeapBytes()
 	for i := range c.groups {
-		c.groups[i][0].N = n
+		c.groups[i][0].Hits = n
 		c.states[i] = &k.states[c.byGroup[i]]
 	}
 	limiters.Decide(at, c.groups, c.states[:], c.out[:], nil)

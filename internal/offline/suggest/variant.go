@@ -125,7 +125,7 @@ func newKeyStore(l *limiters.Limit) *keyStore {
 }
 
 func (s *keyStore) take(at, hits int64) limiters.Verdict {
-	s.groups[0][0].N = hits
+	s.groups[0][0].Hits = hits
 	limiters.Decide(at, s.groups, s.states, s.verdict, nil)
 	return s.verdict[0]
 }

@@ -86,7 +86,7 @@ func hit(t *testing.T, s limiters.Store, key string) {
 	limit, err := limiters.NewLimit(limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour, CountDenied: true})
 	must.Succeed(t, err)
 	out := make([]limiters.Verdict, 1)
-	must.Succeed(t, s.Take(context.Background(), limiters.Singles(limiters.Op{Key: key, Limit: limit, N: 1}), out))
+	must.Succeed(t, s.Take(context.Background(), limiters.Singles(limiters.Op{Key: key, Limit: limit, Hits: 1}), out))
 }
 
 func TestClientSpeaksWithTheServer(t *testing.T) {

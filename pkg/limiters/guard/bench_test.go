@@ -32,7 +32,7 @@ func BenchmarkDenyCache(b *testing.B) {
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
 		all := make([][]limiters.Group, keys)
 		for i := range all {
-			all[i] = []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", i), Limit: limit, N: 1}}}
+			all[i] = []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", i), Limit: limit, Hits: 1}}}
 			for range 2 {
 				takeGroups(b, c, all[i]...)
 			}
@@ -77,7 +77,7 @@ func BenchmarkDenyCache(b *testing.B) {
 	b.Run("miss", func(b *testing.B) {
 		c := guard.NewDenyCache(allows{}, guard.DenyCacheOptions{})
 		b.Cleanup(func() { _ = c.Close(context.Background()) })
-		groups := []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", 1), Limit: log, N: 1}}}
+		groups := []limiters.Group{{{Key: fmt.Sprintf("4:shop|user_id=%030d", 1), Limit: log, Hits: 1}}}
 		out := make([]limiters.Verdict, 1)
 		b.ReportAllocs()
 		for b.Loop() {

@@ -20,9 +20,9 @@ func TestCachedDenialIsDatedAfterItsDenial(t *testing.T) {
 	began := c.clock()
 	var denial [1]limiters.Verdict
 	for range 2 {
-		must.Succeed(t, c.Take(t.Context(), limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1}), denial[:]))
+		must.Succeed(t, c.Take(t.Context(), limiters.Singles(limiters.Op{Key: "k", Limit: l, Hits: 1}), denial[:]))
 	}
-	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, N: 1})
+	groups := limiters.Singles(limiters.Op{Key: "k", Limit: l, Hits: 1})
 	var cached [1]limiters.Verdict
 	if n, _ := c.routeOps(began, groups, make([]route, 1), cached[:]); n != 0 {
 		t.Fatal("the denial is not cached")

@@ -273,7 +273,7 @@ func (c *DenyCache) removeOutdated(op *limiters.Op, r *route, v *limiters.Verdic
 
 // recordDenial records the verdict v on op, if it is a denial that is certain to last.
 func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, r *route, v *limiters.Verdict) {
-	d, certain := c.denialOf(began, ended, op.Limit, op.N, v)
+	d, certain := c.denialOf(began, ended, op.Limit, op.Hits, v)
 	if !certain {
 		return
 	}

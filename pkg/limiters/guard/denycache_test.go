@@ -68,7 +68,7 @@ func TestDenialInUseIsRenewed(t *testing.T) {
 				a, b := f.replica(defaults), f.replica(defaults)
 				ops := func(n int64) (all []limiters.Op) {
 					for i := range keys {
-						all = append(all, limiters.Op{Key: fmt.Sprint(i), Limit: c.limit, N: n})
+						all = append(all, limiters.Op{Key: fmt.Sprint(i), Limit: c.limit, Hits: n})
 					}
 					return all
 				}
@@ -142,9 +142,9 @@ func TestFrequentRetriesWaitForTheStoreOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(defaults)
-				take(t, a, limiters.Op{Key: "k", Limit: c.limit, N: 2})
+				take(t, a, limiters.Op{Key: "k", Limit: c.limit, Hits: 2})
 				for i := range 50 {
-					v := take(t, a, limiters.Op{Key: "k", Limit: c.limit, N: 1})[0]
+					v := take(t, a, limiters.Op{Key: "k", Limit: c.limit, Hits: 1})[0]
 					if v.Allowed || (v.By == limiters.ByCache) != (i > 0) {
 						t.Errorf("at %v: %s", time.Now().Format("05.000"), describe(v))
 					}
@@ -209,7 +209,7 @@ func TestCloseRenewsNoDenial(t *testing.T) {
 		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Op{Key: key, Limit: logOfTwo, N: 2}, limiters.Op{Key: key, Limit: logOfTwo, N: 1})
+			take(t, a, limiters.Op{Key: key, Limit: logOfTwo, Hits: 2}, limiters.Op{Key: key, Limit: logOfTwo, Hits: 1})
 			a.mustTake(key, logOfTwo, 1, "cached: denied used=2 remaining=0 retry=60s reset=60s")
 		}
 		calls := a.link.calls.Load()
@@ -226,7 +226,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 			withFixture(t, func(f *fixture) {
 				a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10, MaxAge: time.Hour})
 				for i := range 500 {
-					op := limiters.Op{Key: fmt.Sprint(i), Limit: c.limit, N: 1}
+					op := limiters.Op{Key: fmt.Sprint(i), Limit: c.limit, Hits: 1}
 					take(t, a, op, op, op)
 					take(t, a, op)
 				}
@@ -234,7 +234,7 @@ func TestExpiredDenialsAreEvicted(t *testing.T) {
 					t.Fatalf("%+v: it is not full", got)
 				}
 				time.Sleep(2 * time.Minute)
-				late := limiters.Op{Key: "late", Limit: c.limit, N: 1}
+				late := limiters.Op{Key: "late", Limit: c.limit, Hits: 1}
 				take(t, a, late, late, late)
 				if v := take(t, a, late)[0]; v.By != limiters.ByCache {
 					t.Errorf("%s, want a cached denial", describe(v))
@@ -249,7 +249,7 @@ func TestTooLongKeyEvictsNoDenial(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(guard.DenyCacheOptions{MaxBytes: 8 << 10})
 		deny := func(key string) {
-			op := limiters.Op{Key: key, Limit: logOfTwo, N: 1}
+			op := limiters.Op{Key: key, Limit: logOfTwo, Hits: 1}
 			take(t, a, op, op, op)
 		}
 		deny("k")
@@ -411,7 +411,7 @@ func TestDebtIsSentWithoutFurtherRequests(t *testing.T) {
 		a := f.replica(guard.DenyCacheOptions{MaxAge: 2 * time.Second})
 		for i := range 200 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Op{Key: key, Limit: counted, N: 2}, limiters.Op{Key: key, Limit: counted, N: 2})
+			take(t, a, limiters.Op{Key: key, Limit: counted, Hits: 2}, limiters.Op{Key: key, Limit: counted, Hits: 2})
 		}
 		time.Sleep(1500 * time.Millisecond)
 		for i := range 200 {
@@ -440,14 +440,14 @@ func TestDebtIsNotCountedInTheNextWindow(t *testing.T) {
 				spec := limiters.Spec{Max: 1000, CountDenied: true, Params: limiters.Params{WindowStart: start}}
 				a, held, more := f.replica(defaults), limit(spec), spec
 				more.Max++
-				take(f, a, limiters.Op{Key: "k", Limit: held, N: 1000})
+				take(f, a, limiters.Op{Key: "k", Limit: held, Hits: 1000})
 				time.Sleep(59900 * time.Millisecond)
 				a.mustTake("k", held, 1, "denied used=1001 remaining=0 retry=100ms reset=100ms")
 				for range 7 {
-					take(f, a, limiters.Op{Key: "k", Limit: held, N: 400})
+					take(f, a, limiters.Op{Key: "k", Limit: held, Hits: 400})
 				}
 				a.link.set(150*time.Millisecond, 0, nil)
-				v := take(f, a, limiters.Op{Key: "k", Limit: limit(more), N: 1})[0] // with the debt
+				v := take(f, a, limiters.Op{Key: "k", Limit: limit(more), Hits: 1})[0] // with the debt
 				if !v.Allowed || v.Used != 1 {
 					t.Errorf("in the next window: %s, want that it is empty", describe(v))
 				}
@@ -598,7 +598,7 @@ func TestDenialDuringARefundIsNotCached(t *testing.T) {
 				a.link.setReplyErr(errBroken)
 			}
 			go func() {
-				if err := takeError(f.Context(), a, limiters.Op{Key: "k", Limit: counted, N: -2}); unheard != (err != nil) {
+				if err := takeError(f.Context(), a, limiters.Op{Key: "k", Limit: counted, Hits: -2}); unheard != (err != nil) {
 					t.Error(err)
 				}
 			}()
@@ -687,7 +687,7 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 		for _, name := range []string{"sliding_log", "funnel"} {
 			l := limit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour, CountDenied: true})
 			for i := range 5 {
-				if v := take(t, a, limiters.Op{Key: name, Limit: l, N: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
+				if v := take(t, a, limiters.Op{Key: name, Limit: l, Hits: 1})[0]; v.Allowed != (i < 2) || v.By == limiters.ByCache {
 					t.Errorf("operation %d of a %s: got %s, want a verdict of the store, allowed %t", i, name, describe(v), i < 2)
 				}
 			}
@@ -708,7 +708,7 @@ func TestPermanentAndProlongedDenialsAreNotCached(t *testing.T) {
 func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		op := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: logOfTwo, N: n} }
+		op := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: logOfTwo, Hits: n} }
 		f.mustTake(a, []limiters.Op{op("k", 1), op("k", 2), op("k", 1)},
 			"ok used=1 remaining=1 reset=60s",
 			"denied used=1 remaining=1 retry=60s reset=60s",
@@ -730,10 +730,10 @@ func TestOpsOfOneCallAreDecidedInOrder(t *testing.T) {
 func TestOnlyOpsWithoutADenialAreForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		full, free := limiters.Op{Key: "full", Limit: counted, N: 3}, limiters.Op{Key: "free", Limit: logOfTwo, N: 1}
-		over, one := limiters.Op{Key: "over", Limit: counted, N: 3}, limiters.Op{Key: "over", Limit: counted, N: 1}
+		full, free := limiters.Op{Key: "full", Limit: counted, Hits: 3}, limiters.Op{Key: "free", Limit: logOfTwo, Hits: 1}
+		over, one := limiters.Op{Key: "over", Limit: counted, Hits: 3}, limiters.Op{Key: "over", Limit: counted, Hits: 1}
 		take(t, a, full, over)
-		full.N = 1
+		full.Hits = 1
 		take(t, a, full, one)
 		before := a.link.ops.Load()
 		f.mustTake(a, []limiters.Op{full, free, one, free, full},
@@ -747,7 +747,7 @@ func TestOnlyOpsWithoutADenialAreForwarded(t *testing.T) {
 		}
 		// If the store fails, a denial from memory stands. If all operations fail, the call fails.
 		a.link.set(0, 0, errBroken)
-		f.mustTake(a, []limiters.Op{{Key: "new", Limit: counted, N: 1}, full},
+		f.mustTake(a, []limiters.Op{{Key: "new", Limit: counted, Hits: 1}, full},
 			"error broken", "cached: denied used=7 remaining=0 retry=60s reset=60s")
 		if err := takeError(f.Context(), a, free, free); !errors.Is(err, errBroken) {
 			t.Errorf("%v, want %v", err, errBroken)
@@ -762,7 +762,7 @@ var errBroken = errors.New("broken")
 func TestGroupOfSeveralOpsIsForwarded(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		a := f.replica(defaults)
-		one := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: counted, N: 1} }
+		one := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: counted, Hits: 1} }
 		a.mustTake("full", counted, 3, "denied used=3 remaining=0 retry=never reset=60s")
 		f.mustTake(a, []limiters.Op{one("full")}, "denied used=4 remaining=0 retry=60s reset=60s")
 		f.mustTake(a, []limiters.Op{one("full")}, "cached: denied used=5 remaining=0 retry=60s reset=60s")
@@ -773,10 +773,10 @@ func TestGroupOfSeveralOpsIsForwarded(t *testing.T) {
 			"ok used=1 remaining=1 reset=60s")
 		a.mustTake("full", counted, 1, "cached: denied used=6 remaining=0 retry=60s reset=60s") // with the hit of the group
 		raised := limit(limiters.Spec{Max: 20, CountDenied: true})
-		f.mustTakeGroups(a, []limiters.Group{{{Key: "full", Limit: raised, N: 1}, {Key: "third", Limit: raised, N: 1}}},
+		f.mustTakeGroups(a, []limiters.Group{{{Key: "full", Limit: raised, Hits: 1}, {Key: "third", Limit: raised, Hits: 1}}},
 			"ok used=8 remaining=12 reset=60s", "ok used=1 remaining=19 reset=60s")
 		// An operation on a key of the group is decided after it.
-		f.mustTakeGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, N: -8}}, {one("full")}},
+		f.mustTakeGroups(a, []limiters.Group{{one("free"), {Key: "full", Limit: counted, Hits: -8}}, {one("full")}},
 			"ok used=1 remaining=1 reset=60s",
 			"ok used=0 remaining=2 reset=60s",
 			"ok used=1 remaining=1 reset=60s")
@@ -793,7 +793,7 @@ func TestDebtIsSentAtMostOnce(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, errBroken)
-		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, N: -1}); !errors.Is(err, errBroken) {
+		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, Hits: -1}); !errors.Is(err, errBroken) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -817,7 +817,7 @@ func TestDebtWaitsWhileNothingIsCharged(t *testing.T) {
 			a.mustTake(key, counted, 9, "cached: denied used=13 remaining=0 retry=never reset=60s")
 		}
 		a.link.set(0, 0, limiters.Uncharged(errors.New("the breaker is open")))
-		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, Kind: limiters.OpCountDenied, N: 1}); !limiters.IsUncharged(err) {
+		if err := takeError(f.Context(), a, limiters.Op{Key: "with a call", Limit: counted, Kind: limiters.OpCountDenied, Hits: 1}); !limiters.IsUncharged(err) {
 			t.Fatal(err)
 		}
 		time.Sleep(1100 * time.Millisecond)
@@ -924,7 +924,7 @@ func TestCloseSendsDebts(t *testing.T) {
 		a := f.replica(defaults)
 		for i := range 120 {
 			key := fmt.Sprint(i)
-			take(t, a, limiters.Op{Key: key, Limit: counted, N: 2}, limiters.Op{Key: key, Limit: counted, N: 2})
+			take(t, a, limiters.Op{Key: key, Limit: counted, Hits: 2}, limiters.Op{Key: key, Limit: counted, Hits: 2})
 			a.mustTake(key, counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")
 		}
 		if err := a.Close(f.Context()); err != nil {
@@ -950,7 +950,7 @@ func TestCanceledTakeIsNotAnsweredFromCache(t *testing.T) {
 		a.mustTake("k", counted, 1, "denied used=4 remaining=0 retry=60s reset=60s")
 		ctx, cancel := context.WithCancel(f.Context())
 		cancel()
-		if err := takeError(ctx, a, limiters.Op{Key: "k", Limit: counted, N: 1}); !errors.Is(err, context.Canceled) {
+		if err := takeError(ctx, a, limiters.Op{Key: "k", Limit: counted, Hits: 1}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v, want %v", err, context.Canceled)
 		}
 		a.mustTake("k", counted, 1, "cached: denied used=5 remaining=0 retry=60s reset=60s")

@@ -128,12 +128,12 @@ func (s *denyShard) route(now time.Duration, op *limiters.Op, r *route, v *limit
 // answer denies op from its entry e, and updates the debt and the renewal of e. It returns false if
 // e does not deny op.
 func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *limiters.Verdict) bool {
-	if !e.denies(now, op.N) {
+	if !e.denies(now, op.Hits) {
 		return false
 	}
 	s.answered++
 	if e.keepsDebt {
-		s.addDebt(now, e, op.N)
+		s.addDebt(now, e, op.Hits)
 	}
 	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
 	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
@@ -149,7 +149,7 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 // debts of the key to renewals, and a refund removes the key's denials.
 func (s *denyShard) routeToStore(now time.Duration, e *denyEntry, op *limiters.Op, r *route, renewals []renewal) []renewal {
 	r.toStore, r.epoch = true, s.epoch
-	r.underMinHits = e != nil && 0 < op.N && op.N < e.minHits
+	r.underMinHits = e != nil && 0 < op.Hits && op.Hits < e.minHits
 	renewals = s.popDebts(now, op.Key, renewals)
 	if op.IsRefund() {
 		s.removeKeyDenials(op.Key)
@@ -170,7 +170,7 @@ func (e *denyEntry) verdict(now time.Duration, op *limiters.Op) limiters.Verdict
 	v := limiters.Verdict{
 		Used:       used,
 		Remaining:  max(0, l.Capacity()-used),
-		RetryAfter: l.MaxRetryAfter(op.N, e.minHits, retryAfter, resetAfter),
+		RetryAfter: l.MaxRetryAfter(op.Hits, e.minHits, retryAfter, resetAfter),
 		ResetAfter: resetAfter,
 		By:         limiters.ByCache,
 	}
@@ -183,7 +183,7 @@ func (e *denyEntry) verdict(now time.Duration, op *limiters.Op) limiters.Verdict
 	}
 	// Under a limit with a penalty, only denials by the penalty are cached, so this denial ends no
 	// later than the penalty.
-	if max(1, op.N) <= v.Remaining {
+	if max(1, op.Hits) <= v.Remaining {
 		v.RetryAfter = 0 // the limit itself may allow the hits
 	}
 	return v.WithPenalty(retryAfter)
@@ -304,7 +304,7 @@ func (s *denyShard) removeKeyDenials(key string) {
 // removeProlongedDenial removes the denial of op's key if its minHits is above the hits that op has
 // charged. The charge prolongs that denial, so its recorded times are too early.
 func (s *denyShard) removeProlongedDenial(op *limiters.Op) {
-	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.N {
+	if e := s.find(op.Key, op.Limit); e != nil && e.minHits > op.Hits {
 		s.removeDenial(e)
 	}
 }

@@ -85,7 +85,7 @@ func TestEndRetrierRetriesOnlyEnds(t *testing.T) {
 	withFixture(t, func(f *fixture) {
 		r := f.endRetrier()
 		f.store.set(0, 0, errUnreachable)
-		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: logOfTwo, N: -1}, {Key: "k", Limit: logOfTwo, N: 1}} {
+		for _, op := range []limiters.Op{lease("a"), {Key: "k", Limit: logOfTwo, Hits: -1}, {Key: "k", Limit: logOfTwo, Hits: 1}} {
 			_ = takeError(context.Background(), r, op)
 		}
 		if got := r.Stats(); got != (guard.EndRetrierStats{}) {
@@ -221,7 +221,7 @@ func TestCloseIsBounded(t *testing.T) {
 			c := guard.NewDenyCache(through, guard.DenyCacheOptions{MaxAge: time.Second})
 			counted := limit(limiters.Spec{Max: 2, CountDenied: true})
 			for range 5 {
-				take(f, c, limiters.Op{Key: "k", Limit: counted, N: 2})
+				take(f, c, limiters.Op{Key: "k", Limit: counted, Hits: 2})
 			}
 			through.mute.Store(true) // the cache calls the store in a goroutine of its own
 			return c

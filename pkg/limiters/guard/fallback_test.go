@@ -43,7 +43,7 @@ func memoryAt(now *time.Time) limiters.Store {
 
 var hourly = limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour, CountDenied: true})
 
-func op(key string) limiters.Op { return limiters.Op{Key: key, Limit: hourly, N: 1} }
+func op(key string) limiters.Op { return limiters.Op{Key: key, Limit: hourly, Hits: 1} }
 
 // withOnError returns f as a store that sets one OnError for all operations of a Take, or one for
 // each.
@@ -98,7 +98,7 @@ func (s sole) Take(ctx context.Context, groups []limiters.Group, out []limiters.
 func TestFallbackAppliesOnErrorOfEachOp(t *testing.T) {
 	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
 	ops := []limiters.Op{
-		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, N: -1}, {Key: "d", Limit: hourly},
+		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, Hits: -1}, {Key: "d", Limit: hourly},
 	}
 	got := take(t, withOnError(f,
 		limiters.OnErrorAllow, limiters.OnErrorDeny, limiters.OnErrorLocal, limiters.OnErrorError, limiters.OnErrorUnset,
@@ -155,7 +155,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 		f := guard.NewFallback(split.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
 		})
-		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: limit(limiters.Spec{Max: 5, Window: time.Second}), N: 1}}
+		allowing, ops := withOnError(f, limiters.OnErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: limit(limiters.Spec{Max: 5, Window: time.Second}), Hits: 1}}
 		for range 3 {
 			if got := take(t, allowing, ops...); got[0].By != limiters.ByStore || got[1].By != limiters.ByPolicy {
 				t.Errorf("got %+v, want the first by the store", got)
@@ -371,7 +371,7 @@ func TestCachedDenialDoesNotEndOutage(t *testing.T) {
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
 	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-	over, allowing := limiters.Op{Key: "over", Limit: once, N: 1}, withOnError(f, limiters.OnErrorAllow)
+	over, allowing := limiters.Op{Key: "over", Limit: once, Hits: 1}, withOnError(f, limiters.OnErrorAllow)
 	take(t, allowing, over)
 	take(t, allowing, over)
 	store.Err = errUnreachable
@@ -391,7 +391,7 @@ func TestCachedDenialDoesNotHideAnOutage(t *testing.T) {
 			Failed:    func(reason error) { failed = append(failed, reason) },
 			Recovered: func(o guard.Outage) { outages = append(outages, o) },
 		})
-		over, allowing := limiters.Op{Key: "over", Limit: logOfTwo, N: 1}, withOnError(fallback, limiters.OnErrorAllow)
+		over, allowing := limiters.Op{Key: "over", Limit: logOfTwo, Hits: 1}, withOnError(fallback, limiters.OnErrorAllow)
 		take(t, allowing, over, over, over)
 		cache.link.set(0, 0, limiters.Uncharged(errUnreachable))
 		for range 3 {
@@ -430,7 +430,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 					Local: memoryAt(&now), Replicas: func() int { return replicas },
 				})
 				for i := range int64(400) {
-					op := limiters.Op{Key: "k", Limit: limit, N: n}
+					op := limiters.Op{Key: "k", Limit: limit, Hits: n}
 					var out [1]limiters.Verdict
 					must.Succeed(t, withOnError(f, limiters.OnErrorLocal).Take(t.Context(), []limiters.Group{{op}}, out[:]))
 					if out[0].Allowed {
@@ -473,7 +473,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
-				take(t, withOnError(f, limiters.OnErrorLocal), limiters.Op{Key: "k", Limit: hourly, N: int64(j % 5)})
+				take(t, withOnError(f, limiters.OnErrorLocal), limiters.Op{Key: "k", Limit: hourly, Hits: int64(j % 5)})
 				if i == 0 {
 					f.ForgetShares()
 				}
@@ -500,7 +500,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	for _, on := range []limiters.OnError{
 		limiters.OnErrorDeny, limiters.OnErrorError, limiters.OnErrorAllow, limiters.OnErrorAllow, limiters.OnErrorAllow,
 	} {
-		v := takeGroups(t, withOnError(f, on), limiters.Group{{Key: "k", Limit: larger, N: 1}, op("new")})
+		v := takeGroups(t, withOnError(f, on), limiters.Group{{Key: "k", Limit: larger, Hits: 1}, op("new")})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
 	}
 	if want := []string{
@@ -542,7 +542,7 @@ func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 60, Params: limiters.Params{Capacity: 600}, Window: time.Minute})
 	for i := range 3 {
 		var v [1]limiters.Verdict
-		op := limiters.Op{Key: "k", Limit: limit, N: 600}
+		op := limiters.Op{Key: "k", Limit: limit, Hits: 600}
 		err := withOnError(f, limiters.OnErrorLocal).Take(t.Context(), []limiters.Group{{op}}, v[:])
 		now = now.Add(10 * time.Minute)
 		if err != nil || !v[0].Allowed {

@@ -138,7 +138,7 @@ func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, 
 	ops := slices.Concat(groups...)
 	for i, v := range takeGroups(f, store, groups...) {
 		if got := describe(v); got != want[i] {
-			f.Errorf("at %v: operation %d, %d of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].N, ops[i].Key, got, want[i])
+			f.Errorf("at %v: operation %d, %d of %q:\n got %s\nwant %s", time.Now().Format("15:04:05.999999"), i, ops[i].Hits, ops[i].Key, got, want[i])
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (f *fixture) mustTakeGroups(store limiters.Store, groups []limiters.Group, 
 // mustTake decides n hits of a key in one call, and checks the verdict.
 func (r *replica) mustTake(key string, limit *limiters.Limit, n int64, want string) {
 	r.f.Helper()
-	r.f.mustTake(r, []limiters.Op{{Key: key, Limit: limit, N: n}}, want)
+	r.f.mustTake(r, []limiters.Op{{Key: key, Limit: limit, Hits: n}}, want)
 }
 
 // mustHaveUsage checks the usage of a key in the store itself.

@@ -22,7 +22,7 @@ func TestInspectionsReadTheStore(t *testing.T) {
 		// size.
 		funnel := limit(limiters.Spec{Algorithm: "funnel", Max: 6})
 		a.mustTake("f", funnel, 6, "ok used=6 remaining=0 reset=60s")
-		f.mustTake(a, []limiters.Op{{Key: "f", Limit: funnel, N: 3, Kind: limiters.OpInspect}}, "denied used=6 remaining=0 retry=10s reset=60s")
+		f.mustTake(a, []limiters.Op{{Key: "f", Limit: funnel, Hits: 3, Kind: limiters.OpInspect}}, "denied used=6 remaining=0 retry=10s reset=60s")
 		a.mustTake("f", funnel, 3, "denied used=6 remaining=0 retry=30s reset=60s")
 		if got, want := a.Stats().Lookups, int64(6); got != want {
 			t.Errorf("%d lookups: want %d, because an inspection does not look up", got, want)

@@ -19,16 +19,16 @@ var reserves = limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 10
 
 // lease returns an operation that opens a lease of k under an id. Options change it.
 func lease(id string, options ...func(*limiters.Op)) limiters.Op {
-	op := limiters.Op{Key: "k", Limit: slots, N: 1, Lease: limiters.NewLeaseID(nil, id)}
+	op := limiters.Op{Key: "k", Limit: slots, Hits: 1, Lease: limiters.NewLeaseID(nil, id)}
 	for _, o := range options {
 		o(&op)
 	}
 	return op
 }
 
-func end(op *limiters.Op) { op.N, op.Kind = 0, limiters.OpEnd }
+func end(op *limiters.Op) { op.Hits, op.Kind = 0, limiters.OpEnd }
 
-func peek(op *limiters.Op) { op.N = 0 }
+func peek(op *limiters.Op) { op.Hits = 0 }
 
 // A lease that was opened here while the store was lost is in this process only. Its end may come
 // when the store is back.
@@ -125,7 +125,7 @@ func TestDenyCacheForwardsLeases(t *testing.T) {
 			t.Errorf("%d further lookups, want 3: an end is not looked up", got)
 		}
 		// An end brings no answer from memory, and forgets none.
-		logOfTwoOp := limiters.Op{Key: "k", Limit: logOfTwo, N: 1}
+		logOfTwoOp := limiters.Op{Key: "k", Limit: logOfTwo, Hits: 1}
 		f.mustTake(a, []limiters.Op{logOfTwoOp}, "ok used=1 remaining=1 reset=60s")
 		f.mustTake(a, []limiters.Op{logOfTwoOp}, "ok used=2 remaining=0 reset=60s")
 		f.mustTake(a, []limiters.Op{logOfTwoOp}, "denied used=2 remaining=0 retry=60s reset=60s")
@@ -253,7 +253,7 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 		"a slot":               {lease("a"), false, 0},
 		"a slot that was open": {lease("a"), true, 1},
 		"a reservation":        {reservation, false, 0},
-		"hits":                 {limiters.Op{Key: "k", Limit: window, N: 3}, false, 0},
+		"hits":                 {limiters.Op{Key: "k", Limit: window, Hits: 3}, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			local := memory()
@@ -267,15 +267,15 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 					}
 					return nil
 				}},
-				fill: limiters.Op{Key: "rest", Limit: window, N: 9},
+				fill: limiters.Op{Key: "rest", Limit: window, Hits: 9},
 			}
 			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
-			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, N: 1}})
+			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, Hits: 1}})
 			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].Holder == limiters.OnlyShareHolds != c.wasOpen || !v[1].Denied() {
 				t.Errorf("verdicts %+v, want the first allowed by the share, and the second denied", v)
 			}
 			check := c.failing
-			check.N, check.Lease = 0, limiters.LeaseID{}
+			check.Hits, check.Lease = 0, limiters.LeaseID{}
 			if got := takeGroups(t, local, limiters.Group{check})[0].Used; got != c.wantUsed {
 				t.Errorf("%d hits or slots are used in the share, want %d", got, c.wantUsed)
 			}
@@ -287,7 +287,7 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 // store denies the group.
 func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
 	window := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: time.Hour})
-	hits := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: window, N: n} }
+	hits := func(key string, n int64) limiters.Op { return limiters.Op{Key: key, Limit: window, Hits: n} }
 	var failing []string
 	store := &filledStore{
 		Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {

@@ -42,11 +42,11 @@ func TestPenaltyIsNotRenewed(t *testing.T) {
 		a := f.replica(defaults)
 		a.mustTake("k", twoAPenalty, 2, "ok used=2 remaining=0 reset=60s")
 		for range 3 {
-			take(f, a, limiters.Op{Key: "k", Limit: twoAPenalty, N: 1})
+			take(f, a, limiters.Op{Key: "k", Limit: twoAPenalty, Hits: 1})
 		}
 		calls := a.link.calls.Load()
 		for range 9 {
-			if v := take(f, a, limiters.Op{Key: "k", Limit: twoAPenalty, N: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
+			if v := take(f, a, limiters.Op{Key: "k", Limit: twoAPenalty, Hits: 1})[0]; !v.Penalized || v.By != limiters.ByCache {
 				t.Errorf("%s: want a penalty from memory", describe(v))
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -99,7 +99,7 @@ func (c *comparison) step(t *testing.T) {
 		if !want[i].Allowed {
 			c.denied++
 		}
-		if op.N > 0 && got[i].Allowed {
+		if op.Hits > 0 && got[i].Allowed {
 			c.charged[op.Key] = time.Now()
 		}
 		if reason := contradiction(got[i], want[i], op, time.Since(c.charged[op.Key]) < c.maxAge); reason != "" {
@@ -142,7 +142,7 @@ func (c *comparison) compareUsage(t *testing.T) {
 	t.Helper()
 	must.Succeed(t, c.cached.Close(context.Background()))
 	for _, op := range c.ops {
-		op.N = 0
+		op.Hits = 0
 		want, got := take(t, c.bare, op)[0], take(t, c.cached, op)[0]
 		want.Order, got.Order = 0, 0 // two stores
 		if got.By != limiters.ByCache && got != want {

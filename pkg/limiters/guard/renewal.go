@@ -27,7 +27,7 @@ type renewal struct {
 const maxDebtHits = 1<<32 - 1
 
 func (r *renewal) op() limiters.Op {
-	return limiters.Op{Key: r.entry.key, Limit: r.entry.limit, Kind: limiters.OpCountDenied, N: r.debt}
+	return limiters.Op{Key: r.entry.key, Limit: r.entry.limit, Kind: limiters.OpCountDenied, Hits: r.debt}
 }
 
 // closeDebts counts the debts of a call as sent or lost. A debt that the store certainly did not

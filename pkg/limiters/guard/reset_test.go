@@ -41,7 +41,7 @@ func TestResetDropsDeniedHitsOfTheDenyCache(t *testing.T) {
 		inner := memstore.New(memstore.Options{})
 		cache := guard.NewDenyCache(inner, guard.DenyCacheOptions{MaxAge: time.Hour})
 		charge := func(key string) limiters.Verdict {
-			return take(t, cache, limiters.Op{Key: key, Limit: limit, N: 1})[0]
+			return take(t, cache, limiters.Op{Key: key, Limit: limit, Hits: 1})[0]
 		}
 		for range 10 {
 			charge("k")

@@ -49,18 +49,18 @@ func mostAdmitted(t *testing.T, store limiters.Store, limit *limiters.Limit, rnd
 	}
 	sum, most := int64(0), int64(0)
 	for i := range byte(250) {
-		op := limiters.Op{N: sizes[rnd.IntN(len(sizes))]}
+		op := limiters.Op{Hits: sizes[rnd.IntN(len(sizes))]}
 		if limit.Reserves() {
 			op.Lease[0] = i + 1
 		}
 		if !decide(op) {
 			continue
 		}
-		actual := rnd.Int64N(op.N + 1)
+		actual := rnd.Int64N(op.Hits + 1)
 		if limit.Reserves() {
-			decide(limiters.Op{N: actual, Lease: op.Lease, Kind: limiters.OpEnd})
+			decide(limiters.Op{Hits: actual, Lease: op.Lease, Kind: limiters.OpEnd})
 		} else {
-			decide(limiters.Op{N: actual - op.N})
+			decide(limiters.Op{Hits: actual - op.Hits})
 		}
 		sum += actual
 		most = max(most, sum)

@@ -95,7 +95,7 @@ func TestEveryDeniedHitIsCountedOnce(t *testing.T) {
 						ops := make([]limiters.Op, 1+rnd.IntN(3))
 						for i := range ops {
 							k, n := rnd.IntN(len(want)), rnd.Int64N(4)
-							ops[i] = limiters.Op{Key: fmt.Sprint(k), Limit: day, N: n}
+							ops[i] = limiters.Op{Key: fmt.Sprint(k), Limit: day, Hits: n}
 							want[k].Add(n)
 						}
 						if err := replicas[g%2].Take(context.Background(), limiters.Singles(ops...), out[:len(ops)]); err != nil {
@@ -139,7 +139,7 @@ func TestDenyCacheIsSafeForConcurrentUse(t *testing.T) {
 				ops := make([]limiters.Op, 1+rnd.IntN(12))
 				for i := range ops {
 					ops[i] = limiters.Op{
-						Key: fmt.Sprint(rnd.IntN(200)), Limit: limits[rnd.IntN(3)], N: rnd.Int64N(5) - 1,
+						Key: fmt.Sprint(rnd.IntN(200)), Limit: limits[rnd.IntN(3)], Hits: rnd.Int64N(5) - 1,
 					}
 				}
 				groups := limiters.Singles(ops...)
@@ -170,20 +170,20 @@ func TestRefundsAndLossesInRedisAreSeen(t *testing.T) {
 	day := limit(limiters.Spec{Algorithm: "sliding_log", Max: 1, Window: 24 * time.Hour})
 	for _, again := range []func(){
 		func() { server.Client(t).FlushAll(context.Background()) },
-		func() { take(t, b, limiters.Op{Key: "k", Limit: day, N: -1}) },
+		func() { take(t, b, limiters.Op{Key: "k", Limit: day, Hits: -1}) },
 	} {
-		take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})
-		if v := take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})[0]; v.Allowed {
+		take(t, a, limiters.Op{Key: "k", Limit: day, Hits: 1})
+		if v := take(t, a, limiters.Op{Key: "k", Limit: day, Hits: 1})[0]; v.Allowed {
 			t.Fatal("the second hit of a limit of 1 a day: allowed, want denied")
 		}
 		again()
 		start := time.Now()
-		for !take(t, a, limiters.Op{Key: "k", Limit: day, N: 1})[0].Allowed {
+		for !take(t, a, limiters.Op{Key: "k", Limit: day, Hits: 1})[0].Allowed {
 			if time.Since(start) > 2*time.Minute {
 				t.Fatal("after 2 minutes the key is still denied, want allowed once the store has no hits")
 			}
 		}
-		take(t, a, limiters.Op{Key: "k", Limit: day, N: -1})
+		take(t, a, limiters.Op{Key: "k", Limit: day, Hits: -1})
 	}
 }
 
@@ -203,7 +203,7 @@ func TestDenyCacheIsBounded(t *testing.T) {
 	before := heap()
 	ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 	for i := range 200_000 {
-		ops[0] = limiters.Op{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, N: 1}
+		ops[0] = limiters.Op{Key: fmt.Sprintf("4:shop|user_id=%08d", i), Limit: day, Hits: 1}
 		must.Succeed(t, c.Take(context.Background(), limiters.Singles(ops...), out))
 	}
 	taken, stats := heap()-before, c.Stats()
@@ -237,8 +237,8 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 		a := f.replica(guard.DenyCacheOptions{MaxBytes: 16 << 10})
 		const keys = 500
 		for i := range keys {
-			take(f, a, limiters.Op{Key: fmt.Sprint(i), Limit: counted, N: 2}, limiters.Op{Key: fmt.Sprint(i), Limit: counted, N: 2})
-			take(f, a, limiters.Op{Key: fmt.Sprint(i), Limit: counted, N: 1})
+			take(f, a, limiters.Op{Key: fmt.Sprint(i), Limit: counted, Hits: 2}, limiters.Op{Key: fmt.Sprint(i), Limit: counted, Hits: 2})
+			take(f, a, limiters.Op{Key: fmt.Sprint(i), Limit: counted, Hits: 1})
 		}
 		full := a.Stats()
 		if full.Bytes > 16<<10 || full.NotCached < 100 || full.Answered != full.Entries {
@@ -249,7 +249,7 @@ func TestEntriesWithDebtAreNotEvicted(t *testing.T) {
 			f.mustHaveUsage(fmt.Sprint(i), counted, 5)
 		}
 		time.Sleep(time.Second)
-		take(f, a, limiters.Op{Key: "late", Limit: counted, N: 2}, limiters.Op{Key: "late", Limit: counted, N: 2})
+		take(f, a, limiters.Op{Key: "late", Limit: counted, Hits: 2}, limiters.Op{Key: "late", Limit: counted, Hits: 2})
 		a.mustTake("late", counted, 1, "cached: denied used=5 remaining=0 retry=58s reset=58s")
 	})
 }
@@ -268,7 +268,7 @@ func TestDenyCacheOfAFullRedisDeniesNothingThatFits(t *testing.T) {
 			day := limit(limiters.Spec{Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: name != "sliding_log"})
 			key := fmt.Sprint(name, i)
 			c := cached(t, onRedis(t, server), guard.DenyCacheOptions{MaxAge: time.Hour})
-			of := func(n int64) limiters.Op { return limiters.Op{Key: key, Limit: day, N: n} }
+			of := func(n int64) limiters.Op { return limiters.Op{Key: key, Limit: day, Hits: n} }
 			take(t, c, of(3))
 			setFull("1")
 			if together {

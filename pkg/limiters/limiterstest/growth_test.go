@@ -60,7 +60,7 @@ func (c *growthCheck) takeGroup(ctx context.Context, now time.Time, g limiters.G
 	}
 	settlesReservation := op.Kind == limiters.OpEnd && !wasZero // must not fail, so it grows without asking
 	if grew && !c.asked && !settlesReservation {
-		c.t.Errorf("%d kind=%d n=%d %s asks for no memory, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.N,
+		c.t.Errorf("%d kind=%d n=%d %s asks for no memory, and its state grows from %d to %d bytes: %s", now.UnixMicro(), op.Kind, op.Hits,
 			op.Limit.Algorithm(), before, s.HeapBytes(), Format(out[0]))
 	}
 	return nil

@@ -126,7 +126,7 @@ func testCanceled(t *testing.T, store limiters.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	limit := MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour})
-	groups := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}
+	groups := []limiters.Group{{{Key: "k", Limit: limit, Hits: 1}}}
 	out := make([]limiters.Verdict, 1)
 	if err := store.Take(ctx, groups, out); !errors.Is(err, context.Canceled) || !limiters.IsUncharged(err) {
 		t.Errorf("Take of a canceled context: %v, want an uncharged %v", err, context.Canceled)
@@ -147,7 +147,7 @@ func testNoOps(t *testing.T, store limiters.Store) {
 func testOwnClock(t *testing.T, store limiters.Store) {
 	for _, name := range WindowedAlgorithms() {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: time.Hour})
-		out, err := Take(store, limiters.Group{{Key: "k", Limit: limit, N: 2}}, limiters.Group{{Key: "k", Limit: limit, N: 1}})
+		out, err := Take(store, limiters.Group{{Key: "k", Limit: limit, Hits: 2}}, limiters.Group{{Key: "k", Limit: limit, Hits: 1}})
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -176,7 +176,7 @@ func testOrder(t *testing.T, store limiters.Store) {
 	for g := range goroutines {
 		wg.Go(func() {
 			for range takes {
-				groups := limiters.Singles(limiters.Op{Key: "a", Limit: limit, N: 1}, limiters.Op{Key: "b", Limit: limit, N: 1})
+				groups := limiters.Singles(limiters.Op{Key: "a", Limit: limit, Hits: 1}, limiters.Op{Key: "b", Limit: limit, Hits: 1})
 				if g%4 == 0 {
 					groups = groups[:1]
 				}

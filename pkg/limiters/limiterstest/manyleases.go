@@ -52,7 +52,7 @@ func openLeases(p *pair, limit *limiters.Limit, key string, leases int, n int64)
 	for call := range calls {
 		ops := make([]limiters.Op, leases/calls)
 		for i := range ops {
-			ops[i] = limiters.Op{Key: key, Limit: limit, N: n, Lease: idOf(call, i)}
+			ops[i] = limiters.Op{Key: key, Limit: limit, Hits: n, Lease: idOf(call, i)}
 		}
 		p.takeSingles(traceStart.Add(time.Duration(call)*time.Microsecond), ops...)
 	}
@@ -88,7 +88,7 @@ func testExpiredSlots(p *pair, limit *limiters.Limit) {
 		key := fmt.Sprintf("end %d ", slots)
 		openLeases(p, limit, key, 4500, slots)
 		op := func(n int64, id limiters.LeaseID) limiters.Op {
-			return limiters.Op{Key: key, Limit: limit, N: n, Lease: id}
+			return limiters.Op{Key: key, Limit: limit, Hits: n, Lease: id}
 		}
 		p.takeSingles(late, op(1, limiters.NewLeaseID(nil, "open")))
 		peek, ended := op(0, limiters.LeaseID{}), op(0, idOf(9, 449))
@@ -109,7 +109,7 @@ func testExpiredSlots(p *pair, limit *limiters.Limit) {
 			}
 		}
 		openLeases(p, limit, key+"one call", 3500, slots)
-		p.takeSingles(late, limiters.Op{Key: key + "one call", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "open")})
+		p.takeSingles(late, limiters.Op{Key: key + "one call", Limit: limit, Hits: 1, Lease: limiters.NewLeaseID(nil, "open")})
 		peek.Key = key + "one call"
 		if v := p.takeSingles(later, peek, peek, peek); v.Used != 500*slots+1 {
 			p.t.Errorf("%d slots, three operations of one call: %s, want %d used", slots, Format(v), 500*slots+1)
@@ -130,7 +130,7 @@ func testExpiredSlots(p *pair, limit *limiters.Limit) {
 		if at == 5500*time.Millisecond {
 			want = 1 // the end of the unknown id is forgotten, too
 		}
-		if v := p.takeSingles(traceStart.Add(at), limiters.Op{Key: key, Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "new")}); v.Used != want {
+		if v := p.takeSingles(traceStart.Add(at), limiters.Op{Key: key, Limit: limit, Hits: 1, Lease: limiters.NewLeaseID(nil, "new")}); v.Used != want {
 			p.t.Errorf("after %v: %s, want %d used", at, Format(v), want)
 		}
 	}
@@ -142,7 +142,7 @@ func testExpiredReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	later := traceStart.Add(2 * time.Second)
 	openLeases(p, limit, "remove", 3500, 1)
-	named := limiters.Op{Key: "remove", Limit: limit, N: 7, Lease: idOf(9, 349)}
+	named := limiters.Op{Key: "remove", Limit: limit, Hits: 7, Lease: idOf(9, 349)}
 	settled := named
 	settled.Kind = limiters.OpEnd
 	for _, step := range []struct {
@@ -167,7 +167,7 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	now := traceStart.Add(500 * time.Millisecond)
 	openLeases(p, limit, "full", limiters.MaxLeases, 1)
-	further := limiters.Op{Key: "full", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "further")}
+	further := limiters.Op{Key: "full", Limit: limit, Hits: 1, Lease: limiters.NewLeaseID(nil, "further")}
 	held := further
 	held.Lease = idOf(9, 0)
 	want := limiters.Verdict{
@@ -216,17 +216,17 @@ func testSettlementInALongLog(p *pair) {
 		{limiters.MaxMovedEntries + 1, 100},
 	} {
 		at := func(entry int64) time.Time { return traceStart.Add(time.Duration(entry) * time.Microsecond) }
-		hit := limiters.Op{Key: fmt.Sprint("log ", c.entries), Limit: limit, N: 1}
+		hit := limiters.Op{Key: fmt.Sprint("log ", c.entries), Limit: limit, Hits: 1}
 		reserved := hit
-		reserved.N, reserved.Lease = 100, limiters.NewLeaseID(nil, "a")
+		reserved.Hits, reserved.Lease = 100, limiters.NewLeaseID(nil, "a")
 		p.takeSingles(traceStart, reserved)
 		for entry := range c.entries {
 			p.takeSingles(at(1+entry), hit)
 		}
-		reserved.N, reserved.Kind = 7, limiters.OpEnd
+		reserved.Hits, reserved.Kind = 7, limiters.OpEnd
 		p.takeSingles(at(1+c.entries), reserved)
 		peek := hit
-		peek.N = 0
+		peek.Hits = 0
 		if v := p.takeSingles(at(1+c.entries), peek); v.Used != c.charged+c.entries {
 			p.t.Errorf("after the settlement: %s, want %d used", Format(v), c.charged+c.entries)
 		}

@@ -26,9 +26,9 @@ type model interface {
 // take decides op by a model.
 func take(m model, now int64, op limiters.Op) limiters.Verdict {
 	if op.Kind == limiters.OpCountDenied {
-		return m.take(now, 0, op.N)
+		return m.take(now, 0, op.Hits)
 	}
-	return m.take(now, op.N, 0)
+	return m.take(now, op.Hits, 0)
 }
 
 var naiveModels = map[string]func(limiters.Spec) hitCounter{
@@ -78,7 +78,7 @@ func agreeWithModels(
 			want.At = now.UnixMicro()
 			history = append(history, now.Format(time.RFC3339Nano)+" "+Format(want))
 			if out[0] != want {
-				t.Fatalf("seed %d, %+v, kind=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.N, op.Lease,
+				t.Fatalf("seed %d, %+v, kind=%d n=%d lease=%.2x:\n%s\n got %s\nwant %s", seed, spec, op.Kind, op.Hits, op.Lease,
 					strings.Join(history[max(0, len(history)-10):], "\n"), Format(out[0]), Format(want))
 			}
 			g.Observe(out)

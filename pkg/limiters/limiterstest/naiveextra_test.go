@@ -38,7 +38,7 @@ func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
 	m.expire(now, op.Lease)
 	is := func(l naiveLease) bool { return l.id == op.Lease }
 	open, ended := slices.IndexFunc(m.open, is), slices.IndexFunc(m.ended, is)
-	n, none := clamp(op.N), op.Lease == limiters.LeaseID{}
+	n, none := clamp(op.Hits), op.Lease == limiters.LeaseID{}
 	switch {
 	case op.Kind == limiters.OpEnd && none:
 	case op.Kind == limiters.OpEnd && open >= 0:
@@ -49,7 +49,7 @@ func (m *naiveLeases) take(now int64, op limiters.Op) limiters.Verdict {
 		m.ended = append(slices.DeleteFunc(m.ended, is),
 			naiveLease{id: op.Lease, expires: now + limiters.EndedTTL.Microseconds(), n: max(0, n)})
 	case none || n < 0 || n == 0 && !m.reserves:
-		return m.counter.take(now, op.N, 0)
+		return m.counter.take(now, op.Hits, 0)
 	case open >= 0:
 	default:
 		if v := m.counter.fits(now, n); !v.Allowed {

@@ -161,12 +161,12 @@ func TestPenaltiesAgreeWithNaiveModel(t *testing.T) {
 				for range 80 {
 					now, groups := g.Next()
 					ops++
-					op := limiters.Op{Key: "k", Limit: g.limits[0], N: groups[0][0].N}
+					op := limiters.Op{Key: "k", Limit: g.limits[0], Hits: groups[0][0].Hits}
 					out := make([]limiters.Verdict, 1)
 					must.Succeed(t, core.TakeAt(context.Background(), now, limiters.Singles(op), out))
-					want := m.take(now.UnixMicro(), clamp(op.N), 0)
+					want := m.take(now.UnixMicro(), clamp(op.Hits), 0)
 					want.At = now.UnixMicro()
-					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(op.N, 10)+" "+Format(want))
+					history = append(history, now.Format(time.RFC3339Nano)+" "+strconv.FormatInt(op.Hits, 10)+" "+Format(want))
 					if out[0] != want {
 						for _, line := range history[max(0, len(history)-14):] {
 							t.Log(line)

@@ -21,7 +21,7 @@ func RunRaces(t *testing.T, replicas []limiters.Store) {
 		t.Run(name, func(t *testing.T) {
 			var admitted, sent atomic.Int64
 			charge := func(store limiters.Store, n int64) {
-				if takeOne(t, store, limiters.Op{Key: "spent", Limit: limit, N: n}).Allowed {
+				if takeOne(t, store, limiters.Op{Key: "spent", Limit: limit, Hits: n}).Allowed {
 					admitted.Add(n)
 				}
 				sent.Add(n)
@@ -53,7 +53,7 @@ func testPenaltyRaces(t *testing.T, replicas []limiters.Store) {
 		t.Run(name, func(t *testing.T) {
 			var admitted, offenses, penalized, began atomic.Int64
 			race(replicas, goroutines, calls, func(store limiters.Store, _, _ int) {
-				v := takeOne(t, store, limiters.Op{Key: "offended", Limit: limit, N: 1})
+				v := takeOne(t, store, limiters.Op{Key: "offended", Limit: limit, Hits: 1})
 				switch {
 				case v.Allowed:
 					admitted.Add(1)
@@ -94,7 +94,7 @@ func testSlotRaces(t *testing.T, replicas []limiters.Store) {
 	limit := MustLimit(limiters.Spec{Algorithm: "concurrency", Max: slots})
 	var held, admitted atomic.Int64
 	race(replicas, 16, 20, func(store limiters.Store, g, i int) {
-		op := limiters.Op{Key: "slots", Limit: limit, N: 1, Lease: idOf(g, i)}
+		op := limiters.Op{Key: "slots", Limit: limit, Hits: 1, Lease: idOf(g, i)}
 		if takeOne(t, store, op).Allowed {
 			admitted.Add(1)
 			if n := held.Add(1); n > slots {
@@ -119,15 +119,15 @@ func testReservationRaces(t *testing.T, replicas []limiters.Store, algorithm str
 	var actual atomic.Int64
 	race(replicas, goroutines, calls, func(store limiters.Store, g, i int) {
 		n := int64(g*calls + i)
-		op := limiters.Op{Key: "reserved", Limit: limit, N: n % 50, Lease: idOf(g, i)}
+		op := limiters.Op{Key: "reserved", Limit: limit, Hits: n % 50, Lease: idOf(g, i)}
 		if v := takeOne(t, store, op); !v.Allowed {
-			t.Errorf("reserve %d hits: got %+v, want allowed", op.N, v)
+			t.Errorf("reserve %d hits: got %+v, want allowed", op.Hits, v)
 		}
-		op.Kind, op.N = limiters.OpEnd, n%70
+		op.Kind, op.Hits = limiters.OpEnd, n%70
 		for range 2 { // the second changes nothing
 			takeOne(t, store, op)
 		}
-		actual.Add(op.N)
+		actual.Add(op.Hits)
 	})
 	if v := takeOne(t, replicas[0], limiters.Op{Key: "reserved", Limit: limit}); v.Used != actual.Load() {
 		t.Errorf("the usage is %d, want %d", v.Used, actual.Load())

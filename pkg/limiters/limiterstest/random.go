@@ -105,7 +105,7 @@ func Agree(t *testing.T, calls CallSource, steps int, store, reference TimedStor
 		for i, op := range slices.Concat(groups...) {
 			history = append(history, func() string {
 				return fmt.Sprintf("%d %s %+v kind=%d n=%d lease=%.2x groups of %v => %s",
-					now.UnixMicro(), op.Key, op.Limit.Spec(), op.Kind, op.N, op.Lease, sizes, Format(want[i]))
+					now.UnixMicro(), op.Key, op.Limit.Spec(), op.Kind, op.Hits, op.Lease, sizes, Format(want[i]))
 			})
 			if got[i] != want[i] {
 				for _, line := range history[max(0, len(history)-12):] {
@@ -327,9 +327,9 @@ func (g *Generator) Next() (time.Time, []limiters.Group) {
 		if g.mixed {
 			limit = pick(g.rnd, g.limits...)
 		}
-		ops[i] = limiters.Op{Key: g.Name + " " + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, N: g.hits(limit)}
+		ops[i] = limiters.Op{Key: g.Name + " " + pick(g.rnd, "a", "a", "a", "b", "c"), Limit: limit, Hits: g.hits(limit)}
 		if !limit.UsesExtraState() && g.rnd.IntN(12) == 0 {
-			ops[i].Kind, ops[i].N = limiters.OpCountDenied, max(0, ops[i].N)
+			ops[i].Kind, ops[i].Hits = limiters.OpCountDenied, max(0, ops[i].Hits)
 		}
 		if limit.UsesLeases() && g.rnd.IntN(8) > 0 {
 			ops[i].Lease = limiters.NewLeaseID(nil, pick(g.rnd, "1", "2", "3", "4", "5", strconv.FormatInt(g.now, 10)))

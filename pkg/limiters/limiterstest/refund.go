@@ -18,10 +18,10 @@ func testReservationsAfterRefund(t *testing.T, store TimedStore) {
 		limit := MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: limiters.MaxWindow, Params: params})
 		for _, older := range []int64{0, 2} {
 			p := newPair(t, store, fmt.Sprintf("%s after a refund %d ", name, older))
-			op := limiters.Op{Limit: limit, N: 5}
-			reserved := limiters.Op{Limit: limit, N: 3, Lease: limiters.NewLeaseID(nil, "id")}
+			op := limiters.Op{Limit: limit, Hits: 5}
+			reserved := limiters.Op{Limit: limit, Hits: 3, Lease: limiters.NewLeaseID(nil, "id")}
 			settled, refund, old := reserved, op, op
-			settled.Kind, settled.N, refund.N, old.N = limiters.OpEnd, 1, -5, older
+			settled.Kind, settled.Hits, refund.Hits, old.Hits = limiters.OpEnd, 1, -5, older
 			p.takeGroup(traceStart, old)
 			p.takeGroup(traceStart.Add(time.Minute), op)
 			p.takeGroup(traceStart.Add(30*time.Second), refund, reserved)

@@ -39,7 +39,7 @@ func testResets(t *testing.T, store limiters.Store) {
 		limit := MustLimit(spec)
 		take := func(key string, lease byte) limiters.Verdict {
 			t.Helper()
-			op := limiters.Op{Key: key, Limit: limit, N: 1}
+			op := limiters.Op{Key: key, Limit: limit, Hits: 1}
 			if limit.UsesLeases() {
 				op.Lease = limiters.LeaseID{lease}
 			}

@@ -46,7 +46,7 @@ func (c SizeCase) Fill(keys int, take func(now time.Time, groups []limiters.Grou
 		for first := 0; first < keys; first += len(out) {
 			ops := make([]limiters.Op, min(len(out), keys-first))
 			for i := range ops {
-				ops[i] = limiters.Op{Key: fmt.Sprintf("%040d", first+i), Limit: limit, N: 1}
+				ops[i] = limiters.Op{Key: fmt.Sprintf("%040d", first+i), Limit: limit, Hits: 1}
 				if limit.UsesLeases() {
 					binary.BigEndian.PutUint64(ops[i].Lease[:], uint64(first+i+1))
 					binary.BigEndian.PutUint64(ops[i].Lease[8:], uint64(hit))

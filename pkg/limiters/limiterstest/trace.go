@@ -185,7 +185,7 @@ func (r *replayer) op(words []string) (limiters.Op, error) {
 			if err != nil {
 				return op, err
 			}
-			op.Kind, op.N, words = limiters.OpCountDenied, n, words[4:]
+			op.Kind, op.Hits, words = limiters.OpCountDenied, n, words[4:]
 		case words[0] == "peek":
 			words = words[1:]
 		case words[0] == "inspect":
@@ -198,7 +198,7 @@ func (r *replayer) op(words []string) (limiters.Op, error) {
 			if words[0] == "refund" {
 				n = -n
 			}
-			op.N, words = n, words[2:]
+			op.Hits, words = n, words[2:]
 		case words[0] == "as" && len(words) > 1:
 			op.Lease, words = limiters.NewLeaseID(nil, words[1]), words[2:]
 		case words[0] == "settle" && len(words) > 2:
@@ -206,7 +206,7 @@ func (r *replayer) op(words []string) (limiters.Op, error) {
 			if err != nil {
 				return op, err
 			}
-			op.Lease, op.Kind, op.N, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, n, words[3:]
+			op.Lease, op.Kind, op.Hits, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, n, words[3:]
 		case words[0] == "release" && len(words) > 1:
 			op.Lease, op.Kind, words = limiters.NewLeaseID(nil, words[1]), limiters.OpEnd, words[2:]
 		case words[0] == "of" && len(words) > 1:

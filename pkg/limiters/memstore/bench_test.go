@@ -62,7 +62,7 @@ func fill(b *testing.B, s *Store, n int) {
 	ops, out, k := make([]limiters.Op, 1), make([]limiters.Verdict, 1), newKey()
 	groups := limiters.Singles(ops...)
 	for i := range n {
-		ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
+		ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limitOf(i), Hits: 1}
 		charge(b, s, groups, out)
 	}
 }
@@ -88,13 +88,13 @@ func BenchmarkTake(b *testing.B) {
 			ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 			groups := limiters.Singles(ops...)
 			for i := range 10_000 {
-				ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limit, N: 1}
+				ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limit, Hits: 1}
 				charge(b, s, groups, out)
 			}
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				ops[0] = limiters.Op{Key: k.of(i), Limit: limit, N: 1}
+				ops[0] = limiters.Op{Key: k.of(i), Limit: limit, Hits: 1}
 				charge(b, s, groups, out)
 				if i++; i == 10_000 {
 					i = 0
@@ -110,7 +110,7 @@ func BenchmarkTakeOfMovingLog(b *testing.B) {
 		b.Run(strconv.Itoa(held), func(b *testing.B) {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 5000, Window: time.Second})
 			s := New(Options{})
-			groups, out := []limiters.Group{{{Key: "k", Limit: limit, N: 1}}}, make([]limiters.Verdict, 1)
+			groups, out := []limiters.Group{{{Key: "k", Limit: limit, Hits: 1}}}, make([]limiters.Verdict, 1)
 			now := time.UnixMicro(1_763_683_200_000_000)
 			b.ReportAllocs()
 			for b.Loop() {
@@ -142,7 +142,7 @@ func BenchmarkFiveOps(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				for j := range ops {
-					ops[j] = limiters.Op{Key: keys[j].of(i), Limit: limitOf(i), N: 1}
+					ops[j] = limiters.Op{Key: keys[j].of(i), Limit: limitOf(i), Hits: 1}
 					if i++; i == 10_000 {
 						i = 0
 					}
@@ -160,7 +160,7 @@ func BenchmarkHotKey(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		groups, out := []limiters.Group{{{Key: newKey().of(1), Limit: benchWindow, N: 1}}}, make([]limiters.Verdict, 1)
+		groups, out := []limiters.Group{{{Key: newKey().of(1), Limit: benchWindow, Hits: 1}}}, make([]limiters.Verdict, 1)
 		for pb.Next() {
 			charge(b, s, groups, out)
 		}
@@ -175,7 +175,7 @@ func BenchmarkLock(b *testing.B) {
 			s := New(Options{})
 			ops, out, k := make([]limiters.Op, n), make([]limiters.Verdict, n), newKey()
 			for i := range ops {
-				ops[i] = limiters.Op{Key: string([]byte(k.of(i))), Limit: benchWindow, N: 1}
+				ops[i] = limiters.Op{Key: string([]byte(k.of(i))), Limit: benchWindow, Hits: 1}
 			}
 			groups := limiters.Singles(ops...)
 			for b.Loop() {
@@ -203,7 +203,7 @@ func BenchmarkManyKeys(b *testing.B) {
 		r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 		for pb.Next() {
 			i := r.IntN(keys)
-			ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), N: 1}
+			ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), Hits: 1}
 			charge(b, s, groups, out)
 		}
 	})
@@ -237,7 +237,7 @@ func BenchmarkKeysHeld(b *testing.B) {
 				for b.Loop() {
 					i := int(drawn[at%len(drawn)])
 					at++
-					ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), N: 1}
+					ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), Hits: 1}
 					charge(b, s, groups, out)
 				}
 			})
@@ -259,7 +259,7 @@ func BenchmarkTail(b *testing.B) {
 		for b.Loop() {
 			s = New(Options{MaxKeys: int64(n)})
 			for i := range n {
-				ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limitOf(i), N: 1}
+				ops[0] = limiters.Op{Key: string([]byte(k.of(i))), Limit: limitOf(i), Hits: 1}
 				since := time.Now()
 				charge(b, s, groups, out)
 				times[i] = int32(time.Since(since))
@@ -286,7 +286,7 @@ func BenchmarkTail(b *testing.B) {
 			for b.Loop() {
 				for at := range times {
 					i := r.IntN(n)
-					ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), N: 1}
+					ops[0] = limiters.Op{Key: k.of(i), Limit: limitOf(i), Hits: 1}
 					since := time.Now()
 					if c.groups != nil {
 						charge(b, s, c.groups, out)
@@ -322,7 +322,7 @@ func BenchmarkSave(b *testing.B) {
 	n := benchKeys(b)
 	many, log := New(Options{}), New(Options{})
 	fill(b, many, n)
-	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, N: 1}}}, make([]limiters.Verdict, 1)
+	groups, out := []limiters.Group{{{Key: "k", Limit: benchLog, Hits: 1}}}, make([]limiters.Verdict, 1)
 	for i := range limiters.MaxLogLimit {
 		now := time.Now().Add(time.Duration(i) * time.Microsecond)
 		must.Succeed(b, log.TakeAt(context.Background(), now, groups, out))

@@ -29,7 +29,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 				before, s := heap(), New(Options{})
 				ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 				for i := range keys {
-					ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
+					ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, Hits: 1}
 					must.Succeed(b, s.Take(context.Background(), limiters.Singles(ops...), out))
 				}
 				b.ReportMetric(float64(heap()-before)/float64(keys), "bytes/key")
@@ -46,7 +46,7 @@ func BenchmarkMemoryOfALogOfAMillion(b *testing.B) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: million, Window: time.Minute})
 	for b.Loop() {
 		before, s := heap(), New(Options{})
-		ops, out := []limiters.Op{{Key: "k", Limit: limit, N: 1}}, make([]limiters.Verdict, 1)
+		ops, out := []limiters.Op{{Key: "k", Limit: limit, Hits: 1}}, make([]limiters.Verdict, 1)
 		for i := range million {
 			now := time.UnixMicro(1_763_683_200_000_000 + int64(i)*50)
 			if err := s.TakeAt(context.Background(), now, limiters.Singles(ops...), out); err != nil || !out[0].Allowed {

@@ -23,7 +23,7 @@ func endOrCharge(end bool) limiters.OpKind {
 }
 
 func leaseOp(l *limiters.Limit, id string, n int64, end bool) limiters.Op {
-	return limiters.Op{Key: "k", Limit: l, N: n, Lease: limiters.NewLeaseID(nil, id), Kind: endOrCharge(end)}
+	return limiters.Op{Key: "k", Limit: l, Hits: n, Lease: limiters.NewLeaseID(nil, id), Kind: endOrCharge(end)}
 }
 
 func mustTake(t *testing.T, s *Store, op limiters.Op) limiters.Verdict {
@@ -63,13 +63,13 @@ func TestReserveKeepsTheUsageOfARecordWithoutPointers(t *testing.T) {
 		plain := limiterstest.MustLimit(spec)
 		spec.Params.Reserve.TTL = time.Hour
 		reserves := limiterstest.MustLimit(spec)
-		other := limiters.Op{Key: "other", Limit: plain, N: 1}
+		other := limiters.Op{Key: "other", Limit: plain, Hits: 1}
 		mustTake(t, s, other)
-		mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 3})
+		mustTake(t, s, limiters.Op{Key: "k", Limit: plain, Hits: 3})
 		if v := mustTake(t, s, leaseOp(reserves, "a", 4, false)); !v.Allowed || v.Used != 7 {
 			t.Errorf("%s: reserve 4 after 3 hits: got %+v, want allowed with 7 used", name, v)
 		}
-		if v := mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 1}); v.Used != 8 {
+		if v := mustTake(t, s, limiters.Op{Key: "k", Limit: plain, Hits: 1}); v.Used != 8 {
 			t.Errorf("%s: a hit beside the reservation: got %+v, want 8 used", name, v)
 		}
 		if v := mustTake(t, s, leaseOp(reserves, "a", 1, true)); v.Used != 5 {
@@ -90,7 +90,7 @@ func TestFullShardKeepsNoExtraStateSoReportsNone(t *testing.T) {
 	} {
 		s := New(Options{})
 		spec := limiters.Spec{Algorithm: "fixed_window", Max: 3, Window: 24 * time.Hour}
-		plain := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(spec), N: 2}
+		plain := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(spec), Hits: 2}
 		mustTake(t, s, plain)
 		n, _ := s.locate("k", spec.Window)
 		sh := &s.shards[n]
@@ -115,7 +115,7 @@ func TestFullShardKeepsNoExtraStateSoReportsNone(t *testing.T) {
 func TestFullStoreAllowsAReleaseOfAnUnknownLease(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "concurrency", Max: 1})
-	over := limiters.Op{Key: "over", Limit: limit, N: 1, Lease: limiters.NewLeaseID(nil, "a")}
+	over := limiters.Op{Key: "over", Limit: limit, Hits: 1, Lease: limiters.NewLeaseID(nil, "a")}
 	mustTake(t, s, over) // over its limit, so it is not evicted
 	if v := mustTake(t, s, leaseOp(limit, "b", 1, false)); !errors.Is(v.Err, ErrFull) {
 		t.Errorf("a lease on a full store: %+v", v)
@@ -172,7 +172,7 @@ func TestChargesAfterAnExpiredReservationNeedMemory(t *testing.T) {
 	for name, ops := range map[string][]limiters.Op{
 		"new reservations":               {leaseOp(limit, "b", 1, false), leaseOp(limit, "c", 1, false), leaseOp(limit, "d", 1, false)},
 		"the expired reservation":        {leaseOp(limit, "a", 1, false)},
-		"a charge without a reservation": {{Key: "k", Limit: limit, N: 1}},
+		"a charge without a reservation": {{Key: "k", Limit: limit, Hits: 1}},
 	} {
 		s := New(Options{MaxBytes: 1}) // the first key uses them up
 		mustTake(t, s, leaseOp(limit, "a", 5, false))
@@ -205,11 +205,11 @@ func TestLimitOf0EvictsNothing(t *testing.T) {
 	s := New(Options{})
 	mustTake(t, s, leaseOp(limit, "a", 5, false))
 	for i := range 200 {
-		mustTake(t, s, limiters.Op{Key: fmt.Sprint(i), Limit: limit, N: 1})
+		mustTake(t, s, limiters.Op{Key: fmt.Sprint(i), Limit: limit, Hits: 1})
 	}
 	s.options.MaxBytes = 1 // from here on, the store is full
 	advance(s, 2*time.Minute)
-	if v := mustTake(t, s, limiters.Op{Key: "k", Limit: zero, N: 1}); v.Allowed || v.Err != nil {
+	if v := mustTake(t, s, limiters.Op{Key: "k", Limit: zero, Hits: 1}); v.Allowed || v.Err != nil {
 		t.Errorf("%+v, want a denial", v)
 	}
 	if stats := s.Stats(); stats.Evicted != 0 {
@@ -224,10 +224,10 @@ func TestSnapshotKeepsThePenaltyOfASharedRecord(t *testing.T) {
 	smaller := limiterstest.MustLimit(spec)
 	spec.Max, spec.Params.Penalty = 9, limiters.PenaltySpec{After: 1, Within: time.Minute, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
-	mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, N: 10})
-	mustTake(t, s, limiters.Op{Key: "k", Limit: smaller, N: 1})
+	mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, Hits: 10})
+	mustTake(t, s, limiters.Op{Key: "k", Limit: smaller, Hits: 1})
 	loaded, _ := reload(t, s, Options{})
-	if v := mustTake(t, loaded, limiters.Op{Key: "k", Limit: penalizing, N: 1}); !v.Penalized {
+	if v := mustTake(t, loaded, limiters.Op{Key: "k", Limit: penalizing, Hits: 1}); !v.Penalized {
 		t.Errorf("after a restart: %+v, want a penalty", v)
 	}
 }
@@ -241,11 +241,11 @@ func TestSharedRecordRemembersDenials(t *testing.T) {
 	spec.Max, spec.Params.Penalty = 1, limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}
 	penalizing := limiterstest.MustLimit(spec)
 	deny := func() limiters.Verdict {
-		mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, N: 1})
-		return mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, N: 1})
+		mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, Hits: 1})
+		return mustTake(t, s, limiters.Op{Key: "k", Limit: penalizing, Hits: 1})
 	}
 	deny()
-	mustTake(t, s, limiters.Op{Key: "k", Limit: plain, N: 1})
+	mustTake(t, s, limiters.Op{Key: "k", Limit: plain, Hits: 1})
 	advance(s, 5*time.Minute)
 	s.Sweep()
 	if v := deny(); !v.PenaltyBegan {
@@ -268,7 +268,7 @@ func BenchmarkLeases(b *testing.B) {
 		for _, open := range []int{10, 1000, limiters.MaxLeases} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, open), func(b *testing.B) {
 				s, rnd, out := New(Options{}), rand.New(rand.NewPCG(1, 2)), make([]limiters.Verdict, 1)
-				op := limiters.Op{Key: "domain|7:user_id=alice", Limit: limit, N: 1}
+				op := limiters.Op{Key: "domain|7:user_id=alice", Limit: limit, Hits: 1}
 				ops := []limiters.Op{op}
 				groups := limiters.Singles(ops...)
 				take := func(id limiters.LeaseID, end bool) {

@@ -19,7 +19,7 @@ func TestStorePassesTheSuite(t *testing.T) {
 
 func hit(t *testing.T, s *Store, key string, n int64, spec limiters.Spec) limiters.Verdict {
 	t.Helper()
-	return mustTake(t, s, limiters.Op{Key: key, Limit: limiterstest.MustLimit(spec), N: n})
+	return mustTake(t, s, limiters.Op{Key: key, Limit: limiterstest.MustLimit(spec), Hits: n})
 }
 
 var hourly = limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}}
@@ -164,7 +164,7 @@ func TestExpiryIsTheLatestOfAllLimitsOfAKey(t *testing.T) {
 	penalized.Window = time.Minute
 	plain := penalized
 	penalized.Params.Penalty = limiters.PenaltySpec{After: 3, Within: time.Hour, For: time.Hour}
-	group := limiters.Group{{Key: "k", Limit: limiterstest.MustLimit(plain), N: 1}, {Key: "k", Limit: limiterstest.MustLimit(penalized), N: 1}}
+	group := limiters.Group{{Key: "k", Limit: limiterstest.MustLimit(plain), Hits: 1}, {Key: "k", Limit: limiterstest.MustLimit(penalized), Hits: 1}}
 	for i, after := range []time.Duration{0, 0, 0, 2 * time.Minute, 0} {
 		advance(s, after)
 		s.Sweep()
@@ -223,8 +223,8 @@ func TestFullStoreKeepsADeniedKeyAfterAPeekUnderALargerLimit(t *testing.T) {
 func TestFullStoreKeepsAKeyThatOneCallAddedAndDenied(t *testing.T) {
 	s := New(Options{MaxKeys: 50})
 	_, err := limiterstest.Take(s,
-		limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(withMax(hourly, 1000)), N: 1}},
-		limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(oneHourly), N: 1}})
+		limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(withMax(hourly, 1000)), Hits: 1}},
+		limiters.Group{{Key: "mallory", Limit: limiterstest.MustLimit(oneHourly), Hits: 1}})
 	must.Succeed(t, err)
 	expectDeniedAfterFlood(t, s, "mallory", oneHourly)
 }
@@ -294,7 +294,7 @@ func TestFullStoreBoundsTheBytesOfLogs(t *testing.T) {
 func TestFullStoreEvictsNoKeyOfTheSameCall(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	limit := limiterstest.MustLimit(hourly)
-	a, b := limiters.Group{{Key: "a", Limit: limit, N: 1}}, limiters.Group{{Key: "b", Limit: limit, N: 1}}
+	a, b := limiters.Group{{Key: "a", Limit: limit, Hits: 1}}, limiters.Group{{Key: "b", Limit: limit, Hits: 1}}
 	out, err := limiterstest.Take(s, a, b, a)
 	must.Succeed(t, err)
 	if out[0].Err != nil || out[2].Used != 2 {
@@ -310,7 +310,7 @@ func TestFullStoreChargesARecordThatAnEvictionMoves(t *testing.T) {
 		for _, key := range keys[:10] {
 			hit(t, s, key, 1, hourly)
 		}
-		out, err := limiterstest.Take(s, limiters.Group{{Key: keys[9], Limit: limit, N: 1}}, limiters.Group{{Key: keys[10], Limit: limit, N: 1}})
+		out, err := limiterstest.Take(s, limiters.Group{{Key: keys[9], Limit: limit, Hits: 1}}, limiters.Group{{Key: keys[10], Limit: limit, Hits: 1}})
 		if err != nil || out[1].Err != nil {
 			t.Fatal(err, out)
 		}
@@ -323,7 +323,7 @@ func TestFullStoreChargesARecordThatAnEvictionMoves(t *testing.T) {
 func TestFullStoreInspectsANewKey(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	hit(t, s, "a", 1, oneHourly)
-	inspection := limiters.Op{Key: "b", Limit: limiterstest.MustLimit(oneHourly), N: 1, Kind: limiters.OpInspect}
+	inspection := limiters.Op{Key: "b", Limit: limiterstest.MustLimit(oneHourly), Hits: 1, Kind: limiters.OpInspect}
 	if v := mustTake(t, s, inspection); v.Err != nil {
 		t.Errorf("%+v: want a verdict", v)
 	}
@@ -333,7 +333,7 @@ func TestFullStoreChargesNoGroupWithARejectedKey(t *testing.T) {
 	s := New(Options{MaxKeys: 1})
 	hit(t, s, "a", 1, oneHourly)
 	roomy := limiterstest.MustLimit(withMax(hourly, 9))
-	out, err := limiterstest.Take(s, limiters.Group{{Key: "a", Limit: roomy, N: 1}, {Key: "b", Limit: roomy, N: 1}})
+	out, err := limiterstest.Take(s, limiters.Group{{Key: "a", Limit: roomy, Hits: 1}, {Key: "b", Limit: roomy, Hits: 1}})
 	must.Succeed(t, err)
 	if !errors.Is(out[1].Err, ErrFull) || out[0].Err != nil || out[0].Used != 1 {
 		t.Errorf("%+v, want b rejected and a not charged", out)
@@ -396,7 +396,7 @@ func TestBytesAreAccountedExactly(t *testing.T) {
 			for i := range 2000 {
 				spec := limiters.Spec{Algorithm: algorithms[(g+i)%len(algorithms)], Max: 20, Window: time.Hour}
 				limit := limiterstest.MustLimit(spec)
-				ops := []limiters.Op{{Key: fmt.Sprint(i % 70), Limit: limit, N: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, N: -1}}
+				ops := []limiters.Op{{Key: fmt.Sprint(i % 70), Limit: limit, Hits: 1}, {Key: fmt.Sprint(i % 7), Limit: limit, Hits: -1}}
 				_ = s.Take(context.Background(), limiters.Singles(ops...), make([]limiters.Verdict, 2))
 			}
 		})
@@ -460,7 +460,7 @@ func TestSweepFreesTheMemoryOfAnIdleStore(t *testing.T) {
 	var out [1]limiters.Verdict
 	const keys = 50_000
 	for i := range keys {
-		op := limiters.Op{Key: fmt.Sprint(i), Limit: limit, N: 1}
+		op := limiters.Op{Key: fmt.Sprint(i), Limit: limit, Hits: 1}
 		if i == 0 {
 			op.Limit = later
 		}

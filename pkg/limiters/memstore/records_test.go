@@ -205,7 +205,7 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	s := New(Options{})
 	take := func(key string, max int64) {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: max, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-		mustTake(t, s, limiters.Op{Key: key, Limit: limit, N: 1})
+		mustTake(t, s, limiters.Op{Key: key, Limit: limit, Hits: 1})
 	}
 	kept := func() (n, table int) {
 		for i := range s.shards {
@@ -257,7 +257,7 @@ func TestTakeOfKnownKeyDoesNotAllocate(t *testing.T) {
 			ops, out := make([]limiters.Op, count), make([]limiters.Verdict, count)
 			for i := range ops {
 				spec := limiters.Spec{Algorithm: algorithms[i%len(algorithms)], Max: 100_000, Window: time.Millisecond}
-				ops[i] = limiters.Op{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), N: 1}
+				ops[i] = limiters.Op{Key: fmt.Sprint("key ", i), Limit: limiterstest.MustLimit(spec), Hits: 1}
 			}
 			groups := limiters.Singles(ops...)
 			if together {
@@ -294,7 +294,7 @@ func TestMemoryPerKeyIsBounded(t *testing.T) {
 		before, s := heap(), New(Options{})
 		ops, out := make([]limiters.Op, 1), make([]limiters.Verdict, 1)
 		for i := range keys {
-			ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, N: 1}
+			ops[0] = limiters.Op{Key: fmt.Sprintf("%040d", i), Limit: limit, Hits: 1}
 			must.Succeed(t, s.Take(context.Background(), limiters.Singles(ops...), out))
 		}
 		took := int64(heap() - before)
@@ -329,7 +329,7 @@ func TestSweepRemovesEveryExpiredKey(t *testing.T) {
 		sh := &s.shards[0]
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 100, Window: 1000 * time.Second})
 		keys := keysOf(s, 400, limit)
-		take := func(key string, n int64) { mustTake(t, s, limiters.Op{Key: key, Limit: limit, N: n}) }
+		take := func(key string, n int64) { mustTake(t, s, limiters.Op{Key: key, Limit: limit, Hits: n}) }
 		for step := range 3000 {
 			// Each hit takes ten seconds to leave.
 			take(keys[rnd.IntN(len(keys))], rnd.Int64N(40)-10)
@@ -368,10 +368,10 @@ func TestAlgorithmsOfOneWindowShareNoState(t *testing.T) {
 	s := New(Options{})
 	var ops []limiters.Op
 	for _, name := range limiterstest.WindowedAlgorithms() {
-		ops = append(ops, limiters.Op{Key: "k", N: 1,
+		ops = append(ops, limiters.Op{Key: "k", Hits: 1,
 			Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour})})
 	}
-	ops = append(ops, limiters.Op{Key: "k", N: 1, Limit: limiterstest.MustLimit(hourly)})
+	ops = append(ops, limiters.Op{Key: "k", Hits: 1, Limit: limiterstest.MustLimit(hourly)})
 	for i := range int64(3) {
 		out := make([]limiters.Verdict, len(ops))
 		must.Succeed(t, s.Take(context.Background(), limiters.Singles(ops...), out))

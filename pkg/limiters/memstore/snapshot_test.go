@@ -89,7 +89,7 @@ func TestSnapshotKeepsTheParametersOfALimit(t *testing.T) {
 		must.Succeed(t, err)
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: c.algorithm, Max: 5, Window: 24 * time.Hour, Params: params})
 		s := New(Options{})
-		mustTake(t, s, limiters.Op{Key: "a key", Limit: limit, N: 1})
+		mustTake(t, s, limiters.Op{Key: "a key", Limit: limit, Hits: 1})
 		loaded, _ := reload(t, s, Options{})
 		if got, want := keysBySpec(loaded), map[limiters.Spec]int{limit.Spec(): 1}; !maps.Equal(got, want) {
 			t.Errorf("%s, %q: loaded %v, want %v", c.algorithm, c.params, got, want)
@@ -107,7 +107,7 @@ func filledStore(t testing.TB) *Store {
 	for i, name := range limiterstest.WindowedAlgorithms() {
 		for _, key := range []string{"", "short", strings.Repeat("long ", 60)} {
 			limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
-			ops, out := []limiters.Op{{Key: key, Limit: limit, N: 2}, {Key: key, Limit: limit, N: 2}}, make([]limiters.Verdict, 2)
+			ops, out := []limiters.Op{{Key: key, Limit: limit, Hits: 2}, {Key: key, Limit: limit, Hits: 2}}, make([]limiters.Verdict, 2)
 			if err := s.Take(context.Background(), limiters.Singles(ops...), out); err != nil || !out[0].Allowed || out[1].Allowed {
 				t.Fatal(err, out)
 			}
@@ -210,7 +210,7 @@ func TestSnapshotRestoresHugeSettlements(t *testing.T) {
 	s := New(Options{})
 	ends := make([]limiters.Op, 2100)
 	for i := range ends {
-		ends[i] = limiters.Op{Key: "k", Limit: budget, N: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Kind: limiters.OpEnd}
+		ends[i] = limiters.Op{Key: "k", Limit: budget, Hits: limiters.MaxHits, Lease: limiters.NewLeaseID(nil, fmt.Sprint(i)), Kind: limiters.OpEnd}
 	}
 	must.Succeed(t, s.Take(t.Context(), limiters.Singles(ends...), make([]limiters.Verdict, len(ends))))
 	var b bytes.Buffer
@@ -396,7 +396,7 @@ func FuzzLoad(f *testing.F) {
 					limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: time.Hour, CountDenied: i == 1})
 					ops, out := make([]limiters.Op, 4), make([]limiters.Verdict, 4)
 					for j, n := range []int64{0, 1, 4, -1} {
-						ops[j] = limiters.Op{Key: key, Limit: limit, N: n}
+						ops[j] = limiters.Op{Key: key, Limit: limit, Hits: n}
 					}
 					must.Succeed(t, s.Take(context.Background(), limiters.Singles(ops...), out))
 				}

@@ -73,14 +73,14 @@ func TestOnlyLeasesNeedSortedSetsAndHashes(t *testing.T) {
 		penalty := limiterstest.MustLimit(limiters.Spec{
 			Algorithm: name, Max: 1, Window: time.Hour, Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Minute, For: 2 * time.Hour}},
 		})
-		penalized := limiters.Op{Key: "penalty", Limit: penalty, N: 1}
+		penalized := limiters.Op{Key: "penalty", Limit: penalty, Hits: 1}
 		out, err := take(s, penalized, penalized, penalized, penalized)
 		if err != nil || out[0].Err != nil || !out[0].Allowed || !out[3].Penalized {
 			t.Errorf("%s with a penalty: %+v, %v", name, out, err)
 		}
 	}
 	for _, limit := range append(withExtraState(5), slotsOfKey(5, time.Hour)) {
-		lease := limiters.Op{Key: "lease", Limit: limit, N: 1, Lease: leaseID(1)}
+		lease := limiters.Op{Key: "lease", Limit: limit, Hits: 1, Lease: leaseID(1)}
 		end := lease
 		end.Kind = limiters.OpEnd
 		out, err := take(s, lease, opsOf("beside")[0], end)
@@ -118,7 +118,7 @@ func TestAuthErrorsShowNoPassword(t *testing.T) {
 	for _, auth := range []string{"", "secret", "me:secret"} {
 		o := connect.Options{Addr: server.Addr}
 		o.Login.Set(auth)
-		_, err := take(openAt(t, o), limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(openAt(t, o), limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		if !errors.Is(err, ErrAuth) || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), server.Addr) {
 			t.Errorf("%q: %v: want ErrAuth, with %s and no password", auth, err, server.Addr)
 		}
@@ -135,7 +135,7 @@ func TestErrorsDoNotQuoteCommands(t *testing.T) {
 				o.Login.Set("me:secret")
 			}
 			s := openAt(t, o)
-			_, err := take(s, limiters.Op{Key: "alice", Limit: hourly, N: 1})
+			_, err := take(s, limiters.Op{Key: "alice", Limit: hourly, Hits: 1})
 			_, probed := s.Probe(t.Context())
 			if err == nil || !unknownCommand(err.Error(), unknown) {
 				t.Errorf("%v: want an error that names the command", err)
@@ -188,7 +188,7 @@ func TestSentinelPassesTheSuite(t *testing.T) {
 		if name == "mymaster" {
 			at = gone
 		}
-		_, err := take(open(t, name+","+at), limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(open(t, name+","+at), limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("the master %s of the Sentinels %s", name, at)) ||
 			!strings.Contains(err.Error(), text) {
 			t.Errorf("%v: want it to name %s, %s, and to say %q", err, name, at, text)

@@ -57,7 +57,7 @@ func BenchmarkCall(b *testing.B) {
 				calls := 0
 				for b.Loop() {
 					for i := range ops {
-						ops[i] = limiters.Op{Key: keys[rand.IntN(len(keys))], Limit: limit, N: 1}
+						ops[i] = limiters.Op{Key: keys[rand.IntN(len(keys))], Limit: limit, Hits: 1}
 					}
 					must.Succeed(b, s.Take(context.Background(), limiters.Singles(ops...), out))
 					calls++
@@ -87,7 +87,7 @@ func BenchmarkGroups(b *testing.B) {
 				for b.Loop() {
 					for i := range groups {
 						key := fmt.Sprintf("3:ugc 7:user_id=12:user%08d 6:action=4:post", rand.IntN(users))
-						groups[i] = limiters.Group{{Key: key + " minute", Limit: minute, N: 1}, {Key: key + " hour", Limit: hour, N: 1}}
+						groups[i] = limiters.Group{{Key: key + " minute", Limit: minute, Hits: 1}, {Key: key + " hour", Limit: hour, Hits: 1}}
 					}
 					must.Succeed(b, s.Take(context.Background(), groups, out))
 					decided += len(out)
@@ -113,7 +113,7 @@ func BenchmarkQueue(b *testing.B) {
 			var all sync.WaitGroup
 			for client := range clients {
 				all.Go(func() {
-					groups := limiters.Singles(limiters.Op{Key: "k", Limit: limit, N: 1})
+					groups := limiters.Singles(limiters.Op{Key: "k", Limit: limit, Hits: 1})
 					out := make([]limiters.Verdict, 1)
 					ctx, cancel := context.WithCancel(context.Background())
 					defer cancel()

@@ -26,7 +26,7 @@ import (
 func openBreaker(t *testing.T, s *testStore) {
 	t.Helper()
 	for i := range failuresToOpen {
-		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		if err == nil || errors.Is(err, ErrBreakerOpen) {
 			t.Fatalf("call %d of a Redis that does not answer: %v", i, err)
 		}
@@ -36,7 +36,7 @@ func openBreaker(t *testing.T, s *testStore) {
 func awaitRecovery(t *testing.T, s *testStore) {
 	t.Helper()
 	redistest.Await(t, "the next call to Redis", func(context.Context) error {
-		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		return err
 	})
 }
@@ -45,7 +45,7 @@ func awaitRecovery(t *testing.T, s *testStore) {
 func awaitRejection(t *testing.T, s *testStore) (rejected error) {
 	t.Helper()
 	must.Until(t, "the breaker opens", func() bool {
-		_, rejected = take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, rejected = take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		return errors.Is(rejected, ErrBreakerOpen)
 	})
 	return rejected
@@ -379,7 +379,7 @@ func (r *randomRedis) decide(ctx context.Context, _ time.Time, groups []limiters
 		if o.charged(i) {
 			r.charged[op.Key]++
 		}
-		out[i] = limiters.Verdict{Used: op.N}
+		out[i] = limiters.Verdict{Used: op.Hits}
 	}
 	r.mu.Unlock()
 	return o.end(ctx)
@@ -406,8 +406,8 @@ func (r *randomRedis) check(t *testing.T, ops []limiters.Op, out []limiters.Verd
 			t.Errorf("%s: charged %d times, %v", op.Key, times, err)
 		case times > 0 && uncharged:
 			t.Errorf("%s: charged, and yet %v", op.Key, err)
-		case err == nil && (times != 1 || out[i].Used != op.N):
-			t.Errorf("%s: decided with %+v and %d charges, want 1 charge of %d", op.Key, out[i], times, op.N)
+		case err == nil && (times != 1 || out[i].Used != op.Hits):
+			t.Errorf("%s: decided with %+v and %d charges, want 1 charge of %d", op.Key, out[i], times, op.Hits)
 		}
 	}
 }
@@ -420,7 +420,7 @@ func checkedTake(t *testing.T, q *queue, r *randomRedis, name string, n int64, s
 	defer cancel()
 	asked, out := make([]limiters.Op, size), make([]limiters.Verdict, size)
 	for i := range asked {
-		asked[i] = limiters.Op{Key: fmt.Sprint(name, " ", i), N: n + int64(i)}
+		asked[i] = limiters.Op{Key: fmt.Sprint(name, " ", i), Hits: n + int64(i)}
 	}
 	defer func() {
 		if recover() != nil {

@@ -23,7 +23,7 @@ func TestCalendarWindowIsSelectedByTheClockOfRedis(t *testing.T) {
 	s := open(t, server)
 	daily := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 2, Window: day, Params: limiters.Params{WindowStart: limiters.StartByCalendar}})
 	for ahead, want := range map[int]bool{-3: false, -2: false, -1: true, 0: true, 1: true, 2: false, 3: false} { // Weir's clock, in days
-		groups := limiters.Singles(limiters.Op{Key: fmt.Sprint("k", ahead), Limit: daily, N: 1})
+		groups := limiters.Singles(limiters.Op{Key: fmt.Sprint("k", ahead), Limit: daily, Hits: 1})
 		b := newBatch(time.Time{}, time.Time{})
 		b.encode(groups, s.namer.keys(groups))
 		args := b.commandArgs("eval", batchScript().source, 0)

@@ -52,7 +52,7 @@ func keysOn(c *redistest.Cluster, node, count int) []string {
 func opsOf(keys ...string) []limiters.Op {
 	ops := make([]limiters.Op, len(keys))
 	for i, key := range keys {
-		ops[i] = limiters.Op{Key: key, Limit: hourly, N: 1}
+		ops[i] = limiters.Op{Key: key, Limit: hourly, Hits: 1}
 	}
 	return ops
 }

@@ -52,7 +52,7 @@ func (f *expiryFixture) setTo(now time.Time) {
 // has fully reset.
 func (f *expiryFixture) mustExpire(s *testStore, now time.Time, op limiters.Op) {
 	f.t.Helper()
-	op.N = 0
+	op.Hits = 0
 	out := make([]limiters.Verdict, 1)
 	if err := s.TakeAt(context.Background(), now, []limiters.Group{{op}}, out); err != nil || out[0].Err != nil {
 		f.t.Fatal(err, out[0].Err)
@@ -116,7 +116,7 @@ func TestLogThatBecomesAListExpires(t *testing.T) {
 		if i%150 == 149 {
 			n = -140
 		}
-		op := limiters.Op{Key: "k", Limit: limit, N: n}
+		op := limiters.Op{Key: "k", Limit: limit, Hits: n}
 		w.setTo(now)
 		must.Succeed(t, s.TakeAt(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 		w.mustExpire(s, now, op)
@@ -132,14 +132,14 @@ func TestExpiryAfter2106IsNotRenewedByEachWrite(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "funnel", Max: 1, Window: 365 * 24 * time.Hour, Params: limiters.Params{Capacity: 71},
 	})
-	op := limiters.Op{Key: "k", Limit: limit, N: 66} // it expires in 1.25 * 66 years
+	op := limiters.Op{Key: "k", Limit: limit, Hits: 66} // it expires in 1.25 * 66 years
 	var expiresIn [2]time.Duration
 	for i := range expiresIn {
 		if out, err := take(s, op); err != nil || !out[0].Allowed {
 			t.Fatal(out, err)
 		}
 		expiresIn[i] = c.PTTL(t.Context(), keyOf("", &op)).Val()
-		op.N = 1
+		op.Hits = 1
 	}
 	if expiresIn[0] < limit.Spec().Window*66 || expiresIn[1] > expiresIn[0] {
 		t.Errorf("the key expires in %v, and after a further write in %v: want at least 66 years, and no later expiry", expiresIn[0], expiresIn[1])
@@ -151,7 +151,7 @@ func TestFirstWindowExpires(t *testing.T) {
 	server := redistest.Start(t)
 	w := newExpiryFixture(t, server)
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 5, Window: time.Hour})
-	s, op, now := open(t, server), limiters.Op{Key: "k", Limit: limit, N: 1}, time.UnixMicro(5)
+	s, op, now := open(t, server), limiters.Op{Key: "k", Limit: limit, Hits: 1}, time.UnixMicro(5)
 	must.Succeed(t, s.TakeAt(context.Background(), now, []limiters.Group{{op}}, make([]limiters.Verdict, 1)))
 	w.mustExpire(s, now, op)
 }
@@ -167,7 +167,7 @@ func TestReservationRecordsOutliveTheLatestReservation(t *testing.T) {
 			Algorithm: "fixed_window", Max: 100, Window: 2 * time.Hour,
 			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Reserve: limiters.ReserveSpec{TTL: ttl}},
 		})
-		if _, err := take(s, limiters.Op{Key: "k", Limit: limit, N: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
+		if _, err := take(s, limiters.Op{Key: "k", Limit: limit, Hits: 5, Lease: limiters.LeaseID{byte(i + 1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,7 +207,7 @@ func TestReservationRecordsAreKeptToBeRefunded(t *testing.T) {
 		for _, number := range []int{1, 70} { // a hash, and a sorted set
 			var ops []limiters.Op
 			for id := range number {
-				ops = append(ops, limiters.Op{Key: fmt.Sprint(name, number), Limit: limit, N: limit.Capacity() / int64(number), Lease: leaseID(id)})
+				ops = append(ops, limiters.Op{Key: fmt.Sprint(name, number), Limit: limit, Hits: limit.Capacity() / int64(number), Lease: leaseID(id)})
 			}
 			start := time.Now()
 			out, err := take(s, ops...)

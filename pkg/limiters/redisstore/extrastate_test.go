@@ -36,7 +36,7 @@ func TestExtraKeysShareSlotExpiryAndHashing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeyPrefix: "p:", KeySecret: hashed})
 			for _, limit := range withExtraState(1) {
-				op := limiters.Op{Key: "alice", Limit: limit, N: 1, Lease: leaseID(1)}
+				op := limiters.Op{Key: "alice", Limit: limit, Hits: 1, Lease: leaseID(1)}
 				over := op
 				over.Lease = leaseID(2)
 				if out, err := take(s, op, over); err != nil || !out[0].Allowed || out[1].Allowed {
@@ -67,7 +67,7 @@ func TestPenaltiesHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	for _, limit := range withExtraState(1) {
-		op := limiters.Op{Key: "k", Limit: limit, N: 2}
+		op := limiters.Op{Key: "k", Limit: limit, Hits: 2}
 		for _, keep := range []time.Duration{limit.Penalty().Within, limit.Penalty().For + limit.Penalty().Forget} {
 			start := time.Now()
 			if out, err := take(s, op); err != nil || out[0].Err != nil || out[0].Allowed {
@@ -87,7 +87,7 @@ func TestFullRedisCountsNoOffense(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
 	for _, limit := range withExtraState(1) {
-		op := limiters.Op{Key: "k" + limit.StateID(), Limit: limit, N: 1, Lease: leaseID(1)}
+		op := limiters.Op{Key: "k" + limit.StateID(), Limit: limit, Hits: 1, Lease: leaseID(1)}
 		over, other := op, op
 		over.Lease = leaseID(2)
 		other.Key += "other"
@@ -125,7 +125,7 @@ func TestFullRedisFailsInspectionsOfUnsavedKeys(t *testing.T) {
 			Algorithm: "fixed_window", Max: 2, Window: time.Hour, CountDenied: true,
 			Params: limiters.Params{WindowStart: limiters.StartByFirstHit, Peek: peek, Penalty: limiters.PenaltySpec{After: 100, Within: time.Hour, For: time.Hour}},
 		})
-		op := limiters.Op{Key: name, Limit: limit, N: 1}
+		op := limiters.Op{Key: name, Limit: limit, Hits: 1}
 		inspection := limiters.Op{Key: name, Limit: limit, Kind: limiters.OpInspect}
 		if out, err := take(s, op, op); err != nil || !out[1].Allowed {
 			t.Fatal(out, err)
@@ -164,12 +164,12 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 			return got[len(got)-1]
 		}
 		now := logStart
-		takeAt(now, limiters.Op{Key: key, Limit: limit, N: 10, Lease: leaseID(1)})
+		takeAt(now, limiters.Op{Key: key, Limit: limit, Hits: 10, Lease: leaseID(1)})
 		for range later {
 			now = now.Add(time.Microsecond)
-			takeAt(now, limiters.Op{Key: key, Limit: limit, N: 1})
+			takeAt(now, limiters.Op{Key: key, Limit: limit, Hits: 1})
 		}
-		v := takeAt(now, limiters.Op{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Kind: limiters.OpEnd})
+		v := takeAt(now, limiters.Op{Key: key, Limit: limit, Hits: 25, Lease: leaseID(1), Kind: limiters.OpEnd})
 		charged := int64(25)
 		if later >= 10_000 {
 			charged = 10
@@ -177,12 +177,12 @@ func TestSettleMovesEntriesOfALongLogUpToABound(t *testing.T) {
 		if v.Err != nil || v.Used != charged+int64(later) {
 			t.Errorf("%d later entries: %+v, want %d hits of the reservation", later, v, charged)
 		}
-		if v := takeAt(now, limiters.Op{Key: key, Limit: limit, N: 25, Lease: leaseID(1), Kind: limiters.OpEnd}); v.Used != charged+int64(later) {
+		if v := takeAt(now, limiters.Op{Key: key, Limit: limit, Hits: 25, Lease: leaseID(1), Kind: limiters.OpEnd}); v.Used != charged+int64(later) {
 			t.Errorf("%d later entries: settled again: %+v", later, v)
 		}
-		takeAt(logStart.Add(time.Hour-time.Microsecond), limiters.Op{Key: key, Limit: limit, N: 30_000})
-		takeAt(logStart.Add(time.Hour), limiters.Op{Key: key, Limit: limit, N: 30_000})
-		takeAt(logStart.Add(time.Hour), limiters.Op{Key: key, Limit: limit, N: -int64(later) / 2})
+		takeAt(logStart.Add(time.Hour-time.Microsecond), limiters.Op{Key: key, Limit: limit, Hits: 30_000})
+		takeAt(logStart.Add(time.Hour), limiters.Op{Key: key, Limit: limit, Hits: 30_000})
+		takeAt(logStart.Add(time.Hour), limiters.Op{Key: key, Limit: limit, Hits: -int64(later) / 2})
 	}
 }
 
@@ -195,7 +195,7 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 			Algorithm: "fixed_window", Max: 100, Window: time.Hour,
 			Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: time.Minute, Unsettled: unsettled}},
 		})
-		op := limiters.Op{Key: unsettled, Limit: limit, N: 40, Lease: leaseID(1)}
+		op := limiters.Op{Key: unsettled, Limit: limit, Hits: 40, Lease: leaseID(1)}
 		for _, step := range []struct {
 			after time.Duration
 			end   bool
@@ -204,7 +204,7 @@ func TestSettleAfterTTLChangesNothing(t *testing.T) {
 			out := make([]limiters.Verdict, 1)
 			op.Kind = endOrCharge(step.end)
 			if step.end {
-				op.N = 90
+				op.Hits = 90
 			}
 			if err := s.TakeAt(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Used != step.used {
 				t.Errorf("%s, after %v: %+v, %v, want %d used", unsettled, step.after, out[0], err, step.used)
@@ -224,7 +224,7 @@ func TestSettleOfALostReservationChangesNothing(t *testing.T) {
 		params.Reserve.TTL = time.Hour
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 100, Window: 365 * 24 * time.Hour, Params: params})
 		op := func(id int, n int64, end bool) limiters.Op {
-			return limiters.Op{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Kind: endOrCharge(end)}
+			return limiters.Op{Key: "k", Limit: limit, Hits: n, Lease: leaseID(id), Kind: endOrCharge(end)}
 		}
 		if out, err := take(s, op(1, 60, false), op(2, 40, false)); err != nil || out[1].Used != 100 {
 			t.Fatal(out, err)

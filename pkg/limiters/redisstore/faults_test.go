@@ -47,7 +47,7 @@ func newLedger(t *testing.T, s *testStore, key string) *ledger {
 // charge charges one hit and records the result.
 func (l *ledger) charge() error {
 	out := make([]limiters.Verdict, 1)
-	err := l.store.Take(context.Background(), []limiters.Group{{{Key: l.key, Limit: many, N: 1}}}, out)
+	err := l.store.Take(context.Background(), []limiters.Group{{{Key: l.key, Limit: many, Hits: 1}}}, out)
 	if err == nil {
 		err = out[0].Err
 	}
@@ -176,7 +176,7 @@ func TestConnectionToReplicaWithoutMasterIsDropped(t *testing.T) {
 func TestMasterWithoutReplicaChargesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	one := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), N: 1}
+	one := limiters.Op{Key: "k", Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: "funnel", Max: 1, Window: time.Hour}), Hits: 1}
 	if _, err := take(s, one); err != nil {
 		t.Fatal(err)
 	}

@@ -93,13 +93,13 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	user := keysOn(c, 0, 1)[0]
 	slots, day := slotsOfKey(10, time.Hour), window(1, 24*time.Hour)
 	lease := func(id int, end bool) limiters.Op {
-		return limiters.Op{Key: user, Limit: slots, N: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
+		return limiters.Op{Key: user, Limit: slots, Hits: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	used := func(state string, want int64, g limiters.Group) {
 		t.Helper()
 		for _, g := range []limiters.Group{g, {{Key: user, Limit: slots}}} {
 			out, err := limiterstest.Take(s, g)
-			if err != nil || slices.ContainsFunc(out, func(v limiters.Verdict) bool { return v.Err != nil }) || g[0].N == 0 && out[0].Used != want {
+			if err != nil || slices.ContainsFunc(out, func(v limiters.Verdict) bool { return v.Err != nil }) || g[0].Hits == 0 && out[0].Used != want {
 				t.Fatalf("%s: %+v, %v; want %d slots used", state, out, err, want)
 			}
 		}
@@ -107,7 +107,7 @@ func TestLeasesAreDecidedWhileASlotMoves(t *testing.T) {
 	testWhile := func(state string) {
 		t.Helper()
 		used(state, 2, limiters.Group{lease(1, false)})
-		used(state, 2, limiters.Group{lease(2, false), {Key: user, Limit: day, N: 2}})
+		used(state, 2, limiters.Group{lease(2, false), {Key: user, Limit: day, Hits: 2}})
 		used(state, 1, limiters.Group{lease(1, true)})
 	}
 	used("before", 1, limiters.Group{lease(0, false)})
@@ -132,15 +132,15 @@ func TestOpsWithExtraKeysFailWhileASlotMoves(t *testing.T) {
 		limit := limits[i]
 		t.Run(limit.Algorithm(), func(t *testing.T) {
 			week := window(1000, 7*24*time.Hour)
-			op := func(id int) limiters.Op { return limiters.Op{Key: user, Limit: limit, N: 2, Lease: leaseID(id)} }
+			op := func(id int) limiters.Op { return limiters.Op{Key: user, Limit: limit, Hits: 2, Lease: leaseID(id)} }
 			settle := op(1)
-			settle.N, settle.Kind = 1, limiters.OpEnd
-			if out, err := take(s, op(1), limiters.Op{Key: user, Limit: week, N: 1}); err != nil || out[0].Used != 2 {
+			settle.Hits, settle.Kind = 1, limiters.OpEnd
+			if out, err := take(s, op(1), limiters.Op{Key: user, Limit: week, Hits: 1}); err != nil || out[0].Used != 2 {
 				t.Fatal(out, err)
 			}
 			fails := func(state string) {
 				t.Helper()
-				out, err := limiterstest.Take(s, limiters.Group{settle}, limiters.Group{op(2), {Key: user, Limit: week, N: 1}})
+				out, err := limiterstest.Take(s, limiters.Group{settle}, limiters.Group{op(2), {Key: user, Limit: week, Hits: 1}})
 				if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) {
 					t.Errorf("%s: %+v, %v; want TRYAGAIN for the operations with extra keys", state, out, err)
 				}

@@ -34,7 +34,7 @@ func TestGroupsAreDecidedWhileASlotMoves(t *testing.T) {
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
-	group := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}}
+	group := limiters.Group{{Key: user, Limit: day, Hits: 1}, {Key: user, Limit: week, Hits: 1}}
 	slot := int(hashSlotOf(s.namer.key(&group[0])))
 	if _, err := take(s, group[1]); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestKeysAreResetWhileASlotMoves(t *testing.T) {
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
 	day := window(100, 24*time.Hour)
-	op := limiters.Op{Key: user, Limit: day, N: 1}
+	op := limiters.Op{Key: user, Limit: day, Hits: 1}
 	slot := int(hashSlotOf(s.namer.key(&op)))
 	charge := func() {
 		t.Helper()
@@ -105,8 +105,8 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	s := openCluster(t, c)
 	user := keysOn(c, 0, 1)[0]
 	day, week := window(2, 24*time.Hour), window(1000, 7*24*time.Hour)
-	group := limiters.Group{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}
-	if _, err := take(s, limiters.Op{Key: user, Limit: week, N: 1}); err != nil {
+	group := limiters.Group{{Key: user, Limit: week, Hits: 2}, {Key: user, Limit: day, Hits: 2}}
+	if _, err := take(s, limiters.Op{Key: user, Limit: week, Hits: 1}); err != nil {
 		t.Fatal(err)
 	}
 	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&group[0]))), 0, 1)
@@ -122,7 +122,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 	}
 	// A group that charges and refunds cannot be undone, so it is not decided. Other operations of
 	// the call are.
-	mixed := limiters.Group{{Key: user, Limit: week, N: -1}, {Key: user, Limit: day, N: 1}}
+	mixed := limiters.Group{{Key: user, Limit: week, Hits: -1}, {Key: user, Limit: day, Hits: 1}}
 	out, err := limiterstest.Take(s, mixed, group[:1])
 	if err != nil || !redis.IsTryAgainError(out[0].Err) || !redis.IsTryAgainError(out[1].Err) || out[2].Err != nil || out[2].Used != 5 {
 		t.Errorf("%+v, %v: want TRYAGAIN for the mixed group and 5 used by the other operation", out, err)
@@ -140,7 +140,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			longTimeout := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Minute })
 			user := keysOn(c, 0, 1)[0]
 			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
-			group := limiters.Group{{Key: user, Limit: week, N: 1, OnError: onError}, {Key: user, Limit: day, N: 1, OnError: onError}}
+			group := limiters.Group{{Key: user, Limit: week, Hits: 1, OnError: onError}, {Key: user, Limit: day, Hits: 1, OnError: onError}}
 			if _, err := take(longTimeout, group[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestGroupsNeverExceedALimitWhileASlotMoves(t *testing.T) {
 	day, week := window(limit, 24*time.Hour), window(1000, 7*24*time.Hour)
 	day2 := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: limit, Window: 24 * time.Hour})
 	user := keysOn(c, 0, 1)[0]
-	ops := limiters.Group{{Key: user, Limit: day, N: 1}, {Key: user, Limit: week, N: 1}, {Key: user, Limit: day2, N: 1}}
+	ops := limiters.Group{{Key: user, Limit: day, Hits: 1}, {Key: user, Limit: week, Hits: 1}, {Key: user, Limit: day2, Hits: 1}}
 	slot := int(hashSlotOf(keyNamer{}.key(&ops[0])))
 	var admitted, decided atomic.Int64
 	var stop atomic.Bool
@@ -222,8 +222,8 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 	user := keysOn(c, 0, 2)
 	day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
 	// A mixed group is refused with TRYAGAIN as long as only one of its keys exists.
-	group := limiters.Group{{Key: user[0], Limit: day, N: 1}, {Key: user[0], Limit: week, N: -1}}
-	if _, err := take(s, limiters.Op{Key: user[0], Limit: week, N: 1}); err != nil {
+	group := limiters.Group{{Key: user[0], Limit: day, Hits: 1}, {Key: user[0], Limit: week, Hits: -1}}
+	if _, err := take(s, limiters.Op{Key: user[0], Limit: week, Hits: 1}); err != nil {
 		t.Fatal(err)
 	}
 	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&group[0]))), 0, 1)
@@ -232,7 +232,7 @@ func TestTryAgainDoesNotOpenTheBreaker(t *testing.T) {
 			t.Fatalf("group %d: %v, want TRYAGAIN", i, err)
 		}
 	}
-	out, err := take(s, limiters.Op{Key: user[1], Limit: day, N: 1})
+	out, err := take(s, limiters.Op{Key: user[1], Limit: day, Hits: 1})
 	if err != nil || out[0].Err != nil {
 		t.Errorf("a user in a slot that does not move: %v, %v", err, out[0].Err)
 	}
@@ -315,13 +315,13 @@ func TestRefundExpiresWithItsWindow(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	day, week := window(10, 24*time.Hour), window(10, 7*24*time.Hour)
-	group := limiters.Group{{Key: "k", Limit: day, N: 2}, {Key: "k", Limit: week, N: 2}}
+	group := limiters.Group{{Key: "k", Limit: day, Hits: 2}, {Key: "k", Limit: week, Hits: 2}}
 	groups := []limiters.Group{group}
 	p := splitByHashSlot(time.Time{}, groups, s.namer.keys(groups))[0]
 	p.Verdicts = []limiters.Verdict{{Allowed: true, ResetAfter: time.Hour}, {Allowed: false}}
 	start := time.Now()
 	refunds := refundsOf(p, start)
-	if len(refunds) != 1 || refunds[0].Groups[0][0].N != -2 || !refunds[0].notAfter.Equal(start.Add(time.Hour)) {
+	if len(refunds) != 1 || refunds[0].Groups[0][0].Hits != -2 || !refunds[0].notAfter.Equal(start.Add(time.Hour)) {
 		t.Fatalf("%+v, want one refund of 2, valid for an hour", refunds)
 	}
 	if _, err := take(s, group[0]); err != nil {
@@ -362,7 +362,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %d used", what, out[0], err, want)
 		}
 	}
-	groups := []limiters.Group{{{Key: user, Limit: week, N: 2}, {Key: user, Limit: day, N: 2}}}
+	groups := []limiters.Group{{{Key: user, Limit: week, Hits: 2}, {Key: user, Limit: day, Hits: 2}}}
 	out := make([]limiters.Verdict, 2)
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
 		return n.decide(t.Context(), notAfter, groups, out)
@@ -376,7 +376,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	used("after the deadline", day, 0)
 
 	slots := slotsOfKey(10, time.Hour)
-	lease := limiters.Op{Key: user, Limit: slots, N: 1, Lease: leaseID(1)}
+	lease := limiters.Op{Key: user, Limit: slots, Hits: 1, Lease: leaseID(1)}
 	if out, err := take(s, lease); err != nil || out[0].Used != 1 {
 		t.Fatal(out, err)
 	}

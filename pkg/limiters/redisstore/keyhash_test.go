@@ -22,8 +22,8 @@ func opsOfUser(user string) []limiters.Op {
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		ops = append(ops,
-			limiters.Op{Key: "5:realm|4:user=5:" + user, Limit: limit, N: 1},
-			limiters.Op{Key: "5:realm|5:email=17:" + user + "@example.org", Limit: limit, N: 1})
+			limiters.Op{Key: "5:realm|4:user=5:" + user, Limit: limit, Hits: 1},
+			limiters.Op{Key: "5:realm|5:email=17:" + user + "@example.org", Limit: limit, Hits: 1})
 	}
 	return ops
 }
@@ -129,7 +129,7 @@ func TestHashedKeyKeepsItsSlot(t *testing.T) {
 func TestHashedKeyErrorsShowNoUserData(t *testing.T) {
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr}, Options{KeySecret: secret})
-	op := limiters.Op{Key: "4:user=5:alice", Limit: hourly, N: 1}
+	op := limiters.Op{Key: "4:user=5:alice", Limit: hourly, Hits: 1}
 	server.Client(t).HSet(t.Context(), s.namer.key(&op), "a", "b")
 	out, err := take(s, op)
 	var key *KeyError
@@ -157,7 +157,7 @@ func BenchmarkKeys(b *testing.B) {
 	for _, size := range []int{1, 16} {
 		ops := make([]limiters.Op, size)
 		for i := range ops {
-			ops[i] = limiters.Op{Key: fmt.Sprintf("3:ugc|7:user_id*12:user%08d|6:action=4:post", i), Limit: limit, N: 1}
+			ops[i] = limiters.Op{Key: fmt.Sprintf("3:ugc|7:user_id*12:user%08d|6:action=4:post", i), Limit: limit, Hits: 1}
 		}
 		groups := limiters.Singles(ops...)
 		for name, n := range map[string]keyNamer{

@@ -34,14 +34,14 @@ func (l *leaseOps) next(end bool) limiters.Op {
 	}
 	// The keys that a call opens leases on differ from those of its ends.
 	shift := number / (l.open * len(l.keys)) * (len(l.keys) / 2)
-	op := limiters.Op{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, N: 1, Kind: endOrCharge(end)}
+	op := limiters.Op{Key: l.keys[(number+shift)%len(l.keys)], Limit: l.limit, Hits: 1, Kind: endOrCharge(end)}
 	if l.limit.UsesLeases() {
 		op.Lease = leaseID(number)
 	}
 	if !l.limit.IsConcurrency() {
-		op.N = estimate
+		op.Hits = estimate
 		if end {
-			op.N = actual
+			op.Hits = actual
 		}
 	}
 	return op

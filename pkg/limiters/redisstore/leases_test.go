@@ -94,7 +94,7 @@ func (c *leaseCalls) Next() (time.Time, []limiters.Group) {
 		for c.rnd.IntN(furtherOpIn) == 0 {
 			op = c.op()
 			if op.Kind == limiters.OpEnd {
-				op = limiters.Op{Key: c.prefix + "beside", Limit: c.beside, N: int64(c.rnd.IntN(60))}
+				op = limiters.Op{Key: c.prefix + "beside", Limit: c.beside, Hits: int64(c.rnd.IntN(60))}
 			}
 			g = append(g, op)
 		}
@@ -104,15 +104,15 @@ func (c *leaseCalls) Next() (time.Time, []limiters.Group) {
 }
 
 func (c *leaseCalls) op() limiters.Op {
-	op := limiters.Op{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], N: 1, Lease: leaseID(c.rnd.IntN(c.ids))}
+	op := limiters.Op{Key: c.prefix + string("aaab"[c.rnd.IntN(4)]), Limit: c.limits[0], Hits: 1, Lease: leaseID(c.rnd.IntN(c.ids))}
 	if c.rnd.IntN(otherLimitIn) == 0 {
 		op.Limit = c.limits[c.rnd.IntN(len(c.limits))]
 	}
 	switch opForms[c.rnd.IntN(len(opForms))] {
 	case "peek or several":
-		op.N = int64(c.rnd.IntN(4))
+		op.Hits = int64(c.rnd.IntN(4))
 	case "refund":
-		op.N = -int64(c.rnd.IntN(4))
+		op.Hits = -int64(c.rnd.IntN(4))
 	case "no id":
 		op.Lease = limiters.LeaseID{}
 	case "end":
@@ -173,13 +173,13 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 		return out
 	}
 	// A key with only ends would expire after EndedTTL. This reservation keeps it for an hour.
-	takeAll(limiters.Op{Key: "end true", Limit: limit, N: 1, Lease: leaseID(-1)})
+	takeAll(limiters.Op{Key: "end true", Limit: limit, Hits: 1, Lease: leaseID(-1)})
 	ops := make([]limiters.Op, limiters.MaxLeases+2)
 	for _, end := range []bool{false, true} {
 		for i := range ops {
-			ops[i] = limiters.Op{Key: fmt.Sprint("end ", end), Limit: limit, N: 1, Lease: leaseID(i), Kind: endOrCharge(end)}
+			ops[i] = limiters.Op{Key: fmt.Sprint("end ", end), Limit: limit, Hits: 1, Lease: leaseID(i), Kind: endOrCharge(end)}
 			if end {
-				ops[i].N = 0
+				ops[i].Hits = 0
 			}
 		}
 		for i, v := range takeAll(ops...) {
@@ -189,7 +189,7 @@ func TestReservationBeyondMaxLeasesIsDenied(t *testing.T) {
 		}
 	}
 	for _, i := range []int{0, limiters.MaxLeases - 1, limiters.MaxLeases} {
-		v := takeAll(limiters.Op{Key: "end true", Limit: limit, N: 1, Lease: leaseID(i)})[0]
+		v := takeAll(limiters.Op{Key: "end true", Limit: limit, Hits: 1, Lease: leaseID(i)})[0]
 		if opens := i >= limiters.MaxLeases; v.Err != nil || (v.Used > 1) != opens {
 			t.Errorf("operation with id %d, whose end came first: %+v", i, v)
 		}
@@ -203,14 +203,14 @@ func TestLeasesNeedFewCommands(t *testing.T) {
 	s, c, limit := open(t, server), server.Client(t), slotsOfKey(limiters.MaxLeases, time.Hour)
 	fill := make([]limiters.Op, limiters.MaxLeases-10)
 	for i := range fill {
-		fill[i] = limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(i)}
+		fill[i] = limiters.Op{Key: "k", Limit: limit, Hits: 1, Lease: leaseID(i)}
 	}
 	if _, err := take(s, fill...); err != nil {
 		t.Fatal(err)
 	}
 	for _, end := range []bool{false, true} {
 		must.Succeed(t, c.ConfigResetStat(context.Background()).Err())
-		out, err := take(s, limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(-1), Kind: endOrCharge(end)})
+		out, err := take(s, limiters.Op{Key: "k", Limit: limit, Hits: 1, Lease: leaseID(-1), Kind: endOrCharge(end)})
 		if err != nil || out[0].Err != nil {
 			t.Fatal(err, out[0].Err)
 		}
@@ -232,7 +232,7 @@ func TestOpDropsFewExpiredLeases(t *testing.T) {
 		leases := limiters.MaxLeases / int(slots)
 		fill := make([]limiters.Op, leases)
 		for i := range fill {
-			fill[i] = limiters.Op{Key: "k", Limit: limit, N: slots, Lease: leaseID(i)}
+			fill[i] = limiters.Op{Key: "k", Limit: limit, Hits: slots, Lease: leaseID(i)}
 		}
 		takeAt := func(now time.Time, ops ...limiters.Op) int64 {
 			out := make([]limiters.Verdict, len(ops))
@@ -268,9 +268,9 @@ func TestLeasesHaveAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	limit := slotsOfKey(5, time.Hour)
-	op := limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(1)}
+	op := limiters.Op{Key: "k", Limit: limit, Hits: 1, Lease: leaseID(1)}
 	for range 2 {
-		out, err := take(s, op, limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(2)})
+		out, err := take(s, op, limiters.Op{Key: "k", Limit: limit, Hits: 2, Lease: leaseID(2)})
 		if err != nil || out[1].Used != 3 {
 			t.Fatal(out, err)
 		}
@@ -291,7 +291,7 @@ func TestLeaseKeyExpiresAfterItsLastLease(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
 	for id, ttl := range []time.Duration{time.Minute, time.Minute, time.Hour, time.Hour} {
-		op, start := limiters.Op{Key: "k", Limit: slotsOfKey(5, ttl), N: 1, Lease: leaseID(id)}, time.Now()
+		op, start := limiters.Op{Key: "k", Limit: slotsOfKey(5, ttl), Hits: 1, Lease: leaseID(id)}, time.Now()
 		if out, err := take(s, op); err != nil || out[0].Used != int64(id+1) {
 			t.Fatal(err, out)
 		}
@@ -308,7 +308,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := slotsOfKey(2, time.Hour)
 	op := func(id int, end bool) limiters.Op {
-		return limiters.Op{Key: "k", Limit: limit, N: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
+		return limiters.Op{Key: "k", Limit: limit, Hits: 1, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	if _, err := take(s, op(1, false), op(2, false)); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func TestFullRedisEndsLeases(t *testing.T) {
 func TestGroupWithALeaseFailsOnAFullRedis(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	group := limiters.Group{{Key: "k", Limit: hourly, N: 1}, {Key: "k", Limit: slotsOfKey(2, time.Hour), N: 1, Lease: leaseID(1)}}
+	group := limiters.Group{{Key: "k", Limit: hourly, Hits: 1}, {Key: "k", Limit: slotsOfKey(2, time.Hour), Hits: 1, Lease: leaseID(1)}}
 	setFull(t, c, true)
 	out, err := limiterstest.Take(s, group)
 	if err != nil || out[0].Err == nil || out[1].Err == nil {
@@ -351,7 +351,7 @@ func TestReservationsNeedFewCommands(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("funnel", 1000)
 	op := func(key, id int, end bool) limiters.Op {
-		return limiters.Op{Key: fmt.Sprint("key ", key), Limit: limit, N: 2, Lease: leaseID(id), Kind: endOrCharge(end)}
+		return limiters.Op{Key: fmt.Sprint("key ", key), Limit: limit, Hits: 2, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	const keys = 20
 	var opening, ends []limiters.Op
@@ -386,7 +386,7 @@ func TestReservationsHaveAnExpiry(t *testing.T) {
 		for id, ttl := range []time.Duration{time.Minute, time.Hour, time.Minute, time.Hour} {
 			op := limiters.Op{Key: fmt.Sprint("penalty for ", penalty.For), Limit: limiterstest.MustLimit(limiters.Spec{
 				Algorithm: "funnel", Max: 100, Window: time.Hour, Params: limiters.Params{Reserve: limiters.ReserveSpec{TTL: ttl}, Penalty: penalty},
-			}), N: 2, Lease: leaseID(id)}
+			}), Hits: 2, Lease: leaseID(id)}
 			start := time.Now()
 			if out, err := take(s, op); err != nil || out[0].Err != nil || !out[0].Allowed {
 				t.Fatal(err, out)
@@ -406,7 +406,7 @@ func TestSettledReservationsAreRemoved(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("funnel", 100_000)
 	op := func(id int, end bool) limiters.Op {
-		return limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(id), Kind: endOrCharge(end)}
+		return limiters.Op{Key: "k", Limit: limit, Hits: 2, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	do := func(op limiters.Op) {
 		t.Helper()
@@ -468,7 +468,7 @@ func TestEndedIDsAreRemoved(t *testing.T) {
 		{0, 1, false, 2, 0}, {0, 2, false, 3, 0}, {0, 9, true, 4, 1}, {limiters.EndedTTL - time.Microsecond, 3, false, 5, 2},
 		{limiters.EndedTTL, 1, true, 3, 3}, {limiters.EndedTTL, 2, true, 2, 3},
 	} {
-		op := limiters.Op{Key: "k", Limit: limit, N: 2, Lease: leaseID(step.id), Kind: endOrCharge(step.end)}
+		op := limiters.Op{Key: "k", Limit: limit, Hits: 2, Lease: leaseID(step.id), Kind: endOrCharge(step.end)}
 		out := make([]limiters.Verdict, 1)
 		if err := s.TakeAt(t.Context(), logStart.Add(step.after), limiters.Singles(op), out); err != nil || out[0].Err != nil {
 			t.Fatal(err, out)
@@ -512,7 +512,7 @@ func TestFullRedisSettlesReservations(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	limit := reserving("fixed_window", 100)
 	op := func(id int, n int64, end bool) limiters.Op {
-		return limiters.Op{Key: "k", Limit: limit, N: n, Lease: leaseID(id), Kind: endOrCharge(end)}
+		return limiters.Op{Key: "k", Limit: limit, Hits: n, Lease: leaseID(id), Kind: endOrCharge(end)}
 	}
 	if _, err := take(s, op(1, 10, false), op(2, 10, false), op(3, 10, false)); err != nil {
 		t.Fatal(err)
@@ -543,7 +543,7 @@ func TestUnreadableReservationsFailTheirOps(t *testing.T) {
 		"another field":  {"h": head[:6] + "\x00\x01" + head[8:], "field": "value"},
 	} {
 		for _, end := range []bool{false, true} {
-			op := limiters.Op{Key: name, Limit: limit, N: 2, Lease: id, Kind: endOrCharge(end)}
+			op := limiters.Op{Key: name, Limit: limit, Hits: 2, Lease: id, Kind: endOrCharge(end)}
 			list := keyOf("", &op) + keySuffixes[reservationsKey]
 			c.HSet(t.Context(), list, fields)
 			out, err := take(s, op)
@@ -568,7 +568,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 	for _, algorithm := range limiterstest.WindowedAlgorithms() {
 		limit := reserving(algorithm, 1000)
 		for content, command := range contents {
-			first := limiters.Op{Key: algorithm + content, Limit: limit, N: 20, Lease: leaseID(1)}
+			first := limiters.Op{Key: algorithm + content, Limit: limit, Hits: 20, Lease: leaseID(1)}
 			if out, err := take(s, first); err != nil || !out[0].Allowed {
 				t.Fatal(out, err)
 			}
@@ -579,7 +579,7 @@ func TestReservationOnUnreadableKeyFailsAndChangesNothing(t *testing.T) {
 			before := c.Dump(t.Context(), key).Val()
 			second, settle := first, first
 			second.Lease = leaseID(2)
-			settle.N, settle.Kind = 8, limiters.OpEnd
+			settle.Hits, settle.Kind = 8, limiters.OpEnd
 			for name, op := range map[string]limiters.Op{"open": second, "settle": settle} {
 				if out, err := take(s, op); err != nil || out[0].Err == nil {
 					t.Errorf("%s, %s, %s: %+v %v, want an error", algorithm, content, name, out[0], err)
@@ -599,7 +599,7 @@ func TestLargeGroupOnOneKeyNeedsFewCommands(t *testing.T) {
 	const size = 100
 	var g limiters.Group
 	for i := range size {
-		g = append(g, limiters.Op{Key: "k", Limit: slotsOfKey(size, time.Hour), N: 1, Lease: leaseID(i)})
+		g = append(g, limiters.Op{Key: "k", Limit: slotsOfKey(size, time.Hour), Hits: 1, Lease: leaseID(i)})
 	}
 	out, err := limiterstest.Take(s, g)
 	if err != nil || out[size-1].Err != nil || out[size-1].Used != size {

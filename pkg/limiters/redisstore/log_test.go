@@ -56,7 +56,7 @@ func fill(tb testing.TB, c *redis.Client, key string, n int) {
 func TestHelperFillMatchesScript(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	op := limiters.Op{Key: "k", Limit: millionAMinute, N: 1}
+	op := limiters.Op{Key: "k", Limit: millionAMinute, Hits: 1}
 	for i := range 100 {
 		out := make([]limiters.Verdict, 1)
 		now := logStart.Add(time.Duration(i) * 50 * time.Microsecond)
@@ -98,7 +98,7 @@ func takeAfter(tb testing.TB, s *testStore, n int64, after time.Duration) string
 	tb.Helper()
 	now := logStart.Add((million-1)*50*time.Microsecond + after)
 	out := make([]limiters.Verdict, 1)
-	must.Succeed(tb, s.TakeAt(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, N: n}}}, out))
+	must.Succeed(tb, s.TakeAt(context.Background(), now, []limiters.Group{{{Key: "k", Limit: millionAMinute, Hits: n}}}, out))
 	return limiterstest.Format(out[0])
 }
 
@@ -183,7 +183,7 @@ func TestLongLogMatchesReference(t *testing.T) {
 				case 3:
 					n = rnd.Int64N(120)
 				}
-				ops[i] = limiters.Op{Key: fmt.Sprint("long ", seed), Limit: limits[0], N: n}
+				ops[i] = limiters.Op{Key: fmt.Sprint("long ", seed), Limit: limits[0], Hits: n}
 				if rnd.IntN(30) == 0 {
 					ops[i].Limit = limits[rnd.IntN(len(limits))]
 				}
@@ -251,7 +251,7 @@ func BenchmarkMemoryPerKey(b *testing.B) {
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
 		b.Run(name, func(b *testing.B) {
-			op := limiters.Op{Key: strings.Repeat("k", 40), Limit: limit, N: 1}
+			op := limiters.Op{Key: strings.Repeat("k", 40), Limit: limit, Hits: 1}
 			for b.Loop() {
 				for i := range 3 {
 					now := logStart.Add(time.Duration(i) * time.Second)

@@ -24,7 +24,7 @@ func TestMGETIsOptional(t *testing.T) {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: algorithm, Max: 3, Window: time.Hour})
 		ops, verdicts := make([]limiters.Op, 1100), make([]limiters.Verdict, 1100) // more than are read at once
 		for i := range ops {
-			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, N: 1}
+			ops[i] = limiters.Op{Key: fmt.Sprint(algorithm, i), Limit: limit, Hits: 1}
 		}
 		for used := int64(1); used <= 4; used++ {
 			must.Succeed(t, s.TakeAt(t.Context(), now, limiters.Singles(ops...), verdicts))

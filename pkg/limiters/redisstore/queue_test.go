@@ -130,7 +130,7 @@ func TestBatchHasAMaximumSize(t *testing.T) {
 	var got [5][]limiters.Verdict
 	for i := range failed {
 		got[i] = make([]limiters.Verdict, 3)
-		op := limiters.Op{Key: "k", Limit: limit, N: 1}
+		op := limiters.Op{Key: "k", Limit: limit, Hits: 1}
 		q.join(t.Context(), []limiters.Op{op, op, op}, got[i], &failed[i])
 	}
 	before := s.Stats().Calls
@@ -155,7 +155,7 @@ func TestBatchKeepsGroupsOfTakesApart(t *testing.T) {
 	for i, n := range []int64{2, 1, 1} {
 		got[i] = make([]limiters.Verdict, 2)
 		q.joinGroups(t.Context(), []limiters.Group{{
-			{Key: fmt.Sprint("a", i), Limit: one, N: n}, {Key: fmt.Sprint("b", i), Limit: one, N: 1},
+			{Key: fmt.Sprint("a", i), Limit: one, Hits: n}, {Key: fmt.Sprint("b", i), Limit: one, Hits: 1},
 		}}, got[i], &failed[i])
 	}
 	q.resume()
@@ -173,7 +173,7 @@ func TestTimedOutWaiterIsNotCharged(t *testing.T) {
 	q := stall(t, server, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var gone, stays error
-	ops := []limiters.Op{{Key: "k", Limit: hourly, N: 1}}
+	ops := []limiters.Op{{Key: "k", Limit: hourly, Hits: 1}}
 	out := make([]limiters.Verdict, 1)
 	q.join(ctx, ops, make([]limiters.Verdict, 1), &gone)
 	q.join(t.Context(), ops, out, &stays)
@@ -195,7 +195,7 @@ func TestVerdictsOutliveTheContext(t *testing.T) {
 	q, out := newQueue(testConfig(time.Hour, 1, 1), nil), make([]limiters.Verdict, 1)
 	for range 100 { // a select with two ready cases chooses one at random
 		w := waiterPool.Get().(*waiter)
-		w.setGroups(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, N: 1}), 1)
+		w.setGroups(limiters.Singles(limiters.Op{Key: "k", Limit: hourly, Hits: 1}), 1)
 		w.state = stateDone
 		w.verdicts[0] = limiters.Verdict{Allowed: true, Used: 1}
 		w.done <- struct{}{}
@@ -436,7 +436,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 		used++
 		s := open(t, server)
 		for _, name := range limiterstest.WindowedAlgorithms() {
-			op := limiters.Op{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), N: 1}
+			op := limiters.Op{Key: name, Limit: limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 3, Window: 24 * time.Hour}), Hits: 1}
 			out, err := take(s, op)
 			if err != nil || out[0].Err != nil || out[0].Allowed != (used <= 3) || out[0].RetryAfter > 24*time.Hour {
 				t.Errorf("%s, operation %d: %+v, %v", name, used, out, err)
@@ -494,7 +494,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 		ops := make([]limiters.Op, 1+random.IntN(12))
 		keys, known := make([]string, len(ops)), 1+random.IntN(3)*random.IntN(50)
 		for i := range ops {
-			ops[i] = limiters.Op{Limit: limits[random.IntN(5)/4], N: random.Int64N(3) - 1}
+			ops[i] = limiters.Op{Limit: limits[random.IntN(5)/4], Hits: random.Int64N(3) - 1}
 			keys[i] = fmt.Sprint(random.IntN(known))
 			if i > 0 && random.IntN(5) > 0 {
 				ops[i] = ops[i-1]
@@ -527,7 +527,7 @@ func TestRunsEncodeAllOps(t *testing.T) {
 				kinds = append(kinds, kind)
 				got = append(got, limiters.Op{
 					Key: b.keys[key-1], Limit: b.limits[binary.BigEndian.Uint16(limitAndN)-1],
-					N: int64(binary.BigEndian.Uint64(limitAndN[2:])),
+					Hits: int64(binary.BigEndian.Uint64(limitAndN[2:])),
 				})
 			}
 		}
@@ -583,7 +583,7 @@ func TestRunsOfDifferentKindsDecideEachOp(t *testing.T) {
 	must.Succeed(t, s.client.HSet(t.Context(), s.namer.keys(limiters.Singles(ops...))[foreign], "a", "hash").Err())
 	for range 6 {
 		for i := range ops {
-			ops[i].N = random.Int64N(4) - 1
+			ops[i].Hits = random.Int64N(4) - 1
 		}
 		got, want := make([]limiters.Verdict, len(ops)), make([]limiters.Verdict, len(ops))
 		must.Succeed(t, errors.Join(s.TakeAt(t.Context(), now, limiters.Singles(ops...), got), reference.TakeAt(t.Context(), now, limiters.Singles(ops...), want)))

@@ -36,7 +36,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	many := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 1 << 30, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit},
 	})
-	op := func(key any) limiters.Op { return limiters.Op{Key: fmt.Sprint(key), Limit: many, N: 1} }
+	op := func(key any) limiters.Op { return limiters.Op{Key: fmt.Sprint(key), Limit: many, Hits: 1} }
 
 	const shared = 40
 	var stop atomic.Bool
@@ -93,7 +93,7 @@ func TestMovingSlotLosesNoHit(t *testing.T) {
 	s := openCluster(t, c, oneSlot)
 	for key := range shared {
 		look := op(key)
-		look.N = 0
+		look.Hits = 0
 		if out, err := take(s, look); err != nil || out[0].Err != nil || out[0].Used != charged[key].Load() {
 			t.Errorf("%s: %+v, %v, want %d used", look.Key, out[0], err, charged[key].Load())
 		}
@@ -182,7 +182,7 @@ func TestLostConnectionNeverResends(t *testing.T) {
 		t.Helper()
 		ops := opsOf(keys...)
 		for i := range ops {
-			ops[i].N = 0
+			ops[i].Hits = 0
 		}
 		out, err := take(s, ops...)
 		for i, v := range out {

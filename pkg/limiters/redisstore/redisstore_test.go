@@ -80,7 +80,7 @@ func TestFlushedScriptIsSentAgain(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	for used := int64(1); used <= 3; used++ {
-		out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		if err != nil || out[0].Used != used {
 			t.Fatalf("take %d: %+v, %v", used, out[0], err)
 		}
@@ -115,7 +115,7 @@ func TestTooManyOpsChargeNothing(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	maximum := perHour(1 << 20)
-	ops := slices.Repeat([]limiters.Op{{Key: "k", Limit: maximum, N: 1}}, maxBatchOps+1)
+	ops := slices.Repeat([]limiters.Op{{Key: "k", Limit: maximum, Hits: 1}}, maxBatchOps+1)
 	if _, err := take(s, ops...); !errors.Is(err, ErrTooManyOps) || !limiters.IsUncharged(err) {
 		t.Errorf("%d operations: %v, want %v", len(ops), err, ErrTooManyOps)
 	}
@@ -129,7 +129,7 @@ func TestManyKeysInOneCall(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	ops := make([]limiters.Op, maxBatchOps)
 	for i := range ops {
-		ops[i] = limiters.Op{Key: strconv.Itoa(i), Limit: perHour(9), N: 1}
+		ops[i] = limiters.Op{Key: strconv.Itoa(i), Limit: perHour(9), Hits: 1}
 	}
 	for used := range int64(3) {
 		out, err := take(s, ops...)
@@ -148,7 +148,7 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 	ctx := context.Background()
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 5, Window: time.Hour})
-		op := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: limit, N: 1} }
+		op := func(key string) limiters.Op { return limiters.Op{Key: key, Limit: limit, Hits: 1} }
 		wrong, unreadable, half := op("wrong type"), op("unreadable"), op("good")
 		half.Key = "unreadable records"
 		c.HSet(ctx, keyOf("", &wrong), "a", "b")
@@ -186,9 +186,9 @@ func TestUnreadableKeyFailsAlone(t *testing.T) {
 func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	bad := limiters.Op{Key: "bad", Limit: hourly, N: 1}
+	bad := limiters.Op{Key: "bad", Limit: hourly, Hits: 1}
 	c.HSet(context.Background(), keyOf("", &bad), "a", "b")
-	out, err := limiterstest.Take(s, limiters.Group{{Key: "good", Limit: hourly, N: 1}, bad})
+	out, err := limiterstest.Take(s, limiters.Group{{Key: "good", Limit: hourly, Hits: 1}, bad})
 	if err != nil || out[0].Err != nil || out[0].Used != 0 || out[1].Err == nil {
 		t.Errorf("%+v, %v: want no error and no usage for the first operation, and an error for the second", out, err)
 	}
@@ -199,7 +199,7 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
-	refund := limiters.Op{Key: "log", Limit: millionAMinute, N: -50}
+	refund := limiters.Op{Key: "log", Limit: millionAMinute, Hits: -50}
 	withPenalty := limiterstest.MustLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 5, Window: time.Hour,
 		Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}},
@@ -209,7 +209,7 @@ func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
 		for i := int64(2); i < 100; i++ {
 			must.Succeed(t, c.LSet(t.Context(), keyOf("", &refund), i, "12345").Err())
 		}
-		charge, out := limiters.Op{Key: name, Limit: limit, N: 1}, make([]limiters.Verdict, 2)
+		charge, out := limiters.Op{Key: name, Limit: limit, Hits: 1}, make([]limiters.Verdict, 2)
 		err := s.TakeAt(t.Context(), logStart.Add(time.Second), []limiters.Group{{charge, refund}}, out)
 		if err != nil || out[0].Err == nil || out[1].Err == nil {
 			t.Errorf("%s: %+v %v, want an error for both operations", name, out, err)
@@ -223,16 +223,16 @@ func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
 func TestFullRedisFailsCharges(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
 	s, c := open(t, server), server.Client(t)
-	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Err != nil {
+	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1}); err != nil || out[0].Err != nil {
 		t.Fatal(out, err)
 	}
 	setFull(t, c, true)
-	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 0}, limiters.Op{Key: "other", Limit: hourly, N: 1})
+	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 0}, limiters.Op{Key: "other", Limit: hourly, Hits: 1})
 	if err != nil || out[0].Err != nil || out[0].Used != 1 || out[1].Err == nil || !strings.Contains(out[1].Err.Error(), "OOM") {
 		t.Errorf("%+v, %v, want a peek that is answered and a charge that fails with OOM", out, err)
 	}
 	setFull(t, c, false)
-	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 0}); err != nil || out[0].Used != 1 {
+	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 0}); err != nil || out[0].Used != 1 {
 		t.Errorf("afterwards: %+v, %v", out, err)
 	}
 }
@@ -253,12 +253,12 @@ func TestFullRedisStillDenies(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	for _, name := range limiterstest.WindowedAlgorithms() {
 		limit := limiterstest.MustLimit(limiters.Spec{Algorithm: name, Max: 2, Window: 365 * 24 * time.Hour, CountDenied: true})
-		full := limiters.Op{Key: "full", Limit: limit, N: 2}
+		full := limiters.Op{Key: "full", Limit: limit, Hits: 2}
 		if _, err := take(s, full); err != nil {
 			t.Fatal(err)
 		}
 		setFull(t, c, true)
-		one := limiters.Op{Key: "full", Limit: limit, N: 1}
+		one := limiters.Op{Key: "full", Limit: limit, Hits: 1}
 		for _, ops := range [][]limiters.Op{{one}, {one, one}} {
 			out, err := take(s, ops...)
 			for _, v := range out {
@@ -277,7 +277,7 @@ func TestEachOfManyFailuresHasItsReason(t *testing.T) {
 	s, c := open(t, server), server.Client(t)
 	ops := make([]limiters.Op, 10_000)
 	for i := range ops {
-		ops[i] = limiters.Op{Key: fmt.Sprint(i), Limit: hourly, N: 1}
+		ops[i] = limiters.Op{Key: fmt.Sprint(i), Limit: hourly, Hits: 1}
 	}
 	setFull(t, c, true)
 	out, err := take(s, ops...)
@@ -301,12 +301,12 @@ func TestFullRedisStillDeniesTheSumOfAGroup(t *testing.T) {
 				Algorithm: name, Max: 5, Window: 365 * 24 * time.Hour, CountDenied: true, Params: limiters.Params{Penalty: penalty},
 			})
 			group := func(key string) limiters.Group {
-				return slices.Repeat(limiters.Group{{Key: key, Limit: limit, N: 3}}, 2)
+				return slices.Repeat(limiters.Group{{Key: key, Limit: limit, Hits: 3}}, 2)
 			}
 			key := fmt.Sprint("sum ", penalty)
 			setFull(t, c, true)
 			// A later group on the key does not change what the first has checked.
-			out, err := limiterstest.Take(s, group(key), limiters.Group{{Key: key, Limit: limit, N: 0}, {Key: "other", Limit: limit, N: 0}})
+			out, err := limiterstest.Take(s, group(key), limiters.Group{{Key: key, Limit: limit, Hits: 0}, {Key: "other", Limit: limit, Hits: 0}})
 			setFull(t, c, false)
 			for _, v := range out[:2] {
 				if err != nil || v.Err != nil || v.Allowed || v.Used != 0 {
@@ -329,9 +329,9 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 				Algorithm: name, Max: 3, Window: 365 * 24 * time.Hour, Params: limiters.Params{Penalty: penalty},
 			})
 			for i, hits := range [][2]int64{{3, 1}, {2, 2}} { // equal operations are one run
-				one := limiters.Op{Key: fmt.Sprint(penalty, i), Limit: limit, N: hits[0]}
+				one := limiters.Op{Key: fmt.Sprint(penalty, i), Limit: limit, Hits: hits[0]}
 				two := one
-				two.N = hits[1]
+				two.Hits = hits[1]
 				setFull(t, c, true)
 				out, err := take(s, one, two)
 				setFull(t, c, false)
@@ -340,7 +340,7 @@ func TestFullRedisDeniesNoHitThatFits(t *testing.T) {
 						t.Errorf("%s %+v, operation %d of %v: %+v, %v, want an error", name, penalty, j, hits, v, err)
 					}
 				}
-				if out, err := take(s, two); err != nil || !out[0].Allowed || out[0].Used != two.N {
+				if out, err := take(s, two); err != nil || !out[0].Allowed || out[0].Used != two.Hits {
 					t.Errorf("%s %+v, afterwards: %+v, %v, want only this charge", name, penalty, out, err)
 				}
 			}
@@ -359,7 +359,7 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 		t.Helper()
 		ops, out := limiters.Group{}, make([]limiters.Verdict, 3)
 		for _, name := range []string{"funnel", "sliding_log", "fixed_window"} {
-			ops = append(ops, limiters.Op{Key: "k", Limit: limit(name), N: n})
+			ops = append(ops, limiters.Op{Key: "k", Limit: limit(name), Hits: n})
 		}
 		must.Succeed(t, s.TakeAt(context.Background(), now, []limiters.Group{ops}, out))
 		return out
@@ -397,7 +397,7 @@ func TestEveryKeyHasAnExpiry(t *testing.T) {
 			})
 			for _, n := range []int64{1, 3, 4, -2, 0, -1, 9, 5, -100, 2} {
 				start := time.Now()
-				out, err := take(s, limiters.Op{Key: fmt.Sprint(i, params), Limit: limit, N: n})
+				out, err := take(s, limiters.Op{Key: fmt.Sprint(i, params), Limit: limit, Hits: n})
 				if err != nil || out[0].Err != nil {
 					t.Fatal(out, err)
 				}
@@ -459,7 +459,7 @@ func TestUnreachableRedisErrorNamesItsAddress(t *testing.T) {
 	addr := redistest.FreeAddr(t)
 	s := newTestStore(connect.Options{Addr: addr, Timeout: time.Second}, Options{})
 	defer s.Close()
-	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+	out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 	if err == nil || !strings.Contains(err.Error(), addr) {
 		t.Errorf("%+v, %v: want an error that names %s", out, err, addr)
 	}
@@ -516,7 +516,7 @@ func TestSilentRedisCostsOneTimeoutAndOneCall(t *testing.T) {
 	redistest.Await(t, "the script", func(context.Context) error {
 		s := newTestStore(connect.Options{Addr: l.Addr().String(), Timeout: 100 * time.Millisecond}, Options{})
 		defer s.Close()
-		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1})
+		_, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1})
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
 			t.Fatalf("%v: want a deadline", err)
 		}

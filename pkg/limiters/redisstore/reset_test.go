@@ -61,7 +61,7 @@ func fillTens(t *testing.T, s *testStore, n int) {
 			if i%10 == 0 {
 				text = "ten"
 			}
-			ops = append(ops, limiters.Op{Key: fmt.Sprintf("1:d|1:k*%s%d", text, i), Limit: hourly, N: 1})
+			ops = append(ops, limiters.Op{Key: fmt.Sprintf("1:d|1:k*%s%d", text, i), Limit: hourly, Hits: 1})
 		}
 		if _, err := take(s, ops...); err != nil {
 			t.Fatal(err)

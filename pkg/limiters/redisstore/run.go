@@ -32,7 +32,7 @@ func (b *batch) runOf(i int) redisscripts.Run {
 	op := &b.ops[i]
 	return redisscripts.Run{
 		Kind: b.runKind(op), OpCount: 1, KeyIndex: op.keyIndex, LimitIndex: op.limitIndex,
-		N: limiters.ClampHits(op.N), CountDenied: op.Kind == limiters.OpCountDenied,
+		Hits: limiters.ClampHits(op.Hits), CountDenied: op.Kind == limiters.OpCountDenied,
 	}
 }
 
@@ -47,7 +47,7 @@ func extends(r *redisscripts.Run, next redisscripts.Run) bool {
 	case redisscripts.KindConcurrency, redisscripts.KindReservations:
 		return true
 	case redisscripts.KindSameKey:
-		return next.KeyIndex == r.KeyIndex && next.LimitIndex == r.LimitIndex && next.N == r.N
+		return next.KeyIndex == r.KeyIndex && next.LimitIndex == r.LimitIndex && next.Hits == r.Hits
 	default: // a KindExtra run has one group
 		return false
 	}

@@ -23,7 +23,7 @@ func TestShortDeadlinesKeepTheConnection(t *testing.T) {
 	const roundTrip = 20 * time.Millisecond
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
-	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
+	op := limiters.Op{Key: "k", Limit: hourly, Hits: 1}
 	if _, err := take(s, op); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestLateCallIsSentOnce(t *testing.T) {
 	const roundTrip, takes = 20 * time.Millisecond, 10
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: redistest.SlowProxy(t, server.Addr, roundTrip)})
-	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
+	op := limiters.Op{Key: "k", Limit: hourly, Hits: 1}
 	if _, err := take(s, op); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestFrozenRedisOpensBreakerForShortDeadlines(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := openAt(t, connect.Options{Addr: server.Addr, Timeout: 200 * time.Millisecond})
-	op := limiters.Op{Key: "k", Limit: hourly, N: 1}
+	op := limiters.Op{Key: "k", Limit: hourly, Hits: 1}
 	redistest.Await(t, "a decision", func(context.Context) error {
 		_, err := take(s, op)
 		return err

@@ -63,14 +63,14 @@ func TestTLSRejectsUntrustedServersAndClients(t *testing.T) {
 		{"another name, which does not matter", elsewhere, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File, SkipHostname: true}, ""},
 		{"a wrong authority, whatever the name", here, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: other.File, SkipHostname: true}, "unknown authority"},
 	} {
-		out, err := take(openTLS(t, c.server, c.files), limiters.Op{Key: c.name, Limit: hourly, N: 1})
+		out, err := take(openTLS(t, c.server, c.files), limiters.Op{Key: c.name, Limit: hourly, Hits: 1})
 		if c.err == "" && (err != nil || out[0].Used != 1) ||
 			c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 			t.Errorf("%s: %+v, %v, want %q", c.name, out[0], err, c.err)
 		}
 	}
 	plain := openAt(t, connect.Options{Addr: here.Addr})
-	if _, err := take(plain, limiters.Op{Key: "k", Limit: hourly, N: 1}); err == nil {
+	if _, err := take(plain, limiters.Op{Key: "k", Limit: hourly, Hits: 1}); err == nil {
 		t.Error("no TLS, and no error")
 	}
 }
@@ -81,11 +81,11 @@ func TestClientCertificateIsReadForEachConnection(t *testing.T) {
 	server := redistest.StartTLS(t, authority, "127.0.0.1")
 	trusted := certtest.New(t).Issue(t, "weir")
 	s := openTLS(t, server, tlsfiles.Client{Cert: trusted.Cert, Key: trusted.Key, CA: authority.File})
-	if _, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err == nil {
+	if _, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1}); err == nil {
 		t.Fatal("a stranger got in")
 	}
 	authority.IssueTo(t, trusted, "weir")
-	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, N: 1}); err != nil || out[0].Used != 1 {
+	if out, err := take(s, limiters.Op{Key: "k", Limit: hourly, Hits: 1}); err != nil || out[0].Used != 1 {
 		t.Errorf("a Take with the renewed certificate: got %+v, error %v, want used=1", out, err)
 	}
 }

@@ -104,7 +104,7 @@ func TestReplicasOfTwoVersionsShareKeys(t *testing.T) {
 			charge := func(at time.Duration, limit *limiters.Limit, n int64) limiters.Verdict {
 				t.Helper()
 				out := make([]limiters.Verdict, 1)
-				err := s.TakeAt(t.Context(), logStart.Add(at), limiters.Singles(limiters.Op{Key: "alice", Limit: limit, N: n}), out)
+				err := s.TakeAt(t.Context(), logStart.Add(at), limiters.Singles(limiters.Op{Key: "alice", Limit: limit, Hits: n}), out)
 				if err != nil || out[0].Err != nil {
 					t.Fatal(err, out[0].Err)
 				}

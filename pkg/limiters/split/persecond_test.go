@@ -115,7 +115,7 @@ func TestPerSecondDividesOps(t *testing.T) {
 		for _, g := range c.groups {
 			for i := range g {
 				n++
-				g[i].N = int64(n)
+				g[i].Hits = int64(n)
 			}
 		}
 		out := make([]limiters.Verdict, n)
@@ -141,7 +141,7 @@ func TestPerSecondDividesOps(t *testing.T) {
 
 func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 	broken := errors.New("broken")
-	ops := []limiters.Op{{Key: "a", Limit: second, N: 1}, {Key: "b", Limit: minute, N: 2}}
+	ops := []limiters.Op{{Key: "a", Limit: second, Hits: 1}, {Key: "b", Limit: minute, Hits: 2}}
 	out := make([]limiters.Verdict, 2)
 	if err := split.NewPerSecondRouter(&echo{}, &echo{err: broken}).Take(t.Context(), limiters.Singles(ops...), out); err != nil ||
 		!errors.Is(out[0].Err, broken) || out[0].Allowed || out[1].Err != nil || out[1].Used != 2 {
@@ -159,7 +159,7 @@ func TestPerSecondStoreThatFailsFailsItsOpsOnly(t *testing.T) {
 
 // A panic in a store must not end the process: it is an error of that store's operations.
 func TestPerSecondPanicIsAnErrorOfItsOps(t *testing.T) {
-	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, N: 1}, limiters.Op{Key: "b", Limit: minute, N: 2})
+	groups := limiters.Singles(limiters.Op{Key: "a", Limit: second, Hits: 1}, limiters.Op{Key: "b", Limit: minute, Hits: 2})
 	out := make([]limiters.Verdict, 2)
 	if err := split.NewPerSecondRouter(&echo{}, &echo{panics: true}).Take(t.Context(), groups, out); err != nil ||
 		!errors.Is(out[0].Err, limiters.ErrPanic) || out[1].Used != 2 {

@@ -40,7 +40,7 @@ func (e *echo) Take(_ context.Context, groups []limiters.Group, out []limiters.V
 	}
 	e.groups = append(e.groups, groups...)
 	for i, op := range slices.Concat(groups...) {
-		out[i] = limiters.Verdict{Allowed: true, Used: op.N}
+		out[i] = limiters.Verdict{Allowed: true, Used: op.Hits}
 	}
 	return nil
 }
@@ -48,7 +48,7 @@ func (e *echo) Take(_ context.Context, groups []limiters.Group, out []limiters.V
 func ops(ns ...int64) limiters.Group {
 	var g limiters.Group
 	for _, n := range ns {
-		g = append(g, limiters.Op{N: n})
+		g = append(g, limiters.Op{Hits: n})
 	}
 	return g
 }
