@@ -23,11 +23,11 @@ func Write(w io.Writer, rules *descriptors.Rules) {
 			_, _ = fmt.Fprintf(w, "%sunit=UNKNOWN requests_per_unit=0, %s%s\n", start, modes, nameSetting(r.LimitName)+lists)
 		}
 		for _, l := range r.Limits {
-			onError := rules.Domain(r.Domain).OnError(&l)
+			onStoreError := rules.Domain(r.Domain).OnStoreError(&l)
 			_, _ = fmt.Fprintf(w, "%sunit=%s requests_per_unit=%d, %s, unit_multiplier: %d, algorithm: %s, capacity: %d, "+
 				"count_denied: %t%s, on_store_error: %s%s%s\n",
 				start, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, modes, l.UnitMultiplier, l.Algorithm(),
-				l.Capacity(), l.Spec().CountDenied, parameterSettings(l.Spec()), onError,
+				l.Capacity(), l.Spec().CountDenied, parameterSettings(l.Spec()), onStoreError,
 				onDenySetting(cmp.Or(l.OnDeny, rules.Domain(r.Domain).OnDeny())),
 				nameSetting(l.Name)+lists)
 		}

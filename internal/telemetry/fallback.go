@@ -22,7 +22,7 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 			to <- scrape.Metric(mode, prometheus.GaugeValue, float64(scrape.Bit(active)), domain, name)
 		}
 		for d := range rules().Domains() {
-			modes := d.OnErrors()
+			modes := d.OnStoreErrors()
 			if len(modes) == 0 {
 				continue
 			}
@@ -31,7 +31,7 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 				gauge(d.Name(), mode.String(), stats.Down)
 			}
 		}
-		for mode := limiters.OnErrorError; mode <= limiters.OnErrorLocal; mode++ {
+		for mode := limiters.FailOp; mode <= limiters.DecideLocally; mode++ {
 			to <- scrape.Metric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
 		}
 	}))

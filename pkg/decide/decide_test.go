@@ -268,22 +268,22 @@ func TestOnStoreErrorDecides(t *testing.T) {
 	}
 }
 
-// An onErrorRecorder records the OnError of each operation.
+// An onErrorRecorder records the OnStoreError of each operation.
 type onErrorRecorder struct {
 	limiters.Store
 	got []string
 }
 
 func (r *onErrorRecorder) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	var onErrors []limiters.OnError
+	var onStoreErrors []limiters.OnStoreError
 	for _, op := range slices.Concat(groups...) {
-		onErrors = append(onErrors, op.OnError)
+		onStoreErrors = append(onStoreErrors, op.OnStoreError)
 	}
-	r.got = append(r.got, fmt.Sprintf("%d: %v", len(out), onErrors))
+	r.got = append(r.got, fmt.Sprintf("%d: %v", len(out), onStoreErrors))
 	return r.Store.Take(ctx, groups, out)
 }
 
-func TestEachOpHasTheOnErrorOfItsLimit(t *testing.T) {
+func TestEachOpHasTheOnStoreErrorOfItsLimit(t *testing.T) {
 	const rules = `
 domain: modes
 on_store_error: allow

@@ -656,7 +656,7 @@ func TestLeaseSecretChangesIDs(t *testing.T) {
 	}
 }
 
-func TestEndThatOnErrorDecidesIsAnError(t *testing.T) {
+func TestEndThatOnStoreErrorDecidesIsAnError(t *testing.T) {
 	store := newLeaseStore()
 	d := newLeaseDecider(t, store, Options{})
 	store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {

@@ -32,7 +32,7 @@ func (b *Builder) Defaults(domain string) *Defaults { return &b.domains[domain].
 // Build returns the rules. Afterwards the Builder must not be used, and of its nodes only Exempts.
 func (b *Builder) Build() *Rules {
 	rules := &Rules{domains: b.domains, table: b.table}
-	rules.collectOnErrors()
+	rules.collectOnStoreErrors()
 	rules.version = b.version()
 	for name, root := range b.roots {
 		d := rules.domains[name]

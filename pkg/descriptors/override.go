@@ -6,7 +6,7 @@ import "github.com/weir-rls/weir/pkg/limiters"
 // and holds no reference to the rule.
 type OverrideBase struct {
 	spec           limiters.Spec
-	onError        limiters.OnError
+	onStoreError   limiters.OnStoreError
 	calendarMonths bool
 }
 
@@ -21,7 +21,7 @@ func (r *Rule) OverrideBase(calendarMonths bool) OverrideBase {
 		}, calendarMonths: calendarMonths}
 	}
 	limit := &r.Limits[0]
-	o := OverrideBase{spec: limit.Spec(), onError: limit.OnError, calendarMonths: calendarMonths && !limit.SetsClockStart}
+	o := OverrideBase{spec: limit.Spec(), onStoreError: limit.OnStoreError, calendarMonths: calendarMonths && !limit.SetsClockStart}
 	o.spec.Max, o.spec.Window = 0, 0
 	if limit.CalendarMonth {
 		o.spec.Params = withoutCalendar(o.spec.Params)
@@ -47,6 +47,6 @@ func (o OverrideBase) Limit(requestsPerUnit uint32, unit Unit, multiplier uint32
 		spec.Params = withoutCalendar(spec.Params)
 	}
 	l, err := NewRateLimit(spec, Rate{requests, unit, max(multiplier, 1), o.calendarMonths})
-	l.OnError = o.onError
+	l.OnStoreError = o.onStoreError
 	return l, err
 }

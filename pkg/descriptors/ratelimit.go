@@ -23,8 +23,8 @@ type RateLimit struct {
 	// it is the default.
 	SetsClockStart bool
 	Name           string // optional; sent to Envoy, and referred to by replaces
-	// OnError decides an operation if the store fails. OnErrorUnset defers to the Domain.
-	OnError limiters.OnError
+	// OnStoreError decides an operation if the store fails. OnStoreErrorUnset defers to the Domain.
+	OnStoreError limiters.OnStoreError
 	// OnDeny is the response to a request that this limit denies. Nil defers to the Domain.
 	OnDeny *OnDeny
 }

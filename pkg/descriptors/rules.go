@@ -18,18 +18,18 @@ type Rules struct {
 
 // A Domain holds the rules of one domain. It is immutable. Nil is a domain without rules.
 type Domain struct {
-	name     string
-	index    *ruleIndex
-	rules    *Rules       // the rules of all domains
-	empty    [][]pathNode // the paths to nodes that are IsEmpty, for tree
-	defaults Defaults
-	onErrors []limiters.OnError // see OnErrors
+	name          string
+	index         *ruleIndex
+	rules         *Rules       // the rules of all domains
+	empty         [][]pathNode // the paths to nodes that are IsEmpty, for tree
+	defaults      Defaults
+	onStoreErrors []limiters.OnStoreError // see OnStoreErrors
 }
 
 // Defaults apply to the limits of a domain that do not set them.
 type Defaults struct {
-	OnError limiters.OnError // OnErrorUnset: OnErrorError
-	OnDeny  *OnDeny          // nil: the proxy chooses the response
+	OnStoreError limiters.OnStoreError // OnStoreErrorUnset: FailOp
+	OnDeny       *OnDeny               // nil: the proxy chooses the response
 }
 
 // Domain returns a domain by name; nil if it does not exist.
@@ -43,10 +43,10 @@ func (r *Rules) Domain(name string) *Domain {
 // Name returns the domain's name, which does not share memory with a request.
 func (d *Domain) Name() string { return d.name }
 
-// OnError returns the on_store_error that applies to a limit of the domain: the limit's, else the
-// domain's, else [limiters.OnErrorError].
-func (d *Domain) OnError(l *RateLimit) limiters.OnError {
-	return cmp.Or(l.OnError, d.defaults.OnError, limiters.OnErrorError)
+// OnStoreError returns the on_store_error that applies to a limit of the domain: the limit's, else
+// the domain's, else [limiters.FailOp].
+func (d *Domain) OnStoreError(l *RateLimit) limiters.OnStoreError {
+	return cmp.Or(l.OnStoreError, d.defaults.OnStoreError, limiters.FailOp)
 }
 
 // OnDeny returns the default response to a denied request; it may be nil.
@@ -57,29 +57,29 @@ func (d *Domain) OnDeny() *OnDeny {
 	return d.defaults.OnDeny
 }
 
-// OnErrors returns the distinct values of on_store_error of all limits of the domain, sorted. It is
-// empty if the domain has no limits.
-func (d *Domain) OnErrors() []limiters.OnError { return slices.Clone(d.onErrors) }
+// OnStoreErrors returns the distinct values of on_store_error of all limits of the domain, sorted.
+// It is empty if the domain has no limits.
+func (d *Domain) OnStoreErrors() []limiters.OnStoreError { return slices.Clone(d.onStoreErrors) }
 
-// collectOnErrors computes OnErrors of all domains.
-func (r *Rules) collectOnErrors() {
+// collectOnStoreErrors computes OnStoreErrors of all domains.
+func (r *Rules) collectOnStoreErrors() {
 	for rule := range r.All() {
 		d := r.domains[rule.Domain]
 		for i := range rule.Limits {
-			if onError := d.OnError(&rule.Limits[i]); !slices.Contains(d.onErrors, onError) {
-				d.onErrors = append(d.onErrors, onError)
+			if onStoreError := d.OnStoreError(&rule.Limits[i]); !slices.Contains(d.onStoreErrors, onStoreError) {
+				d.onStoreErrors = append(d.onStoreErrors, onStoreError)
 			}
 		}
 	}
 	for _, d := range r.domains {
-		slices.Sort(d.onErrors)
+		slices.Sort(d.onStoreErrors)
 	}
 }
 
-// UsesOnError reports whether a limit has this on_store_error.
-func (r *Rules) UsesOnError(onError limiters.OnError) bool {
+// UsesOnStoreError reports whether a limit has this on_store_error.
+func (r *Rules) UsesOnStoreError(onStoreError limiters.OnStoreError) bool {
 	for d := range r.Domains() {
-		if slices.Contains(d.onErrors, onError) {
+		if slices.Contains(d.onStoreErrors, onStoreError) {
 			return true
 		}
 	}

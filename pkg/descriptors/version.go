@@ -32,7 +32,7 @@ func (b *Builder) version() string {
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
 		d := b.domains[name]
 		sum := d.digest(b.roots[name])
-		text = append(appendTexts(append(text, byte(cmp.Or(d.defaults.OnError, limiters.OnErrorError))), name), sum[:]...)
+		text = append(appendTexts(append(text, byte(cmp.Or(d.defaults.OnStoreError, limiters.FailOp))), name), sum[:]...)
 		text = d.defaults.OnDeny.appendDigest(text)
 	}
 	sum := sha256.Sum256(text)
@@ -103,7 +103,7 @@ func (d *Domain) appendRule(b []byte, r *Rule) []byte {
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		spec := l.Spec()
-		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.SetsClockStart)<<1, bit(spec.CountDenied), byte(d.OnError(l)))
+		b = append(b, byte(l.Unit), bit(l.CalendarMonth)|bit(l.SetsClockStart)<<1, bit(spec.CountDenied), byte(d.OnStoreError(l)))
 		for _, number := range []int64{int64(l.UnitMultiplier), l.RequestsPerUnit, spec.Max, int64(spec.Window)} {
 			b = binary.LittleEndian.AppendUint64(b, uint64(number))
 		}

@@ -81,7 +81,7 @@ func (e *explainer) limit(planned *decide.Plan, i int) Limit {
 	out := Limit{
 		Algorithm: spec.Algorithm, RequestsPerUnit: l.RequestsPerUnit, Window: l.Window().String(), Name: l.Name,
 		Mode: "enforced", Key: key, KeyHash: descriptors.KeyHash(e.options.KeyHashSecret, key), Override: planned.HasOverride,
-		CountDenied: spec.CountDenied, OnStoreError: e.domain.OnError(l).String(),
+		CountDenied: spec.CountDenied, OnStoreError: e.domain.OnStoreError(l).String(),
 		Parameters: parametersOf(l.Limit),
 	}
 	if len(e.options.KeyHashSecret) > 0 {

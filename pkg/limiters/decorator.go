@@ -8,29 +8,31 @@ import (
 // This file declares types for stores that wrap another store, such as those of package guard.
 // Other stores ignore the fields of these types in an operation, and leave those in a verdict zero.
 
-// An OnError is the on_store_error of an operation: it decides the operation if the store cannot.
-// It may differ within one Take.
-type OnError uint8
+// An OnStoreError is the on_store_error of an operation: it decides the operation if the store
+// cannot. It may differ within one Take.
+type OnStoreError uint8
 
-// The values of OnError. OnErrorUnset defers to the domain, and then to OnErrorError.
+// The values of OnStoreError. OnStoreErrorUnset defers to the domain, and then to FailOp.
 const (
-	OnErrorUnset OnError = iota
-	OnErrorError         // the verdict is the error
-	OnErrorAllow
-	OnErrorDeny
-	OnErrorLocal // decide in this process's memory, under its share of the limit
+	OnStoreErrorUnset OnStoreError = iota
+	FailOp                         // the verdict is the error
+	AllowOp
+	DenyOp
+	DecideLocally // decide in this process's memory, under its share of the limit
 )
 
-var onErrorNames = []string{"", "error", "allow", "deny", "local"}
+var onStoreErrorNames = []string{"", "error", "allow", "deny", "local"}
 
-// OnErrorNames returns the names of all values but OnErrorUnset, the default first.
-func OnErrorNames() []string { return slices.Clone(onErrorNames[OnErrorError:]) }
+// OnStoreErrorNames returns the names of all values but OnStoreErrorUnset, the default first.
+func OnStoreErrorNames() []string { return slices.Clone(onStoreErrorNames[FailOp:]) }
 
-// ParseOnError returns the value with a name, or OnErrorUnset if there is none.
-func ParseOnError(name string) OnError { return OnError(max(0, slices.Index(onErrorNames, name))) }
+// ParseOnStoreError returns the value with a name, or OnStoreErrorUnset if there is none.
+func ParseOnStoreError(name string) OnStoreError {
+	return OnStoreError(max(0, slices.Index(onStoreErrorNames, name)))
+}
 
-// String returns the name of o; "" for OnErrorUnset.
-func (o OnError) String() string { return onErrorNames[o] }
+// String returns the name of o; "" for OnStoreErrorUnset.
+func (o OnStoreError) String() string { return onStoreErrorNames[o] }
 
 // OrderAfterStore sorts after every decision of the store with equal At. A verdict by the cache has
 // it as its Order.
@@ -43,7 +45,7 @@ type LeaseHolder uint8
 const (
 	StoreMayHold   LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
 	OnlyShareHolds                    // the share of this process holds the lease: the store has charged nothing
-	NoneHolds                         // there is no lease: [OnError] allowed the charge, and the store has charged nothing
+	NoneHolds                         // there is no lease: [OnStoreError] allowed the charge, and the store has charged nothing
 )
 
 // DecidedBy names the origin of a verdict: the store with the counters, or this process in place of
@@ -59,8 +61,8 @@ const (
 	// ByShare: the store failed, and this process decided under its share of the limit, which
 	// the verdict describes.
 	ByShare
-	// ByPolicy: the store failed, and [OnError] allowed or denied the operation regardless of the
-	// key.
+	// ByPolicy: the store failed, and [OnStoreError] allowed or denied the operation regardless of
+	// the key.
 	ByPolicy
 )
 

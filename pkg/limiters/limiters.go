@@ -74,8 +74,8 @@ type Op struct {
 	// Only guard.Fallback reads the fields below. They belong to the operation so that one Take,
 	// and one group, may mix them.
 
-	// OnError decides the operation if the store fails.
-	OnError OnError
+	// OnStoreError decides the operation if the store fails.
+	OnStoreError OnStoreError
 	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
 	// [Op.Undo] sets it. It routes the end.
 	Holder LeaseHolder

@@ -239,10 +239,10 @@ func (k *kong) addAll() {
 			addLimit(leaf, l)
 		}
 		if p.faultTolerant {
-			k.domain.onError = "allow"
+			k.domain.onStoreError = "allow"
 		}
 	}
-	if k.domain.onError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.faultTolerant }) {
+	if k.domain.onStoreError != "" && slices.ContainsFunc(k.plugins, func(p *kongPlugin) bool { return !p.faultTolerant }) {
 		k.note(k.plugins[0].line, "on_store_error: allow holds for all rules, because some plugins are fault_tolerant")
 	}
 }

@@ -37,9 +37,9 @@ type Imported struct {
 
 // A domain is a tree of rules.
 type domain struct {
-	name    string
-	rules   rulesyaml.Draft
-	onError string
+	name         string
+	rules        rulesyaml.Draft
+	onStoreError string
 }
 
 // documentsOf reads the documents of a YAML file.
@@ -222,7 +222,7 @@ func (i *Imported) write(d *domain) []byte {
 		}
 		b.WriteString("\n")
 	}
-	b.Write(d.rules.YAML(d.name, d.onError))
+	b.Write(d.rules.YAML(d.name, d.onStoreError))
 	return b.Bytes()
 }
 

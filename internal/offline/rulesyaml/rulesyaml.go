@@ -53,10 +53,10 @@ func (d *Draft) At(path []descriptors.NodeSpec) *Draft {
 	return d
 }
 
-// YAML returns the rules of a domain whose descriptors are the children of d. onError is its
+// YAML returns the rules of a domain whose descriptors are the children of d. onStoreError is its
 // on_store_error, or "".
-func (d *Draft) YAML(domain, onError string) []byte {
-	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onError}, pair{"descriptors", d.children()})
+func (d *Draft) YAML(domain, onStoreError string) []byte {
+	root := mapping(0, pair{"domain", domain}, pair{"on_store_error", onStoreError}, pair{"descriptors", d.children()})
 	var b bytes.Buffer
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)

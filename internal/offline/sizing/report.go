@@ -107,13 +107,13 @@ type Over struct {
 	// Memory applies if each replica counts in its own memory, without Redis: each replica admits
 	// the whole limit.
 	Memory int64 `json:"memory"`
-	// OnError is on_store_error. Under local, Share is the limit of each replica, and Outage the
-	// most that all replicas together admit in a window, beyond the hits that Redis has admitted.
-	// Outage is nil under an OnError without a bound, which is allow, and error with
+	// OnStoreError is on_store_error. Under local, Share is the limit of each replica, and Outage
+	// the most that all replicas together admit in a window, beyond the hits that Redis has
+	// admitted. Outage is nil under an OnStoreError without a bound, which is allow, and error with
 	// failure_mode_deny: false.
-	OnError string `json:"on_store_error"`
-	Share   int64  `json:"local_share"`
-	Outage  *int64 `json:"outage"`
+	OnStoreError string `json:"on_store_error"`
+	Share        int64  `json:"local_share"`
+	Outage       *int64 `json:"outage"`
 	// Failover applies if Redis fails over, or restarts without persistence, and loses all charges
 	// of a key.
 	Failover int64 `json:"failover"`
@@ -213,15 +213,15 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	if err != nil {
 		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
-	onError := rules.Domain(rule.Domain).OnError(l)
+	onStoreError := rules.Domain(rule.Domain).OnStoreError(l)
 	o := Over{
 		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, l.Spec().Max),
-		OnError: onError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
+		OnStoreError: onStoreError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
 	}
-	switch onError {
-	case limiters.OnErrorDeny:
+	switch onStoreError {
+	case limiters.DenyOp:
 		o.Outage = new(int64)
-	case limiters.OnErrorLocal:
+	case limiters.DecideLocally:
 		o.Outage = new(product(load.Replicas, perWindow(replica)))
 	}
 	return o, nil

@@ -125,12 +125,12 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	must.Succeed(t, err)
 	zero, local := int64(0), share.Any.Together
 	for i, want := range []Over{
-		{AnyWindow: 200, Memory: 300, OnError: "error", Share: 41, Failover: 100},
-		{AnyWindow: 10, Memory: 30, OnError: "local", Share: share.Any.Limit, Outage: &local, Failover: 10},
-		{AnyWindow: 10_000, Memory: 15_000, OnError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
+		{AnyWindow: 200, Memory: 300, OnStoreError: "error", Share: 41, Failover: 100},
+		{AnyWindow: 10, Memory: 30, OnStoreError: "local", Share: share.Any.Limit, Outage: &local, Failover: 10},
+		{AnyWindow: 10_000, Memory: 15_000, OnStoreError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
 	} {
 		got := p.Limits[i].Over
-		same := got.AnyWindow == want.AnyWindow && got.DenyCache == 0 && got.Memory == want.Memory && got.OnError == want.OnError && got.Failover == want.Failover
+		same := got.AnyWindow == want.AnyWindow && got.DenyCache == 0 && got.Memory == want.Memory && got.OnStoreError == want.OnStoreError && got.Failover == want.Failover
 		if (got.Outage == nil) != (want.Outage == nil) || !same || got.Share != want.Share || got.Outage != nil && *got.Outage != *want.Outage {
 			t.Errorf("%s: got %+v, want %+v", p.Limits[i].Path, got, want)
 		}

@@ -115,11 +115,11 @@ FAILOVER: once, if Redis forgets a key: a failover before replication, or a rest
 func (o *Over) outage(replicas int64) string {
 	switch {
 	case o.Outage == nil:
-		return o.OnError + ": all"
-	case o.OnError == "local":
+		return o.OnStoreError + ": all"
+	case o.OnStoreError == "local":
 		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, o.Share)
 	}
-	return fmt.Sprintf("%s: +%d", o.OnError, *o.Outage)
+	return fmt.Sprintf("%s: +%d", o.OnStoreError, *o.Outage)
 }
 
 func (l *LimitReport) path() string {

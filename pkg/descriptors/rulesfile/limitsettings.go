@@ -49,22 +49,22 @@ func (r *reader) readLimitSettings(f fields) *limitSettings {
 		}
 	}
 	set("count_denied", func(f field) string { return strconv.FormatBool(r.readBool(f)) })
-	set("on_store_error", r.readOnError)
+	set("on_store_error", r.readOnStoreError)
 	set("on_deny", func(f field) string { s.onDeny = r.readOnDeny(f); return "" })
 	return s
 }
 
-// readOnError reads an on_store_error. It returns "" if the key is absent or faulty. It warns about
-// the first local of a file. ParseWith drops this warning if the number of replicas is known.
-func (r *reader) readOnError(f field) string {
-	onError := r.readChoice(f, limiters.OnErrorNames()...)
-	if onError == limiters.OnErrorLocal.String() && !r.hasLocal {
+// readOnStoreError reads an on_store_error. It returns "" if the key is absent or faulty. It warns
+// about the first local of a file. ParseWith drops this warning if the number of replicas is known.
+func (r *reader) readOnStoreError(f field) string {
+	onStoreError := r.readChoice(f, limiters.OnStoreErrorNames()...)
+	if onStoreError == limiters.DecideLocally.String() && !r.hasLocal {
 		r.hasLocal = true
 		r.warn(localWithoutReplicas, f.key,
 			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",
 			"set REPLICAS or REPLICAS_DNS of the server, and pass --replicas to weir check")
 	}
-	return onError
+	return onStoreError
 }
 
 // completedBy returns s completed by overlay, and the keys taken from the overlay. An object is
@@ -124,7 +124,7 @@ func (s *limitSettings) newLimit(rate descriptors.Rate) (descriptors.RateLimit, 
 		spec.CountDenied = countDenied.value == "true"
 	}
 	l, err := descriptors.NewRateLimit(spec, rate)
-	l.OnError, l.OnDeny = limiters.ParseOnError(s.settings["on_store_error"].value), s.onDeny
+	l.OnStoreError, l.OnDeny = limiters.ParseOnStoreError(s.settings["on_store_error"].value), s.onDeny
 	return l, err
 }
 

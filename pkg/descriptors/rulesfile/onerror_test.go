@@ -26,7 +26,7 @@ descriptors:
 func modes(rules *descriptors.Rules) string {
 	var all []string
 	for d := range rules.Domains() {
-		all = append(all, fmt.Sprint(d.Name(), " ", d.OnError(&descriptors.RateLimit{}), " ", d.OnErrors()))
+		all = append(all, fmt.Sprint(d.Name(), " ", d.OnStoreError(&descriptors.RateLimit{}), " ", d.OnStoreErrors()))
 	}
 	return strings.Join(all, "; ")
 }
@@ -37,22 +37,22 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 	if got, want := modes(rules), "d allow [allow deny local]; e error [error]; none error []"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	for request, want := range map[string][]limiters.OnError{
-		"unset=1": {limiters.OnErrorUnset}, "set=1": {limiters.OnErrorLocal},
-		"many=1": {limiters.OnErrorDeny, limiters.OnErrorUnset},
+	for request, want := range map[string][]limiters.OnStoreError{
+		"unset=1": {limiters.OnStoreErrorUnset}, "set=1": {limiters.DecideLocally},
+		"many=1": {limiters.DenyOp, limiters.OnStoreErrorUnset},
 	} {
 		for i, l := range rules.Match("d", entries(request)).Limits {
-			if l.OnError != want[i] {
-				t.Errorf("%s: got %q, want %q", request, l.OnError, want[i])
+			if l.OnStoreError != want[i] {
+				t.Errorf("%s: got %q, want %q", request, l.OnStoreError, want[i])
 			}
 		}
 	}
-	for request, want := range map[string]limiters.OnError{
-		"unset=1": limiters.OnErrorUnset, "set=1": limiters.OnErrorLocal, "free=1": limiters.OnErrorUnset,
-		"many=1": limiters.OnErrorDeny, "nobody=1": limiters.OnErrorUnset,
+	for request, want := range map[string]limiters.OnStoreError{
+		"unset=1": limiters.OnStoreErrorUnset, "set=1": limiters.DecideLocally, "free=1": limiters.OnStoreErrorUnset,
+		"many=1": limiters.DenyOp, "nobody=1": limiters.OnStoreErrorUnset,
 	} {
-		if l, err := rules.Match("d", entries(request)).OverrideBase(false).Limit(7, descriptors.Hour, 1); err != nil || l.OnError != want {
-			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnError, err, want)
+		if l, err := rules.Match("d", entries(request)).OverrideBase(false).Limit(7, descriptors.Hour, 1); err != nil || l.OnStoreError != want {
+			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnStoreError, err, want)
 		}
 	}
 }
@@ -85,11 +85,11 @@ descriptors:
 	if got, want := modes(rules), "d deny [allow deny local]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if l := rules.Match("d", entries("k=v")).Limits[0]; l.OnError != limiters.OnErrorLocal {
-		t.Errorf("got %q", l.OnError)
+	if l := rules.Match("d", entries("k=v")).Limits[0]; l.OnStoreError != limiters.DecideLocally {
+		t.Errorf("got %q", l.OnStoreError)
 	}
 	rules, err = overlaid("domain: d\non_store_error: deny\n", whenLost)
-	if err != nil || rules.Domain("d").OnError(&descriptors.RateLimit{}) != limiters.OnErrorAllow {
+	if err != nil || rules.Domain("d").OnStoreError(&descriptors.RateLimit{}) != limiters.AllowOp {
 		t.Errorf("what the rules say does not stand: %q, %v", modes(rules), err)
 	}
 }

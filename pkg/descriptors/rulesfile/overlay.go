@@ -58,7 +58,7 @@ func ParseOverlay(files ...File) (*Overlay, error) {
 // completeDomain sets on_store_error and on_deny of a domain whose rules omit them.
 func (o *Overlay) completeDomain(domain string, b *descriptors.Builder) {
 	set, missing := b.Defaults(domain), o.defaults[domain]
-	set.OnError, set.OnDeny = cmp.Or(set.OnError, missing.OnError), cmp.Or(set.OnDeny, missing.OnDeny)
+	set.OnStoreError, set.OnDeny = cmp.Or(set.OnStoreError, missing.OnStoreError), cmp.Or(set.OnDeny, missing.OnDeny)
 }
 
 // warn returns the warnings of the overlay, and one for each limit that matched no rule.
@@ -97,7 +97,7 @@ func (p *overlayParser) readFile(root *yaml.Node) {
 	default:
 		p.domains[domain] = p.file
 		p.overlay.defaults[domain] = descriptors.Defaults{
-			OnError: limiters.ParseOnError(p.readOnError(f.get("on_store_error"))), OnDeny: p.readOnDeny(f.get("on_deny")),
+			OnStoreError: limiters.ParseOnStoreError(p.readOnStoreError(f.get("on_store_error"))), OnDeny: p.readOnDeny(f.get("on_deny")),
 		}
 	}
 	p.readDescriptors(f.get("descriptors"), p.builder.Domain(domain))

@@ -58,11 +58,11 @@ func TestSchemaHasTheValuesOfTheGrammar(t *testing.T) {
 		same(key, property["minimum"], float64(minimum))
 		same(key, property["maximum"], float64(maximum))
 	}
-	same("on_store_error", sections["file"].Properties["on_store_error"]["enum"], limiters.OnErrorNames())
+	same("on_store_error", sections["file"].Properties["on_store_error"]["enum"], limiters.OnStoreErrorNames())
 	for _, id := range []string{"rate_limit", "limit"} {
 		limit := sections[id].Properties
 		same("algorithm", limit["algorithm"]["enum"], limiters.Algorithms())
-		same("on_store_error", limit["on_store_error"]["enum"], limiters.OnErrorNames())
+		same("on_store_error", limit["on_store_error"]["enum"], limiters.OnStoreErrorNames())
 		units := limit["unit"]["anyOf"].([]any)
 		same("unit", units[0].(map[string]any)["enum"], descriptors.UnitNames())
 		anyCase := units[1].(map[string]any)["pattern"].(string)

@@ -17,11 +17,11 @@ const (
 
 // A domainTree is the root of a domain's tree, with the file that first named the domain.
 type domainTree struct {
-	file    string
-	root    *branch
-	taken   claimSet
-	onError position // position of the domain's on_store_error
-	onDeny  position // position of the domain's on_deny
+	file         string
+	root         *branch
+	taken        claimSet
+	onStoreError position // position of the domain's on_store_error
+	onDeny       position // position of the domain's on_deny
 }
 
 // A claimSet holds the descriptors of one level, by claim and by their composite names in
@@ -71,24 +71,24 @@ func (p *parser) readFile(root *yaml.Node) {
 		p.fault(f.value("domain"), fmt.Sprintf("duplicate domain '%s' in config file: %s has it too", excerpt(domain), first.file),
 			"put all its descriptors in one file, or set MERGE_DOMAIN_CONFIG")
 	}
-	p.readDomainOnError(f.get("on_store_error"), to)
+	p.readDomainOnStoreError(f.get("on_store_error"), to)
 	p.readDomainOnDeny(f.get("on_deny"), to)
 	p.readDescriptors(f.get("descriptors"), to.root, to.taken)
 }
 
-// readDomainOnError reads on_store_error of a domain, on which its files must agree.
-func (p *parser) readDomainOnError(f field, tree *domainTree) {
-	onError := limiters.ParseOnError(p.readOnError(f))
-	if onError == limiters.OnErrorUnset {
+// readDomainOnStoreError reads on_store_error of a domain, on which its files must agree.
+func (p *parser) readDomainOnStoreError(f field, tree *domainTree) {
+	onStoreError := limiters.ParseOnStoreError(p.readOnStoreError(f))
+	if onStoreError == limiters.OnStoreErrorUnset {
 		return
 	}
 	defaults := p.build.builder.Defaults(tree.root.domain)
-	if before := defaults.OnError; before != limiters.OnErrorUnset && before != onError {
-		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onError, before, p.positionText(tree.onError)),
+	if before := defaults.OnStoreError; before != limiters.OnStoreErrorUnset && before != onStoreError {
+		p.fault(f.key, fmt.Sprintf("'on_store_error' is '%s' here and '%s' in %s", onStoreError, before, p.positionText(tree.onStoreError)),
 			"set it once")
 		return
 	}
-	defaults.OnError, tree.onError = onError, p.positionOf(f.key)
+	defaults.OnStoreError, tree.onStoreError = onStoreError, p.positionOf(f.key)
 }
 
 // readDomainOnDeny reads on_deny of a domain, which only one of its files may have.

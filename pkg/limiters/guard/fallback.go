@@ -11,28 +11,28 @@ import (
 )
 
 // A Fallback is a Store that decides operations that the wrapped store failed to decide. It applies
-// the OnError of each: it allows the operation, denies it, or decides it under this process's share
-// of the limit. Every operation goes to the wrapped store first, so recovery is automatic. The only
-// exception is the end of a lease that only the share holds.
+// the OnStoreError of each: it allows the operation, denies it, or decides it under this process's
+// share of the limit. Every operation goes to the wrapped store first, so recovery is automatic.
+// The only exception is the end of a lease that only the share holds.
 //
 // Local and remote counts are never merged, so in one window the replicas together admit at most
 // the limit through the store plus replicas times the share. The share depends on the size of
 // charges, because a few large charges spread less evenly over the replicas than many small ones.
 //
-// Once the local store has decided an operation with a lease, all other ends under OnErrorLocal go
+// Once the local store has decided an operation with a lease, all other ends under DecideLocally go
 // to both stores, because the lease may be in either. Ends are never denied, and FallbackStats does
-// not count them. A canceled Take applies no OnError, but the local store still receives its lease
-// ends.
+// not count them. A canceled Take applies no OnStoreError, but the local store still receives its
+// lease ends.
 type Fallback struct {
-	store        limiters.Store
-	local        localFallback
-	outages      outageDetector
-	opsByOnError [limiters.OnErrorLocal + 1]atomic.Int64
+	store             limiters.Store
+	local             localFallback
+	outages           outageDetector
+	opsByOnStoreError [limiters.DecideLocally + 1]atomic.Int64
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides operations under this process's share. If nil, operations under OnErrorLocal
+	// Local decides operations under this process's share. If nil, operations under DecideLocally
 	// fail.
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
@@ -51,8 +51,8 @@ type FallbackOptions struct {
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
-	Down bool                             // the store has failed and not recovered
-	Ops  [limiters.OnErrorLocal + 1]int64 // operations that the store failed to decide, by the on_store_error applied
+	Down bool                              // the store has failed and not recovered
+	Ops  [limiters.DecideLocally + 1]int64 // operations that the store failed to decide, by the on_store_error applied
 }
 
 // NewFallback returns a Fallback that wraps store. It owns neither store nor the local one.
@@ -80,7 +80,7 @@ func NewFallback(store limiters.Store, o FallbackOptions) *Fallback {
 func (f *Fallback) Stats() FallbackStats {
 	s := FallbackStats{Down: f.outages.isDown()}
 	for i := range s.Ops {
-		s.Ops[i] = f.opsByOnError[i].Load()
+		s.Ops[i] = f.opsByOnStoreError[i].Load()
 	}
 	return s
 }
@@ -150,7 +150,7 @@ func (f *Fallback) noteOutage(err error, t pendingTake) {
 			f.outages.noteFailure(failure)
 			return
 		}
-		if reason == nil && op.OnError > limiters.OnErrorError {
+		if reason == nil && op.OnStoreError > limiters.FailOp {
 			reason = failure
 		}
 	}
@@ -168,17 +168,17 @@ func (f *Fallback) decideFailed(ctx context.Context, t pendingTake) {
 	f.count(t)
 }
 
-// applyPolicy replaces a failed verdict if the OnError of op allows or denies operations regardless
-// of their keys.
+// applyPolicy replaces a failed verdict if the OnStoreError of op allows or denies operations
+// regardless of their keys.
 func applyPolicy(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
 	holder := leaseHolder(v.Err, limiters.NoneHolds)
-	switch op.OnError {
-	case limiters.OnErrorAllow:
+	switch op.OnStoreError {
+	case limiters.AllowOp:
 		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
-	case limiters.OnErrorDeny:
+	case limiters.DenyOp:
 		// Refunds and ends of leases are never denied.
 		*v = limiters.Verdict{Allowed: op.IsRefund() || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, Holder: holder}
 	}
@@ -196,16 +196,16 @@ func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
 // count counts the operations of t that the store did not decide, without ends.
 func (f *Fallback) count(t pendingTake) {
 	for i, op := range limiters.EachOp(t.groups) {
-		onError := op.OnError
+		onStoreError := op.OnStoreError
 		switch v := &t.out[i]; {
 		case op.Kind == limiters.OpEnd:
 			continue
 		case v.Err != nil:
-			onError = limiters.OnErrorError
+			onStoreError = limiters.FailOp
 		case !v.By.AfterFailure():
 			continue
 		}
-		f.opsByOnError[onError].Add(1)
+		f.opsByOnStoreError[onStoreError].Add(1)
 		f.outages.countOp()
 	}
 }

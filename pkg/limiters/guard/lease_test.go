@@ -38,7 +38,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &limiterstest.FailingStore{Store: memory()}, memory()
-			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
 			store.Err = errUnreachable
 			takeGroups(t, f, limiters.Group{lease("other")}) // stays in the local store
 			store.Err = failure(c.goneAtTake)
@@ -68,7 +68,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, local := &limiterstest.FailingStore{Store: memory()}, &faultyLink{Store: memory()}
-		f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+		f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
 		wantCalls := func(when string, want int64) {
 			t.Helper()
 			local.calls.Store(0)
@@ -88,19 +88,19 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 }
 
 func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
-	for on, want := range map[limiters.OnError]limiters.Verdict{
-		limiters.OnErrorUnset: {Err: errUnreachable}, limiters.OnErrorError: {Err: errUnreachable},
-		limiters.OnErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
-		limiters.OnErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
-		limiters.OnErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
+	for on, want := range map[limiters.OnStoreError]limiters.Verdict{
+		limiters.OnStoreErrorUnset: {Err: errUnreachable}, limiters.FailOp: {Err: errUnreachable},
+		limiters.AllowOp:       {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
+		limiters.DenyOp:        {Allowed: true, By: limiters.ByPolicy},
+		limiters.DecideLocally: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
 		// A second operation that is decided, so that the call does not fail as a whole.
-		out := take(t, withOnError(f, on, limiters.OnErrorAllow), lease("a", end), op("other"))
+		out := take(t, withOnStoreError(f, on, limiters.AllowOp), lease("a", end), op("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
 			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
-		if got := f.Stats().Ops; got != [limiters.OnErrorLocal + 1]int64{limiters.OnErrorAllow: 1} {
+		if got := f.Stats().Ops; got != [limiters.DecideLocally + 1]int64{limiters.AllowOp: 1} {
 			t.Errorf("on_store_error %v: decided %v, want the other operation only", on, got)
 		}
 	}
@@ -146,7 +146,7 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, memory()
-			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
 			takeGroups(t, f, limiters.Group{lease("a")})
 			store.Err = nil
 			ctx, cancel := context.WithCancel(t.Context())
@@ -169,7 +169,7 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 		f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
 		takeGroups(t, store, limiters.Group{lease("a", otherKey)})
 		store.Err = limiters.Uncharged(errUnreachable)
-		holder := takeGroups(t, withOnError(f, limiters.OnErrorLocal), limiters.Group{lease("a")})[0].Holder
+		holder := takeGroups(t, withOnStoreError(f, limiters.DecideLocally), limiters.Group{lease("a")})[0].Holder
 		store.Err = nil
 		ctx, cancel := context.WithCancel(t.Context())
 		wantOther := int64(0)
@@ -201,7 +201,7 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 // and so report an outage.
 func TestEndOfALocalLeaseMakesNoStoreCall(t *testing.T) {
 	store := &faultyLink{Store: memory()}
-	f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.OnErrorLocal)
+	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.DecideLocally)
 	store.set(0, 0, limiters.Uncharged(errUnreachable))
 	holder := takeGroups(t, f, limiters.Group{lease("a")})[0].Holder
 	before := store.calls.Load()
@@ -269,7 +269,7 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 				}},
 				fill: limiters.Op{Key: "rest", Limit: window, Hits: 9},
 			}
-			f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
 			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, Hits: 1}})
 			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].Holder == limiters.OnlyShareHolds != c.wasOpen || !v[1].Denied() {
 				t.Errorf("verdicts %+v, want the first allowed by the share, and the second denied", v)
@@ -302,7 +302,7 @@ func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
 	local := memory()
 	takeGroups(t, local, limiters.Group{hits("first", 2), hits("later", 5)})
 	failing = []string{"first"}
-	f := withOnError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnErrorLocal)
+	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
 	if v := takeGroups(t, f, limiters.Group{hits("first", 3), hits("later", 3), hits("rest", 1)}); !v[0].Allowed || v[1].By != limiters.ByShare || !v[2].Denied() {
 		t.Errorf("verdicts %+v, want the first allowed, the second by the share, and the third denied", v)
 	}
@@ -320,7 +320,7 @@ func (c canceling) Take(ctx context.Context, groups []limiters.Group, out []limi
 
 // on_store_error hides the error of the store, and must not hide that the store has certainly
 // opened no lease.
-func TestOnErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
+func TestOnStoreErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
 	for err, uncharged := range map[error]bool{errUnreachable: false, limiters.Uncharged(errUnreachable): true} {
 		for _, whole := range []bool{true, false} {
 			store := &limiterstest.FailingStore{Store: memory(), OfKey: func(string) error { return err }}
@@ -328,13 +328,13 @@ func TestOnErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
 				store.Err = err
 			}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-			for on, want := range map[limiters.OnError]limiters.LeaseHolder{
-				limiters.OnErrorAllow: limiters.NoneHolds, limiters.OnErrorDeny: limiters.NoneHolds, limiters.OnErrorLocal: limiters.OnlyShareHolds,
+			for on, want := range map[limiters.OnStoreError]limiters.LeaseHolder{
+				limiters.AllowOp: limiters.NoneHolds, limiters.DenyOp: limiters.NoneHolds, limiters.DecideLocally: limiters.OnlyShareHolds,
 			} {
 				if !uncharged {
 					want = limiters.StoreMayHold
 				}
-				if v := takeGroups(t, withOnError(f, on), limiters.Group{lease("a")})[0]; v.Holder != want || v.Err != nil {
+				if v := takeGroups(t, withOnStoreError(f, on), limiters.Group{lease("a")})[0]; v.Holder != want || v.Err != nil {
 					t.Errorf("%v, %v, the call as a whole: %t: %+v, want the holder %v", on, err, whole, v, want)
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A localFallback decides operations under OnErrorLocal in this process's memory, by its share of
+// A localFallback decides operations under DecideLocally in this process's memory, by its share of
 // each limit.
 type localFallback struct {
 	store    limiters.Store // nil: it decides no operations
@@ -36,7 +36,7 @@ func (l *localFallback) noteLease(ttl time.Duration) {
 	}
 }
 
-// decideByShare decides the failed operations of t under OnErrorLocal. A verdict keeps its error
+// decideByShare decides the failed operations of t under DecideLocally. A verdict keeps its error
 // if store fails too.
 func (l *localFallback) decideByShare(ctx context.Context, t pendingTake) {
 	var subset split.Subset
@@ -55,15 +55,15 @@ func (l *localFallback) decideByShare(ctx context.Context, t pendingTake) {
 	}
 }
 
-// addFailed adds the failed operations of g under OnErrorLocal to subset. If another operation of g
-// was denied or failed, it adds a denying operation, so that no share is charged.
+// addFailed adds the failed operations of g under DecideLocally to subset. If another operation of
+// g was denied or failed, it adds a denying operation, so that no share is charged.
 func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t pendingTake) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
 	for i, op := range g {
 		v := &t.out[first+i]
-		if v.Err != nil && op.OnError == limiters.OnErrorLocal && l.useShare(&op) {
+		if v.Err != nil && op.OnStoreError == limiters.DecideLocally && l.useShare(&op) {
 			failed, indices = append(failed, op), append(indices, first+i)
 		} else {
 			denied = denied || !v.Allowed

@@ -22,9 +22,9 @@ func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 			l.Algorithm, l.Max, l.Window = name, whole, time.Hour
 			limit, most := limiterstest.MustLimit(l), int64(0)
 			for seed := range uint64(20) {
-				f := withOnError(guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
+				f := withOnStoreError(guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
 					Local: memoryAt(&now), Replicas: func() int { return replicas },
-				}), limiters.OnErrorLocal)
+				}), limiters.DecideLocally)
 				most = max(most, mostAdmitted(t, f, limit, rand.New(rand.NewPCG(seed, 1))))
 			}
 			if most > whole {

@@ -133,14 +133,14 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 // timeout, the first is refunded, and on_store_error decides without a second charge.
 func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	t.Parallel()
-	for _, onError := range []limiters.OnError{limiters.OnErrorAllow, limiters.OnErrorError} {
-		t.Run(onError.String(), func(t *testing.T) {
+	for _, onStoreError := range []limiters.OnStoreError{limiters.AllowOp, limiters.FailOp} {
+		t.Run(onStoreError.String(), func(t *testing.T) {
 			c := redistest.StartCluster(t, 3)
 			s := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Second })
 			longTimeout := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Minute })
 			user := keysOn(c, 0, 1)[0]
 			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
-			group := limiters.Group{{Key: user, Limit: week, Hits: 1, OnError: onError}, {Key: user, Limit: day, Hits: 1, OnError: onError}}
+			group := limiters.Group{{Key: user, Limit: week, Hits: 1, OnStoreError: onStoreError}, {Key: user, Limit: day, Hits: 1, OnStoreError: onStoreError}}
 			if _, err := take(longTimeout, group[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			if err != nil || v[0].Used > 1+3 {
 				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
 			}
-			if onError == limiters.OnErrorError && v[0].Used != 1 {
+			if onStoreError == limiters.FailOp && v[0].Used != 1 {
 				t.Errorf("undecided requests charged the week: used %d", v[0].Used)
 			}
 		})
