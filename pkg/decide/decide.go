@@ -50,6 +50,9 @@ type Options struct {
 // yet. An operation that store cannot decide fails, unless store is a guard.Fallback, which applies
 // its on_store_error.
 func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
+	if o.EndTimeout <= 0 {
+		o.EndTimeout = time.Second
+	}
 	return &Decider{planner: Planner{rules: rules, options: o}, store: store}
 }
 
@@ -68,7 +71,7 @@ func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Deci
 // of ctx is no error.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
-	result.Clear()
+	result.clear()
 	if err := d.planner.Plan(r, &result.PlannedRequest); err != nil {
 		result.Duration = monotonic() - start
 		return err
@@ -91,7 +94,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 // callStore decides the operations of a planned request, if there are any. It sets the durations of
 // the request, which began at start.
 func (d *Decider) callStore(ctx context.Context, start time.Duration, result *Result) (err error) {
-	result.verdicts = zeroed(result.verdicts, len(result.ops))
+	result.verdicts = resized(result.verdicts, len(result.ops))
 	called := monotonic()
 	answered := called
 	if len(result.ops) > 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
@@ -78,9 +77,6 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 	return slices.DeleteFunc(slices.Clone(limits), lacks)
 }
 
-// defaultEndTimeout is the default of Options.EndTimeout.
-const defaultEndTimeout = time.Second
-
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
@@ -97,11 +93,7 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) {
 	if len(ends) == 0 {
 		return
 	}
-	timeout := d.planner.options.EndTimeout
-	if timeout <= 0 {
-		timeout = defaultEndTimeout
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.planner.options.EndTimeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ends))
 	called := monotonic()

@@ -62,7 +62,7 @@ func (d *Decision) setOutcome() {
 	outcome, reason := Allowed, d.PlannedReason
 	switch {
 	case len(d.Verdicts) > 0:
-		d.DecidingLimitIndex = decidingVerdict(d.Verdicts)
+		d.DecidingLimitIndex = decidingLimitIndex(d.Verdicts)
 		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingLimitIndex], d.PlannedReason)
 	case d.hasBadLeaseID():
 		outcome = Denied
@@ -124,8 +124,8 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.nonQuotas[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// decidingVerdict returns [Decision.DecidingLimitIndex].
-func decidingVerdict(verdicts []limiters.Verdict) int {
+// decidingLimitIndex returns [Decision.DecidingLimitIndex], by the verdicts on the limits.
+func decidingLimitIndex(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {
 		if outranks(&verdicts[i], &verdicts[best]) {
@@ -140,7 +140,7 @@ func outranks(a, b *limiters.Verdict) bool {
 	case ra != rb:
 		return ra > rb
 	case ra == rankDenied:
-		return a.Wait() > b.Wait()
+		return a.WaitRank() > b.WaitRank()
 	default:
 		return a.Remaining < b.Remaining
 	}

@@ -112,7 +112,7 @@ func (pl *Planner) Plan(r *Request, planned *PlannedRequest) error {
 // planDescriptors matches each descriptor of r to its limits and adds its operations. Without
 // rules for the domain, there are no limits, not even overrides.
 func (pl *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
-	planned.Plans = zeroed(planned.Plans, len(r.Descriptors))
+	planned.Plans = resized(planned.Plans, len(r.Descriptors))
 	domain := planned.Rules.Domain(r.Domain)
 	planned.UnknownDomain = domain == nil
 	if domain != nil {
@@ -144,9 +144,9 @@ func (pl *Planner) planDescriptors(r *Request, planned *PlannedRequest) error {
 	return pl.addOps(planned, domain)
 }
 
-// zeroed returns a slice of n zero elements, in the memory of s if they fit. All of this memory
-// must be zero, as clear leaves it.
-func zeroed[T any](s []T, n int) []T {
+// resized returns s with n zero elements, in its memory if they fit. All of this memory must be
+// zero, as clear leaves it.
+func resized[T any](s []T, n int) []T {
 	if n > cap(s) {
 		return make([]T, n)
 	}

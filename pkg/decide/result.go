@@ -89,21 +89,18 @@ func (d *Decision) Remaining() int64 {
 	return 0
 }
 
-// Clear clears r and keeps its memory.
-func (r *Result) Clear() {
+// clear clears r and keeps its memory.
+func (r *Result) clear() {
 	r.PlannedRequest.clear()
 	clear(r.Decisions)
 	clear(r.verdicts)
 	*r = Result{PlannedRequest: r.PlannedRequest, Decisions: r.Decisions[:0], verdicts: r.verdicts[:0]}
 }
 
-// Cap returns the capacity of r in elements, so that pools can discard large Results.
-func (r *Result) Cap() int { return max(cap(r.Plans), cap(r.ops)) }
-
 // setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.
 func (r *Result) setOutcomes(shadowMode bool) {
-	r.Decisions = zeroed(r.Decisions, len(r.Plans))
+	r.Decisions = resized(r.Decisions, len(r.Plans))
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
 		d.Plan = &r.Plans[i]

@@ -9,13 +9,13 @@ import (
 )
 
 // RetryAfter returns how long the client of a denied request should wait: the longest wait under
-// the limits that deny it, see [WaitUnder]. It is 0 if no wait is known.
+// the limits that deny it, see [AdvisedWait]. It is 0 if no wait is known.
 func (r *Result) RetryAfter() (wait time.Duration) {
 	for i := range r.deniers {
 		d := &r.Decisions[i]
 		for j := range d.Verdicts {
 			if v := &d.Verdicts[j]; v.Denied() && v.By != limiters.ByPolicy {
-				wait = max(wait, WaitUnder(&d.Limits[j], v))
+				wait = max(wait, AdvisedWait(&d.Limits[j], v))
 			}
 		}
 	}
@@ -28,7 +28,7 @@ func (r *Result) RetryAfter() (wait time.Duration) {
 func (r *Result) DenyingDescriptorIndex() int {
 	denier := -1
 	for i := range r.deniers {
-		if denier < 0 || r.Decisions[i].wait() > r.Decisions[denier].wait() {
+		if denier < 0 || r.Decisions[i].waitRank() > r.Decisions[denier].waitRank() {
 			denier = i
 		}
 	}
@@ -41,7 +41,7 @@ func (r *Result) deniers(yield func(int) bool) {
 	shortestQuota := -1
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.wait() < r.Decisions[shortestQuota].wait()) {
+		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.waitRank() < r.Decisions[shortestQuota].waitRank()) {
 			shortestQuota = i
 		}
 	}
@@ -53,14 +53,14 @@ func (r *Result) deniers(yield func(int) bool) {
 	}
 }
 
-// wait returns the wait of a denied descriptor, or the longest duration if waiting does not help,
+// waitRank returns the wait of a denied descriptor, or the longest duration if waiting does not help,
 // so that waits compare.
-func (d *Decision) wait() time.Duration {
+func (d *Decision) waitRank() time.Duration {
 	if !d.MayFitLater() {
 		return math.MaxInt64
 	}
 	if _, v := d.DecidingLimit(); v != nil {
-		return v.Wait()
+		return v.WaitRank()
 	}
 	return 0
 }
@@ -68,9 +68,9 @@ func (d *Decision) wait() time.Duration {
 // MayFitLater reports whether a denied descriptor may be allowed later.
 func (d *Decision) MayFitLater() bool { return d.Reason != NeverFits && d.Reason != BadLeaseID }
 
-// WaitUnder returns how long a client should wait after limit l denied its hits with v. For hits
+// AdvisedWait returns how long a client should wait after limit l denied its hits with v. For hits
 // that never fit, it is at least one window, because only changed rules can help.
-func WaitUnder(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
+func AdvisedWait(l *descriptors.RateLimit, v *limiters.Verdict) time.Duration {
 	if v.NeverFits() {
 		return max(v.ResetAfter, l.Window())
 	}

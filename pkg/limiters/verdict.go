@@ -53,8 +53,8 @@ func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 // NeverFits reports whether v denies hits that can never fit.
 func (v *Verdict) NeverFits() bool { return v.RetryAfter < 0 }
 
-// Wait returns RetryAfter, or the longest duration if the hits never fit, so that waits compare.
-func (v *Verdict) Wait() time.Duration {
+// WaitRank returns RetryAfter, or the longest duration if the hits never fit, so that waits compare.
+func (v *Verdict) WaitRank() time.Duration {
 	if v.NeverFits() {
 		return math.MaxInt64
 	}
@@ -69,7 +69,7 @@ func (v Verdict) WithPenalty(left time.Duration) Verdict {
 		return v
 	}
 	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
-	if v.Wait() <= left {
+	if v.WaitRank() <= left {
 		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
 	}
 	return v

@@ -30,8 +30,7 @@ const (
 // release returns c to the pool. A call that panicked must not be released, because it may still be
 // in use.
 func (c *call) release() {
-	if cap(c.message.descriptors) > maxPooledDescriptors || c.observation.Cap() > 2*maxPooledDescriptors ||
-		cap(c.wire) > maxPooledBytes {
+	if cap(c.message.descriptors) > maxPooledDescriptors || cap(c.wire) > maxPooledBytes {
 		return
 	}
 	for i := range c.message.descriptors {
@@ -42,7 +41,6 @@ func (c *call) release() {
 	c.message.clear()
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
-	c.observation.Result.Clear()
 	c.observation = Observation{Result: c.observation.Result}
 	callPool.Put(c)
 }

@@ -120,7 +120,7 @@ func (p *headerPolicy) appendState(b []byte) []byte {
 	b = appendParameter(b, "r", p.verdict.Remaining)
 	switch {
 	case !p.verdict.Allowed:
-		return appendParameter(b, "t", ceilSeconds(decide.WaitUnder(p.limit, p.verdict)))
+		return appendParameter(b, "t", ceilSeconds(decide.AdvisedWait(p.limit, p.verdict)))
 	case p.limit.IsConcurrency():
 		return b
 	}

@@ -101,7 +101,7 @@ func (f *Fallback) Take(ctx context.Context, groups []limiters.Group, out []limi
 		return f.splitLocalEnds(ctx, groups, out)
 	}
 	err := f.store.Take(ctx, groups, out)
-	t := pendingTake{groups, out}
+	t := takeResult{groups, out}
 	if f.local.mayHaveLeases() {
 		f.local.mirrorEnds(ctx, t)
 	}
@@ -123,9 +123,9 @@ func (f *Fallback) Take(ctx context.Context, groups []limiters.Group, out []limi
 	return nil
 }
 
-// A pendingTake is a Take under way. Its verdicts are those of the wrapped store, until they are
-// replaced.
-type pendingTake struct {
+// A takeResult is a Take of the wrapped store with its verdicts, until on_store_error replaces those
+// that failed.
+type takeResult struct {
 	groups []limiters.Group
 	out    []limiters.Verdict
 }
@@ -138,7 +138,7 @@ func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 
 // noteOutage notes an outage if the store failed as a whole, with err, or in part. If it failed
 // only for some keys, noteOutage reports the first reason why on_store_error decides an operation.
-func (f *Fallback) noteOutage(err error, t pendingTake) {
+func (f *Fallback) noteOutage(err error, t takeResult) {
 	if err != nil {
 		f.outages.noteFailure(err)
 		return
@@ -160,7 +160,7 @@ func (f *Fallback) noteOutage(err error, t pendingTake) {
 }
 
 // decideFailed applies on_store_error to the failed operations of t, and counts them.
-func (f *Fallback) decideFailed(ctx context.Context, t pendingTake) {
+func (f *Fallback) decideFailed(ctx context.Context, t takeResult) {
 	for i, op := range limiters.EachOp(t.groups) {
 		applyPolicy(op, &t.out[i])
 	}
@@ -194,7 +194,7 @@ func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
 }
 
 // count counts the operations of t that the store did not decide, without ends.
-func (f *Fallback) count(t pendingTake) {
+func (f *Fallback) count(t takeResult) {
 	for i, op := range limiters.EachOp(t.groups) {
 		onStoreError := op.OnStoreError
 		switch v := &t.out[i]; {

@@ -38,7 +38,7 @@ func (l *localFallback) noteLease(ttl time.Duration) {
 
 // decideByShare decides the failed operations of t under DecideLocally. A verdict keeps its error
 // if store fails too.
-func (l *localFallback) decideByShare(ctx context.Context, t pendingTake) {
+func (l *localFallback) decideByShare(ctx context.Context, t takeResult) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
 		l.addFailed(&subset, first, g, t)
@@ -57,7 +57,7 @@ func (l *localFallback) decideByShare(ctx context.Context, t pendingTake) {
 
 // addFailed adds the failed operations of g under DecideLocally to subset. If another operation of
 // g was denied or failed, it adds a denying operation, so that no share is charged.
-func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t pendingTake) {
+func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t takeResult) {
 	var failed limiters.Group
 	var indices []int
 	denied := false

@@ -18,7 +18,7 @@ func (f *Fallback) splitLocalEnds(ctx context.Context, groups []limiters.Group, 
 	var both split.FanOut
 	for first, g := range limiters.EachGroup(groups) {
 		if isLocalEnd(g) {
-			both.Add(&f.local, g, first)
+			both.Add(localUndoer{&f.local}, g, first)
 		} else {
 			both.Add(f, g, first)
 		}
@@ -34,7 +34,7 @@ func isLocalEnd(g limiters.Group) bool {
 // mirrorEnds repeats ends under DecideLocally that the wrapped store has decided, because the lease
 // may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
 // else decides them.
-func (l *localFallback) mirrorEnds(ctx context.Context, t pendingTake) {
+func (l *localFallback) mirrorEnds(ctx context.Context, t takeResult) {
 	canceled := ctx.Err() != nil
 	var ends split.Subset
 	for i, op := range limiters.EachOp(t.groups) {
@@ -44,14 +44,17 @@ func (l *localFallback) mirrorEnds(ctx context.Context, t pendingTake) {
 	}
 	if ends.Len() > 0 {
 		// A full local store accepts an end without remembering it, so there is no error to report.
-		_ = ends.Take(ctx, l)
+		_ = ends.Take(ctx, localUndoer{l})
 	}
 }
 
-// Take implements [split.Taker] for ends of leases and for refunds, which are ungrouped. It decides
-// them in the local store, under this process's shares of their limits. It ignores a canceled ctx,
-// which must not keep a slot occupied.
-func (l *localFallback) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+// A localUndoer is a [split.Taker] that ends leases and refunds hits in the local store, under this
+// process's shares of their limits. The operations are ungrouped and never denied, so one without a
+// share is decided under the whole limit.
+type localUndoer struct{ *localFallback }
+
+// Take ignores a canceled ctx, which must not keep a slot occupied.
+func (l localUndoer) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	ops := make([]limiters.Op, 0, len(groups)) // copies, because groups belong to the caller
 	for _, op := range limiters.EachOp(groups) {
 		scaled := *op

@@ -24,7 +24,7 @@ import (
 // chargeRest sends operations again that the store allowed but did not charge, because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged
 // under the others.
-func (f *Fallback) chargeRest(ctx context.Context, t pendingTake) {
+func (f *Fallback) chargeRest(ctx context.Context, t takeResult) {
 	var retried split.Subset
 	var retriedGroups []retriedGroup
 	for first, g := range limiters.EachGroup(t.groups) {
@@ -38,7 +38,7 @@ func (f *Fallback) chargeRest(ctx context.Context, t pendingTake) {
 	}
 	err := retried.Take(ctx, f.store)
 	if ctx.Err() == nil {
-		rest := pendingTake{retried.Groups, retried.Verdicts}
+		rest := takeResult{retried.Groups, retried.Verdicts}
 		f.noteOutage(err, rest)
 		f.decideFailed(ctx, rest)
 	}
@@ -88,11 +88,11 @@ func reversal(first int, g limiters.Group, verdicts []limiters.Verdict) (s split
 }
 
 // undo executes the reversal of a group of t, in which another operation has been denied.
-func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t pendingTake) {
+func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t takeResult) {
 	if reversal.Len() == 0 {
 		return
 	}
-	_ = reversal.Take(ctx, l) // the local store does not fail refunds and ends
+	_ = reversal.Take(ctx, localUndoer{l}) // the local store does not fail refunds and ends
 	for i := range reversal.Verdicts {
 		if v := &t.out[reversal.Index(i)]; v.Holder == limiters.OnlyShareHolds {
 			v.Holder = limiters.NoneHolds
