@@ -53,7 +53,8 @@ func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 // NeverFits reports whether v denies hits that can never fit.
 func (v *Verdict) NeverFits() bool { return v.RetryAfter < 0 }
 
-// WaitRank returns RetryAfter, or the longest duration if the hits never fit, so that waits compare.
+// WaitRank returns RetryAfter, or the longest duration if the hits never fit, so that waits
+// compare.
 func (v *Verdict) WaitRank() time.Duration {
 	if v.NeverFits() {
 		return math.MaxInt64

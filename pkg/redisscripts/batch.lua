@@ -16,7 +16,7 @@
 --   limit(text, from) -> limit, after               decodes the numbers of a limit, from byte from of text on. after is the byte after them
 --   load(key, limit, now, value, s) -> s            reads a state. value is the reply to GET: a string, an error, or false if the key is
 --                                                   absent. If it is nil, load reads it. s is a state to reuse, or nil
---   fits(s, limit, now, n) -> fits, retry           retry is -1 if n hits never fit. n = 0 is a peek, which checks 1 hit, or 0 hits if
+--   fits(s, limit, now, n) -> allowed, retry        retry is -1 if n hits never fit. n = 0 is a peek, which checks 1 hit, or 0 hits if
 --                                                   limit.peek_over. Each fits repeats this rule, because a call would cost time
 --   charge(s, limit, now, n) -> changed             charges n > 0 hits, or refunds -n
 --   usage(s, limit, now) -> used, reset

@@ -19,13 +19,13 @@ function M.open_or_peek(s, id, limit, now, n, server)
     return M.fits(s, limit, now, n)
   end
   if leases.find(s, id) then return true, 0, true end
-  local fits, retry = M.fits(s, limit, now, n)
-  if fits and leases.has_ended(s, id, now) then
+  local allowed, retry = M.fits(s, limit, now, n)
+  if allowed and leases.has_ended(s, id, now) then
     leases.forget_end(s, id)
-  elseif fits then
+  elseif allowed then
     leases.open(s, id, limit, now, n, now, server)
   end
-  return fits, retry
+  return allowed, retry
 end
 
 function M.fits(s, limit, now, n)

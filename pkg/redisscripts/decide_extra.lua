@@ -201,8 +201,8 @@ end
 
 -- Reports whether one more hit fits and, in a verdict of its own, the time left of the penalty.
 local function inspect(key, op)
-  local fits, retry = op.limit.algorithm.fits(key.state, op.limit, now, 1)
-  report(key, op.first, op.limit, fits, retry)
+  local allowed, retry = op.limit.algorithm.fits(key.state, op.limit, now, 1)
+  report(key, op.first, op.limit, allowed, retry)
   if op.limit.penalty then set_verdict(op.first + 1, 0, 0, penalty_left(op), 0) end
 end
 

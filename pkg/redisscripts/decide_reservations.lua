@@ -10,12 +10,12 @@
 local now, server, limits, packed, loaded_keys = env.now, env.server, env.limits, env.packed, env.loaded_keys
 
 -- The functions below get the operation op of a run that is decided now. read_op and read_hash set its fields, and the others read them:
---   id, n, ends                the id of the reservation, and whether the operation ends or opens it
---   key_index, name            the index of the key of the usage, and the name of the key of the reservations
---   limit                      the limit
---   least, ttl_end             the least expiry of the key, and the expiry of the reservation, if it is opened now
---   lease                      the value of the lease in the hash; false if it is absent
---   key_expiry, counts, first  as in the head
+--   id, n, ends                       the id of the reservation, and whether the operation ends or opens it
+--   key_index, name                   the index of the key of the usage, and the name of the key of the reservations
+--   limit                             the limit
+--   least, ttl_end                    the least expiry of the key, and the expiry of the reservation, if it is opened now
+--   lease                             the value of the lease in the hash; false if it is absent
+--   key_expiry, counts, first_expiry  as in the head
 
 -- Reads an operation of a run. It returns whether the operation may be frequent, which depends on its hash.
 local function read_op(op, run, op_index)
@@ -34,18 +34,18 @@ end
 -- new one. The hash is absent, or has no ended ids, and its leases expire after now and not after ttl_end.
 local function read_hash(op)
   local found = redis.pcall('HMGET', op.name, $HEAD_FIELD, op.id)
-  local head, lease, key_expiry, counts, first, latest = found[1], found[2], 0, 0, op.ttl_end
+  local head, lease, key_expiry, counts, first_expiry, latest = found[1], found[2], 0, 0, op.ttl_end
   if head == nil or op.ends == not lease then return end -- head is nil after an error
   if head then
     if #head ~= 24 then return end
-    key_expiry, counts, first, latest = struct_unpack('>I4I4I8I8', head)
-    if counts % $ONE_LEASE > 0 or first <= now or latest > op.ttl_end then return end
+    key_expiry, counts, first_expiry, latest = struct_unpack('>I4I4I8I8', head)
+    if counts % $ONE_LEASE > 0 or first_expiry <= now or latest > op.ttl_end then return end
     if counts >= $MAX_HASH_LEASES * $ONE_LEASE and not op.ends then
       counts = (call('HLEN', op.name) - 1) * $ONE_LEASE
       if counts >= $MAX_HASH_LEASES * $ONE_LEASE then return end
     end
   end
-  op.lease, op.key_expiry, op.counts, op.first = lease, key_expiry, counts, first
+  op.lease, op.key_expiry, op.counts, op.first_expiry = lease, key_expiry, counts, first_expiry
   return true
 end
 
@@ -53,7 +53,7 @@ end
 local function open(op, charged_at)
   local key_expiry, ttl_end, px = op.key_expiry, op.ttl_end
   if key_expiry < op.least then key_expiry, px = renew_expiry(op.limit.keep, server) end
-  local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_LEASE, op.first, ttl_end)
+  local head = struct_pack('>I4I4I8I8', key_expiry, op.counts + $ONE_LEASE, op.first_expiry, ttl_end)
   call('HSET', op.name, $HEAD_FIELD, head, op.id, struct_pack('>I8I8I8', ttl_end, op.n, charged_at))
   if px then call('PEXPIRE', op.name, px) end
 end
@@ -116,7 +116,7 @@ return function(run, values)
   local base = run.key_index - 1
   local op = {
     id = 0, n = 0, ends = 0, key_index = 0, name = 0, limit = 0, least = 0, ttl_end = 0, lease = 0, key_expiry = 0,
-    counts = 0, first = 0,
+    counts = 0, first_expiry = 0,
   }
   for op_index = run.op_index, run.op_count do
     run.op_index = op_index

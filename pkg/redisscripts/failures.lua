@@ -21,9 +21,9 @@ end
 -- Denies n hits again, by the usage that Redis still has, and sets verdict i. It raises problem if the hits fit this usage.
 local function deny(i, key, limit, now, n, problem, penalty_index)
   local s, time_left, penalty = limit.algorithm.load(key, limit, now), 0, limit.penalty
-  local fits, retry = limit.algorithm.fits(s, limit, now, n)
+  local allowed, retry = limit.algorithm.fits(s, limit, now, n)
   if penalty then time_left = penalty.algorithm.time_left(penalty.algorithm.load(KEYS[penalty_index]), penalty, now) end
-  if fits and time_left == 0 then error(problem, 0) end
+  if allowed and time_left == 0 then error(problem, 0) end
   local used, reset = limit.algorithm.usage(s, limit, now)
   set_verdict(i, $DENIED, used, retry, reset)
   if time_left > 0 then penalty.algorithm.add_to_denial(i, time_left) end

@@ -25,17 +25,17 @@ local sub, min, max, huge = string.sub, math.min, math.max, math.huge
 local NONE = {}
 
 local function head_of(s, key_expiry)
-  return struct_pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first, s.latest)
+  return struct_pack('>I4I2I2I8I8', key_expiry, s.count + s.count_ended, s.count_ended, s.first_expiry, s.latest)
 end
 
 -- Sets the counts and the bounds of a state from its leases.
 local function sum_up(s)
-  s.count, s.count_ended, s.first, s.latest = 0, 0, huge, 0
+  s.count, s.count_ended, s.first_expiry, s.latest = 0, 0, huge, 0
   for _, r in pairs(s.open) do
-    s.count, s.first, s.latest = s.count + 1, min(s.first, r.expires), max(s.latest, r.expires)
+    s.count, s.first_expiry, s.latest = s.count + 1, min(s.first_expiry, r.expires), max(s.latest, r.expires)
   end
-  for _, r in pairs(s.ended) do s.count_ended, s.first = s.count_ended + 1, min(s.first, r.expires) end
-  if s.first == huge then s.first = 0 end
+  for _, r in pairs(s.ended) do s.count_ended, s.first_expiry = s.count_ended + 1, min(s.first_expiry, r.expires) end
+  if s.first_expiry == huge then s.first_expiry = 0 end
 end
 
 -- Sets the lease of an id in one of the tables of a state, and writes the change by a function. If that fails, the lease
@@ -103,7 +103,7 @@ local function read(s, field, value)
 end
 
 function M.load(key)
-  local s = { module = M, key = key, key_expiry = 0, open = {}, ended = {}, count = 0, count_ended = 0, first = 0, latest = 0 }
+  local s = { module = M, key = key, key_expiry = 0, open = {}, ended = {}, count = 0, count_ended = 0, first_expiry = 0, latest = 0 }
   local fields = redis.pcall('HGETALL', key)
   if fields.err then
     if not string.find(fields.err, 'WRONGTYPE', 1, true) then error(fields.err, 0) end
@@ -166,7 +166,7 @@ end
 -- Removes expired reservations and ended ids. On a replica, which rejects all writes, they are removed only from the state. It returns the
 -- corrections that settle the removed reservations to 0, see settle.lua.
 function M.expire(s, now)
-  if s.first > now or s.count + s.count_ended == 0 then return NONE end
+  if s.first_expiry > now or s.count + s.count_ended == 0 then return NONE end
   local corrections, fields = {}, {}
   for id, r in pairs(s.open) do
     if r.expires <= now then corrections[#corrections + 1], fields[#fields + 1] = { charged_at = r.charged_at, delta = -r.n }, id end

@@ -46,56 +46,56 @@ local function on_many(command, key, members)
 end
 
 -- Writes the counters, and pairs of a score and a member in members. If keep is set, the key stays for keep µs at least.
-local function write(s, count, excess, count_ended, first, latest, members, keep, server)
+local function write(s, count, excess, count_ended, first_expiry, latest, members, keep, server)
   local key_expiry, n, px = s.key_expiry, #members
   if keep and key_expiry < least_expiry(keep, server) then key_expiry, px = renew_expiry(keep, server) end
   local counts = key_expiry * $EXPIRY_FACTOR + 2 * count + (excess + count_ended > 0 and 1 or 0)
-  for i, value in ipairs({ counts, excess, count_ended, first, latest }) do
+  for i, value in ipairs({ counts, excess, count_ended, first_expiry, latest }) do
     members[n + 2 * i - 1], members[n + 2 * i] = digits(-value), string.sub('cxdfl', i, i)
   end
   call('ZADD', s.key, unpack(members))
   if px then call('PEXPIRE', s.key, px) end
-  s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = count, excess, count_ended, first, latest, key_expiry
+  s.count, s.excess, s.count_ended, s.first_expiry, s.latest, s.key_expiry = count, excess, count_ended, first_expiry, latest, key_expiry
 end
 
 -- Writes reservations, and ids that ended, to a key that is absent: id, expiry, n and time of each. The key expires at key_expiry.
 function M.fill(s, open, ended, key_expiry, server)
-  local members, first, latest = {}, math.huge, 0
+  local members, first_expiry, latest = {}, math.huge, 0
   for _, r in ipairs(open) do
     local id, expires, n, charged_at = unpack(r)
-    first, latest = min(first, expires), max(latest, expires)
+    first_expiry, latest = min(first_expiry, expires), max(latest, expires)
     for _, part in ipairs({ digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }) do
       members[#members + 1] = part
     end
   end
   for _, r in ipairs(ended) do
     local id, expires, n = unpack(r)
-    first = min(first, expires)
+    first_expiry = min(first_expiry, expires)
     for _, part in ipairs({ ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') }) do members[#members + 1] = part end
   end
   s.key_expiry = key_expiry
-  write(s, #open, 0, #ended, first, latest, members)
+  write(s, #open, 0, #ended, first_expiry, latest, members)
   call('PEXPIRE', s.key, digits(key_expiry * 1000 - server / 1000))
 end
 
 -- Removes the key. A replica, which rejects all writes, keeps it.
 local function clear(s)
   redis.pcall('DEL', s.key)
-  s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry, s.expires = 0, 0, 0, 0, 0, 0, false
+  s.count, s.excess, s.count_ended, s.first_expiry, s.latest, s.key_expiry, s.expires = 0, 0, 0, 0, 0, 0, false
 end
 
 -- Removes members, one of which expires at a time, and the whole key if nothing is left in it.
 local function remove_members(s, count, excess, count_ended, expires, ...)
   if count + count_ended == 0 then
     call('DEL', s.key)
-    s.count, s.excess, s.count_ended, s.first, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
+    s.count, s.excess, s.count_ended, s.first_expiry, s.latest, s.key_expiry = 0, 0, 0, 0, 0, 0
   else
     call('ZREM', s.key, ...)
     local latest = s.latest
     if expires >= latest and not s.reserves then
       latest = count > 0 and number(call('ZRANGE', s.key, '-1', '-1', 'WITHSCORES')[2]) or 0
     end
-    write(s, count, excess, count_ended, s.first, latest, {})
+    write(s, count, excess, count_ended, s.first_expiry, latest, {})
   end
 end
 
@@ -147,13 +147,13 @@ local function remove_expired(s, now, id)
     return corrections
   end
   on_many('ZREM', key, members)
-  local first = math.huge
-  if backlog or count > 0 then first = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
-  if first == 0 then first = math.huge end
-  if count_ended > 0 then first = min(first, time_of(first_score(key, '(0', '(1'))) end
+  local first_expiry = math.huge
+  if backlog or count > 0 then first_expiry = first_score(key, backlog and '1' or digits(now + 1), '+inf') end
+  if first_expiry == 0 then first_expiry = math.huge end
+  if count_ended > 0 then first_expiry = min(first_expiry, time_of(first_score(key, '(0', '(1'))) end
   local latest = count > 0 and s.latest or 0
-  pcall(write, s, count, excess, count_ended, first, latest, {})
-  s.count, s.excess, s.count_ended, s.first, s.latest = count, excess, count_ended, first, latest
+  pcall(write, s, count, excess, count_ended, first_expiry, latest, {})
+  s.count, s.excess, s.count_ended, s.first_expiry, s.latest = count, excess, count_ended, first_expiry, latest
   return corrections
 end
 
@@ -164,7 +164,7 @@ end
 
 -- Removes expired leases and ended ids before an operation with an id, see remove_expired.
 function M.expire(s, now, id)
-  if s.first > now or s.count + s.count_ended == 0 then return NONE end
+  if s.first_expiry > now or s.count + s.count_ended == 0 then return NONE end
   if not has_fully_reset(s, now) then return remove_expired(s, now, id) end
   clear(s)
   return NONE
@@ -177,7 +177,7 @@ function M.shorten(s, latest)
   local late = call('ZRANGEBYSCORE', s.key, digits(latest + 1), '+inf', 'LIMIT', '0', digits($LEASES_PER_OP + 1))
   local rest = table.remove(late, $LEASES_PER_OP + 1)
   for i, id in ipairs(late) do members[2 * i - 1], members[2 * i] = digits(latest), id end
-  if not pcall(write, s, s.count, s.excess, s.count_ended, min(s.first, latest), rest and s.latest or latest, members) then return end
+  if not pcall(write, s, s.count, s.excess, s.count_ended, min(s.first_expiry, latest), rest and s.latest or latest, members) then return end
   for _, id in ipairs(late) do
     if id == s.id then s.expires = latest end
   end
@@ -193,7 +193,7 @@ function M.load(key, id, reserves, scores)
   local count = counts % $EXPIRY_FACTOR / 2 -- with a half if 'x' or 'd' is not 0
   if count % 1 > 0 then rest = call('ZMSCORE', key, 'x', 'd') end
   return {
-    module = M, key = key, count = floor(count), excess = -(rest[1] or 0), count_ended = -(rest[2] or 0), first = -(scores[2] or 0),
+    module = M, key = key, count = floor(count), excess = -(rest[1] or 0), count_ended = -(rest[2] or 0), first_expiry = -(scores[2] or 0),
     latest = -(scores[3] or 0), key_expiry = floor(counts / $EXPIRY_FACTOR), id = id, expires = scores[4] and tonumber(scores[4]),
     reserves = reserves,
   }
@@ -202,11 +202,11 @@ end
 -- Opens or ends a lease of one slot under concurrency, without a state, and returns the usage. It handles a key with further leases of
 -- one slot and no ended ids, if no lease has expired or expires after a new one. Otherwise it changes nothing and returns nil.
 function M.open_or_end(key, id, limit, now, n, ends, scores, server)
-  local counts, first, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + limit.ttl
+  local counts, first_expiry, latest, expires, ttl_end = scores[1], scores[2], scores[3], scores[4], now + limit.ttl
   if not counts then return end
-  counts, first, latest = -counts, -first, -latest
+  counts, first_expiry, latest = -counts, -first_expiry, -latest
   local count = counts % $EXPIRY_FACTOR / 2
-  if count == 0 or count % 1 > 0 or first <= now or latest > ttl_end then return end
+  if count == 0 or count % 1 > 0 or first_expiry <= now or latest > ttl_end then return end
   if ends then
     if not expires or count == 1 or tonumber(expires) >= latest then return end
     call('ZREM', key, id)
@@ -241,14 +241,14 @@ end
 -- Opens a lease of n slots, or a reservation of n charged at charged_at.
 function M.open(s, id, limit, now, n, charged_at, server)
   local expires = now + limit.ttl
-  local members, excess, first = { digits(expires), id }, s.excess, s.first
+  local members, excess, first_expiry = { digits(expires), id }, s.excess, s.first_expiry
   if s.reserves then
     members = { digits(expires), id, digits(-n), member(id, 'n'), digits(-charged_at), member(id, 'a') }
   elseif n ~= 1 then
     members, excess = { digits(expires), id, digits(-n), member(id, 'n') }, excess + n - 1
   end
-  if first == 0 or expires < first then first = expires end
-  write(s, s.count + 1, excess, s.count_ended, first, max(s.latest, expires), members, limit.keep, server)
+  if first_expiry == 0 or expires < first_expiry then first_expiry = expires end
+  write(s, s.count + 1, excess, s.count_ended, first_expiry, max(s.latest, expires), members, limit.keep, server)
   s.id, s.expires = id, expires
 end
 
@@ -273,12 +273,12 @@ end
 
 -- Remembers the end of an id that is not open, and its actual cost.
 function M.remember_end(s, id, now, n, server)
-  local known, expires, first = s.count_ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + $ENDED_TTL, s.first
+  local known, expires, first_expiry = s.count_ended > 0 and call('ZSCORE', s.key, member(id, 'e')), now + $ENDED_TTL, s.first_expiry
   if not known and s.count_ended >= $MAX_LEASES then return end
-  if first == 0 or expires < first then first = expires end
+  if first_expiry == 0 or expires < first_expiry then first_expiry = expires end
   local members = { ended_score(expires), member(id, 'e') }
   if s.reserves then members = { ended_score(expires), member(id, 'e'), digits(-n), member(id, 'm') } end
-  write(s, s.count, s.excess, s.count_ended + (known and 0 or 1), first, s.latest, members, $ENDED_TTL, server)
+  write(s, s.count, s.excess, s.count_ended + (known and 0 or 1), first_expiry, s.latest, members, $ENDED_TTL, server)
 end
 
 function M.forget_end(s, id) remove_members(s, s.count, s.excess, s.count_ended - 1, 0, member(id, 'e'), member(id, 'm')) end

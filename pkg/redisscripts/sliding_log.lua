@@ -74,8 +74,8 @@ local function reaches(s, _, sum, n) return (sum - s.base + $LOG_SUMS) % $LOG_SU
 local function index_of_hit(s, now, n) return search(s, s.first, last(s), now, reaches, n) end
 
 function M.limit(text, from)
-  local max, window, counts_denied, peek_over, after = struct_unpack('>I8I8I8I8', text, from)
-  return { algorithm = 0, max = max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }, after
+  local limit_max, window, counts_denied, peek_over, after = struct_unpack('>I8I8I8I8', text, from)
+  return { algorithm = 0, max = limit_max, window = window, counts_denied = counts_denied == 1, peek_over = peek_over == 1 }, after
 end
 
 -- For a list, value is the error of GET.

@@ -123,8 +123,8 @@ func (f *Fallback) Take(ctx context.Context, groups []limiters.Group, out []limi
 	return nil
 }
 
-// A takeResult is a Take of the wrapped store with its verdicts, until on_store_error replaces those
-// that failed.
+// A takeResult is a Take of the wrapped store with its verdicts, until on_store_error replaces
+// those that failed.
 type takeResult struct {
 	groups []limiters.Group
 	out    []limiters.Verdict

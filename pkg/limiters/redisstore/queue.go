@@ -12,7 +12,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ErrQueueFull is returned by a Take with which more than MaxWaiting operations would wait. Nothing
+// ErrQueueFull is returned by a Take that would exceed MaxWaiting. If no operation waits, a Take of
+// any size may wait. Nothing
 // was charged.
 var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
