@@ -103,7 +103,7 @@ func ruleWarnings(s *settings.Serve, log *zap.Logger) func(*descriptors.Rules) {
 	warnLocal := s.BackendType == settings.Redis && s.Replicas == nil && s.ReplicasDNS == ""
 	warnLeases := s.StoreTimeout > limiters.EndedTTL
 	return func(rules *descriptors.Rules) {
-		if warnLocal && rules.UsesOnStoreError(limiters.DecideLocally) {
+		if warnLocal && rules.UsesOnStoreError(limiters.OnStoreErrorLocal) {
 			warnLocal = false
 			log.Warn("local fallback without a replica count",
 				zap.String("remedy", "set REPLICAS or REPLICAS_DNS, or each replica admits the whole limit while Redis is down"))

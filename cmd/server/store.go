@@ -194,5 +194,5 @@ func everySecond(do func(context.Context)) func(context.Context) {
 // canDecideWithoutStore reports whether on_store_error decides every request while the store is
 // unreachable.
 func canDecideWithoutStore(rules *descriptors.Rules) bool {
-	return rules != nil && !rules.UsesOnStoreError(limiters.FailOp)
+	return rules != nil && !rules.UsesOnStoreError(limiters.OnStoreErrorFail)
 }

@@ -31,7 +31,7 @@ func (m *Metrics) RegisterFallback(stats func() guard.FallbackStats, rules func(
 				gauge(d.Name(), mode.String(), stats.Down)
 			}
 		}
-		for mode := limiters.FailOp; mode <= limiters.DecideLocally; mode++ {
+		for mode := limiters.OnStoreErrorFail; mode <= limiters.OnStoreErrorLocal; mode++ {
 			to <- scrape.Metric(hits, prometheus.CounterValue, float64(stats.Ops[mode]), mode.String())
 		}
 	}))

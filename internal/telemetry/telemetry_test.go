@@ -190,7 +190,7 @@ func TestDomainModeFollowsStoreOutage(t *testing.T) {
 	if got, want := collected(), "d deny 0; d local 0; d store 1; e error 0; e store 1; allow 0; deny 0; error 0; local 0; "; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	stats.Down, stats.Ops[limiters.DecideLocally] = true, 7
+	stats.Down, stats.Ops[limiters.OnStoreErrorLocal] = true, 7
 	if got, want := collected(), "d deny 1; d local 1; d store 0; e error 1; e store 0; allow 0; deny 0; error 0; local 7; "; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

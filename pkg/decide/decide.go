@@ -78,7 +78,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	}
 	storeErr := d.callStore(ctx, start, result)
 	shadowMode := d.planner.options.ShadowMode
-	result.setOutcomes(shadowMode)
+	result.classifyAll(shadowMode)
 	d.endLeases(ctx, result)
 	switch {
 	case shadowMode:

@@ -676,7 +676,7 @@ func TestEndThatOnStoreErrorDecidesIsAnError(t *testing.T) {
 // The end of a lease goes to its holder. If on_store_error allowed the request without any store,
 // there is no lease, so Weir ends nothing.
 func TestLeaseIsEndedAtItsHolder(t *testing.T) {
-	for holder, want := range map[limiters.LeaseHolder]int{limiters.StoreMayHold: 1, limiters.OnlyShareHolds: 1, limiters.NoneHolds: 0} {
+	for holder, want := range map[limiters.LeaseHolder]int{limiters.StoreMayHold: 1, limiters.OnlyLocalHolds: 1, limiters.NoneHolds: 0} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, Options{})
 		store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {

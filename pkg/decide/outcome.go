@@ -56,14 +56,14 @@ func ReasonNames() []string { return slices.Clone(reasonNames[:]) }
 // String returns the reason in snake_case.
 func (r Reason) String() string { return reasonNames[r] }
 
-// setOutcome sets the outcome of d and explains it, from the verdicts on its limits. Without
+// classify sets the outcome of d and explains it, from the verdicts on its limits. Without
 // limits, the plan decides.
-func (d *Decision) setOutcome() {
+func (d *Decision) classify() {
 	outcome, reason := Allowed, d.PlannedReason
 	switch {
 	case len(d.Verdicts) > 0:
 		d.DecidingLimitIndex = decidingLimitIndex(d.Verdicts)
-		outcome, reason = outcomeOf(&d.Verdicts[d.DecidingLimitIndex], d.PlannedReason)
+		outcome, reason = classify(&d.Verdicts[d.DecidingLimitIndex], d.PlannedReason)
 	case d.hasBadLeaseID():
 		outcome = Denied
 	}
@@ -73,9 +73,9 @@ func (d *Decision) setOutcome() {
 	d.Outcome, d.Reason = outcome, reason
 }
 
-// outcomeOf returns the outcome of a descriptor without its shadow mode. v is the verdict of its
+// classify returns the outcome of a descriptor without its shadow mode. v is the verdict of its
 // deciding limit, and planned the reason if that limit allows the hits.
-func outcomeOf(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
+func classify(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 	switch {
 	case v.Err != nil:
 		return Undecided, StoreError
@@ -96,11 +96,11 @@ func outcomeOf(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 
 // CombinedOutcome is the outcome of descriptors together. The zero value combines no descriptors.
 type CombinedOutcome struct {
-	nonQuotas, quotas outcomes // the outcomes of the descriptors outside of quota mode, and of those in it
+	nonQuotas, quotas outcomeSet // the outcomes of the descriptors outside of quota mode, and of those in it
 }
 
-// outcomes marks the outcomes that occur.
-type outcomes [Denied + 1]bool
+// outcomeSet marks the outcomeSet that occur.
+type outcomeSet [Denied + 1]bool
 
 // Add adds the outcome of d.
 func (c *CombinedOutcome) Add(d *Decision) {
@@ -117,7 +117,7 @@ func (c *CombinedOutcome) Denied() bool {
 	return c.nonQuotas[Denied] || c.quotasDeny()
 }
 
-func (c *CombinedOutcome) quotasDeny() bool { return c.quotas == outcomes{Denied: true} }
+func (c *CombinedOutcome) quotasDeny() bool { return c.quotas == outcomeSet{Denied: true} }
 
 // Undecided reports whether the outcome of the request depends on a descriptor that is Undecided.
 func (c *CombinedOutcome) Undecided() bool {

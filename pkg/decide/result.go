@@ -97,9 +97,9 @@ func (r *Result) clear() {
 	*r = Result{PlannedRequest: r.PlannedRequest, Decisions: r.Decisions[:0], verdicts: r.verdicts[:0]}
 }
 
-// setOutcomes sets the verdicts and the outcome of each descriptor. From the outcomes it sets
+// classifyAll sets the verdicts and the outcome of each descriptor. From the outcomes it sets
 // Denied or, in shadow mode, Shadowed.
-func (r *Result) setOutcomes(shadowMode bool) {
+func (r *Result) classifyAll(shadowMode bool) {
 	r.Decisions = resized(r.Decisions, len(r.Plans))
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
@@ -110,7 +110,7 @@ func (r *Result) setOutcomes(shadowMode bool) {
 		if r.StoreErr == nil {
 			r.StoreErr = d.firstError(i)
 		}
-		d.setOutcome()
+		d.classify()
 		r.combined.Add(d)
 	}
 	denied := r.combined.Denied()

@@ -20,7 +20,7 @@ func TestRetryAfterIsTheLongestWait(t *testing.T) {
 			d.Limits = append(d.Limits, descriptors.RateLimit{Limit: limit})
 			d.Verdicts = append(d.Verdicts, limiters.Verdict{RetryAfter: wait})
 		}
-		d.setOutcome()
+		d.classify()
 		return d
 	}
 	const short, long, never = time.Second, time.Minute, time.Duration(-1)

@@ -28,7 +28,7 @@ type Domain struct {
 
 // Defaults apply to the limits of a domain that do not set them.
 type Defaults struct {
-	OnStoreError limiters.OnStoreError // OnStoreErrorUnset: FailOp
+	OnStoreError limiters.OnStoreError // OnStoreErrorUnset: OnStoreErrorFail
 	OnDeny       *OnDeny               // nil: the proxy chooses the response
 }
 
@@ -44,9 +44,9 @@ func (r *Rules) Domain(name string) *Domain {
 func (d *Domain) Name() string { return d.name }
 
 // OnStoreError returns the on_store_error that applies to a limit of the domain: the limit's, else
-// the domain's, else [limiters.FailOp].
+// the domain's, else [limiters.OnStoreErrorFail].
 func (d *Domain) OnStoreError(l *RateLimit) limiters.OnStoreError {
-	return cmp.Or(l.OnStoreError, d.defaults.OnStoreError, limiters.FailOp)
+	return cmp.Or(l.OnStoreError, d.defaults.OnStoreError, limiters.OnStoreErrorFail)
 }
 
 // OnDeny returns the default response to a denied request; it may be nil.

@@ -32,7 +32,7 @@ func (b *Builder) version() string {
 	for _, name := range slices.Sorted(maps.Keys(b.domains)) {
 		d := b.domains[name]
 		sum := d.digest(b.roots[name])
-		text = append(appendTexts(append(text, byte(cmp.Or(d.defaults.OnStoreError, limiters.FailOp))), name), sum[:]...)
+		text = append(appendTexts(append(text, byte(cmp.Or(d.defaults.OnStoreError, limiters.OnStoreErrorFail))), name), sum[:]...)
 		text = d.defaults.OnDeny.appendDigest(text)
 	}
 	sum := sha256.Sum256(text)

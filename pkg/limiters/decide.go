@@ -34,7 +34,7 @@ func Decide(now int64, groups []Group, states []*State, out []Verdict, grow Grow
 		if len(g) == 1 && !g[0].Limit.UsesExtraState() && g[0].Kind != OpInspect {
 			decideSingle(now, &g[0], states[i], &out[i], i, grow)
 		} else {
-			d := groupDecision{now: now, group: g, states: states[i:end], out: out[i:end], first: i, growState: grow}
+			d := groupDecision{now: now, group: g, states: states[i:end], out: out[i:end], offset: i, growState: grow}
 			d.decide()
 		}
 		i = end
@@ -100,7 +100,7 @@ type groupDecision struct {
 	group     Group
 	states    []*State
 	out       []Verdict
-	first     int // the index of the first operation among those passed to Decide
+	offset    int // the index of the first operation among those passed to Decide
 	growState GrowFunc
 }
 
@@ -141,7 +141,7 @@ func (d *groupDecision) end() {
 }
 
 // grow makes room for operation i to enlarge its state.
-func (d *groupDecision) grow(i int) error { return d.growState(d.first + i) }
+func (d *groupDecision) grow(i int) error { return d.growState(d.offset + i) }
 
 // check sets Allowed and TooManyLeases of each verdict, or its error if the charge has no memory.
 // It reports whether the group can be charged.

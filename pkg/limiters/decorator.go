@@ -12,19 +12,19 @@ import (
 // cannot. It may differ within one Take.
 type OnStoreError uint8
 
-// The values of OnStoreError. OnStoreErrorUnset defers to the domain, and then to FailOp.
+// The values of OnStoreError. OnStoreErrorUnset defers to the domain, and then to OnStoreErrorFail.
 const (
 	OnStoreErrorUnset OnStoreError = iota
-	FailOp                         // the verdict is the error
-	AllowOp
-	DenyOp
-	DecideLocally // decide in this process's memory, under its share of the limit
+	OnStoreErrorFail               // the verdict is the error
+	OnStoreErrorAllow
+	OnStoreErrorDeny
+	OnStoreErrorLocal // decide in this process's memory, under its share of the limit
 )
 
 var onStoreErrorNames = []string{"", "error", "allow", "deny", "local"}
 
 // OnStoreErrorNames returns the names of all values but OnStoreErrorUnset, the default first.
-func OnStoreErrorNames() []string { return slices.Clone(onStoreErrorNames[FailOp:]) }
+func OnStoreErrorNames() []string { return slices.Clone(onStoreErrorNames[OnStoreErrorFail:]) }
 
 // ParseOnStoreError returns the value with a name, or OnStoreErrorUnset if there is none.
 func ParseOnStoreError(name string) OnStoreError {
@@ -44,7 +44,7 @@ type LeaseHolder uint8
 // The values of LeaseHolder.
 const (
 	StoreMayHold   LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
-	OnlyShareHolds                    // the share of this process holds the lease: the store has charged nothing
+	OnlyLocalHolds                    // the share of this process holds the lease: the store has charged nothing
 	NoneHolds                         // there is no lease: [OnStoreError] allowed the charge, and the store has charged nothing
 )
 

@@ -219,9 +219,9 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 		OnStoreError: onStoreError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
 	}
 	switch onStoreError {
-	case limiters.DenyOp:
+	case limiters.OnStoreErrorDeny:
 		o.Outage = new(int64)
-	case limiters.DecideLocally:
+	case limiters.OnStoreErrorLocal:
 		o.Outage = new(product(load.Replicas, perWindow(replica)))
 	}
 	return o, nil

@@ -58,7 +58,7 @@ func (r *reader) readLimitSettings(f fields) *limitSettings {
 // about the first local of a file. ParseWith drops this warning if the number of replicas is known.
 func (r *reader) readOnStoreError(f field) string {
 	onStoreError := r.readChoice(f, limiters.OnStoreErrorNames()...)
-	if onStoreError == limiters.DecideLocally.String() && !r.hasLocal {
+	if onStoreError == limiters.OnStoreErrorLocal.String() && !r.hasLocal {
 		r.hasLocal = true
 		r.warn(localWithoutReplicas, f.key,
 			"'on_store_error: local' without a number of replicas: while Redis is down, each replica admits the whole limit",

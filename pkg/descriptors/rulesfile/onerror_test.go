@@ -38,8 +38,8 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for request, want := range map[string][]limiters.OnStoreError{
-		"unset=1": {limiters.OnStoreErrorUnset}, "set=1": {limiters.DecideLocally},
-		"many=1": {limiters.DenyOp, limiters.OnStoreErrorUnset},
+		"unset=1": {limiters.OnStoreErrorUnset}, "set=1": {limiters.OnStoreErrorLocal},
+		"many=1": {limiters.OnStoreErrorDeny, limiters.OnStoreErrorUnset},
 	} {
 		for i, l := range rules.Match("d", entries(request)).Limits {
 			if l.OnStoreError != want[i] {
@@ -48,8 +48,8 @@ func TestOnStoreErrorIsInherited(t *testing.T) {
 		}
 	}
 	for request, want := range map[string]limiters.OnStoreError{
-		"unset=1": limiters.OnStoreErrorUnset, "set=1": limiters.DecideLocally, "free=1": limiters.OnStoreErrorUnset,
-		"many=1": limiters.DenyOp, "nobody=1": limiters.OnStoreErrorUnset,
+		"unset=1": limiters.OnStoreErrorUnset, "set=1": limiters.OnStoreErrorLocal, "free=1": limiters.OnStoreErrorUnset,
+		"many=1": limiters.OnStoreErrorDeny, "nobody=1": limiters.OnStoreErrorUnset,
 	} {
 		if l, err := rules.Match("d", entries(request)).OverrideBase(false).Limit(7, descriptors.Hour, 1); err != nil || l.OnStoreError != want {
 			t.Errorf("an override of %s: got %q, %v, want %q", request, l.OnStoreError, err, want)
@@ -85,11 +85,11 @@ descriptors:
 	if got, want := modes(rules), "d deny [allow deny local]"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if l := rules.Match("d", entries("k=v")).Limits[0]; l.OnStoreError != limiters.DecideLocally {
+	if l := rules.Match("d", entries("k=v")).Limits[0]; l.OnStoreError != limiters.OnStoreErrorLocal {
 		t.Errorf("got %q", l.OnStoreError)
 	}
 	rules, err = overlaid("domain: d\non_store_error: deny\n", whenLost)
-	if err != nil || rules.Domain("d").OnStoreError(&descriptors.RateLimit{}) != limiters.AllowOp {
+	if err != nil || rules.Domain("d").OnStoreError(&descriptors.RateLimit{}) != limiters.OnStoreErrorAllow {
 		t.Errorf("what the rules say does not stand: %q, %v", modes(rules), err)
 	}
 }

@@ -90,7 +90,7 @@ func BenchmarkDenyCache(b *testing.B) {
 func BenchmarkFallback(b *testing.B) {
 	f := guard.NewFallback(allows{}, guard.FallbackOptions{Local: memory()})
 	op, out := op("k"), make([]limiters.Verdict, 1)
-	op.OnStoreError = limiters.DecideLocally
+	op.OnStoreError = limiters.OnStoreErrorLocal
 	groups := limiters.Singles(op)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -19,21 +19,21 @@ import (
 // the limit through the store plus replicas times the share. The share depends on the size of
 // charges, because a few large charges spread less evenly over the replicas than many small ones.
 //
-// Once the local store has decided an operation with a lease, all other ends under DecideLocally go
-// to both stores, because the lease may be in either. Ends are never denied, and FallbackStats does
-// not count them. A canceled Take applies no OnStoreError, but the local store still receives its
-// lease ends.
+// Once the local store has decided an operation with a lease, all other ends under
+// OnStoreErrorLocal go to both stores, because the lease may be in either. Ends are never denied,
+// and FallbackStats does not count them. A canceled Take applies no OnStoreError, but the local
+// store still receives its lease ends.
 type Fallback struct {
 	store             limiters.Store
 	local             localFallback
 	outages           outageDetector
-	opsByOnStoreError [limiters.DecideLocally + 1]atomic.Int64
+	opsByOnStoreError [limiters.OnStoreErrorLocal + 1]atomic.Int64
 }
 
 // FallbackOptions configures a Fallback. Zero fields have defaults.
 type FallbackOptions struct {
-	// Local decides operations under this process's share. If nil, operations under DecideLocally
-	// fail.
+	// Local decides operations under this process's share. If nil, operations under
+	// OnStoreErrorLocal fail.
 	Local limiters.Store
 	// Replicas returns the current number of processes that share a limit; default 1.
 	Replicas func() int
@@ -51,8 +51,8 @@ type FallbackOptions struct {
 
 // FallbackStats are the state and the counters of a Fallback.
 type FallbackStats struct {
-	Down bool                              // the store has failed and not recovered
-	Ops  [limiters.DecideLocally + 1]int64 // operations that the store failed to decide, by the on_store_error applied
+	Down bool                                  // the store has failed and not recovered
+	Ops  [limiters.OnStoreErrorLocal + 1]int64 // operations that the store failed to decide, by the on_store_error applied
 }
 
 // NewFallback returns a Fallback that wraps store. It owns neither store nor the local one.
@@ -150,7 +150,7 @@ func (f *Fallback) noteOutage(err error, t takeResult) {
 			f.outages.noteFailure(failure)
 			return
 		}
-		if reason == nil && op.OnStoreError > limiters.FailOp {
+		if reason == nil && op.OnStoreError > limiters.OnStoreErrorFail {
 			reason = failure
 		}
 	}
@@ -162,23 +162,23 @@ func (f *Fallback) noteOutage(err error, t takeResult) {
 // decideFailed applies on_store_error to the failed operations of t, and counts them.
 func (f *Fallback) decideFailed(ctx context.Context, t takeResult) {
 	for i, op := range limiters.EachOp(t.groups) {
-		applyPolicy(op, &t.out[i])
+		allowOrDeny(op, &t.out[i])
 	}
 	f.local.decideByShare(ctx, t)
 	f.count(t)
 }
 
-// applyPolicy replaces a failed verdict if the OnStoreError of op allows or denies operations
+// allowOrDeny replaces a failed verdict if the OnStoreError of op allows or denies operations
 // regardless of their keys.
-func applyPolicy(op *limiters.Op, v *limiters.Verdict) {
+func allowOrDeny(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
 	holder := leaseHolder(v.Err, limiters.NoneHolds)
 	switch op.OnStoreError {
-	case limiters.AllowOp:
+	case limiters.OnStoreErrorAllow:
 		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
-	case limiters.DenyOp:
+	case limiters.OnStoreErrorDeny:
 		// Refunds and ends of leases are never denied.
 		*v = limiters.Verdict{Allowed: op.IsRefund() || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, Holder: holder}
 	}
@@ -201,7 +201,7 @@ func (f *Fallback) count(t takeResult) {
 		case op.Kind == limiters.OpEnd:
 			continue
 		case v.Err != nil:
-			onStoreError = limiters.FailOp
+			onStoreError = limiters.OnStoreErrorFail
 		case !v.By.AfterFailure():
 			continue
 		}

@@ -71,7 +71,7 @@ func (u *withOnStoreErrors) Take(ctx context.Context, groups []limiters.Group, o
 
 func TestFallbackPassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiterstest.TimedStore {
-		return limiterstest.Decorated(withOnStoreError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.FailOp))
+		return limiterstest.Decorated(withOnStoreError(guard.NewFallback(memory(), guard.FallbackOptions{Local: memory()}), limiters.OnStoreErrorFail))
 	})
 }
 
@@ -80,7 +80,7 @@ func TestFallbackPassesTheSuite(t *testing.T) {
 func TestFallbackOnLocalStorePassesTheSuite(t *testing.T) {
 	limiterstest.Run(t, func(*testing.T) limiterstest.TimedStore {
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
-		return limiterstest.Decorated(sole{&withOnStoreErrors{f, []limiters.OnStoreError{limiters.DecideLocally}}})
+		return limiterstest.Decorated(sole{&withOnStoreErrors{f, []limiters.OnStoreError{limiters.OnStoreErrorLocal}}})
 	})
 }
 
@@ -101,8 +101,8 @@ func TestFallbackAppliesOnStoreErrorOfEachOp(t *testing.T) {
 		op("a"), op("d"), op("l"), op("f"), op("u"), {Key: "d", Limit: hourly, Hits: -1}, {Key: "d", Limit: hourly},
 	}
 	got := take(t, withOnStoreError(f,
-		limiters.AllowOp, limiters.DenyOp, limiters.DecideLocally, limiters.FailOp, limiters.OnStoreErrorUnset,
-		limiters.DenyOp, limiters.DenyOp,
+		limiters.OnStoreErrorAllow, limiters.OnStoreErrorDeny, limiters.OnStoreErrorLocal, limiters.OnStoreErrorFail, limiters.OnStoreErrorUnset,
+		limiters.OnStoreErrorDeny, limiters.OnStoreErrorDeny,
 	), ops...)
 	got[2].ResetAfter, got[2].At = 0, 0 // depend on the clock
 	if want := []limiters.Verdict{
@@ -112,7 +112,7 @@ func TestFallbackAppliesOnStoreErrorOfEachOp(t *testing.T) {
 	}; !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	decided := [...]int64{limiters.FailOp: 2, limiters.AllowOp: 1, limiters.DenyOp: 3, limiters.DecideLocally: 1}
+	decided := [...]int64{limiters.OnStoreErrorFail: 2, limiters.OnStoreErrorAllow: 1, limiters.OnStoreErrorDeny: 3, limiters.OnStoreErrorLocal: 1}
 	if got, want := f.Stats(), (guard.FallbackStats{Down: true, Ops: decided}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -124,13 +124,13 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 	f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{})
 	out := make([]limiters.Verdict, 2)
 	groups := limiters.Singles(op("a"), op("b"))
-	err := withOnStoreError(f, limiters.FailOp, limiters.DecideLocally).Take(t.Context(), groups, out)
+	err := withOnStoreError(f, limiters.OnStoreErrorFail, limiters.OnStoreErrorLocal).Take(t.Context(), groups, out)
 	if !errors.Is(err, errUnreachable) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := withOnStoreError(f, limiters.AllowOp).Take(ctx, groups[:1], out[:1]); !errors.Is(err, context.Canceled) {
+	if err := withOnStoreError(f, limiters.OnStoreErrorAllow).Take(ctx, groups[:1], out[:1]); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -138,7 +138,7 @@ func TestFallbackWithoutAnyVerdictFails(t *testing.T) {
 func TestFallbackKeepsVerdictsOfTheStore(t *testing.T) {
 	store := &limiterstest.FailingStore{Store: memory(), OfKey: failsOn("bad")}
 	f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-	out := take(t, withOnStoreError(f, limiters.DenyOp, limiters.DenyOp, limiters.FailOp), op("good"), op("bad"), op("bad2"))
+	out := take(t, withOnStoreError(f, limiters.OnStoreErrorDeny, limiters.OnStoreErrorDeny, limiters.OnStoreErrorFail), op("good"), op("bad"), op("bad2"))
 	if !out[0].Allowed || out[0].By != limiters.ByStore || out[1].Allowed || out[1].By != limiters.ByPolicy || out[2].Err == nil {
 		t.Errorf("got %+v", out)
 	}
@@ -155,7 +155,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 		f := guard.NewFallback(split.NewPerSecondRouter(memory(), part), guard.FallbackOptions{
 			Failed: func(reason error) { failed = append(failed, reason) },
 		})
-		allowing, ops := withOnStoreError(f, limiters.AllowOp), []limiters.Op{op("k"), {Key: "k", Limit: limit(limiters.Spec{Max: 5, Window: time.Second}), Hits: 1}}
+		allowing, ops := withOnStoreError(f, limiters.OnStoreErrorAllow), []limiters.Op{op("k"), {Key: "k", Limit: limit(limiters.Spec{Max: 5, Window: time.Second}), Hits: 1}}
 		for range 3 {
 			if got := take(t, allowing, ops...); got[0].By != limiters.ByStore || got[1].By != limiters.ByPolicy {
 				t.Errorf("got %+v, want the first by the store", got)
@@ -177,7 +177,7 @@ func TestUnreachablePartOfAStoreIsAnOutage(t *testing.T) {
 // operation, but not the call.
 func TestReasonOfOnStoreErrorIsReportedWithoutAnOutage(t *testing.T) {
 	for on, want := range map[limiters.OnStoreError]int{
-		limiters.FailOp: 0, limiters.AllowOp: 2, limiters.DenyOp: 2, limiters.DecideLocally: 2,
+		limiters.OnStoreErrorFail: 0, limiters.OnStoreErrorAllow: 2, limiters.OnStoreErrorDeny: 2, limiters.OnStoreErrorLocal: 2,
 	} {
 		var failed []error
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), OfKey: failsOn("bad")}, guard.FallbackOptions{
@@ -209,7 +209,7 @@ func TestFallbackReportsLossAndRecovery(t *testing.T) {
 			if !gone {
 				time.Sleep(time.Second)
 			}
-			v := take(t, withOnStoreError(f, limiters.DecideLocally), op("k"))[0]
+			v := take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), op("k"))[0]
 			got = append(got, fmt.Sprintf("%d %t %t", v.Used, v.By == limiters.ByShare, f.Stats().Down))
 		}
 		// The local counts continue.
@@ -233,13 +233,13 @@ func TestOutageCountsConcurrentOps(t *testing.T) {
 		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
 		var takes sync.WaitGroup
 		for range failed {
-			takes.Go(func() { take(t, withOnStoreError(f, limiters.AllowOp), op("k")) })
+			takes.Go(func() { take(t, withOnStoreError(f, limiters.OnStoreErrorAllow), op("k")) })
 		}
 		takes.Wait()
 		store.Err = nil
 		time.Sleep(time.Second)
 		for range failed {
-			takes.Go(func() { take(t, withOnStoreError(f, limiters.AllowOp), op("k")) })
+			takes.Go(func() { take(t, withOnStoreError(f, limiters.OnStoreErrorAllow), op("k")) })
 		}
 		takes.Wait()
 		if want := []guard.Outage{{Duration: time.Second, Ops: failed}}; !slices.Equal(outages, want) {
@@ -259,7 +259,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		})
 		for i := range 100 {
 			store.Err = failure(i%2 == 0)
-			take(t, withOnStoreError(f, limiters.DecideLocally), op("k"))
+			take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), op("k"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if !f.Stats().Down || changes != 1 {
@@ -267,7 +267,7 @@ func TestPartialOutageDoesNotFlap(t *testing.T) {
 		}
 		store.Err = nil
 		time.Sleep(time.Second)
-		take(t, withOnStoreError(f, limiters.DecideLocally), op("k"))
+		take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), op("k"))
 		if f.Stats().Down || changes != 2 {
 			t.Errorf("a second later: down %t after %d changes, want up after two", f.Stats().Down, changes)
 		}
@@ -285,13 +285,13 @@ func TestOutageThatBeginsAtTheRestOfAGroupIsNoted(t *testing.T) {
 		}
 		var outages []guard.Outage
 		f := guard.NewFallback(store, guard.FallbackOptions{Recovered: func(o guard.Outage) { outages = append(outages, o) }})
-		takeGroups(t, withOnStoreError(f, limiters.AllowOp), limiters.Group{op("bad"), op("k")})
+		takeGroups(t, withOnStoreError(f, limiters.OnStoreErrorAllow), limiters.Group{op("bad"), op("k")})
 		if !f.Stats().Down {
 			t.Error("the store is not down")
 		}
 		store.Err, store.OfKey = nil, nil
 		time.Sleep(time.Second)
-		take(t, withOnStoreError(f, limiters.AllowOp), op("k"))
+		take(t, withOnStoreError(f, limiters.OnStoreErrorAllow), op("k"))
 		if want := []guard.Outage{{Duration: time.Second, Ops: 1}}; !slices.Equal(outages, want) {
 			t.Errorf("got %v, want %v", outages, want)
 		}
@@ -316,8 +316,8 @@ func TestCanceledRestOfAGroupStaysUndecided(t *testing.T) {
 	var reasons []error
 	f := guard.NewFallback(store, guard.FallbackOptions{Failed: func(reason error) { reasons = append(reasons, reason) }})
 	var out [2]limiters.Verdict
-	must.Succeed(t, withOnStoreError(f, limiters.AllowOp).Take(ctx, []limiters.Group{{op("bad"), op("k")}}, out[:]))
-	if n := f.Stats().Ops[limiters.AllowOp]; n != 1 || !errors.Is(out[1].Err, context.Canceled) || len(reasons) != 1 {
+	must.Succeed(t, withOnStoreError(f, limiters.OnStoreErrorAllow).Take(ctx, []limiters.Group{{op("bad"), op("k")}}, out[:]))
+	if n := f.Stats().Ops[limiters.OnStoreErrorAllow]; n != 1 || !errors.Is(out[1].Err, context.Canceled) || len(reasons) != 1 {
 		t.Errorf("%d operations allowed, reports %v, verdict %+v, want 1, one report, and %v", n, reasons, out[1], context.Canceled)
 	}
 }
@@ -335,7 +335,7 @@ func TestCheckIdleNoticesRecovery(t *testing.T) {
 		check := func(context.Context) error {
 			checks++
 			if fails {
-				take(t, withOnStoreError(f, limiters.DecideLocally), op("k"))
+				take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), op("k"))
 			}
 			return result
 		}
@@ -347,7 +347,7 @@ func TestCheckIdleNoticesRecovery(t *testing.T) {
 			}
 		}
 		want("without a failure", false, 0, 0)
-		take(t, withOnStoreError(f, limiters.DecideLocally), op("k"))
+		take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), op("k"))
 		want("after a failure", true, 0, 1)
 		time.Sleep(10*time.Second - 1)
 		want("just before 10s", true, 0, 1)
@@ -371,7 +371,7 @@ func TestCachedDenialDoesNotEndOutage(t *testing.T) {
 	defer cache.Close(t.Context())
 	f := guard.NewFallback(cache, guard.FallbackOptions{})
 	once := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1, Window: time.Hour, Params: limiters.Params{WindowStart: limiters.StartByFirstHit}})
-	over, allowing := limiters.Op{Key: "over", Limit: once, Hits: 1}, withOnStoreError(f, limiters.AllowOp)
+	over, allowing := limiters.Op{Key: "over", Limit: once, Hits: 1}, withOnStoreError(f, limiters.OnStoreErrorAllow)
 	take(t, allowing, over)
 	take(t, allowing, over)
 	store.Err = errUnreachable
@@ -391,7 +391,7 @@ func TestCachedDenialDoesNotHideAnOutage(t *testing.T) {
 			Failed:    func(reason error) { failed = append(failed, reason) },
 			Recovered: func(o guard.Outage) { outages = append(outages, o) },
 		})
-		over, allowing := limiters.Op{Key: "over", Limit: logOfTwo, Hits: 1}, withOnStoreError(fallback, limiters.AllowOp)
+		over, allowing := limiters.Op{Key: "over", Limit: logOfTwo, Hits: 1}, withOnStoreError(fallback, limiters.OnStoreErrorAllow)
 		take(t, allowing, over, over, over)
 		cache.link.set(0, 0, limiters.Uncharged(errUnreachable))
 		for range 3 {
@@ -432,7 +432,7 @@ func TestFallbackAdmitsTheShare(t *testing.T) {
 				for i := range int64(400) {
 					op := limiters.Op{Key: "k", Limit: limit, Hits: n}
 					var out [1]limiters.Verdict
-					must.Succeed(t, withOnStoreError(f, limiters.DecideLocally).Take(t.Context(), []limiters.Group{{op}}, out[:]))
+					must.Succeed(t, withOnStoreError(f, limiters.OnStoreErrorLocal).Take(t.Context(), []limiters.Group{{op}}, out[:]))
 					if out[0].Allowed {
 						admitted += n
 					} else if i < whole/n/replicas {
@@ -459,7 +459,7 @@ func TestShareFollowsTheNumberOfReplicas(t *testing.T) {
 	limit := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 1000, Window: time.Hour, CountDenied: true})
 	var got []int64
 	for _, replicas = range []int{1, 10, 3, 10, 1} {
-		v := take(t, withOnStoreError(f, limiters.DecideLocally), limiters.Op{Key: "k", Limit: limit})[0]
+		v := take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), limiters.Op{Key: "k", Limit: limit})[0]
 		got = append(got, v.Remaining)
 	}
 	if want := []int64{1000, 137, 385, 137, 1000}; !slices.Equal(got, want) {
@@ -473,7 +473,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
-				take(t, withOnStoreError(f, limiters.DecideLocally), limiters.Op{Key: "k", Limit: hourly, Hits: int64(j % 5)})
+				take(t, withOnStoreError(f, limiters.OnStoreErrorLocal), limiters.Op{Key: "k", Limit: hourly, Hits: int64(j % 5)})
 				if i == 0 {
 					f.ForgetShares()
 				}
@@ -481,7 +481,7 @@ func TestFallbackIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if n := f.Stats().Ops[limiters.DecideLocally]; n != 1600 {
+	if n := f.Stats().Ops[limiters.OnStoreErrorLocal]; n != 1600 {
 		t.Errorf("%d decided, want 1600", n)
 	}
 }
@@ -498,7 +498,7 @@ func TestFallbackChargesTheRestOfAFailedGroup(t *testing.T) {
 	f := guard.NewFallback(store, guard.FallbackOptions{})
 	var got []string
 	for _, on := range []limiters.OnStoreError{
-		limiters.DenyOp, limiters.FailOp, limiters.AllowOp, limiters.AllowOp, limiters.AllowOp,
+		limiters.OnStoreErrorDeny, limiters.OnStoreErrorFail, limiters.OnStoreErrorAllow, limiters.OnStoreErrorAllow, limiters.OnStoreErrorAllow,
 	} {
 		v := takeGroups(t, withOnStoreError(f, on), limiters.Group{{Key: "k", Limit: larger, Hits: 1}, op("new")})
 		got = append(got, fmt.Sprint(v[0].Used, v[0].Allowed, v[0].By == limiters.ByStore, v[1].Allowed, v[1].Err != nil))
@@ -520,14 +520,14 @@ func TestShareIsNotChargedForADeniedGroup(t *testing.T) {
 		together bool
 		want     int64
 	}{
-		{limiters.DenyOp, true, 0}, {limiters.FailOp, true, 0}, {limiters.DenyOp, false, 1}, {limiters.AllowOp, true, 2},
+		{limiters.OnStoreErrorDeny, true, 0}, {limiters.OnStoreErrorFail, true, 0}, {limiters.OnStoreErrorDeny, false, 1}, {limiters.OnStoreErrorAllow, true, 2},
 	} {
 		ops := []limiters.Op{op("local"), op(fmt.Sprint(c.with))}
 		groups := limiters.Singles(ops...)
 		if c.together {
 			groups = []limiters.Group{ops}
 		}
-		v := takeGroups(t, withOnStoreError(f, limiters.DecideLocally, c.with), groups...)
+		v := takeGroups(t, withOnStoreError(f, limiters.OnStoreErrorLocal, c.with), groups...)
 		if !v[0].Allowed || v[0].By != limiters.ByShare || v[0].Used != c.want {
 			t.Errorf("with %q: %+v, want %d used", c.with, v[0], c.want)
 		}
@@ -543,7 +543,7 @@ func TestChargeLargerThanTheRateHasTheWholeFunnel(t *testing.T) {
 	for i := range 3 {
 		var v [1]limiters.Verdict
 		op := limiters.Op{Key: "k", Limit: limit, Hits: 600}
-		err := withOnStoreError(f, limiters.DecideLocally).Take(t.Context(), []limiters.Group{{op}}, v[:])
+		err := withOnStoreError(f, limiters.OnStoreErrorLocal).Take(t.Context(), []limiters.Group{{op}}, v[:])
 		now = now.Add(10 * time.Minute)
 		if err != nil || !v[0].Allowed {
 			t.Errorf("operation %d: %+v, %v", i, v, err)

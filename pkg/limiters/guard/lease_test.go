@@ -38,7 +38,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &limiterstest.FailingStore{Store: memory()}, memory()
-			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
+			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 			store.Err = errUnreachable
 			takeGroups(t, f, limiters.Group{lease("other")}) // stays in the local store
 			store.Err = failure(c.goneAtTake)
@@ -68,7 +68,7 @@ func TestEndGoesToBothStores(t *testing.T) {
 func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, local := &limiterstest.FailingStore{Store: memory()}, &faultyLink{Store: memory()}
-		f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
+		f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 		wantCalls := func(when string, want int64) {
 			t.Helper()
 			local.calls.Store(0)
@@ -89,18 +89,18 @@ func TestEndSkipsLocalStoreWithoutLeases(t *testing.T) {
 
 func TestFailedEndIsDecidedByPolicyAndNotCounted(t *testing.T) {
 	for on, want := range map[limiters.OnStoreError]limiters.Verdict{
-		limiters.OnStoreErrorUnset: {Err: errUnreachable}, limiters.FailOp: {Err: errUnreachable},
-		limiters.AllowOp:       {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
-		limiters.DenyOp:        {Allowed: true, By: limiters.ByPolicy},
-		limiters.DecideLocally: {Allowed: true, By: limiters.ByShare, Remaining: 2},
+		limiters.OnStoreErrorUnset: {Err: errUnreachable}, limiters.OnStoreErrorFail: {Err: errUnreachable},
+		limiters.OnStoreErrorAllow: {Allowed: true, By: limiters.ByPolicy, Remaining: 2},
+		limiters.OnStoreErrorDeny:  {Allowed: true, By: limiters.ByPolicy},
+		limiters.OnStoreErrorLocal: {Allowed: true, By: limiters.ByShare, Remaining: 2},
 	} {
 		f := guard.NewFallback(&limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, guard.FallbackOptions{Local: memory()})
 		// A second operation that is decided, so that the call does not fail as a whole.
-		out := take(t, withOnStoreError(f, on, limiters.AllowOp), lease("a", end), op("other"))
+		out := take(t, withOnStoreError(f, on, limiters.OnStoreErrorAllow), lease("a", end), op("other"))
 		if out[0].At, out[0].Order = 0, 0; out[0] != want {
 			t.Errorf("on_store_error %v: %+v, want %+v", on, out[0], want)
 		}
-		if got := f.Stats().Ops; got != [limiters.DecideLocally + 1]int64{limiters.AllowOp: 1} {
+		if got := f.Stats().Ops; got != [limiters.OnStoreErrorLocal + 1]int64{limiters.OnStoreErrorAllow: 1} {
 			t.Errorf("on_store_error %v: decided %v, want the other operation only", on, got)
 		}
 	}
@@ -146,7 +146,7 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store, local := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, memory()
-			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
+			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 			takeGroups(t, f, limiters.Group{lease("a")})
 			store.Err = nil
 			ctx, cancel := context.WithCancel(t.Context())
@@ -169,7 +169,7 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 		f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
 		takeGroups(t, store, limiters.Group{lease("a", otherKey)})
 		store.Err = limiters.Uncharged(errUnreachable)
-		holder := takeGroups(t, withOnStoreError(f, limiters.DecideLocally), limiters.Group{lease("a")})[0].Holder
+		holder := takeGroups(t, withOnStoreError(f, limiters.OnStoreErrorLocal), limiters.Group{lease("a")})[0].Holder
 		store.Err = nil
 		ctx, cancel := context.WithCancel(t.Context())
 		wantOther := int64(0)
@@ -201,7 +201,7 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 // and so report an outage.
 func TestEndOfALocalLeaseMakesNoStoreCall(t *testing.T) {
 	store := &faultyLink{Store: memory()}
-	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.DecideLocally)
+	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.OnStoreErrorLocal)
 	store.set(0, 0, limiters.Uncharged(errUnreachable))
 	holder := takeGroups(t, f, limiters.Group{lease("a")})[0].Holder
 	before := store.calls.Load()
@@ -269,9 +269,9 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 				}},
 				fill: limiters.Op{Key: "rest", Limit: window, Hits: 9},
 			}
-			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
+			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, Hits: 1}})
-			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].Holder == limiters.OnlyShareHolds != c.wasOpen || !v[1].Denied() {
+			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].Holder == limiters.OnlyLocalHolds != c.wasOpen || !v[1].Denied() {
 				t.Errorf("verdicts %+v, want the first allowed by the share, and the second denied", v)
 			}
 			check := c.failing
@@ -302,7 +302,7 @@ func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
 	local := memory()
 	takeGroups(t, local, limiters.Group{hits("first", 2), hits("later", 5)})
 	failing = []string{"first"}
-	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.DecideLocally)
+	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 	if v := takeGroups(t, f, limiters.Group{hits("first", 3), hits("later", 3), hits("rest", 1)}); !v[0].Allowed || v[1].By != limiters.ByShare || !v[2].Denied() {
 		t.Errorf("verdicts %+v, want the first allowed, the second by the share, and the third denied", v)
 	}
@@ -329,7 +329,7 @@ func TestOnStoreErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
 			}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
 			for on, want := range map[limiters.OnStoreError]limiters.LeaseHolder{
-				limiters.AllowOp: limiters.NoneHolds, limiters.DenyOp: limiters.NoneHolds, limiters.DecideLocally: limiters.OnlyShareHolds,
+				limiters.OnStoreErrorAllow: limiters.NoneHolds, limiters.OnStoreErrorDeny: limiters.NoneHolds, limiters.OnStoreErrorLocal: limiters.OnlyLocalHolds,
 			} {
 				if !uncharged {
 					want = limiters.StoreMayHold

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// A localFallback decides operations under DecideLocally in this process's memory, by its share of
-// each limit.
+// A localFallback decides operations under OnStoreErrorLocal in this process's memory, by its share
+// of each limit.
 type localFallback struct {
 	store    limiters.Store // nil: it decides no operations
 	replicas func() int
@@ -36,8 +36,8 @@ func (l *localFallback) noteLease(ttl time.Duration) {
 	}
 }
 
-// decideByShare decides the failed operations of t under DecideLocally. A verdict keeps its error
-// if store fails too.
+// decideByShare decides the failed operations of t under OnStoreErrorLocal. A verdict keeps its
+// error if store fails too.
 func (l *localFallback) decideByShare(ctx context.Context, t takeResult) {
 	var subset split.Subset
 	for first, g := range limiters.EachGroup(t.groups) {
@@ -49,21 +49,21 @@ func (l *localFallback) decideByShare(ctx context.Context, t takeResult) {
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.Holder = limiters.ByShare, leaseHolder(t.out[index].Err, limiters.OnlyShareHolds)
+			v.By, v.Holder = limiters.ByShare, leaseHolder(t.out[index].Err, limiters.OnlyLocalHolds)
 			t.out[index] = v
 		}
 	}
 }
 
-// addFailed adds the failed operations of g under DecideLocally to subset. If another operation of
-// g was denied or failed, it adds a denying operation, so that no share is charged.
+// addFailed adds the failed operations of g under OnStoreErrorLocal to subset. If another operation
+// of g was denied or failed, it adds a denying operation, so that no share is charged.
 func (l *localFallback) addFailed(subset *split.Subset, first int, g limiters.Group, t takeResult) {
 	var failed limiters.Group
 	var indices []int
 	denied := false
 	for i, op := range g {
 		v := &t.out[first+i]
-		if v.Err != nil && op.OnStoreError == limiters.DecideLocally && l.useShare(&op) {
+		if v.Err != nil && op.OnStoreError == limiters.OnStoreErrorLocal && l.useShare(&op) {
 			failed, indices = append(failed, op), append(indices, first+i)
 		} else {
 			denied = denied || !v.Allowed

@@ -9,7 +9,7 @@ import (
 
 // This file routes the ends of leases while the local store may have open ones. An end goes to the
 // local store alone if only that store holds the lease. Any other end goes to the wrapped store and
-// then, under DecideLocally, to the local one too.
+// then, under OnStoreErrorLocal, to the local one too.
 
 // splitLocalEnds sends ends of leases that only the local store holds to that store. The other
 // groups contain no such end, and go to another Take of f. The wrapped store does not get these
@@ -28,17 +28,17 @@ func (f *Fallback) splitLocalEnds(ctx context.Context, groups []limiters.Group, 
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
 func isLocalEnd(g limiters.Group) bool {
-	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.OnlyShareHolds
+	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.OnlyLocalHolds
 }
 
-// mirrorEnds repeats ends under DecideLocally that the wrapped store has decided, because the lease
-// may be in either store. If ctx is canceled, it repeats those that failed too, because nothing
-// else decides them.
+// mirrorEnds repeats ends under OnStoreErrorLocal that the wrapped store has decided, because the
+// lease may be in either store. If ctx is canceled, it repeats those that failed too, because
+// nothing else decides them.
 func (l *localFallback) mirrorEnds(ctx context.Context, t takeResult) {
 	canceled := ctx.Err() != nil
 	var ends split.Subset
 	for i, op := range limiters.EachOp(t.groups) {
-		if op.Kind == limiters.OpEnd && op.OnStoreError == limiters.DecideLocally && (canceled || t.out[i].Err == nil) {
+		if op.Kind == limiters.OpEnd && op.OnStoreError == limiters.OnStoreErrorLocal && (canceled || t.out[i].Err == nil) {
 			ends.AddOps(limiters.Group{*op}, i)
 		}
 	}

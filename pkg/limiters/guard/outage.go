@@ -9,7 +9,7 @@ import (
 // An Outage is the time from a failure of the store to its recovery.
 type Outage struct {
 	Duration time.Duration
-	Ops      int64 // operations that the store failed to decide, including those under FailOp
+	Ops      int64 // operations that the store failed to decide, including those under OnStoreErrorFail
 }
 
 // An outageDetector notices the start and the end of outages from the results of store calls, and

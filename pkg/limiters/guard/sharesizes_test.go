@@ -24,7 +24,7 @@ func TestChargesOfManySizesKeepToTheLimit(t *testing.T) {
 			for seed := range uint64(20) {
 				f := withOnStoreError(guard.NewFallback(&limiterstest.FailingStore{Err: errUnreachable}, guard.FallbackOptions{
 					Local: memoryAt(&now), Replicas: func() int { return replicas },
-				}), limiters.DecideLocally)
+				}), limiters.OnStoreErrorLocal)
 				most = max(most, mostAdmitted(t, f, limit, rand.New(rand.NewPCG(seed, 1))))
 			}
 			if most > whole {

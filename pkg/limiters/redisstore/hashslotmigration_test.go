@@ -133,7 +133,7 @@ func TestDeniedGroupsAreRefundedWhileASlotMoves(t *testing.T) {
 // timeout, the first is refunded, and on_store_error decides without a second charge.
 func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 	t.Parallel()
-	for _, onStoreError := range []limiters.OnStoreError{limiters.AllowOp, limiters.FailOp} {
+	for _, onStoreError := range []limiters.OnStoreError{limiters.OnStoreErrorAllow, limiters.OnStoreErrorFail} {
 		t.Run(onStoreError.String(), func(t *testing.T) {
 			c := redistest.StartCluster(t, 3)
 			s := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Second })
@@ -157,7 +157,7 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			if err != nil || v[0].Used > 1+3 {
 				t.Errorf("3 requests and 1 hit before: the week has used %d, %v", v[0].Used, err)
 			}
-			if onStoreError == limiters.FailOp && v[0].Used != 1 {
+			if onStoreError == limiters.OnStoreErrorFail && v[0].Used != 1 {
 				t.Errorf("undecided requests charged the week: used %d", v[0].Used)
 			}
 		})
@@ -365,7 +365,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups := []limiters.Group{{{Key: user, Limit: week, Hits: 2}, {Key: user, Limit: day, Hits: 2}}}
 	out := make([]limiters.Verdict, 2)
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
-		return n.decide(t.Context(), notAfter, groups, out)
+		return n.take(t.Context(), notAfter, groups, out)
 	}
 	must.Succeed(t, decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)))
 	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&groups[0][0]))), 0, 1)

@@ -25,9 +25,9 @@ var errEndedUnsent = errors.New("the request timed out or was canceled while it 
 // Hits may have been charged.
 var errEndedSent = errors.New("the request timed out or was canceled before Redis answered: hits may have been charged")
 
-// A decideFunc decides groups in one call of the script on a server, or in calls for each hash slot
+// A takeFunc decides groups in one call of the script on a server, or in calls for each hash slot
 // on a node of a cluster. It charges nothing after notAfter, and does not retain groups or out.
-type decideFunc func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error
+type takeFunc func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -37,7 +37,7 @@ type decideFunc func(ctx context.Context, notAfter time.Time, groups []limiters.
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	queueConfig
-	decide decideFunc
+	take takeFunc
 
 	mu         sync.Mutex
 	breaker    breaker
@@ -59,8 +59,8 @@ type queueConfig struct {
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
 
-func newQueue(config queueConfig, decide decideFunc) *queue {
-	return &queue{queueConfig: config, decide: decide, breaker: breaker{timeout: config.timeout}}
+func newQueue(config queueConfig, take takeFunc) *queue {
+	return &queue{queueConfig: config, take: take, breaker: breaker{timeout: config.timeout}}
 }
 
 // A combinedTake contains the operations of several waiters, which one call decides.
@@ -144,7 +144,7 @@ func (q *queue) addWaiter(ctx context.Context, groups []limiters.Group, n int) *
 // twice the timeout.
 func (q *queue) takeAlone(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.decideWithTimeout(notAfter, groups, out)
+	err := q.takeWithTimeout(notAfter, groups, out)
 	q.finish(err)
 	return err
 }
@@ -157,13 +157,13 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// decideWithTimeout decides groups in one call. The call may use the whole timeout, even if
+// takeWithTimeout decides groups in one call. The call may use the whole timeout, even if
 // notAfter is earlier or its client has left, because a timeout closes the connection, which other
 // clients share. A panic becomes an error.
-func (q *queue) decideWithTimeout(notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) takeWithTimeout(notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.decide(ctx, notAfter, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.take(ctx, notAfter, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -329,7 +329,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.yieldWhileGrowing(); q.popWaiters(); q.yieldWhileGrowing() {
-		q.decideCombined()
+		q.takeCombined()
 	}
 }
 
@@ -387,11 +387,11 @@ func (c *combinedTake) add(w *waiter) {
 	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
-// decideCombined decides q.combined, and gives each of the sent waiters its result.
-func (q *queue) decideCombined() {
+// takeCombined decides q.combined, and gives each of the sent waiters its result.
+func (q *queue) takeCombined() {
 	c := &q.combined
 	c.verdicts = slices.Grow(c.verdicts, c.ops)[:c.ops]
-	err := q.decideWithTimeout(c.notAfter, c.groups, c.verdicts)
+	err := q.takeWithTimeout(c.notAfter, c.groups, c.verdicts)
 	sent := q.endCall(err)
 	verdicts := c.verdicts
 	for _, w := range sent {
