@@ -35,7 +35,7 @@ type Options struct {
 	Rules func() *descriptors.Rules
 	// Store holds the states of the keys. It must return an error if it cannot read a state,
 	// instead of deciding by on_store_error.
-	Store limiters.Store
+	Store limiters.Taker
 	// Resets removes the states of keys.
 	Resets Resets
 	// Decide contains the settings with which the server decides requests.

@@ -132,7 +132,7 @@ func stateOf(v limiters.Verdict) explain.State {
 
 // inspect returns what each limit of a descriptor decides on one more hit of its key, in the order
 // of the limits. It charges nothing.
-func inspect(ctx context.Context, store limiters.Store, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
+func inspect(ctx context.Context, store limiters.Taker, key string, limits []descriptors.RateLimit) ([]limiters.Verdict, error) {
 	group := make(limiters.Group, len(limits))
 	for i := range limits {
 		group[i] = limiters.Op{Key: key, Limit: limits[i].Limit, Kind: limiters.OpInspect}

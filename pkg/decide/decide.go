@@ -21,7 +21,7 @@ import (
 // A Decider decides requests with the rules in force and a store. It is safe for concurrent use.
 type Decider struct {
 	planner Planner
-	store   limiters.Store
+	store   limiters.Taker
 }
 
 // Options configures a [Decider] or a [Planner]. The zero value is the default configuration.
@@ -49,7 +49,7 @@ type Options struct {
 // New returns a Decider. It calls rules once for each request; nil rules mean that none are loaded
 // yet. An operation that store cannot decide fails, unless store is a guard.Fallback, which applies
 // its on_store_error.
-func New(rules func() *descriptors.Rules, store limiters.Store, o Options) *Decider {
+func New(rules func() *descriptors.Rules, store limiters.Taker, o Options) *Decider {
 	if o.EndTimeout <= 0 {
 		o.EndTimeout = time.Second
 	}

@@ -159,8 +159,8 @@ func FailAll(out []Verdict, err error) error {
 	return err
 }
 
-// A Store decides operations and resets keys. It is safe for concurrent use.
-type Store interface {
+// A Taker decides operations. It is safe for concurrent use.
+type Taker interface {
 	// Take decides groups, those on one key in order. The time is that of the store, which may have
 	// several servers, each with its clock. Take writes one verdict for each operation to out, in
 	// the order of the operations of all groups; len(out) must be their number. Without groups, it
@@ -170,6 +170,10 @@ type Store interface {
 	// If Take returns an error, each verdict has an error too, the same or another. Take does not
 	// retain groups or out.
 	Take(ctx context.Context, groups []Group, out []Verdict) error
+}
+
+// A Resetter resets keys. It is safe for concurrent use.
+type Resetter interface {
 	// Reset removes the states of keys, including penalties and leases, so that each key is as if
 	// never used. A concurrent operation takes effect either before or after. found reports for
 	// each key whether it had a state. On an error, some keys may have been reset.
@@ -181,6 +185,12 @@ type Store interface {
 	// ResetMatching returns [ErrHashedKeys] if the store has only hashes of keys, and [ErrCursor]
 	// for an invalid cursor.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
+}
+
+// A Store keeps the states of keys.
+type Store interface {
+	Taker
+	Resetter
 }
 
 // A StateName names the state of a key, which all limits with one StateID share. It can be sent to

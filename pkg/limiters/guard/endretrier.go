@@ -20,7 +20,9 @@ import (
 // pending ends, because it may fail, and a retry of an end that the store has already decided is
 // harmless.
 type EndRetrier struct {
-	store limiters.Store
+	limiters.Resetter // of the wrapped store
+
+	store limiters.Taker
 	wake  chan struct{} // signals pending ends; capacity 1
 
 	mu      sync.Mutex
@@ -61,7 +63,7 @@ var endBackoff = backoff.Backoff{Initial: 20 * time.Millisecond, Max: 500 * time
 // NewEndRetrier returns an EndRetrier that wraps store, without taking ownership, and starts its
 // goroutine. Call Close after the last Take.
 func NewEndRetrier(store limiters.Store) *EndRetrier {
-	r := &EndRetrier{store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
+	r := &EndRetrier{Resetter: store, store: store, wake: make(chan struct{}, 1), ids: map[endID]struct{}{}}
 	r.startWorker(r.run)
 	return r
 }
@@ -94,16 +96,6 @@ func (r *EndRetrier) Take(ctx context.Context, groups []limiters.Group, out []li
 		r.addFailed(groups, out)
 	}
 	return err
-}
-
-// Reset implements [limiters.Store].
-func (r *EndRetrier) Reset(ctx context.Context, keys []limiters.StateName) (found []bool, err error) {
-	return r.store.Reset(ctx, keys)
-}
-
-// ResetMatching implements [limiters.Store].
-func (r *EndRetrier) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
-	return r.store.ResetMatching(ctx, match, cursor)
 }
 
 func (r *EndRetrier) addFailed(groups []limiters.Group, out []limiters.Verdict) {

@@ -48,7 +48,7 @@ func (l *localFallback) mirrorEnds(ctx context.Context, t takeResult) {
 	}
 }
 
-// A localUndoer is a [split.Taker] that ends leases and refunds hits in the local store, under this
+// A localUndoer is a [limiters.Taker] that ends leases and refunds hits in the local store, under this
 // process's shares of their limits. The operations are ungrouped and never denied, so one without a
 // share is decided under the whole limit.
 type localUndoer struct{ *localFallback }

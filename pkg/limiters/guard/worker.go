@@ -34,7 +34,7 @@ func (w *worker) startWorker(run func(context.Context)) {
 // send sends operations to store in one call, each in a group of its own. If the call fails, each
 // verdict gets the error too. It turns a panic of the store into an error, because nothing else on
 // the goroutine recovers.
-func (w *worker) send(store limiters.Store, ops []limiters.Op) ([]limiters.Verdict, error) {
+func (w *worker) send(store limiters.Taker, ops []limiters.Op) ([]limiters.Verdict, error) {
 	ctx, cancel := context.WithTimeout(w.callCtx, callTimeout)
 	defer cancel()
 	verdicts := make([]limiters.Verdict, len(ops))

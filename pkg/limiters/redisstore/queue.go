@@ -99,7 +99,7 @@ var waiterPool = sync.Pool{New: func() any { return &waiter{done: make(chan stru
 const maxPooledOps = 256
 
 // Take decides groups, in a call of their own or shared with other Takes. After an error, out is
-// undefined. It implements [split.Taker] for a [split.FanOut], which then sets the verdicts itself.
+// undefined. It implements [limiters.Taker] for a [split.FanOut], which then sets the verdicts itself.
 func (q *queue) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		q.stats.timedOut.Add(int64(len(out)))

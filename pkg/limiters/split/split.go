@@ -12,11 +12,6 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A Taker is the part of a [limiters.Store] that decides operations.
-type Taker interface {
-	Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error
-}
-
 // A Subset holds some of the operations of a Take. A decorator adds the groups that it does not
 // answer itself, calls Take with a store, and writes the verdicts back with Scatter. The zero
 // Subset is empty.
@@ -48,7 +43,7 @@ func (s *Subset) Index(i int) int { return s.indices[i] }
 func (s *Subset) Len() int { return len(s.indices) }
 
 // Take decides the operations of s with store.
-func (s *Subset) Take(ctx context.Context, store Taker) error {
+func (s *Subset) Take(ctx context.Context, store limiters.Taker) error {
 	s.Verdicts = make([]limiters.Verdict, len(s.indices))
 	return store.Take(ctx, s.Groups, s.Verdicts)
 }
@@ -100,12 +95,12 @@ type FanOut struct{ subsets []storeSubset }
 
 type storeSubset struct {
 	Subset
-	store Taker
+	store limiters.Taker
 }
 
 // Add adds a group for store, which must be comparable. The first operation of the group has the
 // verdict out[first] of the whole Take.
-func (f *FanOut) Add(store Taker, g limiters.Group, first int) {
+func (f *FanOut) Add(store limiters.Taker, g limiters.Group, first int) {
 	i := slices.IndexFunc(f.subsets, func(s storeSubset) bool { return s.store == store })
 	if i < 0 {
 		i = len(f.subsets)

@@ -54,7 +54,7 @@ func ops(ns ...int64) limiters.Group {
 }
 
 // divide decides groups of operations 0 1 2, 3, 4 5 and 6 by two stores in turn.
-func divide(a, b split.Taker) ([]limiters.Verdict, error) {
+func divide(a, b limiters.Taker) ([]limiters.Verdict, error) {
 	var s split.FanOut
 	s.Add(a, ops(0, 1, 2), 0)
 	s.Add(b, ops(3), 3)
