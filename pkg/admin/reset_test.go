@@ -126,7 +126,7 @@ func TestBadResetsAreRefusedAndAudited(t *testing.T) {
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"],"cursor":"x"}`, limiters.ErrCursor, 422, "cursor", Refused},
 		{resetByEntryPath, `{"domain":"shop","entry":["user_id","42"]}`, errors.New("down"), 503, "the store failed", Failed},
 	} {
-		f := newFixture(t, func(o *Options) { o.Resets = direct{o.Store, c.err} })
+		f := newFixture(t, func(o *Options) { o.Resets = direct{o.Store.(limiters.Store), c.err} })
 		code, text := f.call("POST", c.path, c.body, nil)
 		if code != c.code || !strings.Contains(text, c.says) || strings.Contains(text, "down") {
 			t.Errorf("%s %s: %d %s, want %d %q", c.path, c.body, code, text, c.code, c.says)

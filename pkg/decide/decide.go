@@ -71,7 +71,7 @@ func New(rules func() *descriptors.Rules, store limiters.Taker, o Options) *Deci
 // of ctx is no error.
 func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error {
 	start := monotonic()
-	result.clear()
+	result.Reset()
 	if err := d.planner.Plan(r, &result.PlannedRequest); err != nil {
 		result.Duration = monotonic() - start
 		return err

@@ -81,7 +81,8 @@ func (pl *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain 
 	}
 	for i := range plan.Limits {
 		l := &plan.Limits[i]
-		op := limiters.Op{Key: plan.Key, Limit: l.Limit, Kind: kind, Hits: plan.Hits, OnStoreError: domain.OnStoreError(l)}
+		op := limiters.Op{Key: plan.Key, Limit: l.Limit, Kind: kind, Hits: plan.Hits}
+		op.OnStoreError = domain.OnStoreError(l)
 		if l.UsesLeases() {
 			op.Lease = lease
 		}

@@ -89,8 +89,9 @@ func (d *Decision) Remaining() int64 {
 	return 0
 }
 
-// clear clears r and keeps its memory.
-func (r *Result) clear() {
+// Reset clears r and keeps its memory, so that a pooled Result refers to no request. Only the owner
+// of r may call it.
+func (r *Result) Reset() {
 	r.PlannedRequest.clear()
 	clear(r.Decisions)
 	clear(r.verdicts)

@@ -197,7 +197,7 @@ func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
 func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
 	s := d.states[i]
 	for j := range d.group {
-		if d.states[j] != s {
+		if d.states[j] != s || d.opensAgain(j) {
 			continue
 		}
 		effect := d.group[j].leaseEffect(s, d.now)
@@ -209,6 +209,20 @@ func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
 		}
 	}
 	return sum, opens
+}
+
+// opensAgain reports whether an earlier operation of the group opens the lease that operation i would
+// open. Then operation i charges nothing.
+func (d *groupDecision) opensAgain(i int) bool {
+	if d.group[i].leaseEffect(d.states[i], d.now) != leaseOpens {
+		return false
+	}
+	for j := range i {
+		if d.states[j] == d.states[i] && d.group[j].Lease == d.group[i].Lease && d.group[j].mayOpenLease() {
+			return true
+		}
+	}
+	return false
 }
 
 // charge charges an allowed group. Each verdict shows the state after its own operation.

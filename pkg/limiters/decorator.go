@@ -8,6 +8,16 @@ import (
 // This file declares types for stores that wrap another store, such as those of package guard.
 // Other stores ignore the fields of these types in an operation, and leave those in a verdict zero.
 
+// A FallbackRoute is read by guard.Fallback alone. It belongs to the operation so that one Take, and
+// one group, may mix routes.
+type FallbackRoute struct {
+	// OnStoreError decides the operation if the store fails.
+	OnStoreError OnStoreError
+	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
+	// [Op.Undo] sets it. It selects the stores that get the end.
+	Holder LeaseHolder
+}
+
 // An OnStoreError is the on_store_error of an operation: it decides the operation if the store
 // cannot. It may differ within one Take.
 type OnStoreError uint8

@@ -71,14 +71,7 @@ type Op struct {
 	// other limits.
 	Lease LeaseID
 
-	// Only guard.Fallback reads the fields below. They belong to the operation so that one Take,
-	// and one group, may mix them.
-
-	// OnStoreError decides the operation if the store fails.
-	OnStoreError OnStoreError
-	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
-	// [Op.Undo] sets it. It routes the end.
-	Holder LeaseHolder
+	FallbackRoute
 }
 
 // IsRefund reports whether op refunds hits. A refund is always allowed.

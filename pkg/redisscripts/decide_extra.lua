@@ -80,11 +80,15 @@ local function penalty_left(op)
   return op.limit.penalty.algorithm.time_left(op.penalty_key.state, op.limit.penalty, now)
 end
 
--- Adds an operation to the hits that its group would charge to its key, and to the leases that the group would open there.
+-- Adds an operation to the hits that its group would charge to its key, and to the leases that the group would open there. The group
+-- opens the lease of an id once.
 local function add(key, op)
   op.lease_effect = lease_effect_of(op)
+  if op.lease_effect == 'opens' then
+    if key.new_ids[op.id] then return end
+    key.new_ids[op.id], key.opens = true, key.opens + 1
+  end
   if op.lease_effect ~= 'already_open' and op.n > 0 then key.sum = math.min(key.sum + op.n, $MAX_HITS) end
-  if op.lease_effect == 'opens' then key.opens = key.opens + 1 end
 end
 
 local function check_extra(key, op)
@@ -215,7 +219,7 @@ local function decide(group)
   for _, op in ipairs(group) do
     local key = op.key
     op.group = group
-    if key.group ~= group then key.group, key.sum, key.opens = group, 0, 0 end
+    if key.group ~= group then key.group, key.sum, key.opens, key.new_ids = group, 0, 0, {} end
   end
   each(group, load)
   if group[1].op_kind == $INSPECT then return each(group, inspect) end

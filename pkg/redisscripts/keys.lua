@@ -7,6 +7,7 @@
 --   group     the last group with an operation on the key
 --   sum       the hits that this group would charge to the key
 --   opens     the leases that this group would open on the key, only in decide_extra.lua
+--   new_ids   a set of the ids of these leases
 --   offended  the last group with an offense on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved

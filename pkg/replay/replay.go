@@ -76,10 +76,10 @@ func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Re
 	at = at.Truncate(time.Microsecond)
 	switch {
 	case at.Before(earliest) || !at.Before(latest):
-		*into = decide.Result{}
+		into.Reset()
 		return fmt.Errorf("%w: it is %v", ErrOutOfRange, at)
 	case at.Before(r.now):
-		*into = decide.Result{}
+		into.Reset()
 		return fmt.Errorf("%w: %s after %s", ErrEarlier, at.UTC().Format(time.RFC3339Nano), r.now.UTC().Format(time.RFC3339Nano))
 	}
 	r.now = at

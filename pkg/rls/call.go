@@ -41,6 +41,7 @@ func (c *call) release() {
 	c.message.clear()
 	clear(c.request.Descriptors)
 	c.request = decide.Request{Descriptors: c.request.Descriptors[:0]}
+	c.observation.Result.Reset()
 	c.observation = Observation{Result: c.observation.Result}
 	callPool.Put(c)
 }

@@ -140,7 +140,8 @@ func TestNoHitIsChargedTwiceWhileASlotMovesToAHungNode(t *testing.T) {
 			longTimeout := openCluster(t, c, func(o *connect.Options, _ *Options) { o.Timeout = time.Minute })
 			user := keysOn(c, 0, 1)[0]
 			day, week := window(100, 24*time.Hour), window(1000, 7*24*time.Hour)
-			group := limiters.Group{{Key: user, Limit: week, Hits: 1, OnStoreError: onStoreError}, {Key: user, Limit: day, Hits: 1, OnStoreError: onStoreError}}
+			route := limiters.FallbackRoute{OnStoreError: onStoreError}
+			group := limiters.Group{{Key: user, Limit: week, Hits: 1, FallbackRoute: route}, {Key: user, Limit: day, Hits: 1, FallbackRoute: route}}
 			if _, err := take(longTimeout, group[0]); err != nil {
 				t.Fatal(err)
 			}
