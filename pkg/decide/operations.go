@@ -35,39 +35,41 @@ func (pl *Planner) addGroups(planned *PlannedRequest, domain *descriptors.Domain
 		switch plan := &planned.Plans[i]; {
 		case len(plan.Limits) == 0:
 		case plan.EndsLease():
-			planned.groups = append(planned.groups, limiters.Singles(pl.addDescriptorOps(planned, plan, domain)...)...)
+			pl.appendOps(planned, plan, domain)
+			planned.groups = append(planned.groups, limiters.Singles(planned.groupSince(plan.firstOp)...)...)
 		case !plan.inRequestGroup:
-			planned.groups = append(planned.groups, pl.addDescriptorOps(planned, plan, domain))
+			pl.appendOps(planned, plan, domain)
+			planned.groups = append(planned.groups, planned.groupSince(plan.firstOp))
 		case !addedRequestGroup:
 			addedRequestGroup = true
-			planned.groups = append(planned.groups, pl.addRequestGroup(planned, domain))
+			first := len(planned.ops)
+			pl.appendOpsOfRequestGroup(planned, domain)
+			planned.groups = append(planned.groups, planned.groupSince(first))
 		}
 	}
 }
 
-// addRequestGroup appends the operations of all descriptors that can deny the request, and returns
-// their group. A bad lease id adds an operation that denies the group.
-func (pl *Planner) addRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) limiters.Group {
-	first, denied := len(planned.ops), false
+// appendOpsOfRequestGroup appends the operations of all descriptors that can deny the request. At
+// least one of these has a limit. If a lease id is bad, the last operation denies the group, and
+// belongs to no plan.
+func (pl *Planner) appendOpsOfRequestGroup(planned *PlannedRequest, domain *descriptors.Domain) {
+	denied := false
 	for i := range planned.Plans {
 		if plan := &planned.Plans[i]; plan.inRequestGroup {
-			pl.addDescriptorOps(planned, plan, domain)
+			pl.appendOps(planned, plan, domain)
 			denied = denied || plan.hasBadLeaseID() // no rule of this group is in shadow mode
 		}
 	}
 	if denied {
-		// The operation belongs to no plan. The plan for which addGroups calls addRequestGroup has
-		// limits, so there is a first operation.
-		planned.ops = append(planned.ops, limiters.DenyingOp(planned.ops[first].Key))
+		planned.ops = append(planned.ops, limiters.DenyingOp(planned.ops[len(planned.ops)-1].Key))
 	}
-	return planned.groupSince(first)
 }
 
-// addDescriptorOps appends the operations of a descriptor, and returns their group.
-func (pl *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) limiters.Group {
+// appendOps appends the operations of a descriptor.
+func (pl *Planner) appendOps(planned *PlannedRequest, plan *Plan, domain *descriptors.Domain) {
 	plan.firstOp = len(planned.ops)
 	if len(plan.Limits) == 0 {
-		return nil
+		return
 	}
 	var stack [256]byte // a longer key allocates twice
 	plan.Key = string(plan.appendKey(stack[:0]))
@@ -88,7 +90,6 @@ func (pl *Planner) addDescriptorOps(planned *PlannedRequest, plan *Plan, domain 
 		}
 		planned.ops = append(planned.ops, op)
 	}
-	return planned.groupSince(plan.firstOp)
 }
 
 func (p *Plan) appendKey(dst []byte) []byte {
