@@ -124,7 +124,7 @@ func (c *CombinedOutcome) Undecided() bool {
 	return !c.Denied() && (c.nonQuotas[Undecided] || c.quotas[Undecided] && !c.quotas[Allowed])
 }
 
-// decidingLimitIndex returns [Decision.DecidingLimitIndex], by the verdicts on the limits.
+// decidingLimitIndex returns [Decision.DecidingLimitIndex] from the verdicts on the limits.
 func decidingLimitIndex(verdicts []limiters.Verdict) int {
 	best := 0
 	for i := range verdicts {

@@ -211,8 +211,8 @@ func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
 	return sum, opens
 }
 
-// opensAgain reports whether an earlier operation of the group opens the lease that operation i would
-// open. Then operation i charges nothing.
+// opensAgain reports whether an earlier operation of the group opens the lease that operation i
+// would open. Then operation i charges nothing.
 func (d *groupDecision) opensAgain(i int) bool {
 	if d.group[i].leaseEffect(d.states[i], d.now) != leaseOpens {
 		return false

@@ -8,8 +8,8 @@ import (
 // This file declares types for stores that wrap another store, such as those of package guard.
 // Other stores ignore the fields of these types in an operation, and leave those in a verdict zero.
 
-// A FallbackRoute is read by guard.Fallback alone. It belongs to the operation so that one Take, and
-// one group, may mix routes.
+// A FallbackRoute is read by guard.Fallback alone. It belongs to the operation so that one Take,
+// and one group, may mix routes.
 type FallbackRoute struct {
 	// OnStoreError decides the operation if the store fails.
 	OnStoreError OnStoreError

@@ -146,7 +146,7 @@ while from <= #packed do
   local count_denied, size, last = kind >= $COUNT_DENIED, 0, count + op_count
   local run
   if count_denied then kind = kind - $COUNT_DENIED end
-  -- Lua rounds the size of a table up to a power of 2. More than 8 fields would cost a SAME_KEY run 5 %.
+  -- Lua rounds the size of a table up to a power of 2. More than 8 fields would slow down a SAME_KEY run.
   if kind == $SAME_KEY then
     run = {
       kind = kind, first = count + 1, last = last, key_index = key_index, key = false, limit = limits[limit_index],

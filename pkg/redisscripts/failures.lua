@@ -18,7 +18,7 @@ function M.fail(i, problem)
   set_verdict(i, $FAILED, #texts, 0, 0)
 end
 
--- Denies n hits again, by the usage that Redis still has, and sets verdict i. It raises problem if the hits fit this usage.
+-- Denies n hits again, using the usage in Redis, and sets verdict i. It raises problem if the hits fit this usage.
 local function deny(i, key, limit, now, n, problem, penalty_index)
   local s, time_left, penalty = limit.algorithm.load(key, limit, now), 0, limit.penalty
   local allowed, retry = limit.algorithm.fits(s, limit, now, n)

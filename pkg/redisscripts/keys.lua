@@ -32,7 +32,7 @@ local function state_of(key, limit)
   return key.state
 end
 
--- Sets verdict i, of a decided operation, by the usage of its key.
+-- Sets verdict i, of a decided operation, from the usage of its key.
 local function report(key, i, limit, allowed, retry)
   local used, reset = limit.algorithm.usage(key.state, limit, now)
   if key.charged == limit then key.reset = reset end

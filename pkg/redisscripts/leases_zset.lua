@@ -1,5 +1,5 @@
 -- leases_zset: the leases of a key, and the ids that ended before they were opened, in a sorted set. Twin of pkg/limiters/leases.go. The
--- set is the state of a key under concurrency, and has the reservations of a key with many of them, see leases_hash.lua.
+-- set is the state of a key under concurrency, and contains the reservations of a key with many of them, see leases_hash.lua.
 --
 -- KEYS    one sorted set. Leases have scores from 1, ended ids from 0 to 1, and all other members 0 or less:
 --           id      16 bytes: an open lease. Score: when it expires, in µs since 1970

@@ -116,7 +116,7 @@ var VerdictSize = verdictLayout.size()
 
 // DecodeVerdict decodes the verdictLayout at the start of text. A retry of -1 means never.
 func DecodeVerdict(text string) (result byte, used, retry, reset int64) {
-	return text[0], DecodeNumber(text[1:]), DecodeNumber(text[9:]), DecodeNumber(text[17:])
+	return text[0], DecodeNumber(text[1:]), DecodeNumber(text[9:]), DecodeNumber(text[17:]) // as in verdictLayout
 }
 
 // DecodeNumber decodes the 8 bytes at the start of text.

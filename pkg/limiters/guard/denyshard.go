@@ -135,7 +135,7 @@ func (s *denyShard) answer(now time.Duration, e *denyEntry, op *limiters.Op, v *
 	if e.keepsDebt {
 		s.addDebt(now, e, op.Hits)
 	}
-	// The store renews a denial by its verdict on a peek. It may allow a peek and deny several
+	// The store renews a denial with its verdict on a peek. It may allow a peek and deny several
 	// hits, so only a denial that covers peeks (minHits 0) is renewed. Under a penalty none is,
 	// because a denied peek could be an offense.
 	if e.minHits == 0 && !op.Limit.HasPenalty() {

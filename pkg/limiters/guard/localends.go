@@ -7,9 +7,12 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/split"
 )
 
-// This file routes the ends of leases while the local store may have open ones. An end goes to the
-// local store alone if only that store holds the lease. Any other end goes to the wrapped store and
-// then, under OnStoreErrorLocal, to the local one too.
+// This file routes the ends of leases while the local store may have open ones:
+//
+//	Holder of the end   its on_store_error   sent to
+//	OnlyLocalHolds      local                the local store
+//	another             local                the wrapped store, and then the local store
+//	another             another              the wrapped store
 
 // splitLocalEnds sends ends of leases that only the local store holds to that store. The other
 // groups contain no such end, and go to another Take of f. The wrapped store does not get these
@@ -48,9 +51,9 @@ func (l *localFallback) mirrorEnds(ctx context.Context, t takeResult) {
 	}
 }
 
-// A localUndoer is a [limiters.Taker] that ends leases and refunds hits in the local store, under this
-// process's shares of their limits. The operations are ungrouped and never denied, so one without a
-// share is decided under the whole limit.
+// A localUndoer is a [limiters.Taker] that ends leases and refunds hits in the local store, under
+// this process's shares of their limits. The operations are ungrouped and never denied, so one
+// without a share is decided under the whole limit.
 type localUndoer struct{ *localFallback }
 
 // Take ignores a canceled ctx, which must not keep a slot occupied.

@@ -47,7 +47,7 @@ const maxKeys = math.MaxUint16
 // maxBatchOps is the largest number of operations in a batch, each with a key of every kind.
 const maxBatchOps = maxKeys / len(keySuffixes)
 
-// batchPool saves 8 % of the CPU of Weir and Redis for a Take among 16.
+// batchPool saves a tenth of the time of 256 operations in BenchmarkCall.
 var batchPool = sync.Pool{New: func() any { return &batch{indexOfKey: map[string]int{}} }}
 
 // newBatch returns a batch without operations from the pool. Call release after reading its
