@@ -22,8 +22,8 @@ type Options struct {
 	KeyHashSecret []byte
 	// Replica names this process in decisions.
 	Replica string
-	// LogDenial receives the denials of a fraction DenialShare of all keys, from 0 to 1, at most
-	// DenialsPerSecond of them. It may be nil if DenialShare is 0.
+	// LogDenial, if not nil, receives the denials of a fraction DenialShare of all keys, from 0 to
+	// 1, at most DenialsPerSecond of them.
 	LogDenial        func(*Denial)
 	DenialShare      float64
 	DenialsPerSecond int
@@ -65,7 +65,7 @@ func (s *Stream) Subscribe(f api.Filter) (*api.Subscription, error) {
 // the log. It does not retain r.
 func (s *Stream) Publish(r *decide.Result) {
 	subscribers := s.subscribers.list()
-	logsDenials := s.denials.maxHash > 0
+	logsDenials := s.options.LogDenial != nil && s.denials.maxHash > 0
 	if len(subscribers) == 0 && !logsDenials {
 		return
 	}

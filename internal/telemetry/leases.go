@@ -40,18 +40,18 @@ func newLeaseMetrics(registry prometheus.Registerer) leaseMetrics {
 
 // count counts a descriptor under a rule with leases.
 func (l *leaseMetrics) count(d *decide.Decision) {
-	labels := labelSet{d.Domain, d.RuleName()}
+	labels := labelSet{domain: d.Domain, rule: d.RuleName()}
 	switch {
 	case d.Reason == decide.BadLeaseID:
 		l.badIDs.add(labels, 1)
 	case d.Reason == decide.TooManyLeases:
 		l.tooMany.add(labels, 1)
 	case d.EndsLease():
-		result := "ok"
+		labels.result = "ok"
 		if d.Reason == decide.StoreError || d.Reason == decide.StorePolicy {
-			result = "error"
+			labels.result = "error"
 		}
-		l.ends.add(labelSet{d.Domain, d.RuleName(), result}, 1)
+		l.ends.add(labels, 1)
 	}
 }
 
