@@ -335,6 +335,7 @@ func TestConcurrentDecisionsAreAllCounted(t *testing.T) {
 				t.Error(err)
 				return
 			}
+			m.byDescriptor.swept.Store(0) // so that a full table is searched again
 			m.Loaded(rules, nil)
 		}
 	})

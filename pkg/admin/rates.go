@@ -37,8 +37,11 @@ type sample struct {
 type hitCounts struct{ allowed, denied uint64 }
 
 func (r *rates) run(ctx context.Context) {
-	for running := true; running; running = backoff.Sleep(ctx, sampleInterval) == nil {
+	for {
 		r.sample(time.Now())
+		if backoff.Sleep(ctx, sampleInterval) != nil {
+			return
+		}
 	}
 }
 
