@@ -37,7 +37,7 @@ type Explanation struct {
 type Descriptor struct {
 	Entries   []Entry `json:"entries" nullable:"false" doc:"The entries of the descriptor, in order."`
 	Hits      int64   `json:"hits" doc:"The hits that the request charges: 0 peeks, a number below 0 refunds."`
-	Matched   bool    `json:"matched" doc:"Whether a rule limits the descriptor, or exempts it with unlimited."`
+	Matched   bool    `json:"matched" doc:"Whether a rule with limits or unlimited matches the descriptor."`
 	Result    string  `json:"result" enum:"limited,unlimited,replaced,no_rule,no_entries,unknown_domain,bad_lease_id,released,settled" doc:"The result in one word."`
 	Rule      string  `json:"rule,omitempty" doc:"The path of the matching rule, as metrics and logs name it."`
 	Source    string  `json:"source,omitempty" doc:"The file and line of the matching rule, or the name of its xDS resource."`

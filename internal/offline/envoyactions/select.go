@@ -131,7 +131,10 @@ func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disab
 }
 
 func (f *filter) stage() uint32 {
-	n, _ := strconv.ParseUint(f.tree.Field("stage").Text(), 10, 32) // 0 if the filter has none
+	n, err := strconv.ParseUint(f.tree.Field("stage").Text(), 0, 32)
+	if err != nil {
+		return 0 // the filter has none
+	}
 	return uint32(n)
 }
 
