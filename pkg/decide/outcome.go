@@ -99,7 +99,7 @@ type CombinedOutcome struct {
 	nonQuotas, quotas outcomeSet // the outcomes of the descriptors outside of quota mode, and of those in it
 }
 
-// outcomeSet marks the outcomeSet that occur.
+// An outcomeSet marks the outcomes that occur.
 type outcomeSet [Denied + 1]bool
 
 // Add adds the outcome of d.

@@ -151,6 +151,16 @@ local function charge_extra(key, op)
   report_allowed(op)
 end
 
+-- Removes the leases that a group has opened, because one of its charges failed, and fails their operations.
+local function take_back_leases(group)
+  for _, op in ipairs(group) do
+    if op.lease_effect == 'opens' then
+      pcall(op.leases.module.remove, op.leases, op.id)
+      module_of('failures').fail(op.first, group.unsaved)
+    end
+  end
+end
+
 local function charge_denied(key, op)
   if op.allowed or op.n <= 0 or not op.limit.counts_denied or penalty_left(op) > 0 then return end
   if op.limit.algorithm.charge(key.state, op.limit, now, op.n) then key.charged = op.limit end
@@ -241,6 +251,7 @@ local function decide(group)
       if not ok then module_of('failures').fail(op.first, problem)
       elseif not op.limit.algorithm.is_concurrency then guarded(charge_extra, op) end
     end
+    if group.unsaved then take_back_leases(group) end
     return
   end
   for _, f in ipairs({ charge_denied, add_offense, report_denied }) do each(group, f) end

@@ -39,8 +39,8 @@ local function report(key, i, limit, allowed, retry)
   set_verdict(i, allowed and $ALLOWED or $DENIED, used, retry, reset)
 end
 
--- Runs f for an operation and its key. An error fails this key and the operations on it. If their group is being charged, none of its keys
--- is saved; otherwise nothing else fails.
+-- Runs f for an operation and its key. An error fails this key and the operations on it. If their group is being charged, none of its charged
+-- keys is saved; otherwise nothing else fails.
 local function guarded(f, op)
   local key = op.key
   if key.failed then return end

@@ -3,7 +3,6 @@ package replay
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,7 +135,12 @@ func (r *inputReader) Read(b []byte) (int, error) {
 
 // NewReader returns a Reader of a recording. It fails if the first read fails.
 func NewReader(in io.Reader, o ReaderOptions) (*Reader, error) {
-	o.MaxLineBytes, o.Reorder = cmp.Or(o.MaxLineBytes, 1<<20), cmp.Or(o.Reorder, 1000)
+	if o.MaxLineBytes <= 0 {
+		o.MaxLineBytes = 1 << 20
+	}
+	if o.Reorder <= 0 {
+		o.Reorder = 1000
+	}
 	r := &Reader{o: o, input: &inputReader{Reader: in}, skipped: map[SkipReason]SkipCount{}}
 	plain := bufio.NewReaderSize(r.input, 1<<16)
 	magic, err := plain.Peek(4)

@@ -195,7 +195,7 @@ func TestGroupWithUnreadableKeyIsNotCharged(t *testing.T) {
 }
 
 // A refund is allowed without reading the whole log, so an unreadable entry can fail it after the
-// group was allowed.
+// group was allowed, and after its leases were opened.
 func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
 	server := redistest.Start(t)
 	s, c := open(t, server), server.Client(t)
@@ -204,18 +204,24 @@ func TestGroupIsNotChargedIfItsRefundFails(t *testing.T) {
 		Algorithm: "fixed_window", Max: 5, Window: time.Hour,
 		Params: limiters.Params{Penalty: limiters.PenaltySpec{After: 2, Within: time.Hour, For: time.Hour}},
 	})
-	for name, limit := range map[string]*limiters.Limit{"without extra state": hourly, "with a penalty": withPenalty} {
+	for name, limit := range map[string]*limiters.Limit{
+		"without extra state": hourly, "with a penalty": withPenalty, "with a reservation": reserving("fixed_window", 1000),
+		"with slots": slotsOfKey(5, time.Hour),
+	} {
 		fill(t, c, keyOf("", &refund), 100)
 		for i := int64(2); i < 100; i++ {
 			must.Succeed(t, c.LSet(t.Context(), keyOf("", &refund), i, "12345").Err())
 		}
 		charge, out := limiters.Op{Key: name, Limit: limit, Hits: 1}, make([]limiters.Verdict, 2)
+		if limit.UsesLeases() {
+			charge.Lease = leaseID(1)
+		}
 		err := s.TakeAt(t.Context(), logStart.Add(time.Second), []limiters.Group{{charge, refund}}, out)
 		if err != nil || out[0].Err == nil || out[1].Err == nil {
 			t.Errorf("%s: %+v %v, want an error for both operations", name, out, err)
 		}
-		if c.Exists(t.Context(), keyOf("", &charge)).Val() != 0 {
-			t.Errorf("%s: the other operation of the group was charged", name)
+		if keys := c.Keys(t.Context(), "*").Val(); len(keys) != 1 {
+			t.Errorf("%s: the keys are %q, want only the log: another operation of the group was charged", name, keys)
 		}
 	}
 }
