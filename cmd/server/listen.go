@@ -55,8 +55,8 @@ func (e *environment) openListeners(ctx context.Context) (l listenerSet, err err
 	return l, nil
 }
 
-// hostPort returns the address of a port of host, a name or an IP address. An IPv6 address may be in
-// brackets.
+// hostPort returns the address of a port of host, a name or an IP address. An IPv6 address may be
+// in brackets.
 func hostPort(host string, port uint16) string {
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		host = strings.TrimSuffix(inner, "]")
@@ -67,8 +67,8 @@ func hostPort(host string, port uint16) string {
 // bindBackoff is the wait between attempts to open a port that is in use.
 var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * time.Millisecond}
 
-// bind listens, once the port is free. It fails when ctx ends. Its error is [context.Canceled] if ctx
-// was canceled.
+// bind listens, once the port is free. It fails when ctx ends. Its error is [context.Canceled] if
+// ctx was canceled.
 func bind(ctx context.Context, setting, network, address string, log *zap.Logger) (net.Listener, error) {
 	for failures := 0; ; failures++ {
 		l, err := listen(network, address)

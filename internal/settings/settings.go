@@ -42,7 +42,8 @@ var Groups = []struct{ Key, Title string }{
 	{"process", "Process:"},
 }
 
-// Validate applies defaults, parses the fields without a flag, and returns all errors. kong calls it.
+// Validate applies defaults, parses the fields without a flag, and returns all errors. kong calls
+// it.
 func (s *Serve) Validate() error {
 	var errs settingErrors
 	s.Rules.complete(&errs)

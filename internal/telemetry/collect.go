@@ -29,8 +29,8 @@ func statOf[S any](kind prometheus.ValueType, name, help string, labels promethe
 	return stat[S]{prometheus.NewDesc(name, help, nil, labels), kind, func(s S) float64 { return float64(value(s)) }}
 }
 
-// registerStats registers metrics with values of the statistics that read returns. It calls read once
-// at each scrape, because reading them may take locks.
+// registerStats registers metrics with values of the statistics that read returns. It calls read
+// once at each scrape, because reading them may take locks.
 func registerStats[S any](registry prometheus.Registerer, read func() S, stats ...stat[S]) {
 	registry.MustRegister(scrape.CollectFunc(func(to chan<- prometheus.Metric) {
 		all := read()

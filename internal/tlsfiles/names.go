@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Names are the accepted names of clients: DNS names, IP addresses and URIs. A certificate must have
-// at least one of them. An empty list accepts every certificate.
+// Names are the accepted names of clients: DNS names, IP addresses and URIs. A certificate must
+// have at least one of them. An empty list accepts every certificate.
 type Names []string
 
 // ParseNames parses comma-separated DNS names, IP addresses, and URIs such as

@@ -9,8 +9,8 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// pagePolicy is the Content-Security-Policy: the page may load only its own files, call only its own
-// origin, and not be embedded.
+// pagePolicy is the Content-Security-Policy: the page may load only its own files, call only its
+// own origin, and not be embedded.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // servePage serves the page: static files without data, which call the API with the credentials of
