@@ -14,6 +14,7 @@ import (
 	"github.com/weir-rls/weir/internal/admission"
 	"github.com/weir-rls/weir/internal/decisionstream"
 	"github.com/weir-rls/weir/internal/gctune"
+	"github.com/weir-rls/weir/internal/grpcmessage"
 	"github.com/weir-rls/weir/internal/ratelimitstats"
 	"github.com/weir-rls/weir/internal/receiptkeys"
 	"github.com/weir-rls/weir/internal/recovery"
@@ -93,6 +94,9 @@ func open(ctx context.Context, s *settings.Serve, log, audit *zap.Logger) (*proc
 
 // openParts opens the parts. The servers are last, because they use all others.
 func (p *process) openParts(ctx context.Context) (err error) {
+	if err := grpcmessage.CheckTransport(ctx); err != nil {
+		return err
+	}
 	if err := p.openStatsd(p.stats); err != nil {
 		return err
 	}

@@ -146,6 +146,21 @@ func TestUnknownTransportStreamIsInternalError(t *testing.T) {
 	}
 }
 
+func TestCheckFindsAnUnknownTransportStream(t *testing.T) {
+	must.Succeed(t, CheckTransport(t.Context()))
+	unknown := grpc.NewContextWithServerTransportStream(t.Context(), struct{ grpc.ServerTransportStream }{})
+	err := checkTransport(t.Context(), grpc.StreamInterceptor(
+		func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			return handle(service, &watchStream{ServerStream: stream, ctx: unknown})
+		}))
+	if err == nil || err.Error() != status.Convert(errTransport).Message() {
+		t.Errorf("%v, want %v", err, errTransport)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	must.Succeed(t, CheckTransport(ended))
+}
+
 // A request ends with DEADLINE_EXCEEDED if its message, or a part of the message, does not arrive.
 // Requests before it do not matter.
 func TestPartialRequestsTimeOut(t *testing.T) {

@@ -79,14 +79,15 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	storeErr := d.callStore(ctx, start, result)
 	shadowMode := d.planner.options.ShadowMode
 	result.classifyAll(shadowMode)
-	d.endLeases(ctx, result)
+	ended := ctx.Err() // read once, so that the error of an ended request means that its leases have ended
+	d.endLeases(ctx, ended != nil, result)
 	switch {
 	case shadowMode:
 	case result.combined.Undecided():
-		return undecidedError(ctx, storeErr != nil, result.StoreErr)
+		return undecidedError(ended, storeErr != nil, result.StoreErr)
 	case result.GivenUpLeases > 0 && !result.Denied:
 		// The request is allowed, but ctx has ended, and the request has no lease any more.
-		return contextEnded(ctx.Err())
+		return contextEnded(ended)
 	}
 	return nil
 }

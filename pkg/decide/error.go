@@ -1,7 +1,5 @@
 package decide
 
-import "context"
-
 // An ErrorKind classifies an [Error].
 type ErrorKind uint8
 
@@ -27,11 +25,12 @@ func (e *Error) Error() string { return e.text }
 // users.
 func (e *Error) Unwrap() error { return e.cause }
 
-// undecidedError returns the error for a store call that failed, as a whole or in part. If ctx has
-// ended, it blames ctx, which probably caused the failure.
-func undecidedError(ctx context.Context, whole bool, cause error) error {
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err)
+// undecidedError returns the error for a store call that failed, as a whole or in part. If the
+// context has ended, with the error ended, it blames the context, which probably caused the
+// failure.
+func undecidedError(ended error, whole bool, cause error) error {
+	if ended != nil {
+		return contextEnded(ended)
 	}
 	text := "the store could not decide every descriptor"
 	if whole {

@@ -80,16 +80,18 @@ func withLeases(limits []descriptors.RateLimit) []descriptors.RateLimit {
 var errNotEnded = errors.New("the store did not decide the end of a lease: on_store_error did")
 
 // endLeases ends the leases that a denied or canceled request may have opened, because Envoy may
-// never send the request that ends them. If ctx is canceled, endLeases also repeats the request's
+// never send the request that ends them. If it is canceled, endLeases also repeats the request's
 // own end operations if their outcome is unknown. It waits for the store, and sets GivenUpLeases
 // and EndErr.
-func (d *Decider) endLeases(ctx context.Context, result *Result) {
-	canceled := ctx.Err() != nil
+func (d *Decider) endLeases(ctx context.Context, canceled bool, result *Result) {
 	if !result.Denied && !canceled {
 		return
 	}
-	ends, opened := result.ends(canceled)
-	result.GivenUpLeases = opened
+	ends := result.endsOfOpened()
+	result.GivenUpLeases = len(ends)
+	if canceled {
+		ends = append(ends, result.undecidedEnds()...)
+	}
 	if len(ends) == 0 {
 		return
 	}
@@ -111,24 +113,30 @@ func (d *Decider) endLeases(ctx context.Context, result *Result) {
 	result.EndErr = err
 }
 
-// ends returns operations that end the leases that r may have opened, and the number of these
-// leases. With retryEnds, it adds the end operations of r that the store may not have decided.
-func (r *Result) ends(retryEnds bool) (ends []limiters.Op, opened int) {
+// endsOfOpened returns ends of the leases that r may have opened.
+func (r *Result) endsOfOpened() (ends []limiters.Op) {
 	for first, g := range limiters.EachGroup(r.groups) {
 		verdicts := r.verdicts[first : first+len(g)]
-		denied := slices.ContainsFunc(verdicts, deniedBeforeFallback)
+		if slices.ContainsFunc(verdicts, deniedBeforeFallback) {
+			continue
+		}
 		for i := range g {
-			undo, needed := g[i].Undo(&verdicts[i])
-			switch {
-			case g[i].Kind == limiters.OpEnd && retryEnds && verdicts[i].Err != nil:
-				ends = append(ends, g[i])
-			case needed && undo.Kind == limiters.OpEnd && !denied:
+			if undo, needed := g[i].Undo(&verdicts[i]); needed && undo.Kind == limiters.OpEnd {
 				ends = append(ends, undo)
-				opened++
 			}
 		}
 	}
-	return ends, opened
+	return ends
+}
+
+// undecidedEnds returns the ends of r that the store may not have decided.
+func (r *Result) undecidedEnds() (ends []limiters.Op) {
+	for i, op := range limiters.EachOp(r.groups) {
+		if op.Kind == limiters.OpEnd && r.verdicts[i].Err != nil {
+			ends = append(ends, *op)
+		}
+	}
+	return ends
 }
 
 // deniedBeforeFallback reports whether the store or the deny cache denied an operation, so that its

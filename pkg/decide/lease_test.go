@@ -726,3 +726,36 @@ func TestFailedEndLeavesItsRequestDecided(t *testing.T) {
 		t.Errorf("%s, want allowed: store_error", got)
 	}
 }
+
+// A ctx may end between two reads of its error.
+func TestRequestThatReportsTheEndOfItsContextHasEndedItsLeases(t *testing.T) {
+	for reads := range 4 {
+		store := newLeaseStore()
+		store.intercept = func(call int, _ context.Context, take func(context.Context) error, _ []limiters.Verdict) error {
+			err := take(context.Background())
+			if call == 0 {
+				return errors.New("no reply")
+			}
+			return err
+		}
+		d := newLeaseDecider(t, store, Options{})
+		var result Result
+		err := d.Decide(&endingContext{t.Context(), reads}, leaseRequest("user=u lease=a"), &result)
+		if ended := result.GivenUpLeases == 1; ended != (kindOf(err) == ContextEnded) {
+			t.Errorf("ctx ends after %d reads: %v, and the lease has ended: %v", reads, err, ended)
+		}
+	}
+}
+
+// An endingContext ends after a number of calls of Err.
+type endingContext struct {
+	context.Context
+	reads int
+}
+
+func (c *endingContext) Err() error {
+	if c.reads--; c.reads >= 0 {
+		return nil
+	}
+	return context.Canceled
+}

@@ -7,9 +7,9 @@ import (
 )
 
 // A ruleIndex is the tree of a domain, laid out for few cache misses, which dominate a search among
-// many rules. A level costs a bucket and a record with its texts, and the record of an only child
-// follows that of its parent. Only inexactChildren contain pointers, so the garbage collector has
-// little to mark.
+// many rules. Matching an entry reads one bucket and one record, which contains its texts. The
+// record of an only child follows that of its parent. Only inexactChildren contain pointers, so the
+// garbage collector has little to mark.
 //
 // A bucket of the hash table is the upper 32 bits of a hash, followed by the identifier of a
 // record; 0 is an empty bucket.

@@ -6,7 +6,7 @@ import (
 )
 
 // This file declares types for stores that wrap another store, such as those of package guard.
-// Other stores ignore the fields of these types in an operation, and leave those in a verdict zero.
+// A store that wraps none ignores them in an [Op], and leaves them zero in a [Verdict].
 
 // A FallbackRoute is read by guard.Fallback alone. It belongs to the operation so that one Take,
 // and one group, may mix routes.

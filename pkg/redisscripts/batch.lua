@@ -61,8 +61,8 @@ end
 -- The encoded runs.
 local packed = ARGV[#ARGV]
 
--- Charges the hits of an operation: n, or denied_n if it is denied. fits returned allowed and retry for n. It returns the wait, and whether
--- the state has changed.
+-- Charges an operation, of which allowed and retry are the result of fits for n hits: n if it is allowed; otherwise denied_n, if the limit
+-- counts denied hits. It returns the wait, and whether the state has changed.
 local function charge_checked(s, limit, n, denied_n, allowed, retry)
   local algorithm = limit.algorithm
   if allowed then return 0, algorithm.charge(s, limit, now, n) end

@@ -12,7 +12,7 @@
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
 -- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
--- the result of its check: allowed, the wait retry, and in a group, the hits that were checked. A SAME_KEY run is itself its only
+-- the result of its check: allowed, the wait retry, and in a group checked, the hits that were checked. A SAME_KEY run is itself its only
 -- operation.
 local now, server, loaded_keys = env.now, env.server, env.loaded_keys
 

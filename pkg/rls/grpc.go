@@ -27,8 +27,8 @@ type Gate interface {
 // calls receive and then asks g; both are required.
 //
 // The method skips unary interceptors, because none would see a request that ends before it is
-// decoded: use [Options].Observe. It skips the decode function of grpc-go too, because a function
-// that calls receive would cost an allocation for each request.
+// decoded: use [Options].Observe. It skips the decode function of grpc-go too, which bounds
+// neither time nor memory, see ADR 18.
 func (s *Service) ServiceDesc(receive ReceiveFunc, g Gate) *grpc.ServiceDesc {
 	file := ratelimitv3.File_envoy_service_ratelimit_v3_rls_proto
 	return &grpc.ServiceDesc{

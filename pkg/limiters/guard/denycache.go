@@ -243,8 +243,8 @@ func (c *DenyCache) sendToStore(
 	return err
 }
 
-// recordVerdicts updates the cache after a call of the store that began at the time began. It does
-// so even if the call failed, because the store may have applied the operations.
+// recordVerdicts updates the cache after a call of the store, which started at began. It does so
+// even if the call failed, because the store may have applied the operations.
 func (c *DenyCache) recordVerdicts(began time.Duration, groups []limiters.Group, routes []route, out []limiters.Verdict) {
 	ended := c.clock()
 	for first, g := range limiters.EachGroup(groups) {

@@ -223,8 +223,8 @@ func (f *Fallback) Reset(ctx context.Context, keys []limiters.StateName) (found 
 	return split.FoundInEither(found, local), localErr
 }
 
-// ResetMatching implements [limiters.Store]. The first call of a pass also resets all local
-// counters, even if the store fails, but not if it rejects the call.
+// ResetMatching implements [limiters.Store]. The first call of a pass also resets all
+// matching local counters, even if the store fails, but not if it rejects the call.
 func (f *Fallback) ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (limiters.Progress, error) {
 	progress, err := f.store.ResetMatching(ctx, match, cursor)
 	if f.local.store == nil || cursor != "" || limiters.IsRejectedReset(err) {

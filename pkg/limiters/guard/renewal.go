@@ -49,8 +49,8 @@ func (c *DenyCache) closeDebts(renewals []renewal, out []limiters.Verdict) {
 	}
 }
 
-// renewDenials renews or removes denials, as the verdicts on their renewals say, from a call that
-// began at the time began.
+// renewDenials renews or removes denials, depending on the verdicts on their renewals. The call of
+// the store started at began.
 func (c *DenyCache) renewDenials(began time.Duration, renewals []renewal, out []limiters.Verdict) {
 	now := c.clock()
 	for i := range renewals {

@@ -78,7 +78,7 @@ type waiter struct {
 	groups    []limiters.Group // slices of ops
 	verdicts  []limiters.Verdict
 	err       error
-	state     waiterState   // guarded by queue.mu; one of the last two is final
+	state     waiterState   // guarded by queue.mu until it is one of the last two, which are final
 	done      chan struct{} // buffered; receives a value when err is set, and the verdicts if it is nil
 }
 
