@@ -197,26 +197,26 @@ func (d *groupDecision) checkOp(i int) (ok, tooMany bool) {
 func (d *groupDecision) totalsOnKey(i int) (sum int64, opens int) {
 	s := d.states[i]
 	for j := range d.group {
-		if d.states[j] != s || d.opensAgain(j) {
+		if d.states[j] != s {
 			continue
 		}
 		effect := d.group[j].leaseEffect(s, d.now)
+		if effect == leaseOpens {
+			if d.sharesEarlierID(j) {
+				continue // the earlier operation opens the lease, and this one charges nothing
+			}
+			opens++
+		}
 		if effect != leaseAlreadyOpen && d.group[j].Hits > 0 {
 			sum = min(sum+ClampHits(d.group[j].Hits), MaxHits)
-		}
-		if effect == leaseOpens {
-			opens++
 		}
 	}
 	return sum, opens
 }
 
-// opensAgain reports whether an earlier operation of the group opens the lease that operation i
-// would open. Then operation i charges nothing.
-func (d *groupDecision) opensAgain(i int) bool {
-	if d.group[i].leaseEffect(d.states[i], d.now) != leaseOpens {
-		return false
-	}
+// sharesEarlierID reports whether an earlier operation of the group may open the lease that
+// operation i opens.
+func (d *groupDecision) sharesEarlierID(i int) bool {
 	for j := range i {
 		if d.states[j] == d.states[i] && d.group[j].Lease == d.group[i].Lease && d.group[j].mayOpenLease() {
 			return true
