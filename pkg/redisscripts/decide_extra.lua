@@ -85,6 +85,7 @@ end
 local function add(key, op)
   op.lease_effect = lease_effect_of(op)
   if op.lease_effect == 'opens' then
+    key.new_ids = key.new_ids or {}
     if key.new_ids[op.id] then return end
     key.new_ids[op.id], key.opens = true, key.opens + 1
   end
@@ -229,7 +230,7 @@ local function decide(group)
   for _, op in ipairs(group) do
     local key = op.key
     op.group = group
-    if key.group ~= group then key.group, key.sum, key.opens, key.new_ids = group, 0, 0, {} end
+    if key.group ~= group then key.group, key.sum, key.opens, key.new_ids = group, 0, 0, nil end
   end
   each(group, load)
   if group[1].op_kind == $INSPECT then return each(group, inspect) end

@@ -7,12 +7,12 @@
 --   group     the last group with an operation on the key
 --   sum       the hits that this group would charge to the key
 --   opens     the leases that this group would open on the key, only in decide_extra.lua
---   new_ids   a set of the ids of these leases
+--   new_ids   a set of the ids of these leases; nil if there are none
 --   offended  the last group with an offense on the key
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
 -- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
--- the result of its check: allowed, the wait retry, and in a group checked, the hits that were checked. A SAME_KEY run is itself its only
+-- the result of its check: allowed and the wait retry. In a group, checked is the hits that were checked. A SAME_KEY run is itself its only
 -- operation.
 local now, server, loaded_keys = env.now, env.server, env.loaded_keys
 
