@@ -4,6 +4,7 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
+	"sync"
 )
 
 //go:embed page
@@ -25,9 +26,13 @@ func servePage(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "use GET", http.StatusMethodNotAllowed)
 		return
 	}
+	pageServer().ServeHTTP(w, r)
+}
+
+var pageServer = sync.OnceValue(func() http.Handler {
 	files, err := fs.Sub(pageFiles, "page")
 	if err != nil {
-		panic(err) // the folder is embedded above
+		panic(err) // impossible: the folder is embedded above
 	}
-	http.FileServerFS(files).ServeHTTP(w, r)
-}
+	return http.FileServerFS(files)
+})
