@@ -16,8 +16,13 @@ const (
 
 var kindNames = [...]string{"connected", "disconnected", "accepted", "unchanged", "rejected"}
 
-// String returns the kind in one lower-case word.
-func (k Kind) String() string { return kindNames[k] }
+// String returns the kind in one lower-case word; "unknown" for any other value.
+func (k Kind) String() string {
+	if k < 0 || int(k) >= len(kindNames) {
+		return "unknown"
+	}
+	return kindNames[k]
+}
 
 // An Event is a change of the connection, or a push.
 type Event struct {
