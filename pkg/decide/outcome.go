@@ -63,7 +63,7 @@ func (d *Decision) classify() {
 	switch {
 	case len(d.Verdicts) > 0:
 		d.DecidingLimitIndex = decidingLimitIndex(d.Verdicts)
-		outcome, reason = classify(&d.Verdicts[d.DecidingLimitIndex], d.PlannedReason)
+		outcome, reason = classifyVerdict(&d.Verdicts[d.DecidingLimitIndex], d.PlannedReason)
 	case d.hasBadLeaseID():
 		outcome = Denied
 	}
@@ -73,9 +73,9 @@ func (d *Decision) classify() {
 	d.Outcome, d.Reason = outcome, reason
 }
 
-// classify returns the outcome of a descriptor without its shadow mode. v is the verdict of its
-// deciding limit, and planned the reason if that limit allows the hits.
-func classify(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
+// classifyVerdict returns the outcome of a descriptor without its shadow mode. v is the verdict of
+// its deciding limit, and planned the reason if that limit allows the hits.
+func classifyVerdict(v *limiters.Verdict, planned Reason) (Outcome, Reason) {
 	switch {
 	case v.Err != nil:
 		return Undecided, StoreError
