@@ -28,9 +28,13 @@ const MaxLeaseWait = time.Second
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
 
-// NewLeaseID returns the first 16 bytes of the [SecretSum] of id. It is never zero.
+// leaseIDPrefix separates the sums of ids from others under the same secret, because a client may
+// choose an id: from those of keys, which begin with a digit, and from redisstore's derived keys.
+const leaseIDPrefix = "lease "
+
+// NewLeaseID returns the first 16 bytes of the [SecretSum] of "lease " and id. It is never zero.
 func NewLeaseID(secret []byte, id string) LeaseID {
-	sum := SecretSum(secret, id)
+	sum := SecretSum(secret, leaseIDPrefix+id)
 	l := LeaseID(sum[:])
 	if l.IsZero() {
 		l[0] = 1

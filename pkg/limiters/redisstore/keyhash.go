@@ -41,8 +41,8 @@ func (h *keyHasher) append(dst []byte, tag, opKey string) []byte {
 	return m.append(dst, opKey)
 }
 
-// derive returns a 32-byte key for another purpose. The purpose begins with a letter, unlike any
-// key of an operation, so their MACs differ.
+// derive returns a 32-byte key for another purpose. The purpose begins with "weir ", unlike any key
+// of an operation and any text that [limiters.NewLeaseID] sums, so their MACs differ.
 func (h *keyHasher) derive(purpose string) []byte {
 	m := h.macs.Get().(*mac)
 	defer h.macs.Put(m)

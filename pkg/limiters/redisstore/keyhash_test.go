@@ -1,6 +1,8 @@
 package redisstore
 
 import (
+	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strings"
@@ -71,6 +73,21 @@ func TestHashedKeysShowNoUserData(t *testing.T) {
 		if !strings.HasPrefix(key, "weir:"+keyFormat+"h{") {
 			t.Errorf("%q has lost its prefix or its format", key)
 		}
+	}
+}
+
+// A client may choose the id of its lease, and Redis stores the sum of the id.
+func TestLeaseIDRevealsNoOtherSumUnderTheSecret(t *testing.T) {
+	n := keyNamer{hasher: newKeyHasher(secret)}
+	for _, op := range opsOfUser("alice") {
+		id := limiters.NewLeaseID([]byte(secret), op.Key)
+		if key := string(n.appendKey(nil, op.Key, op.Limit.StateID())); strings.Contains(key, base64.RawURLEncoding.EncodeToString(id[:])) {
+			t.Errorf("the lease id %q is the hash in the key %s", op.Key, key)
+		}
+	}
+	const purpose = "weir messages resets"
+	if id := limiters.NewLeaseID([]byte(secret), purpose); bytes.HasPrefix(n.hasher.derive(purpose), id[:]) {
+		t.Errorf("the lease id %q is a part of the key that encrypts messages", purpose)
 	}
 }
 
