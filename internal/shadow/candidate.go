@@ -52,7 +52,8 @@ type limitCounts struct {
 
 func newCandidate(rules *descriptors.Rules, o *Options, now time.Time) *candidate {
 	c := &candidate{rules: rules, loaded: now, now: now, seed: maphash.MakeSeed()}
-	c.memory = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: func() time.Time { return c.now }})
+	monotonic := func() time.Time { return c.loaded.Add(c.now.Sub(c.loaded)) } // as the memory store of the rules in force
+	c.memory = memstore.New(memstore.Options{MaxBytes: o.MaxBytes, Now: monotonic})
 	var store limiters.Store = c.memory
 	if o.wrap != nil {
 		store = o.wrap(store)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/admin/api"
@@ -229,6 +230,43 @@ func TestReportNamesLimitsAndKeys(t *testing.T) {
 			t.Errorf("got %+v, want the first limit of 3 and the first key", first)
 		}
 	})
+}
+
+// The memory store of the rules in force counts by the monotonic clock too.
+func TestCandidateIgnoresASetWallClock(t *testing.T) {
+	const oneEachHour = "domain: shop\ndescriptors: [{key: user_id, rate_limit: {unit: hour, window_start: first_hit, requests_per_unit: 1}}]"
+	rules := rulesfiletest.Parse(t, oneEachHour)
+	s := New(Options{})
+	s.SetCandidate(rules)
+	now := time.Now()
+	for _, step := range []struct {
+		elapsed, wall time.Duration
+		want          api.ShadowRequests
+	}{
+		{0, 0, api.ShadowRequests{Compared: 1, BothAllowed: 1}},
+		{time.Minute, 2 * time.Hour, api.ShadowRequests{Compared: 2, BothAllowed: 1, NewlyDenied: 1}},
+		{time.Hour, -3 * time.Hour, api.ShadowRequests{Compared: 3, BothAllowed: 2, NewlyDenied: 1}},
+	} {
+		r, allowed := request(1, "user_id=alice"), &decide.Result{}
+		unused := decide.New(func() *descriptors.Rules { return rules }, memstore.New(memstore.Options{}), decide.Options{})
+		must.Succeed(t, unused.Decide(t.Context(), r, allowed))
+		s.current.Load().compare(t.Context(), newRequestCopy(r, allowed, withWallSet(now.Add(step.elapsed), step.wall)))
+		if got := s.Report(1, 1).Requests; got != step.want {
+			t.Errorf("after %v, with the wall clock set by %v: %+v, want %+v", step.elapsed, step.wall, got, step.want)
+		}
+	}
+}
+
+// withWallSet returns t as time.Now would return it if somebody had set the wall clock by step. Its
+// monotonic reading is that of t.
+func withWallSet(t time.Time, step time.Duration) time.Time {
+	const hasMonotonic, secondShift = 1 << 63, 30
+	wall := (*uint64)(unsafe.Pointer(&t)) // the first field of time.Time
+	if *wall&hasMonotonic == 0 {
+		panic("t has no monotonic reading")
+	}
+	*wall = uint64(int64(*wall) + int64(step/time.Second)<<secondShift)
+	return t
 }
 
 func TestReportCountsKeysWithoutRoom(t *testing.T) {
