@@ -35,8 +35,31 @@ func NewLog(w io.Writer, level zapcore.Level, format string) *zap.Logger {
 // takes half a megabyte.
 func OncePerSecond(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
-		return zapcore.NewSamplerWithOptions(core, time.Second, 1, 0)
+		return &monotonicSampler{core, zapcore.NewSamplerWithOptions(core, time.Second, 1, 0), time.Now()}
 	}))
+}
+
+// A monotonicSampler asks a sampler of zap with times of the monotonic clock. With those of the
+// wall clock, the sampler would drop messages until a clock that was set back has caught up.
+type monotonicSampler struct {
+	zapcore.Core
+	sampler zapcore.Core
+	start   time.Time
+}
+
+// Check implements [zapcore.Core].
+func (s *monotonicSampler) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	sampled := e
+	sampled.Time = s.start.Add(time.Since(s.start))
+	if s.sampler.Check(sampled, nil) == nil {
+		return checked
+	}
+	return s.Core.Check(e, checked)
+}
+
+// With implements [zapcore.Core].
+func (s *monotonicSampler) With(fields []zapcore.Field) zapcore.Core {
+	return &monotonicSampler{s.Core.With(fields), s.sampler, s.start}
 }
 
 // PanicLog returns a function that logs the value of a recovered panic, where it was recovered, and

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -32,6 +33,33 @@ func TestDecidedRequestsAreNotLoggedAsUndecided(t *testing.T) {
 		t.Errorf("logged %s, want that the request was decided", line)
 	}
 }
+
+func TestSampledLogGoesOnAfterTheWallClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zapcore.InfoLevel)
+		clock := &wallClock{}
+		log := OncePerSecond(zap.New(core, zap.WithClock(clock))).With(zap.String("field", "kept"))
+		log.Error("failed")
+		clock.set = -time.Hour
+		for range 2 {
+			log.Error("failed")
+			time.Sleep(time.Second)
+		}
+		lines := logged.All()
+		if len(lines) != 2 {
+			t.Fatalf("%d lines, want one in each of two seconds", len(lines))
+		}
+		if at := lines[1].Time; !at.Equal(lines[0].Time.Add(time.Second-time.Hour)) || len(lines[1].Context) != 1 {
+			t.Errorf("the second line is %+v, want the time of the wall clock and one field", lines[1])
+		}
+	})
+}
+
+// A wallClock is the clock of a log. Somebody has set it by set.
+type wallClock struct{ set time.Duration }
+
+func (c *wallClock) Now() time.Time                         { return time.Now().Add(c.set) }
+func (c *wallClock) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
 
 func TestStoreOutageLogsOncePerSecond(t *testing.T) {
 	var out bytes.Buffer
