@@ -228,11 +228,11 @@ func (l *Loader) apply(files []rulesfile.File) error {
 	l.current = fingerprint
 	l.lastError = ""
 	logWarnings(l.log, warnings)
-	if l.options.XDS != nil {
-		l.received.save(files)
-	}
 	l.options.Loaded(rules, nil)
 	logLoaded(l.log, old, rules)
+	if l.options.XDS != nil {
+		l.received.save(files) // last, because the disk may hang
+	}
 	return nil
 }
 

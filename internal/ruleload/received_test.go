@@ -16,7 +16,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/weir-rls/weir/internal/must"
+	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile"
+	"github.com/weir-rls/weir/pkg/descriptors/sources/xds"
 )
 
 // The file holds the rules that were saved last. A file that cannot be read or written costs a
@@ -75,6 +77,24 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 }
 
 // Rules that a full disk kept from the file are saved once there is room.
+// A replica is ready once Loaded is called, which a disk that hangs must not delay.
+func TestReceivedRulesAreInForceBeforeTheyAreSaved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "rules.json")
+	var saved []string
+	l, err := Open(Options{
+		XDS: &xds.Source{Server: "test"}, ReceivedPath: path, Log: zap.NewNop(),
+		Loaded: func(*descriptors.Rules, error) { saved, _ = filepath.Glob(path) },
+	})
+	must.Succeed(t, err)
+	must.Succeed(t, l.load([]rulesfile.File{{Name: "a", Data: []byte("domain: a\n"), Generated: true}}, nil))
+	if len(saved) > 0 {
+		t.Error("the rules were saved before Loaded was called")
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestFailedSaveIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
