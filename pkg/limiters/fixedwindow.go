@@ -168,14 +168,14 @@ func (a *fixedWindow) extraWait(int64) int64 { return 0 }
 
 func (a *fixedWindow) maxAdmitted() int64 { return 2 * a.max }
 
-func (a *fixedWindow) appendArgs(b []byte, now int64) []byte {
+func (a *fixedWindow) twinArgs(now int64) []int64 {
 	switch {
 	case a.calendar != nil:
 		w := a.calendar.windows(now)
-		return AppendNumbers(b, 2, w.previous, w.current, w.next, w.afterNext)
+		return []int64{2, w.previous, w.current, w.next, w.afterNext}
 	case a.firstHit:
-		return AppendNumbers(b, 1)
+		return []int64{1}
 	default:
-		return AppendNumbers(b, 0)
+		return []int64{0}
 	}
 }

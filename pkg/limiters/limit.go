@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -91,9 +90,8 @@ type algorithm interface {
 	reserve(s *State, now, n int64) (chargedAt int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s *State, now int64, corrections []correction)
-	// appendArgs appends the numbers of [Limit.AppendArgs]. Only redisstore sends them, to the twin
-	// in Lua. They are here because only the algorithm knows its parameters.
-	appendArgs(b []byte, now int64) []byte
+	// twinArgs returns [Limit.TwinArgs].
+	twinArgs(now int64) []int64
 }
 
 // A definition declares an algorithm.
@@ -255,18 +253,10 @@ func (l *Limit) Algorithm() string { return l.definition.name }
 // StateID share a state. It contains no braces.
 func (l *Limit) StateID() string { return l.stateID }
 
-// AppendArgs appends to b the numbers that only the algorithm of l has, see [AppendNumbers]. The
-// header of its twin in Lua lists them. Only windows by the calendar depend on now, in µs since
-// 1970.
-func (l *Limit) AppendArgs(b []byte, now int64) []byte { return l.algorithm.appendArgs(b, now) }
-
-// AppendNumbers appends numbers to b, each in 8 bytes, big endian.
-func AppendNumbers(b []byte, numbers ...int64) []byte {
-	for _, n := range numbers {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
-	}
-	return b
-}
+// TwinArgs returns the numbers that the algorithm's twin in another language needs, besides those
+// that every algorithm has: the maximum, the window, and the two flags. The header of the twin
+// lists them. Only windows by the calendar depend on now, in µs since 1970.
+func (l *Limit) TwinArgs(now int64) []int64 { return l.algorithm.twinArgs(now) }
 
 // Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.definition.hasLog || l.UsesLeases() }

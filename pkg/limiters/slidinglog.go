@@ -123,7 +123,7 @@ func (a *slidingLog) extraWait(int64) int64 { return a.window }
 
 func (a *slidingLog) maxAdmitted() int64 { return a.max }
 
-func (a *slidingLog) appendArgs(b []byte, _ int64) []byte { return b }
+func (a *slidingLog) twinArgs(int64) []int64 { return nil }
 
 // A Log records when hits were charged.
 //

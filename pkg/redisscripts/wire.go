@@ -145,22 +145,30 @@ func (l layout) size() (bytes int) {
 // AppendLimit appends the element of ARGV for l at now, which only matters for calendar windows:
 //   - the name of the algorithm, the maximum and, except under concurrency, the window and two
 //     flags: whether denied hits count, and whether peeks are allowed at the limit
-//   - the numbers of [limiters.Limit.AppendArgs], which the algorithm's Lua file lists
+//   - the numbers of [limiters.Limit.TwinArgs], which the algorithm's Lua file lists
 //   - if l reserves or has a penalty: the TTL of its reservations, or 0, and
 //     [limiters.Limit.RefundableFor]
 //   - if l has a penalty: the arguments of penalty.lua
 func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
-	b = limiters.AppendNumbers(append(append(b, l.Algorithm()...), 0), l.Spec().Max)
+	b = appendNumbers(append(append(b, l.Algorithm()...), 0), l.Spec().Max)
 	if !l.IsConcurrency() {
-		b = limiters.AppendNumbers(b, l.Window().Microseconds(), flag(l.CountsDenied()), flag(l.PeeksOver()))
+		b = appendNumbers(b, l.Window().Microseconds(), flag(l.CountsDenied()), flag(l.PeeksOver()))
 	}
-	b = l.AppendArgs(b, now.UnixMicro())
+	b = appendNumbers(b, l.TwinArgs(now.UnixMicro())...)
 	if l.Reserves() || l.HasPenalty() {
-		b = limiters.AppendNumbers(b, l.LeaseTTL().Microseconds(), l.RefundableFor().Microseconds())
+		b = appendNumbers(b, l.LeaseTTL().Microseconds(), l.RefundableFor().Microseconds())
 	}
 	if l.HasPenalty() {
 		p := l.Penalty()
-		b = limiters.AppendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Max.Microseconds(), p.Forget.Microseconds())
+		b = appendNumbers(b, p.After, p.Within.Microseconds(), p.For.Microseconds(), p.Factor, p.Max.Microseconds(), p.Forget.Microseconds())
+	}
+	return b
+}
+
+// appendNumbers appends each number in 8 bytes.
+func appendNumbers(b []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return b
 }
