@@ -28,8 +28,8 @@ const MaxLeaseWait = time.Second
 // A LeaseID identifies a request under a limit with leases. The zero value means none.
 type LeaseID [16]byte
 
-// leaseIDPrefix separates the sums of ids from others under the same secret, because a client may
-// choose an id: from those of keys, which begin with a digit, and from redisstore's derived keys.
+// leaseIDPrefix separates the sums of ids from the other sums under the same secret, because a
+// client may choose an id. Keys begin with a digit, and the purposes of derived keys with "weir ".
 const leaseIDPrefix = "lease "
 
 // NewLeaseID returns the first 16 bytes of the [SecretSum] of "lease " and id. It is never zero.

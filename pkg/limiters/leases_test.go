@@ -25,6 +25,34 @@ func TestLeaseIDDependsOnTextAndSecret(t *testing.T) {
 	}
 }
 
+// A settlement may fill a funnel to twice its capacity, from which an estimate drains last.
+func TestRefundableForOutlastsAnOverfullFunnel(t *testing.T) {
+	l, err := NewLimit(Spec{
+		Algorithm: "funnel", Max: 10, Window: 10 * time.Second,
+		Params: Params{Reserve: ReserveSpec{TTL: time.Second, Unsettled: UnsettledRelease}},
+	})
+	must.Succeed(t, err)
+	s := &State{}
+	take := func(now int64, op Op) Verdict {
+		op.Key, op.Limit = "k", l
+		out := make([]Verdict, 1)
+		Decide(now, Singles(op), []*State{s}, out, nil)
+		return out[0]
+	}
+	charged := int64(1_700_000_000_000_000)
+	expired, settled := NewLeaseID(nil, "expired"), NewLeaseID(nil, "settled")
+	take(charged, Op{Hits: 5, Lease: expired})
+	take(charged, Op{Hits: 1, Lease: settled})
+	take(charged, Op{Hits: 15, Lease: settled, Kind: OpEnd})
+	forgotten := charged + l.RefundableFor().Microseconds()
+	without := *s
+	without.Extra = nil // as in a store that has forgotten the reservation
+	used, _ := l.algorithm.usage(&without, forgotten)
+	if v := take(forgotten, Op{}); v.Used != used {
+		t.Errorf("after %v, %d used, and %d if the reservation is forgotten: want equal numbers", l.RefundableFor(), v.Used, used)
+	}
+}
+
 // Compares a set of leases with a map.
 func TestLeaseSetMatchesMap(t *testing.T) {
 	for seed := range uint64(40) {

@@ -56,7 +56,9 @@ func (l *Limit) RefundableFor() time.Duration {
 	if !l.refundsExpired {
 		return 0
 	}
-	window := float64(l.spec.Window) * 16 / 15                         // no day, week, month or year of a calendar is longer
-	full := window * float64(l.capacity) / float64(max(1, l.spec.Max)) // until a full funnel has drained
-	return max(l.LeaseTTL(), time.Duration(full))
+	window := float64(l.spec.Window) * 16 / 15 // no day, week, month or year of a calendar is longer
+	if l.Drains() {
+		window *= 2 * float64(l.capacity) / float64(max(1, l.spec.Max)) // a settlement may fill a funnel to twice its capacity
+	}
+	return max(l.LeaseTTL(), time.Duration(window))
 }

@@ -50,19 +50,22 @@ local function guarded(f, op)
   if key.group and key.group.charging then key.group.unsaved = key.failed end
 end
 
--- Saves the charged keys. It returns whether all keys were decided and saved. A full Redis or a replica rejects the writes. Then the
--- operations that charged fail, and so does the rest of their group. Nothing of that group has been written, because Redis rejects the
--- first write of a script or none.
+-- Saves the charged keys. It returns whether all keys were decided and saved. A replica rejects every write. A full Redis rejects those
+-- that need memory, until a write of the script has succeeded. So nothing has been written before the first rejection, and no key of a
+-- group is saved after it. The operations that charged such keys fail.
 local function save()
-  local complete = true
+  local complete, rejected = true, nil
   for _, key in pairs(loaded_keys) do
-    local limit, key_group = key.charged, key.group or {}
+    local limit, unsaved = key.charged, key.group and (key.group.unsaved or rejected)
     if limit and not key.failed then
-      if not key_group.unsaved then
+      if not unsaved then
         local ok, problem = pcall(limit.algorithm.save, key.name, key.state, limit, key.reset, now, server)
-        if not ok then key_group.unsaved = module_of('failures').text_of(problem) end
+        if not ok then
+          unsaved = module_of('failures').text_of(problem)
+          rejected = rejected or unsaved
+        end
       end
-      key.unsaved = key_group.unsaved
+      key.unsaved = unsaved
     end
     complete = complete and not key.failed and not key.unsaved
   end

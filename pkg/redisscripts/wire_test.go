@@ -37,7 +37,7 @@ func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 			"sliding_log 7 60000000 0 0 0 0 3 1000000 2000000 4 5000000 6000000",
 		},
 		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s", "funnel 7 60000000 0 0 7 8571428 4 7 3000000 0"},
-		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s reserve.unsettled=release", "funnel 7 60000000 0 0 7 8571428 4 7 3000000 64000000"},
+		{limiters.Spec{Algorithm: "funnel", Max: 7, Window: time.Minute}, "reserve.ttl=3s reserve.unsettled=release", "funnel 7 60000000 0 0 7 8571428 4 7 3000000 128000000"},
 	} {
 		var err error
 		if tt.spec.Params, err = limiters.ParseParams(tt.params); err != nil {

@@ -391,6 +391,42 @@ func TestFullRedisChargesNoPartOfAGroup(t *testing.T) {
 	}
 }
 
+// The groups of one call share a key that a full Redis does not save. The log of a later group
+// begins its save by deleting old entries. A full Redis permits this, and then all other writes.
+func TestFullRedisChargesNoPartOfGroupsThatShareAKey(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "noeviction")
+	s, c := open(t, server), server.Client(t)
+	window := perHour(200)
+	log := limiterstest.MustLimit(limiters.Spec{Algorithm: "sliding_log", Max: 200, Window: time.Minute})
+	tenant := limiters.Op{Key: "tenant", Limit: log, Hits: 1}
+	take := func(now time.Time, groups ...limiters.Group) []limiters.Verdict {
+		t.Helper()
+		out := make([]limiters.Verdict, 2*len(groups))
+		must.Succeed(t, s.TakeAt(context.Background(), now, groups, out))
+		return out
+	}
+	for i := range 100 { // a log that is a list
+		take(logStart.Add(time.Duration(i)*time.Microsecond), limiters.Group{tenant, tenant})
+	}
+	take(logStart.Add(30*time.Second), limiters.Group{tenant, tenant})
+	later := logStart.Add(80 * time.Second) // only the last hits still count
+	groups := []limiters.Group{{}, {}, {}}
+	for i, other := range []limiters.Op{tenant, {Key: "ip1", Limit: window, Hits: 1}, {Key: "ip2", Limit: window, Hits: 1}} {
+		groups[i] = limiters.Group{{Key: "alice", Limit: window, Hits: 1}, other}
+	}
+	setFull(t, c, true)
+	refused := take(later, groups...)
+	setFull(t, c, false)
+	for i, op := range limiters.EachOp(groups) {
+		v := refused[i]
+		out := make([]limiters.Verdict, 1)
+		must.Succeed(t, s.TakeAt(context.Background(), later, limiters.Singles(limiters.Op{Key: op.Key, Limit: op.Limit, Kind: limiters.OpInspect}), out))
+		if v.Err == nil || op.Key != "tenant" && out[0].Used != 0 {
+			t.Errorf("%s: error %v and %d used, want an error and no charge", op.Key, v.Err, out[0].Used)
+		}
+	}
+}
+
 // Every key has an expiry that is not before the key has fully reset.
 func TestEveryKeyHasAnExpiry(t *testing.T) {
 	server := redistest.Start(t)
