@@ -174,7 +174,8 @@ type Resetter interface {
 	// ResetMatching resets the keys for which match returns true. A pass over all keys starts with
 	// an empty cursor and continues with Progress.Cursor. A store may divide a pass into steps of
 	// bounded time, or make it in one call. A pass resets every matching key that exists from its
-	// start to its end, except keys that move between servers meanwhile, which it may miss.
+	// start to its end. It may miss keys that move between servers meanwhile, and keys of a server
+	// that restarts.
 	// ResetMatching returns [ErrHashedKeys] if the store has only hashes of keys, and [ErrCursor]
 	// for an invalid cursor.
 	ResetMatching(ctx context.Context, match func(key string) bool, cursor string) (Progress, error)
