@@ -65,7 +65,7 @@ func settingsTable(t *testing.T) string {
 	fmt.Fprint(b, ".\n\n"+
 		"Each setting is an environment variable and a flag of `weir serve`, and a flag takes precedence over its variable. Durations need a unit, such as\n"+
 		"`15ms`, `2s` or `1h30m`. `weir serve --help=all` prints the same list.\n\n"+
-		"envoyproxy/ratelimit has the same settings, except those marked †. [switching.md](switching.md) lists the other differences.\n\n"+
+		"A current envoyproxy/ratelimit has the same settings, except those marked †. [switching.md](switching.md) lists the other differences.\n\n"+
 		"To check the variables of an environment before you start Weir, run `weir check --settings`. At startup, Weir warns about an unknown variable that is one\n"+
 		"typing mistake away from a setting, or that begins like a setting, such as `XDS_CLIENT_`.\n")
 	for _, g := range settings.Groups {

@@ -31,7 +31,7 @@ const maxInFlight = 1 << 30
 func (l *Listeners) complete(errs *settingErrors) {
 	setDefault(&l.DebugHost, "127.0.0.1") // an empty host would be all interfaces
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
-		errs.require("MAX_IN_FLIGHT", "be from 0 (256 for each CPU) to %d", maxInFlight)
+		errs.require("MAX_IN_FLIGHT", l.MaxInFlight, "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
 	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
 		errs.add("GRPC_MAX_CONNECTION_AGE", "this and GRPC_MAX_CONNECTION_AGE_GRACE must be at least 0 (0: no limit)")

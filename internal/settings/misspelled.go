@@ -39,7 +39,7 @@ func misspelled(environ map[string]string) (found []Ineffective) {
 		case nearest != "":
 			found = append(found, Ineffective{Setting: name, Reason: fmt.Sprintf("unknown setting: did you mean %s?", nearest)})
 		case begins:
-			found = append(found, Ineffective{Setting: name, Reason: "unknown setting: docs/settings.md lists all"})
+			found = append(found, Ineffective{Setting: name, Reason: "unknown setting: weir serve --help=all lists all settings"})
 		}
 	}
 	slices.SortFunc(found, func(a, b Ineffective) int { return strings.Compare(a.Setting, b.Setting) })

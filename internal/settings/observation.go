@@ -20,14 +20,14 @@ const maxTopKeys = 100_000
 // complete applies the defaults and adds errors. defaultTopKeys is the default of TOP_KEYS.
 func (o *Observation) complete(errs *settingErrors, defaultTopKeys int) {
 	if !(o.DenialLog >= 0 && o.DenialLog <= 1) { // NaN is neither
-		errs.require("DENIAL_LOG", "be from 0 to 1")
+		errs.require("DENIAL_LOG", o.DenialLog, "be from 0 to 1")
 	}
 	positive(errs, "DENIAL_LOG_PER_SECOND", o.DenialLogPerSecond)
 	if o.TopKeys == nil {
 		o.TopKeys = &defaultTopKeys
 	}
 	if *o.TopKeys < 0 || *o.TopKeys > maxTopKeys {
-		errs.require("TOP_KEYS", "be from 0 to %d", maxTopKeys)
+		errs.require("TOP_KEYS", *o.TopKeys, "be from 0 to %d", maxTopKeys)
 	}
 	o.completeRecording(errs)
 }
@@ -37,14 +37,14 @@ const minRecordFileBytes = 1 << 20
 
 func (o *Observation) completeRecording(errs *settingErrors) {
 	if !(o.RecordSample > 0 && o.RecordSample <= 1) { // NaN is neither
-		errs.require("RECORD_SAMPLE", "be above 0 and at most 1")
+		errs.require("RECORD_SAMPLE", o.RecordSample, "be above 0 and at most 1")
 	}
 	positive(errs, "RECORD_PER_SECOND", o.RecordPerSecond)
 	if o.RecordFileBytes < minRecordFileBytes {
-		errs.require("RECORD_FILE_BYTES", "be at least %d", minRecordFileBytes)
+		errs.require("RECORD_FILE_BYTES", o.RecordFileBytes, "be at least %d", minRecordFileBytes)
 	}
 	if o.RecordMaxBytes/2 < o.RecordFileBytes {
-		errs.require("RECORD_MAX_BYTES", "be at least twice RECORD_FILE_BYTES, which is %d", o.RecordFileBytes)
+		errs.require("RECORD_MAX_BYTES", o.RecordMaxBytes, "be at least twice RECORD_FILE_BYTES (%d)", o.RecordFileBytes)
 	}
 	setDefault(&o.RecordCompression, "zstd")
 	errs.oneOf("RECORD_COMPRESSION", &o.RecordCompression, "zstd", "none")

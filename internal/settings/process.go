@@ -23,9 +23,9 @@ func (p *Process) complete(errs *settingErrors) {
 	setDefault(&p.LogFormat, "text")
 	p.completeLevel(errs)
 	errs.oneOf("LOG_FORMAT", &p.LogFormat, "text", "json")
-	positive(errs, "STOP_TIMEOUT", int64(p.StopTimeout))
+	positive(errs, "STOP_TIMEOUT", p.StopTimeout)
 	if p.DrainDelay < 0 {
-		errs.require("DRAIN_DELAY", "be at least 0")
+		errs.require("DRAIN_DELAY", p.DrainDelay, "be at least 0")
 	}
 }
 

@@ -33,7 +33,7 @@ type Responses struct {
 
 func (r *Responses) complete(errs *settingErrors) {
 	if !(r.NearLimitRatio >= 0 && r.NearLimitRatio <= 1) { // NaN is neither
-		errs.require("NEAR_LIMIT_RATIO", "be from 0 to 1")
+		errs.require("NEAR_LIMIT_RATIO", r.NearLimitRatio, "be from 0 to 1")
 	}
 	r.completeLimitHeaders(errs)
 	if r.ResponseHeadersStandard != "" && r.ResponseHeadersStandard != "draft-11" {

@@ -33,7 +33,7 @@ func (r *Rules) complete(errs *settingErrors) {
 	setDefault(&r.ConfigType, FromFiles)
 	errs.oneOf("CONFIG_TYPE", &r.ConfigType, FromFiles, FromXDS)
 	if r.ShadowMaxBytes < 0 {
-		errs.require("SHADOW_MAX_BYTES", "be at least 0 (0: 128 MiB)")
+		errs.require("SHADOW_MAX_BYTES", r.ShadowMaxBytes, "be at least 0 (0: 128 MiB)")
 	}
 }
 
@@ -80,7 +80,7 @@ func (x *XDS) complete(errs *settingErrors, configType string) {
 	errs.interval("XDS_CLIENT_BACKOFF_MAX_INTERVAL", x.BackoffMax)
 	x.BackoffInitial = min(x.BackoffInitial, x.BackoffMax)
 	if x.MaxMessageSize < 0 {
-		errs.require("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "be at least 0")
+		errs.require("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", x.MaxMessageSize, "be at least 0")
 	}
 	if (x.ClientCert == "") != (x.ClientKey == "") {
 		errs.add("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "the certificate or its key is missing: set CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY, or neither")

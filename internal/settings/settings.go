@@ -99,9 +99,9 @@ func (errs *settingErrors) add(variable, format string, args ...any) {
 	*errs = append(*errs, fmt.Errorf(variable+": "+format, args...))
 }
 
-// require adds an error whose text follows the name of a variable and must.
-func (errs *settingErrors) require(variable, format string, args ...any) {
-	*errs = append(*errs, fmt.Errorf(variable+" must "+format, args...))
+// require adds an error that names the bound of a variable, which follows must, and its value.
+func (errs *settingErrors) require(variable string, value any, bound string, args ...any) {
+	*errs = append(*errs, fmt.Errorf("%s must %s, not %v", variable, fmt.Sprintf(bound, args...), value))
 }
 
 // oneOf replaces a value by the allowed value that is equal except for case. If there is none, it
@@ -136,12 +136,12 @@ const minInterval = 10 * time.Millisecond
 
 func (errs *settingErrors) interval(variable string, d time.Duration) {
 	if d < minInterval {
-		errs.require(variable, "be at least %v", minInterval)
+		errs.require(variable, d, "be at least %v", minInterval)
 	}
 }
 
-func positive[T int | int64](errs *settingErrors, variable string, n T) {
+func positive[T ~int | ~int64](errs *settingErrors, variable string, n T) {
 	if n <= 0 {
-		errs.require(variable, "be above 0")
+		errs.require(variable, n, "be above 0")
 	}
 }

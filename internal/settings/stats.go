@@ -40,7 +40,7 @@ func (s *Stats) complete(errs *settingErrors) {
 		errs.add("PROMETHEUS_ADDR", "cannot read %q: want [host]:port, such as :9090", s.PrometheusAddr)
 	}
 	if !strings.HasPrefix(s.PrometheusPath, "/") {
-		errs.require("PROMETHEUS_PATH", "begin with a slash")
+		errs.add("PROMETHEUS_PATH", "%q does not begin with a slash: want a path such as /metrics", s.PrometheusPath)
 	}
 	var err error
 	s.Tags, err = pairs(s.ExtraTags, ":")

@@ -71,22 +71,22 @@ func (s *Store) complete(errs *settingErrors) {
 		errs.add("REDIS_TLS_CLIENT_CERT", "the certificate or its key is missing: set REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY, or neither")
 	}
 	if s.KeyHashSecret != "" && len(s.KeyHashSecret) < minSecretBytes {
-		errs.require("KEY_HASH_SECRET", "have at least %d bytes: a shorter secret can be guessed by a client that reads Redis", minSecretBytes)
+		errs.add("KEY_HASH_SECRET", "a client that reads Redis can guess a secret of %d bytes: want at least %d", len(s.KeyHashSecret), minSecretBytes)
 	}
-	positive(errs, "STORE_TIMEOUT", int64(s.StoreTimeout))
+	positive(errs, "STORE_TIMEOUT", s.StoreTimeout)
 	positive(errs, "STORE_MAX_BATCH", s.StoreMaxBatch)
 	positive(errs, "STORE_MAX_WAITING", s.StoreMaxWaiting)
 	positive(errs, "REPLICAS", s.ReplicaCount())
 	if !(s.LocalFalseLimit > 0 && s.LocalFalseLimit < 1) {
-		errs.require("LOCAL_FALSE_LIMIT_PROBABILITY", "be above 0 and below 1")
+		errs.require("LOCAL_FALSE_LIMIT_PROBABILITY", s.LocalFalseLimit, "be above 0 and below 1")
 	}
 	if s.LocalCacheSize < 0 {
-		errs.require("LOCAL_CACHE_SIZE_IN_BYTES", "be at least 0 (0: no cache)")
+		errs.require("LOCAL_CACHE_SIZE_IN_BYTES", s.LocalCacheSize, "be at least 0 (0: no cache)")
 	}
-	positive(errs, "DENY_CACHE_MAX", int64(s.DenyCacheMax))
+	positive(errs, "DENY_CACHE_MAX", s.DenyCacheMax)
 	positive(errs, "MEMORY_MAX_KEYS", s.MemoryMaxKeys)
 	if s.MemoryMaxBytes < 0 {
-		errs.require("MEMORY_MAX_BYTES", "be at least 0 (0: 4 GiB, or half of the container's memory)")
+		errs.require("MEMORY_MAX_BYTES", s.MemoryMaxBytes, "be at least 0 (0: 4 GiB, or half of the container's memory)")
 	}
 	errs.interval("MEMORY_SNAPSHOT_INTERVAL", s.MemorySnapshotInterval)
 }
@@ -136,10 +136,10 @@ func (r *RedisServer) complete(errs *settingErrors, prefix string) {
 	errs.exclusive(prefix+"_SENTINEL_AUTH", r.SentinelAuth, r.SentinelFile)
 	setDefault(&r.Timeout, 10*time.Second)
 	if r.Timeout < 0 {
-		errs.require(prefix+"_TIMEOUT", "be at least 0 (0: the default)")
+		errs.require(prefix+"_TIMEOUT", r.Timeout, "be at least 0 (0: the default)")
 	}
 	if r.PoolSize < 1 || r.PoolSize > maxPoolSize {
-		errs.require(prefix+"_POOL_SIZE", "be from 1 to %d", maxPoolSize)
+		errs.require(prefix+"_POOL_SIZE", r.PoolSize, "be from 1 to %d", maxPoolSize)
 	}
 }
 

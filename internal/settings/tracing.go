@@ -16,7 +16,7 @@ func (t *Tracing) complete(errs *settingErrors) {
 	setDefault(&t.TracingExporterProtocol, "http")
 	errs.oneOf("TRACING_EXPORTER_PROTOCOL", &t.TracingExporterProtocol, "http", "grpc")
 	if math.IsNaN(t.TracingSamplingRate) {
-		errs.require("TRACING_SAMPLING_RATE", "be from 0 to 1")
+		errs.require("TRACING_SAMPLING_RATE", t.TracingSamplingRate, "be from 0 to 1")
 	}
 	// As in OpenTelemetry, a rate above 1 counts as 1, and one below 0 as 0.
 	t.TracingSamplingRate = max(0, min(t.TracingSamplingRate, 1))
