@@ -82,7 +82,8 @@ func summary(r *results) string {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "On Redis, with one descriptor and 64 requests in flight, Weir makes %s decisions a second: %s times as many as\n"+
 		"envoyproxy/ratelimit. A decision takes %s µs of Weir's CPU and %s µs of Redis' CPU; under envoyproxy/ratelimit it takes %s µs and %s µs.\n"+
-		"With counters in memory, Weir makes %s decisions a second. All measurements ran on two cores, which the load client shares.\n",
+		"With counters in memory, Weir makes %s decisions a second. All measurements ran on two cores, which the load client shares.\n"+
+		"Their speed varies from one run to another, so compare servers within a table, and not the numbers of two tables.\n",
 		median("one", "redis", perSecond), relative("one"), median("one", "redis", serverCPU), median("one", "redis", redisCPU),
 		figure(server), figure(redis), median("one", "memory", perSecond))
 	_, five := under("five", perSecond)

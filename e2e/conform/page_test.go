@@ -177,8 +177,12 @@ func lead(runs []recordedRun) string {
 	weir, other := failuresOf(runs[:len(runs)-1]), failuresOf(runs[len(runs)-1:])
 	text := fmt.Sprintf("[`weir conform`](conform.md) found %s from Weir in %d checks, on %d kinds of store. It found %s from\nenvoyproxy/ratelimit in %d checks",
 		wrong(weir.failed), weir.ran, len(runs)-1, wrong(other.failed), other.ran)
-	if other.stops > 0 {
-		text += fmt.Sprintf(". With %d of the requests, any client can stop the service", other.stops)
+	switch other.stops {
+	case 0:
+	case 1:
+		text += ". Any client can stop the service with the request of one of these checks"
+	default:
+		text += fmt.Sprintf(". Any client can stop the service with the requests of %d of these checks", other.stops)
 	}
 	return text + ".\n"
 }

@@ -25,7 +25,7 @@ type PlannedRequest struct {
 // A Plan holds what the rules say about one descriptor: its limits and how they apply.
 type Plan struct {
 	Domain  string
-	Entries []descriptors.Entry     // the entries of the descriptor, without a last entry that only ends a lease
+	Entries []descriptors.Entry     // the entries of the descriptor; a last entry that only ends a lease is left out
 	Rule    *descriptors.Rule       // nil: no rule matches
 	Limits  []descriptors.RateLimit // the limits to charge; for the end of a lease, those with leases
 	Key     string                  // the key of Limits, see [descriptors.Key]; "" without limits. It may be retained

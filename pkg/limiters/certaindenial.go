@@ -3,9 +3,9 @@ package limiters
 import "time"
 
 // CertainDenial reports which further hits are certain to be denied after v, the verdict of n
-// ungrouped hits. Until v.RetryAfter has passed, and unless hits are refunded, minHits or more hits
-// of the key under l are denied. If minHits is 0, peeks are denied too. For example, if 1 of 2 hits
-// is used and 2 hits were denied, minHits is 2: a single hit may still be allowed.
+// ungrouped hits. Until v.RetryAfter has passed, l denies each charge of minHits or more hits to
+// the key, unless hits are refunded. If minHits is 0, l denies peeks too. For example, if 1 of 2
+// hits is used and 2 hits were denied, minHits is 2: a single hit may still be allowed.
 //
 // It returns false if nothing is certain: v allows, the hits can never fit, or denied hits prolong
 // the denial, as in a sliding log or funnel that counts them. Under a limit with a penalty, only

@@ -7,8 +7,10 @@ import (
 
 // A Verdict is the result of one [Op].
 type Verdict struct {
-	Allowed      bool
-	Penalized    bool // denied by a penalty, which ends after RetryAfter; false if the limit itself denies for longer
+	Allowed bool
+	// Penalized reports a denial by a penalty, which ends after RetryAfter. It is false during a
+	// penalty if the limit itself denies for longer.
+	Penalized    bool
 	PenaltyBegan bool // Penalized, and the penalty began with this operation
 	// TooManyLeases reports a denial because the key has [MaxLeases] open reservations.
 	TooManyLeases bool

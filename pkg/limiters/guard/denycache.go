@@ -51,7 +51,7 @@ type DenyCacheStats struct {
 	Entries, Bytes int64
 	Lookups        int64 // charges and peeks
 	Answered       int64 // lookups answered from memory
-	NotCached      int64 // denials, because the cache was full or the key too long
+	NotCached      int64 // denials that were not remembered, because the cache was full or the key too long
 	SentHits       int64 // denied hits that were sent to the store
 	LostHits       int64 // denied hits that may not have been counted: the call that sent them failed, or ForgetAll removed them
 }

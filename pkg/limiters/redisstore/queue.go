@@ -17,8 +17,8 @@ import (
 var ErrQueueFull = limiters.Uncharged(errors.New("the queue for Redis is full"))
 
 // errEndedUnsent is returned by a Take that timed out or was canceled before its operations were
-// sent. Nothing was charged.
-var errEndedUnsent = errors.New("the request timed out or was canceled while it waited for earlier calls: nothing was sent")
+// sent. The queue returns it as [limiters.Uncharged].
+var errEndedUnsent = errors.New("the request timed out or was canceled while it waited for earlier calls")
 
 // errEndedSent is returned by a Take that timed out or was canceled after its operations were sent.
 // Hits may have been charged.
@@ -53,7 +53,7 @@ type queue struct {
 type queueConfig struct {
 	timeout    time.Duration   // the timeout of a Take, and of a call
 	maxBatch   int             // operations in a call that carries several Takes
-	maxWaiting int             // operations that may wait; canceled ones count until the next call, because the queue still holds them
+	maxWaiting int             // operations that may wait; the queue holds a canceled operation, and counts it, until its next call
 	stats      *statCounters   // of the Store
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
