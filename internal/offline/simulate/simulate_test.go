@@ -107,6 +107,8 @@ func TestEndsOfLeasesAreNoRequestsOfALimit(t *testing.T) {
 		}, simulate.Options{})
 		if l := r.Limits[0]; l.Requests != 2 || l.Denied != 1 || l.Keys != 1 || r.Requests != 3 || r.Unmatched != 0 {
 			t.Errorf("%s: %+v of %+v, want 2 requests, one of them denied, in 3 calls", name, l, r)
+		} else if drop := l.Clients[0]; drop.Requests != l.Requests || drop.Denied != l.Denied {
+			t.Errorf("%s: the client model drop has %+v, want the counts of the limit, because it repeats no request", name, drop)
 		}
 	}
 }
