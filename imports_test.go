@@ -108,7 +108,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 		"internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"internal/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny",
-		"internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+		"internal/keysample internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
 	{"internal/offline/simulate/report", "writes the result of a simulation as an HTML page",
 		"internal/offline/simulate internal/terminal"},
 	{"internal/offline/suggest", "finds limits for the traffic of a recording",

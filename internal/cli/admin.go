@@ -147,10 +147,10 @@ func rowOf(cells ...any) string {
 // retries are the waits between attempts to reach a server.
 var retries = backoff.Backoff{Initial: time.Second, Max: 30 * time.Second, Jitter: .2}
 
-// isRejected reports whether the server rejected a call, so that retrying is useless.
+// isRejected reports whether the server or the client rejected a call, so that retrying is useless.
 func isRejected(err error) bool {
 	var e *client.Error
-	return errors.As(err, &e) && e.Status < http.StatusInternalServerError && e.Status != http.StatusTooManyRequests
+	return errors.Is(err, client.ErrFilterKey) || errors.As(err, &e) && e.Status < http.StatusInternalServerError && e.Status != http.StatusTooManyRequests
 }
 
 // printRetry prints the reason of a failed connection and the wait before the next attempt.

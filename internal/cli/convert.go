@@ -73,7 +73,7 @@ func (c *Convert) convert(ctx context.Context, to Streams) (*accesslog.Report, e
 		return nil, err
 	}
 	if c.writesFile() {
-		if err := checkWritable(c.Out); err != nil {
+		if err := cmp.Or(checkWritable(c.Out), checkNoInput(c.Out, c.Paths...)); err != nil {
 			return nil, fmt.Errorf("--out: %w", err)
 		}
 	}
@@ -202,9 +202,6 @@ func (c *Convert) read(ctx context.Context, paths []string, converter *accesslog
 			}
 		}
 		infos[path] = info
-		if out, err := os.Stat(c.Out); err == nil && os.SameFile(info, out) {
-			return fmt.Errorf("--out is the log %s: write to another file", path)
-		}
 		if info.IsDir() {
 			return fmt.Errorf("%s is a folder: name the files in it", path)
 		}

@@ -90,6 +90,20 @@ func checkWritable(path string) error {
 	return nil
 }
 
+// checkNoInput returns an error if output is one of the files that a command reads.
+func checkNoInput(output string, inputs ...string) error {
+	out, err := os.Stat(output)
+	if err != nil {
+		return nil // a new file
+	}
+	for _, input := range inputs {
+		if in, err := os.Stat(input); input != "-" && err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%s is the input %s: write to another file", output, input)
+		}
+	}
+	return nil
+}
+
 // writeRecording is [writeAtomically] for a recording, which is compressed if its name ends with
 // .zst.
 func writeRecording(path string, write func(io.Writer) error) error {

@@ -127,7 +127,8 @@ func (d *denialRecord) setLimit(rule *descriptors.Rule, i int) {
 	d.Text = l.RateText() + ", " + l.Algorithm()
 }
 
-// compareKey compares the key of the receipt with that of the descriptor in the arguments.
+// compareKey compares the key of the receipt with that of the descriptor in the arguments. A
+// descriptor under a rule with leases may omit the lease id, which is no part of the key.
 func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rule *descriptors.Rule) error {
 	entries, err := descriptors.ParseEntries(e.Descriptors[0])
 	if err != nil {
@@ -138,6 +139,11 @@ func (e *Explain) compareKey(record *denialRecord, rules *descriptors.Rules, rul
 		domain, err = e.requestDomain("", rules)
 		if err != nil {
 			return err
+		}
+	}
+	if rule != nil && rule.UsesLeases() {
+		if path := rule.Path(); len(entries) == len(path)-1 {
+			entries = append(entries, descriptors.Entry{Key: path[len(entries)].Key})
 		}
 	}
 	matched := rules.Match(domain, entries)

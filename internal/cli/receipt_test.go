@@ -24,6 +24,9 @@ descriptors:
     rate_limits:
       - {unit: minute, unit_multiplier: 5, requests_per_unit: 3}
       - {unit: day, requests_per_unit: 100, name: daily, algorithm: sliding_log}
+  - key: tenant
+    descriptors:
+      - {key: lease, rate_limit: {algorithm: concurrency, concurrent_requests: 2}}
 `
 
 // A receiptCase is a receipt, the arguments beside it and what they print.
@@ -72,6 +75,12 @@ func TestReceiptIsExplained(t *testing.T) {
 		text := descriptors.KeyHash(nil, string(descriptors.AppendOverrideKey(nil, "shop", nil, []descriptors.Entry{{Key: "x", Value: "1"}})))
 		r.Key, _ = strconv.ParseUint(text, 16, 64)
 	}
+	lease := func(r *receipt.Receipt) {
+		entries := []descriptors.Entry{{Key: "tenant", Value: "a"}, {Key: "lease", Value: "0c0ffee0"}}
+		rule := rules.Match("shop", entries)
+		r.Limit = rule.LimitHash(0)
+		r.Key, _ = strconv.ParseUint(descriptors.KeyHash(nil, descriptors.Key("shop", rule, entries)), 16, 64)
+	}
 	for _, c := range []receiptCase{
 		{"plain", nil, nil, "reason   over_limit: used 101 of 100\nrule     ip in domain shop (" + config + ":5)\n" +
 			"limit    daily: 100 per day, sliding_log\nrules    " + rules.Version() + ": the same as in " + config + "\n", 0},
@@ -87,6 +96,9 @@ func TestReceiptIsExplained(t *testing.T) {
 		{"slots", func(r *receipt.Receipt) {
 			r.Limit = rules.Match("shop", []descriptors.Entry{{Key: "user_id", Value: "1"}}).LimitHash(0)
 		}, nil, "limit    0: 2 at once, concurrency\n", 0},
+		{"a lease", lease, func(e *Explain) { e.Descriptors = []string{"tenant=a,lease=0c0ffee0"} }, ", the key of tenant=a,lease=0c0ffee0\n", 0},
+		{"a lease without its id", lease, func(e *Explain) { e.Descriptors = []string{"tenant=a"} }, ", the key of tenant=a\n", 0},
+		{"a lease of another tenant", lease, func(e *Explain) { e.Descriptors = []string{"tenant=b"} }, ", which is not the key of tenant=b\n", Failed},
 		{"a limit of the request", override, func(e *Explain) { e.Descriptors = []string{"x=1"} },
 			"limit    it came with the request, and is not in the rules\n", 0},
 		{"no counter was read", func(r *receipt.Receipt) { r.Key, r.Limit, r.Reason = 0, 0, "bad_lease_id" }, func(e *Explain) { e.Descriptors = []string{"ip=192.0.2.1"} },

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/offline/simulate/report"
@@ -55,6 +56,8 @@ func (s *Simulate) Validate() error {
 		return errors.New("--write needs --synthetic with the load to write")
 	case s.Write == "-" && s.HTML != "":
 		return errors.New("--html cannot be used with --write -, which simulates nothing: write to a file")
+	case s.HTML == "-":
+		return errors.New("--html cannot be standard output: name a file")
 	case s.Write != "" && filepath.Clean(s.Write) == filepath.Clean(s.HTML):
 		return errors.New("--html and --write name one file: name two")
 	case s.SampleShare != 0 && !validShare(s.SampleShare):
@@ -64,7 +67,8 @@ func (s *Simulate) Validate() error {
 		if path == "" || path == "-" {
 			continue
 		}
-		if err := checkWritable(path); err != nil {
+		err := cmp.Or(checkWritable(path), checkNoInput(path, slices.Concat(s.Config, s.Recordings, []string{s.Overlay})...))
+		if err != nil {
 			return fmt.Errorf("%s: %w", flag, err)
 		}
 	}

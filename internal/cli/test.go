@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/weir-rls/weir/internal/offline/rulestest"
@@ -49,6 +50,8 @@ func (t *Test) Validate() error {
 			"them under 'overlay' and 'options'")
 	case t.Init != "" && len(t.Files) > 1:
 		return errors.New("--init writes one file: name one")
+	case t.JUnit == "-":
+		return errors.New("--junit cannot be standard output: use -o junit, or name a file")
 	case !(t.MinCoverage >= 0 && t.MinCoverage <= 100): // rejects NaN too
 		return errors.New("--min-coverage must be from 0 to 100")
 	}
@@ -63,6 +66,7 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 		return t.writeFirst(to)
 	}
 	var suites []*rulestest.Suite
+	inputs := slices.Clone(t.Files)
 	unusable := false
 	for _, name := range t.Files {
 		suite, err := rulestest.Load(name)
@@ -72,9 +76,13 @@ func (t *Test) Run(ctx context.Context, to Streams) error {
 			continue
 		}
 		suites = append(suites, suite)
+		inputs = append(inputs, suite.Inputs...)
 	}
 	if unusable {
 		return Error
+	}
+	if err := checkNoInput(t.JUnit, inputs...); err != nil {
+		return fmt.Errorf("--junit: %w", err)
 	}
 	report := &rulestest.Report{Coverage: &rulestest.Coverage{}}
 	options := rulestest.Options{Only: regexp.MustCompile(t.Only), Coverage: report.Coverage}

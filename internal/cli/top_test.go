@@ -251,6 +251,18 @@ func TestTailPrintsJSONLines(t *testing.T) {
 	}
 }
 
+// A key with a = would select another entry, and another attempt would not help.
+func TestTailRejectsAKeyWithAnEqualsSign(t *testing.T) {
+	fastRetries(t)
+	flags, _ := observing(t, observedKeys{})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tail := Tail{AdminServer: flags, Entry: `a\=b=c`, Sample: 1, Output: "text"}
+	if err := tail.Run(ctx, Streams{Out: &watched{}, Err: &watched{}}); err == nil || !strings.Contains(err.Error(), "'='") {
+		t.Errorf("error %v, want that the key has a =", err)
+	}
+}
+
 func TestTopAndTailRejectInvalidValues(t *testing.T) {
 	for name, err := range map[string]error{
 		"-n 0": (&Top{N: 0}).Validate(), "-n 1001": (&Top{N: 1001}).Validate(), "--interval 1ms": (&Top{N: 1, Interval: time.Millisecond}).Validate(),

@@ -99,3 +99,57 @@ func TestFileThatIsNotWrittenWholeIsRemoved(t *testing.T) {
 		}
 	}
 }
+
+// A command replaces none of the files that it reads.
+func TestOutputDoesNotReplaceAnInput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	files := map[string]string{
+		"rules.yaml":   "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: minute, requests_per_unit: 5, name: n}}]\n",
+		"overlay.yaml": "domain: d\ndescriptors: [{key: user_id, rate_limit: {algorithm: sliding_log}}]\n",
+		"test.yaml":    "rules: rules.yaml\ntests:\n- {name: n, steps: [{request: user_id=1, expect: allowed}]}\n",
+		"day.ndjson":   `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["user_id","42"]]]}` + "\n",
+		"access.log":   `{"time":"2026-11-22T10:00:00Z","user":"42"}` + "\n",
+	}
+	for name, text := range files {
+		must.Write(t, name, text)
+	}
+	must.Succeed(t, os.Symlink("test.yaml", "link"))
+	flags := rulesFlags{Config: []string{"rules.yaml"}}
+	withOverlay := rulesFlags{Config: []string{"rules.yaml"}, rulesOptions: rulesOptions{Overlay: "overlay.yaml"}}
+	day, load := []string{"day.ndjson"}, "steady rate=1 duration=2s descriptor=user_id=1"
+	for name, c := range map[string]interface {
+		Run(context.Context, Streams) error
+	}{
+		"--html of the recording": &Simulate{rulesFlags: flags, Recordings: day, Output: "text", HTML: "./day.ndjson"},
+		"--html of the rules":     &Simulate{rulesFlags: flags, Recordings: day, Output: "text", HTML: "rules.yaml"},
+		"--html of the overlay":   &Simulate{rulesFlags: withOverlay, Recordings: day, Output: "text", HTML: "overlay.yaml"},
+		"--html -":                &Simulate{rulesFlags: flags, Recordings: day, Output: "text", HTML: "-"},
+		"--write of the rules":    &Simulate{rulesFlags: flags, Synthetic: load, Output: "text", Write: "rules.yaml"},
+		"--junit of the tests":    &Test{Files: []string{"test.yaml"}, Output: "text", JUnit: "link"},
+		"--junit of the rules":    &Test{Files: []string{"test.yaml"}, Output: "text", JUnit: "rules.yaml"},
+		"--junit -":               &Test{Files: []string{"test.yaml"}, Output: "text", JUnit: "-"},
+		"--out of the log":        &Convert{Format: "json", Domain: "d", Time: "time", Comma: ",", DeniedStatus: 429, Descriptors: []string{"user_id=%{user}"}, Out: "access.log", Paths: []string{"access.log"}},
+	} {
+		var errs bytes.Buffer
+		err := error(nil)
+		if v, ok := c.(interface{ Validate() error }); ok {
+			err = v.Validate()
+		}
+		if err == nil {
+			err = c.Run(t.Context(), Streams{In: strings.NewReader(""), Out: io.Discard, Err: &errs})
+		}
+		if err == nil || !strings.Contains(err.Error(), "write to another file") && !strings.HasSuffix(name, " -") {
+			t.Errorf("%s: error %v, want that the command reads the file\n%s", name, err, &errs)
+		}
+		if _, missing := os.Stat("-"); missing == nil {
+			t.Errorf("%s: there is a file -", name)
+			must.Succeed(t, os.Remove("-"))
+		}
+		for file, text := range files {
+			if got := string(must.Read(t, file)); got != text {
+				t.Errorf("%s: %s is replaced", name, file)
+				must.Write(t, file, text)
+			}
+		}
+	}
+}

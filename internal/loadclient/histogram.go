@@ -1,6 +1,7 @@
 package loadclient
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
@@ -46,7 +47,7 @@ func (h *Histogram) add(other *Histogram) {
 
 // Quantile returns an upper bound of the fraction q of all durations; 0 if there are none.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	rank, seen := uint64(q*float64(h.n)), uint64(0)
+	rank, seen := uint64(math.Ceil(q*float64(h.n))), uint64(0)
 	for i, n := range h.counts {
 		if seen += n; n > 0 && seen >= rank {
 			return upper(i)

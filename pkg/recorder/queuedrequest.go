@@ -97,6 +97,12 @@ func appendDecision(b []byte, d *decide.Decision, release bool) []byte {
 			}
 		}
 	}
+	// The hash of a bad lease id would be a good one, so the recording has an empty id.
+	emptied := -1
+	if last := len(d.Entries) - 1; d.PlannedReason == decide.BadLeaseID && matched>>last&1 == 0 {
+		emptied = last
+		matched |= 1 << last
+	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(hits))
 	b = binary.LittleEndian.AppendUint64(b, matched)
 	b = append(b, flags)
@@ -107,7 +113,10 @@ func appendDecision(b []byte, d *decide.Decision, release bool) []byte {
 	}
 	b = append(b, byte(len(d.Entries)))
 	for j := range d.Entries {
-		e := &d.Entries[j]
+		e := d.Entries[j]
+		if j == emptied {
+			e.Value = ""
+		}
 		b = appendText(appendText(b, e.Key), e.Value)
 	}
 	return b

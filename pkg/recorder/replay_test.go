@@ -509,6 +509,36 @@ func TestReplayKeepsTheLeaseOfAnEarlierRequest(t *testing.T) {
 	expectOutcomes(t, rules, all)
 }
 
+// A lease id that is empty or too long denies its request, which its hash would not.
+func TestReplayDeniesBadLeaseIDs(t *testing.T) {
+	t.Parallel()
+	rules := rulesfiletest.Parse(t, leaseRules)
+	for name, id := range map[string]string{"empty": "", "too long": strings.Repeat("x", decide.MaxLeaseIDBytes+1)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			r := New(Options{Path: dir, Sample: 1, Secret: []byte("0123456789abcdef")})
+			now := time.UnixMicro(1_795_373_037_431_903)
+			store := memstore.New(memstore.Options{Now: func() time.Time { return now }})
+			d := decide.New(func() *descriptors.Rules { return rules }, store, decide.Options{})
+			var denied []bool
+			for _, id := range []string{id, "good"} {
+				var result decide.Result
+				must.Succeed(t, d.Decide(t.Context(), &decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{leaseOf("user", "u", id)}}, &result))
+				denied = append(denied, result.Denied)
+				r.Record(&result)
+				now = now.Add(time.Millisecond)
+			}
+			must.Succeed(t, r.Close(context.Background()))
+			all, _ := lines(t, dir)
+			if !slices.Equal(denied, []bool{true, false}) || len(all) != 2 {
+				t.Fatalf("denied %v in %d lines, want the first of two requests", denied, len(all))
+			}
+			expectOutcomes(t, rules, all)
+		})
+	}
+}
+
 // expectOutcomes replays lines under rules, and expects the outcome of each line.
 func expectOutcomes(t *testing.T, rules *descriptors.Rules, all []replay.Line) {
 	t.Helper()

@@ -182,8 +182,11 @@ func (v *valueRule) hashedKey(domain string, entries []descriptors.Entry) string
 		case wild && !strings.HasPrefix(e.Key, start) || !wild && n.Key != e.Key:
 			return ""
 		case IsHashed(e.Value):
-			if v.added[i] {
+			switch {
+			case v.added[i]:
 				key = cmp.Or(key, e.Key)
+			case len(valuesOf(n)) > 0:
+				return "" // the recorder leaves these values plain, so this is another one
 			}
 		case n.Value != "" && !strings.Contains(n.Value, "*") && n.Value != e.Value, len(n.Values) > 0 && !slices.Contains(n.Values, e.Value):
 			return ""

@@ -60,6 +60,9 @@ func TestHashedComparesWholeRules(t *testing.T) {
 		{"a plain value that the rule lacks", other, ofPlan, []descriptors.Entry{{Key: "plan", Value: "paid"}, {Key: "user_id", Value: "hmac:01"}}, ""},
 		{"a plain value of the rule's list", other, ofPlans, []descriptors.Entry{{Key: "plan", Value: "free"}, {Key: "user_id", Value: "hmac:01"}}, "plan=free,trial.user_id=bigco"},
 		{"a plain value outside of the rule's list", other, ofPlans, []descriptors.Entry{{Key: "plan", Value: "paid"}, {Key: "user_id", Value: "hmac:01"}}, ""},
+		{"a hash where the recorder knows the rule's value", "{key: action, value: login, descriptors: [{key: user_id, " + limit + "}]}",
+			"{key: action, value: login, descriptors: [{key: user_id, value: bigco, " + limit + "}]}",
+			[]descriptors.Entry{{Key: "action", Value: "hmac:01"}, {Key: "user_id", Value: "hmac:02"}}, ""},
 	} {
 		known, added := "domain: d\ndescriptors:\n- "+c.known+"\n", "domain: d\ndescriptors:\n- "+c.added+"\n"
 		h := replay.NewUnmatchableFinder(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))

@@ -76,6 +76,9 @@ func (p *parser) readFiles(paths []path, what string) []rulesfile.File {
 		}
 		all = append(all, files...)
 	}
+	for _, file := range all {
+		p.suite.Inputs = append(p.suite.Inputs, file.Name)
+	}
 	return all
 }
 

@@ -33,9 +33,10 @@ var defaultStart = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // A Suite holds the tests of one file, with the rules that they test.
 type Suite struct {
-	File  string // the path, as in faults
-	Tests []*Test
-	Rules *descriptors.Rules
+	File   string // the path, as in faults
+	Tests  []*Test
+	Rules  *descriptors.Rules
+	Inputs []string // the paths of the files of the rules and the overlay
 
 	server         decide.Options // options of the simulated server
 	merge          bool           // merge_domain_config

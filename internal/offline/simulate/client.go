@@ -111,10 +111,13 @@ func retryAfter(result *decide.Result) (time.Duration, bool) {
 	return max(seconds, 1) * time.Second, result.Decisions[denier].MayFitLater()
 }
 
-// countLimits counts the verdicts of the last attempt.
+// countLimits counts the verdicts of the last attempt, without those of calls that end a lease.
 func (c *client) countLimits() {
 	for i := range c.result.Decisions {
 		d := &c.result.Decisions[i]
+		if d.EndsLease() {
+			continue // the second call of a request
+		}
 		for j := range d.Verdicts {
 			count := &c.limits[c.rows.rowOf(d, j)]
 			count.requests++

@@ -101,7 +101,9 @@ type Recorded struct {
 type Sample struct {
 	Share    float64  `json:"share"` // the share of keys recorded, above 0 and below 1
 	Requests Estimate `json:"requests"`
-	Denied   Estimate `json:"denied"`
+	// Denied assumes that the descriptors which the sample left out are allowed. Its interval also
+	// includes the number if they are denied.
+	Denied Estimate `json:"denied"`
 }
 
 // An Estimate is a number with its 95 % confidence interval.

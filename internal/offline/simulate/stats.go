@@ -23,8 +23,9 @@ type stats struct {
 	denied  series
 	limits  []*limitStats // by row; nil without requests
 	keys    int           // over all limits
-	share   float64       // of all keys that the recording has; set by finish
-	chunk   []keyStats    // room for further keys
+	sums    sampleSums
+	share   float64    // of all keys that the recording has; set by finish
+	chunk   []keyStats // room for further keys
 	// entries and bytes are the memory of the spans and logs of all keys. Beyond their bounds there
 	// is no comparison.
 	entries, bytes     int
@@ -96,8 +97,10 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 	s.compareRecorded(line, outcome)
 	s.unmatchable.Add(&line.Request)
 	if err != nil {
+		s.sums.add(line, nil)
 		return
 	}
+	s.sums.add(line, result)
 	matched := false
 	for i := range result.Decisions {
 		d := &result.Decisions[i]

@@ -53,34 +53,11 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client, share float6
 		}
 		r.Limits = append(r.Limits, limit)
 	}
-	s.addEstimates()
+	if share < 1 {
+		r.Sample = s.sums.estimates(share, r)
+	}
 	s.warn(clients)
 	return r
-}
-
-// addEstimates adds the estimates for all traffic, of which a recording is a sample.
-func (s *stats) addEstimates() {
-	if s.share >= 1 {
-		return
-	}
-	// A request may have several limits. Its squares are those of the limit in which they are
-	// largest.
-	requests, denied := 0.0, 0.0
-	for _, l := range s.limits {
-		if l == nil {
-			continue
-		}
-		squares, deniedSquares := 0.0, 0.0
-		for _, k := range l.keys {
-			squares += float64(k.requests) * float64(k.requests)
-			deniedSquares += float64(k.denied) * float64(k.denied)
-		}
-		requests, denied = max(requests, squares), max(denied, deniedSquares)
-	}
-	r := &s.result
-	r.Sample = &Sample{
-		Share: s.share, Requests: estimateSum(float64(r.Requests), requests, s.share), Denied: estimateSum(float64(r.Denied), denied, s.share),
-	}
 }
 
 func (s *stats) warn(clients []*client) {
@@ -230,17 +207,4 @@ func quantilesOf(values []int64) Quantiles {
 	return Quantiles{
 		Min: values[0], P50: upTo(500), P75: upTo(750), P90: upTo(900), P95: upTo(950), P99: upTo(990), P999: upTo(999), Max: upTo(1000),
 	}
-}
-
-// estimateKeys estimates the number of all keys from the number in a sample by hash of key.
-func estimateKeys(sampled int64, share float64) *Estimate {
-	low, high := replay.EstimateKeys(sampled, share)
-	return &Estimate{Value: float64(sampled) / share, Low: float64(low), High: float64(high)}
-}
-
-// estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares
-// of the addends.
-func estimateSum(sum, squares, share float64) Estimate {
-	low, high := replay.EstimateSum(sum, squares, share)
-	return Estimate{Value: sum / min(share, 1), Low: low, High: high}
 }

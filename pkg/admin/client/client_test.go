@@ -149,6 +149,19 @@ func TestClientStreamsDecisions(t *testing.T) {
 }
 
 // A request that Weir accepts can have several MiB, and Weir sends it with each of its decisions.
+// The server would read the key a=b as the key a.
+func TestClientRejectsAFilterKeyWithAnEqualsSign(t *testing.T) {
+	c, _, _, _ := serve(t)
+	for _, entry := range []explain.Entry{{"a=b", "c"}, {"a=b", ""}} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := c.Decisions(ctx, api.Filter{Entry: entry}, nil, nil)
+		cancel()
+		if !errors.Is(err, client.ErrFilterKey) {
+			t.Errorf("%q: error %v, want that the key has a =", entry, err)
+		}
+	}
+}
+
 func TestClientStreamsLargeDecisions(t *testing.T) {
 	c, f, _, _ := serve(t)
 	large := api.Decision{Key: []explain.Entry{{"path", strings.Repeat("\x01", 4<<20)}}}

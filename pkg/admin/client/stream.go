@@ -19,6 +19,10 @@ import (
 // size, 4 MiB, has at most 24 MiB with its escapes.
 const maxLineBytes = 32 << 20
 
+// ErrFilterKey is the error of [Client.Decisions] for an entry whose key has a '='. The server ends
+// the key at its first '='.
+var ErrFilterKey = errors.New("the key of an entry that selects decisions has a '=': select them by domain and rule")
+
 // Decisions calls decided with each decision that a filter selects. It returns when ctx ends, a
 // function returns an error, or the stream ends. dropped gets the number of decisions that the
 // client was too slow for. A nil dropped is not called.
@@ -26,6 +30,9 @@ const maxLineBytes = 32 << 20
 // At the end of ctx the error is that of ctx. If the server ends the stream, it is
 // [io.ErrUnexpectedEOF].
 func (c *Client) Decisions(ctx context.Context, f api.Filter, decided func(api.Decision) error, dropped func(int64) error) error {
+	if strings.Contains(f.Entry[0], "=") {
+		return ErrFilterKey
+	}
 	response, err := c.send(ctx, http.MethodGet, "/v1/decisions", queryOf(f), nil)
 	if err != nil {
 		return err
