@@ -50,7 +50,7 @@ func TestWorkflowsAreHardened(t *testing.T) {
 			}
 		}
 		for _, job := range w.Jobs {
-			if job.TimeoutMinutes == nil {
+			if job.WorkflowCall == nil && job.TimeoutMinutes == nil {
 				t.Errorf("%s: job %s has no timeout-minutes", name, job.ID.Value)
 			}
 			for _, step := range job.Steps {
@@ -86,6 +86,9 @@ func TestReleaseIsVerifiedSignedAndThenPublished(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"contents: write", "id-token: write", "packages: write"}; !slices.Equal(got, want) {
 		t.Errorf("the job may %q, want %q", got, want)
+	}
+	if test := w.Jobs["test"]; len(job.Needs) != 1 || job.Needs[0].Value != "test" || test.WorkflowCall.Uses.Value != "./.github/workflows/ci.yml" {
+		t.Error("the release does not wait for the tests of ci.yml")
 	}
 	var script strings.Builder
 	for _, step := range job.Steps {
