@@ -86,7 +86,7 @@ func Open(o Options) (*Loader, error) {
 		return nil, err
 	}
 	if err != nil {
-		l.reportFailure(err)
+		l.reportRulesFailure(err)
 	}
 	return l, nil
 }
@@ -94,14 +94,14 @@ func Open(o Options) (*Loader, error) {
 // applyReceived puts the rules that were last received in force. It logs errors. l.mu must be held.
 func (l *Loader) applyReceived() {
 	if l.overlay.err != nil {
-		l.reportFailure(l.overlay.err)
+		l.reportRulesFailure(l.overlay.err)
 	}
 	files := l.received.read()
 	if files == nil {
 		return
 	}
 	if err := l.apply(files); err != nil {
-		l.reportFailureOf(l.received.path, err)
+		l.reportFailure(l.received.path, err)
 		return
 	}
 	l.log.Info("saved xDS rules are in force until the control plane answers", zap.String("rules_file", l.received.path))
@@ -188,7 +188,7 @@ func (l *Loader) load(files []rulesfile.File, err error) error {
 		err = l.apply(files)
 	}
 	if err != nil {
-		l.reportFailure(err)
+		l.reportRulesFailure(err)
 	}
 	return err
 }
@@ -236,18 +236,18 @@ func (l *Loader) apply(files []rulesfile.File) error {
 	return nil
 }
 
-// reportFailure is reportFailureOf for an error of the rules, or of the overlay of the start.
-func (l *Loader) reportFailure(err error) {
+// reportRulesFailure is reportFailure for an error of the rules, or of the overlay of the start.
+func (l *Loader) reportRulesFailure(err error) {
 	source := l.Source()
 	if errors.Is(err, l.overlay.err) {
 		source = l.options.Overlay
 	}
-	l.reportFailureOf(source, err)
+	l.reportFailure(source, err)
 }
 
-// reportFailureOf reports err, an error of source, and makes the next load parse its files even if
+// reportFailure reports err, an error of source, and makes the next load parse its files even if
 // they are unchanged. l.mu must be held.
-func (l *Loader) reportFailureOf(source string, err error) {
+func (l *Loader) reportFailure(source string, err error) {
 	l.current = ""
 	l.options.Loaded(nil, err)
 	text := err.Error()

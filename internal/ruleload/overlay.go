@@ -56,7 +56,7 @@ func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if o.err != nil {
-		l.reportFailureOf(l.options.Overlay, o.err)
+		l.reportFailure(l.options.Overlay, o.err)
 		return
 	}
 	l.overlay = o
@@ -64,6 +64,6 @@ func (l *Loader) loadOverlay(files []rulesfile.File, err error) {
 		return
 	}
 	if err := l.apply(l.files); err != nil {
-		l.reportFailure(err)
+		l.reportRulesFailure(err)
 	}
 }
