@@ -75,6 +75,28 @@ func TestPageExplains(t *testing.T) {
 	b.text("#answer", "shop")
 }
 
+// A key with too many reservations has a wait although hits remain.
+func TestPageShowsADenialWithRemainingHits(t *testing.T) {
+	s := serve(t, "")
+	b := s.open(1280, "light")
+	b.signIn(token)
+	b.await("document.getElementById('domain').value === 'shop'")
+	b.run(answerCalls("/v1/keys/peek", `async (real) => {
+		const state = await (await real()).json();
+		state.limits[0].state.retry_after = "500ms";
+		return Response.json(state);
+	}`))
+	b.lookUp("user_id=42")
+	b.text("#answer .badge", "The next request is denied")
+}
+
+// answerCalls makes the page get the results of a function for the calls of a route. The argument
+// of the function makes the real call.
+func answerCalls(route, function string) chromedp.Action {
+	return chromedp.Evaluate(fmt.Sprintf(`window.fetch = ((fetch) => (url, options) =>
+		new URL(url, location).pathname === %q ? (%s)(() => fetch(url, options)) : fetch(url, options))(window.fetch)`, route, function), nil)
+}
+
 // The page shows keys as text, never as HTML, because clients choose them.
 func TestPageShowsKeysAsText(t *testing.T) {
 	s := serve(t, "")

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/explain"
+	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 )
@@ -46,7 +48,7 @@ descriptors:
     rate_limit: {unit: hour, requests_per_unit: 1, penalty: {after: 2, within: 1h, for: 10m}}
   - key: tokens
     descriptors:
-      - {key: lease, rate_limit: {algorithm: funnel, unit: day, requests_per_unit: 1000, reserve: {ttl: 120s}}}
+      - {key: lease, rate_limit: {algorithm: funnel, unit: day, requests_per_unit: 100000, reserve: {ttl: 120s}}}
 `
 )
 
@@ -313,6 +315,23 @@ func TestPeekShowsEveryLimitOfAKey(t *testing.T) {
 	}
 	if state := f.peek(`[["tokens","x"]]`); len(state.Limits) != 1 || state.Limits[0].State.Used != 0 {
 		t.Errorf("a key of a lease has %+v, want one limit without usage", state)
+	}
+}
+
+// The next request for a key with the maximum of open reservations is denied, although hits remain.
+func TestPeekReportsTooManyReservations(t *testing.T) {
+	f := newFixture(t, nil)
+	for i := range limiters.MaxLeases {
+		if !f.hit(1, "tokens", "x", "lease", strconv.Itoa(i)) {
+			t.Fatalf("reservation %d is denied", i)
+		}
+	}
+	if f.hit(1, "tokens", "x", "lease", "one more") {
+		t.Fatal("one reservation too many: allowed, want denied")
+	}
+	l := f.peek(`[["tokens","x"]]`).Limits[0]
+	if l.Allowed || l.State.Remaining == 0 || l.State.RetryAfter == "0s" {
+		t.Errorf("%+v, want a denial with remaining hits and a wait", l)
 	}
 }
 

@@ -1,16 +1,21 @@
 package limiters
 
-// Check returns the verdict on n hits at now, in µs since 1970, without charging them.
+// Check returns the verdict on n hits at now, in µs since 1970, without charging them. Under a
+// limit that reserves, the hits would open a reservation.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
-	return l.verdict(s, now, ok, retryAfter).WithPenalty(l.penaltyLeft(s, now))
+	tooMany := ok && n > 0 && l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
+	if tooMany {
+		retryAfter = s.leaseWait(now, l.ttl)
+	}
+	v := l.verdict(s, now, ok && !tooMany, retryAfter)
+	v.TooManyLeases = tooMany
+	return v.WithPenalty(l.penaltyLeft(s, now))
 }
 
 // Denies reports whether l denies a hit at now, in µs since 1970: because of its usage, a penalty,
 // or as many open reservations as a key may have.
-func (l *Limit) Denies(s *State, now int64) bool {
-	return !l.Check(s, now, 1).Allowed || l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
-}
+func (l *Limit) Denies(s *State, now int64) bool { return !l.Check(s, now, 1).Allowed }
 
 // A GrowFunc makes room for operation i of those passed to [Decide] to enlarge its state. It
 // returns an error if there is no memory.

@@ -48,7 +48,8 @@ const (
 	OpEnd
 	// OpInspect reads the state of the key: it charges nothing, never counts as an offense, and is
 	// never answered by a cache. Hits and Lease are ignored. An inspection is allowed if one more
-	// hit would be, even with peek=over. The operations of its group must inspect too.
+	// hit with a new Lease would be, even with peek=over. The operations of its group must inspect
+	// too.
 	OpInspect
 	// OpCountDenied peeks. If the peek is denied and the limit counts denied hits, it charges Hits,
 	// the debt, which the caller has already denied from its cache. The store does both in one

@@ -214,10 +214,13 @@ local function end_lease(op)
   report(op.key, op.first, op.limit, true, 0)
 end
 
--- Reports whether one more hit fits and, in a verdict of its own, the time left of the penalty.
+-- Reports whether one more hit, in a new reservation, fits and, in a verdict of its own, the time left of the penalty.
 local function inspect(key, op)
   local allowed, retry = op.limit.algorithm.fits(key.state, op.limit, now, 1)
+  local too_many = allowed and op.limit.reserves and op.leases.count >= $MAX_LEASES
+  if too_many then allowed, retry = false, op.leases.module.wait(op.leases, now, op.limit.ttl) end
   report(key, op.first, op.limit, allowed, retry)
+  if too_many then set_result(op.first, $TOO_MANY_LEASES) end
   if op.limit.penalty then set_verdict(op.first + 1, 0, 0, penalty_left(op), 0) end
 end
 

@@ -537,7 +537,8 @@ function verdict(d, limits, problem) {
   if (d?.unlimited) return badge("ok", "Unlimited");
   if (limits.length === 0) return badge("warn", "No limit");
   if (problem || limits.some((l) => !l.state)) return badge("warn", plural(limits.length, "limit"));
-  const full = limits.filter((l) => l.state.remaining === 0 && seconds(l.state.retry_after) !== 0);
+  // A key with too many reservations is denied although hits remain.
+  const full = limits.filter((l) => seconds(l.state.retry_after) !== 0);
   if (full.length === 0) return badge("ok", "One more request is allowed");
   const enforced = full.some((l) => l.mode === "enforced");
   const quota = full.some((l) => l.mode === "quota");

@@ -162,7 +162,8 @@ func testExpiredReservations(p *pair, limit *limiters.Limit) {
 
 // testMaxReservations checks a key with as many open reservations as it may have. A further one is
 // denied, which is an offense. The group of the operation is denied with it. A penalty that ends
-// before the first reservation does not change the reason.
+// before the first reservation does not change the reason. An inspection returns the same
+// verdict.
 func testMaxReservations(p *pair, limit *limiters.Limit) {
 	p.t.Helper()
 	now := traceStart.Add(500 * time.Millisecond)
@@ -179,6 +180,9 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 		if v != want {
 			p.t.Errorf("a reservation too many: %+v, want %+v", v, want)
 		}
+	}
+	if v := p.takeSingles(now, limiters.Op{Key: "full", Limit: limit, Kind: limiters.OpInspect}); v != want {
+		p.t.Errorf("an inspection: %+v, want %+v", v, want)
 	}
 	if v := p.takeSingles(now, held); !v.Allowed || v.Used != limiters.MaxLeases {
 		p.t.Errorf("a held reservation: %+v", v)
@@ -199,6 +203,10 @@ func testMaxReservations(p *pair, limit *limiters.Limit) {
 	further.Lease = limiters.NewLeaseID(nil, "further")
 	if v := p.takeSingles(now, further); !v.TooManyLeases || v.Penalized || v.Remaining != 0 || v.RetryAfter != want.RetryAfter {
 		p.t.Errorf("a penalty that ends before the first reservation: %+v, want too many leases", v)
+	}
+	inspection := limiters.Op{Key: "brief penalty", Limit: further.Limit, Kind: limiters.OpInspect}
+	if v := p.takeSingles(now, inspection); !v.TooManyLeases || v.Penalized || v.PenaltyLeft != time.Millisecond || v.RetryAfter != want.RetryAfter {
+		p.t.Errorf("an inspection during this penalty: %+v, want too many leases", v)
 	}
 }
 
