@@ -145,6 +145,13 @@ func TestPageResetsAfterConfirmation(t *testing.T) {
 	b.lookUp("user_id=nobody")
 	b.run(chromedp.Click("#answer button.danger", chromedp.ByQuery), chromedp.Click("#confirm button[value=reset]", chromedp.ByQuery))
 	b.text("#answer", "nothing is stored for this key")
+
+	s.deny("user_id", "42")
+	b.lookUp("user_id=42")
+	b.run(answerCalls("/v1/explain", "() => Promise.reject(new TypeError())"))
+	b.run(chromedp.Click("#answer button.danger", chromedp.ByQuery), chromedp.Click("#confirm button[value=reset]", chromedp.ByQuery))
+	b.text("#answer", "No answer")
+	b.text("#answer", "Reset at")
 }
 
 // An outage of the store, and one of Weir, look like outages: no old figure passes for a new one.

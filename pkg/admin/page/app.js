@@ -471,9 +471,10 @@ async function ask() {
   }
 }
 
-/** look looks up entries of a domain. A later call makes an earlier one void. */
+/** look looks up entries of a domain, and shows a note above the answer. A later call makes an earlier one void. */
 async function look({ domain, entries }, note = "") {
   const mine = ++askedN;
+  const notes = note ? [el("p", { class: "badge ok" }, note)] : [];
   answer(el("p", { class: "muted" }, "Looking up…"));
   try {
     const [explained, state] = await Promise.all([
@@ -486,23 +487,22 @@ async function look({ domain, entries }, note = "") {
     ]);
     if (mine !== askedN) return;
     asked = { domain, entries };
-    showAnswer(explained.content, state.content, explained.problem, note);
+    showAnswer(explained.content, state.content, explained.problem, notes);
   } catch (error) {
     if (mine !== askedN) return;
     if (error.status === 401) signOut("The token is no longer valid.");
-    else answer(el("p", { class: "badge no" }, "No answer"), el("p", {}, error.message));
+    else answer(...notes, el("p", { class: "badge no" }, "No answer"), el("p", {}, error.message));
   }
 }
 
 const answer = (...nodes) => $("answer").replaceChildren(...nodes);
 
-function showAnswer(record, state, problem, note) {
+function showAnswer(record, state, problem, notes) {
   const d = record.descriptors[0];
   // A peek lists the limits with leases, too. An explanation has those of the request only.
   const limits = state?.limits?.length > 0 ? state.limits : (d?.limits ?? []);
-  const nodes = [];
-  if (note) nodes.push(el("p", { class: "badge ok" }, note));
-  nodes.push(verdict(d, limits, problem), el("p", { class: "muted" }, `As of ${new Date().toLocaleTimeString()}. The figures below do not update by themselves.`));
+  const nodes = [...notes, verdict(d, limits, problem),
+    el("p", { class: "muted" }, `As of ${new Date().toLocaleTimeString()}. The figures below do not update by themselves.`)];
   if (problem) nodes.push(el("p", {}, `${problem} The limits are shown without their usage.`));
   if (d) {
     const walk = el("ol", { class: "walk", "aria-label": "Matching, entry by entry" });
