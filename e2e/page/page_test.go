@@ -32,6 +32,13 @@ func TestPageNeedsAToken(t *testing.T) {
 	if shown := js[string](b, "document.body.innerText"); strings.Contains(shown, "user_id") {
 		t.Errorf("a page without a token shows rules: %s", shown)
 	}
+	b.signIn(token)
+	b.await("document.getElementById('domain').value === 'shop'")
+	b.lookUp("user_id=42")
+	b.run(chromedp.Click("#answer button.danger", chromedp.ByQuery))
+	b.await("document.getElementById('confirm').open")
+	b.run(answerCalls("/v1/status", "async () => new Response('', { status: 401 })"))
+	b.await("!document.getElementById('sign-in').hidden && !document.getElementById('confirm').open")
 }
 
 // The rates and the busiest keys follow the load without a reload.

@@ -610,6 +610,7 @@ function signOut(text = "") {
   noShadow = false;
   history.clear();
   rows.clear();
+  $("confirm").close();
   answer();
   clearTimeout(timer);
   show("sign-in");
