@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -146,6 +147,9 @@ func usageExitCode(args []string) int {
 	return int(cli.Error)
 }
 
+// foreignCommands maps commands of other programs to the commands of weir with the same purpose.
+var foreignCommands = map[string]string{"lint": "check", "validate": "check"}
+
 // unknownCommand returns an error if args name an unknown command or subcommand. The error suggests
 // the nearest command, or lists all of them.
 func unknownCommand(parser *kong.Kong, args []string) error {
@@ -162,7 +166,7 @@ func unknownCommand(parser *kong.Kong, args []string) error {
 				below = command
 			}
 		}
-		switch nearest := spelling.Nearest(arg, names); {
+		switch nearest := cmp.Or(foreignCommands[path+arg], spelling.Nearest(arg, names)); {
 		case below != nil:
 			known, path = below.Children, path+arg+" "
 		case nearest != "":
