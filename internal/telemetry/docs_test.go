@@ -53,7 +53,7 @@ var sections = []struct {
 		{"weir_build_info", "Use it to count the replicas of each version during a rollout."},
 	}},
 	{"Limits", "The last three metrics exist only with `ADMIN_ADDR` or `DENIAL_LOG`.", []struct{ name, use string }{
-		{"weir_denials_total", "If a client gets a 429, this metric shows which limit denies."},
+		{"weir_denials_total", "If a client gets a 429, this metric shows which limit denies. A 429 for an invalid lease id is only in `weir_bad_lease_ids_total`."},
 		{"weir_denied_peeks_total", "Envoy and gateways may send a peek before they charge."},
 		{"weir_hits_total", "Compare the denied hits of a rule with its allowed hits."},
 		{"weir_unmatched_descriptors_total", "If a limit has no effect, compare these descriptors with the rules."},
