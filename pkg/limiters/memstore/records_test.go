@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -235,6 +237,26 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 }
 
 // The text of a key may be part of a message that is freed or overwritten.
+// A request may carry its limit, so a client can choose windows. Their hashes under a fixed factor
+// are known to it.
+func TestChosenWindowsOfAKeySpreadOverTheIndexes(t *testing.T) {
+	const factor = 0x9e3779b97f4a7c15
+	s := New(Options{})
+	records, perArc := 0, map[[2]uint64]int{} // by shard and the first bits of the hash
+	for seconds := uint64(1); records < 4096; seconds++ {
+		window := seconds * uint64(time.Second)
+		if window*factor>>57 != 0 {
+			continue
+		}
+		records++
+		shard, hash := s.locate("k", time.Duration(window))
+		perArc[[2]uint64{shard, uint64(hash >> 28)}]++
+	}
+	if most := slices.Max(slices.Collect(maps.Values(perArc))); most > 16 { // one is expected
+		t.Errorf("%d of %d records are in one sixteenth of an index", most, records)
+	}
+}
+
 func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	for _, n := range []int{0, 1, 40, maxKeyBytes - 1, maxKeyBytes, maxKeyBytes + 1, 5000} {

@@ -106,11 +106,15 @@ func (set *shardSet) all() iter.Seq[int] {
 	}
 }
 
-// locate returns the number of the shard of a key under limits of a window, and its hash there. The
-// factor, 2^64 over the golden ratio, separates the records of one key.
+// locate returns the number of the shard of a key under limits of a window, and its hash there. A
+// client can choose windows, because a request may carry its limit. So the window is multiplied by
+// the hash of the key, which depends on the secret seed: otherwise the records of chosen windows
+// could be neighbors in an index.
 func (s *Store) locate(key string, window time.Duration) (shard uint64, hash uint32) {
-	h := maphash.String(s.seed, key) ^ uint64(window)*0x9e3779b97f4a7c15
-	return h % shardCount, uint32(h >> 32)
+	h := maphash.String(s.seed, key)
+	high, low := bits.Mul64(h^uint64(window)*0x9e3779b97f4a7c15, h|1) // the factor is 2^64 over the golden ratio
+	mixed := high ^ low
+	return mixed % shardCount, uint32(mixed >> 32)
 }
 
 // findShards finds the shard of each key.
