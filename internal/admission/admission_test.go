@@ -50,6 +50,30 @@ func TestCloseWaitsForRequestsInFlight(t *testing.T) {
 	}
 }
 
+// A client may read its response slowly.
+func TestResponseIsWrittenOutsideTheLimit(t *testing.T) {
+	g := NewGate(1)
+	w := &observedWriter{ResponseRecorder: httptest.NewRecorder(), onWrite: func() {
+		if n := g.Stats().InFlight; n != 0 {
+			t.Errorf("%d requests in flight while a response is written, want 0", n)
+		}
+	}}
+	g.Handler(http.NotFoundHandler(), 1).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", nil))
+	if w.Code != http.StatusNotFound || w.Body.Len() == 0 {
+		t.Errorf("got %d and %q, want the response of the handler", w.Code, w.Body)
+	}
+}
+
+type observedWriter struct {
+	*httptest.ResponseRecorder
+	onWrite func()
+}
+
+func (w *observedWriter) Write(b []byte) (int, error) {
+	w.onWrite()
+	return w.ResponseRecorder.Write(b)
+}
+
 // A stopping server is not overloaded: its requests get another status, and are not counted as
 // shed.
 func TestStoppingIsNotOverload(t *testing.T) {

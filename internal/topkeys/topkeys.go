@@ -106,8 +106,12 @@ func (c *Counter) Add(r *decide.Result) {
 	}
 }
 
+// maxKeyBytes is the length of the longest counted key. A request that carries its limit can have a
+// key of 17 KB.
+const maxKeyBytes = 1 << 10
+
 func (c *Counter) add(d *decide.Decision, denied bool) {
-	if d.Hits <= 0 && !denied {
+	if d.Hits <= 0 && !denied || len(d.Key) > maxKeyBytes {
 		return
 	}
 	n := uint64(max(d.Hits, 0))

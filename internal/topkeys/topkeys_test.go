@@ -93,6 +93,23 @@ func TestTopListsBusiestAndMostDeniedKeys(t *testing.T) {
 }
 
 // KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
+// A request that carries its limit has a key of all its entries.
+func TestLongKeysAreNotCounted(t *testing.T) {
+	f := counting(t, 10, "")
+	for _, count := range []int{1, 8} { // entries of 200 bytes
+		d := decide.Descriptor{Hits: 1, Override: &decide.Override{RequestsPerUnit: 5, Unit: descriptors.Hour}}
+		for i := range count {
+			d.Entries = append(d.Entries, descriptors.Entry{Key: fmt.Sprintf("%0100d", i), Value: strings.Repeat("v", 100)})
+		}
+		request, result := decide.Request{Domain: "shop", Descriptors: []decide.Descriptor{d}}, &decide.Result{}
+		must.Succeed(t, f.decider.Decide(t.Context(), &request, result))
+		f.Add(result)
+	}
+	if lines := f.list(api.ByHits, "", 10); len(lines) != 1 {
+		t.Errorf("listed %q, want only the short key", lines)
+	}
+}
+
 func TestKeysAreHashedUnderASecret(t *testing.T) {
 	const secret = "a secret of 16 bytes"
 	f := counting(t, 10, secret)

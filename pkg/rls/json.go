@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -28,8 +29,7 @@ const MaxBodyBytes = 256 << 10
 // envoyproxy/ratelimit. The status is 200 for OK, 429 for OVER_LIMIT, 400 for an invalid request
 // with the reason in the body, and 503 if there is no decision.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var request ratelimitv3.RateLimitRequest
-	err := readJSON(w, r, &request)
+	wire, err := s.readJSON(w, r)
 	c := newCall() // after the body, which may arrive slowly
 	c.observation.Protocol = JSON
 	if err != nil {
@@ -41,7 +41,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		badRequest(w, err.Error())
 		return
 	}
-	response, err := s.answerGenerated(r.Context(), c, &request)
+	c.decodeErr = malformedStatus(c.message.unmarshal(wire))
+	wire, err = s.answer(r.Context(), c)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:
@@ -51,7 +52,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Service Unavailable", http.StatusServiceUnavailable)
 		return
 	}
-	text, err := protojson.Marshal(response)
+	var response ratelimitv3.RateLimitResponse
+	text, err := []byte(nil), proto.Unmarshal(wire, &response)
+	if err == nil {
+		text, err = protojson.Marshal(&response)
+	}
 	if err != nil {
 		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 		return
@@ -67,21 +72,30 @@ func badRequest(w http.ResponseWriter, reason string) {
 	http.Error(w, "Bad Request: "+reason, http.StatusBadRequest)
 }
 
-// readJSON reads a request from the body. Its error is shown to the client.
-func readJSON(w http.ResponseWriter, r *http.Request, request *ratelimitv3.RateLimitRequest) error {
+// readJSON reads a request from the body and returns it in wire format. Its error is shown to the
+// client.
+func (s *Service) readJSON(w http.ResponseWriter, r *http.Request) (wire []byte, err error) {
 	body, err := io.ReadAll(http.MaxBytesReader(underlying(w), r.Body, MaxBodyBytes))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBodyBytes)
+		return nil, fmt.Errorf("the body has more than %d bytes: send fewer descriptors in one request", MaxBodyBytes)
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errors.New("the body did not arrive in time: check its Content-Length, and send it without pauses")
+		return nil, errors.New("the body did not arrive in time: check its Content-Length, and send it without pauses")
 	case isClosed(err):
-		return errBodyCanceled
+		return nil, errBodyCanceled
 	case err != nil:
-		return fmt.Errorf("%w: %w", errUnreadable, err)
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	return parseJSON(body, request)
+	// Three bytes of JSON can become an object of a hundred, so only a few bodies are parsed at a
+	// time.
+	select {
+	case s.parsing <- struct{}{}:
+		defer func() { <-s.parsing }()
+	case <-r.Context().Done():
+		return nil, errBodyCanceled
+	}
+	return parseJSON(body)
 }
 
 // isClosed reports whether err, of a read, means that the connection is closed.
@@ -122,28 +136,30 @@ func underlying(w http.ResponseWriter) http.ResponseWriter {
 // maxFaultBytes bounds the text of a fault, which quotes the body.
 const maxFaultBytes = 200
 
-func parseJSON(body []byte, request *ratelimitv3.RateLimitRequest) error {
-	err := protojson.Unmarshal(body, request)
+// parseJSON converts a request from JSON to wire format.
+func parseJSON(body []byte) (wire []byte, err error) {
+	var request ratelimitv3.RateLimitRequest
+	err = protojson.Unmarshal(body, &request)
 	if err == nil {
-		return nil
+		return proto.Marshal(&request)
 	}
 	fault := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:")) // contains the line and the column
 	if len(bytes.TrimSpace(body)) == 0 {
 		fault = "the body is empty"
 	}
-	return fmt.Errorf("%w: %s: write one such as %s", errNotARequest, descriptors.Truncate(fault, maxFaultBytes),
+	return nil, fmt.Errorf("%w: %s: write one such as %s", errNotARequest, descriptors.Truncate(fault, maxFaultBytes),
 		`{"domain":"shop","descriptors":[{"entries":[{"key":"user_id","value":"42"}],"hits_addend":1}]}`)
 }
 
 // ParseRequest parses a RateLimitRequest in JSON as [Service.ServeHTTP] does. Its error is shown to
 // the sender. It does not validate what [decide.Decider.Decide] validates.
 func ParseRequest(body []byte) (*decide.Request, error) {
-	var sent ratelimitv3.RateLimitRequest
-	if err := parseJSON(body, &sent); err != nil {
+	wire, err := parseJSON(body)
+	if err != nil {
 		return nil, err
 	}
 	var m message
-	if err := m.readGenerated(&sent); err != nil {
+	if err := m.unmarshal(wire); err != nil {
 		return nil, err
 	}
 	request := new(decide.Request)

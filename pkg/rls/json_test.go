@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"unicode"
 	"unicode/utf8"
 
@@ -125,6 +126,26 @@ func TestTooLargeBodyClosesTheConnection(t *testing.T) {
 
 // The response to any body is a decision as JSON, or one short line of text without control
 // characters.
+// Parsing takes much more memory than the body.
+func TestFewBodiesAreParsedAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, w := newFixture(t), httptest.NewRecorder()
+		for range cap(s.parsing) {
+			s.parsing <- struct{}{}
+		}
+		go s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/json", strings.NewReader("{}")))
+		synctest.Wait()
+		if w.Body.Len() > 0 {
+			t.Errorf("answered %q while others are parsed", w.Body)
+		}
+		<-s.parsing
+		synctest.Wait()
+		if w.Code != http.StatusBadRequest || len(s.parsing) != cap(s.parsing)-1 {
+			t.Errorf("got %d, %d bodies being parsed, want 400 and one fewer than before", w.Code, len(s.parsing))
+		}
+	})
+}
+
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"alice"},{"key":"action","value":"post"}]}]}`,

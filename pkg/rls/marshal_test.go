@@ -171,7 +171,9 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 	var r ratelimitv3.RateLimitRequest
 	must.Succeed(t, prototext.Unmarshal([]byte(text), &r))
 	var c call
-	must.Succeed(t, c.message.readGenerated(&r))
+	wire, err := proto.Marshal(&r)
+	must.Succeed(t, err)
+	must.Succeed(t, c.message.unmarshal(wire))
 	must.Succeed(t, c.message.toRequest(&c.request))
 	for i, want := range []decide.Descriptor{{Hits: -3, Refund: true}, {Refund: true}, {Hits: -2, Refund: true}, {}, {Hits: 3}} {
 		if got := c.request.Descriptors[i]; got.Hits != want.Hits || got.Refund != want.Refund {

@@ -4,18 +4,15 @@ import (
 	"errors"
 	"fmt"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// A message is a RateLimitRequest, decoded from the wire or from Envoy's generated type. It stores
-// at most one descriptor and one entry beyond the bounds of package decide, which suffices to
-// reject the request.
+// A message is a RateLimitRequest, decoded from the wire. It stores at most one descriptor and one
+// entry beyond the bounds of package decide, which suffices to reject the request.
 type message struct {
 	domain      string
 	hitsAddend  uint32
@@ -84,16 +81,6 @@ func (m *message) mayRefund() bool {
 		}
 	}
 	return false
-}
-
-// readGenerated fills an empty m from Envoy's generated type. It encodes the request again, so that
-// there is only one decoder. It fails for invalid UTF-8.
-func (m *message) readGenerated(request *ratelimitv3.RateLimitRequest) error {
-	wire, err := proto.Marshal(request)
-	if err != nil {
-		return err
-	}
-	return m.unmarshal(wire)
 }
 
 // toRequest fills an empty r from m. Its error is shown to the client.

@@ -6,11 +6,10 @@ package rls
 import (
 	"context"
 	"errors"
+	"runtime"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-rls/weir/pkg/decide"
 )
@@ -19,6 +18,7 @@ import (
 type Service struct {
 	decider *decide.Decider
 	options Options
+	parsing chan struct{} // has room for the bodies that are parsed at a time
 }
 
 // Options configures a [Service]. The zero value is the default configuration.
@@ -83,20 +83,7 @@ func New(d *decide.Decider, o Options) *Service {
 		o.RetryAfterJitter = 0
 	}
 	o.RetryAfterJitter = min(o.RetryAfterJitter, 1)
-	return &Service{decider: d, options: o}
-}
-
-// answerGenerated is answer for a call whose request has Envoy's generated type.
-func (s *Service) answerGenerated(
-	ctx context.Context, c *call, request *ratelimitv3.RateLimitRequest,
-) (*ratelimitv3.RateLimitResponse, error) {
-	c.decodeErr = malformedStatus(c.message.readGenerated(request))
-	wire, err := s.answer(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	r := &ratelimitv3.RateLimitResponse{}
-	return r, proto.Unmarshal(wire, r)
+	return &Service{decider: d, options: o, parsing: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
 // answer decides a call, observes it and releases it. It returns the response in wire format. The

@@ -40,11 +40,21 @@ func ServeByGeneratedTypes(ctx context.Context, s *Service, wire []byte) (mem.Bu
 	if err := proto.Unmarshal(wire, &request); err != nil {
 		return nil, err
 	}
-	response, err := s.answerGenerated(ctx, newCall(), &request)
+	c := newCall()
+	again, err := proto.Marshal(&request)
 	if err != nil {
 		return nil, err
 	}
-	return wireCodec.Marshal(response)
+	c.decodeErr = malformedStatus(c.message.unmarshal(again))
+	answer, err := s.answer(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var response ratelimitv3.RateLimitResponse
+	if err := proto.Unmarshal(answer, &response); err != nil {
+		return nil, err
+	}
+	return wireCodec.Marshal(&response)
 }
 
 // ShouldRateLimit serves a request as a gRPC server does, without a connection.
