@@ -181,11 +181,9 @@ func unknownCommand(parser *kong.Kong, args []string) error {
 // removeUnknown removes unknown flags with their values from args, and warns about each one.
 // envoyproxy/ratelimit ignores its arguments, and some manifests contain flags of its forks.
 func removeUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string {
-	known := map[string]bool{"help": true}
-	for _, command := range parser.Model.Children {
-		for _, flag := range command.Flags {
-			known[flag.Name], known["no-"+flag.Name] = true, true
-		}
+	known := map[string]bool{"--help": true}
+	for _, flag := range selectedCommand(parser, args).Flags {
+		known["--"+flag.Name], known["--no-"+flag.Name], known["-"+string(flag.Short)] = true, true, true
 	}
 	var accepted []string
 	mayBeValue := false // the flag before arg was removed, and has no value yet
@@ -197,10 +195,10 @@ func removeUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string 
 			mayBeValue = false
 			continue
 		}
-		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		name, _, hasValue := strings.Cut(arg, "=")
 		mayBeValue = !known[name] && !hasValue
 		if !known[name] {
-			fmt.Fprintf(stderr, "weir: warning: unknown argument --%s ignored\n", name)
+			fmt.Fprintf(stderr, "weir: warning: unknown argument %s ignored\n", name)
 			continue
 		}
 		accepted = append(accepted, arg)
@@ -208,12 +206,20 @@ func removeUnknown(parser *kong.Kong, args []string, stderr io.Writer) []string 
 	return accepted
 }
 
-// helpOf returns the help command for args, whose default command is serve.
-func helpOf(parser *kong.Kong, args []string) string {
+// selectedCommand returns the command that args name, by default serve.
+func selectedCommand(parser *kong.Kong, args []string) (selected *kong.Node) {
 	for _, command := range parser.Model.Children {
-		if len(args) > 0 && command.Name == args[0] && command.Name != "serve" {
-			return "weir " + command.Name + " --help its arguments"
+		if len(args) > 0 && command.Name == args[0] || selected == nil && command.Name == "serve" {
+			selected = command
 		}
+	}
+	return selected
+}
+
+// helpOf returns the help command for args.
+func helpOf(parser *kong.Kong, args []string) string {
+	if command := selectedCommand(parser, args); command.Name != "serve" {
+		return "weir " + command.Name + " --help its arguments"
 	}
 	return "weir serve --help the settings"
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // helpArgs rewrites common spellings of help and version to those of kong. It reports whether
-// --help=all was given.
-func helpArgs(args []string) (_ []string, all bool) {
+// --help=all was given. Started as ratelimit, -v is a flag to ignore, and not a request.
+func helpArgs(args []string, asRatelimit bool) (_ []string, all bool) {
 	if len(args) == 0 {
 		return args, false
 	}
-	switch args[0] {
-	case "help":
+	switch first := args[0]; {
+	case first == "help":
 		args = append(slices.Clone(args[1:]), "--help")
-	case "-v", "--version":
+	case !asRatelimit && (first == "-v" || first == "--version"):
 		args = []string{"version"}
 	}
 	if i := slices.Index(args, "--help=all"); i >= 0 {

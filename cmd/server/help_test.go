@@ -77,6 +77,8 @@ func TestUnknownArgumentsAsRatelimitAreIgnored(t *testing.T) {
 		{"with a value of its own", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr", ":1", missing}, true, 1},
 		{"an argument after the value", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr", ":1", "extra", missing}, true, 2},
 		{"a value before an argument", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", "extra", missing}, true, 2},
+		{"with a flag of another command", "/bin/ratelimit", []string{"--quotaRateLimitServiceAddr=:1", "--limit", "5", missing}, true, 1},
+		{"with a short flag", "/bin/ratelimit", []string{"-v", "-json", "--quotaRateLimitServiceAddr=:1", missing}, true, 1},
 		{"ratelimit as an argument", "weir", []string{"/bin/ratelimit", "--quotaRateLimitServiceAddr=:1", missing}, true, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {

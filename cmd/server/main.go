@@ -78,7 +78,7 @@ func run(ctx context.Context, program string, args []string, stdout, stderr io.W
 	if len(args) > 0 && args[0] == "/bin/ratelimit" {
 		args, asRatelimit = args[1:], true
 	}
-	args, all := helpArgs(args)
+	args, all := helpArgs(args, asRatelimit)
 	var parsed commands
 	exited := -1
 	parser, err := newParser(&parsed,

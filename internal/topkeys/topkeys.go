@@ -111,7 +111,10 @@ func (c *Counter) Add(r *decide.Result) {
 const maxKeyBytes = 1 << 10
 
 func (c *Counter) add(d *decide.Decision, denied bool) {
-	if d.Hits <= 0 && !denied || len(d.Key) > maxKeyBytes {
+	if len(d.Key) > maxKeyBytes {
+		return
+	}
+	if d.Hits <= 0 && !denied {
 		return
 	}
 	n := uint64(max(d.Hits, 0))
