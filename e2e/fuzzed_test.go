@@ -26,6 +26,8 @@ import (
 
 var fuzzedRequests = flag.Int("fuzzed-requests", 30_000, "how many requests TestFuzzedRequestsNeverPanicOrLeak sends")
 
+var fuzzedSeed = flag.Uint64("fuzzed-seed", 1, "the seed of the requests of TestFuzzedRequestsNeverPanicOrLeak")
+
 const onceAYearEach = "domain: weir\ndescriptors:\n" +
 	"  - {key: user_id, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1000}}\n" +
 	"  - {key: action, rate_limit: {algorithm: sliding_log, unit: year, requests_per_unit: 10}}\n" +
@@ -38,14 +40,13 @@ func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 	onEachStore(t, onceAYearEach, func(t *testing.T, w *harness.Weir) {
 		const senders = 8
 		const maxSeries = 8 * 10_000 // for each of 10,000 names, and a fixed number besides
-		seed := rand.Uint64()
 		send := func(n int) {
 			var left atomic.Int64
 			left.Store(int64(n))
 			var all sync.WaitGroup
 			for i := range senders {
 				all.Go(func() {
-					f := &fuzzer{random: rand.New(rand.NewPCG(seed, uint64(i))), weir: w}
+					f := &fuzzer{random: rand.New(rand.NewPCG(*fuzzedSeed, uint64(i))), weir: w}
 					for left.Load() > 0 && t.Context().Err() == nil {
 						left.Add(-int64(f.connection(t)))
 					}
@@ -70,7 +71,7 @@ func TestFuzzedRequestsNeverPanicOrLeak(t *testing.T) {
 		// 20 goroutines and 10 files allow for connections of the admin API and of Redis that have
 		// not ended.
 		after := footprintOf(t, w, footprint{goroutines: before.goroutines + 20, files: before.files + 10})
-		t.Logf("%d requests, seed %#x: %v before the last two thirds, %v after", *fuzzedRequests, seed, before, after)
+		t.Logf("%d requests, seed %#x: %v before the last two thirds, %v after", *fuzzedRequests, *fuzzedSeed, before, after)
 		// If each request leaks, enough requests exceed these bounds. Half of the heap and 16 MiB
 		// allow for caches and pools that are not full yet.
 		if after.heap > before.heap+before.heap/2+16<<20 || after.series > maxSeries {

@@ -60,7 +60,7 @@ func TestReadyIsLoggedOnceAfterListening(t *testing.T) {
 func TestReadyIsNotLoggedBeforeRulesAndStore(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+redistest.FreeAddr(t))
-	s.log.await(t, 0, "redis does not answer, not ready")
+	s.log.await(t, 0, "redis does not answer")
 	s.terminate(1)
 	s.log.await(t, 0, `"@message":"stopped"`)
 	if all := s.messages(); slices.Contains(all, "ready") {

@@ -57,7 +57,7 @@ func TestReadyWhenRedisStartsLate(t *testing.T) {
 	t.Parallel()
 	addr := redistest.FreeAddr(t)
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+addr)
-	s.log.await(t, 0, "redis does not answer, not ready")
+	s.log.await(t, 0, "redis does not answer")
 	if code, _ := s.get("/healthcheck"); code != 500 {
 		t.Errorf("/healthcheck is %d while there is no Redis, want 500", code)
 	}
@@ -76,7 +76,7 @@ func TestRedisSlowerThanStoreTimeoutIsNotReady(t *testing.T) {
 	redis := redistest.Start(t)
 	far := redistest.SlowProxy(t, redis.Addr, 50*time.Millisecond)
 	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL="+far, "STORE_TIMEOUT=20ms")
-	line, _ := s.log.await(t, 0, "redis answers too late, not ready")
+	line, _ := s.log.await(t, 0, "redis answers too late")
 	for _, want := range []string{"a call to Redis takes longer than STORE_TIMEOUT: ", "want less than 20ms", "raise STORE_TIMEOUT", "Envoy"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("the log does not say %q: %s", want, line)

@@ -120,8 +120,8 @@ func TestSIGTERMWaitsForRequestsInFlight(t *testing.T) {
 // The end of a server waits for requests in flight, and then closes connections on which half a
 // request is open.
 func TestStopWaitsForRequestsInFlight(t *testing.T) {
-	// stopGRPC looks at the requests every hundredth of idleToStop. The request leaves between two
-	// looks: at a look, it might be seen or not.
+	// stopGRPC checks the requests every hundredth of idleToStop. The request ends between two
+	// checks, so that its order with a check is certain.
 	const between = idleToStop / 200
 	for name, c := range map[string]struct{ left, canceled, want time.Duration }{
 		"until they are decided": {5*idleToStop + between, time.Hour, 6 * idleToStop},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A stopper stops a process at signals. The first one requests the stop, and each further one ends
-// the wait at that time. No signal kills the process before it has saved its counters.
+// A stopper stops a process at signals. The first one requests the stop. Each further
+// one ends the wait in progress. No signal kills the process before it has saved its counters.
 type stopper struct {
 	signals   <-chan os.Signal // further ones, once requested has ended
 	requested context.Context  // ends at the first signal, or when wait returns

@@ -50,11 +50,11 @@ func (p *Prober) Await(ctx context.Context) error {
 func failureMessage(err error) string {
 	switch {
 	case errors.Is(err, errRoundTripTooLong):
-		return "redis answers too late, not ready"
+		return "redis answers too late"
 	case errors.Is(err, redisstore.ErrAuth):
-		return "redis rejected the password, not ready"
+		return "redis rejected the password"
 	}
-	return "redis does not answer, not ready"
+	return "redis does not answer"
 }
 
 // Check returns an error unless Redis answers within the timeout. It charges nothing.

@@ -35,7 +35,7 @@ func (m *Metrics) RegisterMemory(stats func() MemoryStats) {
 type RedisStats struct {
 	Calls, Ops      int64
 	QueueRejected   int64 // operations that failed because the queue was full
-	TimedOut        int64 // operations that were not sent in time
+	Unsent          int64 // operations that timed out or were canceled before they were sent
 	BreakerRejected int64 // operations that failed because the breaker was open
 	Panics          int64 // calls that failed because of a bug
 }
@@ -53,7 +53,7 @@ func (m *Metrics) RegisterRedis(name string, stats func() RedisStats) {
 		counterOf("weir_redis_broken_hits_total", "Number of operations that failed because the breaker was open, or opened while they waited.",
 			func(s RedisStats) int64 { return s.BreakerRejected }),
 		counterOf("weir_redis_left_hits_total", "Number of operations that Weir did not send to Redis, because their timeout passed or their client left while they waited. They charged nothing.",
-			func(s RedisStats) int64 { return s.TimedOut }),
+			func(s RedisStats) int64 { return s.Unsent }),
 		counterOf("weir_redis_panics_total", "Number of calls to Redis that failed because of a bug in Weir.",
 			func(s RedisStats) int64 { return s.Panics }),
 	)

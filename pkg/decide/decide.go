@@ -79,7 +79,7 @@ func (d *Decider) Decide(ctx context.Context, r *Request, result *Result) error 
 	storeErr := d.callStore(ctx, start, result)
 	shadowMode := d.planner.options.ShadowMode
 	result.classifyAll(shadowMode)
-	ended := ctx.Err() // read once, so that the error of an ended request means that its leases have ended
+	ended := ctx.Err() // read once: a request that gets this error must have no lease
 	d.endLeases(ctx, ended != nil, result)
 	switch {
 	case shadowMode:

@@ -11,7 +11,7 @@ type correction struct {
 // A ReserveSpec configures reservations; the zero value means none.
 type ReserveSpec struct {
 	TTL       time.Duration // the time until a reservation without an actual cost expires
-	Unsettled string        // what becomes of an expired estimate: [UnsettledCharge] or [UnsettledRelease]
+	Unsettled string        // the effect on an expired estimate: [UnsettledCharge] or [UnsettledRelease]
 }
 
 // The values of ReserveSpec.Unsettled.

@@ -81,7 +81,7 @@ var (
 func (c *cluster) awaitHashSlots(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	err := c.hashSlotLoader.Take(ctx, groups, out)
 	if errors.Is(err, errEndedSent) {
-		c.store.stats.timedOut.Add(int64(len(out)))
+		c.store.stats.unsent.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errNoHashSlots, ctx.Err()))
 	}
 	return err

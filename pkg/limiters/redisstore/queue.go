@@ -102,7 +102,7 @@ const maxPooledOps = 256
 // itself.
 func (q *queue) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
-		q.stats.timedOut.Add(int64(len(out)))
+		q.stats.unsent.Add(int64(len(out)))
 		return limiters.Uncharged(withCause(errEndedUnsent, err))
 	}
 	q.mu.Lock()
@@ -192,7 +192,7 @@ func (q *queue) abandon(w *waiter, cause error) (abandoned bool, err error) {
 	switch w.state {
 	case stateWaiting:
 		w.state = stateAbandoned
-		q.stats.timedOut.Add(int64(len(w.ops)))
+		q.stats.unsent.Add(int64(len(w.ops)))
 		return true, limiters.Uncharged(withCause(errEndedUnsent, cause))
 	case stateSent:
 		w.state = stateAbandoned

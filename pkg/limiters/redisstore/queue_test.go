@@ -167,24 +167,24 @@ func TestBatchKeepsGroupsOfTakesApart(t *testing.T) {
 	}
 }
 
-func TestTimedOutWaiterIsNotCharged(t *testing.T) {
+func TestCanceledWaiterIsNotCharged(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	q := stall(t, server, s)
 	ctx, cancel := context.WithCancel(t.Context())
-	var gone, stays error
+	var canceled, waited error
 	ops := []limiters.Op{{Key: "k", Limit: hourly, Hits: 1}}
 	out := make([]limiters.Verdict, 1)
-	q.join(ctx, ops, make([]limiters.Verdict, 1), &gone)
-	q.join(t.Context(), ops, out, &stays)
+	q.join(ctx, ops, make([]limiters.Verdict, 1), &canceled)
+	q.join(t.Context(), ops, out, &waited)
 	cancel()
-	must.Until(t, "the Take leaves", func() bool { return s.Stats().TimedOut == 1 })
+	must.Until(t, "the canceled Take ends", func() bool { return s.Stats().Unsent == 1 })
 	q.resume()
-	if !errors.Is(gone, context.Canceled) || !errors.Is(gone, errEndedUnsent) || !limiters.IsUncharged(gone) {
-		t.Errorf("the Take that timed out got %v", gone)
+	if !errors.Is(canceled, context.Canceled) || !errors.Is(canceled, errEndedUnsent) || !limiters.IsUncharged(canceled) {
+		t.Errorf("the canceled Take got %v", canceled)
 	}
-	if stays != nil || out[0].Used != 1 {
-		t.Errorf("the other Take got %+v, %v, want only its own hit", out[0], stays)
+	if waited != nil || out[0].Used != 1 {
+		t.Errorf("the other Take got %+v, %v, want only its own hit", out[0], waited)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestTimerTimesOutTheTakesThatAreDue(t *testing.T) {
 		if !q.timerSet {
 			t.Errorf("%d are due: the timer is not set for the other Takes", due)
 		}
-		if n := q.stats.timedOut.Load(); n != int64(max(0, due-2)) {
+		if n := q.stats.unsent.Load(); n != int64(max(0, due-2)) {
 			t.Errorf("%d are due: %d operations have timed out before they were sent", due, n)
 		}
 	}

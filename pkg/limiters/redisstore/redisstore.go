@@ -164,7 +164,7 @@ func (s *Store) failure(operation string, err error) error {
 type Stats struct {
 	Calls, Ops      int64 // calls, and the operations in them
 	QueueRejected   int64 // operations that failed with ErrQueueFull
-	TimedOut        int64 // operations that timed out before they were sent; nothing was charged
+	Unsent          int64 // operations that timed out or were canceled before they were sent; nothing was charged
 	BreakerRejected int64 // operations that failed with ErrBreakerOpen
 	Panics          int64 // calls that failed because of a bug, see limiters.ErrPanic
 }
@@ -174,7 +174,7 @@ type statCounters struct {
 	calls, ops atomic.Int64
 	panics     atomic.Int64
 
-	queueRejected, timedOut, breakerRejected atomic.Int64 // operations
+	queueRejected, unsent, breakerRejected atomic.Int64 // operations
 }
 
 // countCall counts a call with a number of operations.
@@ -187,7 +187,7 @@ func (s *statCounters) countCall(ops int) {
 func (s *Store) Stats() Stats {
 	return Stats{
 		Calls: s.stats.calls.Load(), Ops: s.stats.ops.Load(),
-		QueueRejected: s.stats.queueRejected.Load(), TimedOut: s.stats.timedOut.Load(),
+		QueueRejected: s.stats.queueRejected.Load(), Unsent: s.stats.unsent.Load(),
 		BreakerRejected: s.stats.breakerRejected.Load(), Panics: s.stats.panics.Load(),
 	}
 }
