@@ -1,0 +1,53 @@
+package main
+
+import (
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/weir-rls/weir/internal/must"
+)
+
+// A client gets the files of a service one by one, on one stream, as grpcurl asks for them.
+func TestReflectionSendsOneFileAtATime(t *testing.T) {
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t))
+	conn, err := grpc.NewClient(s.address("grpc"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must.Succeed(t, err)
+	defer conn.Close()
+	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	must.Succeed(t, err)
+	all := &descriptorpb.FileDescriptorSet{}
+	known := map[string]bool{}
+	ask := func(request *reflectionv1.ServerReflectionRequest) {
+		t.Helper()
+		must.Succeed(t, stream.Send(request))
+		response, err := stream.Recv()
+		must.Succeed(t, err)
+		files := response.GetFileDescriptorResponse().GetFileDescriptorProto()
+		if len(files) != 1 {
+			t.Fatalf("%v: %d files, want one", request, len(files))
+		}
+		file := &descriptorpb.FileDescriptorProto{}
+		must.Succeed(t, proto.Unmarshal(files[0], file))
+		known[file.GetName()] = true
+		all.File = append(all.File, file)
+	}
+	ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{
+		FileContainingSymbol: "envoy.service.ratelimit.v3.RateLimitService",
+	}})
+	for i := 0; i < len(all.File); i++ {
+		for _, name := range all.File[i].GetDependency() {
+			if !known[name] {
+				ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileByFilename{FileByFilename: name}})
+			}
+		}
+	}
+	if _, err := protodesc.NewFiles(all); err != nil {
+		t.Errorf("the files are not complete: %v", err)
+	}
+}
