@@ -21,7 +21,7 @@ type Responses struct {
 	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the header with the seconds until the limit resets."`
 
 	ResponseHeadersStandard string `env:"RESPONSE_HEADERS_STANDARD" placeholder:"draft-11" help:"Add the headers of draft-ietf-httpapi-ratelimit-headers-11 to responses: RateLimit-Policy and RateLimit, and Retry-After to a denial. Turn off the headers of Envoy's filter, which have the same meaning. Default: none."`
-	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest random addition to Retry-After, in percent of the wait, such as 10%, so that clients do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
+	RetryAfterJitter        string `env:"RETRY_AFTER_JITTER" placeholder:"PERCENT" help:"The largest random addition to Retry-After, in percent of the wait, such as 10%, and rounded up to whole seconds, so that clients do not return at the same time. Retry-After is never shorter than the wait. Default: 0%."`
 	ResponseHeaderDeniedBy  string `env:"RESPONSE_HEADER_DENIED_BY" placeholder:"NAME" help:"The name of a response header that names the limit that denies a request. Default: none."`
 	ReceiptHeader           string `env:"RECEIPT_HEADER" placeholder:"NAME" help:"The name of a response header with a receipt for a denial. weir explain --receipt opens it with the keys in RECEIPT_KEYS_FILE. Default: none."`
 	ReceiptKeysFile         string `env:"RECEIPT_KEYS_FILE" placeholder:"FILE" help:"A file with the receipt keys, one per line, each 32 bytes in base64 or hex. The first key encrypts, and any of them decrypts. Weir reads the file again when it changes."`

@@ -61,8 +61,10 @@ func ceilSeconds(d time.Duration) int64 {
 }
 
 // retryAfterSeconds returns Retry-After in seconds, rounded up and at least 1. It adds a random
-// part of up to jitter times wait.
+// part of up to jitter times wait, which is rounded up too, so that short waits differ.
 func retryAfterSeconds(wait time.Duration, jitter float64) int64 {
 	n := max(1, ceilSeconds(wait))
-	return n + rand.Int64N(int64(float64(n)*jitter)+1)
+	const epsilon = 1e-6 // above the error of a product such as 70 * 0.1, which is above 7
+	most := math.Ceil(float64(n)*jitter - epsilon)
+	return n + rand.Int64N(int64(most)+1)
 }

@@ -151,14 +151,16 @@ func TestRetryAfterJitterIsBounded(t *testing.T) {
 	}
 }
 
-// Jitter adds at most its share to a wait, and never shortens it. It differs between responses.
+// Jitter adds at most its share to a wait, rounded up, and never shortens it. It differs between
+// responses.
 func TestRetryAfterJitterOnlyAdds(t *testing.T) {
 	for _, c := range []struct {
 		wait             time.Duration
 		jitter           float64
 		minimum, maximum int64
 	}{
-		{0, 0, 1, 1}, {0, 1, 1, 2}, {time.Millisecond, 0, 1, 1}, {9 * time.Second, 0.1, 9, 9}, {59*time.Second + 1, 0.1, 60, 66},
+		{0, 0, 1, 1}, {0, 1, 1, 2}, {time.Millisecond, 0, 1, 1}, {8 * time.Second, 0.1, 8, 9}, {11 * time.Second, 0.1, 11, 13},
+		{70 * time.Second, 0.1, 70, 77}, {59*time.Second + 1, 0.1, 60, 66},
 		{time.Hour, 0, 3600, 3600}, {time.Hour, 0.25, 3600, 4500}, {math.MaxInt64, 0, math.MaxInt64/1_000_000_000 - 1, math.MaxInt64 / 1_000_000_000},
 	} {
 		seen := map[int64]bool{}

@@ -51,7 +51,7 @@ type Options struct {
 	// Domain, if not empty, is the only domain of Rules for which to find limits.
 	Domain string
 	// Paths are key paths for which to find a limit. A descriptor that Rules limit belongs to no
-	// path.
+	// path, but a descriptor under an unlimited rule does.
 	Paths []Path
 
 	// Unit and Algorithm set the window and the algorithm of the recommendation for a path. By
@@ -225,14 +225,14 @@ func (c *Collector) Add(line *replay.Line) error {
 }
 
 // addAll adds each descriptor of a line to the target of its rule. ruled has the plans of
-// Options.Rules for the same descriptors, or nil. A descriptor with a rule in ruled is skipped.
-// matched reports whether a descriptor has a target. It is true even if addAll leaves out the
-// descriptor, for example because it carries a limit.
+// Options.Rules for the same descriptors, or nil. A descriptor that a rule in ruled limits is
+// skipped. matched reports whether a descriptor has a target. It is true even if addAll leaves out
+// the descriptor, for example because it carries a limit.
 func (c *Collector) addAll(line *replay.Line, planned *decide.PlannedRequest, ruled []decide.Plan) (matched bool) {
 	for i := range planned.Plans {
 		p := &planned.Plans[i]
 		t := c.byRule[p.Rule]
-		if p.Rule == nil || t == nil || i < len(ruled) && ruled[i].Rule != nil {
+		if p.Rule == nil || t == nil || i < len(ruled) && ruled[i].Rule != nil && !ruled[i].Unlimited() {
 			continue
 		}
 		matched = true

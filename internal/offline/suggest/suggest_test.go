@@ -268,6 +268,17 @@ func TestPathWithoutRuleGetsASuggestion(t *testing.T) {
 	}
 }
 
+// docs/choose-limits.md records with an unlimited rule, which limits nothing.
+func TestPathUnderAnUnlimitedRuleGetsASuggestion(t *testing.T) {
+	lines := traffic(rand.New(rand.NewPCG(5, 6)), 50, 2000, 0)
+	rules := rulesfiletest.Parse(t, "domain: ugc\ndescriptors:\n  - {key: user_id, rate_limit: {unlimited: true}}\n")
+	path := suggest.Path{Domain: "ugc", Nodes: []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id"}}}}
+	r := report(t, suggest.Options{Rules: rules, Paths: []suggest.Path{path}, Headroom: 0.2}, lines)
+	if got := r.Rules[1]; got.Requests != 2000 || len(got.Recommendations) != 1 {
+		t.Errorf("%+v, want 2000 requests and one recommendation", got)
+	}
+}
+
 // A path by a value for which the recording has hashes matches nothing, and the report has the
 // reason.
 func TestHashedValuesAreNamed(t *testing.T) {

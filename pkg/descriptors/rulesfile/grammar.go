@@ -115,7 +115,7 @@ func (r *reader) misplaced(key, value *yaml.Node, schema *MapSchema) {
 // checkIgnored validates the value of a key without effect, because envoyproxy/ratelimit rejects
 // some values.
 func (r *reader) checkIgnored(n *yaml.Node) {
-	n, ok := r.visit(n)
+	n, ok := r.resolve(n)
 	if !ok {
 		return
 	}
@@ -141,7 +141,7 @@ func (r *reader) checkIgnored(n *yaml.Node) {
 
 func (r *reader) checkIgnoredMap(n *yaml.Node) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, ok := r.visit(n.Content[i])
+		key, ok := r.visitEntry(n, i)
 		switch {
 		case !ok:
 			return

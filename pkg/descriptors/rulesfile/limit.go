@@ -25,7 +25,7 @@ func (p *parser) readLimits(f fields, at *branch, rule *descriptors.Rule) {
 	if many.key == nil {
 		return
 	}
-	if n, ok := p.visit(many.value); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+	if n, ok := p.valueOf(many); ok && n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
 		p.fault(n, "'rate_limits' is empty", "add a limit")
 	}
 	p.readLimitList(many, at, rule)

@@ -53,7 +53,7 @@ func (r *reader) readMetadataMap(n *yaml.Node) map[string]any {
 }
 
 func (r *reader) readMetadataValue(n *yaml.Node) any {
-	n, ok := r.visit(n)
+	n, ok := r.resolve(n)
 	if !ok {
 		return nil
 	}
@@ -65,6 +65,7 @@ func (r *reader) readMetadataValue(n *yaml.Node) any {
 		defer func() { r.depth-- }()
 		list := make([]any, 0, len(n.Content))
 		for _, item := range n.Content {
+			r.visit(item)
 			list = append(list, r.readMetadataValue(item))
 		}
 		return list

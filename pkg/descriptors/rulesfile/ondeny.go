@@ -96,7 +96,7 @@ func (r *reader) readHeaders(f field) []descriptors.Header {
 	}
 	var all []descriptors.Header
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, ok := r.visit(n.Content[i])
+		key, ok := r.visitEntry(n, i)
 		if !ok {
 			return nil
 		}

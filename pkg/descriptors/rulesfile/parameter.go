@@ -116,7 +116,7 @@ func (r *reader) readParameter(f field, p *parameter) string {
 }
 
 func (r *reader) readZone(f field) string {
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	if !ok {
 		return ""
 	}
@@ -133,7 +133,7 @@ func (r *reader) readZone(f field) string {
 }
 
 func (r *reader) readDuration(f field, p *parameter) string {
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	if !ok {
 		return ""
 	}

@@ -229,6 +229,29 @@ func bomb() string {
 	return text
 }
 
+// Each node counts once, at up to three levels of descriptors. A rule here has 11 nodes, and the
+// levels above have 14.
+func TestAFileOfAMillionNodesLoads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs on one goroutine for long: not with -short")
+	}
+	text := []byte("domain: d\ndescriptors:\n- key: a\n  descriptors:\n  - key: b\n    descriptors:\n")
+	const most = (1_000_000 - 14) / 11
+	for i := range most + 1 {
+		text = fmt.Appendf(text, "    - {key: k, value: v%d, rate_limit: {unit: minute, requests_per_unit: 5}}\n", i)
+		if i == most-1 {
+			if _, err := rulesfile.Parse(rulesfile.File{Name: "a.yaml", Data: text}); err != nil {
+				t.Errorf("%d rules: %v", most, err)
+			}
+		}
+	}
+	_, err := rulesfile.Parse(rulesfile.File{Name: "a.yaml", Data: text})
+	want := fmt.Sprintf("a.yaml:%d:", 6+most+1)
+	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "more than 1000000 nodes") {
+		t.Errorf("%d rules: %v, want a fault at %s", most+1, err, want)
+	}
+}
+
 func TestWarningsNameLineAndRemedy(t *testing.T) {
 	rules, warnings := parseWarned(t, `domain: d
 unit: day

@@ -12,15 +12,18 @@ import (
 )
 
 const (
-	// maxVisits bounds the nodes read in one file. A node behind an alias counts each time, against
+	// maxNodes bounds the nodes read in one file. A node behind an alias counts each time, against
 	// exponential aliases.
-	maxVisits = 1_000_000
-	maxDepth  = 100
+	maxNodes = 1_000_000
+	maxDepth = 100
 	// maxFaults and maxWarnings bound the results for one file. Reading stops at maxFaults.
 	maxFaults   = 1000
 	maxWarnings = 10_000
-	// textPerVisit is the number of bytes of text that count as one node.
-	textPerVisit = 1024
+	// textPerNode is the number of bytes of text that count as one more node.
+	textPerNode = 1024
+	// levelsPerNode is the number of levels above a descriptor that count as one more node, because
+	// each descriptor keeps its path.
+	levelsPerNode = 4
 )
 
 // A reader reads the nodes of one file. Its methods record faults and continue, so that one pass
@@ -33,7 +36,7 @@ type reader struct {
 	ignores    []ignore
 	recorded   map[Diagnostic]bool // removes duplicates from nodes that aliases repeat
 	faultCount int                 // repeated faults included
-	visits     int
+	nodes      int                 // counted so far, see maxNodes
 	depth      int
 	stopped    bool                               // at a bound
 	onDenies   map[*yaml.Node]*descriptors.OnDeny // an on_deny behind an alias is one value
@@ -116,23 +119,37 @@ func printable(c rune) rune {
 	return c
 }
 
-// visit resolves an alias. It returns false if the file exceeds maxVisits or maxDepth.
-func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
+// resolve follows an alias. It returns false once a bound of the file is reached.
+func (r *reader) resolve(n *yaml.Node) (*yaml.Node, bool) {
 	if n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
 	}
-	r.visits += 1 + len(n.Value)/textPerVisit
+	return n, !r.stopped
+}
+
+// visit counts a node and resolves it. It returns false if the file exceeds maxNodes or maxDepth.
+// Keys, their values and the items of lists are visited once, when their map or list is read.
+func (r *reader) visit(n *yaml.Node) (*yaml.Node, bool) {
+	n, _ = r.resolve(n)
+	r.nodes += 1 + len(n.Value)/textPerNode
 	switch {
 	case r.stopped:
-	case r.visits > maxVisits:
+	case r.nodes > maxNodes:
 		r.stopped = true
-		r.fault(n, fmt.Sprintf("the file is too large: it has more than %d nodes, counting those behind aliases each time", maxVisits),
+		r.fault(n, fmt.Sprintf("the file is too large: it has more than %d nodes, counting those behind aliases each time", maxNodes),
 			"split it, or use fewer aliases")
 	case r.depth > maxDepth:
 		r.stopped = true
 		r.fault(n, fmt.Sprintf("nested too deeply: more than %d levels", maxDepth), "remove levels, or an alias that contains itself")
 	}
 	return n, !r.stopped
+}
+
+// visitEntry visits key i of a map and its value. It returns the key.
+func (r *reader) visitEntry(n *yaml.Node, i int) (key *yaml.Node, ok bool) {
+	key, _ = r.visit(n.Content[i])
+	_, ok = r.visit(n.Content[i+1])
+	return key, ok
 }
 
 // readFields reads a map with the keys of schema. Of duplicate keys, the last one counts. Keys of
@@ -143,7 +160,7 @@ func (r *reader) readFields(n *yaml.Node, schema *MapSchema) (fields, bool) {
 }
 
 func (r *reader) collect(n *yaml.Node, schema *MapSchema, into map[string]field) bool {
-	n, ok := r.visit(n)
+	n, ok := r.resolve(n)
 	if !ok {
 		return false
 	}
@@ -155,7 +172,7 @@ func (r *reader) collect(n *yaml.Node, schema *MapSchema, into map[string]field)
 	defer func() { r.depth-- }()
 	direct, merged := map[string]field{}, []*yaml.Node(nil)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, ok := r.visit(n.Content[i])
+		key, ok := r.visitEntry(n, i)
 		switch {
 		case !ok:
 			return false
@@ -198,12 +215,12 @@ func (r *reader) notMap(n *yaml.Node, schema *MapSchema) {
 // merge reads the value of "<<": a map, or a list of maps in which earlier maps override later
 // ones.
 func (r *reader) merge(n *yaml.Node, schema *MapSchema, into map[string]field) bool {
-	n, ok := r.visit(n)
+	n, ok := r.resolve(n)
 	if !ok || n.Kind != yaml.SequenceNode {
 		return ok && r.collect(n, schema, into)
 	}
 	for _, m := range n.Content {
-		if !r.collect(m, schema, into) {
+		if m, ok := r.visit(m); !ok || !r.collect(m, schema, into) {
 			return false
 		}
 	}
@@ -226,7 +243,7 @@ func (r *reader) eachDescriptor(list field, schema *MapSchema, read func(fields)
 
 // readMaps returns the items of a list of maps. It records a fault for each other item.
 func (r *reader) readMaps(f field) []*yaml.Node {
-	n, ok := r.visit(f.value)
+	n, ok := r.valueOf(f)
 	if !ok {
 		return nil
 	}
@@ -249,7 +266,7 @@ func (r *reader) valueOf(f field) (*yaml.Node, bool) {
 	if f.value == nil {
 		return nil, false
 	}
-	return r.visit(f.value)
+	return r.resolve(f.value)
 }
 
 // readSequence returns the items of a list; none after a fault.

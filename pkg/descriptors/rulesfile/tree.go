@@ -133,7 +133,7 @@ func (p *parser) readDescriptor(f fields, at *branch, taken claimSet) {
 		child.node.SetSource(p.file, f.at.Line)
 		at.children = append(at.children, child)
 	}
-	p.visits += len(child.path) // the time and memory of a path
+	p.nodes += len(child.path) / levelsPerNode
 	if len(claims) > 0 {
 		p.takeClaims(claims, at, taken)
 		p.warnKey(f.key("key"), spec)
