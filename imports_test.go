@@ -200,7 +200,7 @@ var restricted = []struct{ prefix, only, why string }{
 		"a decision needs no gRPC: only servers, clients and metrics of gRPC import it"},
 	{"google.golang.org/protobuf",
 		"pkg/conform internal/offline/envoyactions internal/offline/envoygen pkg/rls " +
-			"pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3",
+			"pkg/descriptors/sources/xds pkg/descriptors/sources/xds/ratelimitconfigv3 internal/grpcmessage",
 		"a decision needs no protobuf: only the protocols import it"},
 	{"github.com/envoyproxy/",
 		"pkg/conform internal/offline/envoyactions internal/offline/envoygen pkg/rls " +

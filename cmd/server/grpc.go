@@ -103,7 +103,7 @@ func (p *process) newGRPC(service *rls.Service, options ...grpc.ServerOption) *g
 		grpc.ForceServerCodecV2(rls.Codec()),
 		grpc.NumStreamWorkers(uint32(workersPerCPU * runtime.GOMAXPROCS(0))),
 		grpc.ChainUnaryInterceptor(p.stats.Unary, grpcrecovery.UnaryInterceptor(p.panicked)),
-		grpc.ChainStreamInterceptor(grpcrecovery.StreamInterceptor(p.panicked), oneFileEach),
+		grpc.ChainStreamInterceptor(grpcrecovery.StreamInterceptor(p.panicked)),
 	}, grpcmessage.ServerOptions())...)
 	receiver := grpcmessage.Receiver{Codec: rls.Codec()}
 	desc := service.ServiceDesc(receiver.Receive, p.gate)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
 )
 
 // maxSmallMessageBytes bounds a message that a decode function of grpc-go accepts. These messages
@@ -15,7 +16,7 @@ const maxSmallMessageBytes = 64 << 10
 
 // ServerOptions returns the options of a server that bound messages not received by a [Receiver]:
 // to 64 KiB each and, of streams, to uncompressed messages that arrive in time. Unary methods need
-// a [Registrar] as well.
+// a [Registrar] as well. A response of the reflection service contains one file.
 func ServerOptions() []grpc.ServerOption {
 	bound := func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 		return handle(service, boundedStream{stream})
@@ -29,6 +30,22 @@ type boundedStream struct{ grpc.ServerStream }
 // RecvMsg implements grpc.ServerStream.
 func (s boundedStream) RecvMsg(message any) error {
 	return decodeInTime(s.Context(), s.ServerStream.RecvMsg, message)
+}
+
+// SendMsg implements grpc.ServerStream. Of the files in a response of the reflection service, it
+// sends only the first, for which the client asked. With all files that it imports, a response takes
+// a megabyte, and a client that reads nothing keeps one for each of its streams. Clients ask for the
+// other files by name, because the protocol lets a server leave out files.
+func (s boundedStream) SendMsg(message any) error {
+	if response, ok := message.(proto.Message); ok {
+		r := response.ProtoReflect() // the messages of both versions of the service have the same fields
+		if field := r.Descriptor().Fields().ByName("file_descriptor_response"); field != nil && r.Has(field) {
+			answer := r.Mutable(field).Message()
+			files := answer.Mutable(answer.Descriptor().Fields().ByName("file_descriptor_proto")).List()
+			files.Truncate(min(1, files.Len()))
+		}
+	}
+	return s.ServerStream.SendMsg(message)
 }
 
 // A Registrar registers services whose unary methods accept only uncompressed messages that arrive
