@@ -104,12 +104,12 @@ type Over struct {
 	// such as February.
 	AnyWindow int64 `json:"any_window"`
 	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
-	// Memory applies if each replica counts in its own memory, without Redis: each replica admits
-	// the whole limit.
+	// Memory applies if each replica counts in its own memory, without Redis: each further replica
+	// admits as much in a window as the first.
 	Memory int64 `json:"memory"`
-	// OnStoreError is on_store_error. Under local, Share is the limit of each replica, and Outage
-	// the most that all replicas together admit in a window, beyond the hits that Redis has
-	// admitted. Outage is nil under an OnStoreError without a bound, which is allow, and error with
+	// OnStoreError is on_store_error. Under local, Share is the limit of each replica, without the
+	// capacity of a funnel. Outage is the most that all replicas together admit in a window, beyond
+	// the hits that Redis has admitted. Outage is nil under an OnStoreError without a bound, which is allow, and error with
 	// failure_mode_deny: false.
 	OnStoreError string `json:"on_store_error"`
 	Share        int64  `json:"local_share"`
@@ -215,7 +215,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	}
 	onStoreError := rules.Domain(rule.Domain).OnStoreError(l)
 	o := Over{
-		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, l.Spec().Max),
+		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, perWindow(l.Limit)),
 		OnStoreError: onStoreError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
 	}
 	switch onStoreError {

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -127,7 +128,7 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	for i, want := range []Over{
 		{AnyWindow: 200, Memory: 300, OnStoreError: "error", Share: 41, Failover: 100},
 		{AnyWindow: 10, Memory: 30, OnStoreError: "local", Share: share.Any.Limit, Outage: &local, Failover: 10},
-		{AnyWindow: 10_000, Memory: 15_000, OnStoreError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
+		{AnyWindow: 10_000, Memory: 30_000, OnStoreError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
 	} {
 		got := p.Limits[i].Over
 		same := got.AnyWindow == want.AnyWindow && got.DenyCache == 0 && got.Memory == want.Memory && got.OnStoreError == want.OnStoreError && got.Failover == want.Failover
@@ -141,6 +142,25 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	huge := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: maxReplicas, Probability: 0.5})
 	if huge.Limits[0].Over.Memory != math.MaxInt64 {
 		t.Errorf("a product that is too large is %d, want %d", huge.Limits[0].Over.Memory, math.MaxInt64)
+	}
+}
+
+// Replicas without Redis each admit the burst of a funnel and what drains meanwhile, and a share has
+// a burst too.
+func TestPlanBoundsOverAdmissionOfAFunnel(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1000, on_store_error: local}}", million)
+	over := p.Limits[0].Over
+	if want := int64(3 * (10 + 1000)); over.Memory != want {
+		t.Errorf("4 replicas in memory: got +%d, want +%d", over.Memory, want)
+	}
+	if over.Failover != 1000 {
+		t.Errorf("a failover: got +%d, want the capacity of 1000", over.Failover)
+	}
+	if over.Outage == nil || *over.Outage%4 != 0 || *over.Outage/4 <= over.Share {
+		t.Fatalf("4 replicas that each admit more than their share of the rate, %d: got %+v", over.Share, over)
+	}
+	if want := fmt.Sprintf("local: +%d (4 × %d)", *over.Outage, *over.Outage/4); !strings.Contains(p.Text(), want) {
+		t.Errorf("the text lacks %q:\n%s", want, p.Text())
 	}
 }
 

@@ -106,7 +106,7 @@ func (r *Report) overText() string {
 Admitted beyond the limit of one key, at most
 %s
 HEALTHY, ANY WINDOW: in any interval as long as the window, by the calendar as long as the shortest one; the windows of fixed_window by themselves are exact
-IN MEMORY: %d replicas without Redis, each with counters of its own
+IN MEMORY: in each window, beyond the hits that one replica admits; %d replicas without Redis, each with counters of its own
 REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
 FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
 `, terminal.Table(rows...), r.Replicas, r.FailoverHits)
@@ -117,7 +117,7 @@ func (o *Over) outage(replicas int64) string {
 	case o.Outage == nil:
 		return o.OnStoreError + ": all"
 	case o.OnStoreError == "local":
-		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, o.Share)
+		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, *o.Outage/replicas)
 	}
 	return fmt.Sprintf("%s: +%d", o.OnStoreError, *o.Outage)
 }
