@@ -66,11 +66,9 @@ type Report struct {
 // Calls are the calls to Redis that a request under one rule makes. One call carries all waiting
 // hits. A request that is denied or canceled after it has opened leases makes one more.
 type Calls struct {
-	PerRequest float64 `json:"per_request"` // at most, to one Redis
-	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another
-	// node.
-	Cluster   float64 `json:"per_request_cluster"`
-	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate of the load
+	PerRequest float64 `json:"per_request"`         // at most, to one Redis
+	Cluster    float64 `json:"per_request_cluster"` // the same, because all limits of a rule are in one hash slot
+	PerSecond  float64 `json:"per_second"`          // at most, to one Redis, at the rate of the load
 }
 
 // Cores are the CPU cores that the rate needs. Busy is for 64 requests at once. Single is for one
@@ -138,7 +136,6 @@ func NewReport(rules *descriptors.Rules, load Load) (*Report, error) {
 			r.Keys += limit.Keys
 			r.MemoryBytes, r.RedisBytes = r.MemoryBytes.plus(limit.MemoryBytes), r.RedisBytes.plus(limit.RedisBytes)
 		}
-		r.Calls.Cluster = max(r.Calls.Cluster, float64(len(rule.Limits)))
 	}
 	if len(r.Limits) == 0 {
 		return nil, errors.New("the rules have no limit: add a rate_limit to a descriptor")
@@ -146,7 +143,7 @@ func NewReport(rules *descriptors.Rules, load Load) (*Report, error) {
 	for _, key := range slices.Sorted(maps.Keys(unused)) {
 		return nil, fmt.Errorf("no rule has the key %q without a value: correct its name, or leave it out", key)
 	}
-	r.Calls.PerRequest, r.Calls.PerSecond = 1, load.Rate
+	r.Calls = Calls{PerRequest: 1, Cluster: 1, PerSecond: load.Rate}
 	r.setCores()
 	return r, nil
 }

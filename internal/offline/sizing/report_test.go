@@ -93,6 +93,14 @@ func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 	}
 }
 
+// All limits of a rule have the same key, so they are in one hash slot.
+func TestPlanCountsOneClusterCallForSeveralLimitsOfARule(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limits: [{unit: minute, requests_per_unit: 3}, {unit: hour, requests_per_unit: 100}]}", million)
+	if p.Calls.PerRequest != 1 || p.Calls.Cluster != 1 {
+		t.Errorf("got %+v, want 1 call, and 1 on a Redis Cluster", p.Calls)
+	}
+}
+
 func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	p, m := report(t, shop, million), Figures()
 	window, log := p.Limits[0], p.Limits[1]

@@ -52,8 +52,7 @@ func (r *Report) Text() string {
 	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", r.Keys, bytesOf(r.MemoryBytes), bytesOf(r.RedisBytes)))
 	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", r.Users,
 		rate(r.Rate), r.Replicas, r.Probability, terminal.Table(rows...)) +
-		fmt.Sprintf("\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", r.Calls.PerRequest, r.Calls.Cluster,
-			r.callRate())
+		fmt.Sprintf("\nRedis calls: at most %g for each request with one descriptor; %s\n", r.Calls.PerRequest, r.callRate())
 	if r.Rate > 0 {
 		text += r.coresText()
 	}
