@@ -185,15 +185,15 @@ func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, key
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
 		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Capacity(), Window: spec.Window,
 	}
-	ttl, known := lifetime(l.Limit)
+	ttl := lifetime(l.Limit)
 	r.Keys = keys
-	if known && load.Rate > 0 {
+	if load.Rate > 0 {
 		r.Keys = min(keys, math.Ceil(load.Rate*ttl.Seconds()))
 	}
 	hits := 0.0
 	if l.Grows() {
 		hits = r.Keys * maxUsage(l.Limit)
-		if known && load.Rate > 0 {
+		if load.Rate > 0 {
 			hits = min(hits, load.Rate*ttl.Seconds())
 		}
 	}
@@ -234,22 +234,26 @@ func growing(sizes map[string]Size, l *limiters.Limit) Size {
 	return s
 }
 
-// lifetime returns the longest time that a key exists after a hit, in any store. It returns false
-// if a penalty may keep the key longer.
-func lifetime(l *limiters.Limit) (time.Duration, bool) {
+// lifetime returns the longest time that a key exists after a hit, in any store.
+func lifetime(l *limiters.Limit) time.Duration {
 	spec := l.Spec()
-	if l.HasPenalty() || spec.Max == 0 {
-		return 0, false
-	}
 	reset := longestWindow(&spec)
 	if l.Drains() {
-		reset = time.Duration(float64(reset) * max(1, maxUsage(l)/float64(spec.Max)))
+		reset = time.Duration(float64(reset) * max(1, maxUsage(l)/float64(max(1, spec.Max))))
 	}
 	if l.UsesLeases() {
-		reset = max(reset, l.LeaseTTL(), limiters.EndedTTL)
+		reset = max(reset, l.LeaseTTL(), l.RefundableFor(), limiters.EndedTTL)
 	}
-	return reset + reset/4 + 2250*time.Millisecond, true // renew_expiry of prelude.lua, the longest expiry
+	if l.HasPenalty() {
+		p := l.Penalty()
+		reset = max(reset, p.Within, p.Max+p.Forget)
+	}
+	return onRedis(reset)
 }
+
+// onRedis returns the longest time for which Redis keeps a key that has fully reset in reset. See
+// renew_expiry in prelude.lua.
+func onRedis(reset time.Duration) time.Duration { return reset + reset/4 + 2250*time.Millisecond }
 
 // maxUsage returns the maximum usage of a key. Denied hits that count, and settlements, fill it up
 // to twice its capacity.

@@ -46,7 +46,12 @@ func TestPlanCountsKeys(t *testing.T) {
 		// No more keys exist than requests in the lifetime of a key: on Redis, up to 1.25 * (60 s +
 		// 1 s) + 1 s.
 		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000, Rate: 10}, 773},
-		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1m, for: 10m}}}", Load{Users: 1000, Rate: 10}, 1000},
+		// A penalty keeps a key until it is forgotten, a day after the longest penalty, and an
+		// offense until its window ends.
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1m, for: 10m}}}", Load{Users: 1e9, Rate: 10}, math.Ceil(10 * ((2*86400+1)*1.25 + 1))},
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 1, within: 1m, for: 1m, max: 1m, forget: 2m}}}", Load{Users: 1e9, Rate: 10}, 2273},
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1h, for: 1m, max: 1m}}}", Load{Users: 1e9, Rate: 10}, 45_023},
+		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 0}}", Load{Users: 1e9, Rate: 10}, 773},
 		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, capacity: 10}}", Load{Users: 10_000, Rate: 10}, 1523},
 		{"- {key: path, value: /a, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1},
 		{"- {key: path, values: [/a, /b], rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 2},
@@ -63,6 +68,9 @@ func TestPlanCountsKeys(t *testing.T) {
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 1s}}]}", Load{Users: 1000, Rate: 10}, 85},
 		// An open reservation outlives the window.
 		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: second, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 1000, Rate: 10}, 273},
+		// Redis keeps a reservation that is refunded for longer than the window, see RefundableFor.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: hour, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: release}}}]}", Load{Users: 1e9, Rate: 10}, math.Ceil(10 * ((64*60+1)*1.25 + 1))},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: hour, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: release}}}]}", Load{Users: 1e9, Rate: 10}, math.Ceil(10 * ((2*64*60+1)*1.25 + 1))},
 		// A settlement, or denied hits, may fill a funnel twice.
 		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, count_denied: true}}", Load{Users: 10_000, Rate: 10}, 1523},
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 10_000, Rate: 10}, 1523},
