@@ -197,8 +197,15 @@ func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, key
 			hits = min(hits, load.Rate*ttl.Seconds())
 		}
 	}
-	size := func(s Size) Range { return s.Key.times(r.Keys).plus(s.Hit.times(max(0, hits-r.Keys))) }
-	r.MemoryBytes, r.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
+	memory := func(sizes map[string]Size) Range {
+		s := growing(sizes, l.Limit)
+		all := s.Key.times(r.Keys).plus(s.Hit.times(max(0, hits-r.Keys)))
+		if l.HasPenalty() {
+			all = all.plus(sizes["penalty"].of(r.Keys, r.Keys))
+		}
+		return all
+	}
+	r.MemoryBytes, r.RedisBytes = memory(Figures().Memory), memory(Figures().Redis)
 	var err error
 	r.Over, err = overAdmission(rules, rule, l, load)
 	return r, err

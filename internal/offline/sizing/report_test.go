@@ -136,6 +136,22 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	}
 }
 
+// A penalty is a state of its own, on Redis even a key of its own.
+func TestPlanMemoryIncludesPenalties(t *testing.T) {
+	const rule = "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: minute, requests_per_unit: 5"
+	without, with := report(t, rule+"}}", million), report(t, rule+", penalty: {after: 1, within: 1m, for: 1m}}}", million)
+	memory, redis := Figures().Memory["penalty"].Key, Figures().Redis["penalty"].Key
+	if memory.Low <= 0 || redis.Low <= 0 {
+		t.Fatalf("the memory of a penalty is not measured: %v and %v", memory, redis)
+	}
+	if want := without.MemoryBytes.plus(memory.times(1e6)); with.MemoryBytes != want {
+		t.Errorf("in Weir's memory: got %v, want %v", with.MemoryBytes, want)
+	}
+	if want := without.RedisBytes.plus(redis.times(1e6)); with.RedisBytes != want {
+		t.Errorf("on Redis: got %v, want %v", with.RedisBytes, want)
+	}
+}
+
 func TestPlanBoundsOverAdmission(t *testing.T) {
 	p := report(t, shop, million)
 	share, err := Local(10, 4, 0.001)
