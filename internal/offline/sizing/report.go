@@ -106,9 +106,9 @@ type Over struct {
 	// admits as much in a window as the first.
 	Memory int64 `json:"memory"`
 	// OnStoreError is on_store_error. Under local, Share is the limit of each replica, without the
-	// capacity of a funnel. Outage is the most that all replicas together admit in a window, beyond
-	// the hits that Redis has admitted. Outage is nil under an OnStoreError without a bound, which is allow, and error with
-	// failure_mode_deny: false.
+	// capacity of a funnel. Outage is then the most that all replicas together admit in a window,
+	// beyond the hits that Redis has admitted. Outage is nil under an OnStoreError without a bound,
+	// which is allow, and error with failure_mode_deny: false.
 	OnStoreError string `json:"on_store_error"`
 	Share        int64  `json:"local_share"`
 	Outage       *int64 `json:"outage"`
@@ -186,26 +186,29 @@ func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, key
 		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Capacity(), Window: spec.Window,
 	}
 	ttl := lifetime(l.Limit)
-	r.Keys = keys
-	if load.Rate > 0 {
-		r.Keys = min(keys, math.Ceil(load.Rate*ttl.Seconds()))
-	}
-	hits := 0.0
-	if l.Grows() {
-		hits = r.Keys * maxUsage(l.Limit)
-		if load.Rate > 0 {
-			hits = min(hits, load.Rate*ttl.Seconds())
+	// atMost returns n, or the number of requests that arrive within a time if that is less.
+	atMost := func(n float64, within time.Duration) float64 {
+		if load.Rate == 0 {
+			return n
 		}
+		return min(n, math.Ceil(load.Rate*within.Seconds()))
 	}
-	memory := func(sizes map[string]Size) Range {
-		s := growing(sizes, l.Limit)
-		all := s.Key.times(r.Keys).plus(s.Hit.times(max(0, hits-r.Keys)))
+	r.Keys = atMost(keys, ttl)
+	// A hit or lease that no longer counts stays until the next request of its key, or as long as
+	// the key.
+	hits := atMost(r.Keys*maxUsage(l.Limit), max(longestWindow(&spec), l.LeaseTTL())+ttl)
+	memory := func(sizes map[string]Size, reservationsKept time.Duration) Range {
+		all := sizes[l.Algorithm()].of(r.Keys, max(r.Keys, hits))
 		if l.HasPenalty() {
 			all = all.plus(sizes["penalty"].of(r.Keys, r.Keys))
 		}
+		if l.Reserves() {
+			all = all.plus(sizes["reservation"].of(r.Keys, atMost(r.Keys*limiters.MaxLeases, l.LeaseTTL()+reservationsKept)))
+		}
 		return all
 	}
-	r.MemoryBytes, r.RedisBytes = memory(Figures().Memory), memory(Figures().Redis)
+	r.MemoryBytes = memory(Figures().Memory, ttl)
+	r.RedisBytes = memory(Figures().Redis, onRedis(max(l.LeaseTTL(), l.RefundableFor()))) // a key of their own
 	var err error
 	r.Over, err = overAdmission(rules, rule, l, load)
 	return r, err
@@ -229,16 +232,6 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 		o.Outage = new(product(load.Replicas, perWindow(replica)))
 	}
 	return o, nil
-}
-
-// growing returns the size of a key, including its reservations.
-func growing(sizes map[string]Size, l *limiters.Limit) Size {
-	s := sizes[l.Algorithm()]
-	if l.Reserves() {
-		leases := sizes["concurrency"].Hit
-		s.Hit = s.Hit.plus(leases)
-	}
-	return s
 }
 
 // lifetime returns the longest time that a key exists after a hit, in any store.

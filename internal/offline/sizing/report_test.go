@@ -152,6 +152,50 @@ func TestPlanMemoryIncludesPenalties(t *testing.T) {
 	}
 }
 
+// The reservations of a key depend on its requests, and not on its budget.
+func TestPlanBoundsReservations(t *testing.T) {
+	plan := func(algorithm string, budget int, reserve string, rate float64) *LimitReport {
+		text := fmt.Sprintf("domain: d\ndescriptors: [{key: tenant, descriptors: [{key: lease, rate_limit: {algorithm: %s, unit: day, requests_per_unit: %d%s}}]}]", algorithm, budget, reserve)
+		return report(t, text, Load{Users: 1000, Rate: rate, Replicas: 1, Probability: 0.001}).Limits[0]
+	}
+	const charge, release = ", reserve: {ttl: 120s}", ", reserve: {ttl: 120s, unsettled: release}"
+	memory, redis := Figures().Memory["reservation"], Figures().Redis["reservation"]
+	for _, c := range []struct {
+		algorithm       string
+		budget          int
+		reserve         string
+		rate            float64
+		inMemory, redis float64 // reservations
+	}{
+		{"fixed_window", 1_000_000, charge, 0, 1000 * limiters.MaxLeases, 1000 * limiters.MaxLeases},
+		// Reservations may be of 0 hits.
+		{"fixed_window", 10, charge, 0, 1000 * limiters.MaxLeases, 1000 * limiters.MaxLeases},
+		// A reservation that is never settled may stay as long as its key. In Weir's memory this is
+		// the key of the usage, on Redis a key of the reservations alone.
+		{"fixed_window", 1_000_000, charge, 1, 120 + (86400+1)*1.25 + 1, 120 + (120+1)*1.25 + 1},
+		{"fixed_window", 1_000_000, release, 1, 120 + (86400*16/15+1)*1.25 + 1, 120 + (86400*16/15+1)*1.25 + 1},
+		{"funnel", 1_000_000, charge, 1, 120 + (2*86400+1)*1.25 + 1, 120 + (120+1)*1.25 + 1},
+		{"funnel", 1_000_000, release, 1, 120 + (2*86400*16/15+1)*1.25 + 1, 120 + (2*86400*16/15+1)*1.25 + 1},
+	} {
+		got := plan(c.algorithm, c.budget, c.reserve, c.rate)
+		if want := Figures().Memory[c.algorithm].Key.times(1000).plus(memory.of(1000, math.Ceil(c.inMemory))); got.MemoryBytes != want {
+			t.Errorf("%+v: got %v in Weir's memory, want %v", c, got.MemoryBytes, want)
+		}
+		if want := Figures().Redis[c.algorithm].Key.times(1000).plus(redis.of(1000, math.Ceil(c.redis))); got.RedisBytes != want {
+			t.Errorf("%+v: got %v on Redis, want %v", c, got.RedisBytes, want)
+		}
+	}
+}
+
+// Hits that have left the window stay in a log until the next request of its key, or as long as the
+// key. If a client stops after a full window, its first hits stay for two windows and more.
+func TestPlanCountsHitsThatHaveLeftTheWindow(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors: [{key: u, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 1000000}}]", Load{Users: 2, Rate: 1, Replicas: 1, Probability: 0.001})
+	if want := Figures().Redis["sliding_log"].of(2, math.Ceil(60+(60+1)*1.25+1)); p.RedisBytes != want {
+		t.Errorf("got %v, want %v", p.RedisBytes, want)
+	}
+}
+
 func TestPlanBoundsOverAdmission(t *testing.T) {
 	p := report(t, shop, million)
 	share, err := Local(10, 4, 0.001)
@@ -177,8 +221,8 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	}
 }
 
-// Replicas without Redis each admit the burst of a funnel and what drains meanwhile, and a share has
-// a burst too.
+// Replicas without Redis each admit the burst of a funnel and what drains meanwhile. A local share
+// has a burst too.
 func TestPlanBoundsOverAdmissionOfAFunnel(t *testing.T) {
 	p := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1000, on_store_error: local}}", million)
 	over := p.Limits[0].Over
@@ -271,25 +315,5 @@ func TestOutputsOfTheDocs(t *testing.T) {
 	}
 	if want != string(file) {
 		t.Errorf("%s has other outputs: run go test ./internal/offline/sizing -update\n%s%s", path, localText, planText)
-	}
-}
-
-// A hit of a concurrency limit is a lease already, and a reservation needs a lease beside the
-// counter.
-func TestReservationsNeedALeaseForEachHit(t *testing.T) {
-	sizes := Figures().Redis
-	lease := sizes["concurrency"].Hit
-	for rule, want := range map[string]Range{
-		"{algorithm: concurrency, concurrent_requests: 5}":                                 lease,
-		"{algorithm: funnel, unit: hour, requests_per_unit: 5}":                            sizes["funnel"].Hit,
-		"{algorithm: funnel, unit: hour, requests_per_unit: 5, reserve: {ttl: 10s}}":       sizes["funnel"].Hit.plus(lease),
-		"{algorithm: fixed_window, unit: hour, requests_per_unit: 5, reserve: {ttl: 10s}}": sizes["fixed_window"].Hit.plus(lease),
-	} {
-		rules := rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: user, descriptors: [{key: id, rate_limit: "+rule+"}]}]\n")
-		for r := range rules.All() {
-			if got := growing(sizes, r.Limits[0].Limit).Hit; got != want {
-				t.Errorf("%s: %+v for each hit, want %+v", rule, got, want)
-			}
-		}
 	}
 }
