@@ -235,12 +235,12 @@ func scaleRows() []row {
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkMemoryPerKey$", unit: "bytes/key"},
 		}, {
 			name: "bytes-memory", first: "algorithm", title: "Weir's memory for a key of 40 bytes with one hit, with 17 and with 1000 hits",
-			about:   "The Go benchmark `BenchmarkKeyBytes` measures the heap of the memory store. A row is an algorithm, with `_17` or `_1000` if a key has more than one hit.",
+			about:   "The Go benchmark `BenchmarkKeyBytes` measures the heap of the memory store. A row is an algorithm, or a fixed window with a penalty or with reservations. `_17` and `_1000` are the hits of a key.",
 			x:       "keys",
 			gobench: &gobench{pkg: "./pkg/limiters/memstore", pattern: "^BenchmarkKeyBytes$", unit: "bytes/key"},
 		}, {
 			name: "bytes-redis", first: "algorithm", title: "Redis' memory for a key of 40 bytes with one hit, with 17 and with 1000 hits",
-			about:   "The Go benchmark `BenchmarkKeyBytes` measures the memory of Redis. A row is an algorithm, with `_17` or `_1000` if a key has more than one hit.",
+			about:   "The Go benchmark `BenchmarkKeyBytes` measures the memory of Redis. A row is an algorithm, or a fixed window with a penalty or with reservations. `_17` and `_1000` are the hits of a key.",
 			x:       "keys",
 			gobench: &gobench{pkg: "./pkg/limiters/redisstore", pattern: "^BenchmarkKeyBytes$", unit: "bytes/key"},
 		},

@@ -27,7 +27,7 @@ var Figures = sync.OnceValue(func() *Measured {
 type Measured struct {
 	Machines []string `json:"machines"` // with the date and the rows
 	// Memory is the size of a key of 40 bytes in Weir's memory, and Redis the size on Redis, both
-	// by algorithm.
+	// by algorithm. A penalty, and reservations, add the sizes under "penalty" and "reservation".
 	Memory map[string]Size `json:"memory"`
 	Redis  map[string]Size `json:"redis"`
 	// Weir and Store are the CPU time of Weir and of Redis, by algorithm, while the counters are on
@@ -39,8 +39,13 @@ type Measured struct {
 
 // A Size is the memory of a key, in bytes.
 type Size struct {
-	Key Range `json:"key"` // with one hit
+	Key Range `json:"key"` // with one hit or lease
 	Hit Range `json:"hit"` // for each further hit or lease
+}
+
+// of returns the size of hits that are spread over at most this number of keys.
+func (s Size) of(keys, hits float64) Range {
+	return s.Key.times(min(keys, hits)).plus(s.Hit.times(max(0, hits-keys)))
 }
 
 // A CPU is the CPU time of a request with one descriptor, in µs.

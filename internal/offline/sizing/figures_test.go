@@ -55,20 +55,26 @@ func spreadOf(all []measurement, row, subject string, of func(measurement) float
 func value(m measurement) float64 { return m.Value }
 
 // sizes returns the memory of a key by algorithm. The cost of a further hit is that of the cases
-// with several hits, without that of a key with one.
+// with several hits, without that of a key with one. A penalty and a reservation are measured in a
+// fixed window, whose memory is subtracted.
 func sizes(all []measurement, row string) map[string]Size {
 	of := map[string]Size{}
-	for _, algorithm := range limiters.Algorithms() {
-		s := Size{Key: spreadOf(all, row, algorithm, value)}
+	for _, subject := range append(limiters.Algorithms(), "penalty", "reservation") {
+		s := Size{Key: spreadOf(all, row, subject, value)}
 		for suffix, hits := range map[string]float64{"_17": 17, "_1000": 1000} {
-			if several := spreadOf(all, row, algorithm+suffix, value); several != (Range{}) {
-				s.Hit = s.Hit.widest(Range{(several.Low - s.Key.High) / (hits - 1), (several.High - s.Key.Low) / (hits - 1)})
+			if several := spreadOf(all, row, subject+suffix, value); several != (Range{}) {
+				s.Hit = s.Hit.widest(several.minus(s.Key).times(1 / (hits - 1)))
 			}
 		}
-		of[algorithm] = Size{rounded(s.Key, 1), rounded(s.Hit, 1)}
+		if !slices.Contains(limiters.Algorithms(), subject) {
+			s.Key = s.Key.minus(spreadOf(all, row, "fixed_window", value))
+		}
+		of[subject] = Size{rounded(s.Key, 1), rounded(s.Hit, 1)}
 	}
 	return of
 }
+
+func (r Range) minus(o Range) Range { return Range{r.Low - o.High, r.High - o.Low} }
 
 func rounded(r Range, digits float64) Range {
 	scale := math.Pow(10, digits)

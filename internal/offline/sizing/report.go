@@ -66,11 +66,9 @@ type Report struct {
 // Calls are the calls to Redis that a request under one rule makes. One call carries all waiting
 // hits. A request that is denied or canceled after it has opened leases makes one more.
 type Calls struct {
-	PerRequest float64 `json:"per_request"` // at most, to one Redis
-	// Cluster is PerRequest for a Redis Cluster, in which each key of a request may be on another
-	// node.
-	Cluster   float64 `json:"per_request_cluster"`
-	PerSecond float64 `json:"per_second"` // at most, to one Redis, at the rate of the load
+	PerRequest float64 `json:"per_request"`         // at most, to one Redis
+	Cluster    float64 `json:"per_request_cluster"` // the same, because all limits of a rule are in one hash slot
+	PerSecond  float64 `json:"per_second"`          // at most, to one Redis, at the rate of the load
 }
 
 // Cores are the CPU cores that the rate needs. Busy is for 64 requests at once. Single is for one
@@ -104,13 +102,13 @@ type Over struct {
 	// such as February.
 	AnyWindow int64 `json:"any_window"`
 	DenyCache int64 `json:"deny_cache"` // always 0, because the cache only denies
-	// Memory applies if each replica counts in its own memory, without Redis: each replica admits
-	// the whole limit.
+	// Memory applies if each replica counts in its own memory, without Redis: each further replica
+	// admits as much in a window as the first.
 	Memory int64 `json:"memory"`
-	// OnStoreError is on_store_error. Under local, Share is the limit of each replica, and Outage
-	// the most that all replicas together admit in a window, beyond the hits that Redis has
-	// admitted. Outage is nil under an OnStoreError without a bound, which is allow, and error with
-	// failure_mode_deny: false.
+	// OnStoreError is on_store_error. Under local, Share is the limit of each replica, without the
+	// capacity of a funnel. Outage is then the most that all replicas together admit in a window,
+	// beyond the hits that Redis has admitted. Outage is nil under an OnStoreError without a bound,
+	// which is allow, and error with failure_mode_deny: false.
 	OnStoreError string `json:"on_store_error"`
 	Share        int64  `json:"local_share"`
 	Outage       *int64 `json:"outage"`
@@ -138,7 +136,6 @@ func NewReport(rules *descriptors.Rules, load Load) (*Report, error) {
 			r.Keys += limit.Keys
 			r.MemoryBytes, r.RedisBytes = r.MemoryBytes.plus(limit.MemoryBytes), r.RedisBytes.plus(limit.RedisBytes)
 		}
-		r.Calls.Cluster = max(r.Calls.Cluster, float64(len(rule.Limits)))
 	}
 	if len(r.Limits) == 0 {
 		return nil, errors.New("the rules have no limit: add a rate_limit to a descriptor")
@@ -146,7 +143,7 @@ func NewReport(rules *descriptors.Rules, load Load) (*Report, error) {
 	for _, key := range slices.Sorted(maps.Keys(unused)) {
 		return nil, fmt.Errorf("no rule has the key %q without a value: correct its name, or leave it out", key)
 	}
-	r.Calls.PerRequest, r.Calls.PerSecond = 1, load.Rate
+	r.Calls = Calls{PerRequest: 1, Cluster: 1, PerSecond: load.Rate}
 	r.setCores()
 	return r, nil
 }
@@ -188,20 +185,30 @@ func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, key
 		Domain: rule.Domain, Path: rule.Name, Name: l.Name, Shadow: rule.ShadowMode,
 		Algorithm: spec.Algorithm, Limit: spec.Max, Capacity: l.Capacity(), Window: spec.Window,
 	}
-	ttl, known := lifetime(l.Limit)
-	r.Keys = keys
-	if known && load.Rate > 0 {
-		r.Keys = min(keys, math.Ceil(load.Rate*ttl.Seconds()))
-	}
-	hits := 0.0
-	if l.Grows() {
-		hits = r.Keys * maxUsage(l.Limit)
-		if known && load.Rate > 0 {
-			hits = min(hits, load.Rate*ttl.Seconds())
+	ttl := lifetime(l.Limit)
+	// atMost returns n, or the number of requests that arrive within a time if that is less.
+	atMost := func(n float64, within time.Duration) float64 {
+		if load.Rate == 0 {
+			return n
 		}
+		return min(n, math.Ceil(load.Rate*within.Seconds()))
 	}
-	size := func(s Size) Range { return s.Key.times(r.Keys).plus(s.Hit.times(max(0, hits-r.Keys))) }
-	r.MemoryBytes, r.RedisBytes = size(growing(Figures().Memory, l.Limit)), size(growing(Figures().Redis, l.Limit))
+	r.Keys = atMost(keys, ttl)
+	// A hit or lease that no longer counts stays until the next request of its key, or as long as
+	// the key.
+	hits := atMost(r.Keys*maxUsage(l.Limit), max(longestWindow(&spec), l.LeaseTTL())+ttl)
+	memory := func(sizes map[string]Size, reservationsKept time.Duration) Range {
+		all := sizes[l.Algorithm()].of(r.Keys, max(r.Keys, hits))
+		if l.HasPenalty() {
+			all = all.plus(sizes["penalty"].of(r.Keys, r.Keys))
+		}
+		if l.Reserves() {
+			all = all.plus(sizes["reservation"].of(r.Keys, atMost(r.Keys*limiters.MaxLeases, l.LeaseTTL()+reservationsKept)))
+		}
+		return all
+	}
+	r.MemoryBytes = memory(Figures().Memory, ttl)
+	r.RedisBytes = memory(Figures().Redis, onRedis(max(l.LeaseTTL(), l.RefundableFor()))) // a key of their own
 	var err error
 	r.Over, err = overAdmission(rules, rule, l, load)
 	return r, err
@@ -215,7 +222,7 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	}
 	onStoreError := rules.Domain(rule.Domain).OnStoreError(l)
 	o := Over{
-		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, l.Spec().Max),
+		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, perWindow(l.Limit)),
 		OnStoreError: onStoreError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
 	}
 	switch onStoreError {
@@ -227,32 +234,26 @@ func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descript
 	return o, nil
 }
 
-// growing returns the size of a key, including its reservations.
-func growing(sizes map[string]Size, l *limiters.Limit) Size {
-	s := sizes[l.Algorithm()]
-	if l.Reserves() {
-		leases := sizes["concurrency"].Hit
-		s.Hit = s.Hit.plus(leases)
-	}
-	return s
-}
-
-// lifetime returns the longest time that a key exists after a hit, in any store. It returns false
-// if a penalty may keep the key longer.
-func lifetime(l *limiters.Limit) (time.Duration, bool) {
+// lifetime returns the longest time that a key exists after a hit, in any store.
+func lifetime(l *limiters.Limit) time.Duration {
 	spec := l.Spec()
-	if l.HasPenalty() || spec.Max == 0 {
-		return 0, false
-	}
 	reset := longestWindow(&spec)
 	if l.Drains() {
-		reset = time.Duration(float64(reset) * max(1, maxUsage(l)/float64(spec.Max)))
+		reset = time.Duration(float64(reset) * max(1, maxUsage(l)/float64(max(1, spec.Max))))
 	}
 	if l.UsesLeases() {
-		reset = max(reset, l.LeaseTTL(), limiters.EndedTTL)
+		reset = max(reset, l.LeaseTTL(), l.RefundableFor(), limiters.EndedTTL)
 	}
-	return reset + reset/4 + 2250*time.Millisecond, true // renew_expiry of prelude.lua, the longest expiry
+	if l.HasPenalty() {
+		p := l.Penalty()
+		reset = max(reset, p.Within, p.Max+p.Forget)
+	}
+	return onRedis(reset)
 }
+
+// onRedis returns the longest time for which Redis keeps a key that has fully reset in reset. See
+// renew_expiry in prelude.lua.
+func onRedis(reset time.Duration) time.Duration { return reset + reset/4 + 2250*time.Millisecond }
 
 // maxUsage returns the maximum usage of a key. Denied hits that count, and settlements, fill it up
 // to twice its capacity.

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -45,7 +46,12 @@ func TestPlanCountsKeys(t *testing.T) {
 		// No more keys exist than requests in the lifetime of a key: on Redis, up to 1.25 * (60 s +
 		// 1 s) + 1 s.
 		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000, Rate: 10}, 773},
-		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1m, for: 10m}}}", Load{Users: 1000, Rate: 10}, 1000},
+		// A penalty keeps a key until it is forgotten, a day after the longest penalty, and an
+		// offense until its window ends.
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1m, for: 10m}}}", Load{Users: 1e9, Rate: 10}, math.Ceil(10 * ((2*86400+1)*1.25 + 1))},
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 1, within: 1m, for: 1m, max: 1m, forget: 2m}}}", Load{Users: 1e9, Rate: 10}, 2273},
+		{"- {key: user, rate_limit: {unit: minute, requests_per_unit: 5, penalty: {after: 2, within: 1h, for: 1m, max: 1m}}}", Load{Users: 1e9, Rate: 10}, 45_023},
+		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 0}}", Load{Users: 1e9, Rate: 10}, 773},
 		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, capacity: 10}}", Load{Users: 10_000, Rate: 10}, 1523},
 		{"- {key: path, value: /a, rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 1},
 		{"- {key: path, values: [/a, /b], rate_limit: {unit: minute, requests_per_unit: 5}}", Load{Users: 1000}, 2},
@@ -62,6 +68,9 @@ func TestPlanCountsKeys(t *testing.T) {
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: concurrency, concurrent_requests: 5, lease_ttl: 1s}}]}", Load{Users: 1000, Rate: 10}, 85},
 		// An open reservation outlives the window.
 		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: second, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 1000, Rate: 10}, 273},
+		// Redis keeps a reservation that is refunded for longer than the window, see RefundableFor.
+		{"- {key: user, descriptors: [{key: id, rate_limit: {unit: hour, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: release}}}]}", Load{Users: 1e9, Rate: 10}, math.Ceil(10 * ((64*60+1)*1.25 + 1))},
+		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: hour, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: release}}}]}", Load{Users: 1e9, Rate: 10}, math.Ceil(10 * ((2*64*60+1)*1.25 + 1))},
 		// A settlement, or denied hits, may fill a funnel twice.
 		{"- {key: user, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, count_denied: true}}", Load{Users: 10_000, Rate: 10}, 1523},
 		{"- {key: user, descriptors: [{key: id, rate_limit: {algorithm: funnel, unit: minute, requests_per_unit: 5, reserve: {ttl: 20s, unsettled: charge}}}]}", Load{Users: 10_000, Rate: 10}, 1523},
@@ -92,6 +101,14 @@ func TestPlanNamesTheSecondCallOfLeases(t *testing.T) {
 	}
 }
 
+// All limits of a rule have the same key, so they are in one hash slot.
+func TestPlanCountsOneClusterCallForSeveralLimitsOfARule(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limits: [{unit: minute, requests_per_unit: 3}, {unit: hour, requests_per_unit: 100}]}", million)
+	if p.Calls.PerRequest != 1 || p.Calls.Cluster != 1 {
+		t.Errorf("got %+v, want 1 call, and 1 on a Redis Cluster", p.Calls)
+	}
+}
+
 func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	p, m := report(t, shop, million), Figures()
 	window, log := p.Limits[0], p.Limits[1]
@@ -119,6 +136,66 @@ func TestPlanBoundsMeasuredMemory(t *testing.T) {
 	}
 }
 
+// A penalty is a state of its own, on Redis even a key of its own.
+func TestPlanMemoryIncludesPenalties(t *testing.T) {
+	const rule = "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: minute, requests_per_unit: 5"
+	without, with := report(t, rule+"}}", million), report(t, rule+", penalty: {after: 1, within: 1m, for: 1m}}}", million)
+	memory, redis := Figures().Memory["penalty"].Key, Figures().Redis["penalty"].Key
+	if memory.Low <= 0 || redis.Low <= 0 {
+		t.Fatalf("the memory of a penalty is not measured: %v and %v", memory, redis)
+	}
+	if want := without.MemoryBytes.plus(memory.times(1e6)); with.MemoryBytes != want {
+		t.Errorf("in Weir's memory: got %v, want %v", with.MemoryBytes, want)
+	}
+	if want := without.RedisBytes.plus(redis.times(1e6)); with.RedisBytes != want {
+		t.Errorf("on Redis: got %v, want %v", with.RedisBytes, want)
+	}
+}
+
+// The reservations of a key depend on its requests, and not on its budget.
+func TestPlanBoundsReservations(t *testing.T) {
+	plan := func(algorithm string, budget int, reserve string, rate float64) *LimitReport {
+		text := fmt.Sprintf("domain: d\ndescriptors: [{key: tenant, descriptors: [{key: lease, rate_limit: {algorithm: %s, unit: day, requests_per_unit: %d%s}}]}]", algorithm, budget, reserve)
+		return report(t, text, Load{Users: 1000, Rate: rate, Replicas: 1, Probability: 0.001}).Limits[0]
+	}
+	const charge, release = ", reserve: {ttl: 120s}", ", reserve: {ttl: 120s, unsettled: release}"
+	memory, redis := Figures().Memory["reservation"], Figures().Redis["reservation"]
+	for _, c := range []struct {
+		algorithm       string
+		budget          int
+		reserve         string
+		rate            float64
+		inMemory, redis float64 // reservations
+	}{
+		{"fixed_window", 1_000_000, charge, 0, 1000 * limiters.MaxLeases, 1000 * limiters.MaxLeases},
+		// Reservations may be of 0 hits.
+		{"fixed_window", 10, charge, 0, 1000 * limiters.MaxLeases, 1000 * limiters.MaxLeases},
+		// A reservation that is never settled may stay as long as its key. In Weir's memory this is
+		// the key of the usage, on Redis a key of the reservations alone.
+		{"fixed_window", 1_000_000, charge, 1, 120 + (86400+1)*1.25 + 1, 120 + (120+1)*1.25 + 1},
+		{"fixed_window", 1_000_000, release, 1, 120 + (86400*16/15+1)*1.25 + 1, 120 + (86400*16/15+1)*1.25 + 1},
+		{"funnel", 1_000_000, charge, 1, 120 + (2*86400+1)*1.25 + 1, 120 + (120+1)*1.25 + 1},
+		{"funnel", 1_000_000, release, 1, 120 + (2*86400*16/15+1)*1.25 + 1, 120 + (2*86400*16/15+1)*1.25 + 1},
+	} {
+		got := plan(c.algorithm, c.budget, c.reserve, c.rate)
+		if want := Figures().Memory[c.algorithm].Key.times(1000).plus(memory.of(1000, math.Ceil(c.inMemory))); got.MemoryBytes != want {
+			t.Errorf("%+v: got %v in Weir's memory, want %v", c, got.MemoryBytes, want)
+		}
+		if want := Figures().Redis[c.algorithm].Key.times(1000).plus(redis.of(1000, math.Ceil(c.redis))); got.RedisBytes != want {
+			t.Errorf("%+v: got %v on Redis, want %v", c, got.RedisBytes, want)
+		}
+	}
+}
+
+// Hits that have left the window stay in a log until the next request of its key, or as long as the
+// key. If a client stops after a full window, its first hits stay for two windows and more.
+func TestPlanCountsHitsThatHaveLeftTheWindow(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors: [{key: u, rate_limit: {algorithm: sliding_log, unit: minute, requests_per_unit: 1000000}}]", Load{Users: 2, Rate: 1, Replicas: 1, Probability: 0.001})
+	if want := Figures().Redis["sliding_log"].of(2, math.Ceil(60+(60+1)*1.25+1)); p.RedisBytes != want {
+		t.Errorf("got %v, want %v", p.RedisBytes, want)
+	}
+}
+
 func TestPlanBoundsOverAdmission(t *testing.T) {
 	p := report(t, shop, million)
 	share, err := Local(10, 4, 0.001)
@@ -127,7 +204,7 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	for i, want := range []Over{
 		{AnyWindow: 200, Memory: 300, OnStoreError: "error", Share: 41, Failover: 100},
 		{AnyWindow: 10, Memory: 30, OnStoreError: "local", Share: share.Any.Limit, Outage: &local, Failover: 10},
-		{AnyWindow: 10_000, Memory: 15_000, OnStoreError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
+		{AnyWindow: 10_000, Memory: 30_000, OnStoreError: "deny", Share: 1357, Outage: &zero, Failover: 5000},
 	} {
 		got := p.Limits[i].Over
 		same := got.AnyWindow == want.AnyWindow && got.DenyCache == 0 && got.Memory == want.Memory && got.OnStoreError == want.OnStoreError && got.Failover == want.Failover
@@ -141,6 +218,25 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 	huge := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: maxReplicas, Probability: 0.5})
 	if huge.Limits[0].Over.Memory != math.MaxInt64 {
 		t.Errorf("a product that is too large is %d, want %d", huge.Limits[0].Over.Memory, math.MaxInt64)
+	}
+}
+
+// Replicas without Redis each admit the burst of a funnel and what drains meanwhile. A local share
+// has a burst too.
+func TestPlanBoundsOverAdmissionOfAFunnel(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1000, on_store_error: local}}", million)
+	over := p.Limits[0].Over
+	if want := int64(3 * (10 + 1000)); over.Memory != want {
+		t.Errorf("4 replicas in memory: got +%d, want +%d", over.Memory, want)
+	}
+	if over.Failover != 1000 {
+		t.Errorf("a failover: got +%d, want the capacity of 1000", over.Failover)
+	}
+	if over.Outage == nil || *over.Outage%4 != 0 || *over.Outage/4 <= over.Share {
+		t.Fatalf("4 replicas that each admit more than their share of the rate, %d: got %+v", over.Share, over)
+	}
+	if want := fmt.Sprintf("local: +%d (4 × %d)", *over.Outage, *over.Outage/4); !strings.Contains(p.Text(), want) {
+		t.Errorf("the text lacks %q:\n%s", want, p.Text())
 	}
 }
 
@@ -219,25 +315,5 @@ func TestOutputsOfTheDocs(t *testing.T) {
 	}
 	if want != string(file) {
 		t.Errorf("%s has other outputs: run go test ./internal/offline/sizing -update\n%s%s", path, localText, planText)
-	}
-}
-
-// A hit of a concurrency limit is a lease already, and a reservation needs a lease beside the
-// counter.
-func TestReservationsNeedALeaseForEachHit(t *testing.T) {
-	sizes := Figures().Redis
-	lease := sizes["concurrency"].Hit
-	for rule, want := range map[string]Range{
-		"{algorithm: concurrency, concurrent_requests: 5}":                                 lease,
-		"{algorithm: funnel, unit: hour, requests_per_unit: 5}":                            sizes["funnel"].Hit,
-		"{algorithm: funnel, unit: hour, requests_per_unit: 5, reserve: {ttl: 10s}}":       sizes["funnel"].Hit.plus(lease),
-		"{algorithm: fixed_window, unit: hour, requests_per_unit: 5, reserve: {ttl: 10s}}": sizes["fixed_window"].Hit.plus(lease),
-	} {
-		rules := rulesfiletest.Parse(t, "domain: d\ndescriptors: [{key: user, descriptors: [{key: id, rate_limit: "+rule+"}]}]\n")
-		for r := range rules.All() {
-			if got := growing(sizes, r.Limits[0].Limit).Hit; got != want {
-				t.Errorf("%s: %+v for each hit, want %+v", rule, got, want)
-			}
-		}
 	}
 }

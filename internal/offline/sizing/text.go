@@ -52,8 +52,7 @@ func (r *Report) Text() string {
 	rows = append(rows, fmt.Sprintf("all\t\t\t\t%.0f\t%s\t%s", r.Keys, bytesOf(r.MemoryBytes), bytesOf(r.RedisBytes)))
 	text := fmt.Sprintf("Plan: %d users, %s, %d replicas, false-limit probability %g\n\nMemory of the keys, at most\n%s", r.Users,
 		rate(r.Rate), r.Replicas, r.Probability, terminal.Table(rows...)) +
-		fmt.Sprintf("\nRedis calls: at most %g for each request, and %g on a Redis Cluster; %s\n", r.Calls.PerRequest, r.Calls.Cluster,
-			r.callRate())
+		fmt.Sprintf("\nRedis calls: at most %g for each request with one descriptor; %s\n", r.Calls.PerRequest, r.callRate())
 	if r.Rate > 0 {
 		text += r.coresText()
 	}
@@ -106,7 +105,7 @@ func (r *Report) overText() string {
 Admitted beyond the limit of one key, at most
 %s
 HEALTHY, ANY WINDOW: in any interval as long as the window, by the calendar as long as the shortest one; the windows of fixed_window by themselves are exact
-IN MEMORY: %d replicas without Redis, each with counters of its own
+IN MEMORY: in each window, beyond the hits that one replica admits; %d replicas without Redis, each with counters of its own
 REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
 FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
 `, terminal.Table(rows...), r.Replicas, r.FailoverHits)
@@ -117,7 +116,7 @@ func (o *Over) outage(replicas int64) string {
 	case o.Outage == nil:
 		return o.OnStoreError + ": all"
 	case o.OnStoreError == "local":
-		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, o.Share)
+		return fmt.Sprintf("local: +%d (%d × %d)", *o.Outage, replicas, *o.Outage/replicas)
 	}
 	return fmt.Sprintf("%s: +%d", o.OnStoreError, *o.Outage)
 }
