@@ -362,6 +362,9 @@ func routeHosts() (hosts string, checks []check) {
 		{"match_method", "{prefix: /m, headers: [{name: ':method', string_match: {exact: POST}}]}", "POST", "/m", ""},
 		{"match_header", "{prefix: /m, headers: [{name: x-v, string_match: {exact: '2'}}]}", "GET", "/m", "x-v: 2"},
 		{"match_query", "{prefix: /m, query_parameters: [{name: q, string_match: {exact: 'a%20b'}}]}", "GET", "/m?q=a%20b", ""},
+		{"match_grpc", "{prefix: /grpc, grpc: {}}", "POST", "/grpc", "content-type: application/grpc"},
+		{"match_grpcweb", "{prefix: /grpc, headers: [{name: x-n, string_match: {exact: '1'}}]}", "POST", "/grpc", "content-type: application/grpc-web, x-n: 1"},
+		{"match_grpcparam", "{prefix: /grpc}", "POST", "/grpc", "content-type: application/grpc; charset=utf-8"},
 		{"match_rest", "{prefix: /}", "GET", "/separate", ""},
 	} {
 		hosts += fmt.Sprintf("    - {match: %s, route: {cluster: backend, %s}, typed_per_filter_config: {%s}}\n", r.match, one, perRoute(r.domain, ""))

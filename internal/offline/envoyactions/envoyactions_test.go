@@ -120,6 +120,27 @@ func TestDerivationFollowsEnvoy(t *testing.T) {
 	}
 }
 
+// Other content types that begin with application/grpc, such as that of gRPC-Web, are not gRPC.
+func TestOnlyContentTypesOfGRPCMatch(t *testing.T) {
+	config, err := Parse("f.yaml", []byte(`
+domains: ["*"]
+routes:
+- {match: {prefix: /, grpc: {}}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: grpc}}]}]}}
+- {match: {prefix: /}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: other}}]}]}}
+`))
+	must.Succeed(t, err)
+	for contentType, want := range map[string]string{
+		"application/grpc": "grpc", "application/grpc+proto": "grpc", "application/grpc-web": "other", "application/grpc-web+proto": "other",
+		"application/grpc; charset=utf-8": "other", "application/json": "other",
+	} {
+		derived, err := config.Derive(&Request{Method: "POST", Path: "/", Headers: []Header{{"Content-Type", contentType}}})
+		must.Succeed(t, err)
+		if got := derived.RateLimits[0].Entries[0].Value; got != want {
+			t.Errorf("%s: route %s, want %s", contentType, got, want)
+		}
+	}
+}
+
 // The keys of typed_per_filter_config are names of filters, so they have no second spelling.
 func TestSettingsOfAnotherFilterDoNotApply(t *testing.T) {
 	text := "filter_chains: [{filters: [{typed_config: {'@type': x/" + hcmType + ", http_filters: [{name: my_rl, typed_config: {'@type': x/" +
