@@ -371,6 +371,11 @@ func routeHosts() (hosts string, checks []check) {
 		add(r.domain, 1, r.method, "matches.test", r.path, r.headers)
 	}
 
+	hosts += "  - name: weighted\n    domains: [weighted.test]\n    routes:\n"
+	hosts += fmt.Sprintf("    - {match: {prefix: /}, route: {weighted_clusters: {clusters: [{name: backend, weight: 1, typed_per_filter_config: {%s}}]}, %s}, typed_per_filter_config: {%s}}\n",
+		perRoute("weighted_cluster", ""), one, perRoute("weighted_route", ""))
+	add("weighted_cluster", 1, "GET", "weighted.test", "/", "")
+
 	const two = "rate_limits: [{actions: [{generic_key: {descriptor_value: b}}]}, {stage: 1, actions: [{generic_key: {descriptor_value: late}}]}]"
 	hosts += "  - name: inherited\n    domains: [inherited.test]\n    " + two + "\n    routes:\n"
 	for _, r := range []struct {
