@@ -77,6 +77,10 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: path\n    value: /a//b"), optionsOf(), `never "/a//b"`},
 		{oneDescriptor("key: path\n    value: /a%2Fb"), optionsOf(), `never "/a%2Fb"`},
 		{oneDescriptor("key: path\n    value: /café"), optionsOf(), `never "/café"`},
+		{oneDescriptor("key: path\n    value: //"), optionsOf(), `never "//"`},
+		{oneDescriptor("key: path\n    value: /%7Ejoe"), optionsOf(), `never "/%7Ejoe"`},
+		{oneDescriptor("key: path\n    value: /a%2eb"), optionsOf(), `never "/a%2eb"`},
+		{oneDescriptor("key: path\n    value: /%61"), optionsOf(), `never "/%61"`},
 		{oneDescriptor("key: path\n    value: /a/../b/"), optionsOf(), `never "/a/../b/"`},
 		{oneDescriptor("key: k"), optionsOf("--from k=status:401"), "the rule names no exact value"},
 		{oneDescriptor("key: k\n    value: a"), optionsOf("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
@@ -479,6 +483,15 @@ func TestExemptionsDecideTheSourceOfTheirKey(t *testing.T) {
 	} {
 		if got := part(t, "route", oneDescriptor(descriptor), optionsOf()); !strings.Contains(got, want) {
 			t.Errorf("%s: no %s in\n%s", descriptor, want, got)
+		}
+	}
+}
+
+// Envoy keeps an escape of any other character than those that need none.
+func TestPathsWithOtherEscapesAreAccepted(t *testing.T) {
+	for _, path := range []string{"/", "/a/", "/a%20b", "/%C3%A9", "/~joe", "/a.b", "/%40", "/%5B", "/%60", "/%7B", "/%3A"} {
+		if _, err := New(rulesfiletest.Parse(t, oneDescriptor("key: path\n    value: "+path)), optionsOf()); err != nil {
+			t.Errorf("%s: %v, want no problem", path, err)
 		}
 	}
 }
