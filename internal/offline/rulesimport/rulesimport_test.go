@@ -449,6 +449,10 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{Limitador, limit + "}\n- {namespace: a, max_value: 2, seconds: 1}", "file:2: the limit has the namespace, conditions, variables and seconds of that in line 1"},
 		{nginxReader, "limit_req_zone $limit_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "file:1: the zone z counts by $limit_key"},
 		{nginxReader, "limit_req_zone $cookie_id zone=z:1m rate=1r/s;\nlimit_req zone=z;", "counts by $cookie_id"},
+		{nginxReader, "limit_req_zone $binary_remote_addr$http_x_api_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "file:1: the zone z counts by $binary_remote_addr$http_x_api_key: " +
+			"nginx limits a request without $http_x_api_key by the rest of the key, and Envoy sends no descriptor for it"},
+		{nginxReader, "limit_req_zone $http_x_api_key-$arg_user zone=z:1m rate=1r/s;\nlimit_req zone=z;", "a request without $arg_user"},
+		{nginxReader, "limit_req_zone key-$http_x_api_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "a request without $http_x_api_key"},
 		{nginxReader, zone + "limit_req zone=y;", "file:2: limit_req zone=y: no such zone"},
 		{nginxReader, zone + "limit_req zone=z brust=3;", "brust=3 is not known here"},
 		{nginxReader, zone + "limit_req burst=3;", "limit_req names no zone"},
@@ -559,6 +563,15 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
+// The flags of a zone that is left out would be an error of weir gen.
+func TestZonesThatAreLeftOutNeedNoFlags(t *testing.T) {
+	imported, err := nginxReader("file", []byte("limit_req_zone a-$http_x zone=z:1m rate=1r/s; limit_req zone=z;"))
+	must.Succeed(t, err)
+	if len(imported.flags) > 0 {
+		t.Errorf("got the flags %q, want none", imported.flags)
+	}
+}
+
 // weir gen takes the rules with the arguments in their comment.
 func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
@@ -662,7 +675,7 @@ func TestListOfPoliciesIsImported(t *testing.T) {
 // A zone that counts by an unknown key is not in the rules at all, even if it also counts by known
 // ones.
 func TestZonesWithUnknownKeysAreLeftOut(t *testing.T) {
-	for key, want := range map[string]string{"$remote_addr$limit_key": "$limit_key", "$arg_": "$arg_", "a$-b": "has an unknown form"} {
+	for key, want := range map[string]string{"$remote_addr$limit_key": "$limit_key", "$remote_addr$arg_a": "without $arg_a", "$arg_": "$arg_", "a$-b": "has an unknown form"} {
 		imported, err := nginxReader("file", []byte("limit_req_zone "+key+" zone=z:1m rate=1r/s; limit_req zone=z;"))
 		must.Succeed(t, err)
 		text, err := imported.Rules("")
