@@ -1,6 +1,7 @@
 package rulesimport
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -569,6 +570,29 @@ func TestZonesThatAreLeftOutNeedNoFlags(t *testing.T) {
 	must.Succeed(t, err)
 	if len(imported.flags) > 0 {
 		t.Errorf("got the flags %q, want none", imported.flags)
+	}
+}
+
+// A reference of a Kong plugin may be the id of an entity, as in an export of the database.
+func TestReferencesByIDMeanTheNamedEntity(t *testing.T) {
+	const plugin = "{name: rate-limiting, REFERENCE config: {minute: 5, limit_by: LIMIT}}"
+	rulesOf := func(text, limit string) string {
+		imported, err := kongReader("kong.yaml", []byte(strings.ReplaceAll(text, "LIMIT", limit)))
+		must.Succeed(t, err)
+		out, err := imported.Rules("")
+		must.Succeed(t, err)
+		return string(out)
+	}
+	for _, c := range []struct{ kind, entity, limit string }{
+		{"consumer", "id: 1-2-3, username: bob", "consumer"}, {"service", "id: 1-2-3, name: shop", "ip"}, {"route", "id: 1-2-3, name: r, paths: [/a]", "ip"},
+	} {
+		nested := rulesOf(fmt.Sprintf("%ss: [{%s, plugins: [%s]}]\n", c.kind, c.entity, strings.Replace(plugin, "REFERENCE ", "", 1)), c.limit)
+		for _, reference := range []string{"1-2-3", "{id: 1-2-3}"} {
+			byID := rulesOf(fmt.Sprintf("%ss: [{%s}]\nplugins: [%s]\n", c.kind, c.entity, strings.Replace(plugin, "REFERENCE", c.kind+": "+reference+",", 1)), c.limit)
+			if byID != nested {
+				t.Errorf("%s: %s gives\n%s\nwant\n%s", c.kind, reference, byID, nested)
+			}
+		}
 	}
 }
 
