@@ -596,11 +596,18 @@ func TestReferencesByIDMeanTheNamedEntity(t *testing.T) {
 	}
 }
 
+// gatewayDots has a key that needs an escape in --hits.
+const gatewayDots = `
+kind: BackendTrafficPolicy
+metadata: {name: p, namespace: n}
+spec: {rateLimit: {global: {rules: [{clientSelectors: [{headers: [{name: x.user, type: Distinct}]}], cost: {request: {from: Number, number: 3}}, limit: {requests: 3, unit: Hour}, shared: true}]}}}
+`
+
 // weir gen takes the rules with the arguments in their comment.
 func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
 		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
-		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway,
+		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway,
 	} {
 		imported, err := read("file", []byte(text))
 		must.Succeed(t, err)
