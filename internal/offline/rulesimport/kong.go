@@ -262,16 +262,24 @@ func (k *kong) addAll() {
 	}
 }
 
+// scopeFlag adds a --route for each prefix of a plugin's scope. weir gen accepts one --route for
+// each prefix.
 func (k *kong) scopeFlag(p *kongPlugin) {
 	scope := cmp.Or(p.scope, "global")
+	unknown := "/PREFIX-OF-" + strings.ToUpper(strings.NewReplacer(":", "-", " ", "-").Replace(scope))
 	prefixes := k.paths[scope]
 	switch {
 	case p.scope == "":
 		prefixes = []string{"/"}
 	case len(prefixes) == 0:
-		prefixes = []string{"/PREFIX-OF-" + strings.ToUpper(strings.NewReplacer(":", "-", " ", "-").Replace(scope))}
+		prefixes = []string{unknown}
 	}
 	for _, prefix := range prefixes {
+		if n := k.routeOf(prefix); n >= 0 && k.flags[n] != fmt.Sprintf("--route %s:scope=%s", prefix, scope) {
+			k.note(p.line, "%s has the prefix %s of another --route: replace %s, or move its rate_limits to the Envoy route for %s",
+				scope, prefix, unknown, scope)
+			prefix = unknown
+		}
 		k.flag("--route %s:scope=%s", prefix, scope)
 	}
 }

@@ -426,11 +426,6 @@ func (p *nginx) addRoutes(z *zone) {
 	}
 }
 
-// routeOf returns the index of the --route for a prefix among the flags, -1 if there is none.
-func (p *nginx) routeOf(prefix string) int {
-	return slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, "--route "+prefix+":") })
-}
-
 // addRoute adds a constant to the route for a prefix. weir gen accepts one --route for each prefix.
 func (p *nginx) addRoute(prefix, constant string) {
 	n := p.routeOf(prefix)

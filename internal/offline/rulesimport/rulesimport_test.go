@@ -596,6 +596,22 @@ func TestReferencesByIDMeanTheNamedEntity(t *testing.T) {
 	}
 }
 
+// Kong also distinguishes routes by their hosts, and weir gen by their prefixes.
+const kongHosts = `
+routes:
+- {name: r1, paths: [/a], hosts: [a.test], plugins: [{name: rate-limiting, config: {minute: 5, policy: redis, limit_by: ip}}]}
+- {name: r2, paths: [/a], hosts: [b.test], plugins: [{name: rate-limiting, config: {minute: 6, policy: redis, limit_by: ip}}]}
+`
+
+func TestRoutesWithOnePrefixAreNoted(t *testing.T) {
+	imported, err := kongReader("file", []byte(kongHosts))
+	must.Succeed(t, err)
+	want := "file:4: route:r2 has the prefix /a of another --route: replace /PREFIX-OF-ROUTE-R2, or move its rate_limits to the Envoy route for route:r2\n"
+	if notes := joined(imported.Notes); notes != want {
+		t.Errorf("got the notes %s, want %s", notes, want)
+	}
+}
+
 // gatewayDots has a key that needs an escape in --hits.
 const gatewayDots = `
 kind: BackendTrafficPolicy
@@ -607,7 +623,8 @@ spec: {rateLimit: {global: {rules: [{clientSelectors: [{headers: [{name: x.user,
 func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
 		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
-		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway,
+		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, kongHosts: kongReader,
+		gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway,
 	} {
 		imported, err := read("file", []byte(text))
 		must.Succeed(t, err)
