@@ -362,11 +362,19 @@ func routeHosts() (hosts string, checks []check) {
 		{"match_method", "{prefix: /m, headers: [{name: ':method', string_match: {exact: POST}}]}", "POST", "/m", ""},
 		{"match_header", "{prefix: /m, headers: [{name: x-v, string_match: {exact: '2'}}]}", "GET", "/m", "x-v: 2"},
 		{"match_query", "{prefix: /m, query_parameters: [{name: q, string_match: {exact: 'a%20b'}}]}", "GET", "/m?q=a%20b", ""},
+		{"match_grpc", "{prefix: /grpc, grpc: {}}", "POST", "/grpc", "content-type: application/grpc"},
+		{"match_grpcweb", "{prefix: /grpc, headers: [{name: x-n, string_match: {exact: '1'}}]}", "POST", "/grpc", "content-type: application/grpc-web, x-n: 1"},
+		{"match_grpcparam", "{prefix: /grpc}", "POST", "/grpc", "content-type: application/grpc; charset=utf-8"},
 		{"match_rest", "{prefix: /}", "GET", "/separate", ""},
 	} {
 		hosts += fmt.Sprintf("    - {match: %s, route: {cluster: backend, %s}, typed_per_filter_config: {%s}}\n", r.match, one, perRoute(r.domain, ""))
 		add(r.domain, 1, r.method, "matches.test", r.path, r.headers)
 	}
+
+	hosts += "  - name: weighted\n    domains: [weighted.test]\n    routes:\n"
+	hosts += fmt.Sprintf("    - {match: {prefix: /}, route: {weighted_clusters: {clusters: [{name: backend, weight: 1, typed_per_filter_config: {%s}}]}, %s}, typed_per_filter_config: {%s}}\n",
+		perRoute("weighted_cluster", ""), one, perRoute("weighted_route", ""))
+	add("weighted_cluster", 1, "GET", "weighted.test", "/", "")
 
 	const two = "rate_limits: [{actions: [{generic_key: {descriptor_value: b}}]}, {stage: 1, actions: [{generic_key: {descriptor_value: late}}]}]"
 	hosts += "  - name: inherited\n    domains: [inherited.test]\n    " + two + "\n    routes:\n"

@@ -76,7 +76,7 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 	if len(conditions) == 0 && report.Differs() {
 		return diffChanges
 	}
-	failed := false
+	failed, undecided := false, false
 	for _, c := range conditions {
 		switch holds, decided := c.Holds(report); {
 		case holds:
@@ -84,11 +84,14 @@ func (d *Diff) Run(ctx context.Context, to Streams) error {
 			failed = true
 		case !decided:
 			fmt.Fprintf(to.Err, "weir: --fail-if: there are more than %d keys, so %q cannot be decided: raise --max-keys\n", d.MaxKeys, c)
-			return DiffFault
+			undecided = true
 		}
 	}
-	if failed {
+	switch {
+	case failed:
 		return diffChanges
+	case undecided:
+		return DiffFault
 	}
 	return nil
 }

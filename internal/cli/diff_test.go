@@ -50,6 +50,25 @@ func TestDiffDoesNotDecideConditionsOnUncountedKeys(t *testing.T) {
 	}
 }
 
+// An undecided condition does not hide one that holds.
+func TestDiffNeedsOnlyOneConditionThatHolds(t *testing.T) {
+	dir := t.TempDir()
+	old, now, recording := filepath.Join(dir, "old.yaml"), filepath.Join(dir, "new.yaml"), filepath.Join(dir, "day.ndjson")
+	rules := "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: %}}]\n"
+	line := `{"t":"2026-11-22T10:00:00Z","domain":"d","descriptors":[[["k","%"]]]}` + "\n"
+	must.Write(t, old, strings.ReplaceAll(rules, "%", "9"))
+	must.Write(t, now, strings.ReplaceAll(rules, "%", "0"))
+	must.Write(t, recording, strings.ReplaceAll(line, "%", "a")+strings.ReplaceAll(line, "%", "b"))
+	const holds, undecided = "newly_denied_requests > 0", "newly_denied_keys > 1"
+	for _, conditions := range [][]string{{holds, undecided}, {undecided, holds}} {
+		d := Diff{Old: old, New: now, Against: []string{recording}, FailIf: conditions, MaxKeys: 1, Output: "text"}
+		var out, errs bytes.Buffer
+		if code := ExitCode(d.Run(t.Context(), Streams{Out: &out, Err: &errs}), &errs); code != int(diffChanges) {
+			t.Errorf("%q: exit code %d, want %d\n%s", conditions, code, diffChanges, &errs)
+		}
+	}
+}
+
 // Samples of different shares are an error, even in one file.
 func TestDiffRejectsSamplesOfDifferentShares(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")

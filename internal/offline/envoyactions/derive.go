@@ -94,7 +94,10 @@ func (c *Config) Derive(r *Request) (*Derived, error) {
 // derive applies the rate limits that have an effect on the route, and reports the others as
 // skipped.
 func (d *deriver) derive(to *Derived, m *manager, f *filter) error {
-	settings, disabled := d.perRoute(m, f)
+	settings, disabled, err := d.perRoute(m, f)
+	if err != nil {
+		return err
+	}
 	to.Domain = cmp.Or(settings.Field("domain").Text(), to.Domain)
 	perRoute, err := readFilterElements(settings.Field("rate_limits"))
 	if err != nil {

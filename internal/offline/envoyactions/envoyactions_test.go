@@ -120,6 +120,57 @@ func TestDerivationFollowsEnvoy(t *testing.T) {
 	}
 }
 
+// Other content types that begin with application/grpc, such as that of gRPC-Web, are not gRPC.
+func TestOnlyContentTypesOfGRPCMatch(t *testing.T) {
+	config, err := Parse("f.yaml", []byte(`
+domains: ["*"]
+routes:
+- {match: {prefix: /, grpc: {}}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: grpc}}]}]}}
+- {match: {prefix: /}, route: {cluster: c, rate_limits: [{actions: [{generic_key: {descriptor_value: other}}]}]}}
+`))
+	must.Succeed(t, err)
+	for contentType, want := range map[string]string{
+		"application/grpc": "grpc", "application/grpc+proto": "grpc", "application/grpc-web": "other", "application/grpc-web+proto": "other",
+		"application/grpc; charset=utf-8": "other", "application/json": "other",
+	} {
+		derived, err := config.Derive(&Request{Method: "POST", Path: "/", Headers: []Header{{"Content-Type", contentType}}})
+		must.Succeed(t, err)
+		if got := derived.RateLimits[0].Entries[0].Value; got != want {
+			t.Errorf("%s: route %s, want %s", contentType, got, want)
+		}
+	}
+}
+
+// weightedRoute has the settings of the filter for each cluster.
+const weightedRoute = `
+match: {prefix: /}
+typed_per_filter_config: {envoy.filters.http.ratelimit: {"@type": x/` + perRouteType + `, rate_limits: [{actions: [{generic_key: {descriptor_value: route}}]}]}}
+route:
+  weighted_clusters:
+    clusters:
+    - {name: c, weight: 1, typed_per_filter_config: {envoy.filters.http.ratelimit: {"@type": x/` + perRouteType + `, rate_limits: [{actions: [ACTION]}]}}}
+`
+
+func TestSettingsOfAWeightedClusterComeFirst(t *testing.T) {
+	weighted := strings.Replace(weightedRoute, "ACTION", "{generic_key: {descriptor_value: weighted}}", 1)
+	config, err := Parse("f.yaml", []byte(weighted))
+	must.Succeed(t, err)
+	derived, err := config.Derive(&Request{Method: "GET", Path: "/"})
+	must.Succeed(t, err)
+	if l := derived.RateLimits; len(l) != 1 || l[0].Skipped || l[0].Entries[0].Value != "weighted" {
+		t.Errorf("got %+v, want the descriptor of the weighted cluster", l)
+	}
+	// The chosen cluster is unknown.
+	config, err = Parse("f.yaml", []byte(weighted+"    - {name: d, weight: 1}\n"))
+	must.Succeed(t, err)
+	if _, err := config.Derive(&Request{Method: "GET", Path: "/"}); err == nil || !strings.Contains(err.Error(), "f.yaml:7: Envoy chooses one of 2 weighted clusters") {
+		t.Errorf("two clusters: got error %v, want the settings of one of them", err)
+	}
+	if _, err := Parse("f.yaml", []byte(strings.Replace(weightedRoute, "ACTION", "{remote_adress: {}}", 1))); err == nil || !strings.Contains(err.Error(), "remote_adress") {
+		t.Errorf("an invalid action: got error %v, want its name", err)
+	}
+}
+
 // The keys of typed_per_filter_config are names of filters, so they have no second spelling.
 func TestSettingsOfAnotherFilterDoNotApply(t *testing.T) {
 	text := "filter_chains: [{filters: [{typed_config: {'@type': x/" + hcmType + ", http_filters: [{name: my_rl, typed_config: {'@type': x/" +

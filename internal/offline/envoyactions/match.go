@@ -115,9 +115,10 @@ func matchRoute(m *routev3.RouteMatch, r *Request) (bool, error) {
 	})
 }
 
+// isGRPC reports whether the content type is that of gRPC. That of gRPC-Web is not.
 func (r *Request) isGRPC() bool {
 	types := r.header("content-type")
-	return len(types) > 0 && strings.HasPrefix(types[0], "application/grpc")
+	return len(types) > 0 && (types[0] == "application/grpc" || strings.HasPrefix(types[0], "application/grpc+"))
 }
 
 // matchUnsupported names a condition that this package does not evaluate.

@@ -230,7 +230,12 @@ func readRoute(r yamltree.Tree) (route, error) {
 	if err != nil {
 		return read, err
 	}
-	return read, checkPerRoute(r.Field("typed_per_filter_config"))
+	for _, configs := range append(read.weighted(), r.Field("typed_per_filter_config")) {
+		if err := checkPerRoute(configs); err != nil {
+			return read, err
+		}
+	}
+	return read, nil
 }
 
 // checkPerRoute reads the rate limits in a typed_per_filter_config, so that a fault is reported

@@ -108,26 +108,45 @@ func (h *host) routeOf(r *Request) (*route, error) {
 	return nil, nil
 }
 
-// perRoute returns the settings of the filter for the route: those of the route, the virtual host
-// or the route configuration.
-func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disabled bool) {
-	for _, all := range []yamltree.Tree{d.route.tree.Field("typed_per_filter_config"), d.host.tree.Field("typed_per_filter_config"), m.perRoute} {
+// perRoute returns the settings of the filter for the route: those of its weighted cluster, the
+// route, the virtual host or the route configuration. Of several weighted clusters, none may have
+// settings, because Envoy chooses a cluster at random.
+func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disabled bool, err error) {
+	levels := d.route.weighted()
+	if len(levels) > 1 {
+		for _, configs := range levels {
+			if config := configs.Get(f.name); config.Exists() {
+				return yamltree.Tree{}, false, config.Errorf("Envoy chooses one of %d weighted clusters at random, and this one has settings of "+
+					"the filter %s: pass the route alone as --envoy with only one of the clusters", len(levels), f.name)
+			}
+		}
+	}
+	levels = append(levels, d.route.tree.Field("typed_per_filter_config"), d.host.tree.Field("typed_per_filter_config"), m.perRoute)
+	for _, all := range levels {
 		config := all.Get(f.name)
 		if !config.Exists() {
 			continue
 		}
 		if hasType(config, wrapperType) {
 			if config.Field("disabled").IsTrue() {
-				return yamltree.Tree{}, true
+				return yamltree.Tree{}, true, nil
 			}
 			config = config.Field("config")
 			if !config.Exists() {
 				continue
 			}
 		}
-		return config, false
+		return config, false, nil
 	}
-	return yamltree.Tree{}, f.disabled
+	return yamltree.Tree{}, f.disabled, nil
+}
+
+// weighted returns typed_per_filter_config of each weighted cluster.
+func (r *route) weighted() (all []yamltree.Tree) {
+	for _, cluster := range r.tree.Field("route", "weighted_clusters", "clusters").Items() {
+		all = append(all, cluster.Field("typed_per_filter_config"))
+	}
+	return all
 }
 
 func (f *filter) stage() uint32 {

@@ -56,8 +56,9 @@ func (g *generator) checkSource(s *source, n *descriptors.NodeSpec) error {
 }
 
 // neverInPath matches texts that Envoy's normalization rewrites or rejects, and those that do not
-// belong to a path: backslashes, escaped slashes, and bytes that a URL escapes.
-var neverInPath = regexp.MustCompile(`[?#\\]|[^!-~]|(?i:%2f|%5c)`)
+// belong to a path: backslashes, double slashes, and bytes that a URL escapes. It also matches
+// escapes of slashes, and those of letters, digits, '-', '.', '_' and '~', which Envoy decodes.
+var neverInPath = regexp.MustCompile(`[?#\\]|//|[^!-~]|(?i:%(2[def]|3[0-9]|4[1-9a-f]|5[0-9acf]|6[1-9a-f]|7[0-9ae]))`)
 
 // isNormal reports whether Envoy may send text as a path: it begins with /, has neither an empty
 // segment nor a segment of dots, and no match of neverInPath.

@@ -77,6 +77,12 @@ func TestProblemsNameRuleAndRemedy(t *testing.T) {
 		{oneDescriptor("key: path\n    value: /a//b"), optionsOf(), `never "/a//b"`},
 		{oneDescriptor("key: path\n    value: /a%2Fb"), optionsOf(), `never "/a%2Fb"`},
 		{oneDescriptor("key: path\n    value: /café"), optionsOf(), `never "/café"`},
+		{oneDescriptor("key: path\n    value: //"), optionsOf(), `never "//"`},
+		{oneDescriptor("key: path\n    value: /%7Ejoe"), optionsOf(), `never "/%7Ejoe"`},
+		{oneDescriptor("key: path\n    value: /a%2eb"), optionsOf(), `never "/a%2eb"`},
+		{oneDescriptor("key: path\n    value: /%61"), optionsOf(), `never "/%61"`},
+		{oneDescriptor("key: generic_key\n    value: \"a\\u0085b\""), optionsOf(), "rules.yaml:3: Envoy reads the character U+0085 in its configuration as an invalid byte: remove it from generic_key"},
+		{oneDescriptor("key: \"a\\u0085\""), optionsOf("--from a\u0085=method"), "Envoy reads the character U+0085"},
 		{oneDescriptor("key: path\n    value: /a/../b/"), optionsOf(), `never "/a/../b/"`},
 		{oneDescriptor("key: k"), optionsOf("--from k=status:401"), "the rule names no exact value"},
 		{oneDescriptor("key: k\n    value: a"), optionsOf("--from k=match:b=x-k:1"), `--from does not say when k is "a"`},
@@ -483,10 +489,19 @@ func TestExemptionsDecideTheSourceOfTheirKey(t *testing.T) {
 	}
 }
 
+// Envoy keeps an escape of any other character than those that need none.
+func TestPathsWithOtherEscapesAreAccepted(t *testing.T) {
+	for _, path := range []string{"/", "/a/", "/a%20b", "/%C3%A9", "/~joe", "/a.b", "/%40", "/%5B", "/%60", "/%7B", "/%3A"} {
+		if _, err := New(rulesfiletest.Parse(t, oneDescriptor("key: path\n    value: "+path)), optionsOf()); err != nil {
+			t.Errorf("%s: %v, want no problem", path, err)
+		}
+	}
+}
+
 // YAML has more line breaks and fewer characters than JSON, and Envoy reads only some of the line
 // breaks.
 func TestOddCharactersAreEscaped(t *testing.T) {
-	for _, text := range []string{"a\u0085b", "a\u2028b", "a\u2029 b", "a\x7fb", "\u009f", "\ufffe", "\ufeff", strings.Repeat("x", 200) + "\u2028y"} {
+	for _, text := range []string{"a\u2028b", "a\u2029 b", "a\x7fb", "\u009f", "\ufffe", "\ufeff", strings.Repeat("x", 200) + "\u2028y"} {
 		rules := rulesfiletest.Parse(t, fmt.Sprintf("domain: d\ndescriptors:\n  - {key: generic_key, value: %q, rate_limit: {unit: day, requests_per_unit: 1}}\n", text))
 		config, err := New(rules, optionsOf())
 		must.Succeed(t, err)

@@ -395,6 +395,10 @@ func (g *generator) constantsOf(r *route, n *descriptors.NodeSpec) []string {
 func (g *generator) addDescriptor(r *route, rule *descriptors.Rule, entries []entry, lease leaseKind) bool {
 	var text strings.Builder
 	for _, e := range entries {
+		if strings.ContainsRune(e.key+e.value, '\u0085') {
+			g.problem(rule.Source(), "Envoy reads the character U+0085 in its configuration as an invalid byte: remove it from %s", e.key)
+			return false
+		}
 		fmt.Fprintf(&text, "%q=%q;", e.key, e.value)
 	}
 	d := r.byText[text.String()]

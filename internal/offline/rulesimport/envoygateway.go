@@ -79,7 +79,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	}
 	keys := make([]string, len(path))
 	for i, step := range path {
-		keys[i] = step.Key
+		keys[i] = escapeKey.Replace(step.Key)
 	}
 	g.readCost(strings.Join(keys, "."), f.Get("cost"))
 	if g.found > before {
@@ -94,6 +94,9 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit.String(), RequestsPerUnit: requests})
 }
 
+// escapeKey escapes a key of several in an argument of weir gen.
+var escapeKey = strings.NewReplacer(`\`, `\\`, ".", `\.`)
+
 // readCost reads the hits of a request, which are arguments of weir gen.
 func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 	f := g.checked(cost, "request", "response")
@@ -102,7 +105,7 @@ func (g *gateway) readCost(keys string, cost yamltree.Tree) {
 		metadata := fields.Get("metadata")
 		switch fields.Get("from").Text() {
 		case "Number":
-			g.flag("--%s %s=%s", flag, keys, fields.Get("number").Text())
+			g.flag("--%s '%s=%s'", flag, keys, fields.Get("number").Text())
 		case "Metadata":
 			g.flag("--%s '%s=%%DYNAMIC_METADATA(%s:%s)%%'", flag, keys, metadata.Get("namespace").Text(), metadata.Get("key").Text())
 		default:

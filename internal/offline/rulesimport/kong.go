@@ -18,12 +18,13 @@ func Kong(name string, data []byte, domain string) (*Imported, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}}
+	k := &kong{Imported: &Imported{name: name}, paths: map[string][]string{}, names: map[string]string{}}
 	k.domain = k.addDomain(cmp.Or(domain, "kong"))
 	for _, doc := range documents {
 		if !doc.IsMap() {
 			return nil, doc.Errorf("want a declarative Kong configuration, with _format_version")
 		}
+		k.readNames(doc)
 		k.readEntities("", "", doc)
 	}
 	k.addAll()
@@ -38,6 +39,7 @@ type kong struct {
 	domain  *domain
 	plugins []*kongPlugin
 	paths   map[string][]string // path prefixes, by the scope of their route
+	names   map[string]string   // the names of services, routes and consumers, by their id
 	unnamed int                 // services, routes and consumers without a name
 }
 
@@ -48,6 +50,18 @@ type kongPlugin struct {
 	by              descriptors.NodeSpec // what the plugin counts by; no key: the scope
 	limits          []rulesyaml.DraftLimit
 	faultTolerant   bool // Kong allows requests while it cannot count
+}
+
+// readNames reads the names of the entities that have an id, because a plugin may refer to the id.
+func (k *kong) readNames(n yamltree.Tree) {
+	for _, kind := range []string{"services", "routes", "consumers"} {
+		for _, entity := range n.Get(kind).Items() {
+			if id := entity.Get("id").Text(); id != "" {
+				k.names[id] = k.nameOf(entity)
+			}
+			k.readNames(entity)
+		}
+	}
 }
 
 // readEntities reads services, routes, consumers and plugins, which may be nested.
@@ -114,6 +128,7 @@ func (k *kong) readPlugin(scope, consumer string, n yamltree.Tree) {
 		if reference.IsMap() {
 			name = k.nameOf(reference)
 		}
+		name = cmp.Or(k.names[name], name)
 		switch {
 		case name == "":
 		case of == "consumer_group":
@@ -247,16 +262,24 @@ func (k *kong) addAll() {
 	}
 }
 
+// scopeFlag adds a --route for each prefix of a plugin's scope. weir gen accepts one --route for
+// each prefix.
 func (k *kong) scopeFlag(p *kongPlugin) {
 	scope := cmp.Or(p.scope, "global")
+	unknown := "/PREFIX-OF-" + strings.ToUpper(strings.NewReplacer(":", "-", " ", "-").Replace(scope))
 	prefixes := k.paths[scope]
 	switch {
 	case p.scope == "":
 		prefixes = []string{"/"}
 	case len(prefixes) == 0:
-		prefixes = []string{"/PREFIX-OF-" + strings.ToUpper(strings.NewReplacer(":", "-", " ", "-").Replace(scope))}
+		prefixes = []string{unknown}
 	}
 	for _, prefix := range prefixes {
+		if n := k.routeOf(prefix); n >= 0 && k.flags[n] != fmt.Sprintf("--route %s:scope=%s", prefix, scope) {
+			k.note(p.line, "%s has the prefix %s of another --route: replace %s, or move its rate_limits to the Envoy route for %s",
+				scope, prefix, unknown, scope)
+			prefix = unknown
+		}
 		k.flag("--route %s:scope=%s", prefix, scope)
 	}
 }

@@ -137,6 +137,8 @@ var nginxVariable = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
 // keyOf returns the descriptors that count by the key of a zone.
 func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, ok bool) {
 	ok = true
+	optional := "" // a variable that may be empty
+	var flags []string
 	for _, m := range nginxVariable.FindAllStringSubmatch(strings.ToLower(key), -1) {
 		name := m[1] + m[2]
 		switch {
@@ -148,25 +150,38 @@ func (p *nginx) keyOf(line int, zone, key string) (path []descriptors.NodeSpec, 
 			path = append(path, entry("path", ""))
 		case name == "request_uri":
 			path = append(path, entry("request_uri", ""))
-			p.flag("--from request_uri=header::path")
+			flags = append(flags, "--from request_uri=header::path")
 		case name == "request_method":
 			path = append(path, entry("method", ""))
 		case strings.HasPrefix(name, "http_") && name != "http_":
 			header := strings.TrimPrefix(name, "http_")
 			path = append(path, entry(header, ""))
-			p.flag("--from %s=header:%s", header, strings.ReplaceAll(header, "_", "-"))
+			flags = append(flags, fmt.Sprintf("--from %s=header:%s", header, strings.ReplaceAll(header, "_", "-")))
+			optional = name
 		case strings.HasPrefix(name, "arg_") && name != "arg_":
 			path = append(path, entry(name, ""))
-			p.flag("--from %s=query:%s", name, strings.TrimPrefix(name, "arg_"))
+			flags = append(flags, fmt.Sprintf("--from %s=query:%s", name, strings.TrimPrefix(name, "arg_")))
+			optional = name
 		default:
 			p.problem(line, "the zone %s counts by $%s, which is not a header, parameter, address, host, path or method of the request: "+
 				"write a rule by hand", zone, name)
 			ok = false
 		}
 	}
-	if rest := nginxVariable.ReplaceAllString(key, ""); len(path) == 0 && strings.Contains(rest, "$") {
+	switch rest := nginxVariable.ReplaceAllString(strings.ToLower(key), ""); {
+	case len(path) == 0 && strings.Contains(rest, "$"):
 		p.problem(line, "the key %s of the zone %s has an unknown form", key, zone)
 		ok = false
+	case optional != "" && (len(path) > 1 || rest != ""):
+		// nginx exempts only a request whose whole key is empty.
+		p.problem(line, "the zone %s counts by %s: nginx limits a request without $%s by the rest of the key, and Envoy sends no descriptor "+
+			"for it: write rules by hand", zone, key, optional)
+		ok = false
+	}
+	if ok {
+		for _, f := range flags {
+			p.flag("%s", f)
+		}
 	}
 	return path, ok
 }
@@ -409,11 +424,6 @@ func (p *nginx) addRoutes(z *zone) {
 			p.note(z.line, "%s is not under the zone %s: give it an Envoy route without the entry (%s, on)", s.name, z.name, z.name)
 		}
 	}
-}
-
-// routeOf returns the index of the --route for a prefix among the flags, -1 if there is none.
-func (p *nginx) routeOf(prefix string) int {
-	return slices.IndexFunc(p.flags, func(f string) bool { return strings.HasPrefix(f, "--route "+prefix+":") })
 }
 
 // addRoute adds a constant to the route for a prefix. weir gen accepts one --route for each prefix.

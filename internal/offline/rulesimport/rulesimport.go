@@ -93,6 +93,11 @@ func (i *Imported) flag(format string, values ...any) {
 	}
 }
 
+// routeOf returns the index of the --route for a prefix among the flags, -1 if there is none.
+func (i *Imported) routeOf(prefix string) int {
+	return slices.IndexFunc(i.flags, func(f string) bool { return strings.HasPrefix(f, "--route "+prefix+":") })
+}
+
 // addDomain returns the domain with a name, which it adds if it is missing.
 func (i *Imported) addDomain(name string) *domain {
 	if d := i.findDomain(name); d != nil {

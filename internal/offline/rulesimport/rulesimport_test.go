@@ -1,6 +1,7 @@
 package rulesimport
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -449,6 +450,10 @@ func TestImportErrorsNameMissingValues(t *testing.T) {
 		{Limitador, limit + "}\n- {namespace: a, max_value: 2, seconds: 1}", "file:2: the limit has the namespace, conditions, variables and seconds of that in line 1"},
 		{nginxReader, "limit_req_zone $limit_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "file:1: the zone z counts by $limit_key"},
 		{nginxReader, "limit_req_zone $cookie_id zone=z:1m rate=1r/s;\nlimit_req zone=z;", "counts by $cookie_id"},
+		{nginxReader, "limit_req_zone $binary_remote_addr$http_x_api_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "file:1: the zone z counts by $binary_remote_addr$http_x_api_key: " +
+			"nginx limits a request without $http_x_api_key by the rest of the key, and Envoy sends no descriptor for it"},
+		{nginxReader, "limit_req_zone $http_x_api_key-$arg_user zone=z:1m rate=1r/s;\nlimit_req zone=z;", "a request without $arg_user"},
+		{nginxReader, "limit_req_zone key-$http_x_api_key zone=z:1m rate=1r/s;\nlimit_req zone=z;", "a request without $http_x_api_key"},
 		{nginxReader, zone + "limit_req zone=y;", "file:2: limit_req zone=y: no such zone"},
 		{nginxReader, zone + "limit_req zone=z brust=3;", "brust=3 is not known here"},
 		{nginxReader, zone + "limit_req burst=3;", "limit_req names no zone"},
@@ -559,11 +564,67 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
+// The flags of a zone that is left out would be an error of weir gen.
+func TestZonesThatAreLeftOutNeedNoFlags(t *testing.T) {
+	imported, err := nginxReader("file", []byte("limit_req_zone a-$http_x zone=z:1m rate=1r/s; limit_req zone=z;"))
+	must.Succeed(t, err)
+	if len(imported.flags) > 0 {
+		t.Errorf("got the flags %q, want none", imported.flags)
+	}
+}
+
+// A reference of a Kong plugin may be the id of an entity, as in an export of the database.
+func TestReferencesByIDMeanTheNamedEntity(t *testing.T) {
+	const plugin = "{name: rate-limiting, REFERENCE config: {minute: 5, limit_by: LIMIT}}"
+	rulesOf := func(text, limit string) string {
+		imported, err := kongReader("kong.yaml", []byte(strings.ReplaceAll(text, "LIMIT", limit)))
+		must.Succeed(t, err)
+		out, err := imported.Rules("")
+		must.Succeed(t, err)
+		return string(out)
+	}
+	for _, c := range []struct{ kind, entity, limit string }{
+		{"consumer", "id: 1-2-3, username: bob", "consumer"}, {"service", "id: 1-2-3, name: shop", "ip"}, {"route", "id: 1-2-3, name: r, paths: [/a]", "ip"},
+	} {
+		nested := rulesOf(fmt.Sprintf("%ss: [{%s, plugins: [%s]}]\n", c.kind, c.entity, strings.Replace(plugin, "REFERENCE ", "", 1)), c.limit)
+		for _, reference := range []string{"1-2-3", "{id: 1-2-3}"} {
+			byID := rulesOf(fmt.Sprintf("%ss: [{%s}]\nplugins: [%s]\n", c.kind, c.entity, strings.Replace(plugin, "REFERENCE", c.kind+": "+reference+",", 1)), c.limit)
+			if byID != nested {
+				t.Errorf("%s: %s gives\n%s\nwant\n%s", c.kind, reference, byID, nested)
+			}
+		}
+	}
+}
+
+// Kong also distinguishes routes by their hosts, and weir gen by their prefixes.
+const kongHosts = `
+routes:
+- {name: r1, paths: [/a], hosts: [a.test], plugins: [{name: rate-limiting, config: {minute: 5, policy: redis, limit_by: ip}}]}
+- {name: r2, paths: [/a], hosts: [b.test], plugins: [{name: rate-limiting, config: {minute: 6, policy: redis, limit_by: ip}}]}
+`
+
+func TestRoutesWithOnePrefixAreNoted(t *testing.T) {
+	imported, err := kongReader("file", []byte(kongHosts))
+	must.Succeed(t, err)
+	want := "file:4: route:r2 has the prefix /a of another --route: replace /PREFIX-OF-ROUTE-R2, or move its rate_limits to the Envoy route for route:r2\n"
+	if notes := joined(imported.Notes); notes != want {
+		t.Errorf("got the notes %s, want %s", notes, want)
+	}
+}
+
+// gatewayDots has a key that needs an escape in --hits.
+const gatewayDots = `
+kind: BackendTrafficPolicy
+metadata: {name: p, namespace: n}
+spec: {rateLimit: {global: {rules: [{clientSelectors: [{headers: [{name: x.user, type: Distinct}]}], cost: {request: {from: Number, number: 3}}, limit: {requests: 3, unit: Hour}, shared: true}]}}}
+`
+
 // weir gen takes the rules with the arguments in their comment.
 func TestCommentHasArgumentsOfGen(t *testing.T) {
 	for text, read := range map[string]reader{
 		limitadorSample: Limitador, limitadorResource: Limitador, nginxSample: nginxReader, nginxExempt: nginxReader,
-		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, gatewaySample: EnvoyGateway,
+		nginxPair + "limit_req zone=a burst=5; limit_req zone=c burst=500;": nginxReader, kongSample: kongReader, kongHosts: kongReader,
+		gatewaySample: EnvoyGateway, gatewayDots: EnvoyGateway,
 	} {
 		imported, err := read("file", []byte(text))
 		must.Succeed(t, err)
@@ -662,7 +723,7 @@ func TestListOfPoliciesIsImported(t *testing.T) {
 // A zone that counts by an unknown key is not in the rules at all, even if it also counts by known
 // ones.
 func TestZonesWithUnknownKeysAreLeftOut(t *testing.T) {
-	for key, want := range map[string]string{"$remote_addr$limit_key": "$limit_key", "$arg_": "$arg_", "a$-b": "has an unknown form"} {
+	for key, want := range map[string]string{"$remote_addr$limit_key": "$limit_key", "$remote_addr$arg_a": "without $arg_a", "$arg_": "$arg_", "a$-b": "has an unknown form"} {
 		imported, err := nginxReader("file", []byte("limit_req_zone "+key+" zone=z:1m rate=1r/s; limit_req zone=z;"))
 		must.Succeed(t, err)
 		text, err := imported.Rules("")

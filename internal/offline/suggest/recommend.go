@@ -65,7 +65,10 @@ func (c *Collector) recommend(r *RuleReport) {
 func (c *Collector) addRecommendation(r *RuleReport, a *AlgorithmReport, reasons ...string) {
 	s, w := a.dist.splitOutliers(), a.variant.window
 	if s.ordinary == never {
-		r.Note = fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
+		if r.Note != "" {
+			r.Note += "; "
+		}
+		r.Note += fmt.Sprintf("no %s limit %s admits all requests of the ordinary keys: the largest is %s", a.Algorithm, w.per(),
 			terminal.Grouped(a.variant.largestMax))
 		return
 	}

@@ -33,7 +33,7 @@ type RuleReport struct {
 	Domain string `json:"domain"`
 	Path   string `json:"path"`
 	Source string `json:"source,omitempty"` // file and line; empty for a key path
-	// Note is the reason for a missing recommendation, or "".
+	// Note has the reason for each missing recommendation, or is "".
 	Note string `json:"note,omitempty"`
 
 	Requests   int64    `json:"requests"`

@@ -45,6 +45,9 @@ func (r *Report) yaml(domain string, reasons bool) string {
 			continue
 		}
 		at := root.At(rule.target.rule.Path())
+		if reasons && rule.Note != "" {
+			at.Comment = "left out: " + rule.Note
+		}
 		for _, rec := range rule.Recommendations {
 			limit := rec.draft()
 			if reasons {

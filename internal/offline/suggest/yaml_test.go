@@ -72,6 +72,24 @@ func described(rules *descriptors.Rules) (all []string) {
 	return all
 }
 
+// Neither output hides that a limit of a rule has no recommendation.
+func TestYAMLNamesTheLimitsThatItLeavesOut(t *testing.T) {
+	rules := rulesfiletest.Parse(t, "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limits:\n"+
+		"      - {requests_per_unit: 5, unit: minute, algorithm: sliding_log}\n      - {requests_per_unit: 50, unit: hour, algorithm: sliding_log}\n"+
+		"      - {requests_per_unit: 20000000000, unit: hour}\n")
+	r := report(t, suggest.Options{Rules: rules, Headroom: 0.2}, []replay.Line{line(0, "a", 3_000_000_000)})
+	yaml, err := r.YAML()
+	must.Succeed(t, err)
+	text, err := r.Text()
+	must.Succeed(t, err)
+	for _, want := range []string{"no sliding_log limit per minute", "no sliding_log limit per hour"} {
+		if !strings.Contains(yaml, want) || !strings.Contains(text, want) {
+			t.Errorf("want %q in\n%s\nand in\n%s", want, yaml, text)
+		}
+	}
+	rulesfiletest.Parse(t, yaml)
+}
+
 func TestYAMLOfSeveralDomainsIsAnError(t *testing.T) {
 	var paths []suggest.Path
 	for _, domain := range []string{"ugc", "shop"} {
