@@ -33,9 +33,9 @@ func (s boundedStream) RecvMsg(message any) error {
 }
 
 // SendMsg implements grpc.ServerStream. Of the files in a response of the reflection service, it
-// sends only the first, for which the client asked. With all files that it imports, a response takes
-// a megabyte, and a client that reads nothing keeps one for each of its streams. Clients ask for the
-// other files by name, because the protocol lets a server leave out files.
+// sends only the first, for which the client asked. With all files that it imports, a response
+// takes a megabyte, and a client that reads nothing keeps one for each of its streams. Clients ask
+// for the other files by name.
 func (s boundedStream) SendMsg(message any) error {
 	if response, ok := message.(proto.Message); ok {
 		r := response.ProtoReflect() // the messages of both versions of the service have the same fields
