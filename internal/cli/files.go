@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -90,15 +91,22 @@ func checkWritable(path string) error {
 	return nil
 }
 
-// checkNoInput returns an error if output is one of the files that a command reads.
+// checkNoInput returns an error if output is one of the files that a command reads, or looks like a
+// file of one of the folders that it reads.
 func checkNoInput(output string, inputs ...string) error {
 	out, err := os.Stat(output)
 	if err != nil {
 		return nil // a new file
 	}
+	folder, err := os.Stat(filepath.Dir(output))
+	mayBeRead := err == nil && slices.Contains([]string{".yaml", ".yml", ".ndjson", ".zst"}, filepath.Ext(output))
 	for _, input := range inputs {
-		if in, err := os.Stat(input); input != "-" && err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%s is the input %s: write to another file", output, input)
+		in, err := os.Stat(input)
+		if input == "-" || err != nil {
+			continue
+		}
+		if os.SameFile(in, out) || mayBeRead && os.SameFile(in, folder) {
+			return fmt.Errorf("%s is an input, or in the input %s: write to another file", output, input)
 		}
 	}
 	return nil

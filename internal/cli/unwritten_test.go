@@ -123,6 +123,7 @@ func TestOutputDoesNotReplaceAnInput(t *testing.T) {
 		"--html of the recording": &Simulate{rulesFlags: flags, Recordings: day, Output: "text", HTML: "./day.ndjson"},
 		"--html of the rules":     &Simulate{rulesFlags: flags, Recordings: day, Output: "text", HTML: "rules.yaml"},
 		"--html of the overlay":   &Simulate{rulesFlags: withOverlay, Recordings: day, Output: "text", HTML: "overlay.yaml"},
+		"--html of a rule folder": &Simulate{rulesFlags: rulesFlags{Config: []string{"."}}, Recordings: day, Output: "text", HTML: "rules.yaml"},
 		"--html -":                &Simulate{rulesFlags: flags, Recordings: day, Output: "text", HTML: "-"},
 		"--write of the rules":    &Simulate{rulesFlags: flags, Synthetic: load, Output: "text", Write: "rules.yaml"},
 		"--junit of the tests":    &Test{Files: []string{"test.yaml"}, Output: "text", JUnit: "link"},

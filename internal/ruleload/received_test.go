@@ -76,7 +76,6 @@ func TestReceivedRulesAreSavedAndRead(t *testing.T) {
 	}
 }
 
-// Rules that a full disk kept from the file are saved once there is room.
 // A replica is ready once Loaded is called, which a disk that hangs must not delay.
 func TestReceivedRulesAreInForceBeforeTheyAreSaved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rules.json")
@@ -95,6 +94,7 @@ func TestReceivedRulesAreInForceBeforeTheyAreSaved(t *testing.T) {
 	}
 }
 
+// Rules that a full disk kept from the file are saved once there is room.
 func TestFailedSaveIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")

@@ -92,7 +92,6 @@ func TestTopListsBusiestAndMostDeniedKeys(t *testing.T) {
 	}
 }
 
-// KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
 // A request that carries its limit has a key of all its entries.
 func TestLongKeysAreNotCounted(t *testing.T) {
 	f := counting(t, 10, "")
@@ -110,6 +109,7 @@ func TestLongKeysAreNotCounted(t *testing.T) {
 	}
 }
 
+// KEY_HASH_SECRET hides keys in Redis, so nothing else may show them.
 func TestKeysAreHashedUnderASecret(t *testing.T) {
 	const secret = "a secret of 16 bytes"
 	f := counting(t, 10, secret)

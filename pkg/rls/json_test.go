@@ -124,8 +124,6 @@ func TestTooLargeBodyClosesTheConnection(t *testing.T) {
 	}
 }
 
-// The response to any body is a decision as JSON, or one short line of text without control
-// characters.
 // Parsing takes much more memory than the body.
 func TestFewBodiesAreParsedAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -146,6 +144,8 @@ func TestFewBodiesAreParsedAtATime(t *testing.T) {
 	})
 }
 
+// The response to any body is a decision as JSON, or one short line of text without control
+// characters.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"domain":"ugc","descriptors":[{"entries":[{"key":"user_id","value":"alice"},{"key":"action","value":"post"}]}]}`,

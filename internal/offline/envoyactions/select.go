@@ -141,9 +141,12 @@ func (d *deriver) perRoute(m *manager, f *filter) (settings yamltree.Tree, disab
 	return yamltree.Tree{}, f.disabled, nil
 }
 
-// weighted returns typed_per_filter_config of each weighted cluster.
+// weighted returns typed_per_filter_config of each weighted cluster that Envoy may choose.
 func (r *route) weighted() (all []yamltree.Tree) {
 	for _, cluster := range r.tree.Field("route", "weighted_clusters", "clusters").Items() {
+		if cluster.Field("weight").Text() == "0" {
+			continue // Envoy never chooses it
+		}
 		all = append(all, cluster.Field("typed_per_filter_config"))
 	}
 	return all

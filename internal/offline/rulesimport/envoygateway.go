@@ -94,7 +94,7 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit.String(), RequestsPerUnit: requests})
 }
 
-// escapeKey escapes a key of several in an argument of weir gen.
+// escapeKey escapes a key in an argument of weir gen, which joins keys with dots.
 var escapeKey = strings.NewReplacer(`\`, `\\`, ".", `\.`)
 
 // readCost reads the hits of a request, which are arguments of weir gen.

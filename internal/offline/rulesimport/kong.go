@@ -276,8 +276,12 @@ func (k *kong) scopeFlag(p *kongPlugin) {
 	}
 	for _, prefix := range prefixes {
 		if n := k.routeOf(prefix); n >= 0 && k.flags[n] != fmt.Sprintf("--route %s:scope=%s", prefix, scope) {
-			k.note(p.line, "%s has the prefix %s of another --route: replace %s, or move its rate_limits to the Envoy route for %s",
-				scope, prefix, unknown, scope)
+			routes := "route for " + scope
+			if p.scope == "" {
+				routes = "routes without a plugin"
+			}
+			k.note(p.line, "%s and another --route have the prefix %s: replace %s, or move its rate_limits to the Envoy %s",
+				scope, prefix, unknown, routes)
 			prefix = unknown
 		}
 		k.flag("--route %s:scope=%s", prefix, scope)

@@ -606,7 +606,7 @@ routes:
 func TestRoutesWithOnePrefixAreNoted(t *testing.T) {
 	imported, err := kongReader("file", []byte(kongHosts))
 	must.Succeed(t, err)
-	want := "file:4: route:r2 has the prefix /a of another --route: replace /PREFIX-OF-ROUTE-R2, or move its rate_limits to the Envoy route for route:r2\n"
+	want := "file:4: route:r2 and another --route have the prefix /a: replace /PREFIX-OF-ROUTE-R2, or move its rate_limits to the Envoy route for route:r2\n"
 	if notes := joined(imported.Notes); notes != want {
 		t.Errorf("got the notes %s, want %s", notes, want)
 	}

@@ -313,7 +313,6 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 	}
 }
 
-// Two hits exactly one window apart are in no span of one window together.
 // Of the samples of seeds 1 to 100, at least 90 intervals have the number of all requests, and of
 // all denied ones. The interval of the requests is not much wider than needed.
 func TestEstimateOfRequestsHolds(t *testing.T) {
@@ -379,6 +378,7 @@ func TestEstimateOfRequestsHolds(t *testing.T) {
 	}
 }
 
+// Two hits exactly one window apart are in no span of one window together.
 // sampleOf returns the descriptors of a share of the keys, as a recorder does.
 func sampleOf(all []replay.Line, seed int, share float64) (sample []replay.Line) {
 	for _, line := range all {

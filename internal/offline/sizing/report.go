@@ -67,7 +67,7 @@ type Report struct {
 // hits. A request that is denied or canceled after it has opened leases makes one more.
 type Calls struct {
 	PerRequest float64 `json:"per_request"`         // at most, to one Redis
-	Cluster    float64 `json:"per_request_cluster"` // the same, because all limits of a rule are in one hash slot
+	Cluster    float64 `json:"per_request_cluster"` // the same with one descriptor, because all limits of a rule are in one hash slot
 	PerSecond  float64 `json:"per_second"`          // at most, to one Redis, at the rate of the load
 }
 

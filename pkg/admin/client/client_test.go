@@ -148,7 +148,6 @@ func TestClientStreamsDecisions(t *testing.T) {
 	}
 }
 
-// A request that Weir accepts can have several MiB, and Weir sends it with each of its decisions.
 // The server would read the key a=b as the key a.
 func TestClientRejectsAFilterKeyWithAnEqualsSign(t *testing.T) {
 	c, _, _, _ := serve(t)
@@ -162,6 +161,7 @@ func TestClientRejectsAFilterKeyWithAnEqualsSign(t *testing.T) {
 	}
 }
 
+// A request that Weir accepts can have several MiB, and Weir sends it with each of its decisions.
 func TestClientStreamsLargeDecisions(t *testing.T) {
 	c, f, _, _ := serve(t)
 	large := api.Decision{Key: []explain.Entry{{"path", strings.Repeat("\x01", 4<<20)}}}

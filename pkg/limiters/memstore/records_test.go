@@ -236,7 +236,6 @@ func TestReloadsKeepOneLimitPerSpec(t *testing.T) {
 	}
 }
 
-// The text of a key may be part of a message that is freed or overwritten.
 // A request may carry its limit, so a client can choose windows. Their hashes under a fixed factor
 // are known to it.
 func TestChosenWindowsOfAKeySpreadOverTheIndexes(t *testing.T) {
@@ -257,6 +256,7 @@ func TestChosenWindowsOfAKeySpreadOverTheIndexes(t *testing.T) {
 	}
 }
 
+// The text of a key may be part of a message that is freed or overwritten.
 func TestKeyTextIsCopied(t *testing.T) {
 	s := New(Options{})
 	for _, n := range []int{0, 1, 40, maxKeyBytes - 1, maxKeyBytes, maxKeyBytes + 1, 5000} {
