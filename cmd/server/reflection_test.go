@@ -1,11 +1,14 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -36,6 +39,13 @@ func TestReflectionSendsOneFileAtATime(t *testing.T) {
 		must.Succeed(t, proto.Unmarshal(files[0], file))
 		known[file.GetName()] = true
 		all.File = append(all.File, file)
+	}
+	// The response repeats the request.
+	long, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
+	must.Succeed(t, err)
+	must.Succeed(t, long.Send(&reflectionv1.ServerReflectionRequest{Host: strings.Repeat("x", 1<<10)}))
+	if _, err := long.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a request of more than 1 KiB: %v, want RESOURCE_EXHAUSTED", err)
 	}
 	ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{
 		FileContainingSymbol: "envoy.service.ratelimit.v3.RateLimitService",

@@ -105,8 +105,11 @@ func checkNoInput(output string, inputs ...string) error {
 		if input == "-" || err != nil {
 			continue
 		}
-		if os.SameFile(in, out) || mayBeRead && os.SameFile(in, folder) {
-			return fmt.Errorf("%s is an input, or in the input %s: write to another file", output, input)
+		switch {
+		case os.SameFile(in, out):
+			return fmt.Errorf("%s is the input %s: write to another file", output, input)
+		case mayBeRead && os.SameFile(in, folder):
+			return fmt.Errorf("%s is in the folder %s, which is an input: write to another folder", output, input)
 		}
 	}
 	return nil

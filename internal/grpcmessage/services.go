@@ -11,11 +11,11 @@ import (
 )
 
 // maxSmallMessageBytes bounds a message that a decode function of grpc-go accepts. These messages
-// hold a name.
-const maxSmallMessageBytes = 64 << 10
+// hold a name, and responses of the reflection service repeat it.
+const maxSmallMessageBytes = 1 << 10
 
 // ServerOptions returns the options of a server that bound messages not received by a [Receiver]:
-// to 64 KiB each and, of streams, to uncompressed messages that arrive in time. Unary methods need
+// to 1 KiB each and, of streams, to uncompressed messages that arrive in time. Unary methods need
 // a [Registrar] as well. A response of the reflection service contains one file.
 func ServerOptions() []grpc.ServerOption {
 	bound := func(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {

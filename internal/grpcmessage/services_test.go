@@ -72,7 +72,7 @@ func TestTransportStreamTypeOfGRPCIsKnown(t *testing.T) {
 		"unary":                {checked(0), codes.OK},
 		"unary, too large":     {checked(maxSmallMessageBytes), codes.ResourceExhausted},
 		"unary, compressed":    {checked(0, packed), codes.Unimplemented},
-		"stream":               {watched(1 << 10), codes.OK},
+		"stream":               {watched(1 << 9), codes.OK},
 		"stream, too large":    {watched(maxSmallMessageBytes), codes.ResourceExhausted},
 		"stream, compressed":   {watched(0, packed), codes.Unimplemented},
 	} {
@@ -83,7 +83,7 @@ func TestTransportStreamTypeOfGRPCIsKnown(t *testing.T) {
 }
 
 // A watch may last as long as its connection. It must not keep the name that the client sent, which
-// may have 64 KiB.
+// may have 1 KiB.
 func TestHealthWatchDoesNotRetainRequest(t *testing.T) {
 	checks := health.NewServer()
 	checks.SetServingStatus("ratelimit", healthv1.HealthCheckResponse_SERVING)

@@ -29,7 +29,8 @@ const MaxLeaseWait = time.Second
 type LeaseID [16]byte
 
 // leaseIDPrefix separates the sums of ids from the other sums under the same secret, because a
-// client may choose an id. Keys begin with a digit, and the purposes of derived keys with "weir ".
+// client may choose an id. Keys begin with a digit or "#", and the purposes of derived keys with
+// "weir ".
 const leaseIDPrefix = "lease "
 
 // NewLeaseID returns the first 16 bytes of the [SecretSum] of "lease " and id. It is never zero.

@@ -105,7 +105,7 @@ func isClosed(err error) bool {
 
 // Errors of a body. The text of an error that wraps one of the last two may quote the body.
 var (
-	errBodyCanceled = errors.New("the client left before the end of the body")
+	errBodyCanceled = errors.New("the client left before its body was parsed")
 	errUnreadable   = errors.New("cannot read the body")
 	errNotARequest  = errors.New("not a RateLimitRequest")
 )
