@@ -93,7 +93,9 @@ func (a *concurrency) fits(s *State, now, n int64) (bool, int64) {
 	return false, s.leaseWait(now, a.ttl)
 }
 
-func (a *concurrency) twinArgs(int64) []int64 { return []int64{a.ttl} }
+func (a *concurrency) twinArgs(int64) ([maxTwinArgs]int64, int) {
+	return [maxTwinArgs]int64{a.ttl}, 1
+}
 
 // usage returns the slots held at now, and in how many µs the last lease expires.
 func (a *concurrency) usage(s *State, now int64) (used, resetAfter int64) {

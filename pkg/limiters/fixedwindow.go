@@ -168,14 +168,14 @@ func (a *fixedWindow) extraWait(int64) int64 { return 0 }
 
 func (a *fixedWindow) maxAdmitted() int64 { return 2 * a.max }
 
-func (a *fixedWindow) twinArgs(now int64) []int64 {
+func (a *fixedWindow) twinArgs(now int64) ([maxTwinArgs]int64, int) {
 	switch {
 	case a.calendar != nil:
 		w := a.calendar.windows(now)
-		return []int64{2, w.previous, w.current, w.next, w.afterNext}
+		return [maxTwinArgs]int64{2, w.previous, w.current, w.next, w.afterNext}, 5
 	case a.firstHit:
-		return []int64{1}
+		return [maxTwinArgs]int64{1}, 1
 	default:
-		return []int64{0}
+		return [maxTwinArgs]int64{0}, 1
 	}
 }

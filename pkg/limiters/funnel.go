@@ -250,9 +250,9 @@ func (a *funnel) extraWait(k int64) int64 { return a.perHit.timeFor(k).ceil() }
 
 func (a *funnel) maxAdmitted() int64 { return a.capacity + a.max }
 
-func (a *funnel) twinArgs(int64) []int64 {
+func (a *funnel) twinArgs(int64) ([maxTwinArgs]int64, int) {
 	num, den := a.perHit.num, a.perHit.den
-	return []int64{a.capacity, int64(num / den), int64(num % den), int64(den)}
+	return [maxTwinArgs]int64{a.capacity, int64(num / den), int64(num % den), int64(den)}, 4
 }
 
 // A funnelState is the words of a [State] under a funnel.

@@ -91,7 +91,7 @@ type algorithm interface {
 	// settle applies corrections in order, to charges that still count.
 	settle(s *State, now int64, corrections []correction)
 	// twinArgs returns [Limit.TwinArgs].
-	twinArgs(now int64) []int64
+	twinArgs(now int64) (args [maxTwinArgs]int64, n int)
 }
 
 // A definition declares an algorithm.
@@ -253,10 +253,15 @@ func (l *Limit) Algorithm() string { return l.definition.name }
 // StateID share a state. It contains no braces.
 func (l *Limit) StateID() string { return l.stateID }
 
-// TwinArgs returns the numbers that the algorithm's twin in another language needs, besides those
+const maxTwinArgs = 5
+
+// TwinArgs returns n numbers that the algorithm's twin in another language needs, besides those
 // that every algorithm has: the maximum, the window, and the two flags. The header of the twin
-// lists them. Only windows by the calendar depend on now, in µs since 1970.
-func (l *Limit) TwinArgs(now int64) []int64 { return l.algorithm.twinArgs(now) }
+// lists them. Only windows by the calendar depend on now, in µs since 1970. The result is an array,
+// because a slice would be an allocation for each limit of a batch.
+func (l *Limit) TwinArgs(now int64) (args [maxTwinArgs]int64, n int) {
+	return l.algorithm.twinArgs(now)
+}
 
 // Grows reports whether the state of a key grows with its hits.
 func (l *Limit) Grows() bool { return l.definition.hasLog || l.UsesLeases() }

@@ -123,7 +123,7 @@ func (a *slidingLog) extraWait(int64) int64 { return a.window }
 
 func (a *slidingLog) maxAdmitted() int64 { return a.max }
 
-func (a *slidingLog) twinArgs(int64) []int64 { return nil }
+func (a *slidingLog) twinArgs(int64) (none [maxTwinArgs]int64, n int) { return none, 0 }
 
 // A Log records when hits were charged.
 //

@@ -154,7 +154,8 @@ func AppendLimit(b []byte, l *limiters.Limit, now time.Time) []byte {
 	if !l.IsConcurrency() {
 		b = appendNumbers(b, l.Window().Microseconds(), flag(l.CountsDenied()), flag(l.PeeksOver()))
 	}
-	b = appendNumbers(b, l.TwinArgs(now.UnixMicro())...)
+	args, n := l.TwinArgs(now.UnixMicro())
+	b = appendNumbers(b, args[:n]...)
 	if l.Reserves() || l.HasPenalty() {
 		b = appendNumbers(b, l.LeaseTTL().Microseconds(), l.RefundableFor().Microseconds())
 	}

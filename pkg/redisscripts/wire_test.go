@@ -56,14 +56,14 @@ func TestScriptArgumentsOfEveryLimit(t *testing.T) {
 	}
 }
 
-func TestScriptArgumentsOfACalendarAllocateOnlyTheirNumbers(t *testing.T) {
+func TestScriptArgumentsOfACalendarAllocateNothing(t *testing.T) {
 	l, err := limiters.NewLimit(limiters.Spec{
 		Algorithm: "fixed_window", Max: 1, Window: 24 * time.Hour, Params: limiters.Params{WindowStart: limiters.StartByCalendar},
 	})
 	must.Succeed(t, err)
 	now := time.Date(2025, 11, 21, 0, 0, 0, 0, time.UTC)
 	b := AppendLimit(nil, l, now)
-	if n := testing.AllocsPerRun(100, func() { AppendLimit(b[:0], l, now) }); n > 1 {
-		t.Errorf("%v allocations, want one", n)
+	if n := testing.AllocsPerRun(100, func() { AppendLimit(b[:0], l, now) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
