@@ -4,12 +4,10 @@ package limiters
 // limit that reserves, the hits would open a reservation.
 func (l *Limit) Check(s *State, now, n int64) Verdict {
 	ok, retryAfter := l.fits(s, now, max(0, ClampHits(n)))
-	tooMany := ok && n > 0 && l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases
-	if tooMany {
-		retryAfter = s.leaseWait(now, l.ttl)
+	v := l.verdict(s, now, ok, retryAfter)
+	if ok && n > 0 && l.Reserves() && s.extraOrEmpty().leases.open.len() >= MaxLeases {
+		v = l.tooManyLeases(s, now)
 	}
-	v := l.verdict(s, now, ok && !tooMany, retryAfter)
-	v.TooManyLeases = tooMany
 	return v.WithPenalty(l.penaltyLeft(s, now))
 }
 
@@ -272,9 +270,7 @@ func (d *groupDecision) deny() {
 func (d *groupDecision) denial(i int) Verdict {
 	l, s := d.group[i].Limit, d.states[i]
 	if d.out[i].TooManyLeases {
-		v := l.verdict(s, d.now, false, s.leaseWait(d.now, l.ttl))
-		v.TooManyLeases = true
-		return v
+		return l.tooManyLeases(s, d.now)
 	}
 	sum, _ := d.totalsOnKey(i)
 	_, retryAfter := l.fits(s, d.now, sum)
@@ -302,6 +298,13 @@ func (d *groupDecision) isFirstOffense(i int) bool {
 
 // allowedVerdict returns the verdict on an allowed operation under l from the state after it.
 func (l *Limit) allowedVerdict(s *State, now int64) Verdict { return l.verdict(s, now, true, 0) }
+
+// tooManyLeases returns the denial of hits because the key has too many open reservations.
+func (l *Limit) tooManyLeases(s *State, now int64) Verdict {
+	v := l.verdict(s, now, false, s.leaseWait(now, l.ttl))
+	v.TooManyLeases = true
+	return v
+}
 
 // verdict returns the verdict on an operation under l from the state after it; retryAfter is in µs.
 func (l *Limit) verdict(s *State, now int64, ok bool, retryAfter int64) Verdict {

@@ -178,16 +178,20 @@ local function add_offense(key, op)
   op.began = not had_begun and penalty_left(op) > 0
 end
 
+-- Reports that the key of an operation has too many open reservations.
+local function report_too_many(op)
+  report(op.key, op.first, op.limit, false, op.leases.module.wait(op.leases, now, op.limit.ttl))
+  set_result(op.first, $TOO_MANY_LEASES)
+end
+
 local function report_denied(key, op)
   if op.allowed then return report_allowed(op) end
-  local retry, _
   if op.too_many then
-    retry = op.leases.module.wait(op.leases, now, op.limit.ttl)
+    report_too_many(op)
   else
-    _, retry = op.limit.algorithm.fits(key.state, op.limit, now, key.sum)
+    local _, retry = op.limit.algorithm.fits(key.state, op.limit, now, key.sum)
+    report(key, op.first, op.limit, false, retry)
   end
-  report(key, op.first, op.limit, false, retry)
-  if op.too_many then set_result(op.first, $TOO_MANY_LEASES) end
   local time_left = penalty_left(op)
   if time_left > 0 then op.limit.penalty.algorithm.add_to_denial(op.first, time_left, op.began) end
 end
@@ -217,10 +221,11 @@ end
 -- Reports whether one more hit, in a new reservation, fits and, in a verdict of its own, the time left of the penalty.
 local function inspect(key, op)
   local allowed, retry = op.limit.algorithm.fits(key.state, op.limit, now, 1)
-  local too_many = allowed and op.limit.reserves and op.leases.count >= $MAX_LEASES
-  if too_many then allowed, retry = false, op.leases.module.wait(op.leases, now, op.limit.ttl) end
-  report(key, op.first, op.limit, allowed, retry)
-  if too_many then set_result(op.first, $TOO_MANY_LEASES) end
+  if allowed and op.limit.reserves and op.leases.count >= $MAX_LEASES then
+    report_too_many(op)
+  else
+    report(key, op.first, op.limit, allowed, retry)
+  end
   if op.limit.penalty then set_verdict(op.first + 1, 0, 0, penalty_left(op), 0) end
 end
 
