@@ -132,8 +132,8 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"internal/offline/envoygen", "writes Envoy's configuration for rules",
 		"internal/offline/rulesyaml internal/spelling pkg/descriptors"},
 	{"internal/offline/rulesimport", "translates limits of other rate limiters into rules",
-		"internal/offline/rulesyaml internal/offline/yamltree pkg/descriptors " +
-			"pkg/descriptors/rulesfile"},
+		"internal/offline/envoygen internal/offline/rulesyaml internal/offline/yamltree " +
+			"pkg/descriptors pkg/descriptors/rulesfile"},
 	// The binary.
 	{"cmd/server", "parses flags, wires the packages and shuts them down",
 		"internal/admission internal/backoff internal/cli internal/decisionstream internal/gctune " +

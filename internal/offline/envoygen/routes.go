@@ -57,14 +57,14 @@ func (d *descriptor) keys() string {
 	for i, e := range d.entries {
 		names[i] = e.key
 	}
-	return joined(names)
+	return JoinKeys(names)
 }
 
 var escapeKey = strings.NewReplacer(`\`, `\\`, ".", `\.`)
 
-// joined returns keys in the form of arguments, such as user_id.action. A backslash precedes each
-// dot and backslash of a key.
-func joined(keys []string) string {
+// JoinKeys returns keys in the form of arguments of weir gen, such as user_id.action. A backslash
+// precedes each dot and backslash of a key.
+func JoinKeys(keys []string) string {
 	escaped := make([]string, len(keys))
 	for i, key := range keys {
 		escaped[i] = escapeKey.Replace(key)
@@ -210,7 +210,7 @@ func (g *generator) collect(domain *descriptors.Domain, rules []*descriptors.Rul
 				g.ruleValues[n.Key][v] = true
 			}
 		}
-		g.paths[joined(path)] = true
+		g.paths[JoinKeys(path)] = true
 	}
 	for key, s := range g.from {
 		s.nameOnlyStatusValue(g.ruleValues[key])

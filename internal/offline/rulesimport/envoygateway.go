@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-rls/weir/internal/offline/envoygen"
 	"github.com/weir-rls/weir/internal/offline/rulesyaml"
 	"github.com/weir-rls/weir/internal/offline/yamltree"
 	"github.com/weir-rls/weir/pkg/descriptors"
@@ -79,9 +80,9 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	}
 	keys := make([]string, len(path))
 	for i, step := range path {
-		keys[i] = escapeKey.Replace(step.Key)
+		keys[i] = step.Key
 	}
-	g.readCost(strings.Join(keys, "."), f.Get("cost"))
+	g.readCost(envoygen.JoinKeys(keys), f.Get("cost"))
 	if g.found > before {
 		return // import a rule completely, or not at all
 	}
@@ -93,9 +94,6 @@ func (g *gateway) readRule(policy string, n int, shared bool, rule yamltree.Tree
 	leaf.ShadowMode = f.Get("shadowMode").IsTrue()
 	addLimit(leaf, rulesyaml.DraftLimit{Unit: unit.String(), RequestsPerUnit: requests})
 }
-
-// escapeKey escapes a key in an argument of weir gen, which joins keys with dots.
-var escapeKey = strings.NewReplacer(`\`, `\\`, ".", `\.`)
 
 // readCost reads the hits of a request, which are arguments of weir gen.
 func (g *gateway) readCost(keys string, cost yamltree.Tree) {
