@@ -67,7 +67,7 @@ func TestConvertCommandExitCodesAndOutput(t *testing.T) {
 		{convert + "--format nginx " + object, 2, nil, []string{object + ": its first lines are in the format json, not nginx"}},
 		{convert + "--format csv " + in("escape.csv", "a\x1b[2J,b\n1,2\n"), 2, nil, []string{`fields are a\x1b[2J, b`}},
 		{convert + "--format csv --out " + out + " " + bad + " " + filepath.Join(dir, "none"), 2, nil, []string{"none: no such file"}},
-		{convert + "--format csv --out " + good + " " + good, 2, nil, []string{"is the input"}},
+		{convert + "--format csv --out " + good + " " + good, 2, nil, []string{"weir: --out: " + good + " is the input " + good + ": write to another file\n"}},
 		// A recording that cannot be written is reported before a log is read, which may take
 		// minutes.
 		{convert + "--format csv --out " + filepath.Join(dir, "none", "out") + " " + filepath.Join(dir, "missing.csv"), 2, nil, []string{"none does not exist: create it first"}},

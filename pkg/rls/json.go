@@ -53,12 +53,13 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var response ratelimitv3.RateLimitResponse
-	text, err := []byte(nil), proto.Unmarshal(wire, &response)
-	if err == nil {
-		text, err = protojson.Marshal(&response)
+	if err := proto.Unmarshal(wire, &response); err != nil {
+		internalError(w)
+		return
 	}
+	text, err := protojson.Marshal(&response)
 	if err != nil {
-		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+		internalError(w)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -66,6 +67,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
 	_, _ = w.Write(text)
+}
+
+func internalError(w http.ResponseWriter) {
+	http.Error(w, "Internal Server Error", http.StatusInternalServerError)
 }
 
 func badRequest(w http.ResponseWriter, reason string) {
