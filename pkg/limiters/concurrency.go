@@ -105,12 +105,3 @@ func (a *concurrency) usage(s *State, now int64) (used, resetAfter int64) {
 	}
 	return slots, max(1, min(s.Extra.leases.open.latest()-now, a.ttl))
 }
-
-// The methods below do nothing, because only leases count, which [Decide] opens and ends.
-
-func (*concurrency) charge(*State, int64, int64)        {}
-func (*concurrency) reserve(*State, int64, int64) int64 { return 0 }
-func (*concurrency) settle(*State, int64, []correction) {}
-func (*concurrency) resetTime(*State) int64             { return 0 }
-func (*concurrency) extraWait(int64) int64              { return 0 }
-func (*concurrency) maxAdmitted() int64                 { return 0 }

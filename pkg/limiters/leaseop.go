@@ -56,7 +56,7 @@ func (op *Op) expireLeases(s *State, now int64) {
 		expired = append(expired, correction{held.chargedAt, -held.n})
 	}
 	if l.refundsExpired && len(expired) > 0 {
-		l.algorithm.settle(s, now, expired)
+		l.counter.settle(s, now, expired)
 	}
 	for range LeasesPerOp {
 		if _, found := leases.ended.popExpired(now); !found {
@@ -81,11 +81,14 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 		s.removeEmptyExtraState()
 		charged = ended.n
 	case leaseOpens:
-		chargedAt := l.algorithm.reserve(s, now, n)
+		chargedAt := int64(0)
+		if l.Reserves() {
+			chargedAt = l.counter.reserve(s, now, n)
+		}
 		s.ensureExtraState().leases.open.set(op.Lease, lease{expires: now + l.ttl, n: n, chargedAt: chargedAt})
 	}
-	if charged != 0 {
-		l.algorithm.charge(s, now, charged)
+	if charged != 0 && !l.IsConcurrency() {
+		l.counter.charge(s, now, charged)
 	}
 	return effect
 }
@@ -94,7 +97,7 @@ func (op *Op) apply(s *State, now int64) leaseEffect {
 func (op *Op) endLease(s *State, now int64) (found bool) {
 	held, found := s.extraOrEmpty().leases.open.remove(op.Lease)
 	if found && op.Limit.Reserves() {
-		op.Limit.algorithm.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.Hits)) - held.n}})
+		op.Limit.counter.settle(s, now, []correction{{held.chargedAt, max(0, ClampHits(op.Hits)) - held.n}})
 	}
 	s.removeEmptyExtraState()
 	return found

@@ -57,6 +57,7 @@ type Limit struct {
 	spec           Spec
 	definition     *definition
 	algorithm      algorithm
+	counter        counter // the algorithm too; nil for concurrency
 	stateID        string
 	capacity       int64
 	peekOver       bool         // a peek is allowed at the limit, and denied only above it
@@ -65,8 +66,8 @@ type Limit struct {
 	refundsExpired bool         // expired reservations are settled to 0
 }
 
-// An algorithm decides whether hits fit, and counts them in the words or the log of a [State]. It
-// does not change the extra state, does no I/O and reads no clock. Times and durations are in µs.
+// An algorithm decides whether hits fit. It changes no state, does no I/O and reads no clock. Times
+// and durations are in µs.
 type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
@@ -77,6 +78,15 @@ type algorithm interface {
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
+	// twinArgs returns [Limit.TwinArgs].
+	twinArgs(now int64) (args [maxTwinArgs]int64, n int)
+}
+
+// A counter is an algorithm that counts hits in the words or the log of a [State]. It does not
+// change the extra state. Concurrency is no counter: only leases count, which [Decide] opens and
+// ends.
+type counter interface {
+	algorithm
 	// charge charges n > 0 hits or refunds -n, whether or not they fit.
 	charge(s *State, now, n int64)
 	// resetTime returns [Limit.ResetTime] of a state without extra state.
@@ -90,8 +100,6 @@ type algorithm interface {
 	reserve(s *State, now, n int64) (chargedAt int64)
 	// settle applies corrections in order, to charges that still count.
 	settle(s *State, now int64, corrections []correction)
-	// twinArgs returns [Limit.TwinArgs].
-	twinArgs(now int64) (args [maxTwinArgs]int64, n int)
 }
 
 // A definition declares an algorithm.
@@ -189,6 +197,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 	if l.algorithm, err = d.newAlgorithm(spec, whole); err != nil {
 		return nil, err
 	}
+	l.counter, _ = l.algorithm.(counter)
 	l.stateID = l.algorithm.idPrefix()
 	if d.hasWindow {
 		l.stateID += strconv.FormatInt(spec.Window.Microseconds(), 10)
@@ -278,7 +287,12 @@ func (l *Limit) CountsDenied() bool { return l.spec.CountDenied && l.spec.Max > 
 // MaxAdmitted returns the most hits of a key that l admits in any interval as long as its window,
 // without refunds; 0 if it has no window. Calendar windows differ in length: the interval is then
 // as long as the shortest.
-func (l *Limit) MaxAdmitted() int64 { return l.algorithm.maxAdmitted() }
+func (l *Limit) MaxAdmitted() int64 {
+	if l.counter == nil {
+		return 0
+	}
+	return l.counter.maxAdmitted()
+}
 
 // Drains reports whether the usage of a key falls continuously, by Spec.Max in a window. Under
 // other limits with a window, a hit counts until the window ends or, in a log, has passed.

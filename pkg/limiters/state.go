@@ -35,7 +35,10 @@ func (s *State) IsZero() bool { return *s == State{} }
 // ResetTime returns when s has fully reset under l, and under every limit that differs from l only
 // in its maximum, in µs since 1970. A store may then discard s.
 func (l *Limit) ResetTime(s *State) int64 {
-	resetTime := l.algorithm.resetTime(s)
+	var resetTime int64
+	if l.counter != nil {
+		resetTime = l.counter.resetTime(s)
+	}
 	if s.Extra != nil {
 		resetTime = max(resetTime, s.Extra.neededUntil(l))
 	}
