@@ -42,7 +42,7 @@ func (*Explain) Help() string {
   weir explain --live http://127.0.0.1:6071 --token-file token user_id=42,action=login
   weir explain --receipt TEXT --keys receipt-keys --config rules.yaml user_id=42,action=login
 
-The exit code is 0 if every descriptor has a limit or needs none, 1 if one has no limit, and 2 after an error.`
+The exit code is 0 if every descriptor is limited, unlimited, replaced, or ends a lease. It is 1 if one has no limit, even if a rule without a limit exempts it, or has an invalid lease id. It is 2 after an error.`
 }
 
 // Validate reports missing and conflicting arguments.

@@ -33,8 +33,11 @@ func (l *Listeners) complete(errs *settingErrors) {
 	if l.MaxInFlight < 0 || l.MaxInFlight > maxInFlight {
 		errs.require("MAX_IN_FLIGHT", l.MaxInFlight, "be from 0 (256 for each CPU) to %d", maxInFlight)
 	}
-	if l.MaxConnectionAge < 0 || l.MaxConnectionAgeGrace < 0 {
-		errs.add("GRPC_MAX_CONNECTION_AGE", "this and GRPC_MAX_CONNECTION_AGE_GRACE must be at least 0 (0: no limit)")
+	if l.MaxConnectionAge < 0 {
+		errs.require("GRPC_MAX_CONNECTION_AGE", l.MaxConnectionAge, "be at least 0 (0: no limit)")
+	}
+	if l.MaxConnectionAgeGrace < 0 {
+		errs.require("GRPC_MAX_CONNECTION_AGE_GRACE", l.MaxConnectionAgeGrace, "be at least 0 (0: no limit)")
 	}
 	if l.ServerUseTLS && (l.ServerCert == "" || l.ServerKey == "") {
 		errs.add("GRPC_SERVER_USE_TLS", "TLS needs a certificate: set GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY")

@@ -13,8 +13,11 @@ import (
 func stepReason(s *descriptors.Step) (reason, brief string) {
 	reason, brief = selectionReason(s)
 	if h := s.Hides; h != nil {
-		reason += fmt.Sprintf("; this hides %s, which would have led to %s", located(h.Node, h.Source),
-			located(h.Rule.Name, h.Rule.Source()))
+		hidden, rule := located(h.Node, h.Source), located(h.Rule.Name, h.Rule.Source())
+		reason += "; this hides " + hidden
+		if rule != hidden {
+			reason += ", which would have led to " + rule
+		}
 	}
 	return reason, brief
 }
@@ -35,11 +38,11 @@ func selectionReason(s *descriptors.Step) (reason, brief string) {
 		if s.Above == "" {
 			return "the domain has no rules", "no such key"
 		}
-		return "no child: " + s.Above + " has no rules below it", "no child"
+		return s.Above + " has no rules below it", "no rule below"
 	case descriptors.NoKey:
 		level, brief := "at the top level", "no such key"
 		if s.Above != "" {
-			level, brief = "below "+s.Above, "no child"
+			level, brief = "below "+s.Above, "no rule below"
 		}
 		return fmt.Sprintf("no rule %s matches the key %s: %s", level, short(s.Entry.Key),
 			alternatives(s, s.Entry.Key, "the keys are", "the key is")), brief

@@ -42,7 +42,7 @@ func (e Entry) String() string { return e[0] + "=" + e[1] }
 
 // summary returns the walk and the result in one line, such as
 //
-//	user_id=bigco (rules.yaml:11) → action=login: no child → NO LIMIT
+//	user_id=bigco (rules.yaml:11) → action=login: no rule below → NO LIMIT
 func (d *Descriptor) summary() string {
 	var parts []string
 	for _, s := range d.Walk {

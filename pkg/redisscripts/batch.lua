@@ -76,8 +76,8 @@ end
 
 -- Decides the operations of a run from run.op_index on. decide is decide_alone, or the function of decide_concurrency.lua or
 -- decide_reservations.lua. It sets run.op_index to the operation that it decides now. An error fails this operation, and decide is
--- called again for the next one. In values is the reply of MGET for the keys from run.key_index on: false for a key that is absent or
--- no string. The table is empty if an ACL forbids MGET.
+-- called again for the next one. values holds the reply of MGET, from the key run.key_index on. An element is false if the key is
+-- absent or not a string. The table is empty if an ACL forbids MGET.
 local function decide_each(decide, run, values)
   while run.op_index <= run.op_count do
     local ok, problem = pcall(decide, run, values)

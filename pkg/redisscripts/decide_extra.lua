@@ -218,7 +218,8 @@ local function end_lease(op)
   report(op.key, op.first, op.limit, true, 0)
 end
 
--- Reports whether one more hit, in a new reservation, fits and, in a verdict of its own, the time left of the penalty.
+-- Reports whether one more hit fits, in a new reservation if the limit reserves. Under a penalty, a second verdict reports the time left of
+-- it.
 local function inspect(key, op)
   local allowed, retry = op.limit.algorithm.fits(key.state, op.limit, now, 1)
   if allowed and op.limit.reserves and op.leases.count >= $MAX_LEASES then

@@ -12,8 +12,8 @@
 --   failed    the reason, if the key could not be decided
 --   unsaved   the reason, if the key could not be saved
 -- An operation has its key and its limit, and first and last, as a run has them. Its other fields are those of its layout in wire.go, and
--- the result of its check: allowed and the wait retry. In a group, checked is the hits that were checked. A SAME_KEY run is itself its only
--- operation.
+-- the result of its check: allowed and the wait retry. In a group, checked is the hits that were checked. A SAME_KEY run acts as its
+-- own operation, because all its operations are equal.
 local now, server, loaded_keys = env.now, env.server, env.loaded_keys
 
 -- Returns the key with an index in KEYS.

@@ -104,10 +104,10 @@ func (r *Report) overText() string {
 	return fmt.Sprintf(`
 Admitted beyond the limit of one key, at most
 %s
-HEALTHY, ANY WINDOW: in any interval as long as the window, by the calendar as long as the shortest one; the windows of fixed_window by themselves are exact
-IN MEMORY: in each window, beyond the hits that one replica admits; %d replicas without Redis, each with counters of its own
-REDIS DOWN: in each window, beside the hits that Redis has admitted; "all" with failure_mode_deny: false in Envoy, else nothing
-FAILOVER: once, if Redis forgets a key: a failover before replication, or a restart without persistence; all keys: at most %.0f hits
+HEALTHY, ANY WINDOW: in any interval as long as the window. For calendar windows, the interval is as long as the shortest window. Within one of its own windows, a fixed_window never exceeds its limit.
+IN MEMORY: in each window, if each of the %d replicas counts in its own memory.
+REDIS DOWN: in each window, in addition to the hits that Redis admitted. "all": every hit if Envoy has failure_mode_deny: false, otherwise none.
+FAILOVER: once for each key that Redis loses in a failover or in a restart without persistence. All keys together lose at most %.0f hits.
 `, terminal.Table(rows...), r.Replicas, r.FailoverHits)
 }
 

@@ -17,12 +17,12 @@ import (
 // maxLintSteps bounds the comparisons of rules in one domain. Beyond it, lint stops.
 const maxLintSteps = 1_000_000
 
-// A branch is a descriptor in the tree of its domain, or the root. The root has only node, domain,
-// children and hasLimits.
+// A branch is a rule of the file with the rules below it, or the root of its domain. The root has
+// only node, domain, children and hasLimits.
 type branch struct {
 	node   *descriptors.Node
 	domain string
-	path   []descriptors.Entry // a descriptor with a list has only its key
+	path   []descriptors.Entry // a rule with a list has only its key
 
 	// The linter reads these fields.
 	reader    *reader

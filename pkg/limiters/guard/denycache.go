@@ -12,10 +12,10 @@ import (
 )
 
 // A DenyCache is a Store that answers repeated denials from memory, so that clients over their
-// limits cost the wrapped store almost nothing. It never allows an operation. After a denial that
-// [limiters.Limit.CertainDenial] calls certain, it denies minHits or more hits of the key until the
-// denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys that
-// are still requested. If the limit counts denied hits, a renewal also sends those hits to the
+// limits cost the wrapped store almost nothing. It never allows an operation. After a certain
+// denial (see [limiters.Limit.CertainDenial]), it denies each charge of at least as many hits until
+// the denial ends, at most for [DenyCacheOptions].MaxAge. A goroutine renews the denials of keys
+// that are still requested. If the limit counts denied hits, a renewal also sends those hits to the
 // store, as the key's debt.
 //
 // A refund through the cache removes the denials of its key, whereas refunds by other replicas,
