@@ -56,7 +56,7 @@ func (p *process) openAdmin(l net.Listener) (*adminServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.tasks = append(p.tasks, a.api.Run, a.serve)
+	p.tasks = append(p.tasks, a.api.Run)
 	return a, nil
 }
 
@@ -154,7 +154,7 @@ func (p *process) status() api.Status {
 }
 
 // serve serves until stop is called.
-func (a *adminServer) serve(context.Context) {
+func (a *adminServer) serve() {
 	if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
 		a.log.Error("the admin API has stopped, the rate limit service has not", zap.Error(err),
 			zap.String("remedy", "restart this process to restore the admin API"))

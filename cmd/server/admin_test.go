@@ -410,7 +410,7 @@ func TestFailureOfTheAdminListenerStopsNothingElse(t *testing.T) {
 	_ = l.Close()
 	core, logged := observer.New(zap.InfoLevel)
 	a := &adminServer{api: admin.New(admin.Options{Rules: func() *descriptors.Rules { return nil }}), server: &http.Server{}, listener: l, log: zap.New(core)}
-	a.serve(t.Context()) // it returns, without an error that would end the group
+	a.serve() // it returns, without an error that would end the group
 	if logged.FilterMessage("the admin API has stopped, the rate limit service has not").Len() != 1 {
 		t.Error(logged.All())
 	}

@@ -20,32 +20,37 @@ import (
 // A listenerSet holds the open listeners of the process. prometheus and admin may be nil.
 type listenerSet struct{ grpc, http, debug, prometheus, admin net.Listener }
 
+// A portSettings is an address on which Weir listens.
+type portSettings struct {
+	setting, flag    string // for example GRPC_PORT and --grpc-port
+	addressSettings  string // the settings of the whole address
+	network, address string
+	into             *net.Listener
+}
+
 // openListeners opens the ports. A draining process may still hold a port, so openListeners retries
 // for slightly longer than DRAIN_DELAY. It does not set SO_REUSEPORT: two processes on one port
 // would silently count separately.
 func (e *environment) openListeners(ctx context.Context) (l listenerSet, err error) {
 	s := e.settings
-	type port struct {
-		setting, network, address string
-		into                      *net.Listener
-	}
-	ports := []port{
-		{"GRPC_PORT", "tcp", hostPort(s.GRPCHost, s.GRPCPort), &l.grpc}, {"PORT", "tcp", hostPort(s.Host, s.Port), &l.http},
-		{"DEBUG_PORT", "tcp", hostPort(s.DebugHost, s.DebugPort), &l.debug},
+	ports := []portSettings{
+		{"GRPC_PORT", "--grpc-port", "GRPC_HOST or GRPC_PORT", "tcp", hostPort(s.GRPCHost, s.GRPCPort), &l.grpc},
+		{"PORT", "--port", "HOST or PORT", "tcp", hostPort(s.Host, s.Port), &l.http},
+		{"DEBUG_PORT", "--debug-port", "DEBUG_HOST or DEBUG_PORT", "tcp", hostPort(s.DebugHost, s.DebugPort), &l.debug},
 	}
 	if s.GRPCUDS != "" {
-		ports[0] = port{"GRPC_UDS", "unix", s.GRPCUDS, &l.grpc}
+		ports[0] = portSettings{"GRPC_UDS", "--grpc-uds", "GRPC_UDS", "unix", s.GRPCUDS, &l.grpc}
 	}
 	if s.UsePrometheus {
-		ports = append(ports, port{"PROMETHEUS_ADDR", "tcp", s.PrometheusAddr, &l.prometheus})
+		ports = append(ports, portSettings{"PROMETHEUS_ADDR", "--prometheus-addr", "PROMETHEUS_ADDR", "tcp", s.PrometheusAddr, &l.prometheus})
 	}
 	if s.AdminAddr != "" {
-		ports = append(ports, port{"ADMIN_ADDR", "tcp", s.AdminAddr, &l.admin})
+		ports = append(ports, portSettings{"ADMIN_ADDR", "--admin-addr", "ADMIN_ADDR", "tcp", s.AdminAddr, &l.admin})
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.DrainDelay+time.Second)
 	defer cancel()
 	for _, port := range ports {
-		listener, err := bind(ctx, port.setting, port.network, port.address, e.log)
+		listener, err := port.bind(ctx, e.log)
 		if err != nil {
 			return l, err
 		}
@@ -69,24 +74,23 @@ var bindBackoff = backoff.Backoff{Initial: 50 * time.Millisecond, Max: 250 * tim
 
 // bind listens, once the port is free. It fails when ctx ends. Its error is [context.Canceled] if
 // ctx was canceled.
-func bind(ctx context.Context, setting, network, address string, log *zap.Logger) (net.Listener, error) {
+func (p *portSettings) bind(ctx context.Context, log *zap.Logger) (net.Listener, error) {
 	for failures := 0; ; failures++ {
-		l, err := listen(network, address)
+		l, err := listen(p.network, p.address)
 		if err == nil {
 			return l, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, errSocketInUse) {
-			return nil, fmt.Errorf("%s: %w", strings.Replace(setting, "PORT", "HOST or "+setting, 1), err)
+			return nil, fmt.Errorf("%s: %w", p.addressSettings, err)
 		}
 		if failures == 0 {
-			log.Warn("port in use, waiting for it", zap.String("setting", setting), zap.Error(err))
+			log.Warn("port in use, waiting for it", zap.String("setting", p.setting), zap.Error(err))
 		}
 		switch ended := backoff.Sleep(ctx, bindBackoff.Wait(failures)); {
 		case errors.Is(ended, context.Canceled):
 			return nil, ended
 		case ended != nil:
-			flag := strings.ToLower(strings.ReplaceAll(setting, "_", "-"))
-			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (--%s) to another", setting, err, setting, flag)
+			return nil, fmt.Errorf("%s: %w: stop the process that uses it, or set %s (%s) to another", p.setting, err, p.setting, p.flag)
 		}
 	}
 }

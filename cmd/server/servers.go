@@ -131,6 +131,12 @@ func (s *servers) serve(group *errgroup.Group) {
 	for _, h := range s.http {
 		group.Go(h.serve)
 	}
+	if s.admin != nil {
+		group.Go(func() error {
+			s.admin.serve()
+			return nil
+		})
+	}
 }
 
 // stopHTTP stops all HTTP servers except that of the admin API, see [stopHTTPServer].

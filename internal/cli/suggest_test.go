@@ -71,7 +71,7 @@ func TestSuggestCommandExitCodesAndOutput(t *testing.T) {
 		code              int
 		out, errs         string
 	}{
-		{"a rule", twoLines, "--config " + rules + " -", 0, "Recommended: fixed_window of 3 per minute, name calls. It hits 0 keys and denies 0 requests", ""},
+		{"a rule", twoLines, "--config " + rules + " -", 0, "Recommended: fixed_window of 3 per minute, name calls. It denies 0 requests of 0 keys", ""},
 		{"a recording made under a limiter", twoLines, "--config " + rules + " -", 0, "1 of 2 lines were denied", ""},
 		{"no headroom", twoLines, "--config " + rules + " --headroom 0 -", 0, "fixed_window of 2 per minute", ""},
 		{"a path", twoLines, "--domain ugc --path user_id --window second --algorithm funnel -", 0, "Recommended: funnel of 2 per second", ""},

@@ -15,7 +15,7 @@ type Responses struct {
 	NearLimitRatio          float32 `env:"NEAR_LIMIT_RATIO" default:"0.8" help:"The fraction of a limit, from 0 to 1, above which hits count as near_limit in the metrics."`
 	ResponseDynamicMetadata bool    `env:"RESPONSE_DYNAMIC_METADATA" help:"Send Envoy the domain, the descriptors and the metadata of rules as dynamic metadata, for access logs. If false, Weir sends only the limit of a denied request."`
 
-	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers for the limit, the remaining hits and the reset time to responses, in addition to those that Envoy adds."`
+	ResponseHeaders bool   `env:"LIMIT_RESPONSE_HEADERS_ENABLED" name:"limit-response-headers-enabled" help:"Add headers for the limit, the remaining hits and the reset time to responses, in addition to those that Envoy adds. Under a funnel with a capacity, the limit is requests_per_unit, and the remaining hits may exceed it."`
 	LimitHeader     string `env:"LIMIT_LIMIT_HEADER" name:"limit-limit-header" default:"RateLimit-Limit" help:"The name of the header with the limit."`
 	RemainingHeader string `env:"LIMIT_REMAINING_HEADER" name:"limit-remaining-header" default:"RateLimit-Remaining" help:"The name of the header with the remaining hits."`
 	ResetHeader     string `env:"LIMIT_RESET_HEADER" name:"limit-reset-header" default:"RateLimit-Reset" help:"The name of the header with the seconds until the limit resets."`

@@ -673,16 +673,16 @@ func TestEndThatOnStoreErrorDecidesIsAnError(t *testing.T) {
 	}
 }
 
-// The end of a lease goes to its holder. If on_store_error allowed the request without any store,
+// The end of a lease goes to the store that has it. If on_store_error allowed the request without any store,
 // there is no lease, so Weir ends nothing.
 func TestLeaseIsEndedAtItsHolder(t *testing.T) {
-	for holder, want := range map[limiters.LeaseHolder]int{limiters.StoreMayHold: 1, limiters.OnlyLocalHolds: 1, limiters.NoneHolds: 0} {
+	for leaseAt, want := range map[limiters.LeaseLocation]int{limiters.LeaseInStore: 1, limiters.LeaseOnlyInShare: 1, limiters.LeaseNowhere: 0} {
 		store := newLeaseStore()
 		d := newLeaseDecider(t, store, Options{})
 		store.intercept = func(call int, ctx context.Context, take func(context.Context) error, out []limiters.Verdict) error {
 			err := take(ctx)
 			if call == 0 {
-				out[0].By, out[0].Holder = limiters.ByShare, holder
+				out[0].By, out[0].LeaseAt = limiters.ByShare, leaseAt
 			}
 			return err
 		}
@@ -690,11 +690,11 @@ func TestLeaseIsEndedAtItsHolder(t *testing.T) {
 		must.Succeed(t, d.Decide(t.Context(), leaseRequest("user=u lease=a", "full=v"), &result))
 		ends := slices.Concat(store.opsOfCalls[1:]...)
 		if !result.Denied || result.GivenUpLeases != want || result.EndErr != nil || len(ends) != want {
-			t.Errorf("%v: denied %t, %d ended, EndErr %v, ends %+v, want a denial with %d ended", holder, result.Denied, result.GivenUpLeases,
+			t.Errorf("%v: denied %t, %d ended, EndErr %v, ends %+v, want a denial with %d ended", leaseAt, result.Denied, result.GivenUpLeases,
 				result.EndErr, ends, want)
 		}
-		if len(ends) > 0 && (ends[0].Kind != limiters.OpEnd || ends[0].Lease != store.opsOfCalls[0][0].Lease || ends[0].Holder != holder) {
-			t.Errorf("%v: end %+v, want one of the open lease at its holder", holder, ends[0])
+		if len(ends) > 0 && (ends[0].Kind != limiters.OpEnd || ends[0].Lease != store.opsOfCalls[0][0].Lease || ends[0].LeaseAt != leaseAt) {
+			t.Errorf("%v: end %+v, want one of the open lease, with its LeaseAt", leaseAt, ends[0])
 		}
 	}
 }

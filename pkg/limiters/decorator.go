@@ -13,9 +13,9 @@ import (
 type FallbackRoute struct {
 	// OnStoreError decides the operation if the store fails.
 	OnStoreError OnStoreError
-	// Holder, of an end, is the Holder of the verdict on the charge that opened the lease.
-	// [Op.Undo] sets it. It selects the stores that get the end.
-	Holder LeaseHolder
+	// LeaseAt, of an end, is the LeaseAt of the verdict on the charge that opened the lease. It
+	// selects the stores that get the end. [Op.Undo] sets it.
+	LeaseAt LeaseLocation
 }
 
 // An OnStoreError is the on_store_error of an operation: it decides the operation if the store
@@ -48,14 +48,14 @@ func (o OnStoreError) String() string { return onStoreErrorNames[o] }
 // it as its Order.
 const OrderAfterStore = math.MaxUint16
 
-// A LeaseHolder names the store that may hold the lease of a request.
-type LeaseHolder uint8
+// A LeaseLocation names the store in which the lease of a request may be.
+type LeaseLocation uint8
 
-// The values of LeaseHolder.
+// The values of LeaseLocation.
 const (
-	StoreMayHold   LeaseHolder = iota // the store may hold the lease, even if this process decided the charge
-	OnlyLocalHolds                    // the share of this process holds the lease: the store has charged nothing
-	NoneHolds                         // there is no lease: [OnStoreError] allowed the charge, and the store has charged nothing
+	LeaseInStore     LeaseLocation = iota // the store may have the lease, even if this process decided the charge
+	LeaseOnlyInShare                      // this process's share has the lease: the store has charged nothing
+	LeaseNowhere                          // no lease exists: [OnStoreError] allowed the charge, and the store has charged nothing
 )
 
 // DecidedBy names the origin of a verdict: the store with the counters, or this process in place of

@@ -84,8 +84,8 @@ func (op *Op) IsRefund() bool { return op.Kind == OpAddHits && op.Hits < 0 }
 func (op *Op) Undo(v *Verdict) (undo Op, needed bool) {
 	undo = *op
 	if op.mayOpenLease() {
-		undo.Hits, undo.Kind, undo.Holder = 0, OpEnd, v.Holder
-		return undo, !v.LeaseAlreadyOpen && v.Holder != NoneHolds && !IsUncharged(v.Err)
+		undo.Hits, undo.Kind, undo.LeaseAt = 0, OpEnd, v.LeaseAt
+		return undo, !v.LeaseAlreadyOpen && v.LeaseAt != LeaseNowhere && !IsUncharged(v.Err)
 	}
 	undo.Hits = -op.Hits
 	return undo, op.Kind == OpAddHits && op.Hits > 0

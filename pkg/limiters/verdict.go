@@ -18,7 +18,7 @@ type Verdict struct {
 	// opens none and charges nothing. It is set too if another operation of the group is denied.
 	LeaseAlreadyOpen bool
 	By               DecidedBy
-	Holder           LeaseHolder // of an allowed charge: where its lease may be
+	LeaseAt          LeaseLocation // of an allowed charge: where its lease may be
 	// Order orders verdicts of one key with equal At if the store used its own clock. It is below
 	// [OrderAfterStore] if the store decided.
 	Order uint16

@@ -56,9 +56,9 @@ type Report struct {
 	RedisBytes  Range          `json:"redis_bytes"`  // for the keys, if the counters are on Redis
 	Calls       Calls          `json:"redis_calls"`
 	// FailoverHits is the maximum number of admitted hits, over all keys, that a failover of Redis
-	// loses.
-	FailoverHits float64 `json:"failover_hits"`
-	CPU          Cores   `json:"cores"`
+	// loses; nil if Rate is unknown.
+	FailoverHits *float64 `json:"failover_hits"`
+	CPU          Cores    `json:"cores"`
 
 	leases bool // a rule has leases
 }
@@ -122,7 +122,11 @@ func NewReport(rules *descriptors.Rules, load Load) (*Report, error) {
 	if err := load.check(); err != nil {
 		return nil, err
 	}
-	r := &Report{Load: load, Limits: []*LimitReport{}, FailoverHits: load.Rate * load.Lag.Seconds()}
+	r := &Report{Load: load, Limits: []*LimitReport{}}
+	if load.Rate > 0 {
+		lost := load.Rate * load.Lag.Seconds()
+		r.FailoverHits = &lost
+	}
 	unused := maps.Clone(load.Values)
 	for rule := range rules.All() {
 		r.leases = r.leases || rule.UsesLeases()

@@ -212,8 +212,8 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", p.Limits[i].Path, got, want)
 		}
 	}
-	if p.FailoverHits != 20_000 {
-		t.Errorf("a failover forgets %g hits, want 20000", p.FailoverHits)
+	if p.FailoverHits == nil || *p.FailoverHits != 20_000 {
+		t.Errorf("a failover loses %v hits, want 20000", p.FailoverHits)
 	}
 	huge := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {unit: day, requests_per_unit: 4503599627370495}}", Load{Users: 1, Replicas: maxReplicas, Probability: 0.5})
 	if huge.Limits[0].Over.Memory != math.MaxInt64 {
@@ -223,6 +223,18 @@ func TestPlanBoundsOverAdmission(t *testing.T) {
 
 // Replicas without Redis each admit the burst of a funnel and what drains meanwhile. A local share
 // has a burst too.
+// A limit of 0 has a window although it admits nothing in it.
+func TestPlanWithoutRateBoundsNoFailover(t *testing.T) {
+	p := report(t, "domain: d\ndescriptors: [{key: u, rate_limit: {unit: hour, requests_per_unit: 0}}]", Load{Users: 1, Replicas: 1, Probability: 0.001})
+	if p.FailoverHits != nil {
+		t.Errorf("without a rate, a failover loses %v hits, want an unknown number", *p.FailoverHits)
+	}
+	text := p.Text()
+	if strings.Contains(text, "no window") || !strings.Contains(text, "Set --rate for the hits of all keys that a failover loses.") {
+		t.Errorf("got %s", text)
+	}
+}
+
 func TestPlanBoundsOverAdmissionOfAFunnel(t *testing.T) {
 	p := report(t, "domain: d\ndescriptors:\n- {key: u, rate_limit: {algorithm: funnel, unit: second, requests_per_unit: 10, capacity: 1000, on_store_error: local}}", million)
 	over := p.Limits[0].Over

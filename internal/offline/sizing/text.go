@@ -95,7 +95,7 @@ func (r *Report) overText() string {
 	beyond := func(hits int64) string { return fmt.Sprintf("+%d", hits) }
 	for _, l := range r.Limits {
 		window := "no window"
-		if l.Over.AnyWindow > 0 {
+		if l.Window > 0 {
 			window = beyond(l.Over.AnyWindow - l.Limit)
 		}
 		rows = append(rows, terminal.Row(l.Domain, l.path(), l.text(), window, beyond(l.Over.DenyCache), beyond(l.Over.Memory),
@@ -105,10 +105,17 @@ func (r *Report) overText() string {
 Admitted beyond the limit of one key, at most
 %s
 HEALTHY, ANY WINDOW: in any interval as long as the window. For calendar windows, the interval is as long as the shortest window. Within one of its own windows, a fixed_window never exceeds its limit.
-IN MEMORY: in each window, if each of the %d replicas counts in its own memory.
+IN MEMORY: in each window, if each of %d replicas counts in its own memory.
 REDIS DOWN: in each window, in addition to the hits that Redis admitted. "all": every hit if Envoy has failure_mode_deny: false, otherwise none.
-FAILOVER: once for each key that Redis loses in a failover or in a restart without persistence. All keys together lose at most %.0f hits.
-`, terminal.Table(rows...), r.Replicas, r.FailoverHits)
+FAILOVER: once for each key that Redis loses in a failover or in a restart without persistence. %s
+`, terminal.Table(rows...), r.Replicas, r.failoverText())
+}
+
+func (r *Report) failoverText() string {
+	if r.FailoverHits == nil {
+		return "Set --rate for the hits of all keys that a failover loses."
+	}
+	return fmt.Sprintf("A failover loses at most %.0f hits of all keys together.", *r.FailoverHits)
 }
 
 func (o *Over) outage(replicas int64) string {

@@ -66,7 +66,7 @@ type Point struct {
 	Keys  float64 `json:"keys_hit"`
 }
 
-// curve returns the keys hit at each need. If there are more needs than points, the needs are at
+// curve returns the keys denied at each need. If there are more needs than points, the needs are at
 // equal ratios, and the number of each point is exact.
 func (d *distribution) curve(scale float64) []Point {
 	points := []Point{}

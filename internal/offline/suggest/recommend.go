@@ -26,7 +26,7 @@ type Recommendation struct {
 	Denied *Estimate `json:"requests_denied,omitempty"` // nil if the rule has too many limits for a run of each
 	// Ordinary is the largest need of a key that is not an outlier.
 	Ordinary int64 `json:"ordinary"`
-	// Outliers are the keys that the limit hits, largest needs first, at most 20.
+	// Outliers are the keys with denied requests, largest needs first, at most 20.
 	Outliers []Outlier `json:"outliers"`
 	Reasons  []string  `json:"reasons"`
 
@@ -35,7 +35,7 @@ type Recommendation struct {
 	algorithm *AlgorithmReport
 }
 
-// An Outlier is a key that a recommended limit hits.
+// An Outlier is a key whose requests a recommended limit denies.
 type Outlier struct {
 	Key   string `json:"key"`   // its entries, as arguments of weir peek
 	Needs *int64 `json:"needs"` // the smallest limit that denies none of its requests; nil if there is none
@@ -183,8 +183,8 @@ func (c *Collector) explain(r *RuleReport, rec *Recommendation) {
 	c.explainLimit(rec)
 	rec.explainOutliers(r.Keys.N)
 	if rec.Present != nil {
-		rec.addReason("The present limit of %s hits %s and denies %s.", terminal.Grouped(*rec.CurrentLimit),
-			rec.Present.Keys.withNoun("key"), rec.Present.Denied.withNoun("request"))
+		rec.addReason("The present limit of %s denies %s of %s.", terminal.Grouped(*rec.CurrentLimit),
+			rec.Present.Denied.withNoun("request"), rec.Present.Keys.withNoun("key"))
 	}
 	if capacity := rec.ownParams().Capacity; capacity != 0 {
 		rec.addReason("The rule has a capacity of %d. The recommended limit has none: its number is the rate and the capacity.", capacity)

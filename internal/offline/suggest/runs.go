@@ -151,7 +151,7 @@ func (r *RuleReport) addCandidates(ctx context.Context, keys []key, all []*measu
 	})
 }
 
-// A sum counts the keys that a limit hits, and their denied requests.
+// A sum counts the keys that a limit denies, and their denied requests.
 type sum struct {
 	limit, keys, denied int64
 	squares             float64 // the sum of the squares of the denied requests of each key
@@ -206,7 +206,7 @@ func (m *measurement) run(ctx context.Context, keys []key, limits []int64) (sums
 		}
 		for j := range sums {
 			if need <= sums[j].limit {
-				break // no larger limit hits the key either
+				break // no larger limit denies the key either
 			}
 			sums[j].add(k.history)
 		}

@@ -69,7 +69,7 @@ func rulesWith(t testing.TB, limit string, n int64) *descriptors.Rules {
 	return rulesfiletest.Parse(t, fmt.Sprintf("domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {requests_per_unit: %d, %s}\n", n, limit))
 }
 
-// replayed returns the keys hit and the requests denied by rules, as the server decides.
+// replayed returns the keys and the requests denied by rules, as the server decides.
 func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys, denied int64) {
 	t.Helper()
 	r, hit := replay.New(rules, replay.Options{}), map[string]bool{}
@@ -138,7 +138,7 @@ func compare(t *testing.T, limit string, a *suggest.AlgorithmReport, lines []rep
 	for _, c := range a.Candidates {
 		keys, denied := replayed(t, rulesWith(t, limit, c.Limit), lines)
 		if c.Keys.N != keys || c.Denied.N != denied {
-			t.Errorf("%s: %d hits %d keys and denies %d, a replay %d and %d", limit, c.Limit, c.Keys.N, c.Denied.N, keys, denied)
+			t.Errorf("%s: %d denies %d keys and %d requests, a replay %d and %d", limit, c.Limit, c.Keys.N, c.Denied.N, keys, denied)
 		}
 	}
 	for i, p := range a.Curve {
@@ -383,7 +383,7 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	}
 }
 
-// A Collector with too little memory keeps a part of the keys. The interval of the keys hit has the
+// A Collector with too little memory keeps a part of the keys. The interval of the keys denied has the
 // true number in at least 90 of the recordings of seeds 1 to 100.
 func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 	if testing.Short() {

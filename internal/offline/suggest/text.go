@@ -153,7 +153,7 @@ func (a *AlgorithmReport) candidate(limit int64) string {
 // maxBars is the number of bars of a curve, and barWidth the length of the longest.
 const maxBars, barWidth = 12, 40
 
-// curveText returns bars of the keys hit at some limits, the recommended limit among them.
+// curveText returns bars of the keys denied at some limits, the recommended limit among them.
 func (r *Recommendation) curveText(sample float64) string {
 	var limits []int64
 	curve := r.algorithm.Curve
@@ -173,7 +173,7 @@ func (r *Recommendation) curveText(sample float64) string {
 		width = max(width, len(terminal.Grouped(limit)))
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "  %*s  keys hit\n", width, "limit")
+	fmt.Fprintf(&b, "  %*s  keys denied\n", width, "limit")
 	for _, limit := range limits {
 		keys, mark := at(limit), ""
 		if limit == r.Limit {

@@ -174,23 +174,23 @@ func allowOrDeny(op *limiters.Op, v *limiters.Verdict) {
 	if v.Err == nil {
 		return
 	}
-	holder := leaseHolder(v.Err, limiters.NoneHolds)
+	leaseAt := leaseLocation(v.Err, limiters.LeaseNowhere)
 	switch op.OnStoreError {
 	case limiters.OnStoreErrorAllow:
-		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, Holder: holder}
+		*v = limiters.Verdict{Allowed: true, Remaining: op.Limit.Capacity(), By: limiters.ByPolicy, LeaseAt: leaseAt}
 	case limiters.OnStoreErrorDeny:
 		// Refunds and ends of leases are never denied.
-		*v = limiters.Verdict{Allowed: op.IsRefund() || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, Holder: holder}
+		*v = limiters.Verdict{Allowed: op.IsRefund() || op.Kind == limiters.OpEnd, By: limiters.ByPolicy, LeaseAt: leaseAt}
 	}
 }
 
-// leaseHolder returns the holder of a lease after the store failed with err: the store, if it may
+// leaseLocation returns where a lease is after the store failed with err: in the store, if it may
 // have opened the lease, and otherwise local.
-func leaseHolder(err error, local limiters.LeaseHolder) limiters.LeaseHolder {
+func leaseLocation(err error, local limiters.LeaseLocation) limiters.LeaseLocation {
 	if limiters.IsUncharged(err) {
 		return local
 	}
-	return limiters.StoreMayHold
+	return limiters.LeaseInStore
 }
 
 // count counts the operations of t that the store did not decide, without ends.

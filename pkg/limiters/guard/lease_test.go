@@ -169,7 +169,7 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 		f := guard.NewFallback(store, guard.FallbackOptions{Local: local, Replicas: func() int { return 3 }})
 		takeGroups(t, store, limiters.Group{lease("a", otherKey)})
 		store.Err = limiters.Uncharged(errUnreachable)
-		holder := takeGroups(t, withOnStoreError(f, limiters.OnStoreErrorLocal), limiters.Group{lease("a")})[0].Holder
+		leaseAt := takeGroups(t, withOnStoreError(f, limiters.OnStoreErrorLocal), limiters.Group{lease("a")})[0].LeaseAt
 		store.Err = nil
 		ctx, cancel := context.WithCancel(t.Context())
 		wantOther := int64(0)
@@ -177,7 +177,7 @@ func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
 			cancel()
 			wantOther = 1
 		}
-		ends := []limiters.Op{lease("a", end, func(op *limiters.Op) { op.Holder = holder }), lease("a", end, otherKey)}
+		ends := []limiters.Op{lease("a", end, func(op *limiters.Op) { op.LeaseAt = leaseAt }), lease("a", end, otherKey)}
 		before := slices.Clone(ends)
 		_ = takeError(ctx, f, ends...)
 		cancel()
@@ -203,9 +203,9 @@ func TestEndOfALocalLeaseMakesNoStoreCall(t *testing.T) {
 	store := &faultyLink{Store: memory()}
 	f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: memory()}), limiters.OnStoreErrorLocal)
 	store.set(0, 0, limiters.Uncharged(errUnreachable))
-	holder := takeGroups(t, f, limiters.Group{lease("a")})[0].Holder
+	leaseAt := takeGroups(t, f, limiters.Group{lease("a")})[0].LeaseAt
 	before := store.calls.Load()
-	if v := takeGroups(t, f, limiters.Group{lease("a", end, func(op *limiters.Op) { op.Holder = holder })})[0]; !v.Allowed || v.Err != nil {
+	if v := takeGroups(t, f, limiters.Group{lease("a", end, func(op *limiters.Op) { op.LeaseAt = leaseAt })})[0]; !v.Allowed || v.Err != nil {
 		t.Errorf("the end: %+v, want allowed", v)
 	}
 	if calls := store.calls.Load() - before; calls != 0 {
@@ -271,7 +271,7 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 			}
 			f := withOnStoreError(guard.NewFallback(store, guard.FallbackOptions{Local: local}), limiters.OnStoreErrorLocal)
 			v := takeGroups(t, f, limiters.Group{c.failing, {Key: "rest", Limit: window, Hits: 1}})
-			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].Holder == limiters.OnlyLocalHolds != c.wasOpen || !v[1].Denied() {
+			if v[0].By != limiters.ByShare || !v[0].Allowed || v[0].LeaseAt == limiters.LeaseOnlyInShare != c.wasOpen || !v[1].Denied() {
 				t.Errorf("verdicts %+v, want the first allowed by the share, and the second denied", v)
 			}
 			check := c.failing
@@ -328,14 +328,14 @@ func TestOnStoreErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
 				store.Err = err
 			}
 			f := guard.NewFallback(store, guard.FallbackOptions{Local: memory()})
-			for on, want := range map[limiters.OnStoreError]limiters.LeaseHolder{
-				limiters.OnStoreErrorAllow: limiters.NoneHolds, limiters.OnStoreErrorDeny: limiters.NoneHolds, limiters.OnStoreErrorLocal: limiters.OnlyLocalHolds,
+			for on, want := range map[limiters.OnStoreError]limiters.LeaseLocation{
+				limiters.OnStoreErrorAllow: limiters.LeaseNowhere, limiters.OnStoreErrorDeny: limiters.LeaseNowhere, limiters.OnStoreErrorLocal: limiters.LeaseOnlyInShare,
 			} {
 				if !uncharged {
-					want = limiters.StoreMayHold
+					want = limiters.LeaseInStore
 				}
-				if v := takeGroups(t, withOnStoreError(f, on), limiters.Group{lease("a")})[0]; v.Holder != want || v.Err != nil {
-					t.Errorf("%v, %v, the call as a whole: %t: %+v, want the holder %v", on, err, whole, v, want)
+				if v := takeGroups(t, withOnStoreError(f, on), limiters.Group{lease("a")})[0]; v.LeaseAt != want || v.Err != nil {
+					t.Errorf("%v, %v, the call as a whole: %t: %+v, want LeaseAt %v", on, err, whole, v, want)
 				}
 			}
 		}

@@ -49,7 +49,7 @@ func (l *localFallback) decideByShare(ctx context.Context, t takeResult) {
 	}
 	for i, v := range subset.Verdicts {
 		if index := subset.Index(i); index >= 0 && v.Err == nil {
-			v.By, v.Holder = limiters.ByShare, leaseHolder(t.out[index].Err, limiters.OnlyLocalHolds)
+			v.By, v.LeaseAt = limiters.ByShare, leaseLocation(t.out[index].Err, limiters.LeaseOnlyInShare)
 			t.out[index] = v
 		}
 	}

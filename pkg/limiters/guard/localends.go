@@ -9,10 +9,10 @@ import (
 
 // This file routes the ends of leases while the local store may have open ones:
 //
-//	Holder of the end   its on_store_error   sent to
-//	OnlyLocalHolds      local                the local store
-//	another             local                the wrapped store, and then the local store
-//	another             another              the wrapped store
+//	LeaseAt of the end   its on_store_error   sent to
+//	LeaseOnlyInShare     local                the local store
+//	another              local                the wrapped store, and then the local store
+//	another              another              the wrapped store
 
 // splitLocalEnds sends ends of leases that only the local store holds to that store. The other
 // groups contain no such end, and go to another Take of f. The wrapped store does not get these
@@ -31,7 +31,7 @@ func (f *Fallback) splitLocalEnds(ctx context.Context, groups []limiters.Group, 
 
 // isLocalEnd reports whether g ends a lease that only the local store holds.
 func isLocalEnd(g limiters.Group) bool {
-	return g[0].Kind == limiters.OpEnd && g[0].Holder == limiters.OnlyLocalHolds
+	return g[0].Kind == limiters.OpEnd && g[0].LeaseAt == limiters.LeaseOnlyInShare
 }
 
 // mirrorEnds repeats ends under OnStoreErrorLocal that the wrapped store has decided, because the

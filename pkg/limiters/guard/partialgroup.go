@@ -94,8 +94,8 @@ func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t takeR
 	}
 	_ = reversal.Take(ctx, localUndoer{l}) // the local store does not fail refunds and ends
 	for i := range reversal.Verdicts {
-		if v := &t.out[reversal.Index(i)]; v.Holder == limiters.OnlyLocalHolds {
-			v.Holder = limiters.NoneHolds
+		if v := &t.out[reversal.Index(i)]; v.LeaseAt == limiters.LeaseOnlyInShare {
+			v.LeaseAt = limiters.LeaseNowhere
 		}
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 )
 
-// envoyTimeout is the wait of the Envoy of row 3 for Weir. Row 3 waits that long.
+// envoyTimeout is the wait for Weir of the Envoy of testFirstCallTimedOut, which waits that long.
 const envoyTimeout = 2 * time.Second
 
 // A variant is a limit under which the first call opens a lease, which is released or settled at
@@ -58,7 +58,7 @@ func (s *scene) in(t *testing.T) *scene {
 	return &scene{s.stack, s.variant, fmt.Sprint(t.Name(), " ", lastScene.Add(1)), s.store}
 }
 
-// A store is a stack, another one for row 3, and on Redis a second Weir whose Redis can be made
+// A store is a stack, another one for testFirstCallTimedOut, and on Redis a second Weir whose Redis can be made
 // slow.
 type store struct {
 	*stack
@@ -88,27 +88,27 @@ func newStore(t *testing.T, name string) *store {
 func TestStreamEndsReleaseTheirLeases(t *testing.T) {
 	t.Parallel()
 	stores := []*store{newStore(t, "memory"), newStore(t, "redis")}
-	for _, row := range []struct {
+	for _, situation := range []struct {
 		name string
 		test func(*testing.T, *scene)
 	}{
-		{"row1", testServedRequest},
-		{"row2", testDeniedRequest},
-		{"row3", testFirstCallTimedOut},
-		{"row4", testClientLeavesDuringFirstCall},
-		{"row5", testClientLeavesDuringWork},
-		{"row6", testForgedID},
-		{"row7", testUpstreamFails},
-		{"row8", testServiceDownAtFirstCall},
-		{"row9", testServiceDownAtEnd},
+		{"served", testServedRequest},
+		{"denied", testDeniedRequest},
+		{"first_call_times_out", testFirstCallTimedOut},
+		{"client_leaves_during_first_call", testClientLeavesDuringFirstCall},
+		{"client_leaves_during_work", testClientLeavesDuringWork},
+		{"forged_id", testForgedID},
+		{"upstream_fails", testUpstreamFails},
+		{"weir_down_at_first_call", testServiceDownAtFirstCall},
+		{"weir_down_at_end", testServiceDownAtEnd},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(situation.name, func(t *testing.T) {
 			t.Parallel()
 			for _, st := range stores {
 				for _, v := range variants {
 					t.Run(st.name+"/"+v.name, func(t *testing.T) {
 						t.Parallel()
-						row.test(t, (&scene{stack: st.stack, variant: v, store: st}).in(t))
+						situation.test(t, (&scene{stack: st.stack, variant: v, store: st}).in(t))
 					})
 				}
 			}
@@ -150,7 +150,7 @@ func (s *scene) wantCalls(t *testing.T, requests int) {
 	}
 }
 
-// Row 1: the request is served. Envoy calls again with the same id, and Weir releases or settles.
+// The request is served. Envoy calls again with the same id, and Weir releases or settles.
 func testServedRequest(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
 	s.wantUsed(t, s.kind, s.user, s.held, "while the upstream works")
@@ -159,7 +159,7 @@ func testServedRequest(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
-// Row 2: the request is denied, and Envoy calls again all the same. A denied request must not free
+// The request is denied, and Envoy calls again all the same. A denied request must not free
 // what others hold.
 func testDeniedRequest(t *testing.T, s *scene) {
 	streams := []*stream{s.open(t, s.request()), s.open(t, s.request())}
@@ -175,7 +175,7 @@ func testDeniedRequest(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, 2*s.left, "after the end")
 }
 
-// Row 3: Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end
+// Weir is slower than Envoy's timeout, and Envoy admits the request. The call at its end
 // comes although the first call was not answered. It ends the lease of the first call, and nothing
 // else.
 func testFirstCallTimedOut(t *testing.T, s *scene) {
@@ -276,7 +276,7 @@ func (s *scene) admitUndecided(
 	return true
 }
 
-// Row 4: the client leaves during the first call. Envoy cancels the call, and never makes the one
+// The client leaves during the first call. Envoy cancels the call, and never makes the one
 // at the end.
 func testClientLeavesDuringFirstCall(t *testing.T, s *scene) {
 	t.Run("Weir does not receive the call", func(t *testing.T) {
@@ -370,7 +370,7 @@ func (s *scene) wantNoCallAtEnd(t *testing.T) {
 	s.rec.awaitDone(t, s.user, 1)
 }
 
-// Row 5: the client leaves while the upstream works. Envoy calls immediately.
+// The client leaves while the upstream works. Envoy calls immediately.
 func testClientLeavesDuringWork(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
 	s.wantUsed(t, s.kind, s.user, s.held, "while the upstream works")
@@ -384,7 +384,7 @@ func testClientLeavesDuringWork(t *testing.T, s *scene) {
 	}
 }
 
-// Row 6: the client sends ids. Envoy keeps its x-request-id, and replaces the header that holds the
+// The client sends ids. Envoy keeps its x-request-id, and replaces the header that holds the
 // id of the lease.
 func testForgedID(t *testing.T, s *scene) {
 	const forged = "11111111-2222-4333-8444-555555555555"
@@ -407,7 +407,7 @@ func testForgedID(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, 2*s.left, "after the end")
 }
 
-// Row 7: the upstream fails.
+// The upstream fails.
 func testUpstreamFails(t *testing.T, s *scene) {
 	st := s.open(t, s.request())
 	s.wantUsed(t, s.kind, s.user, s.held, "while the upstream works")
@@ -418,7 +418,7 @@ func testUpstreamFails(t *testing.T, s *scene) {
 
 var errDown = status.Error(codes.Unavailable, "the service is down")
 
-// Row 8: Weir is down at the first call and back at the end. It receives a release or a settlement
+// Weir is down at the first call and back at the end. It receives a release or a settlement
 // of nothing.
 func testServiceDownAtFirstCall(t *testing.T, s *scene) {
 	other := s.open(t, s.request())
@@ -438,7 +438,7 @@ func testServiceDownAtFirstCall(t *testing.T, s *scene) {
 	s.wantUsed(t, s.kind, s.user, s.left, "after the end")
 }
 
-// Row 9: Weir is down at the end of the stream. The call is lost, and the lease of the request
+// Weir is down at the end of the stream. The call is lost, and the lease of the request
 // stays until its TTL is over.
 func testServiceDownAtEnd(t *testing.T, s *scene) {
 	s.rec.intercept(s.user, func(ctx context.Context, c call, weir forward) (*ratelimitv3.RateLimitResponse, error) {
