@@ -17,7 +17,7 @@ type stopper struct {
 	first     os.Signal       // set before requested ends, unless wait has ended it
 	forced    context.Context // ends when the requests in flight must end
 	force     context.CancelFunc
-	saves     atomic.Bool   // the save has begun
+	saveBegun atomic.Bool   // the save has begun
 	saved     chan struct{} // closed when the counters are saved
 	stopped   chan struct{} // closed when the process has stopped
 	abandoned chan struct{} // closed when a forced stop has timed out
@@ -83,7 +83,7 @@ func (s *stopper) watch(timeout time.Duration) {
 	if closesWithin(s.stopped, forcedStopTimeout) {
 		return
 	}
-	if s.saves.Load() && closesWithin(s.saved, saveTimeout) && closesWithin(s.stopped, forcedStopTimeout) {
+	if s.saveBegun.Load() && closesWithin(s.saved, saveTimeout) && closesWithin(s.stopped, forcedStopTimeout) {
 		return
 	}
 	close(s.abandoned)
@@ -101,7 +101,7 @@ func closesWithin(c <-chan struct{}, d time.Duration) bool {
 
 // save calls f, which saves the counters, once. A forced stop waits for f longer than for calls.
 func (s *stopper) save(f func()) {
-	s.saves.Store(true)
+	s.saveBegun.Store(true)
 	f()
 	close(s.saved)
 }

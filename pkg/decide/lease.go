@@ -142,5 +142,5 @@ func (r *Result) undecidedEnds() (ends []limiters.Op) {
 // deniedBeforeFallback reports whether the store or the deny cache denied an operation, so that its
 // group opened no leases. After a denial by on_store_error, it may have opened them.
 func deniedBeforeFallback(v limiters.Verdict) bool {
-	return v.Denied() && (v.By == limiters.ByStore || v.By == limiters.ByCache)
+	return v.Denied() && !v.By.AfterFailure()
 }

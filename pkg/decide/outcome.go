@@ -136,32 +136,32 @@ func decidingLimitIndex(verdicts []limiters.Verdict) int {
 }
 
 func outranks(a, b *limiters.Verdict) bool {
-	switch ra, rb := rank(a), rank(b); {
-	case ra != rb:
-		return ra > rb
-	case ra == rankDenied:
-		return a.WaitRank() > b.WaitRank()
+	switch pa, pb := precedence(a), precedence(b); {
+	case pa != pb:
+		return pa > pb
+	case pa == precedenceDenied:
+		return a.ComparableWait() > b.ComparableWait()
 	default:
 		return a.Remaining < b.Remaining
 	}
 }
 
 const (
-	rankByPolicy = iota // allowed; the remaining hits are unknown
-	rankAllowed
-	rankError
-	rankDenied
+	precedenceByPolicy = iota // allowed; the remaining hits are unknown
+	precedenceAllowed
+	precedenceError
+	precedenceDenied
 )
 
-func rank(v *limiters.Verdict) int {
+func precedence(v *limiters.Verdict) int {
 	switch {
 	case v.Err != nil:
-		return rankError
+		return precedenceError
 	case v.Allowed && v.By == limiters.ByPolicy:
-		return rankByPolicy
+		return precedenceByPolicy
 	case v.Allowed:
-		return rankAllowed
+		return precedenceAllowed
 	default:
-		return rankDenied
+		return precedenceDenied
 	}
 }

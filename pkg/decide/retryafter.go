@@ -28,7 +28,7 @@ func (r *Result) RetryAfter() (wait time.Duration) {
 func (r *Result) DenyingDescriptorIndex() int {
 	denier := -1
 	for i := range r.deniers {
-		if denier < 0 || r.Decisions[i].waitRank() > r.Decisions[denier].waitRank() {
+		if denier < 0 || r.Decisions[i].comparableWait() > r.Decisions[denier].comparableWait() {
 			denier = i
 		}
 	}
@@ -41,7 +41,7 @@ func (r *Result) deniers(yield func(int) bool) {
 	shortestQuota := -1
 	for i := range r.Decisions {
 		d := &r.Decisions[i]
-		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.waitRank() < r.Decisions[shortestQuota].waitRank()) {
+		if r.CausesDenial(d) && d.QuotaMode && (shortestQuota < 0 || d.comparableWait() < r.Decisions[shortestQuota].comparableWait()) {
 			shortestQuota = i
 		}
 	}
@@ -53,14 +53,14 @@ func (r *Result) deniers(yield func(int) bool) {
 	}
 }
 
-// waitRank returns the wait of a denied descriptor, or the longest duration if waiting does not
+// comparableWait returns the wait of a denied descriptor, or the longest duration if waiting does not
 // help, so that waits compare.
-func (d *Decision) waitRank() time.Duration {
+func (d *Decision) comparableWait() time.Duration {
 	if !d.MayFitLater() {
 		return math.MaxInt64
 	}
 	if _, v := d.DecidingLimit(); v != nil {
-		return v.WaitRank()
+		return v.ComparableWait()
 	}
 	return 0
 }

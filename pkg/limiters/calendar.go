@@ -59,11 +59,8 @@ func newCalendar(spec Spec) (*calendar, error) {
 	unit := calendarUnit(max(0, slices.Index(calendarUnitNames, spec.Params.CalendarUnit)))
 	length := calendarUnitLengths[unit]
 	if spec.Window%length != 0 {
-		remedy := fmt.Sprintf("want %ss of %v", calendarUnitNames[unit], length)
-		return nil, &SpecError{
-			Problem: fmt.Sprintf("a calendar window of %v is not a whole number of units", spec.Window),
-			Remedy:  remedy,
-		}
+		return nil, specErrorf("a calendar window of %v is not a whole number of units", spec.Window).
+			withRemedy("want %ss of %v", calendarUnitNames[unit], length)
 	}
 	zone, err := zoneOf(cmp.Or(spec.Params.TimeZone, utc))
 	return &calendar{zone: zone, unit: unit, count: int64(spec.Window / length)}, err
@@ -78,10 +75,7 @@ func (c *calendar) idPrefix() string {
 func validateNoCalendar(params Params) error {
 	for _, p := range calendarParameters {
 		if p.Text(params) != "" {
-			return &SpecError{
-				Problem: fmt.Sprintf("'%s' has no meaning without a calendar", p.Key),
-				Remedy:  "remove it, or set 'window_start: calendar'",
-			}
+			return specErrorf("'%s' has no meaning without a calendar", p.Key).withRemedy("remove it, or set 'window_start: calendar'")
 		}
 	}
 	return nil
@@ -235,10 +229,7 @@ func zoneOf(name string) (*time.Location, error) {
 		return cached.(*time.Location), nil
 	}
 	if _, known := slices.BinarySearch(timeZones(), name); !known {
-		return nil, &SpecError{
-			Problem: fmt.Sprintf("unknown time_zone %q", name),
-			Remedy:  "want a name of the IANA database, such as Europe/Berlin",
-		}
+		return nil, specErrorf("unknown time_zone %q", name).withRemedy("want a name of the IANA database, such as Europe/Berlin")
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {

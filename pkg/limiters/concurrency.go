@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 )
 
@@ -53,13 +52,10 @@ var concurrencyDefinition = definition{
 // [MaxLeases] slots, and for a spec with CountDenied.
 func newConcurrency(spec, _ Spec) (algorithm, error) {
 	if spec.CountDenied {
-		return nil, &SpecError{Problem: "denied hits hold no slots", Remedy: "remove 'count_denied'"}
+		return nil, specErrorf("denied hits hold no slots").withRemedy("remove 'count_denied'")
 	}
 	if spec.Max > MaxLeases {
-		return nil, &SpecError{
-			Problem: fmt.Sprintf("%d slots are too many", spec.Max),
-			Remedy:  fmt.Sprintf("want at most %d for each key", MaxLeases),
-		}
+		return nil, specErrorf("%d slots are too many", spec.Max).withRemedy("want at most %d for each key", MaxLeases)
 	}
 	return &concurrency{max: spec.Max, ttl: spec.Params.leaseTTL().Microseconds()}, nil
 }
@@ -84,9 +80,6 @@ func (s *State) leaseWait(now, ttl int64) int64 {
 }
 
 func (a *concurrency) fits(s *State, now, n int64) (bool, int64) {
-	if n > a.max {
-		return false, -1
-	}
 	if s.heldSlots(now)+n <= a.max {
 		return true, 0
 	}

@@ -77,14 +77,18 @@ func decideSingle(now int64, op *Op, s *State, v *Verdict, i int, grow GrowFunc)
 	*v = l.verdict(s, now, ok, retryAfter)
 }
 
-// fits reports whether n hits fit at now, and otherwise the wait until they would. A refund always
-// fits. A peek fits if one more hit would, or with peek=over if the usage is within the limit.
+// fits reports whether n hits fit at now, and otherwise the wait until they would; negative means
+// never. A refund always fits. A peek fits if one more hit would, or with peek=over if the usage is
+// within the limit.
 func (l *Limit) fits(s *State, now, n int64) (ok bool, retryAfter int64) {
 	if n < 0 {
 		return true, 0
 	}
 	if n == 0 && !l.peekOver {
 		n = 1
+	}
+	if max(n, 1) > l.capacity { // a limit of 0 denies even a peek
+		return false, -1
 	}
 	return l.algorithm.fits(s, now, n)
 }

@@ -115,9 +115,6 @@ func (a *fixedWindow) end(start int64) int64 {
 }
 
 func (a *fixedWindow) fits(s *State, now, n int64) (bool, int64) {
-	if max(n, 1) > a.max {
-		return false, -1
-	}
 	w := a.current(s, now)
 	if w.count+n <= a.max {
 		return true, 0

@@ -1,7 +1,6 @@
 package limiters
 
 import (
-	"fmt"
 	"math/bits"
 	"slices"
 	"time"
@@ -36,10 +35,7 @@ const maxDrainMicros = 1 << 51
 // MaxFunnelUsed bounds the usage that a funnel reports: twice the maximum capacity.
 const MaxFunnelUsed = 1 << 33
 
-var errDrainsTooSlowly = &SpecError{
-	Problem: "the funnel takes more than 71 years to drain",
-	Remedy:  "set a smaller 'capacity' or a higher rate",
-}
+var errDrainsTooSlowly = specErrorf("the funnel takes more than 71 years to drain").withRemedy("set a smaller 'capacity' or a higher rate")
 
 var funnelParameters = []Parameter{{
 	Key: "capacity", Type: Integer, Min: 1, Max: maxCapacity, Hits: true, DefaultText: "requests_per_unit",
@@ -73,18 +69,12 @@ func newFunnel(spec, whole Spec) (algorithm, error) {
 	}
 	if a.max == 0 {
 		if a.capacity != 0 {
-			return nil, &SpecError{
-				Problem: "'capacity' has no meaning for a maximum of 0, which denies every hit",
-				Remedy:  "remove 'capacity'",
-			}
+			return nil, specErrorf("'capacity' has no meaning for a maximum of 0, which denies every hit").withRemedy("remove 'capacity'")
 		}
 		return a, nil
 	}
 	if a.capacity > maxCapacity {
-		return nil, &SpecError{
-			Problem: fmt.Sprintf("a funnel of %d hits is too large", a.capacity),
-			Remedy:  fmt.Sprintf("want a 'capacity' of at most %d", maxCapacity),
-		}
+		return nil, specErrorf("a funnel of %d hits is too large", a.capacity).withRemedy("want a 'capacity' of at most %d", maxCapacity)
 	}
 	hit := &a.perHit
 	if hit.den > maxDen {
@@ -140,10 +130,7 @@ func impreciseError(spec Spec) error {
 	if step, ok := stepOf(spec.Max, spec.Window); ok {
 		maximum = spec.Max - spec.Max%step
 	}
-	return &SpecError{
-		Problem: fmt.Sprintf("a funnel cannot count %d hits in %v exactly", spec.Max, spec.Window),
-		Remedy:  fmt.Sprintf("want at most %d", maximum),
-	}
+	return specErrorf("a funnel cannot count %d hits in %v exactly", spec.Max, spec.Window).withRemedy("want at most %d", maximum)
 }
 
 func (a *funnel) idPrefix() string { return "f" }
@@ -169,9 +156,6 @@ func (a *funnel) level(s *State, now int64) (level span, at int64) {
 }
 
 func (a *funnel) fits(s *State, now, n int64) (bool, int64) {
-	if n > a.capacity || a.max == 0 {
-		return false, -1
-	}
 	level, at := a.level(s, now)
 	hit := &a.perHit
 	after := hit.add(level, hit.timeFor(n))

@@ -72,9 +72,8 @@ type algorithm interface {
 	// idPrefix returns the algorithm's part of Limit.StateID. It must change if the meaning of the
 	// state changes, and only then.
 	idPrefix() string
-	// fits reports whether n hits fit at now; 0 hits fit if the usage is within the capacity and
-	// the maximum is not 0. If they do not fit, retryAfter is the wait until they do; negative
-	// means never.
+	// fits reports whether n hits, at most the capacity, fit at now; 0 hits fit if the usage is
+	// within the capacity. If they do not fit, retryAfter is the wait until they do.
 	fits(s *State, now, n int64) (ok bool, retryAfter int64)
 	// usage returns the usage at now, and the time until the key has fully reset.
 	usage(s *State, now int64) (used, resetAfter int64)
@@ -173,6 +172,15 @@ func (e *SpecError) Error() string {
 	return e.Problem + ": " + e.Remedy
 }
 
+func specErrorf(format string, args ...any) *SpecError {
+	return &SpecError{Problem: fmt.Sprintf(format, args...)}
+}
+
+func (e *SpecError) withRemedy(format string, args ...any) *SpecError {
+	e.Remedy = fmt.Sprintf(format, args...)
+	return e
+}
+
 // NewLimit validates spec and returns its Limit. The error wraps a [SpecError] for each invalid
 // field that NewLimit finds, which may not be all.
 func NewLimit(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
@@ -180,10 +188,7 @@ func NewLimit(spec Spec) (*Limit, error) { return newLimit(spec, spec) }
 func newLimit(spec, whole Spec) (*Limit, error) {
 	d := definitionOf(spec.Algorithm)
 	if d.name == "" {
-		return nil, &SpecError{
-			Problem: fmt.Sprintf("unknown algorithm %q", spec.Algorithm),
-			Remedy:  fmt.Sprintf("want one of %q", Algorithms()),
-		}
+		return nil, specErrorf("unknown algorithm %q", spec.Algorithm).withRemedy("want one of %q", Algorithms())
 	}
 	if err := errors.Join(
 		validateRange("maximum", spec.Max, 0, LargestMax), d.validateWindow(spec.Window), d.validateParams(&spec.Params),
@@ -216,10 +221,7 @@ func newLimit(spec, whole Spec) (*Limit, error) {
 
 func validateRange(what string, n, minN, maxN int64) error {
 	if n < minN || n > maxN {
-		return &SpecError{
-			Problem: fmt.Sprintf("a %s of %d is out of range", what, n),
-			Remedy:  fmt.Sprintf("want %d to %d", minN, maxN),
-		}
+		return specErrorf("a %s of %d is out of range", what, n).withRemedy("want %d to %d", minN, maxN)
 	}
 	return nil
 }
@@ -227,18 +229,12 @@ func validateRange(what string, n, minN, maxN int64) error {
 func (d *definition) validateWindow(w time.Duration) error {
 	if !d.hasWindow {
 		if w != 0 {
-			return &SpecError{
-				Problem: fmt.Sprintf("a window of %v has no meaning for the algorithm %s", w, d.name),
-				Remedy:  "want 0",
-			}
+			return specErrorf("a window of %v has no meaning for the algorithm %s", w, d.name).withRemedy("want 0")
 		}
 		return nil
 	}
 	if w < time.Microsecond || w > MaxWindow || w%time.Microsecond != 0 {
-		return &SpecError{
-			Problem: fmt.Sprintf("a window of %v is out of range", w),
-			Remedy:  "want whole microseconds, up to 10 years",
-		}
+		return specErrorf("a window of %v is out of range", w).withRemedy("want whole microseconds, up to 10 years")
 	}
 	return nil
 }

@@ -114,17 +114,17 @@ func (p *Parameter) Set(params *Params, text string) error {
 	case Integer:
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return &SpecError{Problem: fmt.Sprintf("a '%s' of %q is not a whole number", p.Key, text)}
+			return specErrorf("a '%s' of %q is not a whole number", p.Key, text)
 		}
 		*p.number(params) = n
 	case Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
-			return &SpecError{Problem: fmt.Sprintf("a '%s' of %q is not a duration, such as 90s or 1h30m", p.Key, text)}
+			return specErrorf("a '%s' of %q is not a duration, such as 90s or 1h30m", p.Key, text)
 		}
 		*p.number(params) = int64(d)
 	case Object:
-		return &SpecError{Problem: fmt.Sprintf("'%s' is an object", p.Key), Remedy: "set its keys"}
+		return specErrorf("'%s' is an object", p.Key).withRemedy("set its keys")
 	default:
 		*p.text(params) = text
 	}
@@ -149,13 +149,10 @@ func (p *Parameter) validate(params *Params) error {
 	case Duration:
 		d := time.Duration(*p.number(params))
 		if d%time.Microsecond != 0 {
-			return &SpecError{Problem: fmt.Sprintf("a '%s' of %v is not a duration in whole microseconds", p.Key, d)}
+			return specErrorf("a '%s' of %v is not a duration in whole microseconds", p.Key, d)
 		}
 		if d < micros(p.Min) || d > micros(p.Max) {
-			return &SpecError{
-				Problem: fmt.Sprintf("a '%s' of %v is out of range", p.Key, d),
-				Remedy:  fmt.Sprintf("want %v to %v", micros(p.Min), micros(p.Max)),
-			}
+			return specErrorf("a '%s' of %v is out of range", p.Key, d).withRemedy("want %v to %v", micros(p.Min), micros(p.Max))
 		}
 		return nil
 	case Zone:
@@ -163,10 +160,7 @@ func (p *Parameter) validate(params *Params) error {
 		return err
 	default:
 		if text := *p.text(params); !slices.Contains(p.Choices, text) {
-			return &SpecError{
-				Problem: fmt.Sprintf("unknown %s %q", p.Key, text),
-				Remedy:  fmt.Sprintf("want one of %q", p.Choices),
-			}
+			return specErrorf("unknown %s %q", p.Key, text).withRemedy("want one of %q", p.Choices)
 		}
 		return nil
 	}
@@ -180,7 +174,7 @@ func (d *definition) validateParams(params *Params) error {
 			continue
 		}
 		if !slices.ContainsFunc(d.parameters, func(declared Parameter) bool { return declared.Key == p.Key }) {
-			return &SpecError{Problem: fmt.Sprintf("the algorithm %s has no parameter %q", d.name, p.Key)}
+			return specErrorf("the algorithm %s has no parameter %q", d.name, p.Key)
 		}
 		if err := errors.Join(p.validate(params), d.validateObject(p, params)); err != nil {
 			return err
@@ -199,10 +193,7 @@ func (d *definition) validateObject(p *Parameter, params *Params) error {
 		other := &d.parameters[i]
 		key, ok := strings.CutPrefix(other.Key, object+".")
 		if ok && other.Required && !other.isSet(params) {
-			return &SpecError{
-				Problem: fmt.Sprintf("'%s' needs '%s'", object, key),
-				Remedy:  fmt.Sprintf("set '%s' in '%s'", key, object),
-			}
+			return specErrorf("'%s' needs '%s'", object, key).withRemedy("set '%s' in '%s'", key, object)
 		}
 	}
 	return nil

@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 )
 
@@ -68,10 +67,7 @@ func (l *Limit) setPenalty(p PenaltySpec) error {
 	p.Factor, p.Max = cmp.Or(p.Factor, defaults.Factor), cmp.Or(p.Max, defaults.Max)
 	p.Forget = cmp.Or(p.Forget, p.Max)
 	if p.For > p.Max {
-		return &SpecError{
-			Problem: fmt.Sprintf("a penalty of %v is longer than its 'max' of %v", p.For, p.Max),
-			Remedy:  "set a longer 'max' or a shorter 'for'",
-		}
+		return specErrorf("a penalty of %v is longer than its 'max' of %v", p.For, p.Max).withRemedy("set a longer 'max' or a shorter 'for'")
 	}
 	l.penalty = &p
 	return nil

@@ -35,15 +35,9 @@ func (l *Limit) setReserve(r ReserveSpec) error {
 	case r == ReserveSpec{}:
 		return nil
 	case l.spec.CountDenied:
-		return &SpecError{
-			Problem: "a limit that reserves does not count denied hits",
-			Remedy:  "set 'count_denied: false', or remove 'reserve'",
-		}
+		return specErrorf("a limit that reserves does not count denied hits").withRemedy("set 'count_denied: false', or remove 'reserve'")
 	case l.peekOver:
-		return &SpecError{
-			Problem: "a limit that reserves allows no request at its limit",
-			Remedy:  "remove 'peek: over' or 'reserve'",
-		}
+		return specErrorf("a limit that reserves allows no request at its limit").withRemedy("remove 'peek: over' or 'reserve'")
 	}
 	l.ttl, l.refundsExpired = r.TTL.Microseconds(), r.Unsettled == UnsettledRelease
 	return nil

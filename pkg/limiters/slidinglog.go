@@ -2,7 +2,6 @@ package limiters
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"sort"
 	"unsafe"
@@ -31,11 +30,8 @@ var slidingLogDefinition = definition{
 // newSlidingLog returns the sliding log of spec, or an error for a maximum above [MaxLogLimit].
 func newSlidingLog(spec, _ Spec) (algorithm, error) {
 	if spec.Max > MaxLogLimit {
-		remedy := fmt.Sprintf("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
-		return nil, &SpecError{
-			Problem: fmt.Sprintf("a sliding log of %d hits is too large", spec.Max),
-			Remedy:  remedy,
-		}
+		return nil, specErrorf("a sliding log of %d hits is too large", spec.Max).
+			withRemedy("want at most %d, or the algorithm funnel, which needs no memory per hit", MaxLogLimit)
 	}
 	return &slidingLog{max: spec.Max, window: spec.Window.Microseconds()}, nil
 }
@@ -43,9 +39,6 @@ func newSlidingLog(spec, _ Spec) (algorithm, error) {
 func (a *slidingLog) idPrefix() string { return "l" }
 
 func (a *slidingLog) fits(s *State, now, n int64) (bool, int64) {
-	if max(n, 1) > a.max {
-		return false, -1
-	}
 	log := s.logOrEmpty()
 	live := log.live(a.window, now)
 	if live.used+n <= a.max {

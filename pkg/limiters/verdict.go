@@ -55,9 +55,9 @@ func (v *Verdict) Denied() bool { return !v.Allowed && v.Err == nil }
 // NeverFits reports whether v denies hits that can never fit.
 func (v *Verdict) NeverFits() bool { return v.RetryAfter < 0 }
 
-// WaitRank returns RetryAfter, or the longest duration if the hits never fit, so that waits
+// ComparableWait returns RetryAfter, or the longest duration if the hits never fit, so that waits
 // compare.
-func (v *Verdict) WaitRank() time.Duration {
+func (v *Verdict) ComparableWait() time.Duration {
 	if v.NeverFits() {
 		return math.MaxInt64
 	}
@@ -72,7 +72,7 @@ func (v Verdict) WithPenalty(left time.Duration) Verdict {
 		return v
 	}
 	v.Allowed, v.Remaining, v.ResetAfter = false, 0, max(v.ResetAfter, left)
-	if v.WaitRank() <= left {
+	if v.ComparableWait() <= left {
 		v.Penalized, v.TooManyLeases, v.RetryAfter = true, false, left
 	}
 	return v

@@ -48,28 +48,28 @@ type method struct {
 func (m method) shouldRateLimit(
 	_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor, // see ServiceDesc
 ) (any, error) {
-	c := newCall()
-	c.observation.Protocol = GRPC
-	if err := m.receive(ctx, c); err != nil {
-		c.decodeErr = err
-		return m.answer(ctx, c)
+	e := newExchange()
+	e.observation.Protocol = GRPC
+	if err := m.receive(ctx, e); err != nil {
+		e.decodeErr = err
+		return m.answer(ctx, e)
 	}
-	if err := m.gate.Admit(c.message.mayRefund()); err != nil {
-		c.release()
+	if err := m.gate.Admit(e.message.mayRefund()); err != nil {
+		e.release()
 		return nil, err
 	}
 	defer m.gate.Done()
-	return m.answer(ctx, c)
+	return m.answer(ctx, e)
 }
 
-func (m method) answer(ctx context.Context, c *call) (any, error) {
-	wire, err := m.service.answer(ctx, c)
+func (m method) answer(ctx context.Context, e *exchange) (any, error) {
+	wire, err := m.service.answer(ctx, e)
 	if err != nil {
 		return nil, err
 	}
-	e := &encodedResponse{wire: wire}
-	e.buffers[0] = &e.wire
-	return e, nil
+	response := &encodedResponse{wire: wire}
+	response.buffers[0] = &response.wire
+	return response, nil
 }
 
 // An encodedResponse is a RateLimitResponse in wire format. It holds the buffer and the slice of
@@ -86,9 +86,10 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2(proto.Name)} }
 type codec struct{ encoding.CodecV2 }
 
 // Unmarshal implements encoding.CodecV2. It stores the error of a malformed request in
-// call.decodeErr: otherwise gRPC would answer INTERNAL before the service could count the request.
+// exchange.decodeErr: otherwise gRPC would answer INTERNAL before the service could count the
+// request.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	into, ours := v.(*call)
+	into, ours := v.(*exchange)
 	if !ours {
 		return c.CodecV2.Unmarshal(data, v)
 	}

@@ -30,19 +30,19 @@ const MaxBodyBytes = 256 << 10
 // with the reason in the body, and 503 if there is no decision.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wire, err := s.readJSON(w, r)
-	c := newCall() // after the body, which may arrive slowly
-	c.observation.Protocol = JSON
+	e := newExchange() // after the body, which may arrive slowly
+	e.observation.Protocol = JSON
 	if err != nil {
-		c.decodeErr = malformedStatus(withoutQuote(err))
+		e.decodeErr = malformedStatus(withoutQuote(err))
 		if errors.Is(err, errBodyCanceled) {
-			c.decodeErr = status.Error(codes.Canceled, err.Error())
+			e.decodeErr = status.Error(codes.Canceled, err.Error())
 		}
-		_, _ = s.answer(r.Context(), c)
+		_, _ = s.answer(r.Context(), e)
 		badRequest(w, err.Error())
 		return
 	}
-	c.decodeErr = malformedStatus(c.message.unmarshal(wire))
-	wire, err = s.answer(r.Context(), c)
+	e.decodeErr = malformedStatus(e.message.unmarshal(wire))
+	wire, err = s.answer(r.Context(), e)
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.InvalidArgument:

@@ -216,7 +216,7 @@ func TestBodyOfAClientThatLeftIsNotInvalid(t *testing.T) {
 	}
 }
 
-// Calls are pooled, so a call over gRPC may be reused for a request in JSON.
+// Exchanges are pooled, so one over gRPC may be reused for a request in JSON.
 func TestObservationHasTheProtocolOfItsRequest(t *testing.T) {
 	f := newFixture(t)
 	for _, body := range []string{`{"domain":"ugc","descriptors":[{"entries":[{"key":"k","value":"v"}]}]}`, "no JSON"} {

@@ -33,16 +33,16 @@ func overallCode(r *decide.Result) ratelimitv3.RateLimitResponse_Code {
 // become the maximum.
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// marshal returns the response of a decided call, in new memory.
-func (s *Service) marshal(c *call) []byte {
-	c.wire = s.appendResponse(c.wire[:0], c)
-	return bytes.Clone(c.wire)
+// marshal returns the response of a decided request, in new memory.
+func (s *Service) marshal(e *exchange) []byte {
+	e.wire = s.appendResponse(e.wire[:0], e)
+	return bytes.Clone(e.wire)
 }
 
-// appendResponse appends the response of a decided call. It appends dynamic metadata as a further
+// appendResponse appends the response of a decided request. It appends dynamic metadata as a further
 // message, because concatenated messages are merged when they are decoded.
-func (s *Service) appendResponse(b []byte, c *call) []byte {
-	result := &c.observation.Result
+func (s *Service) appendResponse(b []byte, e *exchange) []byte {
+	result := &e.observation.Result
 	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))
 	for i := range result.Decisions {
 		b = appendStatus(b, &result.Decisions[i])
@@ -51,7 +51,7 @@ func (s *Service) appendResponse(b []byte, c *call) []byte {
 		b = s.options.Headers.append(b, result.Decisions)
 	}
 	if s.options.DynamicMetadata {
-		metadata := &ratelimitv3.RateLimitResponse{DynamicMetadata: dynamicMetadata(&c.message, result)}
+		metadata := &ratelimitv3.RateLimitResponse{DynamicMetadata: dynamicMetadata(&e.message, result)}
 		b, _ = (proto.MarshalOptions{}).MarshalAppend(b, metadata) // it fails only for invalid UTF-8, which NewStruct rejects
 	}
 	switch {

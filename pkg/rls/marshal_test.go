@@ -170,7 +170,7 @@ func TestNegativeHitsAreRefunds(t *testing.T) {
 		descriptors {is_negative_hits: true hits_addend {value: 2}} descriptors {hits_addend {}} descriptors {}`
 	var r ratelimitv3.RateLimitRequest
 	must.Succeed(t, prototext.Unmarshal([]byte(text), &r))
-	var c call
+	var c exchange
 	wire, err := proto.Marshal(&r)
 	must.Succeed(t, err)
 	must.Succeed(t, c.message.unmarshal(wire))

@@ -86,17 +86,17 @@ func New(d *decide.Decider, o Options) *Service {
 	return &Service{decider: d, options: o, parsing: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
-// answer decides a call, observes it and releases it. It returns the response in wire format. The
+// answer decides a request, observes it and releases e. It returns the response in wire format. The
 // error is a gRPC status: INVALID_ARGUMENT for an invalid request, UNAVAILABLE if the store failed
 // or no rules are loaded, and CANCELLED or DEADLINE_EXCEEDED if ctx ended. On an error, Envoy's
 // failure_mode_deny decides.
-func (s *Service) answer(ctx context.Context, c *call) (wire []byte, err error) {
-	err = s.decide(ctx, c)
+func (s *Service) answer(ctx context.Context, e *exchange) (wire []byte, err error) {
+	err = s.decide(ctx, e)
 	if err == nil {
-		wire = s.marshal(c)
+		wire = s.marshal(e)
 	}
-	s.observe(c, err)
-	c.release()
+	s.observe(e, err)
+	e.release()
 	return wire, err
 }
 
@@ -109,16 +109,16 @@ func malformedStatus(err error) error {
 	return status.Error(codes.InvalidArgument, "malformed request: "+err.Error())
 }
 
-// decide decides a call if its message was decoded, and fills its Result. Its error is a gRPC
+// decide decides a request if its message was decoded, and fills its Result. Its error is a gRPC
 // status.
-func (s *Service) decide(ctx context.Context, c *call) error {
-	if c.decodeErr != nil {
-		return c.decodeErr
+func (s *Service) decide(ctx context.Context, e *exchange) error {
+	if e.decodeErr != nil {
+		return e.decodeErr
 	}
-	if err := c.message.toRequest(&c.request); err != nil {
+	if err := e.message.toRequest(&e.request); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	if err := s.decider.Decide(ctx, &c.request, &c.observation.Result); err != nil {
+	if err := s.decider.Decide(ctx, &e.request, &e.observation.Result); err != nil {
 		return statusOf(err)
 	}
 	return nil
@@ -140,11 +140,11 @@ func statusOf(err error) error {
 	}
 }
 
-// observe reports a finished call. A nil err means that it has a response.
-func (s *Service) observe(c *call, err error) {
-	o := &c.observation
-	o.Request = &c.request
-	o.Code, o.Err, o.Undecoded = status.Code(err), o.StoreErr, c.decodeErr != nil
+// observe reports a finished request. A nil err means that it has a response.
+func (s *Service) observe(e *exchange, err error) {
+	o := &e.observation
+	o.Request = &e.request
+	o.Code, o.Err, o.Undecoded = status.Code(err), o.StoreErr, e.decodeErr != nil
 	if o.Err == nil {
 		o.Err = err
 	}

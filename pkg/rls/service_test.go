@@ -452,7 +452,7 @@ func TestCallOfAClientThatLeftDoesNotMarkTheNext(t *testing.T) {
 	s := New(decide.New(parsed(t, standard), slowStore{}, decide.Options{}), Options{Observe: func(o *Observation) {
 		givenUp = append(givenUp, o.Undecoded)
 	}})
-	for range 20 { // the pool may drop a call
+	for range 20 { // the pool may drop an exchange
 		givenUp = nil
 		serveUndecoded(s, status.Error(codes.Canceled, "canceled"))
 		decideKeys(t, s, "minute")

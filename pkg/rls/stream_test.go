@@ -40,7 +40,7 @@ func ServeByGeneratedTypes(ctx context.Context, s *Service, wire []byte) (mem.Bu
 	if err := proto.Unmarshal(wire, &request); err != nil {
 		return nil, err
 	}
-	c := newCall()
+	c := newExchange()
 	again, err := proto.Marshal(&request)
 	if err != nil {
 		return nil, err

@@ -113,15 +113,15 @@ func (m *message) proto() *ratelimitv3.RateLimitRequest {
 	return r
 }
 
-// testSameAsProto decodes wire with this package, into a reused call, and with proto.Unmarshal. The
+// testSameAsProto decodes wire with this package, into a reused exchange, and with proto.Unmarshal. The
 // results must be equal.
-func testSameAsProto(t *testing.T, c *call, wire []byte) {
+func testSameAsProto(t *testing.T, c *exchange, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest
 	wantErr := proto.Unmarshal(wire, &want)
 	c.decodeErr = nil
 	if err := Codec().Unmarshal(mem.BufferSlice{mem.SliceBuffer(wire)}, c); err != nil {
-		t.Fatalf("%x: %v, want the error in the call", wire, err)
+		t.Fatalf("%x: %v, want the error in the exchange", wire, err)
 	}
 	if c.decodeErr == nil && wantErr != nil && strings.Contains(wantErr.Error(), "invalid UTF-8") {
 		return // in values: TestValueWithInvalidUTF8IsDecoded
@@ -132,7 +132,7 @@ func testSameAsProto(t *testing.T, c *call, wire []byte) {
 	if wantErr != nil {
 		return
 	}
-	// Beyond the bounds, the call has only the fact that there are more.
+	// Beyond the bounds, the exchange has only the fact that there are more.
 	for _, d := range want.GetDescriptors() {
 		d.Entries = d.Entries[:min(len(d.GetEntries()), decide.MaxEntries+1)]
 	}
@@ -216,7 +216,7 @@ func appendVarint(r *rand.Rand, b []byte, n uint64) []byte {
 
 func TestUnmarshalAgreesWithProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	var c call
+	var c exchange
 	good := uint64(0)
 	for range limiterstest.Sequences(50_000) {
 		wire := randomMessage(r, 4)
@@ -242,7 +242,7 @@ func TestRepeatedMessagesAreMerged(t *testing.T) {
 		append(limit(multiplier), limit(unit)...),
 		{tagDescriptorAddend, 2, tagWrapped, 7, tagDescriptorAddend, 0},
 	} {
-		testSameAsProto(t, new(call), protowire.AppendBytes([]byte{tagDescriptors}, descriptor))
+		testSameAsProto(t, new(exchange), protowire.AppendBytes([]byte{tagDescriptors}, descriptor))
 	}
 }
 
@@ -272,7 +272,7 @@ func TestValueWithInvalidUTF8IsDecoded(t *testing.T) {
 }
 
 func TestUnmarshalBoundsMemory(t *testing.T) {
-	var c call
+	var c exchange
 	one, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
 	}}})
@@ -290,7 +290,7 @@ func TestUnmarshalBoundsMemory(t *testing.T) {
 
 // A string of a request must not change when the next request reuses its memory.
 func TestDecodedTextOutlivesTheCall(t *testing.T) {
-	var c call
+	var c exchange
 	wire, err := proto.Marshal(&ratelimitv3.RateLimitRequest{Domain: "first", Descriptors: []*commonv3.RateLimitDescriptor{{
 		Entries: []*commonv3.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}},
 	}}})
@@ -309,7 +309,7 @@ func FuzzUnmarshal(f *testing.F) {
 	for range 50 {
 		f.Add(randomMessage(r, 4))
 	}
-	var c call
+	var c exchange
 	f.Fuzz(func(t *testing.T, wire []byte) { testSameAsProto(t, &c, wire) })
 }
 
@@ -433,7 +433,7 @@ func TestEncodedResponseDecodesByProto(t *testing.T) {
 	names := []string{"", "n", strings.Repeat("é", 40), strings.Repeat("n", 150), strings.Repeat("long", 100), strings.Repeat("longer", 4000)}
 	plain, full := New(nil, Options{}), New(nil, Options{DynamicMetadata: true, Headers: Headers{"a", "b", "c"}})
 	for range limiterstest.Sequences(20_000) {
-		var c call
+		var c exchange
 		c.observation.Domain, c.observation.Denied = []string{"ugc", strings.Repeat("d", maxSentNameBytes)}[r.IntN(2)], r.IntN(2) == 0
 		for range r.IntN(6) {
 			d := randomDecision(r, names)

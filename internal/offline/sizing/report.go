@@ -220,20 +220,20 @@ func newLimitReport(rules *descriptors.Rules, rule *descriptors.Rule, i int, key
 
 // overAdmission returns the bounds of the over-admission under a limit.
 func overAdmission(rules *descriptors.Rules, rule *descriptors.Rule, l *descriptors.RateLimit, load *Load) (Over, error) {
-	replica, err := guard.ReplicaLimit(l.Limit, load.Replicas, load.Probability)
+	share, err := guard.ShareLimit(l.Limit, load.Replicas, load.Probability)
 	if err != nil {
 		return Over{}, fmt.Errorf("%s: the share of a replica: %w", rule.Name, err)
 	}
 	onStoreError := rules.Domain(rule.Domain).OnStoreError(l)
 	o := Over{
 		AnyWindow: l.MaxAdmitted(), Memory: product(load.Replicas-1, perWindow(l.Limit)),
-		OnStoreError: onStoreError.String(), Share: replica.Spec().Max, Failover: l.Capacity(),
+		OnStoreError: onStoreError.String(), Share: share.Spec().Max, Failover: l.Capacity(),
 	}
 	switch onStoreError {
 	case limiters.OnStoreErrorDeny:
 		o.Outage = new(int64)
 	case limiters.OnStoreErrorLocal:
-		o.Outage = new(product(load.Replicas, perWindow(replica)))
+		o.Outage = new(product(load.Replicas, perWindow(share)))
 	}
 	return o, nil
 }

@@ -261,14 +261,14 @@ func TestLocalLimitOfAnyReplicaIsTheShareOfTheServer(t *testing.T) {
 			must.Succeed(t, err)
 			limit, err := limiters.NewLimit(limiters.Spec{Algorithm: "fixed_window", Max: requests, Window: time.Second})
 			must.Succeed(t, err)
-			replica, err := guard.ReplicaLimit(limit, replicas, 0.001)
+			share, err := guard.ShareLimit(limit, replicas, 0.001)
 			must.Succeed(t, err)
-			got, slack := replica.Spec().Max-local.Any.Limit, int64(0)
+			got, slack := share.Spec().Max-local.Any.Limit, int64(0)
 			if requests > 1000 {
 				slack = int64(math.Sqrt(float64(requests)/float64(replicas)) / 5)
 			}
 			if got < 0 || got > slack {
-				t.Errorf("%d by %d replicas: the server's share is %d, the plan's limit %d", requests, replicas, replica.Spec().Max, local.Any.Limit)
+				t.Errorf("%d by %d replicas: the server's share is %d, the plan's limit %d", requests, replicas, share.Spec().Max, local.Any.Limit)
 			}
 		}
 	}

@@ -286,18 +286,18 @@ func (c *DenyCache) recordDenial(began, ended time.Duration, op *limiters.Op, r 
 
 // denialOf returns the denial to record for the verdict v of n hits, from a call between began and
 // ended. It returns false if no further hits are certain to be denied.
-func (c *DenyCache) denialOf(began, ended time.Duration, l *limiters.Limit, n int64, v *limiters.Verdict) (d denial, certain bool) {
+func (c *DenyCache) denialOf(began, ended time.Duration, l *limiters.Limit, n int64, v *limiters.Verdict) (d cachedDenial, certain bool) {
 	minHits, certain := l.CertainDenial(n, v)
 	// The store's clock is truncated to microseconds, so the denial may end one microsecond early.
 	expires := began + min(v.RetryAfter-time.Microsecond, c.maxAge)
 	if !certain || expires <= ended {
-		return denial{}, false
+		return cachedDenial{}, false
 	}
 	offset := time.Duration(0)
 	if v.At > 0 {
 		offset = time.Duration(v.At)*time.Microsecond - ended
 	}
-	return denial{
+	return cachedDenial{
 		recorded: ended, offset: offset,
 		minHits: minHits, used: v.Used,
 		expires: expires,

@@ -52,7 +52,7 @@ func (e epoch) mayRestore(before epoch) bool { return e.resets == before.resets 
 
 // A denyEntry is the denial of a key under a limit.
 type denyEntry struct {
-	denial
+	cachedDenial
 	key       string
 	limit     *limiters.Limit
 	nextOfKey *denyEntry // the next entry of the key, under another limit
@@ -65,8 +65,8 @@ type denyEntry struct {
 	prev, next *denyEntry // the neighbors in its list
 }
 
-// A denial denies minHits or more hits until expires. Times are by the cache's clock.
-type denial struct {
+// A cachedDenial denies minHits or more hits until expires. Times are by the cache's clock.
+type cachedDenial struct {
 	minHits  int64         // 0: peeks are denied too
 	used     int64         // the key's usage
 	expires  time.Duration // at most MaxAge after the store's verdict
@@ -222,7 +222,7 @@ func ceilMicros(d time.Duration) time.Duration {
 
 // add records the denial d of op. It keeps a recorded denial instead that has a smaller minHits, or
 // the same minHits and a later expiry.
-func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial) {
+func (s *denyShard) add(now time.Duration, op *limiters.Op, d cachedDenial) {
 	e := s.find(op.Key, op.Limit)
 	if e == nil {
 		s.insert(now, op, d)
@@ -231,15 +231,15 @@ func (s *denyShard) add(now time.Duration, op *limiters.Op, d denial) {
 	if now < e.expires && (e.minHits < d.minHits || e.minHits == d.minHits && e.expires > d.expires) {
 		return
 	}
-	e.denial = d
+	e.cachedDenial = d
 	if e.debt == 0 {
 		s.makeIdle(e)
 	}
 }
 
-func (s *denyShard) insert(now time.Duration, op *limiters.Op, d denial) {
+func (s *denyShard) insert(now time.Duration, op *limiters.Op, d cachedDenial) {
 	e := &denyEntry{
-		denial: d, key: strings.Clone(op.Key), // which may be part of a larger string
+		cachedDenial: d, key: strings.Clone(op.Key), // which may be part of a larger string
 		limit: op.Limit, keepsDebt: op.Limit.CountsDenied() && !op.Limit.HasPenalty(),
 	}
 	for s.bytes+e.size() > s.maxBytes {

@@ -19,9 +19,8 @@ import (
 // the limit through the store plus replicas times the share. The share depends on the size of
 // charges, because a few large charges spread less evenly over the replicas than many small ones.
 //
-// Once the local store has decided an operation with a lease, all other ends under
-// OnStoreErrorLocal go to both stores, because the lease may be in either. Ends are never denied,
-// and FallbackStats does not count them. A canceled Take applies no OnStoreError, but the local
+// Once the local store has decided an operation with a lease, all other ends go to both stores,
+// because the lease may be in either. Ends are never denied, and FallbackStats does not count them. A canceled Take applies no OnStoreError, but the local
 // store still receives its lease ends.
 type Fallback struct {
 	store             limiters.Store
@@ -132,7 +131,6 @@ type takeResult struct {
 
 func isDecided(v limiters.Verdict) bool    { return v.Err == nil }
 func isUndecided(v limiters.Verdict) bool  { return v.Err != nil }
-func isDenied(v limiters.Verdict) bool     { return v.Denied() }
 func isNotAllowed(v limiters.Verdict) bool { return !v.Allowed } // denied or undecided
 func isByStore(v limiters.Verdict) bool    { return v.By == limiters.ByStore }
 

@@ -160,6 +160,23 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	}
 }
 
+// A rule whose on_store_error changes in an outage leaves no lease behind in the local store, whether
+// the store then decides the end or fails it.
+func TestEndUnderAnotherOnStoreErrorReachesTheLocalStore(t *testing.T) {
+	for _, now := range []limiters.OnStoreError{limiters.OnStoreErrorFail, limiters.OnStoreErrorAllow, limiters.OnStoreErrorDeny} {
+		for _, failure := range []error{errUnreachable, nil} {
+			store, local := &limiterstest.FailingStore{Store: memory(), Err: errUnreachable}, memory()
+			f := guard.NewFallback(store, guard.FallbackOptions{Local: local})
+			takeGroups(t, withOnStoreError(f, limiters.OnStoreErrorLocal), limiters.Group{lease("a")})
+			store.Err = failure
+			_ = takeError(t.Context(), withOnStoreError(f, now), lease("a", end))
+			if got := takeGroups(t, local, limiters.Group{lease("z", peek)})[0].Used; got != 0 {
+				t.Errorf("%v, %v: %d slots in the local store", now, failure, got)
+			}
+		}
+	}
+}
+
 // The end of a lease that only the local store holds reaches only the local store, even if its
 // context is canceled. Another end in the same call goes to the wrapped store.
 func TestEndOfALocalLeaseReachesOnlyTheLocalStore(t *testing.T) {
@@ -283,6 +300,34 @@ func TestShareIsUndoneIfTheStoreThenDeniesTheGroup(t *testing.T) {
 	}
 }
 
+// As above, but the store fails the second limit too, without an on_store_error of its own.
+func TestShareIsUndoneIfTheGroupStaysUndecided(t *testing.T) {
+	window := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: 10, Window: time.Hour})
+	failing := []string{"first"}
+	store := &filledStore{
+		Store: &limiterstest.FailingStore{Store: memory(), OfKey: func(key string) error {
+			if slices.Contains(failing, key) {
+				return limiters.Uncharged(errUnreachable)
+			}
+			return nil
+		}},
+		fill:       limiters.Op{Key: "other", Limit: window, Hits: 1},
+		afterFirst: func() { failing = append(failing, "second") },
+	}
+	local := memory()
+	f := guard.NewFallback(store, guard.FallbackOptions{Local: local})
+	group := limiters.Group{{Key: "first", Limit: window, Hits: 3}, {Key: "second", Limit: window, Hits: 3}}
+	group[0].OnStoreError, group[1].OnStoreError = limiters.OnStoreErrorLocal, limiters.OnStoreErrorFail
+	out := make([]limiters.Verdict, len(group))
+	_ = f.Take(t.Context(), []limiters.Group{group}, out)
+	if out[0].By != limiters.ByShare || out[1].Err == nil {
+		t.Errorf("verdicts %+v, want the first by the share, and the second undecided", out)
+	}
+	if got := takeGroups(t, local, limiters.Group{{Key: "first", Limit: window}})[0].Used; got != 0 {
+		t.Errorf("%d hits are used in the share, want 0", got)
+	}
+}
+
 // As above, but the second attempt fails for a third limit, whose share is not charged because the
 // store denies the group.
 func TestShareThatWasNotChargedIsNotRefunded(t *testing.T) {
@@ -320,7 +365,7 @@ func (c canceling) Take(ctx context.Context, groups []limiters.Group, out []limi
 
 // on_store_error hides the error of the store, and must not hide that the store has certainly
 // opened no lease.
-func TestOnStoreErrorVerdictHasTheHolderOfTheLease(t *testing.T) {
+func TestOnStoreErrorVerdictLocatesTheLease(t *testing.T) {
 	for err, uncharged := range map[error]bool{errUnreachable: false, limiters.Uncharged(errUnreachable): true} {
 		for _, whole := range []bool{true, false} {
 			store := &limiterstest.FailingStore{Store: memory(), OfKey: func(string) error { return err }}

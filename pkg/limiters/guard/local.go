@@ -93,7 +93,7 @@ func (l *localFallback) useShare(op *limiters.Op) bool {
 	if replicas <= 1 {
 		return true
 	}
-	share, err := l.shares.replicaLimit(op.Limit, max(op.Hits, 1), replicas)
+	share, err := l.shares.limitFor(op.Limit, max(op.Hits, 1), replicas)
 	if err == nil {
 		op.Limit = share
 	}

@@ -11,8 +11,9 @@ import (
 //
 //	LeaseAt of the end   its on_store_error   sent to
 //	LeaseOnlyInShare     local                the local store
-//	another              local                the wrapped store, and then the local store
-//	another              another              the wrapped store
+//	another              any                  the wrapped store, and then the local store
+//
+// The last row ignores on_store_error, because a reload may have changed it since the lease opened.
 
 // splitLocalEnds sends ends of leases that only the local store holds to that store. The other
 // groups contain no such end, and go to another Take of f. The wrapped store does not get these
@@ -34,14 +35,13 @@ func isLocalEnd(g limiters.Group) bool {
 	return g[0].Kind == limiters.OpEnd && g[0].LeaseAt == limiters.LeaseOnlyInShare
 }
 
-// mirrorEnds repeats ends under OnStoreErrorLocal that the wrapped store has decided, because the
-// lease may be in either store. If ctx is canceled, it repeats those that failed too, because
-// nothing else decides them.
+// mirrorEnds repeats ends in the local store, because the lease may be in either store. It omits
+// those that decideByShare repeats: failed ends under OnStoreErrorLocal, unless ctx is canceled.
 func (l *localFallback) mirrorEnds(ctx context.Context, t takeResult) {
 	canceled := ctx.Err() != nil
 	var ends split.Subset
 	for i, op := range limiters.EachOp(t.groups) {
-		if op.Kind == limiters.OpEnd && op.OnStoreError == limiters.OnStoreErrorLocal && (canceled || t.out[i].Err == nil) {
+		if op.Kind == limiters.OpEnd && (op.OnStoreError != limiters.OnStoreErrorLocal || t.out[i].Err == nil || canceled) {
 			ends.AddOps(limiters.Group{*op}, i)
 		}
 	}

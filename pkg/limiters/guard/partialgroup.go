@@ -18,8 +18,8 @@ import (
 //	allow                 allowed           sent again without A
 //	local                 by the share      sent again without A, if the share allows A
 //
-// If the store fails B too, the on_store_error of B decides it. If B is denied in the end, so is
-// the group, and what the share has charged for A is undone.
+// If the store fails B too, the on_store_error of B decides it. If B is not allowed in the end, nor
+// is the group, and what the share has charged for A is undone.
 
 // chargeRest sends operations again that the store allowed but did not charge, because another
 // operation of their group failed. Otherwise one failing limit would let a client pass uncharged
@@ -44,7 +44,7 @@ func (f *Fallback) chargeRest(ctx context.Context, t takeResult) {
 	}
 	retried.Scatter(t.out)
 	for _, g := range retriedGroups {
-		if slices.ContainsFunc(g.verdicts, isDenied) {
+		if slices.ContainsFunc(g.verdicts, isNotAllowed) {
 			f.local.undo(ctx, g.reversal, t)
 		}
 	}
@@ -87,7 +87,7 @@ func reversal(first int, g limiters.Group, verdicts []limiters.Verdict) (s split
 	return s
 }
 
-// undo executes the reversal of a group of t, in which another operation has been denied.
+// undo executes the reversal of a group of t, in which another operation has not been allowed.
 func (l *localFallback) undo(ctx context.Context, reversal split.Subset, t takeResult) {
 	if reversal.Len() == 0 {
 		return

@@ -193,14 +193,14 @@ func (s *denyShard) popDue(now, before time.Duration, maximum int, renewals []re
 
 // renewDenial applies the store's verdict on r, whose entry may have been removed or changed
 // meanwhile.
-func (s *denyShard) renewDenial(r *renewal, d denial, certain bool) {
+func (s *denyShard) renewDenial(r *renewal, d cachedDenial, certain bool) {
 	e := s.find(r.entry.key, r.entry.limit)
 	switch {
 	case e == nil || !s.mayRecord(r.epoch):
 	case !certain:
 		s.removeDenial(e)
 	case e.minHits == d.minHits && e.expires < d.expires:
-		e.denial = d
+		e.cachedDenial = d
 	}
 }
 

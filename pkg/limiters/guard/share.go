@@ -7,10 +7,10 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters"
 )
 
-// ReplicaLimit returns the limit that a replica applies to charges of 1 hit under
+// ShareLimit returns the limit that a replica applies to charges of 1 hit under
 // [limiters.OnStoreErrorLocal]. It admits the share of l. See [FallbackOptions] for
 // falseLimitProbability.
-func ReplicaLimit(l *limiters.Limit, replicas int64, falseLimitProbability float64) (*limiters.Limit, error) {
+func ShareLimit(l *limiters.Limit, replicas int64, falseLimitProbability float64) (*limiters.Limit, error) {
 	return l.Scaled(func(whole int64) int64 { return share(whole, replicas, falseLimitProbability) })
 }
 

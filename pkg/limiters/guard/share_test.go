@@ -59,7 +59,7 @@ func TestShareIsNotComputedForEachSizeOfCharges(t *testing.T) {
 	l := limiterstest.MustLimit(limiters.Spec{Algorithm: "fixed_window", Max: whole, Window: time.Hour})
 	s := shareCache{falseLimitProbability: p}
 	for n := int64(1); n < 50_000; n++ {
-		if _, err := s.replicaLimit(l, n, replicas); err != nil {
+		if _, err := s.limitFor(l, n, replicas); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +128,7 @@ func TestShareOfAFunnelBeyond32BitsIsValid(t *testing.T) {
 		l, err := limiters.NewLimit(spec)
 		must.Succeed(t, err)
 		for _, n := range []int64{1, 3} {
-			part, err := (&shareCache{falseLimitProbability: 0.001}).replicaLimit(l, n, 3)
+			part, err := (&shareCache{falseLimitProbability: 0.001}).limitFor(l, n, 3)
 			if err != nil {
 				t.Errorf("share of 1 of 3 of %+v: %v", spec, err)
 				continue

@@ -26,8 +26,8 @@ func (c *shareCache) forget() {
 	c.shares.Clear()
 }
 
-// replicaLimit returns the limit that each of replicas applies to charges of n > 0 hits under l.
-func (c *shareCache) replicaLimit(l *limiters.Limit, n, replicas int64) (*limiters.Limit, error) {
+// limitFor returns the limit that each of replicas applies to charges of n > 0 hits under l.
+func (c *shareCache) limitFor(l *limiters.Limit, n, replicas int64) (*limiters.Limit, error) {
 	if n > 1 {
 		return l.Scaled(func(whole int64) int64 { return c.shareForHits(whole, n, replicas) })
 	}

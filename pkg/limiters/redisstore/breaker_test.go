@@ -89,7 +89,7 @@ type breakerFixture struct {
 
 func newBreakerFixture() *breakerFixture {
 	f := &breakerFixture{queue: newQueue(testConfig(time.Second, 10, 10), nil)}
-	f.queue.take = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	f.queue.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		return f.call()
 	}
 	return f
@@ -162,7 +162,7 @@ func TestOpenBreakerTriesOneCallAtATime(t *testing.T) {
 func TestOpeningBreakerRejectsWaiters(t *testing.T) {
 	q := newQueue(testConfig(time.Hour, 10, 10), nil)
 	calling, goOn := make(chan struct{}), make(chan struct{})
-	q.take = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
+	q.call = func(context.Context, time.Time, []limiters.Group, []limiters.Verdict) error {
 		calling <- struct{}{}
 		<-goOn
 		return errNoRoute
@@ -294,7 +294,7 @@ func TestReplyEndsTheFailuresOfTheBreaker(t *testing.T) {
 func TestBreakerOpensUnderLoad(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	q := newQueue(testConfig(timeout, 5, 10_000), nil)
-	q.take = func(ctx context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
+	q.call = func(ctx context.Context, _ time.Time, _ []limiters.Group, out []limiters.Verdict) error {
 		q.stats.countCall(len(out))
 		<-ctx.Done()
 		return ctx.Err()

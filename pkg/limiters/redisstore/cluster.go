@@ -87,7 +87,7 @@ func (c *cluster) awaitHashSlots(ctx context.Context, groups []limiters.Group, o
 	return err
 }
 
-// loadHashSlots is the [takeFunc] of c.hashSlotLoader. It decides nothing.
+// loadHashSlots is the [callFunc] of c.hashSlotLoader. It decides nothing.
 func (c *cluster) loadHashSlots(ctx context.Context, _ time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 	if _, err := c.masterOf(ctx, ""); err != nil {
 		return limiters.Uncharged(fmt.Errorf("%w: %w", errNoHashSlots, err))

@@ -173,7 +173,7 @@ func TestCallsOfUnknownSlotsAreUncharged(t *testing.T) {
 	_ = closed.Close()
 	s := openAt(t, connect.Options{Type: connect.Cluster, Addrs: []string{closed.Addr().String()}, Timeout: 50 * time.Millisecond})
 	out := make([]limiters.Verdict, 2)
-	err = nodeOf(s).take(t.Context(), time.Time{}, limiters.Singles(opsOf("a", "b")...), out)
+	err = nodeOf(s).call(t.Context(), time.Time{}, limiters.Singles(opsOf("a", "b")...), out)
 	for _, err := range []error{err, out[0].Err, out[1].Err} {
 		if !limiters.IsUncharged(err) {
 			t.Errorf("%v, want an error that nothing was charged", err)

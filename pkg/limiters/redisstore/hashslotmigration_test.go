@@ -366,7 +366,7 @@ func TestHitsAreNotChargedAfterTheDeadlineWhileASlotMoves(t *testing.T) {
 	groups := []limiters.Group{{{Key: user, Limit: week, Hits: 2}, {Key: user, Limit: day, Hits: 2}}}
 	out := make([]limiters.Verdict, 2)
 	decide := func(groups []limiters.Group, notAfter time.Time) error {
-		return n.take(t.Context(), notAfter, groups, out)
+		return n.call(t.Context(), notAfter, groups, out)
 	}
 	must.Succeed(t, decide([]limiters.Group{groups[0][:1]}, time.Now().Add(time.Minute)))
 	c.OpenSlot(t, int(hashSlotOf(s.namer.key(&groups[0][0]))), 0, 1)

@@ -20,13 +20,13 @@ type node struct {
 
 func (c *cluster) newNode() *node {
 	n := &node{cluster: c, script: newScriptCaller(c.client), reconnector: c.store.newReconnector()}
-	n.queue = newQueue(c.store.queues, n.take)
+	n.queue = newQueue(c.store.queues, n.call)
 	return n
 }
 
-// take is the [takeFunc] of the queue. It makes a call for each hash slot, and returns an error
+// call is the [callFunc] of the queue. It makes a call for each hash slot, and returns an error
 // only if all of them failed.
-func (n *node) take(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (n *node) call(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	n.cluster.store.stats.countCall(len(out))
 	keys := n.cluster.store.namer.keys(groups)
 	calls := splitByHashSlot(notAfter, groups, keys)

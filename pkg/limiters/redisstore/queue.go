@@ -24,9 +24,9 @@ var errEndedUnsent = errors.New("the request timed out or was canceled while it 
 // Hits may have been charged.
 var errEndedSent = errors.New("the request timed out or was canceled before Redis answered: hits may have been charged")
 
-// A takeFunc decides groups in one call of the script on a server, or in calls for each hash slot
+// A callFunc decides groups in one call of the script on a server, or in calls for each hash slot
 // on a node of a cluster. It charges nothing after notAfter, and does not retain groups or out.
-type takeFunc func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error
+type callFunc func(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error
 
 // A queue makes one call at a time to a Redis server. Takes that arrive during a call wait, and
 // share the next one. No timer delays a call: without one in flight, a Take makes its call
@@ -36,7 +36,7 @@ type takeFunc func(ctx context.Context, notAfter time.Time, groups []limiters.Gr
 // After repeated failures the queue rejects operations for a while, see [breaker].
 type queue struct {
 	queueConfig
-	take takeFunc
+	call callFunc
 
 	mu         sync.Mutex
 	breaker    breaker
@@ -46,7 +46,7 @@ type queue struct {
 	waitingOps int       // the number of operations of waiters
 	timerSet   bool      // timeOutWaiters will run
 
-	combined combinedTake // used only by the goroutine of serve
+	combined combinedCall // used only by the goroutine of serve
 }
 
 // A queueConfig configures the queues of a Store.
@@ -58,12 +58,12 @@ type queueConfig struct {
 	running    *sync.WaitGroup // of the Store, which waits for the goroutines of its queues
 }
 
-func newQueue(config queueConfig, take takeFunc) *queue {
-	return &queue{queueConfig: config, take: take, breaker: breaker{timeout: config.timeout}}
+func newQueue(config queueConfig, call callFunc) *queue {
+	return &queue{queueConfig: config, call: call, breaker: breaker{timeout: config.timeout}}
 }
 
-// A combinedTake contains the operations of several waiters, which one call decides.
-type combinedTake struct {
+// A combinedCall contains the operations of several waiters, which one call decides.
+type combinedCall struct {
 	notAfter time.Time // the latest deadline of the waiters
 	groups   []limiters.Group
 	ops      int // the number of operations in groups
@@ -114,7 +114,7 @@ func (q *queue) Take(ctx context.Context, groups []limiters.Group, out []limiter
 	if !q.busy {
 		q.busy = true
 		q.mu.Unlock()
-		return q.takeAlone(ctx, groups, out)
+		return q.callAlone(ctx, groups, out)
 	}
 	if q.waitingOps > 0 && q.waitingOps+len(out) > q.maxWaiting {
 		q.mu.Unlock()
@@ -139,12 +139,12 @@ func (q *queue) addWaiter(ctx context.Context, groups []limiters.Group, n int) *
 	return w
 }
 
-// takeAlone decides one Take in a call on the caller's goroutine. It may return after the end of
+// callAlone decides one Take in a call on the caller's goroutine. It may return after the end of
 // ctx. It returns within the timeout or, if a charge of a moving hash slot must be refunded, within
 // twice the timeout.
-func (q *queue) takeAlone(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) callAlone(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	notAfter := time.Now().Add(untilDeadline(ctx, q.timeout))
-	err := q.takeWithTimeout(notAfter, groups, out)
+	err := q.callWithTimeout(notAfter, groups, out)
 	q.finish(err)
 	return err
 }
@@ -157,13 +157,13 @@ func untilDeadline(ctx context.Context, timeout time.Duration) time.Duration {
 	return timeout
 }
 
-// takeWithTimeout decides groups in one call. The call may use the whole timeout, even if
+// callWithTimeout decides groups in one call. The call may use the whole timeout, even if
 // notAfter is earlier or its client has left, because a timeout closes the connection, which other
 // clients share. A panic becomes an error.
-func (q *queue) takeWithTimeout(notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+func (q *queue) callWithTimeout(notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
-	err := limiters.CatchPanic(func() error { return q.take(ctx, notAfter, groups, out) })
+	err := limiters.CatchPanic(func() error { return q.call(ctx, notAfter, groups, out) })
 	if errors.Is(err, limiters.ErrPanic) {
 		q.stats.panics.Add(1)
 	}
@@ -329,7 +329,7 @@ func (q *queue) idle() bool {
 // serve makes calls until no operations wait.
 func (q *queue) serve() {
 	for q.yieldWhileGrowing(); q.popWaiters(); q.yieldWhileGrowing() {
-		q.takeCombined()
+		q.callCombined()
 	}
 }
 
@@ -374,24 +374,24 @@ func (q *queue) popWaiters() bool {
 	return q.busy
 }
 
-func (c *combinedTake) clear() {
+func (c *combinedCall) clear() {
 	clear(c.groups)
 	clear(c.verdicts)
-	*c = combinedTake{groups: c.groups[:0], verdicts: c.verdicts[:0]}
+	*c = combinedCall{groups: c.groups[:0], verdicts: c.verdicts[:0]}
 }
 
-func (c *combinedTake) add(w *waiter) {
+func (c *combinedCall) add(w *waiter) {
 	if w.deadline.After(c.notAfter) {
 		c.notAfter = w.deadline
 	}
 	c.groups, c.ops = append(c.groups, w.groups...), c.ops+len(w.ops)
 }
 
-// takeCombined decides q.combined, and gives each of the sent waiters its result.
-func (q *queue) takeCombined() {
+// callCombined decides q.combined, and gives each of the sent waiters its result.
+func (q *queue) callCombined() {
 	c := &q.combined
 	c.verdicts = slices.Grow(c.verdicts, c.ops)[:c.ops]
-	err := q.takeWithTimeout(c.notAfter, c.groups, c.verdicts)
+	err := q.callWithTimeout(c.notAfter, c.groups, c.verdicts)
 	sent := q.endCall(err)
 	verdicts := c.verdicts
 	for _, w := range sent {

@@ -304,7 +304,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 				ctx, cancel = context.WithTimeout(t.Context(), c.within)
 			}
 			q := newQueue(testConfig(timeout, 10, 1), nil)
-			q.take = func(ctx context.Context, notAfter time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+			q.call = func(ctx context.Context, notAfter time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 				if left := time.Until(notAfter); left != c.want {
 					t.Errorf("a client with %v left: the call charges for %v, want %v", c.within, left, c.want)
 				}
@@ -327,7 +327,7 @@ func TestCallChargesUntilTheDeadlineOfItsClient(t *testing.T) {
 func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 	var got time.Time
 	q := newQueue(testConfig(time.Hour, 10, 1), nil)
-	q.take = func(_ context.Context, notAfter time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
+	q.call = func(_ context.Context, notAfter time.Time, _ []limiters.Group, _ []limiters.Verdict) error {
 		got = notAfter
 		return nil
 	}
@@ -338,7 +338,7 @@ func TestCallHasTheLatestDeadlineOfItsWaiters(t *testing.T) {
 		q.waiters = append(q.waiters, w)
 	}
 	q.popWaiters()
-	q.takeCombined()
+	q.callCombined()
 	q.running.Wait()
 	if want := now.Add(3 * time.Second); !got.Equal(want) {
 		t.Errorf("the call charges until %v, want %v", got, want)
@@ -457,7 +457,7 @@ func TestReplicasWithWrongClocksShareCounters(t *testing.T) {
 func TestPanicIsAnErrorOfItsWaiters(t *testing.T) {
 	under, goOn := make(chan struct{}), make(chan struct{})
 	q := newQueue(testConfig(longTimeout, 10, 10), nil)
-	q.take = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.call = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if groups[0][0].Key == "first" {
 			close(under)
 			<-goOn
@@ -622,7 +622,7 @@ func opsOfCallAfter(t *testing.T, ready int) int {
 	q := newQueue(testConfig(longTimeout, 100, 100), nil)
 	under, goOn := make(chan struct{}), make(chan struct{})
 	var calls []int
-	q.take = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
+	q.call = func(_ context.Context, _ time.Time, groups []limiters.Group, _ []limiters.Verdict) error {
 		if calls = append(calls, len(groups)); len(calls) == 1 {
 			close(under)
 			<-goOn

@@ -123,14 +123,14 @@ func (s *Store) enter() bool {
 // at the latest. In a cluster, it may take another Timeout if no Take has loaded the hash slots
 // yet, and another to refund a charge of a moving hash slot.
 func (s *Store) Take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
-	if err := s.take(ctx, groups, out); err != nil {
+	if err := s.decide(ctx, groups, out); err != nil {
 		return limiters.FailAll(out, err)
 	}
 	return nil
 }
 
-// take is Take, except that out is undefined after an error.
-func (s *Store) take(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
+// decide is Take, except that out is undefined after an error.
+func (s *Store) decide(ctx context.Context, groups []limiters.Group, out []limiters.Verdict) error {
 	if err := ctx.Err(); err != nil {
 		return limiters.Uncharged(err)
 	}

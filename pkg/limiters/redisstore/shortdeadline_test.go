@@ -108,9 +108,9 @@ func TestLateSlotsAreSentOnce(t *testing.T) {
 	n := nodeOf(openCluster(t, c))
 	groups := limiters.Singles(opsOf(keysOn(c, 0, 3)...)...)
 	out := make([]limiters.Verdict, len(groups))
-	must.Succeed(t, n.take(t.Context(), time.Now().Add(longTimeout), groups, out))
+	must.Succeed(t, n.call(t.Context(), time.Now().Add(longTimeout), groups, out))
 	before := scriptCalls(t, c.Servers[0])
-	err := n.take(t.Context(), time.Now().Add(-time.Second), groups, out)
+	err := n.call(t.Context(), time.Now().Add(-time.Second), groups, out)
 	if !errors.Is(err, errLate) || !limiters.IsUncharged(err) {
 		t.Errorf("%v, want %v", err, errLate)
 	}

@@ -20,12 +20,12 @@ type singleServer struct {
 
 func newSingleServer(store *Store) *singleServer {
 	s := &singleServer{store: store, script: newScriptCaller(store.client), reconnector: store.newReconnector()}
-	s.queue = newQueue(store.queues, s.take)
+	s.queue = newQueue(store.queues, s.call)
 	return s
 }
 
-// take is the [takeFunc] of the queue.
-func (s *singleServer) take(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
+// call is the [callFunc] of the queue.
+func (s *singleServer) call(ctx context.Context, notAfter time.Time, groups []limiters.Group, out []limiters.Verdict) error {
 	s.store.stats.countCall(len(out))
 	b := newBatch(s.store.now(), notAfter)
 	defer b.release()
