@@ -76,8 +76,9 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/explain", "reports which limits a request is under, and why, without a store",
 		"internal/spelling pkg/decide pkg/descriptors pkg/limiters"},
 	{"internal/rlconfig", "prints rules as envoyproxy/ratelimit does", "internal/terminal pkg/descriptors pkg/limiters"},
+	{"pkg/recording", "reads and writes recordings of requests", "internal/lines pkg/decide pkg/descriptors"},
 	{"pkg/recorder", "records decided requests in files, for a replay",
-		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+		"internal/keysample pkg/decide pkg/descriptors pkg/limiters pkg/recording"},
 	{"internal/topkeys", "finds the busiest and the most denied keys, in bounded memory",
 		"internal/backoff internal/spacesaving pkg/admin/api pkg/decide pkg/descriptors pkg/explain"},
 	{"internal/decisionstream", "passes decisions to subscribers, and a sample of the denials to the log",
@@ -105,22 +106,22 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 	{"pkg/admin/client", "calls the admin API", "internal/smallfile pkg/admin/api pkg/explain"},
 	// Commands that need no server.
 	{"pkg/replay", "decides requests at given times, on memstore with a virtual clock",
-		"internal/lines pkg/decide pkg/descriptors pkg/limiters/memstore"},
+		"pkg/decide pkg/descriptors pkg/limiters/memstore pkg/recording"},
 	{"pkg/conform", "grades a rate limit service from outside, without knowing Weir", ""},
 	{"internal/offline/simulate", "runs rules over recorded or synthetic requests, and reports what the limits deny",
-		"internal/keysample internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/replay"},
+		"internal/keysample internal/spelling pkg/decide pkg/descriptors pkg/limiters pkg/recording pkg/replay"},
 	{"internal/offline/simulate/report", "writes the result of a simulation as an HTML page",
 		"internal/offline/simulate internal/terminal"},
 	{"internal/offline/suggest", "finds limits for the traffic of a recording",
 		"internal/offline/rulesyaml internal/terminal pkg/decide pkg/descriptors " +
-			"pkg/limiters pkg/replay"},
+			"pkg/limiters pkg/recording pkg/replay"},
 	{"internal/offline/sizing", "computes local limits, memory, calls to Redis and over-admission from rules and figures of the benchmark",
 		"internal/terminal pkg/descriptors pkg/limiters pkg/limiters/guard"},
 	{"internal/offline/accesslog", "makes recordings from access logs",
-		"internal/lines internal/spelling pkg/decide pkg/descriptors pkg/replay"},
+		"internal/lines internal/spelling pkg/decide pkg/descriptors pkg/recording"},
 	{"internal/offline/rulesdiff", "compares two sets of rules over the same requests",
 		"internal/spelling internal/terminal pkg/decide pkg/descriptors pkg/limiters " +
-			"pkg/replay"},
+			"pkg/recording pkg/replay"},
 	{"internal/offline/rulestest", "reads and runs tests of rules",
 		"internal/offline/rulesyaml internal/spelling pkg/decide pkg/descriptors " +
 			"pkg/descriptors/rulesfile pkg/descriptors/sources pkg/explain pkg/limiters pkg/replay"},
@@ -154,7 +155,7 @@ var packageTable = []struct{ pkg, purpose, imports string }{
 			"internal/offline/sizing internal/offline/suggest internal/spelling " +
 			"internal/terminal internal/tlsfiles pkg/admin/api pkg/admin/client pkg/conform " +
 			"pkg/decide pkg/descriptors pkg/descriptors/rulesfile pkg/descriptors/sources " +
-			"pkg/explain pkg/receipt pkg/replay pkg/rls"},
+			"pkg/explain pkg/receipt pkg/recording pkg/replay pkg/rls"},
 	{"internal/settings", "declares the settings", "internal/spelling"},
 	{"internal/tlsfiles", "makes TLS configurations from PEM files", "internal/reloadfile internal/smallfile"},
 	{"internal/gctune", "tunes the garbage collector", ""},

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-rls/weir/internal/redistest"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -111,13 +112,13 @@ func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*"))
 	must.Succeed(t, err)
-	files, err := replay.Open(paths, nil)
+	files, err := recording.Open(paths, nil)
 	must.Succeed(t, err)
 	defer files.Close()
 	rules := rulesfiletest.Parse(t, recordedRules)
 	replayer := replay.New(rules, replay.Options{})
 	n, over, parts := 0, 0, 0
-	var line replay.Line
+	var line recording.Line
 	var result decide.Result
 	for err = files.Next(&line); err == nil; err = files.Next(&line) {
 		must.Succeed(t, replayer.Decide(line.At, &line.Request, &result))
@@ -130,7 +131,7 @@ func replaysLive(t *testing.T, dir string, sent, denied int) (cached int) {
 		if line.LeftOut > 0 { // two lines of one request
 			parts++
 		}
-		if line.By == replay.FromCache {
+		if line.By == recording.FromCache {
 			cached++
 		}
 	}

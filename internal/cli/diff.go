@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/internal/offline/rulesdiff"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // Diff compares two sets of rules over recorded requests.
@@ -126,7 +126,7 @@ func (d *Diff) compare(ctx context.Context, to Streams) (*rulesdiff.Report, []ru
 		return nil, nil, err
 	}
 	report := comparison.Report()
-	report.Skipped = append([]replay.FileSkipCount{}, skipped...)
+	report.Skipped = append([]recording.FileSkipCount{}, skipped...)
 	return report, conditions, nil
 }
 
@@ -155,7 +155,7 @@ func (d *Diff) rules(stdin io.Reader) (before, after *descriptors.Rules, err err
 }
 
 // read compares all requests of the recordings. It returns the lines that it skipped.
-func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to Streams) ([]replay.FileSkipCount, error) {
+func (d *Diff) read(ctx context.Context, comparison *rulesdiff.Comparison, to Streams) ([]recording.FileSkipCount, error) {
 	in, err := openRecordings(d.allRecordings(), to)
 	if err != nil {
 		return nil, err

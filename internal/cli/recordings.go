@@ -12,13 +12,13 @@ import (
 	"charm.land/bubbles/v2/progress"
 	"charm.land/lipgloss/v2"
 
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // recordings reads the recordings in the arguments of a command as one, and shows the progress on a
 // terminal.
 type recordings struct {
-	*replay.MultiReader
+	*recording.MultiReader
 	paths []string
 	bar   progressBar
 	read  int64 // lines returned
@@ -27,7 +27,7 @@ type recordings struct {
 
 // openRecordings opens recordings. The path - is standard input.
 func openRecordings(paths []string, to Streams) (*recordings, error) {
-	reader, err := replay.Open(paths, to.In)
+	reader, err := recording.Open(paths, to.In)
 	if err != nil {
 		return nil, ReadError(err)
 	}
@@ -35,7 +35,7 @@ func openRecordings(paths []string, to Streams) (*recordings, error) {
 }
 
 // Next writes the next line to into. The error is io.EOF at the end.
-func (r *recordings) Next(into *replay.Line) error {
+func (r *recordings) Next(into *recording.Line) error {
 	err := r.MultiReader.Next(into)
 	if err == nil {
 		r.read++
@@ -49,8 +49,8 @@ func (r *recordings) Next(into *replay.Line) error {
 
 // each calls do with each line. At the end of all recordings, or of ctx, it returns the error of
 // ctx.
-func (r *recordings) each(ctx context.Context, do func(*replay.Line) error) error {
-	var line replay.Line
+func (r *recordings) each(ctx context.Context, do func(*recording.Line) error) error {
+	var line recording.Line
 	for ctx.Err() == nil {
 		err := r.Next(&line)
 		if errors.Is(err, io.EOF) {
@@ -105,12 +105,12 @@ func (r *recordings) sampleShare(given float64) (float64, error) {
 // maxSkippedLines bounds the lines of a summary.
 const maxSkippedLines = 20
 
-var skippedTexts = map[replay.SkipReason]string{
-	replay.TooLong: "too long", replay.Cut: "the last line is cut", replay.NotJSON: "no JSON object, or a value of a wrong type",
-	replay.BadTime: "t is missing or no time", replay.NoDomain: "domain is missing",
-	replay.BadDescriptors: "descriptors are missing or invalid",
-	replay.BadHits:        "hits are not whole numbers", replay.OutOfOrder: "earlier than a line before",
-	replay.BadOverrides: "overrides are not one limit or null for each descriptor", replay.Dropped: "the recorder dropped lines",
+var skippedTexts = map[recording.SkipReason]string{
+	recording.TooLong: "too long", recording.Cut: "the last line is cut", recording.NotJSON: "no JSON object, or a value of a wrong type",
+	recording.BadTime: "t is missing or no time", recording.NoDomain: "domain is missing",
+	recording.BadDescriptors: "descriptors are missing or invalid",
+	recording.BadHits:        "hits are not whole numbers", recording.OutOfOrder: "earlier than a line before",
+	recording.BadOverrides: "overrides are not one limit or null for each descriptor", recording.Dropped: "the recorder dropped lines",
 }
 
 // finish removes the progress bar, prints warnings, and closes the recordings. It fails if they
@@ -138,7 +138,7 @@ func (r *recordings) warnSkipped(errs io.Writer) {
 		case i == maxSkippedLines:
 			warn(errs, "lines of %d further kinds or files were skipped", len(skipped)-i)
 			return
-		case s.Reason == replay.Unreadable:
+		case s.Reason == recording.Unreadable:
 			warn(errs, "%s: %s", s.File, s.Error)
 		default:
 			warn(errs, "%s:%d: %s (%s), skipped lines of this kind: %d", s.File, s.First, skippedTexts[s.Reason], s.Reason, s.Lines)

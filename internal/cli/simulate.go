@@ -14,6 +14,7 @@ import (
 	"github.com/weir-rls/weir/internal/offline/simulate/report"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -148,7 +149,7 @@ func (s *Simulate) synthetic(ctx context.Context, rules *descriptors.Rules, o si
 func copyLoad(ctx context.Context, load *recordedLoad) error {
 	var err error
 	for err == nil && ctx.Err() == nil {
-		err = load.Next(&replay.Line{})
+		err = load.Next(&recording.Line{})
 	}
 	if errors.Is(err, io.EOF) {
 		err = nil
@@ -164,11 +165,11 @@ type recordedLoad struct {
 }
 
 // Next implements [simulate.LineReader].
-func (s *recordedLoad) Next(into *replay.Line) error {
+func (s *recordedLoad) Next(into *recording.Line) error {
 	if err := s.Synthetic.Next(into); err != nil {
 		return err
 	}
-	s.line = replay.AppendLine(s.line[:0], into)
+	s.line = recording.AppendLine(s.line[:0], into)
 	_, err := s.to.Write(s.line)
 	return err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // Bounds of the tables in a terminal. The JSON has everything.
@@ -59,7 +59,7 @@ func simulationText(r *simulate.Result, color bool) string {
 		func(p simulate.UnmatchedPath) []any { return []any{p.Path, p.Domain, p.Descriptors} })
 	if len(r.CannotMatch) > 0 {
 		addTable(t, "CANNOT_MATCH\tHASHED_KEY\tDESCRIPTORS", r.CannotMatch, maxLimitRows, "rules",
-			func(m replay.UnmatchableRule) []any { return []any{m.Path, m.Key, m.Descriptors} })
+			func(m recording.UnmatchableRule) []any { return []any{m.Path, m.Key, m.Descriptors} })
 		t.printf("These rules match by value, and the recording has only hashes: whom they deny is unknown. Record with rules that " +
 			"have the values, for example in shadow mode.")
 	}

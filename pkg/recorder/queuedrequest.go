@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A request in a queue is encoded, so that the queue is one block of memory without pointers. With
@@ -150,7 +150,7 @@ func (r *requestReader) text() string {
 
 // head reads the head of a request without its length.
 func (r *requestReader) head() (h head, descriptors int) {
-	h.at, h.now, h.order, h.by = int64(r.uint64()), int64(r.uint64()), r.uint16(), replay.Origin(r.uint8())
+	h.at, h.now, h.order, h.by = int64(r.uint64()), int64(r.uint64()), r.uint16(), recording.Origin(r.uint8())
 	flags := r.uint8()
 	h.allowed, h.known = flags&flagAllowed > 0, flags&flagKnown > 0
 	h.leftOut = int(r.uint8())
@@ -160,7 +160,7 @@ func (r *requestReader) head() (h head, descriptors int) {
 // line decodes a request, without its length, into a line, and reuses the memory of the line. The
 // texts of the line are valid as long as the bytes. hashValue replaces a value that no rule
 // matches.
-func (r *requestReader) line(into *replay.Line, hashValue func(key, value string) string) {
+func (r *requestReader) line(into *recording.Line, hashValue func(key, value string) string) {
 	h, n := r.head()
 	into.Request.Domain = r.text()
 	into.By, into.Allowed, into.HasAllowed, into.LeftOut = h.by, h.allowed, h.known, h.leftOut

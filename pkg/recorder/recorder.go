@@ -27,7 +27,7 @@ import (
 	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // Options configures a [Recorder]. A field that is zero has its default.
@@ -190,7 +190,7 @@ func (r *Recorder) Record(result *decide.Result) {
 		return
 	}
 	head := r.headOf(result, &selected)
-	if head.by == replay.FromCache && head.order != limiters.OrderAfterStore {
+	if head.by == recording.FromCache && head.order != limiters.OrderAfterStore {
 		if ended := endedBefore(result, &selected, head.at); ended.n > 0 {
 			selected.remove(&ended)
 			r.pushWithRelease(r.headOf(result, &ended), result, &ended)

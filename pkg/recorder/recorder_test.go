@@ -25,7 +25,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // quick are options whose lines reach the disk immediately.
@@ -68,9 +68,9 @@ func unwritten(t *testing.T, r *Recorder) {
 }
 
 // dropped returns the sum of the notes of gaps in a folder.
-func dropped(skipped []replay.FileSkipCount) (n int64) {
+func dropped(skipped []recording.FileSkipCount) (n int64) {
 	for _, s := range skipped {
-		if s.Reason == replay.Dropped {
+		if s.Reason == recording.Dropped {
 			n += s.Lines
 		}
 	}
@@ -273,9 +273,9 @@ func TestRecordingWithoutAnEndIsReadable(t *testing.T) {
 	text := must.Read(t, recordings(t, dir)[0])
 	closed(t, r)
 	for _, cut := range []int{0, 1, 7} {
-		reader, err := replay.NewReader(bytes.NewReader(text[:len(text)-cut]), replay.ReaderOptions{})
+		reader, err := recording.NewReader(bytes.NewReader(text[:len(text)-cut]), recording.ReaderOptions{})
 		must.Succeed(t, err)
-		n, line := 0, replay.Line{}
+		n, line := 0, recording.Line{}
 		for err = reader.Next(&line); err == nil; err = reader.Next(&line) {
 			n++
 		}
@@ -552,7 +552,7 @@ func TestBackwardClockStepIsCounted(t *testing.T) {
 	w.write(math.MaxInt64)
 	w.out.close()
 	all, skipped := lines(t, dir)
-	if len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
+	if len(skipped) != 1 || skipped[0].Reason != recording.OutOfOrder || int64(len(all))+skipped[0].Lines != 4*each || len(all) < 3*each {
 		t.Errorf("%d lines replayed of %d, and skipped %+v", len(all), 4*each, skipped)
 	}
 	if last := all[len(all)-1].At; !last.After(at.Add(time.Hour)) {
@@ -582,7 +582,7 @@ func TestLinesWithoutAStoreFollowItsClock(t *testing.T) {
 	found := false
 	for i := range all {
 		at := all[i].At.UnixMicro() - ahead
-		found = found || all[i].By == replay.FromFallback
+		found = found || all[i].By == recording.FromFallback
 		if at < before || at > after {
 			t.Fatalf("line %d of %q is %v away", i, all[i].By, time.Duration(at-before)*time.Microsecond)
 		}
@@ -656,10 +656,10 @@ func TestFilesBeginWithTheirSampleAndSecret(t *testing.T) {
 	text, err := os.Open(found[0])
 	must.Succeed(t, err)
 	defer text.Close()
-	reader, err := replay.NewReader(text, replay.ReaderOptions{})
+	reader, err := recording.NewReader(text, recording.ReaderOptions{})
 	must.Succeed(t, err)
 	defer reader.Close()
-	if err := reader.Next(&replay.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Notes(), []replay.RecorderNote{{Sample: .25, Secret: secretID(o.Secret)}}) {
+	if err := reader.Next(&recording.Line{}); !errors.Is(err, io.EOF) || !slices.Equal(reader.Notes(), []recording.RecorderNote{{Sample: .25, Secret: secretID(o.Secret)}}) {
 		t.Errorf("got error %v, notes %+v, want EOF, and one note of a sample of 0.25 with the id of the secret", err, reader.Notes())
 	}
 }

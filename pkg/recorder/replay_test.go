@@ -23,6 +23,7 @@ import (
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore"
 	"github.com/weir-rls/weir/pkg/limiters/redisstore/connect"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -133,13 +134,13 @@ func recordings(t testing.TB, dir string) []string {
 }
 
 // lines returns all lines of the recordings in a folder.
-func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSkipCount) {
+func lines(t testing.TB, dir string) (all []recording.Line, skipped []recording.FileSkipCount) {
 	t.Helper()
-	files, err := replay.Open(recordings(t, dir), nil)
+	files, err := recording.Open(recordings(t, dir), nil)
 	must.Succeed(t, err)
 	defer files.Close()
 	for {
-		var line replay.Line
+		var line recording.Line
 		if err := files.Next(&line); errors.Is(err, io.EOF) {
 			return all, files.Skipped()
 		} else if err != nil {
@@ -151,7 +152,7 @@ func lines(t testing.TB, dir string) (all []replay.Line, skipped []replay.FileSk
 
 // replays decides all lines again, and returns how many were denied. Every verdict must be that of
 // the recording.
-func replays(t *testing.T, all []replay.Line, o decide.Options) (denied int) {
+func replays(t *testing.T, all []recording.Line, o decide.Options) (denied int) {
 	t.Helper()
 	replayer := replay.New(rulesfiletest.Parse(t, rulesText), replay.Options{Decide: o})
 	var result decide.Result
@@ -164,7 +165,7 @@ func replays(t *testing.T, all []replay.Line, o decide.Options) (denied int) {
 		if result.Denied {
 			denied++
 		}
-		if !line.HasAllowed || line.By != replay.FromStore || line.Allowed == result.Denied {
+		if !line.HasAllowed || line.By != recording.FromStore || line.Allowed == result.Denied {
 			if different++; different < 5 {
 				t.Errorf("line %d: %+v, replayed denied %v", i+1, line, result.Denied)
 			}
@@ -214,13 +215,13 @@ func TestReplayOfARecordingReturnsEveryVerdict(t *testing.T) {
 }
 
 // checkHashed checks which values are hashed.
-func checkHashed(t *testing.T, all []replay.Line) {
+func checkHashed(t *testing.T, all []recording.Line) {
 	t.Helper()
 	plain, hashed := map[string]bool{}, map[string]bool{}
 	for i := range all {
 		for _, d := range all[i].Request.Descriptors {
 			for _, e := range d.Entries {
-				if replay.IsHashed(e.Value) {
+				if recording.IsHashed(e.Value) {
 					hashed[e.Key] = true
 				} else {
 					plain[e.Key+"="+e.Value] = true
@@ -290,7 +291,7 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 				sampled[user] = true
 			}
 		}
-		low, high := replay.EstimateKeys(int64(len(sampled)), .1)
+		low, high := recording.EstimateKeys(int64(len(sampled)), .1)
 		if n := int64(len(hit)); low <= n && n <= high {
 			contained++
 		}
@@ -307,14 +308,14 @@ func TestEstimateOfKeysContainsTheNumber(t *testing.T) {
 func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verdict limiters.Verdict
-		by      replay.Origin
+		by      recording.Origin
 		known   bool
 	}{
-		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, replay.FromStore, true},
-		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, replay.FromCache, true},
-		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, replay.FromFallback, true},
-		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, replay.FromFallback, true},
-		"error":  {limiters.Verdict{Err: errors.New("gone")}, replay.FromError, false},
+		"store":  {limiters.Verdict{Allowed: true, At: 1_795_373_037_431_903}, recording.FromStore, true},
+		"cache":  {limiters.Verdict{By: limiters.ByCache, At: 1_795_373_037_431_903}, recording.FromCache, true},
+		"policy": {limiters.Verdict{By: limiters.ByPolicy, Allowed: true}, recording.FromFallback, true},
+		"share":  {limiters.Verdict{By: limiters.ByShare, Allowed: true, At: 5}, recording.FromFallback, true},
+		"error":  {limiters.Verdict{Err: errors.New("gone")}, recording.FromError, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -330,7 +331,7 @@ func TestDecisionsWithoutTheStoreAreMarked(t *testing.T) {
 			if len(all) != 1 || all[0].By != tt.by || all[0].HasAllowed != tt.known || tt.known && all[0].Allowed != tt.verdict.Allowed {
 				t.Fatalf("lines %+v, want one, decided by %v, with its verdict", all, tt.by)
 			}
-			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == replay.FromStore || tt.by == replay.FromCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
+			if ofStore := all[0].At.UnixMicro() == tt.verdict.At; ofStore != (tt.by == recording.FromStore || tt.by == recording.FromCache) || time.Until(all[0].At) > 100*365*24*time.Hour {
 				t.Errorf("at %v", all[0].At)
 			}
 		})
@@ -540,7 +541,7 @@ func TestReplayDeniesBadLeaseIDs(t *testing.T) {
 }
 
 // expectOutcomes replays lines under rules, and expects the outcome of each line.
-func expectOutcomes(t *testing.T, rules *descriptors.Rules, all []replay.Line) {
+func expectOutcomes(t *testing.T, rules *descriptors.Rules, all []recording.Line) {
 	t.Helper()
 	replayer := replay.New(rules, replay.Options{})
 	for i := range all {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // defaultRetryDelay is how long the writer waits after an error before it tries again.
@@ -78,10 +78,10 @@ func (f *rotatingFile) tryWrite(text []byte, at time.Time, dropped int64) error 
 	}
 	var notes []byte
 	if !f.written {
-		notes = replay.AppendNote(nil, at, replay.RecorderNote{Sample: f.options.Sample, Secret: f.secret})
+		notes = recording.AppendNote(nil, at, recording.RecorderNote{Sample: f.options.Sample, Secret: f.secret})
 	}
 	if dropped > f.noted {
-		notes = replay.AppendDropped(notes, at, dropped-f.noted)
+		notes = recording.AppendDropped(notes, at, dropped-f.noted)
 	}
 	if len(notes)+len(text) == 0 {
 		return nil
@@ -162,21 +162,21 @@ func (f *rotatingFile) makeRoom() error {
 	if err != nil {
 		return fmt.Errorf("list the recordings: %w", err)
 	}
-	type recording struct {
+	type recordingFile struct {
 		path string
 		size int64
 	}
-	var found []recording
+	var found []recordingFile
 	total := f.options.FileBytes
 	for _, entry := range all {
-		if !replay.IsRecordingName(entry.Name()) {
+		if !recording.IsRecordingName(entry.Name()) {
 			continue
 		}
 		info, err := entry.Info()
 		if err != nil || !info.Mode().IsRegular() {
 			continue // removed meanwhile
 		}
-		found = append(found, recording{filepath.Join(f.options.Path, entry.Name()), info.Size()})
+		found = append(found, recordingFile{filepath.Join(f.options.Path, entry.Name()), info.Size()})
 		total += info.Size()
 	}
 	for _, r := range found {

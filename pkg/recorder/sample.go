@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A selection is the set of descriptors of a request that are recorded.
@@ -55,7 +55,7 @@ type head struct {
 	at    int64  // when the store decided, in µs since 1970; 0: the store decided nothing
 	now   int64  // by the clock of this machine, or 0
 	order uint16 // among the decisions of the same time
-	by    replay.Origin
+	by    recording.Origin
 	// allowed is the outcome, if known.
 	allowed, known bool
 	leftOut        int
@@ -76,15 +76,15 @@ func (r *Recorder) headOf(result *decide.Result, selected *selection) head {
 		for j := range verdicts {
 			switch v := &verdicts[j]; {
 			case v.Err != nil:
-				h.by = replay.FromError
+				h.by = recording.FromError
 			case v.By == limiters.ByStore:
 				if v.At > h.at {
 					h.at, h.order = v.At, v.Order
 				}
 			case v.By == limiters.ByCache:
-				cached, h.by = max(cached, v.At), max(h.by, replay.FromCache)
+				cached, h.by = max(cached, v.At), max(h.by, recording.FromCache)
 			default:
-				h.by = max(h.by, replay.FromFallback)
+				h.by = max(h.by, recording.FromFallback)
 			}
 		}
 	}

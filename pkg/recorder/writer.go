@@ -15,7 +15,7 @@ import (
 	"sort"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 const (
@@ -54,7 +54,7 @@ type writer struct {
 	offset, lastOffset offset
 
 	request requestReader
-	line    replay.Line
+	line    recording.Line
 	text    []byte
 	lines   int64 // in text
 
@@ -174,7 +174,7 @@ func (w *writer) buffer(requests []byte) {
 		switch {
 		case h.at == 0:
 			h.at = h.now + w.clockOffset()
-		case h.now > 0 && h.by == replay.FromStore:
+		case h.now > 0 && h.by == recording.FromStore:
 			w.offset.add(h.at - h.now)
 		}
 		w.buffered = append(w.buffered, bufferedLine{h.at, h.order, uint32(start + 4)})
@@ -203,7 +203,7 @@ func (w *writer) write(upTo int64) {
 		w.line.At = time.UnixMicro(l.at)
 		w.request.rest = w.requests[l.start:]
 		w.request.line(&w.line, w.hashValue)
-		w.text = replay.AppendLine(w.text, &w.line)
+		w.text = recording.AppendLine(w.text, &w.line)
 		w.lines++
 		if len(w.text) >= chunkBytes {
 			w.flush()
@@ -265,7 +265,7 @@ func (w *writer) hashValue(key, value string) string {
 	_, _ = w.mac.Write([]byte(key))
 	_, _ = w.mac.Write([]byte{0})
 	_, _ = w.mac.Write([]byte(value))
-	hashed := replay.HashedPrefix + base64.RawURLEncoding.EncodeToString(w.mac.Sum(nil)[:16])
+	hashed := recording.HashedPrefix + base64.RawURLEncoding.EncodeToString(w.mac.Sum(nil)[:16])
 	if len(key)+len(value) <= maxCachedBytes {
 		if len(w.hashes) >= maxHashes {
 			clear(w.hashes)

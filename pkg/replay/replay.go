@@ -6,8 +6,7 @@
 //	err := replayer.Decide(at, &request, &result)
 //
 // A [Replayer] runs the code of the server, [decide.Decider] on memstore, with a virtual clock. A
-// day of traffic takes seconds. A [Reader] reads the requests of a recording in the order of their
-// times.
+// day of traffic takes seconds.
 package replay
 
 import (
@@ -20,6 +19,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters/memstore"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // Options configures a [Replayer]. The zero value is the default configuration.
@@ -32,12 +32,6 @@ type Options struct {
 }
 
 const defaultMaxBytes = 768 << 20
-
-// Bounds of the time of a request. Between them, no sum of a time and a window overflows.
-var (
-	earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
-	latest   = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
-)
 
 var (
 	// ErrEarlier is returned for a request that is earlier than the one before. The time of a key
@@ -58,7 +52,7 @@ type Replayer struct {
 
 // New returns a Replayer without counters.
 func New(rules *descriptors.Rules, o Options) *Replayer {
-	r := &Replayer{now: earliest}
+	r := &Replayer{now: recording.Earliest}
 	r.store = memstore.New(memstore.Options{
 		MaxKeys: o.MaxKeys, MaxBytes: cmp.Or(o.MaxBytes, defaultMaxBytes), Now: func() time.Time { return r.now },
 	})
@@ -75,7 +69,7 @@ func New(rules *descriptors.Rules, o Options) *Replayer {
 func (r *Replayer) Decide(at time.Time, request *decide.Request, into *decide.Result) error {
 	at = at.Truncate(time.Microsecond)
 	switch {
-	case at.Before(earliest) || !at.Before(latest):
+	case !recording.InRange(at):
 		into.Reset()
 		return fmt.Errorf("%w: it is %v", ErrOutOfRange, at)
 	case at.Before(r.now):

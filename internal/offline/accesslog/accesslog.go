@@ -22,7 +22,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A Format is the syntax of a log.
@@ -82,7 +82,7 @@ type Converter struct {
 	fields map[string]*int64 // those of values and of Options.Status, with the number of lines that have each
 	report Report
 	sorter sorter
-	line   replay.Line
+	line   recording.Line
 	text   []byte
 }
 
@@ -139,7 +139,7 @@ func (c *Converter) add(p parser) (Reason, error) {
 			*lines++
 		}
 	}
-	c.line = replay.Line{At: at, Request: decide.Request{Domain: c.o.Domain, Descriptors: c.line.Request.Descriptors[:0]}}
+	c.line = recording.Line{At: at, Request: decide.Request{Domain: c.o.Domain, Descriptors: c.line.Request.Descriptors[:0]}}
 	c.line.Allowed, c.line.HasAllowed = c.isAllowed(p)
 	var leftOut []int // indexes of Options.Descriptors
 	for i, d := range c.o.Descriptors {
@@ -153,8 +153,8 @@ func (c *Converter) add(p parser) (Reason, error) {
 		c.report.NoDescriptors++
 		return "", nil
 	}
-	const maxRecordedBytes = 1 << 20 // the default of replay.ReaderOptions.MaxLineBytes
-	c.text = replay.AppendLine(c.text[:0], &c.line)
+	const maxRecordedBytes = 1 << 20 // the default of recording.ReaderOptions.MaxLineBytes
+	c.text = recording.AppendLine(c.text[:0], &c.line)
 	if len(c.text) > maxRecordedBytes {
 		return BadValue, nil
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/offline/accesslog"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // descriptor returns a descriptor of keys and templates.
@@ -317,10 +317,10 @@ func TestCutLinesOfCompressedLogsAreLeftOut(t *testing.T) {
 func TestReplayReadsEveryConvertedLine(t *testing.T) {
 	got, _ := convert(t, accesslog.Options{Format: accesslog.Envoy, Descriptors: []accesslog.Descriptor{descriptor(t, "agent", "%{user-agent}")}},
 		"[2026-11-22T10:00:05.250Z] \"GET / HTTP/1.1\" 200 - 0 12 7 3 \"-\" \"\xff\x01 \\ é\" \"11aa\" \"shop.test\" \"-\"\n")
-	r, err := replay.NewReader(strings.NewReader(strings.Join(got, "")), replay.ReaderOptions{Reorder: 1})
+	r, err := recording.NewReader(strings.NewReader(strings.Join(got, "")), recording.ReaderOptions{Reorder: 1})
 	must.Succeed(t, err)
 	defer r.Close()
-	var line replay.Line
+	var line recording.Line
 	if err := r.Next(&line); err != nil || line.Request.Descriptors[0].Entries[0].Value != "\ufffd\x01 \\ é" || !line.HasAllowed || !line.Allowed {
 		t.Errorf("got error %v, %+v, want an allowed line with the value of the log, and U+FFFD for invalid UTF-8", err, line)
 	}

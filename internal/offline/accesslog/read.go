@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/lines"
 	"github.com/weir-rls/weir/internal/spelling"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // maxLineBytes bounds a line of a log.
@@ -256,12 +256,12 @@ func (c *Converter) hint(head []byte) string {
 
 // isRecording reports whether a text begins with a line of a recording.
 func isRecording(head []byte) bool {
-	r, err := replay.NewReader(bytes.NewReader(head), replay.ReaderOptions{})
+	r, err := recording.NewReader(bytes.NewReader(head), recording.ReaderOptions{})
 	if err != nil {
 		return false
 	}
 	defer r.Close()
-	return r.Next(&replay.Line{}) == nil
+	return r.Next(&recording.Line{}) == nil
 }
 
 // isTable reports whether each line of a text has several columns. Without this check, almost any

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A Report is the result of a [Comparison]. Its JSON is a contract: fields may be added.
@@ -27,9 +27,9 @@ type Report struct {
 	Limits []*Limit `json:"limits"`
 	// CannotMatch are new rules whose effect is unknown, because they match values of which the
 	// recording has only hashes.
-	CannotMatch []replay.UnmatchableRule `json:"cannot_match"`
+	CannotMatch []recording.UnmatchableRule `json:"cannot_match"`
 	// Skipped are the lines of the recordings that were not compared. The caller sets Skipped.
-	Skipped []replay.FileSkipCount `json:"skipped"`
+	Skipped []recording.FileSkipCount `json:"skipped"`
 }
 
 // skippedLines returns the number of lines that were not compared. A file that cannot be read to

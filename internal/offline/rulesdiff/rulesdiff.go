@@ -25,6 +25,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -42,7 +43,7 @@ type Comparison struct {
 	o           Options
 	sides       [2]side
 	rows        map[uint64]*row // by Rule.LimitHash
-	unmatchable *replay.UnmatchableFinder
+	unmatchable *recording.UnmatchableFinder
 	from, to    time.Time
 	requests    int64
 	affected    [2]int64 // requests that only this side denies
@@ -106,7 +107,7 @@ type row struct {
 // New returns a comparison without requests.
 func New(before, after *descriptors.Rules, o Options) *Comparison {
 	o.MaxKeys, o.Worst = cmp.Or(o.MaxKeys, 1_000_000), cmp.Or(o.Worst, 10)
-	c := &Comparison{o: o, rows: map[uint64]*row{}, unmatchable: replay.NewUnmatchableFinder(after, before)}
+	c := &Comparison{o: o, rows: map[uint64]*row{}, unmatchable: recording.NewUnmatchableFinder(after, before)}
 	for i, rules := range []*descriptors.Rules{before, after} {
 		s := &c.sides[i]
 		*s = side{number: i, rules: rules, replayer: replay.New(rules, o.Replay), byRule: map[*descriptors.Rule]*ruleRows{},
@@ -138,7 +139,7 @@ func (c *Comparison) row(i int, rule *descriptors.Rule, limit int) *row {
 // Add decides a request under both sets of rules. Lines must be in the order of their times. For
 // any other line it returns [replay.ErrEarlier] or [replay.ErrOutOfRange], and does not count the
 // line.
-func (c *Comparison) Add(line *replay.Line) error {
+func (c *Comparison) Add(line *recording.Line) error {
 	var decided [2]bool
 	for i := range c.sides {
 		s := &c.sides[i]

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters/limiterstest"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -24,8 +25,8 @@ var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 // request returns a line some milliseconds after start. Each descriptor is a list of keys and
 // values.
-func request(ms int, descriptor ...[]string) *replay.Line {
-	line := &replay.Line{At: start.Add(time.Duration(ms) * time.Millisecond), Request: decide.Request{Domain: "d"}}
+func request(ms int, descriptor ...[]string) *recording.Line {
+	line := &recording.Line{At: start.Add(time.Duration(ms) * time.Millisecond), Request: decide.Request{Domain: "d"}}
 	for _, pairs := range descriptor {
 		d := decide.Descriptor{Hits: 1}
 		for i := 0; i < len(pairs); i += 2 {
@@ -36,7 +37,7 @@ func request(ms int, descriptor ...[]string) *replay.Line {
 	return line
 }
 
-func compare(t testing.TB, old, now string, o rulesdiff.Options, lines ...*replay.Line) *rulesdiff.Report {
+func compare(t testing.TB, old, now string, o rulesdiff.Options, lines ...*recording.Line) *rulesdiff.Report {
 	t.Helper()
 	c := rulesdiff.New(rulesfiletest.Parse(t, old), rulesfiletest.Parse(t, now), o)
 	for _, line := range lines {
@@ -46,7 +47,7 @@ func compare(t testing.TB, old, now string, o rulesdiff.Options, lines ...*repla
 }
 
 // times returns n requests of a user, one a millisecond.
-func times(n int, user string) (all []*replay.Line) {
+func times(n int, user string) (all []*recording.Line) {
 	for range n {
 		all = append(all, request(0, []string{"user_id", user}))
 	}
@@ -86,7 +87,7 @@ descriptors:
 - {key: user_id, rate_limits: [{unit: hour, requests_per_unit: 2, name: hour}, {unit: day, requests_per_unit: 2, name: day}]}
 - {key: ip, rate_limit: {unit: hour, requests_per_unit: 1}}
 `
-	var lines []*replay.Line
+	var lines []*recording.Line
 	for range 4 {
 		lines = append(lines, request(0, []string{"user_id", "a"}, []string{"ip", "b"}, []string{"user_id", "a"}))
 	}
@@ -139,7 +140,7 @@ descriptors:
 `
 	added := func(text string) string { return old + text }
 	limit := "rate_limit: {unit: day, requests_per_unit: 9}"
-	lines := []*replay.Line{
+	lines := []*recording.Line{
 		request(0, []string{"user_id", "hmac:0123"}), request(0, []string{"user_id", "bigco"}), request(0, []string{"ip", "hmac:77"}),
 		request(0, []string{"path", "/a", "user_id", "hmac:0123"}), request(0, []string{"plan", "free"}),
 	}
@@ -172,7 +173,7 @@ descriptors:
 }
 
 func TestKeysBeyondTheBoundAreReported(t *testing.T) {
-	var lines []*replay.Line
+	var lines []*recording.Line
 	for i := range 20 {
 		lines = append(lines, times(3, fmt.Sprint(i))...)
 	}
@@ -199,7 +200,7 @@ func TestLinesOutOfOrderAreNotCounted(t *testing.T) {
 	if r := c.Report(); r.Requests != 2 || r.Old.Allowed != 2 || !r.To.Equal(start.Add(5*time.Millisecond)) {
 		t.Errorf("%+v, want the first 2 requests alone", r)
 	}
-	if err := c.Add(&replay.Line{At: start.Add(time.Second)}); err != nil {
+	if err := c.Add(&recording.Line{At: start.Add(time.Second)}); err != nil {
 		t.Errorf("a request without a domain: %v", err)
 	}
 	if r := c.Report(); r.Old.Invalid != 1 || r.New.Invalid != 1 || r.Differs() {
@@ -216,7 +217,7 @@ type answer struct {
 	limits map[string]bool // hashes of the limits that deny
 }
 
-func answers(t *testing.T, rules *descriptors.Rules, lines []*replay.Line) (all []answer) {
+func answers(t *testing.T, rules *descriptors.Rules, lines []*recording.Line) (all []answer) {
 	r := replay.New(rules, replay.Options{})
 	for _, line := range lines {
 		var result decide.Result
@@ -293,11 +294,11 @@ func TestCountsEqualTwoReplays(t *testing.T) {
 		if seed%3 == 0 { // the same rules with other numbers
 			now = rulesfiletest.Parse(t, strings.NewReplacer("requests_per_unit: 4", "requests_per_unit: 2", "requests_per_unit: 1", "requests_per_unit: 3").Replace(oldText.Text))
 		}
-		var lines []*replay.Line
+		var lines []*recording.Line
 		at := 0
 		for range 400 {
 			at += random.IntN(3000)
-			line := &replay.Line{At: start.Add(time.Duration(at) * time.Millisecond), Request: decide.Request{Domain: "d"}}
+			line := &recording.Line{At: start.Add(time.Duration(at) * time.Millisecond), Request: decide.Request{Domain: "d"}}
 			for range 1 + random.IntN(3) {
 				from := oldText
 				if random.IntN(2) == 0 && seed%3 > 0 {
@@ -373,7 +374,7 @@ descriptors:
 // An override is a limit of the request, so its denials count for the requests and for no limit or
 // key of the rules.
 func TestOverridesAreNotDiffed(t *testing.T) {
-	var lines []*replay.Line
+	var lines []*recording.Line
 	for range 3 {
 		line := request(0, []string{"user_id", "a"}, []string{"none", "b"})
 		for i := range line.Request.Descriptors {

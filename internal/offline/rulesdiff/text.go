@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-rls/weir/internal/terminal"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 const (
@@ -64,7 +64,7 @@ func (r *Report) notes() []string {
 	}
 	if n := r.skippedLines(); n > 0 {
 		note := fmt.Sprintf("%s of the recording could not be compared.", count(n, "line"))
-		if slices.ContainsFunc(r.Skipped, func(s replay.FileSkipCount) bool { return s.Reason == replay.Unreadable }) {
+		if slices.ContainsFunc(r.Skipped, func(s recording.FileSkipCount) bool { return s.Reason == recording.Unreadable }) {
 			note = "The recording cannot be read to its end. " + note
 		}
 		all = append(all, note)

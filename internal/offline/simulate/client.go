@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -39,7 +40,7 @@ func newClient(m Model, rules *descriptors.Rules, rows *limitRows, o Options) *c
 }
 
 // recorded sends the retries whose time has come, and then a recorded request.
-func (c *client) recorded(line *replay.Line) {
+func (c *client) recorded(line *recording.Line) {
 	at := line.At.UnixMicro()
 	for len(c.waiting) > 0 && c.waiting[0].at <= at {
 		next := heap.Pop(&c.waiting).(retry)
@@ -50,7 +51,7 @@ func (c *client) recorded(line *replay.Line) {
 }
 
 // send sends one attempt. line is nil for a retry.
-func (c *client) send(r retry, line *replay.Line) {
+func (c *client) send(r retry, line *recording.Line) {
 	err := c.replayer.Decide(microTime(r.at), r.request, &c.result)
 	if line != nil && c.stats != nil {
 		c.stats.observe(line, &c.result, err)

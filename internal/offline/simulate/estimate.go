@@ -3,7 +3,7 @@ package simulate
 import (
 	"github.com/weir-rls/weir/internal/keysample"
 	"github.com/weir-rls/weir/pkg/decide"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A keySum is a sum over keys. It also bounds the sum of the squares of the keys, from which the
@@ -38,7 +38,7 @@ type sampleSums struct {
 
 // add adds a request of a recording, which left out some of its descriptors. result has no
 // decisions if the request failed.
-func (s *sampleSums) add(line *replay.Line, result *decide.Result) {
+func (s *sampleSums) add(line *recording.Line, result *decide.Result) {
 	recorded := len(line.Request.Descriptors)
 	all := float64(recorded + line.LeftOut)
 	if result == nil { // without keys, all such requests count as those of one
@@ -66,7 +66,7 @@ func (s *sampleSums) add(line *replay.Line, result *decide.Result) {
 func (s *sampleSums) estimates(share float64, r *Result) *Sample {
 	requests := estimateSum(s.requests.sum, s.requests.squares(), share)
 	denied := estimateSum(s.denied.sum, s.denied.squares(), share)
-	denied.Low, _ = replay.EstimateSum(s.deniedLeast, s.denied.squares(), share)
+	denied.Low, _ = recording.EstimateSum(s.deniedLeast, s.denied.squares(), share)
 	return &Sample{Share: share, Requests: requests.atLeast(r.Requests), Denied: denied.atLeast(r.Denied)}
 }
 
@@ -77,13 +77,13 @@ func (e Estimate) atLeast(n int64) Estimate {
 
 // estimateKeys estimates the number of all keys from the number in a sample by hash of key.
 func estimateKeys(sampled int64, share float64) *Estimate {
-	low, high := replay.EstimateKeys(sampled, share)
+	low, high := recording.EstimateKeys(sampled, share)
 	return &Estimate{Value: float64(sampled) / share, Low: float64(low), High: float64(high)}
 }
 
 // estimateSum estimates a sum over all keys from the sum over a sample, and the sum of the squares
 // of the addends.
 func estimateSum(sum, squares, share float64) Estimate {
-	low, high := replay.EstimateSum(sum, squares, share)
+	low, high := recording.EstimateSum(sum, squares, share)
 	return Estimate{Value: sum / min(share, 1), Low: low, High: high}
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -74,10 +75,10 @@ func (o Options) withDefaults() Options {
 }
 
 // A LineReader returns the requests of a recording in the order of their times, and then [io.EOF].
-// [replay.MultiReader] and [Synthetic] are LineReaders. A LineReader must not reuse the memory of a
+// [recording.MultiReader] and [Synthetic] are LineReaders. A LineReader must not reuse the memory of a
 // line.
 type LineReader interface {
-	Next(into *replay.Line) error
+	Next(into *recording.Line) error
 }
 
 // batchSize is the number of lines that a client model receives at once.
@@ -113,9 +114,9 @@ func Run(ctx context.Context, rules *descriptors.Rules, lines LineReader, o Opti
 // feed sends all lines to all clients, each on a goroutine of its own.
 func feed(ctx context.Context, lines LineReader, clients []*client) error {
 	var working sync.WaitGroup
-	inputs := make([]chan []replay.Line, len(clients))
+	inputs := make([]chan []recording.Line, len(clients))
 	for i, c := range clients {
-		in := make(chan []replay.Line, 4)
+		in := make(chan []recording.Line, 4)
 		inputs[i] = in
 		working.Go(func() {
 			for batch := range in {
@@ -147,10 +148,10 @@ func feed(ctx context.Context, lines LineReader, clients []*client) error {
 	}
 }
 
-func nextBatch(lines LineReader) ([]replay.Line, error) {
-	batch := make([]replay.Line, 0, batchSize)
+func nextBatch(lines LineReader) ([]recording.Line, error) {
+	batch := make([]recording.Line, 0, batchSize)
 	for len(batch) < batchSize {
-		batch = append(batch, replay.Line{})
+		batch = append(batch, recording.Line{})
 		if err := lines.Next(&batch[len(batch)-1]); err != nil {
 			return batch[:len(batch)-1], err
 		}

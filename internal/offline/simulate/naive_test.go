@@ -15,13 +15,13 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // lines is a LineReader.
-type lines []replay.Line
+type lines []recording.Line
 
-func (l *lines) Next(into *replay.Line) error {
+func (l *lines) Next(into *recording.Line) error {
 	if len(*l) == 0 {
 		return io.EOF
 	}
@@ -29,7 +29,7 @@ func (l *lines) Next(into *replay.Line) error {
 	return nil
 }
 
-func run(t testing.TB, rules *descriptors.Rules, all []replay.Line, o simulate.Options) *simulate.Result {
+func run(t testing.TB, rules *descriptors.Rules, all []recording.Line, o simulate.Options) *simulate.Result {
 	t.Helper()
 	source := lines(all)
 	r, err := simulate.Run(context.Background(), rules, &source, o)
@@ -162,9 +162,9 @@ func randomLimits(random *rand.Rand) (text string, all [][]*naiveLimit) {
 
 // randomLines returns n requests of one or two descriptors, each under the limits of a key, or of
 // none. The lines come in bursts.
-func randomLines(random *rand.Rand, n int) []replay.Line {
+func randomLines(random *rand.Rand, n int) []recording.Line {
 	at := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	var all []replay.Line
+	var all []recording.Line
 	for range n {
 		switch random.IntN(20) {
 		case 0:
@@ -178,7 +178,7 @@ func randomLines(random *rand.Rand, n int) []replay.Line {
 			entries := []descriptors.Entry{{Key: fmt.Sprintf("k%d", random.IntN(7)), Value: fmt.Sprintf("user%d", user)}}
 			r.Descriptors = append(r.Descriptors, decide.Descriptor{Entries: entries, Hits: int64(random.IntN(4))})
 		}
-		all = append(all, replay.Line{At: at, Request: r})
+		all = append(all, recording.Line{At: at, Request: r})
 	}
 	return all
 }
@@ -302,11 +302,11 @@ func TestClientModelsEqualNaiveImplementation(t *testing.T) {
 		algorithm := algorithms[seed%3]
 		limit := int64(1 + random.IntN(5))
 		text := fmt.Sprintf("domain: test\ndescriptors:\n  - key: k\n    rate_limit: {unit: minute, requests_per_unit: %d, algorithm: %s}\n", limit, algorithm)
-		at, all := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), []replay.Line{}
+		at, all := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), []recording.Line{}
 		for range 2000 {
 			at = at.Add(time.Duration(random.IntN(2_000_000)) * time.Microsecond)
 			entries := []descriptors.Entry{{Key: "k", Value: fmt.Sprintf("user%d", random.IntN(60))}}
-			all = append(all, replay.Line{At: at, Request: decide.Request{Domain: "test", Descriptors: []decide.Descriptor{{Entries: entries, Hits: 1}}}})
+			all = append(all, recording.Line{At: at, Request: decide.Request{Domain: "test", Descriptors: []decide.Descriptor{{Entries: entries, Hits: 1}}}})
 		}
 		result := run(t, rulesfiletest.Parse(t, text), all, simulate.Options{Clients: models})
 		for i, model := range models {
@@ -319,7 +319,7 @@ func TestClientModelsEqualNaiveImplementation(t *testing.T) {
 }
 
 // naiveClient sends requests by a client model. The retries that wait are a list without order.
-func naiveClient(all []replay.Line, model simulate.Model, l *naiveLimit) simulate.Client {
+func naiveClient(all []recording.Line, model simulate.Model, l *naiveLimit) simulate.Client {
 	type attempt struct {
 		at   int64
 		key  string

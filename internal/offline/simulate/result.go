@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // Bounds of a [Result].
@@ -43,7 +43,7 @@ type Result struct {
 
 	// CannotMatch are rules that match no request, because they match values of which the recording
 	// has only hashes.
-	CannotMatch []replay.UnmatchableRule `json:"cannot_match"`
+	CannotMatch []recording.UnmatchableRule `json:"cannot_match"`
 
 	Recorded Recorded  `json:"recorded"`
 	Sample   *Sample   `json:"sample,omitempty"` // nil if the recording has every request
@@ -53,9 +53,9 @@ type Result struct {
 	Timeline Timeline       `json:"timeline"`
 	Limits   []*LimitResult `json:"limits"` // in the order of the rules, and then overrides
 
-	Lines    int64                  `json:"lines"` // all lines of the recording, including skipped and empty ones
-	Skipped  []replay.FileSkipCount `json:"skipped"`
-	Warnings []string               `json:"warnings"` // reasons why counts are not exact
+	Lines    int64                     `json:"lines"` // all lines of the recording, including skipped and empty ones
+	Skipped  []recording.FileSkipCount `json:"skipped"`
+	Warnings []string                  `json:"warnings"` // reasons why counts are not exact
 }
 
 // WorstFirst returns the limits sorted by their denied requests, and then by their requests,

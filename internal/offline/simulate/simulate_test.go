@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
@@ -26,12 +26,12 @@ var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 var models = []simulate.Model{simulate.Drop, simulate.Obey, simulate.Hammer}
 
 // at returns a request some seconds after start. The entries are pairs of key and value.
-func at(seconds float64, hits int64, entries ...string) replay.Line {
+func at(seconds float64, hits int64, entries ...string) recording.Line {
 	d := decide.Descriptor{Hits: hits, Refund: hits < 0}
 	for i := 0; i+1 < len(entries); i += 2 {
 		d.Entries = append(d.Entries, descriptors.Entry{Key: entries[i], Value: entries[i+1]})
 	}
-	return replay.Line{
+	return recording.Line{
 		At:      start.Add(time.Duration(seconds * float64(time.Second))),
 		Request: decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{d}},
 	}
@@ -52,7 +52,7 @@ func TestEachRequestHasOneOutcome(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		var all []replay.Line
+		var all []recording.Line
 		for i := range 3000 {
 			line := at(float64(i)/10, int64(random.IntN(5)-1), "user_id", fmt.Sprint(random.IntN(30)))
 			switch random.IntN(20) {
@@ -102,7 +102,7 @@ func TestEndsOfLeasesAreNoRequestsOfALimit(t *testing.T) {
 		"settle":  "unit: hour, requests_per_unit: 1, reserve: {ttl: 1m}",
 	} {
 		rules := rulesfiletest.Parse(t, "domain: ugc\ndescriptors:\n  - key: user_id\n    descriptors:\n      - key: lease\n        rate_limit: {"+limit+"}\n")
-		r := run(t, rules, []replay.Line{
+		r := run(t, rules, []recording.Line{
 			at(0, 1, "user_id", "a", "lease", "1"), at(1, 1, "user_id", "a", "lease", "2"), at(2, 1, "user_id", "a", "lease", "1", name, "x"),
 		}, simulate.Options{})
 		if l := r.Limits[0]; l.Requests != 2 || l.Denied != 1 || l.Keys != 1 || r.Requests != 3 || r.Unmatched != 0 {
@@ -115,7 +115,7 @@ func TestEndsOfLeasesAreNoRequestsOfALimit(t *testing.T) {
 
 func TestDeniedKeysAndTheirTimes(t *testing.T) {
 	t.Parallel()
-	var all []replay.Line
+	var all []recording.Line
 	for i := range 5 {
 		all = append(all, at(float64(i)/10, 1, "user_id", "a"))
 	}
@@ -141,7 +141,7 @@ func TestDeniedKeysAndTheirTimes(t *testing.T) {
 func TestBurstAtBoundaryIsVisible(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 10}\n"
-	all := []replay.Line{at(58, 10, "user_id", "a"), at(61, 10, "user_id", "a"), at(62, 1, "user_id", "a"), at(200, 1, "user_id", "a")}
+	all := []recording.Line{at(58, 10, "user_id", "a"), at(61, 10, "user_id", "a"), at(62, 1, "user_id", "a"), at(200, 1, "user_id", "a")}
 	c := run(t, rulesfiletest.Parse(t, rules), all, simulate.Options{}).Limits[0].Comparison
 	if fixed, log := c.Algorithms[0], c.Algorithms[1]; fixed.Burst != 20 || !fixed.Own || log.Burst != 10 || fixed.BurstKey != "user_id=a" || !fixed.BurstAt.Equal(all[1].At) {
 		t.Errorf("%+v, want a burst of 20 under fixed_window, and of 10 under sliding_log", c.Algorithms)
@@ -155,8 +155,8 @@ func TestBurstAtBoundaryIsVisible(t *testing.T) {
 
 func TestRecordedVerdictsAreCompared(t *testing.T) {
 	t.Parallel()
-	var all []replay.Line
-	for i, by := range []replay.Origin{replay.FromStore, replay.FromStore, replay.FromCache, replay.FromFallback, replay.FromError, replay.FromStore, replay.FromStore} {
+	var all []recording.Line
+	for i, by := range []recording.Origin{recording.FromStore, recording.FromStore, recording.FromCache, recording.FromFallback, recording.FromError, recording.FromStore, recording.FromStore} {
 		line := at(float64(i)/100, 1, "user_id", "a")
 		line.Allowed, line.HasAllowed, line.By = true, i != 6, by
 		all = append(all, line)
@@ -182,7 +182,7 @@ func TestRecordedVerdictsAreCompared(t *testing.T) {
 
 func TestUnmatchedDescriptorsAreNamed(t *testing.T) {
 	t.Parallel()
-	var all []replay.Line
+	var all []recording.Line
 	for i := range 2000 {
 		all = append(all, at(float64(i), 1, "team", "7", "plan", "free"), at(float64(i), 1, fmt.Sprintf("key%d", i), "x"))
 	}
@@ -218,12 +218,12 @@ descriptors:
   - {key: user_id, value: admin, unlimited: true}
   - {key: ip, cidr: [10.0.0.0/8], rate_limit: {unit: minute, requests_per_unit: 9}}
 `
-	all := []replay.Line{
+	all := []recording.Line{
 		at(0, 1, "user_id", "hmac:01"), at(1, 1, "user_id", "bigco"), at(2, 1, "user_id", "hmac:02"), at(3, 1, "user_id", "hmac:01"), at(4, 1, "ip", "192.0.2.1"),
 		at(5, 1, "user_id", "admin"),
 	}
 	got := run(t, rulesfiletest.Parse(t, rules), all, simulate.Options{}).CannotMatch
-	if len(got) != 1 || got[0] != (replay.UnmatchableRule{Domain: "ugc", Path: "user_id=acme", Source: "rules.yaml:5", Key: "user_id", Descriptors: 3}) {
+	if len(got) != 1 || got[0] != (recording.UnmatchableRule{Domain: "ugc", Path: "user_id=acme", Source: "rules.yaml:5", Key: "user_id", Descriptors: 3}) {
 		t.Errorf("%+v, want the rule user_id=acme with 3 descriptors", got)
 	}
 	if got := run(t, rulesfiletest.Parse(t, rules), all[1:2], simulate.Options{}).CannotMatch; got == nil || len(got) != 0 {
@@ -234,7 +234,7 @@ descriptors:
 // Beyond its bounds a simulation counts every request, and warns.
 func TestSimulationIsBounded(t *testing.T) {
 	t.Parallel()
-	var all []replay.Line
+	var all []recording.Line
 	for i := range 3000 {
 		all = append(all, at(float64(i)*1000, 1, "user_id", fmt.Sprint(i%300)))
 	}
@@ -250,7 +250,7 @@ func TestSimulationIsBounded(t *testing.T) {
 	if c := r.Limits[1].Comparison; len(c.Algorithms) != 3 {
 		t.Errorf("hits that have expired need no memory: %+v", c)
 	}
-	manyKeys := []replay.Line{}
+	manyKeys := []recording.Line{}
 	for i := range 100 {
 		manyKeys = append(manyKeys, at(float64(i)/1000, 1, "user_id", fmt.Sprint(i)))
 	}
@@ -287,14 +287,14 @@ func TestEstimateOfDeniedKeysHolds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 0))
 	rules := rulesfiletest.Parse(t, twoLimits)
-	var all []replay.Line
+	var all []recording.Line
 	for i := range 2500 {
 		all = append(all, at(float64(i)/2.5, 1, "user_id", fmt.Sprint(int(random.ExpFloat64()*100))))
 	}
 	want := run(t, rules, all, simulate.Options{})
 	keys := 0
 	for seed := 1; seed <= 100; seed++ {
-		var sample []replay.Line
+		var sample []recording.Line
 		for _, line := range all {
 			h := fnv.New64a()
 			fmt.Fprint(h, seed, line.Request.Descriptors[0].Entries[0].Value)
@@ -323,7 +323,7 @@ func TestEstimateOfRequestsHolds(t *testing.T) {
 	for i := range 50 {
 		manyRules += fmt.Sprintf("- {key: k%d, rate_limit: {unit: day, requests_per_unit: 1}}\n", i)
 	}
-	pair := func(key, other string) replay.Line {
+	pair := func(key, other string) recording.Line {
 		line := at(0, 1, key, fmt.Sprint(random.IntN(300)))
 		line.Request.Descriptors = append(line.Request.Descriptors, at(0, 1, other, fmt.Sprint(random.IntN(300))).Request.Descriptors...)
 		return line
@@ -331,18 +331,18 @@ func TestEstimateOfRequestsHolds(t *testing.T) {
 	const two = "domain: ugc\ndescriptors:\n- {key: user, rate_limit: {unit: day, requests_per_unit: 2}}\n- {key: ip, rate_limit: {unit: day, requests_per_unit: 2}}\n"
 	for name, c := range map[string]struct {
 		rules   string
-		request func() replay.Line
+		request func() recording.Line
 	}{
-		"two descriptors":                {two, func() replay.Line { return pair("user", "ip") }},
-		"two descriptors, one unlimited": {two, func() replay.Line { return pair("user", "other") }},
-		"two limits":                     {twoLimits, func() replay.Line { return at(0, 1, "user_id", fmt.Sprint(random.IntN(300))) }},
-		"many rules":                     {manyRules, func() replay.Line { return at(0, 1, fmt.Sprint("k", random.IntN(50)), fmt.Sprint(random.IntN(20))) }},
-		"no rule":                        {two, func() replay.Line { return at(0, 1, "other", fmt.Sprint(random.IntN(300))) }},
+		"two descriptors":                {two, func() recording.Line { return pair("user", "ip") }},
+		"two descriptors, one unlimited": {two, func() recording.Line { return pair("user", "other") }},
+		"two limits":                     {twoLimits, func() recording.Line { return at(0, 1, "user_id", fmt.Sprint(random.IntN(300))) }},
+		"many rules":                     {manyRules, func() recording.Line { return at(0, 1, fmt.Sprint("k", random.IntN(50)), fmt.Sprint(random.IntN(20))) }},
+		"no rule":                        {two, func() recording.Line { return at(0, 1, "other", fmt.Sprint(random.IntN(300))) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			random = rand.New(rand.NewPCG(5, 6))
 			rules := rulesfiletest.Parse(t, c.rules)
-			var all []replay.Line
+			var all []recording.Line
 			weights := map[descriptors.Entry]float64{}
 			for i := range 1500 {
 				line := c.request()
@@ -380,7 +380,7 @@ func TestEstimateOfRequestsHolds(t *testing.T) {
 
 // Two hits exactly one window apart are in no span of one window together.
 // sampleOf returns the descriptors of a share of the keys, as a recorder does.
-func sampleOf(all []replay.Line, seed int, share float64) (sample []replay.Line) {
+func sampleOf(all []recording.Line, seed int, share float64) (sample []recording.Line) {
 	for _, line := range all {
 		left := line
 		left.Request.Descriptors = nil
@@ -403,7 +403,7 @@ func sampleOf(all []replay.Line, seed int, share float64) (sample []replay.Line)
 func TestSpanIsOpenAtItsStart(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 10}\n"
-	r := run(t, rulesfiletest.Parse(t, rules), []replay.Line{at(0, 10, "user_id", "a"), at(60, 10, "user_id", "a")}, simulate.Options{})
+	r := run(t, rulesfiletest.Parse(t, rules), []recording.Line{at(0, 10, "user_id", "a"), at(60, 10, "user_id", "a")}, simulate.Options{})
 	if l := r.Limits[0]; l.Comparison.Algorithms[0].Burst != 10 || l.Usage.Demand.Max != 10 {
 		t.Errorf("got %+v, demand %+v, want a burst and a maximum of 10", l.Comparison.Algorithms, l.Usage.Demand)
 	}
@@ -412,7 +412,7 @@ func TestSpanIsOpenAtItsStart(t *testing.T) {
 func TestRetryPrecedesRecordedRequestOfItsTime(t *testing.T) {
 	t.Parallel()
 	rules := "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limit: {unit: minute, requests_per_unit: 1}\n"
-	r := run(t, rulesfiletest.Parse(t, rules), []replay.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: models})
+	r := run(t, rulesfiletest.Parse(t, rules), []recording.Line{at(0, 1, "user_id", "a"), at(30, 1, "user_id", "a"), at(60, 1, "user_id", "a")}, simulate.Options{Clients: models})
 	if c := r.Clients[1]; c.Recovered != 1 || c.Waiting != 1 || c.Denied != 2 {
 		t.Errorf("%+v, want 2 denied requests, of which 1 recovered and 1 waits", c)
 	}
@@ -428,7 +428,7 @@ descriptors:
   - {key: user_id, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: org, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `)
-	var all []replay.Line
+	var all []recording.Line
 	for _, seconds := range []float64{0, 1, 3601} {
 		line := at(seconds, 1, "user_id", "a")
 		line.Request.Descriptors = append(line.Request.Descriptors, at(seconds, 1, "org", "b").Request.Descriptors...)
@@ -444,7 +444,7 @@ descriptors:
 
 func TestOverlappingShutOutsCountOnce(t *testing.T) {
 	t.Parallel()
-	all := []replay.Line{at(0, 1, "user_id", "a"), at(.5, 1, "user_id", "a"), at(.6, 1, "user_id", "a"), at(.7, 2, "user_id", "a")}
+	all := []recording.Line{at(0, 1, "user_id", "a"), at(.5, 1, "user_id", "a"), at(.6, 1, "user_id", "a"), at(.7, 2, "user_id", "a")}
 	if got := run(t, rulesfiletest.Parse(t, twoLimits), all, simulate.Options{}).Limits[0].ShutOutSeconds; got != .9 {
 		t.Errorf("shut out for %v s, want 0.9", got)
 	}
@@ -459,7 +459,7 @@ descriptors:
   - key: user_id
     rate_limit: {unit: year, unit_multiplier: 10, requests_per_unit: 1, algorithm: sliding_log}
 `)
-	var all []replay.Line
+	var all []recording.Line
 	for i := range 40_000 {
 		user := fmt.Sprint(i)
 		all = append(all, at(0, 1, "user_id", user), at(0, 1, "user_id", user), at(0, limiters.MaxHits, "user_id", user))

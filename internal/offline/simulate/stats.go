@@ -10,7 +10,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // stats holds the results of the client model Drop.
@@ -31,7 +31,7 @@ type stats struct {
 	entries, bytes     int
 	noComparisonReason string                  // why no limit is compared; "" within the bounds
 	unmatched          map[UnmatchedPath]int64 // with Descriptors 0
-	unmatchable        *replay.UnmatchableFinder
+	unmatchable        *recording.UnmatchableFinder
 	matched            map[*descriptors.Rule]bool
 }
 
@@ -66,12 +66,12 @@ type keyStats struct {
 func newStats(rules *descriptors.Rules, rows *limitRows, o Options) *stats {
 	return &stats{
 		options: o, rows: rows, limits: make([]*limitStats, len(rows.all)), unmatched: map[UnmatchedPath]int64{},
-		unmatchable: replay.NewUnmatchableFinder(rules, nil), matched: map[*descriptors.Rule]bool{},
+		unmatchable: recording.NewUnmatchableFinder(rules, nil), matched: map[*descriptors.Rule]bool{},
 	}
 }
 
 // observe counts one request.
-func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
+func (s *stats) observe(line *recording.Line, result *decide.Result, err error) {
 	s.result.Requests++
 	if s.result.From.IsZero() {
 		s.result.From = line.At
@@ -124,15 +124,15 @@ func (s *stats) observe(line *replay.Line, result *decide.Result, err error) {
 
 // compareRecorded counts the recorded verdict, and whether it differs from the simulated outcome.
 // An Undecided outcome, or a recorded verdict without the store, is not compared.
-func (s *stats) compareRecorded(line *replay.Line, outcome decide.Outcome) {
+func (s *stats) compareRecorded(line *recording.Line, outcome decide.Outcome) {
 	r := &s.result.Recorded
 	switch line.By {
-	case replay.FromCache:
+	case recording.FromCache:
 		r.Cache++
-	case replay.FromFallback:
+	case recording.FromFallback:
 		r.Fallback++
 		outcome = decide.Undecided
-	case replay.FromError:
+	case recording.FromError:
 		r.Errors++
 		outcome = decide.Undecided
 	}

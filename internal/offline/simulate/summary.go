@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // finish returns the Result of a recording with a share of all keys. Observe no request afterwards.
@@ -23,7 +23,7 @@ func (s *stats) finish(rules *descriptors.Rules, clients []*client, share float6
 	})
 	r.UnmatchedPaths = append([]UnmatchedPath{}, r.UnmatchedPaths[:min(len(r.UnmatchedPaths), maxUnmatched)]...)
 	r.CannotMatch = s.unmatchable.List(func(rule *descriptors.Rule) bool { return s.matched[rule] })
-	r.Skipped = []replay.FileSkipCount{}
+	r.Skipped = []recording.FileSkipCount{}
 	r.Timeline = Timeline{
 		Start: s.buckets.start.UTC(), BucketSeconds: widths[s.buckets.width].Seconds(),
 		Allowed: s.allowed.full(s.buckets.n), Denied: s.denied.full(s.buckets.n),

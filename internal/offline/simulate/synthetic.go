@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A Synthetic is a [LineReader] that makes a load from a description. Equal descriptions make equal
@@ -127,7 +127,7 @@ func templateOf(rule *descriptors.Rule) (text string, all []template) {
 func (s *Synthetic) String() string { return s.description + s.added }
 
 // Next writes the next request to into. The error is [io.EOF] at the end.
-func (s *Synthetic) Next(into *replay.Line) error {
+func (s *Synthetic) Next(into *recording.Line) error {
 	var first *load
 	for _, l := range s.loads {
 		if l.next >= 0 && (first == nil || l.start.Add(l.next).Before(first.start.Add(first.next))) {
@@ -137,7 +137,7 @@ func (s *Synthetic) Next(into *replay.Line) error {
 	if first == nil {
 		return io.EOF
 	}
-	*into = replay.Line{At: first.start.Add(first.next).Truncate(time.Microsecond), Request: first.request()}
+	*into = recording.Line{At: first.start.Add(first.next).Truncate(time.Microsecond), Request: first.request()}
 	first.advance()
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 const someRules = `
@@ -25,13 +25,13 @@ descriptors:
         rate_limit: {unit: minute, requests_per_unit: 5}
 `
 
-func synthetic(t testing.TB, description string) []replay.Line {
+func synthetic(t testing.TB, description string) []recording.Line {
 	t.Helper()
 	s, err := simulate.ParseSynthetic(description, rulesfiletest.Parse(t, someRules))
 	must.Succeed(t, err)
-	var all []replay.Line
+	var all []recording.Line
 	for {
-		var line replay.Line
+		var line recording.Line
 		if err := s.Next(&line); errors.Is(err, io.EOF) {
 			return all
 		}
@@ -40,7 +40,7 @@ func synthetic(t testing.TB, description string) []replay.Line {
 }
 
 // users returns the number of requests of each user.
-func users(all []replay.Line) map[string]int {
+func users(all []recording.Line) map[string]int {
 	counts := map[string]int{}
 	for _, l := range all {
 		counts[l.Request.Descriptors[0].Entries[0].Value]++
@@ -164,7 +164,7 @@ func FuzzSynthetic(f *testing.F) {
 		}
 		var all lines
 		for range 200 {
-			var line replay.Line
+			var line recording.Line
 			if err := s.Next(&line); err != nil {
 				break
 			}
@@ -191,7 +191,7 @@ func TestDefaultDescriptorHasTheValuesOfTheRule(t *testing.T) {
 			t.Errorf("%s: %v", value, err)
 			continue
 		}
-		var line replay.Line
+		var line recording.Line
 		must.Succeed(t, s.Next(&line))
 		if got := line.Request.Descriptors[0].Entries; len(got) != 1 || got[0].Key != "k" || !strings.HasPrefix(got[0].Value, want) {
 			t.Errorf("%s: entries %v, want one that begins with %s", value, got, want)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // A Report is the limits that fit a recording. Its JSON is a contract; fields may be added. Text
@@ -161,13 +161,13 @@ type Estimate struct {
 // estimateKeys estimates the number of all keys from the number k in a sample. The sample has the
 // fraction share of all keys.
 func estimateKeys(k int64, share float64) Estimate {
-	low, high := replay.EstimateKeys(k, share)
+	low, high := recording.EstimateKeys(k, share)
 	return Estimate{N: int64(math.Round(float64(k) / share)), Low: low, High: high}
 }
 
 // estimateSum estimates a sum over all keys from the sum in such a sample. squares is the sum of
 // the squares of its addends.
 func estimateSum(sum int64, squares, share float64) Estimate {
-	low, high := replay.EstimateSum(float64(sum), squares, share)
+	low, high := recording.EstimateSum(float64(sum), squares, share)
 	return Estimate{N: int64(math.Round(float64(sum) / min(share, 1))), Low: int64(low), High: int64(math.Ceil(high))}
 }

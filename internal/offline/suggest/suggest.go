@@ -35,6 +35,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
@@ -97,7 +98,7 @@ type Collector struct {
 type ruleSet struct {
 	planner     *decide.Planner
 	planned     decide.PlannedRequest
-	unmatchable *replay.UnmatchableFinder
+	unmatchable *recording.UnmatchableFinder
 }
 
 // A target is a rule or a path, with the requests of each of its keys.
@@ -138,7 +139,7 @@ func New(o Options) (*Collector, error) {
 
 func (c *Collector) addSet(rules *descriptors.Rules) {
 	planner := decide.NewPlanner(func() *descriptors.Rules { return rules }, c.o.Decide)
-	c.sets = append(c.sets, &ruleSet{planner: planner, unmatchable: replay.NewUnmatchableFinder(rules, nil)})
+	c.sets = append(c.sets, &ruleSet{planner: planner, unmatchable: recording.NewUnmatchableFinder(rules, nil)})
 }
 
 func (c *Collector) addTarget(t *target) {
@@ -191,7 +192,7 @@ func rulesOf(paths []Path) (*descriptors.Rules, error) {
 
 // Add adds a line. Lines must be in the order of their times. It returns [ErrTooLong], or
 // [replay.ErrEarlier] for an earlier line, which it does not add.
-func (c *Collector) Add(line *replay.Line) error {
+func (c *Collector) Add(line *recording.Line) error {
 	r := &c.report
 	if line.At.Before(r.Last) {
 		return fmt.Errorf("%w: %s after %s", replay.ErrEarlier, line.At.Format(time.RFC3339Nano), r.Last.Format(time.RFC3339Nano))
@@ -228,7 +229,7 @@ func (c *Collector) Add(line *replay.Line) error {
 // Options.Rules for the same descriptors, or nil. A descriptor that a rule in ruled limits is
 // skipped. matched reports whether a descriptor has a target. It is true even if addAll leaves out
 // the descriptor, for example because it carries a limit.
-func (c *Collector) addAll(line *replay.Line, planned *decide.PlannedRequest, ruled []decide.Plan) (matched bool) {
+func (c *Collector) addAll(line *recording.Line, planned *decide.PlannedRequest, ruled []decide.Plan) (matched bool) {
 	for i := range planned.Plans {
 		p := &planned.Plans[i]
 		t := c.byRule[p.Rule]

@@ -17,18 +17,19 @@ import (
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
 	"github.com/weir-rls/weir/pkg/limiters"
+	"github.com/weir-rls/weir/pkg/recording"
 	"github.com/weir-rls/weir/pkg/replay"
 )
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-func line(at time.Duration, user string, hits int64) replay.Line {
-	return replay.Line{At: start.Add(at), Request: decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{{
+func line(at time.Duration, user string, hits int64) recording.Line {
+	return recording.Line{At: start.Add(at), Request: decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{{
 		Entries: []descriptors.Entry{{Key: "user_id", Value: user}}, Hits: hits, Refund: hits < 0,
 	}}}}
 }
 
-func report(t testing.TB, o suggest.Options, lines []replay.Line) *suggest.Report {
+func report(t testing.TB, o suggest.Options, lines []recording.Line) *suggest.Report {
 	t.Helper()
 	c, err := suggest.New(o)
 	must.Succeed(t, err)
@@ -42,8 +43,8 @@ func report(t testing.TB, o suggest.Options, lines []replay.Line) *suggest.Repor
 
 // traffic returns random requests: bursts and pauses, with costs, peeks and refunds where odd is
 // above 0.
-func traffic(random *rand.Rand, users, n, odd int) []replay.Line {
-	lines := make([]replay.Line, n)
+func traffic(random *rand.Rand, users, n, odd int) []recording.Line {
+	lines := make([]recording.Line, n)
 	now := time.Duration(0)
 	for i := range lines {
 		switch random.IntN(20) {
@@ -70,7 +71,7 @@ func rulesWith(t testing.TB, limit string, n int64) *descriptors.Rules {
 }
 
 // replayed returns the keys and the requests denied by rules, as the server decides.
-func replayed(t testing.TB, rules *descriptors.Rules, lines []replay.Line) (keys, denied int64) {
+func replayed(t testing.TB, rules *descriptors.Rules, lines []recording.Line) (keys, denied int64) {
 	t.Helper()
 	r, hit := replay.New(rules, replay.Options{}), map[string]bool{}
 	var result decide.Result
@@ -124,7 +125,7 @@ func TestSuggestionsEqualReplays(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, limit string, a *suggest.AlgorithmReport, lines []replay.Line) {
+func compare(t *testing.T, limit string, a *suggest.AlgorithmReport, lines []recording.Line) {
 	t.Helper()
 	if keys, denied := replayed(t, rulesWith(t, limit, *a.Smallest), lines); denied > 0 {
 		t.Errorf("%s: %d denies %d requests of %d keys", limit, *a.Smallest, denied, keys)
@@ -176,7 +177,7 @@ func TestSmallestLimitsEqualTheDefinitions(t *testing.T) {
 
 // largestCount returns the largest count of a window that starts at a multiple of its length. A
 // peek counts as one hit.
-func largestCount(lines []replay.Line, window time.Duration) (largest int64) {
+func largestCount(lines []recording.Line, window time.Duration) (largest int64) {
 	counts := map[time.Time]int64{}
 	for _, l := range lines {
 		at, hits := l.At.Truncate(window), l.Request.Descriptors[0].Hits
@@ -190,7 +191,7 @@ func largestCount(lines []replay.Line, window time.Duration) (largest int64) {
 
 // largestLog returns the largest number of hits within a window before a request. A refund takes
 // out the newest hits.
-func largestLog(lines []replay.Line, window time.Duration) (largest int64) {
+func largestLog(lines []recording.Line, window time.Duration) (largest int64) {
 	var log []time.Time
 	for _, l := range lines {
 		hits := l.Request.Descriptors[0].Hits
@@ -210,7 +211,7 @@ func largestLog(lines []replay.Line, window time.Duration) (largest int64) {
 
 // funnelAdmits is a funnel as its definition has it, in fractions with the denominator n: the level
 // is in µs times n.
-func funnelAdmits(lines []replay.Line, n, window int64) bool {
+func funnelAdmits(lines []recording.Line, n, window int64) bool {
 	level, last := int64(0), start
 	for _, l := range lines {
 		level, last = max(0, level-l.At.Sub(last).Microseconds()*n), l.At
@@ -240,7 +241,7 @@ func TestNeedsBeyond32BitsAreReported(t *testing.T) {
 }
 
 func TestHitsOfARuleSaturate(t *testing.T) {
-	lines := make([]replay.Line, 2_050)
+	lines := make([]recording.Line, 2_050)
 	for i := range lines {
 		lines[i] = line(time.Duration(i)*time.Second, "a", limiters.MaxHits)
 	}
@@ -282,7 +283,7 @@ func TestPathUnderAnUnlimitedRuleGetsASuggestion(t *testing.T) {
 // A path by a value for which the recording has hashes matches nothing, and the report has the
 // reason.
 func TestHashedValuesAreNamed(t *testing.T) {
-	lines := []replay.Line{line(0, "hmac:0123456789abcdef", 1)}
+	lines := []recording.Line{line(0, "hmac:0123456789abcdef", 1)}
 	nodes := []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id", Value: "42"}}}
 	r := report(t, suggest.Options{Paths: []suggest.Path{{Domain: "ugc", Nodes: nodes}}}, lines)
 	if len(r.Warnings) == 0 || !strings.Contains(r.Warnings[0], "user_id=42 matches values of user_id, but the recording has hashes there") {
@@ -297,7 +298,7 @@ func TestHashedValuesAreNamed(t *testing.T) {
 
 // A recording of seconds does not lower the limit of a minute, and raises one that is too low.
 func TestShortRecordingLowersNoLimit(t *testing.T) {
-	lines := []replay.Line{line(0, "a", 5), line(time.Second, "a", 5)}
+	lines := []recording.Line{line(0, "a", 5), line(time.Second, "a", 5)}
 	for present, want := range map[int64]int64{1000: 1000, 3: 12} {
 		r := report(t, suggest.Options{Rules: rulesWith(t, "unit: minute", present), Headroom: 0.2}, lines)
 		rec := r.Rules[0].Recommendations[0]
@@ -310,7 +311,7 @@ func TestShortRecordingLowersNoLimit(t *testing.T) {
 // Of 200 ordinary users and 2 attackers, the limit admits the users and hits the attackers, and the
 // report names them.
 func TestRecommendationSeparatesAttackers(t *testing.T) {
-	var lines []replay.Line
+	var lines []recording.Line
 	for second := range 1200 {
 		lines = append(lines, line(time.Duration(second)*time.Second, fmt.Sprint("user-", second%200), 1))
 		for attacker := range 2 {
@@ -338,7 +339,7 @@ func TestRecommendationSeparatesAttackers(t *testing.T) {
 }
 
 func TestOutliersBeyondEveryLimitNeedMore(t *testing.T) {
-	var lines []replay.Line
+	var lines []recording.Line
 	for user := range 300 {
 		lines = append(lines, line(time.Duration(user)*time.Second, fmt.Sprint("user-", user), 1))
 	}
@@ -357,22 +358,22 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	other.Request.Domain = "other"
 	denied := line(0, "a", 1)
 	denied.HasAllowed = true
-	invalid := replay.Line{At: start}
+	invalid := recording.Line{At: start}
 	carrying := line(0, "a", 1)
 	carrying.Request.Descriptors[0].Override = &decide.Override{RequestsPerUnit: 9, Unit: descriptors.Minute}
 	for name, c := range map[string]struct {
-		lines         []replay.Line
+		lines         []recording.Line
 		text          string
 		unmatched, in int64
 	}{
 		"empty":                {nil, "no suggestion, no request of the recording is under it", 0, 0},
-		"no match":             {[]replay.Line{other}, "no suggestion, no request of the recording is under it", 1, 0},
-		"carries a limit":      {[]replay.Line{carrying}, "no suggestion, all its requests carry a limit, and are left out", 0, 0},
-		"refunds only":         {[]replay.Line{line(0, "a", -3), line(1, "a", -1)}, "refunds 2", 0, 2},
-		"peeks only":           {[]replay.Line{line(0, "a", 0)}, "peeks 1", 0, 1},
-		"denied when recorded": {[]replay.Line{denied}, "made under a limiter: 1 of 1 lines", 0, 1},
-		"invalid":              {[]replay.Line{invalid}, "1 lines are invalid requests", 0, 0},
-		"beyond every limit":   {[]replay.Line{line(0, "a", 1<<52)}, "no fixed_window limit per minute admits all requests of the ordinary keys: the largest is 4,503,599,627,370,495", 0, 1},
+		"no match":             {[]recording.Line{other}, "no suggestion, no request of the recording is under it", 1, 0},
+		"carries a limit":      {[]recording.Line{carrying}, "no suggestion, all its requests carry a limit, and are left out", 0, 0},
+		"refunds only":         {[]recording.Line{line(0, "a", -3), line(1, "a", -1)}, "refunds 2", 0, 2},
+		"peeks only":           {[]recording.Line{line(0, "a", 0)}, "peeks 1", 0, 1},
+		"denied when recorded": {[]recording.Line{denied}, "made under a limiter: 1 of 1 lines", 0, 1},
+		"invalid":              {[]recording.Line{invalid}, "1 lines are invalid requests", 0, 0},
+		"beyond every limit":   {[]recording.Line{line(0, "a", 1<<52)}, "no fixed_window limit per minute admits all requests of the ordinary keys: the largest is 4,503,599,627,370,495", 0, 1},
 	} {
 		r := report(t, suggest.Options{Rules: rules}, c.lines)
 		text, err := r.Text()
@@ -392,7 +393,7 @@ func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 	within := 0
 	for seed := uint64(1); seed <= 100; seed++ {
 		random := rand.New(rand.NewPCG(seed, 0))
-		var lines []replay.Line
+		var lines []recording.Line
 		hit := int64(0)
 		for user := range 1000 {
 			n := 1 + random.IntN(10)

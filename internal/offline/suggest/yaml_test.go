@@ -12,7 +12,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 const everyDescriptor = `
@@ -42,12 +42,12 @@ descriptors:
 // other numbers.
 func TestYAMLHasTheRulesOfTheReport(t *testing.T) {
 	rules := rulesfiletest.Parse(t, everyDescriptor)
-	var lines []replay.Line
+	var lines []recording.Line
 	for _, entries := range [][]descriptors.Entry{
 		{{Key: "plan", Value: "a, b"}}, {{Key: "ip", Value: "2001:db8::1"}}, {{Key: "path", Value: "/api/x"}},
 		{{Key: "a \"key\"\n", Value: "- x: {"}, {Key: "user_id", Value: "1"}},
 	} {
-		lines = append(lines, replay.Line{At: start, Request: decide.Request{
+		lines = append(lines, recording.Line{At: start, Request: decide.Request{
 			Domain: "shop: 1", Descriptors: []decide.Descriptor{{Entries: entries, Hits: 400}},
 		}})
 	}
@@ -77,7 +77,7 @@ func TestYAMLNamesTheLimitsThatItLeavesOut(t *testing.T) {
 	rules := rulesfiletest.Parse(t, "domain: ugc\ndescriptors:\n  - key: user_id\n    rate_limits:\n"+
 		"      - {requests_per_unit: 5, unit: minute, algorithm: sliding_log}\n      - {requests_per_unit: 50, unit: hour, algorithm: sliding_log}\n"+
 		"      - {requests_per_unit: 20000000000, unit: hour}\n")
-	r := report(t, suggest.Options{Rules: rules, Headroom: 0.2}, []replay.Line{line(0, "a", 3_000_000_000)})
+	r := report(t, suggest.Options{Rules: rules, Headroom: 0.2}, []recording.Line{line(0, "a", 3_000_000_000)})
 	yaml, err := r.YAML()
 	must.Succeed(t, err)
 	text, err := r.Text()
@@ -95,7 +95,7 @@ func TestYAMLOfSeveralDomainsIsAnError(t *testing.T) {
 	for _, domain := range []string{"ugc", "shop"} {
 		paths = append(paths, suggest.Path{Domain: domain, Nodes: []descriptors.NodeSpec{{Entry: descriptors.Entry{Key: "user_id"}}}})
 	}
-	lines := []replay.Line{line(0, "a", 1), line(0, "a", 1)}
+	lines := []recording.Line{line(0, "a", 1), line(0, "a", 1)}
 	lines[1].Request.Domain = "shop"
 	r := report(t, suggest.Options{Paths: paths}, lines)
 	if _, err := r.YAML(); !errors.Is(err, suggest.ErrNoYAML) || !strings.Contains(err.Error(), `["ugc" "shop"]`) {

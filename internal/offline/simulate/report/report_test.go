@@ -11,7 +11,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/offline/simulate"
 	"github.com/weir-rls/weir/internal/terminal"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
@@ -77,9 +77,9 @@ func TestReportOfNoRequests(t *testing.T) {
 }
 
 func TestReportNamesSkippedLines(t *testing.T) {
-	page := write(t, &simulate.Result{Lines: 2000, Skipped: []replay.FileSkipCount{
-		{File: "a.jsonl", SkipCount: replay.SkipCount{Reason: replay.NotJSON, Lines: 3, First: 7}},
-		{File: "<b>", SkipCount: replay.SkipCount{Reason: replay.Unreadable, Lines: 1}, Error: "<no such file>"},
+	page := write(t, &simulate.Result{Lines: 2000, Skipped: []recording.FileSkipCount{
+		{File: "a.jsonl", SkipCount: recording.SkipCount{Reason: recording.NotJSON, Lines: 3, First: 7}},
+		{File: "<b>", SkipCount: recording.SkipCount{Reason: recording.Unreadable, Lines: 1}, Error: "<no such file>"},
 	}})
 	for _, want := range []string{
 		"Skipped in <span class=\"mono\">a.jsonl</span>: 3\u00a0lines (not json, first in line 7).</p>",

@@ -1,4 +1,4 @@
-package replay_test
+package recording_test
 
 import (
 	"bytes"
@@ -10,12 +10,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/weir-rls/weir/internal/must"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
+
+var start = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
@@ -35,16 +38,16 @@ func compress(t *testing.T, text string) string {
 }
 
 // readFiles reads all lines and closes the files.
-func readFiles(t *testing.T, f *replay.MultiReader) []replay.Line {
+func readFiles(t *testing.T, f *recording.MultiReader) []recording.Line {
 	t.Helper()
 	defer func() {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	var all []replay.Line
+	var all []recording.Line
 	for {
-		var line replay.Line
+		var line recording.Line
 		switch err := f.Next(&line); {
 		case errors.Is(err, io.EOF):
 			return all
@@ -62,7 +65,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	late := writeFile(t, "b.ndjson", line(9, "b9")+"\n"+line(7, "b7"))
 	packed := writeFile(t, "c.ndjson.zst", compress(t, line(0, "c0")+"\n"+line(5, "c5")+"\n"))
 	empty := writeFile(t, "d.ndjson", "")
-	f, err := replay.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(5, "in5")+"\n"+line(8, "in8")))
+	f, err := recording.Open([]string{late, plain, "-", packed, empty}, strings.NewReader(line(4, "in4")+"\n"+line(5, "in5")+"\n"+line(8, "in8")))
 	must.Succeed(t, err)
 	if _, total := f.Bytes(); total != 0 {
 		t.Errorf("the size of standard input is unknown, and the total is %d, want 0", total)
@@ -71,7 +74,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 	if want := []string{"c0", "a1", "a3", "in4", "a5", "in5", "c5", "b7", "in8", "b9"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
 	}
-	want := []replay.FileSkipCount{{File: plain, SkipCount: replay.SkipCount{Reason: replay.NotJSON, Lines: 1, First: 3}}}
+	want := []recording.FileSkipCount{{File: plain, SkipCount: recording.SkipCount{Reason: recording.NotJSON, Lines: 1, First: 3}}}
 	if got := f.Skipped(); !slices.Equal(got, want) {
 		t.Errorf("skipped %+v, want %+v", got, want)
 	}
@@ -82,7 +85,7 @@ func TestFilesAreMergedByTime(t *testing.T) {
 
 func TestFilesReportTheirProgress(t *testing.T) {
 	text := strings.Repeat(line(1, "x")+"\n", 5000)
-	f, err := replay.Open([]string{writeFile(t, "a", text), writeFile(t, "b", text)}, nil)
+	f, err := recording.Open([]string{writeFile(t, "a", text), writeFile(t, "b", text)}, nil)
 	must.Succeed(t, err)
 	if read, total := f.Bytes(); read != 0 || total != int64(2*len(text)) {
 		t.Errorf("at the beginning: %d of %d bytes, want 0 of %d", read, total, 2*len(text))
@@ -103,7 +106,7 @@ func TestUnreadableFileIsCounted(t *testing.T) {
 	}
 	packed := compress(t, text.String())
 	cut, whole := writeFile(t, "cut.zst", packed[:len(packed)/2]), writeFile(t, "whole", line(30_000, "last"))
-	f, err := replay.Open([]string{cut, whole}, nil)
+	f, err := recording.Open([]string{cut, whole}, nil)
 	must.Succeed(t, err)
 	all := readFiles(t, f)
 	if n := len(all); n < 500 || n > 3999 || all[n-1].Request.Descriptors[0].Entries[0].Value != "last" {
@@ -111,7 +114,7 @@ func TestUnreadableFileIsCounted(t *testing.T) {
 	}
 	skipped := f.Skipped()
 	last := skipped[len(skipped)-1]
-	if last.Reason != replay.Unreadable || last.File != cut || last.Lines != 1 || !strings.Contains(last.Error, "cannot be read beyond line") {
+	if last.Reason != recording.Unreadable || last.File != cut || last.Lines != 1 || !strings.Contains(last.Error, "cannot be read beyond line") {
 		t.Errorf("skipped %+v", skipped)
 	}
 }
@@ -128,7 +131,7 @@ func TestOpenNamesTheFaultyFile(t *testing.T) {
 		"recording - is given twice":                                        {"-", "-"},
 		"recordings " + good + " and " + link + " are one file: remove one": {good, link}, // each of its hits would count twice
 	} {
-		if _, err := replay.Open(paths, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := recording.Open(paths, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want the error %s", paths, err, want)
 		}
 	}
@@ -147,10 +150,10 @@ func TestFolderOpensItsRecordings(t *testing.T) {
 	must.Succeed(t, os.Mkdir(filepath.Join(dir, "weir-20261122T100002.000000Z-c.ndjson"), 0o700))
 	// A file of the folder is not read a second time, however its path is written.
 	again := dir + "/./weir-20261122T100000.000000Z-a.ndjson.zst"
-	if _, err := replay.Open([]string{dir, again}, nil); err == nil || !strings.Contains(err.Error(), "given twice") {
+	if _, err := recording.Open([]string{dir, again}, nil); err == nil || !strings.Contains(err.Error(), "given twice") {
 		t.Errorf("the folder and %s: %v, want an error", again, err)
 	}
-	f, err := replay.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil)
+	f, err := recording.Open([]string{writeFile(t, "last", line(1, "last")), dir}, nil)
 	must.Succeed(t, err)
 	if got, want := values(readFiles(t, f)), []string{"last", "first", "second", "third"}; !slices.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
@@ -158,26 +161,26 @@ func TestFolderOpensItsRecordings(t *testing.T) {
 }
 
 func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
-	note, other := replay.RecorderNote{Sample: .1, Secret: "0123"}, replay.RecorderNote{Sample: .1, Secret: "4567"}
+	note, other := recording.RecorderNote{Sample: .1, Secret: "0123"}, recording.RecorderNote{Sample: .1, Secret: "4567"}
 	one := line(1, "a") + "\n"
-	noted := string(replay.AppendNote(nil, start, note)) + one
-	both := noted + string(replay.AppendNote(nil, start, other)) + one
+	noted := string(recording.AppendNote(nil, start, note)) + one
+	both := noted + string(recording.AppendNote(nil, start, other)) + one
 	for name, tt := range map[string]struct {
 		files []string
-		want  []replay.RecorderNote
+		want  []recording.RecorderNote
 	}{
-		"each note once":            {[]string{noted, one, noted}, []replay.RecorderNote{note, {Sample: 1}}},
-		"several notes in one file": {[]string{both}, []replay.RecorderNote{note, other}},
-		"lines before a note":       {[]string{one + noted}, []replay.RecorderNote{{Sample: 1}, note}},
-		"an empty file":             {[]string{noted, ""}, []replay.RecorderNote{note}},
-		"a file with only a note":   {[]string{string(replay.AppendNote(nil, start, note))}, []replay.RecorderNote{note}},
+		"each note once":            {[]string{noted, one, noted}, []recording.RecorderNote{note, {Sample: 1}}},
+		"several notes in one file": {[]string{both}, []recording.RecorderNote{note, other}},
+		"lines before a note":       {[]string{one + noted}, []recording.RecorderNote{{Sample: 1}, note}},
+		"an empty file":             {[]string{noted, ""}, []recording.RecorderNote{note}},
+		"a file with only a note":   {[]string{string(recording.AppendNote(nil, start, note))}, []recording.RecorderNote{note}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var paths []string
 			for i, text := range tt.files {
 				paths = append(paths, writeFile(t, fmt.Sprint(i), text))
 			}
-			f, err := replay.Open(paths, nil)
+			f, err := recording.Open(paths, nil)
 			must.Succeed(t, err)
 			if before := f.Notes(); !slices.Equal(before, tt.want) {
 				t.Errorf("before the lines: %+v, want %+v", before, tt.want)
@@ -194,7 +197,7 @@ func TestFilesReturnTheNotesOfRecorders(t *testing.T) {
 func TestFileNamedAsStandardInputIsRead(t *testing.T) {
 	t.Chdir(t.TempDir())
 	must.Write(t, "-", line(1, "file"))
-	f, err := replay.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")))
+	f, err := recording.Open([]string{"./-", "-"}, strings.NewReader(line(2, "stdin")))
 	must.Succeed(t, err)
 	if got := readFiles(t, f); len(got) != 2 {
 		t.Errorf("%v, want a line of the file and one of standard input", got)
@@ -209,7 +212,7 @@ func TestFilesNotDueAreClosed(t *testing.T) {
 		paths = append(paths, filepath.Join(dir, string(rune('a'+i%26))+strings.Repeat("x", i/26)))
 		must.Write(t, paths[i], compress(t, line(2*i, "a")+"\n"+line(2*i+1, "b")))
 	}
-	f, err := replay.Open(paths, nil)
+	f, err := recording.Open(paths, nil)
 	must.Succeed(t, err)
 	open, err := os.ReadDir("/proc/self/fd")
 	if err == nil && len(open) > 150 {

@@ -1,4 +1,4 @@
-package replay_test
+package recording_test
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // line returns a line of a recording, some seconds after start.
@@ -27,13 +27,13 @@ func line(seconds int, value string) string {
 }
 
 // readAll reads a recording. It returns the lines before an error.
-func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.Line, skipped []replay.SkipCount, err error) {
+func readAll(t testing.TB, in io.Reader, o recording.ReaderOptions) (all []recording.Line, skipped []recording.SkipCount, err error) {
 	t.Helper()
-	r, err := replay.NewReader(in, o)
+	r, err := recording.NewReader(in, o)
 	must.Succeed(t, err)
 	defer r.Close()
 	for {
-		var line replay.Line
+		var line recording.Line
 		switch err := r.Next(&line); {
 		case errors.Is(err, io.EOF):
 			return all, r.Skipped(), nil
@@ -45,7 +45,7 @@ func readAll(t testing.TB, in io.Reader, o replay.ReaderOptions) (all []replay.L
 }
 
 // values returns the value of the first entry of each line.
-func values(all []replay.Line) (values []string) {
+func values(all []recording.Line) (values []string) {
 	for _, l := range all {
 		values = append(values, l.Request.Descriptors[0].Entries[0].Value)
 	}
@@ -58,12 +58,12 @@ func TestReaderReadsEveryForm(t *testing.T) {
 {"t":1795341600000002,"domain":"ugc","descriptors":[[["a","b"]],[],[["c",""]]],"hits":[3,0,-2],"allowed":false,"replica":"x"}
 {"t":"2026-11-22T11:00:01+01:00","domain":"d","descriptors":[[["a","b"]]],"hits":-5}
 `
-	got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{})
+	got, skipped, err := readAll(t, strings.NewReader(text), recording.ReaderOptions{})
 	if err != nil || len(skipped) > 0 {
 		t.Fatal(err, skipped)
 	}
 	entry := func(key, value string) descriptors.Entry { return descriptors.Entry{Key: key, Value: value} }
-	want := []replay.Line{
+	want := []recording.Line{
 		{At: start.Add(time.Microsecond), HasAllowed: true, Allowed: true, Request: decide.Request{Domain: "ugc", Descriptors: []decide.Descriptor{
 			{Entries: []descriptors.Entry{entry("user_id", "42"), entry("action", "reply")}, Hits: 1},
 		}}},
@@ -87,25 +87,25 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 	const at = `{"t":1795341600000000`
 	const request = at + `,"domain":"ugc"`
 	long, many := strings.Repeat("x", 5000), strings.Repeat(`[["a","b"]],`, decide.MaxDescriptors)
-	for kind, bad := range map[replay.SkipReason][]string{
-		replay.TooLong: {request + `,"descriptors":[[["a","` + long + `"]]]}`},
-		replay.NotJSON: {`127.0.0.1 - - "GET / HTTP/1.1"`, `[1]`, `{"t":1,"domain":5}`, `{"t":`},
-		replay.BadTime: {
+	for kind, bad := range map[recording.SkipReason][]string{
+		recording.TooLong: {request + `,"descriptors":[[["a","` + long + `"]]]}`},
+		recording.NotJSON: {`127.0.0.1 - - "GET / HTTP/1.1"`, `[1]`, `{"t":1,"domain":5}`, `{"t":`},
+		recording.BadTime: {
 			`{"domain":"ugc","descriptors":[[["a","b"]]]}`,
 			`{"t":"now","domain":"ugc"}`,
 			`{"t":5,"domain":"ugc"}`,
 			`{"t":1.5,"domain":"ugc"}`,
 			`{"t":null}`,
 		},
-		replay.NoDomain: {at + `,"descriptors":[[["a","b"]]]}`},
-		replay.BadDescriptors: {
+		recording.NoDomain: {at + `,"descriptors":[[["a","b"]]]}`},
+		recording.BadDescriptors: {
 			request + `}`,
 			request + `,"descriptors":[[["a"]]]}`,
 			request + `,"descriptors":[[["","b"]]]}`,
 			request + `,"descriptors":[` + many + `[["a","b"]]]}`,
 			request + `,"descriptors":[[` + strings.Repeat(`["a","b"],`, decide.MaxEntries) + `["a","b"]]]}`,
 		},
-		replay.BadHits: {
+		recording.BadHits: {
 			request + `,"descriptors":[[["a","b"]]],"hits":[1,2]}`,
 			request + `,"descriptors":[[["a","b"]]],"hits":"1"}`,
 			request + `,"descriptors":[[["a","b"]]],"hits":[null]}`,
@@ -113,8 +113,8 @@ func TestReaderCountsUnreadableLines(t *testing.T) {
 		},
 	} {
 		text := line(0, "first") + "\n" + strings.Join(bad, "\n") + "\n" + line(1, "last")
-		got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{MaxLineBytes: 3000})
-		want := []replay.SkipCount{{Reason: kind, Lines: int64(len(bad)), First: 2}}
+		got, skipped, err := readAll(t, strings.NewReader(text), recording.ReaderOptions{MaxLineBytes: 3000})
+		want := []recording.SkipCount{{Reason: kind, Lines: int64(len(bad)), First: 2}}
 		if err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"first", "last"}) {
 			t.Errorf("%s: skipped %v, want %v; read %q, %v", kind, skipped, want, values(got), err)
 		}
@@ -130,12 +130,12 @@ func TestReaderOrdersLines(t *testing.T) {
 		3: "a b c d e f",
 		1: "b c f",
 	} {
-		got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{Reorder: reorder})
+		got, skipped, err := readAll(t, strings.NewReader(text), recording.ReaderOptions{Reorder: reorder})
 		if read := strings.Join(values(got), " "); read != want || err != nil {
 			t.Errorf("holding %d: read %s, %v, want %s", reorder, read, err, want)
 		}
 		lost := int64(7 - len(strings.Fields(want)))
-		if lost > 0 && (len(skipped) != 1 || skipped[0].Reason != replay.OutOfOrder || skipped[0].Lines != lost) {
+		if lost > 0 && (len(skipped) != 1 || skipped[0].Reason != recording.OutOfOrder || skipped[0].Lines != lost) {
 			t.Errorf("holding %d: skipped %+v, want %d out of order", reorder, skipped, lost)
 		}
 	}
@@ -155,7 +155,7 @@ func compressed(t testing.TB, text string) []byte {
 
 func TestReaderReadsZstd(t *testing.T) {
 	first, second := compressed(t, line(0, "a")+"\n"+line(1, "b")+"\n"), compressed(t, line(2, "c")+"\n")
-	got, skipped, err := readAll(t, bytes.NewReader(slices.Concat(first, second)), replay.ReaderOptions{})
+	got, skipped, err := readAll(t, bytes.NewReader(slices.Concat(first, second)), recording.ReaderOptions{})
 	if err != nil || len(skipped) > 0 || !slices.Equal(values(got), []string{"a", "b", "c"}) {
 		t.Errorf("read %q, %v, %v", values(got), skipped, err)
 	}
@@ -164,7 +164,7 @@ func TestReaderReadsZstd(t *testing.T) {
 func TestReaderSkipsByteOrderMark(t *testing.T) {
 	text := "\ufeff" + line(0, "a") + "\n" + line(1, "b") + "\n"
 	for _, in := range []string{text, string(compressed(t, text))} {
-		got, skipped, err := readAll(t, strings.NewReader(in), replay.ReaderOptions{})
+		got, skipped, err := readAll(t, strings.NewReader(in), recording.ReaderOptions{})
 		if err != nil || len(skipped) > 0 || !slices.Equal(values(got), []string{"a", "b"}) {
 			t.Errorf("read %q, %v, %v", values(got), skipped, err)
 		}
@@ -172,7 +172,7 @@ func TestReaderSkipsByteOrderMark(t *testing.T) {
 }
 
 func TestReaderNamesGzip(t *testing.T) {
-	if _, err := replay.NewReader(strings.NewReader("\x1f\x8b\x08\x00"), replay.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "compressed by gzip: decompress it") {
+	if _, err := recording.NewReader(strings.NewReader("\x1f\x8b\x08\x00"), recording.ReaderOptions{}); err == nil || !strings.Contains(err.Error(), "compressed by gzip: decompress it") {
 		t.Error(err)
 	}
 }
@@ -181,8 +181,8 @@ func TestReaderNamesGzip(t *testing.T) {
 // loss is reported.
 func TestReaderReportsTruncatedRecordings(t *testing.T) {
 	plain := line(0, "a") + "\n" + line(1, "b") + "\n"
-	got, skipped, err := readAll(t, strings.NewReader(plain[:len(plain)-10]), replay.ReaderOptions{})
-	if want := []replay.SkipCount{{Reason: replay.Cut, Lines: 1, First: 2}}; err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"a"}) {
+	got, skipped, err := readAll(t, strings.NewReader(plain[:len(plain)-10]), recording.ReaderOptions{})
+	if want := []recording.SkipCount{{Reason: recording.Cut, Lines: 1, First: 2}}; err != nil || !slices.Equal(skipped, want) || !slices.Equal(values(got), []string{"a"}) {
 		t.Errorf("plain: read %q, %v, %v, want %v", values(got), skipped, err, want)
 	}
 	var many strings.Builder
@@ -195,21 +195,21 @@ func TestReaderReportsTruncatedRecordings(t *testing.T) {
 		"changed": slices.Concat(whole[:len(whole)/2], []byte("not zstd"), whole[len(whole)/2+8:]),
 		"mixed":   slices.Concat(whole, []byte(plain)),
 	} {
-		got, _, err := readAll(t, bytes.NewReader(damaged), replay.ReaderOptions{})
+		got, _, err := readAll(t, bytes.NewReader(damaged), recording.ReaderOptions{})
 		if err == nil || !strings.Contains(err.Error(), "the recording cannot be read beyond line ") ||
 			!strings.Contains(err.Error(), "its zstd compression is damaged") || len(got) == 0 {
 			t.Errorf("%s: read %d lines, error %v", name, len(got), err)
 		}
 	}
 	unread := io.MultiReader(bytes.NewReader(whole[:len(whole)/2]), iotest.ErrReader(fs.ErrPermission))
-	if _, _, err := readAll(t, unread, replay.ReaderOptions{}); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "damaged") {
+	if _, _, err := readAll(t, unread, recording.ReaderOptions{}); !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "damaged") {
 		t.Errorf("an input that fails: error %v, want permission denied, not a damaged compression", err)
 	}
 }
 
 func TestReaderOfAnEmptyRecordingEndsAtOnce(t *testing.T) {
 	for _, text := range []string{"", "\n\n"} {
-		if got, skipped, err := readAll(t, strings.NewReader(text), replay.ReaderOptions{}); err != nil || len(got)+len(skipped) > 0 {
+		if got, skipped, err := readAll(t, strings.NewReader(text), recording.ReaderOptions{}); err != nil || len(got)+len(skipped) > 0 {
 			t.Errorf("%q: got %v, skipped %v, error %v, want none of them", text, got, skipped, err)
 		}
 	}
@@ -218,8 +218,8 @@ func TestReaderOfAnEmptyRecordingEndsAtOnce(t *testing.T) {
 // A line without an end is not kept in memory.
 func TestReaderBoundsTheLengthOfALine(t *testing.T) {
 	endless := io.LimitReader(zeros{}, 100<<20)
-	got, skipped, err := readAll(t, io.MultiReader(endless, strings.NewReader("\n"+line(0, "a"))), replay.ReaderOptions{})
-	if want := []replay.SkipCount{{Reason: replay.TooLong, Lines: 1, First: 1}}; err != nil || !slices.Equal(skipped, want) || len(got) != 1 {
+	got, skipped, err := readAll(t, io.MultiReader(endless, strings.NewReader("\n"+line(0, "a"))), recording.ReaderOptions{})
+	if want := []recording.SkipCount{{Reason: recording.TooLong, Lines: 1, First: 1}}; err != nil || !slices.Equal(skipped, want) || len(got) != 1 {
 		t.Errorf("read %d lines, %v, %v", len(got), skipped, err)
 	}
 }
@@ -240,12 +240,12 @@ func FuzzReader(f *testing.F) {
 	f.Add(compressed(f, line(0, "a")))
 	f.Add([]byte(`{"t":0,"domain":"a","descriptors":[[["a","b"]]],"hits":[1]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := replay.NewReader(bytes.NewReader(data), replay.ReaderOptions{Reorder: 3, MaxLineBytes: 1000})
+		r, err := recording.NewReader(bytes.NewReader(data), recording.ReaderOptions{Reorder: 3, MaxLineBytes: 1000})
 		if err != nil {
 			return
 		}
 		defer r.Close()
-		var line replay.Line
+		var line recording.Line
 		last, n := time.Time{}, int64(0)
 		for r.Next(&line) == nil {
 			if line.At.Before(last) {
@@ -270,13 +270,13 @@ func BenchmarkReader(b *testing.B) {
 		fmt.Fprintf(&text, `{"t":%d,"domain":"ugc","descriptors":[[["user_id","user-%08d"],["action","reply"]]],"hits":1,"allowed":true}`+"\n",
 			start.UnixMicro()+int64(i), i)
 	}
-	recording := compressed(b, text.String())
+	file := compressed(b, text.String())
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		r, err := replay.NewReader(bytes.NewReader(recording), replay.ReaderOptions{})
+		r, err := recording.NewReader(bytes.NewReader(file), recording.ReaderOptions{})
 		must.Succeed(b, err)
-		var line replay.Line
+		var line recording.Line
 		for r.Next(&line) == nil {
 			n++
 		}

@@ -1,4 +1,11 @@
-package replay
+// Package recording reads and writes recordings of requests: files of JSON lines, one for each
+// request, plain or compressed with zstd.
+//
+// A [Reader] returns the lines of one recording in the order of their times, and a [MultiReader]
+// those of several. [AppendLine] writes a line. An [UnmatchableFinder] names the rules that a
+// recording with hashed values cannot judge, and [EstimateKeys] and [EstimateSum] conclude from a
+// sample to all keys.
+package recording
 
 import (
 	"bufio"
@@ -16,6 +23,15 @@ import (
 	"github.com/weir-rls/weir/internal/lines"
 	"github.com/weir-rls/weir/pkg/decide"
 )
+
+// Earliest is the first time that a line may have.
+var Earliest = time.Date(1971, 1, 1, 0, 0, 0, 0, time.UTC)
+
+var latest = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// InRange reports whether a line may have the time t: in the years 1971 to 2199, in which no sum of
+// a time and a window overflows.
+func InRange(t time.Time) bool { return !t.Before(Earliest) && t.Before(latest) }
 
 // A Line is one request of a recording.
 type Line struct {

@@ -1,4 +1,4 @@
-package replay_test
+package recording_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"github.com/weir-rls/weir/pkg/decide"
 	"github.com/weir-rls/weir/pkg/descriptors"
 	"github.com/weir-rls/weir/pkg/descriptors/rulesfile/rulesfiletest"
-	"github.com/weir-rls/weir/pkg/replay"
+	"github.com/weir-rls/weir/pkg/recording"
 )
 
 // Of rules by value that meet hashes, those are named that the recorder did not know. Package
@@ -15,7 +15,7 @@ func TestHashedNamesRulesUnknownToTheRecorder(t *testing.T) {
 	const known = "domain: d\ndescriptors:\n- {key: user_id, value: bigco, rate_limit: {unit: day, requests_per_unit: 9}}\n"
 	rules := rulesfiletest.Parse(t, known+"- {key: user_id, value: acme, rate_limit: {unit: day, requests_per_unit: 9}}\n")
 	names := func(known *descriptors.Rules, matched func(*descriptors.Rule) bool) (all []string) {
-		h := replay.NewUnmatchableFinder(rules, known)
+		h := recording.NewUnmatchableFinder(rules, known)
 		for range 2 {
 			h.Add(&decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: []descriptors.Entry{{Key: "user_id", Value: "hmac:01"}}}}})
 		}
@@ -65,7 +65,7 @@ func TestHashedComparesWholeRules(t *testing.T) {
 			[]descriptors.Entry{{Key: "action", Value: "hmac:01"}, {Key: "user_id", Value: "hmac:02"}}, ""},
 	} {
 		known, added := "domain: d\ndescriptors:\n- "+c.known+"\n", "domain: d\ndescriptors:\n- "+c.added+"\n"
-		h := replay.NewUnmatchableFinder(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))
+		h := recording.NewUnmatchableFinder(rulesfiletest.Parse(t, added), rulesfiletest.Parse(t, known))
 		h.Add(&decide.Request{Domain: "d", Descriptors: []decide.Descriptor{{Entries: c.entries}}})
 		got := ""
 		for _, m := range h.List(nil) {

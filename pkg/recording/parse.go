@@ -1,4 +1,4 @@
-package replay
+package recording
 
 import (
 	"encoding/json"
@@ -117,7 +117,7 @@ func timeOf(text string) (time.Time, bool) {
 	return inRange(t.UTC().Truncate(time.Microsecond))
 }
 
-func inRange(t time.Time) (time.Time, bool) { return t, !t.Before(earliest) && t.Before(latest) }
+func inRange(t time.Time) (time.Time, bool) { return t, InRange(t) }
 
 // parseHits sets the hits of the descriptors: one number for all, or one for each. A number with a
 // minus sign is a refund, -0 too.
