@@ -13,8 +13,8 @@ import (
 // imports decorators of stores, such as those in guard, but no store.
 type MemoryStats struct {
 	Keys, Bytes int64
-	Evicted     int64 // keys evicted for room before they expired
-	Rejected    int64 // operations that failed because there was no room
+	Evicted     int64 // keys that a full store evicted before they expired
+	Rejected    int64 // operations that failed because the store was full
 }
 
 // RegisterMemory registers the metrics of a store in memory.

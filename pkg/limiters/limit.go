@@ -260,10 +260,10 @@ func (l *Limit) StateID() string { return l.stateID }
 
 const maxTwinArgs = 5
 
-// TwinArgs returns n numbers that the algorithm's twin in another language needs, besides those
-// that every algorithm has: the maximum, the window, and the two flags. The header of the twin
-// lists them. Only windows by the calendar depend on now, in µs since 1970. The result is an array,
-// because a slice would be an allocation for each limit of a batch.
+// TwinArgs returns the n numbers that only this algorithm's twin in another language needs. The
+// header of the twin lists them. Every twin also gets the maximum, the window, and two flags. Only
+// windows by the calendar depend on now, in µs since 1970. The result is an array, because a slice
+// would be an allocation for each limit of a batch.
 func (l *Limit) TwinArgs(now int64) (args [maxTwinArgs]int64, n int) {
 	return l.algorithm.twinArgs(now)
 }

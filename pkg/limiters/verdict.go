@@ -19,8 +19,8 @@ type Verdict struct {
 	LeaseAlreadyOpen bool
 	By               DecidedBy
 	LeaseAt          LeaseLocation // of an allowed charge: where its lease may be
-	// Order orders verdicts of one key with equal At if the store used its own clock. It is below
-	// [OrderAfterStore] if the store decided.
+	// Order sorts the verdicts of one key with equal At, if the store used its own clock. It is
+	// below [OrderAfterStore] in a verdict of the store.
 	Order uint16
 	// At is when the operation was decided, in µs since 1970, by the store's clock, or with
 	// [ByShare] by the clock of this process. It is 0 with [ByPolicy], and if the operation failed.

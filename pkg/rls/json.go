@@ -119,7 +119,7 @@ var (
 func withoutQuote(err error) error {
 	for _, plain := range []error{errUnreadable, errNotARequest} {
 		if errors.Is(err, plain) {
-			return fmt.Errorf("%w: the body of the response names the fault", plain)
+			return fmt.Errorf("%w: only the response to the client names the fault, because it may quote the body", plain)
 		}
 	}
 	return err

@@ -21,7 +21,7 @@ import (
 //	refund, before its call      denials of its key   -                    -
 //	refund, after its call       denials of its key   generation           recordDenial, renewDenial
 //	DropDenials                  all denials          generation           recordDenial, renewDenial
-//	reset (each Forget method)   denials, debts       generation, resets   these two, and restoreDebt
+//	reset (each Forget method)   denials, debts       generation, resets   recordDenial, renewDenial, restoreDebt
 //	underMinHits, not denied     the denial           -                    -
 //
 // The last event is the reply to a charge below the minHits of a denial. If a denial is removed
