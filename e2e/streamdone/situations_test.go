@@ -58,8 +58,8 @@ func (s *scene) in(t *testing.T) *scene {
 	return &scene{s.stack, s.variant, fmt.Sprint(t.Name(), " ", lastScene.Add(1)), s.store}
 }
 
-// A store is a stack, another one for testFirstCallTimedOut, and on Redis a second Weir whose Redis can be made
-// slow.
+// A store is a stack, another one for testFirstCallTimedOut, and on Redis a second Weir whose Redis
+// can be made slow.
 type store struct {
 	*stack
 	hasty *stack // its Envoy waits for envoyTimeout only

@@ -673,8 +673,8 @@ func TestEndThatOnStoreErrorDecidesIsAnError(t *testing.T) {
 	}
 }
 
-// The end of a lease goes to the store that has it. If on_store_error allowed the request without any store,
-// there is no lease, so Weir ends nothing.
+// The end of a lease goes to the store that has it. If on_store_error allowed the request without
+// any store, there is no lease, so Weir ends nothing.
 func TestLeaseIsEndedAtItsHolder(t *testing.T) {
 	for leaseAt, want := range map[limiters.LeaseLocation]int{limiters.LeaseInStore: 1, limiters.LeaseOnlyInShare: 1, limiters.LeaseNowhere: 0} {
 		store := newLeaseStore()

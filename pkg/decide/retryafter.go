@@ -53,8 +53,8 @@ func (r *Result) deniers(yield func(int) bool) {
 	}
 }
 
-// comparableWait returns the wait of a denied descriptor, or the longest duration if waiting does not
-// help, so that waits compare.
+// comparableWait returns the wait of a denied descriptor, or the longest duration if waiting does
+// not help, so that waits compare.
 func (d *Decision) comparableWait() time.Duration {
 	if !d.MayFitLater() {
 		return math.MaxInt64

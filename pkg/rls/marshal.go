@@ -39,8 +39,8 @@ func (s *Service) marshal(e *exchange) []byte {
 	return bytes.Clone(e.wire)
 }
 
-// appendResponse appends the response of a decided request. It appends dynamic metadata as a further
-// message, because concatenated messages are merged when they are decoded.
+// appendResponse appends the response of a decided request. It appends dynamic metadata as a
+// further message, because concatenated messages are merged when they are decoded.
 func (s *Service) appendResponse(b []byte, e *exchange) []byte {
 	result := &e.observation.Result
 	b = appendNumber(b, tagOverallCode, uint64(overallCode(result)))

@@ -113,8 +113,8 @@ func (m *message) proto() *ratelimitv3.RateLimitRequest {
 	return r
 }
 
-// testSameAsProto decodes wire with this package, into a reused exchange, and with proto.Unmarshal. The
-// results must be equal.
+// testSameAsProto decodes wire with this package, into a reused exchange, and with proto.Unmarshal.
+// The results must be equal.
 func testSameAsProto(t *testing.T, c *exchange, wire []byte) {
 	t.Helper()
 	var want ratelimitv3.RateLimitRequest

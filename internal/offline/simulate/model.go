@@ -75,8 +75,8 @@ func (o Options) withDefaults() Options {
 }
 
 // A LineReader returns the requests of a recording in the order of their times, and then [io.EOF].
-// [recording.MultiReader] and [Synthetic] are LineReaders. A LineReader must not reuse the memory of a
-// line.
+// [recording.MultiReader] and [Synthetic] are LineReaders. A LineReader must not reuse the memory
+// of a line.
 type LineReader interface {
 	Next(into *recording.Line) error
 }

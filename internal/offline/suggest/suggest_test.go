@@ -384,8 +384,8 @@ func TestReportExplainsRecordingsWithoutASuggestion(t *testing.T) {
 	}
 }
 
-// A Collector with too little memory keeps a part of the keys. The interval of the keys denied has the
-// true number in at least 90 of the recordings of seeds 1 to 100.
+// A Collector with too little memory keeps a part of the keys. The interval of the keys denied has
+// the true number in at least 90 of the recordings of seeds 1 to 100.
 func TestSampledKeysHitAreWithinTheirInterval(t *testing.T) {
 	if testing.Short() {
 		t.Skip("100 recordings take seconds, and minutes with the race detector: run without -short")

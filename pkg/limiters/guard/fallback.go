@@ -20,8 +20,8 @@ import (
 // charges, because a few large charges spread less evenly over the replicas than many small ones.
 //
 // Once the local store has decided an operation with a lease, all other ends go to both stores,
-// because the lease may be in either. Ends are never denied, and FallbackStats does not count them. A canceled Take applies no OnStoreError, but the local
-// store still receives its lease ends.
+// because the lease may be in either. Ends are never denied, and FallbackStats does not count them.
+// A canceled Take applies no OnStoreError, but the local store still receives its lease ends.
 type Fallback struct {
 	store             limiters.Store
 	local             localFallback

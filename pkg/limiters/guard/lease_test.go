@@ -160,8 +160,8 @@ func TestCanceledEndReachesTheLocalStore(t *testing.T) {
 	}
 }
 
-// A rule whose on_store_error changes in an outage leaves no lease behind in the local store, whether
-// the store then decides the end or fails it.
+// A rule whose on_store_error changes in an outage leaves no lease behind in the local store,
+// whether the store then decides the end or fails it.
 func TestEndUnderAnotherOnStoreErrorReachesTheLocalStore(t *testing.T) {
 	for _, now := range []limiters.OnStoreError{limiters.OnStoreErrorFail, limiters.OnStoreErrorAllow, limiters.OnStoreErrorDeny} {
 		for _, failure := range []error{errUnreachable, nil} {
