@@ -3,7 +3,9 @@ package tlsfiles
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"os"
 
+	"github.com/weir-rls/weir/internal/reloadfile"
 	"github.com/weir-rls/weir/internal/smallfile"
 )
 
@@ -18,7 +20,8 @@ type Client struct {
 }
 
 // Config reads the files. Its error names the failing file. The client certificate is read again
-// for each connection; a changed CA takes effect with the next call of Config.
+// for each connection; a changed CA takes effect with the next call of Config. See also
+// [Client.Reloading].
 func (c Client) Config() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName}
 	if c.CA != "" {
@@ -41,6 +44,22 @@ func (c Client) Config() (*tls.Config, error) {
 		config.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s, config.RootCAs) }
 	}
 	return config, nil
+}
+
+// Reloading returns a function for the configuration of the next connection, which reads a changed
+// CA again. If the new CA is invalid, the last good configuration stays in use, each call tries
+// again, and failed is called once for each different error. A CA that is no regular file, such as
+// a pipe, is read once.
+func (c Client) Reloading(failed func(error)) (current func() *tls.Config, err error) {
+	if info, err := os.Stat(c.CA); err != nil || !info.Mode().IsRegular() {
+		config, err := c.Config() // its error also names a missing file
+		return func() *tls.Config { return config }, err
+	}
+	config, err := reloadfile.New("the CA file", []string{c.CA}, c.Config, failed)
+	if err != nil {
+		return nil, err
+	}
+	return config.Current, nil
 }
 
 func (c Client) pair(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
