@@ -164,6 +164,20 @@ func named(err error, variable string) bool {
 	return strings.HasPrefix(err.Error(), variable+": ") || strings.HasPrefix(err.Error(), variable+" must ")
 }
 
+// With a value that automemlimit cannot use, Weir would run without a memory limit.
+func TestMemoryLimitIsAFraction(t *testing.T) {
+	for value, want := range map[string]bool{
+		"": true, "off": true, "0.8": true, "1": true, "90%": false, "1.5": false, "0": false, "-1": false, "NaN": false, "OFF": false,
+	} {
+		t.Setenv("AUTOMEMLIMIT", value)
+		s := defaults()
+		err := s.Validate()
+		if text := "AUTOMEMLIMIT must be off, or above 0 and at most 1, not " + value; (err == nil) != want || err != nil && err.Error() != text {
+			t.Errorf("%q: error %v, want it accepted: %v", value, err, want)
+		}
+	}
+}
+
 // Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values
 // that are out of range.
 func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
