@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // defaults returns valid settings.
@@ -253,6 +255,29 @@ func TestTLSFilesWithoutTLSHaveNoEffect(t *testing.T) {
 	s.XDS.UseTLS = true
 	if found := ineffective(t, &s); len(found) > 0 {
 		t.Errorf("with TLS: %+v, want none", found)
+	}
+}
+
+func TestSettingsOfAnotherStoreOrSourceHaveNoEffect(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Serve)
+		want   string // empty: none
+	}{
+		{func(s *Serve) { s.BackendType, s.Redis.URL = Memory, "redis:6379" }, "REDIS_URL"},
+		{func(s *Serve) { s.Redis.URL = "redis:6379" }, ""},
+		{func(s *Serve) { s.BackendType, s.Redis.URL = Redis, "redis:6379" }, ""},
+		{func(s *Serve) { s.BackendType = Memory }, ""},
+		{func(s *Serve) { s.ConfigType, s.Config = FromXDS, "rules.yaml" }, "CONFIG_PATH"},
+		{func(s *Serve) { s.ConfigType, s.RulesFile = FromXDS, "received.json" }, ""},
+		{func(s *Serve) { s.Config, s.RulesFile = "rules.yaml", "received.json" }, "CONFIG_GRPC_XDS_RULES_FILE"},
+	} {
+		s := defaults()
+		c.change(&s)
+		must.Succeed(t, s.Validate())
+		found := ineffective(t, &s)
+		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0].Setting != c.want) {
+			t.Errorf("%+v, want %q alone", found, c.want)
+		}
 	}
 }
 
