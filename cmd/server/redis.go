@@ -73,7 +73,9 @@ func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer
 		}
 	}
 	if server.TLS || c.TLS != nil {
-		files := tlsfiles.Client{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
+		files := tlsfiles.Client{
+			Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname, Expired: logExpired(log),
+		}
 		c.CurrentTLS, err = files.Reloading(func(err error) {
 			log.Error("CA of Redis not reloaded, the old one stays in use", zap.Error(err))
 		})

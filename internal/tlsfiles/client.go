@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"os"
+	"time"
 
 	"github.com/weir-rls/weir/internal/reloadfile"
 	"github.com/weir-rls/weir/internal/smallfile"
@@ -17,6 +18,10 @@ type Client struct {
 
 	ServerName   string // the name that the server's certificate must have; empty: the host of the connection
 	SkipHostname bool   // accept any name in the server's certificate
+
+	// Expired, if set, is called with the path and the end of a client certificate that has
+	// expired, each time that the certificate is loaded. Servers then reject it.
+	Expired func(path string, notAfter time.Time)
 }
 
 // Config reads the files. Its error names the failing file. The client certificate is read again
@@ -63,7 +68,7 @@ func (c Client) Reloading(failed func(error)) (current func() *tls.Config, err e
 }
 
 func (c Client) pair(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	pair, err := readPair(c.Cert, c.Key)
+	pair, err := readPair(c.Cert, c.Key, c.Expired)
 	return &pair, err
 }
 

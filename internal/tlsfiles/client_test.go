@@ -118,6 +118,27 @@ func TestClientReloadsItsCertificate(t *testing.T) {
 	}
 }
 
+func TestExpiredClientCertificateIsReportedForEachConnection(t *testing.T) {
+	authority := certtest.New(t)
+	pair, reports := authority.Issue(t, "weir"), 0
+	files := Client{Cert: pair.Cert, Key: pair.Key, CA: authority.File, Expired: func(path string, _ time.Time) {
+		if reports++; path != pair.Cert {
+			t.Errorf("reported %s, want %s", path, pair.Cert)
+		}
+	}}
+	config, err := files.Config()
+	must.Succeed(t, err)
+	expire(t, pair)
+	for want := range 3 {
+		if reports != want {
+			t.Errorf("%d reports, want %d", reports, want)
+		}
+		if connect(t, authority, "127.0.0.1", config) == nil {
+			t.Error("the server accepted an expired certificate")
+		}
+	}
+}
+
 // A rotation first adds the new CA to the file, and then replaces the server's certificate. Each
 // connection verifies the server's name and chain as crypto/tls does.
 func TestReloadingClientUsesAChangedCA(t *testing.T) {
