@@ -154,6 +154,8 @@ func TestCheckSettings(t *testing.T) {
 			[]string{"warning: REDIS_AUHT has no effect: unknown setting: did you mean REDIS_AUTH?\n"}}},
 		{"REDIS_AUHT=secret", commandTest{"check --settings --strict", 1, nil, []string{"REDIS_AUHT has no effect: "}}},
 		{"GRPC_CLIENT_TLS_SAN=envoy", commandTest{"check --settings --strict", 1, nil, []string{"GRPC_CLIENT_TLS_SAN has no effect: "}}},
+		{"AUTOMEMLIMIT=90%", commandTest{"check --settings", 1, nil, []string{"AUTOMEMLIMIT must be off, or above 0 and at most 1, not 90%"}}},
+		{"AUTOMEMLIMIT=90%", commandTest{"--config " + good, 2, nil, []string{"AUTOMEMLIMIT must be off, or above 0 and at most 1, not 90%"}}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings", 1, nil, []string{`STORE_TIMEOUT: "15" has no unit`}}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings -o json", 1, []string{`"severity": "fault",` + "\n    " + `"id": "setting",`, `STORE_TIMEOUT: \"15\" has no unit`}, nil}},
 		{"STORE_TIMEOUT=15", commandTest{"check --settings --format=github", 1, []string{`::error title=setting::STORE_TIMEOUT: "15" has no unit`}, nil}},

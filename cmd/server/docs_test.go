@@ -87,6 +87,7 @@ func settingsTable(t *testing.T) string {
 	}
 	fmt.Fprint(b, "\n## The Go runtime\n\nThe Go runtime's variables apply too. If `GOGC` is unset, Weir limits garbage to 512 MiB or half of the live bytes, whichever is more. If\n"+
 		"`GOMEMLIMIT` is unset, Weir sets it to 0.9 of the cgroup's memory. `AUTOMEMLIMIT=0.8` sets another fraction, and `AUTOMEMLIMIT=off` no limit.\n"+
+		"Weir does not start with another value of `AUTOMEMLIMIT`, such as `90%`.\n"+
 		"\n## Without effect\n\nWeir accepts these variables of envoyproxy/ratelimit, so that a deployment need not change. It ignores them, "+
 		"and logs each one that is set.\n\n| variables | why |\n|---|---|\n")
 	var reasons []string

@@ -2,7 +2,13 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -231,6 +237,33 @@ func TestOverlayMayBeAddedAndRemoved(t *testing.T) {
 	s.log.await(t, seen, "rules loaded")
 	if got := s.remaining("carol"); got != 2 {
 		t.Errorf("%d remaining of 3 without the overlay, want 2", got)
+	}
+}
+
+// Clients reject an expired certificate, and Redis and the control plane an expired client's.
+func TestExpiredCertificatesAreLogged(t *testing.T) {
+	t.Parallel()
+	expired := func() certtest.Pair {
+		pair := certtest.New(t).Issue(t, "weir")
+		key := pair.Load(t).PrivateKey.(*ecdsa.PrivateKey)
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		must.Succeed(t, err)
+		write(t, pair.Cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+		return pair
+	}
+	server, redis, controlPlane := expired(), expired(), expired()
+	s := startServer(t, "GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+server.Cert, "GRPC_SERVER_TLS_KEY="+server.Key,
+		"REDIS_URL=rediss://127.0.0.1:1", "REDIS_TLS_CLIENT_CERT="+redis.Cert, "REDIS_TLS_CLIENT_KEY="+redis.Key,
+		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=127.0.0.1:1", "CONFIG_GRPC_XDS_SERVER_USE_TLS=true",
+		"CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+controlPlane.Cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+controlPlane.Key)
+	for _, pair := range []certtest.Pair{server, redis, controlPlane} {
+		line, _ := s.log.await(t, 0, fmt.Sprintf(`"certificate":%q`, pair.Cert))
+		for _, want := range []string{`"warn"`, "certificate expired", "2001-02-03T04:05:06"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("the line lacks %q: %s", want, line)
+			}
+		}
 	}
 }
 

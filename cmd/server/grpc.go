@@ -74,7 +74,7 @@ func grpcOptions(s *settings.Listeners, log *zap.Logger) ([]grpc.ServerOption, e
 	if err != nil {
 		return nil, err
 	}
-	files := tlsfiles.Server{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients}
+	files := tlsfiles.Server{Cert: s.ServerCert, Key: s.ServerKey, ClientCA: s.ClientCA, Clients: clients, Expired: logExpired(log)}
 	config, err := files.Config(func(err error) {
 		log.Error("certificates of the rate limit service not reloaded, the old ones stay in use", zap.Error(err))
 	})

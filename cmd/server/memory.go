@@ -40,9 +40,6 @@ func (e *environment) openMemory(st *storeStack) {
 	}
 	var file *snapshot.File
 	st.memory, file = snapshot.Open(s.MemorySnapshot, memoryOptions(s), e.log)
-	if file == nil {
-		return
-	}
 	st.save = file.Save
 	e.metrics.RegisterSnapshot(func() telemetry.SnapshotStats { return telemetry.SnapshotStats(file.Stats()) })
 	e.tasks = append(e.tasks, func(ctx context.Context) { file.Run(ctx, s.MemorySnapshotInterval) })

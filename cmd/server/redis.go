@@ -18,7 +18,8 @@ import (
 // st.
 func (e *environment) openRedis(st *storeStack, prefix string, server *settings.RedisServer) (*redisstore.Store, error) {
 	s := e.settings
-	c, err := redisOptions(s, prefix, server)
+	log := e.log.With(zap.String("redis", prefix))
+	c, err := redisOptions(s, prefix, server, log)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +30,6 @@ func (e *environment) openRedis(st *storeStack, prefix string, server *settings.
 		// The keys of a group must be on one node of a cluster.
 		o.Tag = descriptors.DomainOf
 	}
-	log := e.log.With(zap.String("redis", prefix))
 	store := redisstore.New(c, o)
 	e.closers = append(e.closers, func() {
 		if err := store.Close(); err != nil {
@@ -55,7 +55,7 @@ func redisURLOptions(prefix string, server *settings.RedisServer) (c connect.Opt
 }
 
 // redisOptions returns how to connect to a Redis whose variables begin with prefix.
-func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer) (connect.Options, error) {
+func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer, log *zap.Logger) (connect.Options, error) {
 	c, err := redisURLOptions(prefix, server)
 	if err != nil {
 		return c, err
@@ -73,8 +73,12 @@ func redisOptions(s *settings.Serve, prefix string, server *settings.RedisServer
 		}
 	}
 	if server.TLS || c.TLS != nil {
-		files := tlsfiles.Client{Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname}
-		c.TLS, err = files.Config()
+		files := tlsfiles.Client{
+			Cert: s.RedisCert, Key: s.RedisKey, CA: s.RedisCA, SkipHostname: s.RedisSkipHostname, Expired: logExpired(log),
+		}
+		c.CurrentTLS, err = files.Reloading(func(err error) {
+			log.Error("CA of Redis not reloaded, the old one stays in use", zap.Error(err))
+		})
 		if err != nil {
 			return c, fmt.Errorf("%s_TLS: %w", prefix, err)
 		}

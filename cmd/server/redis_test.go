@@ -16,6 +16,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-rls/weir/internal/certtest"
 	"github.com/weir-rls/weir/internal/must"
 	"github.com/weir-rls/weir/internal/redistest"
 )
@@ -155,6 +156,27 @@ func TestRedisPasswordFileIsReread(t *testing.T) {
 		t.Errorf("%d left, want 1", got)
 	}
 	mustNotShow(t, []string{first, second}, "the log", s.output.String())
+}
+
+// The CA of Redis is added to the file without a restart.
+func TestChangedCAOfRedisIsReread(t *testing.T) {
+	t.Parallel()
+	old, renewed := certtest.New(t), certtest.New(t)
+	redis, client := redistest.StartTLS(t, renewed, "127.0.0.1"), renewed.Issue(t, "weir")
+	both := string(must.Read(t, old.File)) + string(must.Read(t, renewed.File))
+	s := startServer(t, "CONFIG_PATH="+rulesFile(t), "REDIS_URL=rediss://"+redis.Addr, "REDIS_TLS_CACERT="+old.File,
+		"REDIS_TLS_CLIENT_CERT="+client.Cert, "REDIS_TLS_CLIENT_KEY="+client.Key)
+	s.log.await(t, 0, "unknown authority")
+	write(t, old.File, "half a certifica")
+	line, _ := s.log.await(t, 0, "CA of Redis not reloaded, the old one stays in use")
+	if !strings.Contains(line, old.File) {
+		t.Errorf("the log does not name %s: %s", old.File, line)
+	}
+	write(t, old.File, both)
+	s.awaitHealthy()
+	if got := s.remaining("alice"); got != 2 {
+		t.Errorf("%d left, want 2", got)
+	}
 }
 
 // A lease that a replica grants without Redis ends there, if another limit denies its request.

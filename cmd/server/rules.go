@@ -31,7 +31,7 @@ func (p *process) openLoader() (*ruleload.Loader, error) {
 		Loaded:               p.rulesLoaded(ruleWarnings(s, p.log)),
 	}
 	if s.ConfigType == settings.FromXDS {
-		source, err := newXDS(&s.XDS, p.metrics.RegisterXDS())
+		source, err := newXDS(&s.XDS, p.metrics.RegisterXDS(), p.log)
 		if err != nil {
 			return nil, err
 		}

@@ -53,9 +53,16 @@ func TestRulesReloadOnFileChange(t *testing.T) {
 	if _, metrics := s.get("/metrics"); !strings.Contains(metrics, `weir_rules_loads_total{result="error"} 2`) {
 		t.Error("/metrics does not count the two failures")
 	}
+	const lastLoad = "weir_rules_last_load_successful"
+	if got := s.metric(lastLoad); got != "0" {
+		t.Errorf("%s is %s after a failure, want 0", lastLoad, got)
+	}
 
 	write(t, path, strings.Replace(rules, "user_id", "tenant", 1))
 	_, _ = s.log.await(t, seen, "rules loaded")
+	if got := s.metric(lastLoad); got != "1" {
+		t.Errorf("%s is %s after a load, want 1", lastLoad, got)
+	}
 	if r, err := s.call("alice"); err != nil || r.GetStatuses()[0].GetCurrentLimit() != nil {
 		t.Errorf("after the rule went: %v, %v", r, err)
 	}

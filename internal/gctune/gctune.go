@@ -16,8 +16,15 @@ const memoryRatio = 0.9
 
 // LimitMemory sets Go's soft memory limit to 90 % of the cgroup's limit and returns it, or
 // math.MaxInt64 if there is none. GOMEMLIMIT and AUTOMEMLIMIT take precedence.
-func LimitMemory() (bytes int64, err error) {
-	return memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
+func LimitMemory() (bytes int64, err error) { return limitMemory(memlimit.FromCgroup) }
+
+func limitMemory(provider memlimit.Provider) (bytes int64, err error) {
+	for _, variable := range []string{"GOMEMLIMIT", "AUTOMEMLIMIT"} {
+		if os.Getenv(variable) == "" {
+			_ = os.Unsetenv(variable) // memlimit would set no limit because of an empty variable
+		}
+	}
+	return memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(provider))
 }
 
 // Bounds of the garbage that accumulates between collections, in bytes.

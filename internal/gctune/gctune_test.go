@@ -2,9 +2,12 @@ package gctune
 
 import (
 	"context"
+	"runtime/debug"
 	"runtime/metrics"
 	"testing"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
 
 	"github.com/weir-rls/weir/internal/must"
 )
@@ -34,6 +37,18 @@ func TestGCPercentBoundsGarbage(t *testing.T) {
 		if p := percent(live); p != want {
 			t.Errorf("%d live bytes: %d %%, want %d", live, p, want)
 		}
+	}
+}
+
+// Charts render unset variables as empty ones.
+func TestEmptyVariablesLeaveTheDefaultMemoryLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	t.Setenv("AUTOMEMLIMIT", "")
+	t.Setenv("GOMEMLIMIT", "")
+	bytes, err := limitMemory(memlimit.Limit(1000))
+	if err != nil || bytes != 900 || debug.SetMemoryLimit(-1) != 900 {
+		t.Errorf("%d bytes, %v, want 900 of 1000", bytes, err)
 	}
 }
 

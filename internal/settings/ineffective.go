@@ -21,7 +21,8 @@ func (s *Serve) Ineffective(environ []string) ([]Ineffective, error) {
 	return append(append(found, s.unused()...), misspelled(values)...), err
 }
 
-// unused returns the settings whose feature is off.
+// unused returns the settings whose feature is off, or that belong to another store or source of
+// rules.
 func (s *Serve) unused() (found []Ineffective) {
 	plainXDS := s.ConfigType == FromXDS && !s.XDS.UseTLS
 	noStatsd := !s.UseStatsd && !s.UseDogStatsd && !s.DisableStats
@@ -37,6 +38,9 @@ func (s *Serve) unused() (found []Ineffective) {
 		{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY", s.XDS.ClientKey != "" && plainXDS, noXDSTLS},
 		{"CONFIG_GRPC_XDS_SERVER_TLS_CACERT", s.XDS.ServerCA != "" && plainXDS, noXDSTLS},
 		{"CONFIG_GRPC_XDS_SERVER_TLS_SAN", s.XDS.ServerSAN != "" && plainXDS, noXDSTLS},
+		{"CONFIG_PATH", s.Config != "" && s.ConfigType == FromXDS, "CONFIG_TYPE is GRPC_XDS_SOTW: the rules come from the control plane"},
+		{"CONFIG_GRPC_XDS_RULES_FILE", s.RulesFile != "" && s.ConfigType != FromXDS, "CONFIG_TYPE is FILE: the rules come from files"},
+		{"REDIS_URL", s.Redis.URL != "" && s.BackendType == Memory, "BACKEND_TYPE is memory: the counters are in memory"},
 		{"MEMORY_SNAPSHOT", s.MemorySnapshot != "" && s.BackendType != Memory, "the counters are in Redis"},
 		{"RECORD_SECRET_FILE", s.RecordSecretFile != "" && s.RecordPath == "", "RECORD_PATH is not set: Weir records nothing"},
 		{"RETRY_AFTER_JITTER", s.RetryAfterJitter != "" && s.ResponseHeadersStandard == "", "RESPONSE_HEADERS_STANDARD is not set: Weir sends no Retry-After"},

@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +28,18 @@ func (p *Process) complete(errs *settingErrors) {
 	positive(errs, "STOP_TIMEOUT", p.StopTimeout)
 	if p.DrainDelay < 0 {
 		errs.require("DRAIN_DELAY", p.DrainDelay, "be at least 0")
+	}
+	requireMemoryLimit(errs, os.Getenv("AUTOMEMLIMIT"))
+}
+
+// requireMemoryLimit checks the value of AUTOMEMLIMIT, which package gctune uses. A value that it
+// cannot use would leave the process without a memory limit.
+func requireMemoryLimit(errs *settingErrors, value string) {
+	if value == "" || value == "off" {
+		return
+	}
+	if ratio, err := strconv.ParseFloat(value, 64); err != nil || !(ratio > 0 && ratio <= 1) {
+		errs.require("AUTOMEMLIMIT", value, "be off, or above 0 and at most 1")
 	}
 }
 

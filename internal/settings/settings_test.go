@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap/zapcore"
+
+	"github.com/weir-rls/weir/internal/must"
 )
 
 // defaults returns valid settings.
@@ -164,6 +166,20 @@ func named(err error, variable string) bool {
 	return strings.HasPrefix(err.Error(), variable+": ") || strings.HasPrefix(err.Error(), variable+" must ")
 }
 
+// With a value that automemlimit cannot use, Weir would run without a memory limit.
+func TestMemoryLimitIsAFraction(t *testing.T) {
+	for value, want := range map[string]bool{
+		"": true, "off": true, "0.8": true, "1": true, "90%": false, "1.5": false, "0": false, "-1": false, "NaN": false, "OFF": false,
+	} {
+		t.Setenv("AUTOMEMLIMIT", value)
+		s := defaults()
+		err := s.Validate()
+		if text := "AUTOMEMLIMIT must be off, or above 0 and at most 1, not " + value; (err == nil) != want || err != nil && err.Error() != text {
+			t.Errorf("%q: error %v, want it accepted: %v", value, err, want)
+		}
+	}
+}
+
 // Charts render unset variables as empty ones. The libraries of envoyproxy/ratelimit clamp values
 // that are out of range.
 func TestEmptyAndOutOfRangeValuesOfRatelimitAreAccepted(t *testing.T) {
@@ -239,6 +255,29 @@ func TestTLSFilesWithoutTLSHaveNoEffect(t *testing.T) {
 	s.XDS.UseTLS = true
 	if found := ineffective(t, &s); len(found) > 0 {
 		t.Errorf("with TLS: %+v, want none", found)
+	}
+}
+
+func TestSettingsOfAnotherStoreOrSourceHaveNoEffect(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Serve)
+		want   string // empty: none
+	}{
+		{func(s *Serve) { s.BackendType, s.Redis.URL = Memory, "redis:6379" }, "REDIS_URL"},
+		{func(s *Serve) { s.Redis.URL = "redis:6379" }, ""},
+		{func(s *Serve) { s.BackendType, s.Redis.URL = Redis, "redis:6379" }, ""},
+		{func(s *Serve) { s.BackendType = Memory }, ""},
+		{func(s *Serve) { s.ConfigType, s.Config = FromXDS, "rules.yaml" }, "CONFIG_PATH"},
+		{func(s *Serve) { s.ConfigType, s.RulesFile = FromXDS, "received.json" }, ""},
+		{func(s *Serve) { s.Config, s.RulesFile = "rules.yaml", "received.json" }, "CONFIG_GRPC_XDS_RULES_FILE"},
+	} {
+		s := defaults()
+		c.change(&s)
+		must.Succeed(t, s.Validate())
+		found := ineffective(t, &s)
+		if c.want == "" && len(found) > 0 || c.want != "" && (len(found) != 1 || found[0].Setting != c.want) {
+			t.Errorf("%+v, want %q alone", found, c.want)
+		}
 	}
 }
 

@@ -12,7 +12,7 @@ type Store struct {
 	Redis             RedisServer   `embed:"" prefix:"redis-" envprefix:"REDIS_" set:"server=REDIS" set:"url=" set:"no_url= Default: none, so counters are in memory. With BACKEND_TYPE=redis and no URL, Weir uses ${redis_socket}."` //nolint:staticcheck // kong reads every "set" of a tag
 	RedisCert         string        `env:"REDIS_TLS_CLIENT_CERT" name:"redis-tls-client-cert" placeholder:"FILE" help:"The client certificate for Redis, in PEM. Weir reads it for each connection."`
 	RedisKey          string        `env:"REDIS_TLS_CLIENT_KEY" name:"redis-tls-client-key" placeholder:"FILE" help:"The key of the client certificate, in PEM."`
-	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs Redis' certificate, in PEM. Default: the CAs of the system."`
+	RedisCA           string        `env:"REDIS_TLS_CACERT" name:"redis-tls-cacert" placeholder:"FILE" help:"The CA that signs Redis' certificate, in PEM. Weir reads it again when the file changes. Default: the CAs of the system."`
 	RedisSkipHostname bool          `env:"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION" name:"redis-tls-skip-hostname-verification" help:"Accept any name in Redis' certificate. The CA is still verified."`
 	CacheKeyPrefix    string        `env:"CACHE_KEY_PREFIX" help:"A prefix of every key in Redis. Set it if several installations with different rules share a Redis."`
 	KeyHashSecret     string        `env:"KEY_HASH_SECRET" placeholder:"SECRET" help:"A secret of at least 16 bytes, the same for all replicas. Redis keys then contain an HMAC-SHA256 under this secret instead of user data. A new secret resets all counters."`

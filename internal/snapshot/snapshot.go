@@ -21,9 +21,10 @@ import (
 
 // A File is the snapshot of a store. It is safe for concurrent use.
 type File struct {
-	path  string
-	store *memstore.Store
-	log   *zap.Logger
+	path    string
+	store   *memstore.Store
+	log     *zap.Logger
+	refused error // why no save may replace what is at path; nil: a save may
 
 	saving sync.Mutex // held while the file is written
 
@@ -40,7 +41,7 @@ type Stats struct {
 
 // Open returns a store with the counters in the file path, and the File that saves them again. If
 // the file cannot be loaded, Open renames it, and the store is empty. If the file cannot be renamed
-// either, Open returns no File, because a save would overwrite it.
+// either, each save fails, because it would overwrite the file.
 func Open(path string, o memstore.Options, log *zap.Logger) (*memstore.Store, *File) {
 	log = log.With(zap.String("snapshot", path))
 	since := time.Now()
@@ -60,7 +61,7 @@ func Open(path string, o memstore.Options, log *zap.Logger) (*memstore.Store, *F
 		log.Error("snapshot not loaded, counters start at zero and will not be saved", zap.Error(err),
 			zap.NamedError("rename_error", renameErr),
 			zap.String("remedy", "set MEMORY_SNAPSHOT to another path, or remove the file or folder at this path, and restart"))
-		return store, nil
+		return store, &File{path: path, store: store, log: log, refused: renameErr}
 	}
 	log.Error("snapshot not loaded, counters start at zero", zap.Error(err), zap.String("kept_as", keptAs),
 		zap.String("remedy", "if another version of Weir wrote the snapshot, stop Weir, rename the file back and start that version; otherwise remove the file"))
@@ -107,22 +108,25 @@ func (f *File) Run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Save atomically replaces the file, see [atomicfile.Write].
+// Save atomically replaces the file, see [atomicfile.Write]. It logs and counts a failure.
 func (f *File) Save() {
 	f.saving.Lock()
 	defer f.saving.Unlock()
 	since := time.Now()
 	var keys int64
-	err := atomicfile.Write(f.path, func(w io.Writer) (err error) {
-		keys, err = f.store.Save(w)
-		return err
-	})
+	err := f.refused
+	if err == nil {
+		err = atomicfile.Write(f.path, func(w io.Writer) (err error) {
+			keys, err = f.store.Save(w)
+			return err
+		})
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
 		f.stats.Failures++
 		f.log.Error("counters not saved", zap.Error(err),
-			zap.String("remedy", "check that the folder of MEMORY_SNAPSHOT exists, is writable and is not full"))
+			zap.String("remedy", "check that MEMORY_SNAPSHOT names a file, and that its folder exists, is writable and is not full"))
 		return
 	}
 	f.stats.SavedAt, f.stats.Saved = time.Now(), keys

@@ -27,8 +27,12 @@ func open(path string) (*File, observer.LoggedEntry) {
 func TestFolderAtSnapshotPathIsNotLoadedOrRenamed(t *testing.T) {
 	path := t.TempDir()
 	f, line := open(path)
-	if reason, _ := line.ContextMap()["error"].(string); f != nil || !strings.Contains(reason, path+": not a regular file") {
-		t.Errorf("got file %v, logged %v, want no snapshot", f, line)
+	if reason, _ := line.ContextMap()["error"].(string); !strings.Contains(reason, path+": not a regular file") {
+		t.Errorf("logged %v, want the reason", line)
+	}
+	f.Save()
+	if s := f.Stats(); s != (Stats{Failures: 1}) {
+		t.Errorf("%+v, want one failure", s)
 	}
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		t.Errorf("%v, want the folder to be left where it is", err)
@@ -55,6 +59,21 @@ func TestSavesAreCounted(t *testing.T) {
 	}
 	if again.Save(); again.Stats().Saved != 1 {
 		t.Errorf("saved after a restart: %+v, want one key", again.Stats())
+	}
+}
+
+// A save would overwrite a snapshot that another version of Weir can read.
+func TestSnapshotThatCannotBeRenamedIsNotOverwritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "snapshot")
+	must.Write(t, path, "dear diary")
+	must.Write(t, filepath.Join(path+".refused", "within"), "a folder is not replaced")
+	f, line := open(path)
+	if line.Message != "snapshot not loaded, counters start at zero and will not be saved" {
+		t.Errorf("logged %v", line)
+	}
+	f.Save()
+	if s, kept := f.Stats(), must.Read(t, path); s != (Stats{Failures: 1}) || string(kept) != "dear diary" {
+		t.Errorf("%+v and %q, want one failure and the old file", s, kept)
 	}
 }
 

@@ -99,6 +99,7 @@ var sections = []struct {
 		{"weir_rules", ""},
 		{"weir_rules_info", "If replicas behave differently, compare their versions. Receipts and log lines contain the version too."},
 		{"weir_rules_loads_total", "If a change has no effect, look for the result `error`."},
+		{"weir_rules_last_load_successful", "If it is 0, the log states the faults."},
 		{"weir_rules_loaded_timestamp_seconds", "It shows whether a change has arrived."},
 		{"weir_xds_connected", ""},
 		{"weir_xds_pushes_total", "If a change has no effect, look for the result `rejected`."},

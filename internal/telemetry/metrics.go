@@ -31,6 +31,7 @@ type Metrics struct {
 	storeTime   prometheus.Histogram
 	hits        *hitMetrics
 	loads       *prometheus.CounterVec
+	lastLoad    prometheus.Gauge
 	loaded      prometheus.Gauge
 	rules       prometheus.Gauge
 	panics      prometheus.Counter
@@ -67,6 +68,9 @@ func NewMetrics(version string) *Metrics {
 		loads: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_rules_loads_total", Help: "Number of attempts to load rules, by result: ok or error. After an error, the previous rules stay in force.",
 		}, []string{"result"}),
+		lastLoad: auto.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_rules_last_load_successful", Help: "1, or 0 while the last attempt to load rules or an overlay has failed. It is 1 before the first attempt.",
+		}),
 		loaded: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_rules_loaded_timestamp_seconds", Help: "Time at which Weir loaded the rules in force, in Unix seconds.",
 		}),
@@ -96,6 +100,7 @@ func NewMetrics(version string) *Metrics {
 	m.over = m.requests.WithLabelValues(codes.OK.String(), "over_limit")
 	m.loads.WithLabelValues("ok")
 	m.loads.WithLabelValues("error")
+	m.lastLoad.Set(1)
 	m.Handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	return m
 }
@@ -162,9 +167,11 @@ func decidedByCache(decisions []decide.Decision) bool {
 func (m *Metrics) Loaded(rules *descriptors.Rules, now time.Time, err error) {
 	if err != nil {
 		m.loads.WithLabelValues("error").Inc()
+		m.lastLoad.Set(0)
 		return
 	}
 	m.loads.WithLabelValues("ok").Inc()
+	m.lastLoad.Set(1)
 	m.loaded.Set(float64(now.UnixNano()) / 1e9)
 	_, n := rules.Counts()
 	m.rules.Set(float64(n))

@@ -88,6 +88,25 @@ weir_requests_total{code="OK",overall="over_limit"} 1
 	}
 }
 
+// An alert on the count of failed loads would end while the rules still have faults.
+func TestGaugeIsZeroWhileTheLastLoadHasFailed(t *testing.T) {
+	m := NewMetrics("test")
+	expect := func(when string, want float64) {
+		t.Helper()
+		if got := testutil.ToFloat64(m.lastLoad); got != want {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	expect("before the first load", 1)
+	m.Loaded(nil, time.Now(), errors.New("a bad file"))
+	expect("after a bad file", 0)
+	m.Loaded(loaded(t, "domain: d"), time.Now(), nil)
+	expect("after a good file", 1)
+	m.Loaded(nil, time.Now(), errors.New("a bad file"))
+	m.Loaded(nil, time.Now(), errors.New("a bad file"))
+	expect("after two bad files", 0)
+}
+
 func TestSeriesOfRemovedRulesAreDropped(t *testing.T) {
 	m := NewMetrics("test")
 	hit := func(rule string) {

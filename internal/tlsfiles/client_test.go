@@ -118,13 +118,93 @@ func TestClientReloadsItsCertificate(t *testing.T) {
 	}
 }
 
-// A client reads the CA once, so it may come from a pipe.
+func TestExpiredClientCertificateIsReportedForEachConnection(t *testing.T) {
+	authority := certtest.New(t)
+	pair, reports := authority.Issue(t, "weir"), 0
+	files := Client{Cert: pair.Cert, Key: pair.Key, CA: authority.File, Expired: func(path string, _ time.Time) {
+		if reports++; path != pair.Cert {
+			t.Errorf("reported %s, want %s", path, pair.Cert)
+		}
+	}}
+	config, err := files.Config()
+	must.Succeed(t, err)
+	expire(t, pair)
+	for want := range 3 {
+		if reports != want {
+			t.Errorf("%d reports, want %d", reports, want)
+		}
+		if connect(t, authority, "127.0.0.1", config) == nil {
+			t.Error("the server accepted an expired certificate")
+		}
+	}
+}
+
+// A rotation first adds the new CA to the file, and then replaces the server's certificate. Each
+// connection verifies the server's name and chain as crypto/tls does.
+func TestReloadingClientUsesAChangedCA(t *testing.T) {
+	before, after := certtest.New(t), certtest.New(t)
+	old, renewed := must.Read(t, before.File), must.Read(t, after.File)
+	client := after.Issue(t, "weir")
+	for _, skip := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "ca.pem")
+		must.Write(t, path, string(old))
+		failures := make(chan error, 10)
+		files := Client{Cert: client.Cert, Key: client.Key, CA: path, SkipHostname: skip}
+		current, err := files.Reloading(func(err error) { failures <- err })
+		must.Succeed(t, err)
+		expect := func(when, server, want string) {
+			t.Helper()
+			err := connect(t, after, server, current())
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, skip=%v: %v, want %q", when, skip, err, want)
+			}
+		}
+		expect("an old CA", "127.0.0.1", "unknown authority")
+		must.Write(t, path, string(old)+string(renewed))
+		expect("both CAs", "127.0.0.1", "")
+		otherHost := "127.0.0.1"
+		if skip {
+			otherHost = ""
+		}
+		expect("another host", "redis.example", otherHost)
+		must.Write(t, path, "half a certifica")
+		expect("half a file", "127.0.0.1", "")
+		expect("half a file", "127.0.0.1", "")
+		must.Succeed(t, os.Remove(path))
+		expect("no file", "127.0.0.1", "")
+		must.Write(t, path, string(old))
+		expect("the old CA again", "127.0.0.1", "unknown authority")
+		if len(failures) != 2 {
+			t.Fatalf("%d failures reported, want half a file and no file", len(failures))
+		}
+		for range 2 {
+			if err := <-failures; !strings.Contains(err.Error(), path) {
+				t.Errorf("%v: want the name of the file", err)
+			}
+		}
+	}
+}
+
+func TestReloadingClientTrustsTheSystemWithoutACA(t *testing.T) {
+	current, err := Client{}.Reloading(nil)
+	must.Succeed(t, err)
+	if err := connect(t, certtest.New(t), "127.0.0.1", current()); err == nil || !strings.Contains(err.Error(), "unknown authority") {
+		t.Errorf("%v, want an unknown authority", err)
+	}
+	missing := filepath.Join(t.TempDir(), "none.pem")
+	if _, err := (Client{CA: missing}).Reloading(nil); err == nil || !strings.Contains(err.Error(), missing+": no such file") {
+		t.Errorf("%v, want the missing file", err)
+	}
+}
+
+// A pipe gives the CA only once, so it is read once.
 func TestClientReadsItsCAFromAPipe(t *testing.T) {
 	ca, path := must.Read(t, certtest.New(t).File), filepath.Join(t.TempDir(), "pipe")
 	must.Succeed(t, syscall.Mkfifo(path, 0o600))
 	written := make(chan error)
 	go func() { written <- os.WriteFile(path, ca, 0) }()
-	if config, err := (Client{CA: path}).Config(); err != nil || config.RootCAs == nil {
+	current, err := Client{CA: path}.Reloading(nil)
+	if err != nil || current().RootCAs == nil || current().RootCAs == nil {
 		t.Fatalf("%v, want the CA", err)
 	}
 	must.Succeed(t, <-written)

@@ -3,6 +3,7 @@ package tlsfiles
 import (
 	"crypto/tls"
 	"errors"
+	"time"
 
 	"github.com/weir-rls/weir/internal/reloadfile"
 	"github.com/weir-rls/weir/internal/smallfile"
@@ -15,6 +16,10 @@ type Server struct {
 	Clients   Names    // if set, the client's certificate must have one of these names
 	Optional  bool     // clients may have no certificate; one that they have is verified
 	Protocols []string // the protocols that ALPN offers; default h2 only
+
+	// Expired, if set, is called with the path and the end of a certificate that has expired, each
+	// time that the certificate is loaded. Clients then reject it.
+	Expired func(path string, notAfter time.Time)
 }
 
 // Config returns the configuration of a server. Each handshake reloads changed files. If changed
@@ -49,7 +54,7 @@ func (s Server) Config(failed func(error)) (*tls.Config, error) {
 }
 
 func (s Server) read() (*tls.Config, error) {
-	pair, err := readPair(s.Cert, s.Key)
+	pair, err := readPair(s.Cert, s.Key, s.Expired)
 	if err != nil {
 		return nil, err
 	}

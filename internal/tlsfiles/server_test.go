@@ -1,9 +1,12 @@
 package tlsfiles
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -83,6 +86,46 @@ func TestServerReloadsChangedCertificates(t *testing.T) {
 	expect("second")
 	must.Succeed(t, os.Remove(pair.Cert))
 	expect("second")
+}
+
+func TestExpiredServerCertificateIsReportedForEachLoad(t *testing.T) {
+	ca := certtest.New(t)
+	pair := ca.Issue(t, "weir")
+	var reports []string
+	files := Server{Cert: pair.Cert, Key: pair.Key, Expired: func(path string, notAfter time.Time) {
+		reports = append(reports, path)
+		if time.Since(notAfter) < time.Second {
+			t.Errorf("not after %v, want a time in the past", notAfter)
+		}
+	}}
+	config, err := files.Config(func(err error) { t.Error(err) })
+	must.Succeed(t, err)
+	expect := func(want int) {
+		t.Helper()
+		_, _ = config.GetConfigForClient(nil)
+		if len(reports) != want || want > 0 && reports[want-1] != pair.Cert {
+			t.Errorf("reports %q, want %d of %s", reports, want, pair.Cert)
+		}
+	}
+	expect(0)
+	expire(t, pair)
+	expect(1)
+	expect(1)
+	_, err = files.Config(nil)
+	must.Succeed(t, err)
+	expect(2)
+	ca.IssueTo(t, pair, "weir")
+	expect(2)
+}
+
+// expire replaces a certificate by one that has expired.
+func expire(t *testing.T, pair certtest.Pair) {
+	t.Helper()
+	loaded := pair.Load(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(-time.Minute)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, loaded.Leaf.PublicKey, loaded.PrivateKey)
+	must.Succeed(t, err)
+	must.Write(t, pair.Cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 }
 
 // Without the second CA, its clients would be rejected until the file is complete.

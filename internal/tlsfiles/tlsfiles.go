@@ -9,12 +9,14 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weir-rls/weir/internal/smallfile"
 )
 
-// readPair reads a certificate with its key.
-func readPair(cert, key string) (tls.Certificate, error) {
+// readPair reads a certificate with its key. It calls expired, unless that is nil, with the path
+// and the end of a certificate that has expired.
+func readPair(cert, key string, expired func(path string, notAfter time.Time)) (tls.Certificate, error) {
 	switch {
 	case key == "":
 		return tls.Certificate{}, fmt.Errorf("the certificate %s has no key: set both", cert)
@@ -33,6 +35,9 @@ func readPair(cert, key string) (tls.Certificate, error) {
 	pair, err = tls.X509KeyPair(certPEM, keyPEM)
 	switch {
 	case err == nil:
+		if expired != nil && time.Now().After(pair.Leaf.NotAfter) {
+			expired(cert, pair.Leaf.NotAfter)
+		}
 		return pair, nil
 	case !isPEM(certPEM):
 		err = errors.New("no PEM certificate in the first file")

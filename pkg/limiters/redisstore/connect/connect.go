@@ -38,6 +38,9 @@ type Options struct {
 
 	// TLS encrypts all connections, including those to Sentinels. Nil disables TLS.
 	TLS *tls.Config
+	// CurrentTLS, if set, returns the configuration for a new connection, instead of TLS, so that
+	// renewed certificates take effect.
+	CurrentTLS func() *tls.Config
 
 	// Timeout bounds a call, including the wait for a connection. The default is 15 ms, because
 	// Envoy's default timeout is 20 ms.

@@ -23,17 +23,19 @@ func (o Options) dialer() func(ctx context.Context, network, addr string) (net.C
 			return nil, err
 		}
 		c = socket.Wrap(c)
-		if o.TLS == nil {
-			return c, nil
+		switch {
+		case o.CurrentTLS != nil:
+			return encrypt(ctx, c, addr, o.CurrentTLS())
+		case o.TLS != nil:
+			return encrypt(ctx, c, addr, o.TLS)
 		}
-		return o.encrypt(ctx, c, addr)
+		return c, nil
 	}
 }
 
-// encrypt adds TLS to c. The certificate must be valid for o.TLS.ServerName or, by default, for the
-// host of addr.
-func (o Options) encrypt(ctx context.Context, c net.Conn, addr string) (net.Conn, error) {
-	config := o.TLS
+// encrypt adds TLS to c. The certificate must be valid for config.ServerName or, by default, for
+// the host of addr.
+func encrypt(ctx context.Context, c net.Conn, addr string, config *tls.Config) (net.Conn, error) {
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
