@@ -321,6 +321,13 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{"config.settings.CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=authorization:abc", "a ConfigMap would show this secret"},
 		{"config.settings.REDIS_PERSECOND_URL=redis://:abc@redis:6379", "a ConfigMap would show this secret"},
 		{"store.url=rediss://user:abc@redis:6379", "store.url has a password"},
+		{"store.url=redis:6379?username=weir&password=abc", "store.url has a password"},
+		{"store.url=default:abc@redis:6379", "store.url has a password"},
+		{`store.type=cluster,store.url=a:6379\,default:abc@b:6379`, "store.url has a password"},
+		{`store.type=sentinel,store.url=mymaster\, :abc@a:26379`, "store.url has a password"},
+		{"config.settings.REDIS_PERSECOND_URL=user:abc@redis:6379", "a ConfigMap would show this secret"},
+		{"config.settings.OTEL_EXPORTER_OTLP_HEADERS=api-key=abc", "a ConfigMap would show this secret"},
+		{"config.settings.OTEL_EXPORTER_OTLP_TRACES_HEADERS=api-key=abc", "a ConfigMap would show this secret"},
 		{"mode=envoy-gateway,admin.enabled=true", "admin.enabled has no effect in mode envoy-gateway"},
 		{"mode=envoy-gateway,replicaCount=0", "replicaCount has no effect in mode envoy-gateway"},
 		{"mode=ai-gateway", "must be in the namespace envoy-gateway-system"},
@@ -340,6 +347,18 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		_, _, err = renderText(c, "weir", "weir", values)
 		if err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%s: %v, want %q", bad.set, err, bad.want)
+		}
+	}
+}
+
+func TestChartAcceptsURLsWithoutPasswords(t *testing.T) {
+	for _, values := range []string{
+		"{url: 'redis:6379?db=1'}", "{url: 'redis://weir@redis:6379/1'}", "{url: '[::1]:6379'}",
+		"{type: cluster, url: 'redis://a:6379,redis://b:6379'}", "{type: cluster, url: 'a:6379,weir@b:6379'}",
+		"{type: sentinel, url: 'mymaster,weir@[::1]:26379,weir@[::2]:26379'}",
+	} {
+		if _, _, err := renderText(loadChart(t), "weir", "weir", valuesOf(t, "store: "+values)); err != nil {
+			t.Errorf("%s: %v", values, err)
 		}
 	}
 }

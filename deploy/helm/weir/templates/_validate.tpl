@@ -4,7 +4,8 @@
   {{- fail (printf "the name %s begins with a digit, which Kubernetes rejects for a Service: set fullnameOverride, or choose another name for the release." (include "weir.fullname" .)) -}}
 {{- end -}}
 {{- $store := .Values.store -}}
-{{- $withPassword := "://[^@/]*:[^@/]+@" -}}
+{{- /* Each address of a list may be a URL, or host:port with a user and parameters. */ -}}
+{{- $withPassword := "//[^@/]*:[^@/]+@|(^|,)[^@/,]*:[^@/,]+@|[?&]password=" -}}
 {{- if eq $store.type "memory" -}}
   {{- if gt (int (.Values.replicaCount | default 0)) 1 -}}
     {{- fail (printf "store.type memory allows one replica, and replicaCount is %d: each replica would allow the whole limit. Set store.type to redis, sentinel or cluster." (int .Values.replicaCount)) -}}
@@ -80,7 +81,7 @@
     {{- fail (printf "config.settings.%s is no setting of Weir: docs/settings.md lists all of them. Variables of other software belong to extraEnv." $name) -}}
   {{- end -}}
   {{- $secrets := list "KEY_HASH_SECRET" "REDIS_PERSECOND_AUTH" "REDIS_PERSECOND_SENTINEL_AUTH" "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS" -}}
-  {{- if or (has $name $secrets) (and (eq $name "REDIS_PERSECOND_URL") (regexMatch $withPassword (toString $value))) -}}
+  {{- if or (has $name $secrets) (regexMatch "^OTEL_EXPORTER_OTLP_(.+_)?HEADERS$" $name) (and (eq $name "REDIS_PERSECOND_URL") (regexMatch $withPassword (toString $value))) -}}
     {{- fail (printf "config.settings.%s: a ConfigMap would show this secret. Put it into a Secret, and name that in extraEnv, by valueFrom.secretKeyRef." $name) -}}
   {{- end -}}
   {{- if hasKey $owned $name -}}
