@@ -310,7 +310,10 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{"autoscaling.type=keda", "needs autoscaling.keda.triggers"},
 		{"config.settings.LOG_LEVL=debug", "config.settings.LOG_LEVL is no setting of Weir"},
 		{"config.settings.REDIS_URL=redis:6379", "config.settings.REDIS_URL: set the values under store"},
-		{"config.settings.GRPC_PORT=9000", "config.settings.GRPC_PORT: the chart sets this variable"},
+		{"config.settings.GRPC_PORT=9000", "config.settings.GRPC_PORT: the Services, probes and volumes"},
+		{"config.settings.HOST=127.0.0.1", "config.settings.HOST: "},
+		{"config.settings.GRPC_HOST=127.0.0.1", "config.settings.GRPC_HOST: "},
+		{"config.settings.GRPC_UDS=/tmp/weir.sock", "config.settings.GRPC_UDS: the Services, probes and volumes"},
 		{"config.existingConfigMap=a,config.rules.b=c", "contradict each other"},
 		{"config.overlay.a=b", "no effect in mode standalone"},
 		{"tls.enabled=true", "tls.enabled needs a certificate"},
@@ -360,6 +363,13 @@ func TestChartAcceptsURLsWithoutPasswords(t *testing.T) {
 		if _, _, err := renderText(loadChart(t), "weir", "weir", valuesOf(t, "store: "+values)); err != nil {
 			t.Errorf("%s: %v", values, err)
 		}
+	}
+}
+
+func TestChartAcceptsIPv6(t *testing.T) {
+	all := render(t, valuesOf(t, "config: {settings: {HOST: '::', GRPC_HOST: '::'}}"))
+	if set := settingsOf(t, all, weirOf(t, all)); set["HOST"] != "::" || set["GRPC_HOST"] != "::" {
+		t.Errorf("%v", set)
 	}
 }
 

@@ -86,8 +86,10 @@
   {{- end -}}
   {{- if hasKey $owned $name -}}
     {{- fail (printf "config.settings.%s: set the values under store instead, which set this variable." $name) -}}
-  {{- else if has $name (list "CONFIG_PATH" "CONFIG_TYPE" "CONFIG_OVERLAY" "PORT" "GRPC_PORT" "USE_PROMETHEUS" "PROMETHEUS_ADDR" "PROMETHEUS_PATH") -}}
-    {{- fail (printf "config.settings.%s: the chart sets this variable, and its Services, probes and volumes depend on it. Remove it." $name) -}}
+  {{- else if has $name (list "CONFIG_PATH" "CONFIG_TYPE" "CONFIG_OVERLAY" "PORT" "GRPC_PORT" "GRPC_UDS" "USE_PROMETHEUS" "PROMETHEUS_ADDR" "PROMETHEUS_PATH") -}}
+    {{- fail (printf "config.settings.%s: the Services, probes and volumes of the chart depend on this variable. Remove it." $name) -}}
+  {{- else if and (has $name (list "HOST" "GRPC_HOST")) (not (has (toString $value) (list "0.0.0.0" "::"))) -}}
+    {{- fail (printf "config.settings.%s: the kubelet and Envoy connect to the address of the pod, so Weir must listen on all addresses: use 0.0.0.0, or :: for IPv6." $name) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
