@@ -314,6 +314,10 @@ func TestChartRejectsInvalidValues(t *testing.T) {
 		{"config.settings.HOST=127.0.0.1", "config.settings.HOST: "},
 		{"config.settings.GRPC_HOST=127.0.0.1", "config.settings.GRPC_HOST: "},
 		{"config.settings.GRPC_UDS=/tmp/weir.sock", "config.settings.GRPC_UDS: the Services, probes and volumes"},
+		{"config.settings.DRAIN_DELAY=30s", "terminationGracePeriodSeconds is 40, and DRAIN_DELAY (30s) and STOP_TIMEOUT (10s)"},
+		{"config.settings.STOP_TIMEOUT=1m", "DRAIN_DELAY (15s) and STOP_TIMEOUT (1m)"},
+		{"terminationGracePeriodSeconds=25", "terminationGracePeriodSeconds is 25"},
+		{"store.type=memory,terminationGracePeriodSeconds=11", "DRAIN_DELAY (1s) and STOP_TIMEOUT (10s)"},
 		{"config.existingConfigMap=a,config.rules.b=c", "contradict each other"},
 		{"config.overlay.a=b", "no effect in mode standalone"},
 		{"tls.enabled=true", "tls.enabled needs a certificate"},
@@ -370,6 +374,18 @@ func TestChartAcceptsIPv6(t *testing.T) {
 	all := render(t, valuesOf(t, "config: {settings: {HOST: '::', GRPC_HOST: '::'}}"))
 	if set := settingsOf(t, all, weirOf(t, all)); set["HOST"] != "::" || set["GRPC_HOST"] != "::" {
 		t.Errorf("%v", set)
+	}
+}
+
+func TestChartAcceptsALongerGracePeriod(t *testing.T) {
+	for _, values := range []string{
+		"{config: {settings: {DRAIN_DELAY: 60s, STOP_TIMEOUT: 500ms}}, terminationGracePeriodSeconds: 61}",
+		"{store: {type: memory}, terminationGracePeriodSeconds: 12}",
+		"{mode: envoy-gateway, config: {settings: {DRAIN_DELAY: 60s}}}", // Envoy Gateway sets the period
+	} {
+		if _, _, err := renderText(loadChart(t), "weir", "weir", valuesOf(t, values)); err != nil {
+			t.Errorf("%s: %v", values, err)
+		}
 	}
 }
 

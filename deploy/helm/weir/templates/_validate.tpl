@@ -71,6 +71,15 @@
     {{- end -}}
   {{- end -}}
 {{- end -}}
+{{- if ne .Values.mode "envoy-gateway" -}}
+  {{- /* Only functions of dates parse durations. */ -}}
+  {{- $set := include "weir.settings" . | fromYaml -}}
+  {{- $start := now -}}
+  {{- $end := $start | dateModify $set.DRAIN_DELAY | dateModify $set.STOP_TIMEOUT -}}
+  {{- if ge ($end.Sub $start).Seconds (float64 .Values.terminationGracePeriodSeconds) -}}
+    {{- fail (printf "terminationGracePeriodSeconds is %d, and DRAIN_DELAY (%s) and STOP_TIMEOUT (%s) together are not shorter: Kubernetes would kill the pod before it has stopped. Set a longer period." (int .Values.terminationGracePeriodSeconds) $set.DRAIN_DELAY $set.STOP_TIMEOUT) -}}
+  {{- end -}}
+{{- end -}}
 {{- $owned := include "weir.store" . | fromYaml -}}
 {{- range $name := list "BACKEND_TYPE" "REDIS_TYPE" "REDIS_URL" "REDIS_SOCKET_TYPE" "REDIS_AUTH" "REDIS_SENTINEL_AUTH" -}}
   {{- $_ := set $owned $name "" -}}
